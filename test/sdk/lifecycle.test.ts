@@ -100,6 +100,8 @@ it('svc lists, shows, revokes, shares and packages', async ({ world }) => {
   const proof = await admit(world);
   const [newest] = await run('list', '--agent', 'agent-7', '--limit', '1');
   expect(newest).toMatchObject({ proof_id: proof, agent: 'agent-7', effect: 'ADMIT' });
+  const { stdout } = await svc(['list', '--limit', '1'], { env });
+  expect(stdout.split(' ')[0]).toBe(proof);
   expect(await run('show', proof)).toMatchObject([{ proof_id: proof }]);
   const [made] = await run('package', proof);
   expect(await run('show', String(made!['package_id']))).toEqual([made]);

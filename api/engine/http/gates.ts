@@ -37,10 +37,13 @@ export async function authorizeAdmission(
   return caller;
 }
 
-/** The API key in an Authorization header (RFC 6750); X-Svc-Api-Key has precedence. */
+/** The API key in an Authorization header (RFC 6750). */
 function bearerKey(req: Request): string | undefined {
-  if (req.get('x-svc-api-key') !== undefined) return undefined;
-  return /^Bearer +(\S+) *$/i.exec(req.get('authorization') ?? '')?.[1];
+  const bearer = /^Bearer +(\S+) *$/i.exec(req.get('authorization') ?? '')?.[1];
+  if (bearer !== undefined && req.get('x-svc-api-key') !== undefined) {
+    throw new Problem('duplicate_header', 'Send the API key in one header only.');
+  }
+  return bearer;
 }
 
 /** Checks of admissions and batches after the body is read. Returns the idempotency key. */

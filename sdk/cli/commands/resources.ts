@@ -123,10 +123,14 @@ async function list({
   return EXIT.success;
 }
 
-/** The members of an item that have a value, in the order of the document. */
+const IDS = ['token_hash', 'batch_id', 'package_id', 'key_id', 'overlay_id', 'proof_id'];
+
+/** The members of an item that have a value; first the id that other commands take. */
 function columns(item: object): string {
+  const id = IDS.find((name) => name in item);
   return Object.entries(item)
     .filter(([, value]) => value !== null)
+    .sort(([left], [right]) => Number(right === id) - Number(left === id))
     .map(([name, value]) =>
       typeof value === 'string' ? value : `${name}=${JSON.stringify(value)}`,
     )

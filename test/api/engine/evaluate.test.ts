@@ -263,6 +263,8 @@ it('bearer token > authenticates evaluations only, and identifies the tenant', a
   expectProblem(await send({}), 401, 'unauthenticated');
   expectProblem(await send({ Authorization: `Basic ${setup.key}` }), 401, 'unauthenticated');
   expectProblem(await send({ Authorization: 'Bearer svc_sk_x' }), 401, 'unauthenticated');
+  const both = { Authorization, 'X-Svc-Api-Key': setup.key };
+  expectProblem(await send(both), 400, 'duplicate_header');
   const other = { Authorization, 'X-Svc-Tenant-Id': 'other' };
   expectProblem(await send(other), 403, 'tenant_mismatch');
   expectProblem(await send({ Authorization }, '/v1/agent/admissions'), 401, 'unauthenticated');
