@@ -1,4 +1,4 @@
-"""The running service, which test/interop/python-client.test.ts starts."""
+"""The running service, which test/interop/python-client.long.test.ts starts."""
 
 import json
 import os
@@ -17,7 +17,7 @@ FAST = Retry(attempt_timeout=10.0, base_delay=0.01, max_delay=0.04)
 @pytest.fixture(scope="session", autouse=True)
 def _running_service() -> None:
     if "SVC_TEST_PINS" not in os.environ:
-        pytest.skip("needs a running service: npx vitest run test/interop/python-client.test.ts")
+        pytest.skip("needs a running service: npx vitest run --project=long test/interop/python-client")
 
 
 @pytest.fixture(scope="session")
