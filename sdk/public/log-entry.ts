@@ -51,8 +51,9 @@ export async function readLogEntryHttp(
     const trust = { log: options.pins };
     const found = withPins(() => verifyTlogProof(tlogProof, bytes, trust, crypto));
     if (!found.decidable) throw rejected(found.detail);
-    if (!found.included) throw rejected('the log does not include the entry', found.faults[0]);
-    if (found.leafIndex !== index) throw rejected('the proof is about another leaf');
+    if (!found.included || found.leafIndex !== index) {
+      throw rejected('the log does not have this entry at this index', found.faults[0]);
+    }
     return { entry, bytes, tlogProof, verified: true };
   });
 }

@@ -1,7 +1,8 @@
 import { mkdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import { admitHttp, type AgentInput, Svc } from '#sdk/index';
+import { toBase64Url } from '#protocol/bytes';
+import { admitHttp, agentEnvelope, type AgentInput, Svc } from '#sdk/index';
 import { listOf } from '../fixtures/list-of.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { sdkTest, type SdkWorld } from '../fixtures/sdk-world.js';
@@ -38,6 +39,52 @@ it('creates, lists and revokes share tokens and packages', async ({ world }) => 
   const [listed] = await listOf(client.shareTokens.list());
   expect(listed).toMatchObject({ token_hash: token.token_hash, package_id });
   expect(listed!.revoked_at).not.toBeNull();
+});
+
+it('rejects answers about another artifact, package or batch', async ({ world }) => {
+  const own = await admit(world);
+  const another = await admit(world);
+  const client = new Svc(world.options);
+  const made = await client.packages.create({ proof_ids: [own] });
+  const item = agentEnvelope(world.options.tenantId, action);
+  const [{ batch_id } = { batch_id: '' }] = await listOf(client.batches.admit([item]));
+  const artifact = { proof_id: own, artifact_kind: 'trust' } as const;
+  await client.artifacts.revoke({ ...artifact, reason: 'r', actor: 'a' });
+  /** Each id in an answer becomes another one of its kind. */
+  const lying = new Svc({
+    ...world.options,
+    fetch: async (input, init) => {
+      const response = await fetch(input, init);
+      const { status, headers } = response;
+      const text = (await response.text())
+        .replaceAll(own, another)
+        .replaceAll(made.package_id, `pkg_${another}`)
+        .replaceAll(batch_id, `batch_${another}`);
+      return new Response(text, { status, headers });
+    },
+  });
+  for (const call of [
+    () => lying.artifacts.revocation(artifact),
+    () => lying.artifacts.revoke({ ...artifact, reason: 'r', actor: 'a' }),
+    () => lying.packages.create({ proof_ids: [own] }),
+    () => lying.packages.read(made),
+    () => lying.batches.read({ batch_id }),
+  ]) {
+    await sdkError(call(), 'unexpected_response');
+  }
+});
+
+it('does not retry the creation of a share token, because each request creates one', async ({
+  world,
+}) => {
+  let sent = 0;
+  const client = new Svc({
+    ...world.shaky,
+    fetch: () => Promise.reject(new TypeError(`request ${String(++sent)}`)),
+  });
+  const artifact = { artifact_kind: 'proof', proof_id: await admit(world) } as const;
+  await sdkError(client.shareTokens.create(artifact), 'network');
+  expect(sent).toBe(1);
 });
 
 it('admits an agent action once for each dedupe key', async ({ world }) => {
@@ -128,5 +175,33 @@ it('svc lists, shows, revokes, shares and packages', async ({ world }) => {
     cwd: folder.path,
   });
   expect(taken).toMatchObject({ code: 2, stderr: 'svc: taken cannot be created: EEXIST\n' });
+  await folder.remove();
+});
+
+it('svc verify --arguments compares a file with the disclosed hash', async ({ world }) => {
+  const folder = await openFolder();
+  const { engineUrl, apiKey, tenantId } = world.options;
+  const env = { SVC_ENGINE_URL: engineUrl, SVC_API_KEY: apiKey, SVC_TENANT_ID: tenantId };
+  const run = (...args: string[]) => svc(args, { env, cwd: folder.path });
+  const given = { amount: 480, currency: 'EUR' };
+  await folder.write('given.json', JSON.stringify(given, null, 2));
+  await folder.write('other.json', JSON.stringify({ ...given, amount: 481 }));
+  const arguments_hash = (await run('hash', 'given.json')).stdout.trim();
+  const { registry_proof_id: id } = await admitHttp(world.options, { ...action, arguments_hash });
+  await world.registry.verifyAll();
+  await world.log.publish();
+  await run('export', id, '--disclose', 'arguments_hash', '-o', 'shown.json');
+  await run('export', id, '-o', 'withheld.json');
+  const key = toBase64Url(world.registry.admit.signer.publicKey);
+  const pins = ['--aep-key', key, '--log-vkey', world.log.vkey, '--log-origin', world.log.origin];
+  for (const mode of [[], ['--offline', ...pins]]) {
+    const verify = async (file: string, named: string) => {
+      const { code, stdout } = await run('verify', file, ...mode, '--arguments', named);
+      return [code, /arguments +(\w+)/.exec(stdout)?.[1]];
+    };
+    expect(await verify('shown.json', 'given.json')).toEqual([0, 'match']);
+    expect(await verify('shown.json', 'other.json')).toEqual([1, 'differ']);
+    expect(await verify('withheld.json', 'given.json')).toEqual([3, 'withheld']);
+  }
   await folder.remove();
 });
