@@ -47,11 +47,17 @@ export const commonOptions = (): Option[] => [
   new Option('--tenant <ID>', 'tenant ID').env('SVC_TENANT_ID'),
 ];
 
-function milliseconds(seconds: string): number {
+/** Parses seconds of a command line. */
+export function milliseconds(seconds: string): number {
   if (!/^[0-9]{1,6}(\.[0-9]{1,3})?$/.test(seconds) || Number(seconds) === 0) {
-    throw new InvalidArgumentError('Expected seconds, as in --timeout 90.');
+    throw new InvalidArgumentError('Expected seconds, such as 90.');
   }
   return Number(seconds) * 1000;
+}
+
+export function port(text: string): number {
+  if (/^[0-9]{1,5}$/.test(text) && Number(text) < 65_536) return Number(text);
+  throw new InvalidArgumentError('Expected a port.');
 }
 
 export function engineOptions(options: CommonOptions, signal: AbortSignal): EngineOptions {

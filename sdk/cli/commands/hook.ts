@@ -1,4 +1,4 @@
-import { type Command, InvalidArgumentError } from 'commander';
+import type { Command } from 'commander';
 import { timingSafeEqual } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
@@ -14,7 +14,14 @@ import { openGate } from '../../adapters/gate.js';
 import type { AdapterOptions, Admission, GatedCall } from '../../adapters/options.js';
 import { type AdmissionStore, openRounds } from '../../adapters/rounds.js';
 import { canonicalHash } from '../../canonical.js';
-import { type AddCommand, hookToken, type Invocation, UsageError } from '../config.js';
+import {
+  type AddCommand,
+  hookToken,
+  type Invocation,
+  milliseconds,
+  port,
+  UsageError,
+} from '../config.js';
 import { errno, readInput } from '../files.js';
 import { describe, type Mapping, readMapping } from '../mcp/mapping.js';
 import type { JsonObject } from '../mcp/message.js';
@@ -23,7 +30,7 @@ import { EXIT, type ExitCode } from '../terminal.js';
 interface HookOptions {
   timeout?: number;
   agent: string;
-  approvalWait?: number;
+  waitForApproval?: number;
   observe?: true;
   state?: string;
   map?: string;
@@ -33,11 +40,6 @@ interface HookOptions {
 const DECISION_TIMEOUT_MS = 10_000;
 const BREAKER_MS = 2_000;
 const MAX_BODY_BYTES = 64 * 1024 * 1024;
-
-const wholeNumber = (text: string): number => {
-  if (/^[0-9]{1,5}$/.test(text)) return Number(text);
-  throw new InvalidArgumentError('Expected a whole number.');
-};
 
 export function addHook(add: AddCommand): Command {
   return add<HookOptions>(
@@ -56,11 +58,11 @@ export function addHook(add: AddCommand): Command {
     hook,
   )
     .option('--agent <ID>', 'ID of the agent in proofs', 'claude-code')
-    .option('--approval-wait <SECONDS>', 'wait for required approvals', wholeNumber)
+    .option('--wait-for-approval <SECONDS>', 'wait for required approvals', milliseconds)
     .option('--observe', 'report calls without an admission, and block none')
     .option('--map <FILE>', 'take actions and facts from tool inputs as FILE describes')
     .option('--state <DIR>', 'keep admissions here until the outcome (default: ~/.svc/hooks)')
-    .option('--listen <PORT>', 'serve HTTP hooks on this loopback port', wholeNumber);
+    .option('--listen <PORT>', 'serve HTTP hooks on this loopback port', port);
 }
 
 async function hook(invocation: Invocation<HookOptions>): Promise<ExitCode> {
@@ -86,7 +88,7 @@ function gateOptions(
   { engine, options, terminal }: Invocation<HookOptions>,
   mapping: Mapping | undefined,
 ): AdapterOptions {
-  const wait = options.approvalWait;
+  const wait = options.waitForApproval;
   const report = (text: string): void => terminal.printError(`svc hook: ${text}`);
   const common = {
     // The process ends before it could fetch evidence.
@@ -94,7 +96,7 @@ function gateOptions(
     agent: { id: options.agent },
     decisionTimeoutMs: options.timeout ?? DECISION_TIMEOUT_MS,
     breakerMs: BREAKER_MS,
-    ...(wait !== undefined && { approval: { waitMs: wait * 1000 } }),
+    ...(wait !== undefined && { approval: { waitMs: wait } }),
     ...(mapping !== undefined && {
       describe: ({ tool, arguments: given }: GatedCall) =>
         describe(mapping, tool, given as JsonObject),

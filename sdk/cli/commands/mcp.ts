@@ -1,8 +1,15 @@
-import { InvalidArgumentError, Option, type Command } from 'commander';
+import { Option, type Command } from 'commander';
 import { randomBytes } from 'node:crypto';
 import { openGate } from '../../adapters/gate.js';
 import type { CommonOptions, NotAdmittedError } from '../../adapters/options.js';
-import { type AddCommand, type Invocation, mcpEnvironment, UsageError } from '../config.js';
+import {
+  type AddCommand,
+  type Invocation,
+  mcpEnvironment,
+  milliseconds,
+  port,
+  UsageError,
+} from '../config.js';
 import { listenForHosts } from '../mcp/http-host.js';
 import { connectHttp } from '../mcp/http-server.js';
 import { readMapping } from '../mcp/mapping.js';
@@ -49,24 +56,14 @@ export const mcpOptions = (): Option[] => [
   new Option('--agent <ID>', 'agent id in the proofs').default('svc-mcp'),
   new Option('--map <FILE>', 'JSON file that maps arguments of tools to actions and facts'),
   new Option('--decision-timeout <SECONDS>', 'fail a call without a decision after this time')
-    .argParser(seconds)
+    .argParser(milliseconds)
     .default(5_000, '5'),
   new Option(
     '--wait-for-approval <SECONDS>',
     'wait for a required approval, and report progress to the host',
-  ).argParser(seconds),
+  ).argParser(milliseconds),
   new Option('--observe', 'request decisions, but run every call at once'),
 ];
-
-function seconds(text: string): number {
-  if (/^[0-9]{1,6}(\.[0-9]{1,3})?$/.test(text) && Number(text) > 0) return Number(text) * 1000;
-  throw new InvalidArgumentError('Expected seconds.');
-}
-
-function port(text: string): number {
-  if (/^[0-9]{1,5}$/.test(text) && Number(text) < 65_536) return Number(text);
-  throw new InvalidArgumentError('Expected a port.');
-}
 
 async function run(invocation: Invocation<McpOptions>): Promise<ExitCode> {
   const { args, options, signal, terminal } = invocation;
