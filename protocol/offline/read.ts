@@ -45,7 +45,7 @@ export type ReadDocument = { document: SignedDocument } | { fault: OfflineFault 
 /**
  * Reads an export or the evidence of a receipt, whose parts fit together.
  *
- * @param receipt of which the document must be the proof
+ * @param receipt the receipt that the document must prove
  */
 export function readSigned(value: unknown, sha256: Sha256, receipt?: Receipt): ReadDocument {
   const read = readDocument(value);

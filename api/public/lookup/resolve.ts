@@ -64,13 +64,13 @@ export function resolve(
   return newest >= snapshot.log.lookup_from ? resolved : null;
 }
 
-/** Clocks of the database and of this server may differ by so much. */
+/** Tolerated difference between the clocks of the database and of this server. */
 const MAX_SKEW_MS = 5_000;
 
 /**
  * Whether an identifier that does not resolve is too young for the snapshot: its proof may be in the
- * log, which the snapshot covers up to the merge delay that it promises. No later time counts, or a
- * made-up identifier could be waited for without end.
+ * log, which the snapshot covers up to the merge delay that it promises. A time in the future does not
+ * count: clients would wait for a made-up identifier forever.
  */
 export function mayAppear({ entry, issuedAt }: Snapshot, requested: string, now: number): boolean {
   const madeAt = timeOfId(requested);
