@@ -9,7 +9,7 @@ export interface BatchRef {
   items: number;
 }
 
-/** An admission as accepted, with what claims it. */
+/** An accepted admission, with the pending row that claims it. */
 export interface PendingIntake extends PinnedIntake {
   /** Null outside a batch. */
   batch: BatchRef | null;
@@ -31,7 +31,7 @@ export function loadPending(sql: Db, proofIds: readonly string[]): Promise<Pendi
 
 /**
  * Reads the admissions of those chunks that are still pending, ordered by id: whole chunks with up to
- * `most` admissions, as a forged job may name more.
+ * `most` admissions, because a forged job may name more.
  */
 export function loadChunks(
   sql: Db,

@@ -97,7 +97,7 @@ export interface EntryBody {
   body: Uint8Array;
 }
 
-/** The entries that match, which continues the where clause. */
+/** The entries that match; `matching` continues the where clause. */
 export const entriesWhere = (sql: Db, matching: Fragment) => sql<EntryBody[]>`
   select leaf_index as "leafIndex", body from svc.log_entry where ${matching}`;
 
