@@ -374,7 +374,7 @@ export type OfflineResult =
       included?: boolean;
       /** Absent unless authentic. */
       aep?: Aep;
-      /** The disclosed values of the decision by name, and the number of withheld ones; as `aep`. */
+      /** The disclosed values by name, and the number of withheld ones. Absent unless authentic. */
       disclosed?: Record<string, JsonValue>;
       withheld?: number;
       /**

@@ -208,7 +208,7 @@ describe('counters.json', () => {
   });
 });
 
-it('a replay under a set without counters ignores one that is called like a member of every object', () => {
+it('a replay under a set without counters ignores a counter with the name of a property of every object', () => {
   const evaluated: PolicyInput[] = [];
   const setWith = (counters: ReplayPolicy['counters']): ReplayPolicy => ({
     ...{ counters, digest: '', engineVersion: '', sameEngine: true },

@@ -65,7 +65,7 @@ export function createSubmit(ctx: EngineContext): Submit {
     void wakeWorkers(
       ctx,
       (queue) => queue.add(proofIds, requestIds),
-      'admissions are delayed until stale ones are requeued',
+      'admissions are delayed until a worker requeues stale admissions',
       { admissions: proofIds.length },
     );
   }

@@ -113,7 +113,7 @@ it('an approval causes a second decision, which the repeated admission returns',
   const again = await send(approval);
   expect(again.json).toEqual(sent.json);
   expect(again.headers['idempotent-replayed']).toBe('true');
-  // Another one finds the pending proof decided.
+  // A different approval is too late: the pending proof already has a second decision.
   expectProblem(await send(approver.approve(about(pending))), 409, 'already_decided');
 
   await setup.publish();
@@ -253,7 +253,7 @@ it('only an approved second decision moves a counter', async () => {
   expect(await setup.db.sql`select value from svc.counter`).toEqual([{ value: 1 }]);
 });
 
-it('a second decision has the place of its pending proof in the run', async () => {
+it('a second decision repeats the run number of its pending proof', async () => {
   const { get, log, post, registry } = setup;
   const run = newRunId();
   const pending = await held({ run: { id: run, seq: 0 } });

@@ -62,7 +62,7 @@ const REFUNDS: Attack[] = [
   ['zero', refund(euros('0.00')), ['refunds-at-most-500']],
   ['a negative amount', refund(euros('-480.00')), ['refunds-at-most-500']],
   [
-    'an action of that name and more',
+    'an action whose name begins with ISSUE_REFUND',
     { ...refund(euros('9999.00')), action: 'ISSUE_REFUND.UP_TO_500' },
     [],
   ],

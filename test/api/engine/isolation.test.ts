@@ -107,7 +107,7 @@ function isDocument(example: unknown): example is Exported {
   return typeof example === 'object' && example !== null && 'aep' in example;
 }
 
-/** Those members of the export that the example has. */
+/** The members of the export that the example also has. */
 function documentLike(example: Exported, document: Exported): Exported {
   return Object.fromEntries(
     Object.entries(example).map(([name, value]) => [

@@ -29,17 +29,21 @@ const readBack = (pieces: readonly Piece[]): string =>
 
 describe('safeText', () => {
   it.each([
-    ['what the font lacks', '漢a😀', '[\\u{6F22}]a[\\u{1F600}]'],
+    ['characters that the font lacks', '漢a😀', '[\\u{6F22}]a[\\u{1F600}]'],
     ['controls', 'a\tb\u0007\n', 'a[\\u{9}]b[\\u{7}][\\u{A}]'],
-    ['what turns the reading direction', 'a\u202Eb\u2066c', 'a[\\u{202E}]b[\\u{2066}]c'],
+    ['controls that change the reading direction', 'a\u202Eb\u2066c', 'a[\\u{202E}]b[\\u{2066}]c'],
     ['right-to-left letters that the font has', 'אa', '[\\u{5D0}]a'],
     ['right-to-left marks that no script owns', 'a\u061f', 'a[\\u{61F}]'],
     ['combining marks that the font has', 'e\u0301a\u0336', 'e[\\u{301}]a[\\u{336}]'],
-    ['what has no width or no ink', 'a\u200bb\u00adc\u2028', 'a[\\u{200B}]b[\\u{AD}]c[\\u{2028}]'],
+    [
+      'characters without width or ink',
+      'a\u200bb\u00adc\u2028',
+      'a[\\u{200B}]b[\\u{AD}]c[\\u{2028}]',
+    ],
     ['unusual spaces', 'a\u00a0b\u3000c', 'a[\\u{A0}]b[\\u{3000}]c'],
     ['spaces that would not be seen', ' a  b ', '[\\u{20}]a[\\u{20}][\\u{20}]b[\\u{20}]'],
     ['halves of pairs', 'a\ud800', 'a[\\u{D800}]'],
-    ['what copying normalizes', '\u212a\u2126', '[\\u{212A}][\\u{2126}]'],
+    ['characters that copying normalizes', '\u212a\u2126', '[\\u{212A}][\\u{2126}]'],
     ['the beginning of an imitated escape', '\\u{41}', '[\\u{5C}]u{41}'],
   ])('shows %s as escaped code points', (_what, text, expected) => {
     expect(shown(text)).toBe(expected);

@@ -150,7 +150,7 @@ async function changeTexts(
   );
 }
 
-/** The rows give the same AEP as the replay, and not the one in the log. */
+/** The difference when rows and replay give one AEP, and the log has another. */
 const OTHER_HASH = {
   pointer: '',
   recorded: { aep_hash: expect.any(String) as string },

@@ -103,11 +103,11 @@ describe('GET /api/public/verify/proof/{proof_id}', () => {
     ['an unknown proof id', () => unknown],
     ['upper case', () => recent.toUpperCase()],
     ['another id of a known proof', () => `exec_${recent}`],
-    ['one character less', () => recent.slice(1)],
-    ['one character more', () => `${recent}0`],
+    ['an id without its first character', () => recent.slice(1)],
+    ['an id with one more character', () => `${recent}0`],
     ['nothing', () => ''],
     ['a path', () => `${recent}/x`],
-    ['bytes that are no UTF-8', () => '%ff%fe'],
+    ['bytes that are not UTF-8', () => '%ff%fe'],
     ['a share token', () => `share_${'A'.repeat(43)}`],
     ['the name of a property of every object', () => 'constructor'],
   ])('answers %s with exactly the documented not-found record', async (_what, id) => {
@@ -135,7 +135,7 @@ describe('GET /api/public/verify', () => {
     ['the proof of the entry before it', denied, null],
     ['an old proof with a recent revocation', revoked, null],
     ['a package with a recent member', mixed, 'package_id'],
-    ['a package without one', alone, null],
+    ['a package without a recent member', alone, null],
     ['a token of an old proof', registry.share('proof', old), null],
   ])('covers recent proofs only: %s', async (_what, id, matchedOn) => {
     const { headers, body } = await call(`/api/public/verify?identifier=${id}`);
@@ -165,7 +165,7 @@ describe('lookup of unusual input', () => {
   /** Path segments as they are sent, and the identifiers that they decode to. */
   const SEGMENTS: [what: string, segment: string, identifier: string][] = [
     ['a NUL', '%00', '\0'],
-    ['bytes that are no UTF-8, as they were sent', '%ff%FE', '%ff%FE'],
+    ['bytes that are not UTF-8, as they were sent', '%ff%FE', '%ff%FE'],
     ['percent signs that encode nothing', '%%zz%1', '%%zz%1'],
     ['an encoded slash', 'a%2Fb', 'a/b'],
     ['a new header', 'x%0d%0aX-Y:%20z', 'x\r\nX-Y: z'],

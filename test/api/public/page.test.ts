@@ -196,7 +196,7 @@ describe('identifier on the HTML page', () => {
     ['a URL', 'javascript:alert(1)'],
     ['a NUL', '\0'],
     ['a line break into a header', 'a\r\nSet-Cookie: a=b'],
-    ['text that turns round', '\u202Egnp.exe\u2066'],
+    ['text that changes the reading direction', '\u202Egnp.exe\u2066'],
     ['the name of a property of every object', '__proto__'],
     ['1,024 characters', '<'.repeat(1024)],
   ])('is shown as plain text when it is %s', async (_what, identifier) => {
