@@ -61,6 +61,15 @@ describe('production dependencies', () => {
     expect(Object.keys(exceptions).filter((name) => !names.includes(name))).toEqual([]);
   });
 
+  it('come from the npm registry, with an integrity hash', () => {
+    const loose = production.filter(
+      ([, { resolved, integrity }]) =>
+        (resolved !== undefined && !resolved.startsWith('https://registry.npmjs.org/')) ||
+        integrity?.startsWith('sha512-') !== true,
+    );
+    expect(loose).toEqual([]);
+  });
+
   it('match the SBOM exactly', async () => {
     const { stdout } = await promisify(execFile)('npm', ['run', '--silent', 'sbom'], {
       cwd: packageRoot,
