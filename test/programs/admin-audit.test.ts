@@ -7,6 +7,9 @@ import { toBase64Url } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/json';
 import { createSigningKey } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
+import { connect } from '#runtime/postgres/connect';
+import { withAuditContext } from '#sql/tenants/audit';
+import type { Db } from '#sql/db/transaction';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
 import { adminCommands } from '#programs/admin/main';
 import { done } from '../fixtures/admin.js';
@@ -176,6 +179,18 @@ describe('audit of admin commands', () => {
     expect(err).toContain('the audit is full');
     expect(await registry.admin`select from svc.tenant where tenant_id = 'gamma'`).toHaveLength(0);
     expect(await fresh()).toEqual([]);
+  });
+
+  it('does not record the actor for later statements on the connection', async () => {
+    const sql = connect(db.urlFor('svc_admin'), { application: 'test', max: 1 });
+    const lock = (tx: Db) => tx`update svc.lane set open = false where environment = 'live'`;
+    await withAuditContext(sql, { actor: 'ada', act: 'lane lock' }, lock);
+    await lock(sql);
+    await sql.end();
+    expect(await fresh()).toMatchObject([
+      { actor: 'ada', act: 'lane lock' },
+      { actor: null, act: null, db_role: 'svc_admin' },
+    ]);
   });
 });
 

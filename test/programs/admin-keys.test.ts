@@ -79,6 +79,17 @@ describe('admin key issue with a restriction', () => {
   });
 });
 
+it('admin key expire > can move an expiry earlier, but never later', async () => {
+  const { key_id: keyId } = await issue('--expires-in', '60');
+  for (const [seconds, atMost] of [
+    ['3600', 61_000],
+    ['5', 6_000],
+  ] as const) {
+    const { expires_at: at } = await done(admin('key', 'expire', String(keyId), seconds));
+    expect(Date.parse(String(at)) - Date.now()).toBeLessThan(atMost);
+  }
+});
+
 describe('admin key revoke', () => {
   it('rejects admissions that are accepted but not signed, and is permanent', async () => {
     const issued = await issue();
@@ -127,6 +138,15 @@ describe('admin key rotate', () => {
     expect(await statusWith(fresh['api_key'])).toBe(200);
     await done(admin('key', 'rotate', String(fresh['key_id']), '--overlap', '0'));
     expect(await statusWith(fresh['api_key'])).toBe(401);
+  });
+
+  it('gives the new key the lifetime of the old key, which the overlap never prolongs', async () => {
+    const old = await issue('--expires-in', '7200');
+    const fresh = await done(admin('key', 'rotate', String(old['key_id'])));
+    for (const name of ['expires_at', 'replaced_until']) {
+      const left = Date.parse(String(fresh[name])) - Date.now();
+      expect(Math.abs(left - 7_200_000)).toBeLessThan(10_000);
+    }
   });
 
   it('creates only one new key when called twice, and none for an expired key', async () => {

@@ -2,10 +2,11 @@ import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { readPolicyFolder } from '#policy/policy-set';
+import { policyCache } from '#policy/check';
+import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { packageRoot } from '#runtime/process/files';
 import { acceptIntake } from '#sql/admissions/intake';
-import { activatePolicy, policyActivations } from '#sql/admissions/policies';
+import { activatePolicy, policyActivations, storePolicySet } from '#sql/admissions/policies';
 import { adminWith, done } from '../fixtures/admin.js';
 import { untilWaiting } from '../fixtures/append-lock.js';
 import { storeForeignSet } from '../fixtures/policy-set.js';
@@ -253,6 +254,31 @@ describe('admin policy simulate', () => {
       ({ action, simulated }) => action === 'SIMULATE_COUNTED' && simulated.startsWith('DENY'),
     );
     expect(denied).toMatchObject([{ proof_id: items[2]!.proofId, simulated: 'DENY [limit]' }]);
+  });
+});
+
+describe('policy that refers to an unknown attribute', () => {
+  const rule = `forbid (principal, action, resource)
+    when { context has arguments && context.arguments.amount > 500 };`;
+  const foreign = schema.replace('tool?: String,', 'tool?: String, arguments?: { amount: Long },');
+
+  it('is rejected by validate, put, activate and the worker, and each names the attribute', async () => {
+    const folder = folderWith({ 'schema.cedarschema': foreign, 'refunds.cedar': rule });
+    // Stored directly, as an earlier version would have accepted it.
+    const stored = await makePolicySet(await readPolicyFolder(folder));
+    await storePolicySet(registry.admin, stored);
+    const attempts = [
+      await NO_DATABASE('policy', 'validate', folder),
+      await admin('policy', 'put', folder),
+      await admin('policy', 'activate', stored.digest.toString('hex'), '--cases', CASES),
+    ];
+    for (const { code, out, err } of attempts) {
+      expect(code).toBe(1);
+      expect(out + err).toMatch(/no input contains context\.arguments: context has agent, /);
+    }
+    await expect(policyCache(registry.admit.sql)(stored.digest)).rejects.toThrow(
+      'refunds.cedar: no input contains context.arguments',
+    );
   });
 });
 

@@ -1,8 +1,10 @@
-import { type RequestListener, type ServerResponse } from 'node:http';
+import { EventEmitter } from 'node:events';
+import { Server, type RequestListener, type ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import { unreadProblem } from '#api/engine/http/problem';
-import { type HttpLimits } from '#runtime/http/connections';
+import { boundConnections, HTTP_LIMITS, type HttpLimits } from '#runtime/http/connections';
 import { listen, type HttpServer } from '#runtime/http/server';
 import { readJsonBody } from '#runtime/http/json-body';
 import { RawClient, statusesOf } from '../fixtures/raw-client.js';
@@ -205,6 +207,32 @@ describe('connection limit', () => {
     const late = await client(server, '127.0.0.6');
     expect(await late.end()).toBe('');
     expect(closed()).toEqual(expected);
+  });
+
+  it('checks at most a hundred connections to admit a new one', () => {
+    const server = new Server();
+    const checks: Socket[] = [];
+    const busy = new Set<Socket>();
+    boundConnections(server, HTTP_LIMITS, (socket) => {
+      checks.push(socket);
+      return busy.has(socket) ? null : 2;
+    });
+    const closed: Socket[] = [];
+    const connect = (n: number): Socket => {
+      const socket = Object.assign(new EventEmitter(), {
+        remoteAddress: `10.0.0.${String(n % 9)}`,
+        destroy: () => closed.push(socket),
+      }) as unknown as Socket;
+      server.emit('connection', socket);
+      return socket;
+    };
+    const sockets = Array.from({ length: HTTP_LIMITS.connections }, (_, n) => connect(n));
+    for (const socket of sockets.slice(0, 250)) busy.add(socket);
+    const refused = [connect(0), connect(0)];
+    connect(0);
+    expect(closed).toEqual([...refused, sockets[250]]);
+    expect(checks).toHaveLength(300);
+    expect(new Set(checks).size).toBe(300);
   });
 });
 

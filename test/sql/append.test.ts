@@ -118,6 +118,15 @@ describe('append to the log fails, and succeeds after a repair,', () => {
     await expectRefused(append(1), 'tile 0/0');
   });
 
+  it('when the log has lost leaves after an earlier append checked the tile', async () => {
+    await append(100);
+    await append(1);
+    await damage(`update svc.log_head set tree_size = 50`);
+    await damage(`delete from svc.log_entry where leaf_index >= 50`);
+    await damage(`update svc.tile set hashes = substring(hashes for 3200) where level = 0`);
+    await expectRefused(append(1), 'tile 0/0');
+  });
+
   it('when an entry was altered after an earlier check: at the latest when the append fills its tile', async () => {
     await append(100);
     await append(20);

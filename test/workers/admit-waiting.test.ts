@@ -10,7 +10,7 @@ import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/check';
 import { UnknownRequestTypeError } from '#policy/derive-aep';
 import { PolicySetError } from '#policy/policy-set';
-import { accepted, hearOutcomes, stateOf } from '../fixtures/admissions.js';
+import { accepted, aepOf, hearOutcomes, itemWith, stateOf } from '../fixtures/admissions.js';
 import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
 import { beforeRow } from '../fixtures/database.js';
 import { TENANT } from '../fixtures/registry.js';
@@ -114,6 +114,29 @@ describe('admission that is accepted and not yet appended', () => {
     await processAdmissions(registry.admit, [waiting]);
     await setAllowlisted(registry.admin, TENANT, true);
     expect(await outcome()).toMatchObject({ state: 'refused', code: 'tenant_not_allowlisted' });
+  });
+
+  it('is rejected in a paused environment, but not for tenants of the other environment', async () => {
+    const tenantId = 'acme-live';
+    const tenantNo = await registry.addTenant(tenantId, 'live');
+    const item = () => ({
+      ...itemWith(registry, { tenant_id: tenantId }),
+      tenantNo,
+      environment: 'live' as const,
+    });
+    const locked = await accepted(registry, item());
+    await processAdmissions(registry.admit, [locked]);
+    expect(await stateOf(registry, locked, tenantNo)).toMatchObject({
+      state: 'refused',
+      code: 'lane_locked',
+    });
+
+    await setLane(registry.admin, 'live', true);
+    const open = await accepted(registry, item());
+    await processAdmissions(registry.admit, [open]);
+    await setLane(registry.admin, 'live', false);
+    const aep = await aepOf(registry, open, tenantNo);
+    expect(aep.environment).toBe('live');
   });
 
   it('is rejected when its environment is paused while a worker waits for the append lock', async () => {

@@ -69,6 +69,21 @@ describe('pending revocation', () => {
     expect(await admin(...line)).toMatchObject({ code: 0, json: { unsettled: 0 } });
     expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
   });
+
+  it('keeps its reason when it was requested while the erasure ran', async () => {
+    const [id = ''] = await world.admit(1);
+    const holding = await db.sql.reserve();
+    await holding`begin`;
+    await holding`select from svc.log_entry where proof_id = ${id}::uuid for no key update`;
+    const erasing = eraseProof(db, id);
+    await untilWaiting(db.sql);
+    const waits = await request(id, 'proof');
+    await holding`rollback`;
+    holding.release();
+    expect(await erasing).toMatchObject([{ isNew: true }]);
+    await commit(waits);
+    expect(await stateOf(id, 'proof')).toMatchObject({ state: 'revoked' });
+  });
 });
 
 describe('revocation reason that arrives during or after the erasure of its proof', () => {

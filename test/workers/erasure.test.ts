@@ -127,6 +127,20 @@ describe('erased proof', () => {
     ]);
   });
 
+  it('fails with an error log when its log entry is damaged', async () => {
+    const [id = ''] = await world.admit(1);
+    await eraseProof(db, id);
+    await scanExpiries(world.registry.verify, 100);
+    const flip = `update svc.log_entry set aep_hash = set_byte(aep_hash, 3, get_byte(aep_hash, 3) # 1)
+      where proof_id = '${id}' and kind = 1`;
+    await world.tamper(flip);
+    await scrub(world.registry.verify, 1_000);
+    expect((await lastVerdict(id)).outcome).toBe('fail');
+    await world.tamper(flip);
+    await scrub(world.registry.verify, 1_000);
+    expect((await lastVerdict(id)).outcome).toBe('erased');
+  });
+
   it.each([
     ['without a record', 'delete from svc.erasure where proof_id = $id'],
     ['only partly', `update svc.log_entry set signature = '\\x00' where proof_id = $id`],

@@ -49,6 +49,19 @@ describe('expiries', () => {
       [],
     );
 
+  it('of one leaf are recorded cumulatively', async () => {
+    await setValidity(registry.admin, TENANT, { ...noEnd, passport: 3600, trust: 3600 });
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    expect(await recordExpiries(registry.verify, 100)).toBe(0);
+    expect((await verdictOf(id))?.expired).toEqual([]);
+    await end('trust');
+    expect(await recordExpiries(registry.verify, 100)).toBe(1);
+    await end('passport');
+    expect(await recordExpiries(registry.verify, 100)).toBe(1);
+    expect((await verdictOf(id))?.expired).toEqual(['passport', 'trust']);
+  });
+
   it('are not recorded early while the verifier waits for its lock', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 1 });
     const [id = ''] = await registry.admitAll([registry.item()]);
