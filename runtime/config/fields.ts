@@ -154,7 +154,7 @@ export const keyFile = (which: string) =>
     `file of mode 0600 with the ${which}, or [a key in an HSM or in AWS KMS](deploy.md#keys-in-an-hsm-or-in-aws-kms); \`start\` generates it below \`DATA_DIR\``,
   );
 
-/** Signs thousands of times per second, which devices and services do not. */
+/** The file of a key that signs thousands of times per second, which no device or service does. */
 export const bulkKeyFile = (which: string) =>
   required(`name a file of mode 0600 that holds the ${which} (openssl genpkey -algorithm ed25519)`)
     .refine((where) => !isKeyUri(where), 'must be a file: an HSM or KMS signs too slowly')
