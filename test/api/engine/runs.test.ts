@@ -103,7 +103,7 @@ describe('the close of a run', () => {
     await proved(setup, member(id, 1));
     const missing = await send(setup, closeEnvelope({ id, seq: 2 }));
     expectProblem(missing, 409, 'run_incomplete');
-    expect(missing.json['detail']).toContain('seq 0 is missing');
+    expect(missing.json['detail']).toContain('seq 0 is missing. ');
     expectProblem(await send(setup, closeEnvelope({ id, seq: 1 })), 409, 'run_incomplete');
   });
 });
