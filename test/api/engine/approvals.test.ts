@@ -268,7 +268,8 @@ it('a second decision has the place of its pending proof in the run', async () =
     'run_seq_taken',
   );
   setup.engine.worker.rests = true;
-  const sent = await send(approver.approve(about(pending)));
+  const approval = approver.approve(about(pending));
+  const sent = await send(approval);
   const early = await post(AGENT, closeEnvelope({ id: run, seq: 2 }));
   expectProblem(early, 409, 'run_incomplete');
   setup.engine.worker.rests = false;
@@ -277,6 +278,7 @@ it('a second decision has the place of its pending proof in the run', async () =
   const close = await post(AGENT, closeEnvelope({ id: run, seq: 2 }));
   expect(close.status).toBe(200);
   expectProblem(await send(approver.approve(about(other))), 409, 'run_closed');
+  expect((await send(approval)).json).toEqual(sent.json);
   await setup.publish();
   const { json } = await get(`/v1/runs/${run}/package?agent=agent-7`);
   const aepKeys = [registry.admit.signer.publicKey];
