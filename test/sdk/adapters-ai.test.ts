@@ -3,7 +3,7 @@ import { MockLanguageModelV3, simulateReadableStream } from 'ai/test';
 import { describe, expect, it } from 'vitest';
 import * as z from 'zod';
 import { admitTools } from '#sdk/adapters/ai';
-import { NotAdmittedError } from '#sdk/adapters/index';
+import { NotAdmittedError, openGate } from '#sdk/adapters/index';
 import { SdkError } from '#sdk/index';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 
@@ -110,7 +110,7 @@ describe('admitTools', () => {
 
   it('does not run a denied tool, and shows the model the reason', async () => {
     const denying = model([['deleteAuditLog', {}]]);
-    const wrapped = admitTools(tools(), world.common);
+    const wrapped = admitTools(tools(), openGate(world.common, 'ai-sdk'));
     const result = streamText({ model: denying, tools: wrapped, prompt: 'Go', stopWhen });
     expect(await result.text).toBe('done');
     const [step] = await result.steps;
