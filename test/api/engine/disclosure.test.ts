@@ -50,11 +50,18 @@ describe('export with disclosed values', () => {
     expect(json['detail']).toContain('amount');
   });
 
-  it('discloses nothing for an empty list, and rejects an empty name', async ({ setup }) => {
+  it('discloses nothing for an empty list, and rejects an empty name and a second list', async ({
+    setup,
+  }) => {
     const proofId = await admitted(setup);
     expect((await exported(setup, proofId, '')).disclosures).toEqual([]);
-    const { json } = await setup.get(`/v1/proofs/${proofId}/export?disclose=arguments_hash,`);
-    expect(json).toMatchObject({ code: 'invalid_query' });
-    expect(json['detail']).toContain('expected names separated by commas');
+    for (const [query, why] of [
+      ['disclose=arguments_hash,', 'expected names separated by commas'],
+      ['disclose=arguments_hash&disclose=amount', 'The parameter "disclose" is repeated'],
+    ]) {
+      const { json } = await setup.get(`/v1/proofs/${proofId}/export?${query!}`);
+      expect(json).toMatchObject({ code: 'invalid_query' });
+      expect(json['detail']).toContain(why);
+    }
   });
 });
