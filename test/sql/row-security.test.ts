@@ -268,24 +268,22 @@ describe('engine role can insert only', () => {
   });
 });
 
-describe('readOutcomes', () => {
-  it('returns an outcome only to the tenant of the admission, even in a query for several tenants', async () => {
-    const asked = await readOutcomes(registry.engine, [
-      { tenantNo: ours, id: ourProof },
-      { tenantNo: ours, id: theirProof },
-    ]);
-    expect([...asked.keys()]).toEqual([ourProof]);
-    const both = await readOutcomes(registry.engine, [
-      { tenantNo: ours, id: ourProof },
-      { tenantNo: theirs, id: theirProof },
-    ]);
-    expect(both.size).toBe(2);
-    const crossed = await readOutcomes(registry.engine, [
-      { tenantNo: theirs, id: ourProof },
-      { tenantNo: ours, id: theirProof },
-    ]);
-    expect(crossed.size).toBe(0);
-  });
+it('readOutcomes > returns an outcome only to the tenant of the admission, even in a query for several tenants', async () => {
+  const asked = await readOutcomes(registry.engine, [
+    { tenantNo: ours, id: ourProof },
+    { tenantNo: ours, id: theirProof },
+  ]);
+  expect([...asked.keys()]).toEqual([ourProof]);
+  const both = await readOutcomes(registry.engine, [
+    { tenantNo: ours, id: ourProof },
+    { tenantNo: theirs, id: theirProof },
+  ]);
+  expect(both.size).toBe(2);
+  const crossed = await readOutcomes(registry.engine, [
+    { tenantNo: theirs, id: ourProof },
+    { tenantNo: ours, id: theirProof },
+  ]);
+  expect(crossed.size).toBe(0);
 });
 
 describe('tenant scope of a transaction', () => {
