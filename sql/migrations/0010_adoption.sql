@@ -87,10 +87,11 @@ begin
     perform svc.require(svc.index_in(range, 'from') >= last
       and svc.index_in(range, 'from') < svc.index_in(range, 'to'), 'the ranges are not ascending and disjoint');
     last := svc.index_in(range, 'to');
-    perform svc.require((select count(*) from svc.erasure x join svc.log_entry e using (leaf_index)
-        where leaf_index >= svc.index_in(range, 'from') and leaf_index < last
-          and (e.body is not null or entry ->> 'cause' = 'erased')) = last - svc.index_in(range, 'from'),
-      'a range has a leaf without a record of its erasure, or a leaf that was not lost');
+    perform svc.require((select count(*) from svc.erasure
+        where leaf_index >= svc.index_in(range, 'from') and leaf_index < last) = last - svc.index_in(range, 'from'),
+      'a range has a leaf without a record of its erasure'),
+      svc.require(entry ->> 'cause' = 'erased' or exists (select from svc.adoption
+        where from_index <= svc.index_in(range, 'from') and to_index >= last), 'a range has a leaf that was not lost');
   end loop;
   return svc.append_entry(4, svc.time_in(entry, 'time'), body);
 end $$;
@@ -155,7 +156,8 @@ declare
   size constant bigint := svc.hold_appends();
   ends constant bigint := first + cardinality(bodies);
 begin
-  perform svc.require(pg_try_advisory_xact_lock(7566947, 1), 'a publisher is running on this database'),
+  perform set_config('svc.adopts', 'on', true),
+    svc.require(pg_try_advisory_xact_lock(7566947, 1), 'a publisher is running on this database'),
     svc.require(size = first and first / 256 = (ends - 1) / 256, 'expected the next entries of one tile');
   insert into svc.log_entry (leaf_index, at, kind, revokes, proof_id, tenant_no, lane, is_outcome, effect,
     environment, key_id, aep_hash, proof_record_hash, validity, body)
@@ -174,12 +176,14 @@ begin
   perform svc.extend_tiles(first, (select string_agg(sha256('\x00' || body), '' order by n)
     from unnest(bodies) with ordinality as given(body, n)));
   update svc.log_head set tree_size = ends;
+  perform set_config('svc.adopts', 'off', true);
 end $$;
 
 -- Records the adoption of the leaves from `first` on. Closes what is pending and has its outcome there.
 create function svc.finish_adoption(first bigint) returns void
   language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
+  perform set_config('svc.adopts', 'on', true);
   insert into svc.adoption (from_index, to_index) values (first, svc.hold_appends());
   with chunks as (
     delete from svc.chunk_pending c where exists (
@@ -214,6 +218,7 @@ begin
   delete from svc.revocation_pending q using svc.revocation_request r, svc.log_entry e
   where r.request_id = q.request_id and e.kind = 2 and e.revokes = r.proof_id and e.leaf_index >= first
     and convert_from(e.body, 'UTF8')::jsonb ->> 'artifact_kind' = r.artifact_kind;
+  perform set_config('svc.adopts', 'off', true);
 end $$;
 
 revoke all on function svc.skip_row(), svc.extend_tiles(bigint, bytea), svc.begin_adoption(text),
@@ -223,18 +228,17 @@ grant execute on function svc.begin_adoption(text), svc.adopt_entries(bigint, by
 grant select on svc.tile to svc_erase;
 grant select on svc.adoption to svc_worker, svc_admin, svc_fsck;
 
--- For these functions, which run as the owner.
+-- For these functions, which run as the owner; otherwise an owner who is not a superuser sees no rows of tenants.
 do $$
 declare
   name text;
 begin
   foreach name in array array['intake', 'intake_pending', 'chunk_pending', 'batch_part', 'batch_progress', 'refusal',
-    'revocation_pending', 'revocation_request', 'status_exception'] loop
-    execute format('create policy adopted on svc.%I to current_user using (true)', name);
+    'revocation_pending', 'revocation_request', 'status_exception', 'log_entry'] loop
+    execute format($policy$create policy adopted on svc.%I to current_user
+      using (current_setting('svc.adopts', true) = 'on')$policy$, name);
   end loop;
 end $$;
-alter policy appended on svc.log_entry with check (kind > 1 or body is not null);
-alter policy appended_to on svc.log_entry using (true);
 -- Anyone can read in the public log that such a proof exists.
 alter policy own_tenants on svc.log_entry
   using (kind <> 1 or tenant_no is null or tenant_no = any ((select svc.tenants_in_scope())::integer[]));

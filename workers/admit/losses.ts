@@ -1,5 +1,6 @@
-import { readStoredApproval } from '#sql/proofs/rebuild-aep';
-import type { Prepared } from './append.js';
+import type { CounterMove } from '#policy/counter-values';
+import type { AepSubject } from '#protocol/schemas/aep';
+import { type PinnedIntake, readStoredApproval } from '#sql/proofs/rebuild-aep';
 
 /** How far the clock that made an id may be ahead, in milliseconds. */
 const MAX_AHEAD_MS = 60_000;
@@ -12,7 +13,7 @@ const timeOf = (id: string): number => Number.parseInt(id.slice(0, 12), 16);
  * @param adopted the time of the last adoption, in epoch milliseconds, or null
  */
 export function lossFault(
-  { intake, moves, subject }: Pick<Prepared, 'intake' | 'moves' | 'subject'>,
+  { intake, moves, subject }: { intake: PinnedIntake; moves: CounterMove[]; subject: AepSubject },
   adopted: number | null,
 ): { code: 'run_closed' | 'processing_failed'; detail: string } | null {
   if (adopted === null) return null;
