@@ -1,0 +1,32 @@
+import type { CounterMove } from '#policy/counter-values';
+import type { AepSubject } from '#protocol/schemas/aep';
+import { type PinnedIntake, readStoredApproval } from '#sql/proofs/rebuild-aep';
+
+/** How far the clock that made an id may be ahead, in milliseconds. */
+const MAX_AHEAD_MS = 60_000;
+const timeOf = (id: string): number => Number.parseInt(id.slice(0, 12), 16);
+
+/**
+ * Why an item depends on something that adopted leaves have lost, or null: the members of a run, the
+ * second decision about a pending proof, or the value of a counter of that day or an earlier one.
+ *
+ * @param adopted the time of the last adoption, in epoch milliseconds, or null
+ */
+export function lossFault(
+  { intake, moves, subject }: { intake: PinnedIntake; moves: CounterMove[]; subject: AepSubject },
+  adopted: number | null,
+): { code: 'run_closed' | 'processing_failed'; detail: string } | null {
+  if (adopted === null) return null;
+  const end = adopted + MAX_AHEAD_MS;
+  const run = 'run' in subject ? subject.run : undefined;
+  const pending = readStoredApproval(intake.approval)?.envelope.statement.proof_id;
+  if ((run && timeOf(run.id) < end) || (pending !== undefined && timeOf(pending) < end)) {
+    const detail = 'the service lost proofs of the time of this run or pending proof: start again';
+    return { code: 'run_closed', detail };
+  }
+  const day = new Date(adopted).toISOString().slice(0, 10);
+  const counter = moves.find(({ period }) => period !== 'run' && period <= day);
+  if (counter === undefined) return null;
+  const detail = `the service lost the value of the counter ${counter.name} for ${counter.period}: send the request again on the next day (UTC)`;
+  return { code: 'processing_failed', detail };
+}
