@@ -55,7 +55,8 @@ export const entryColumns = (sql: Db) => sql`
 
 /** The canonical bytes of a leaf, as hashed into the tree. */
 export function entryBytesOf(row: EntryRow): Uint8Array {
-  if (row.kind !== PROOF) return row.body ?? new Uint8Array();
+  // The row of an adopted proof has the published bytes.
+  if (row.kind !== PROOF || row.body !== null) return row.body ?? new Uint8Array();
   const { effect, isOutcome } = row;
   if (effect === null || isOutcome === null) return new Uint8Array();
   return proofEntryBytes({

@@ -26,6 +26,7 @@ import { appendRevocation } from '#sql/lifecycle/entries';
 import { setApprovalTime } from '#sql/tenants/administration';
 import { admissionEnvelope, closeEnvelope, newRunId } from '../../fixtures/agent.js';
 import { newApprover } from '../../fixtures/approvals.js';
+import { withoutTriggers } from '../../fixtures/database.js';
 import { headersFor, issueKey, type Reply } from '../../fixtures/engine.js';
 import { eraseProof } from '../../fixtures/erase.js';
 import { checked } from '../../fixtures/planted.js';
@@ -490,6 +491,17 @@ it('the worker repeats the checks before it signs', async () => {
   // The pending proof can be decided by another approval.
   const { aep } = await secondOf(await send(approver.approve(about(pending))));
   expect(aep.decision).toMatchObject({ effect: 'ADMIT' });
+});
+
+it('an approval has no effect when its pending proof is of the time before an adoption', async () => {
+  const { db, get } = setup;
+  const pending = await held();
+  await db.sql`insert into svc.adoption (from_index, to_index) values (1000, 1001)`;
+  const { json } = await send(approver.approve(about(pending)));
+  const second = () => get(`/v1/admissions/${String(json['proof_id'])}`);
+  await expect.poll(async () => (await second()).status).not.toBe(202);
+  expectProblem(await second(), 409, 'run_closed');
+  await withoutTriggers(db, 'delete from svc.adoption');
 });
 
 it('fsck finds an altered and a missing registration', async () => {

@@ -260,6 +260,11 @@ export const WRITE_POINTS: WritePoint[] = [
 /** Writes without a fault scenario, and the reason. */
 export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   [
+    'log/adopt.ts',
+    ['select svc.begin_adoption(', 'select svc.adopt_entries(', 'select svc.finish_adoption('],
+    'one transaction with every program stopped: test/programs/admin-log-adopt.test.ts kills it and repeats it',
+  ],
+  [
     'erasure/erase.ts',
     ['delete from svc.idempotency_key ', 'update svc.batch_part set problems = null '],
     'the next run of `erase tenant` continues it: test/programs/admin-erase.test.ts kills it',
