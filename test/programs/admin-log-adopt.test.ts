@@ -100,7 +100,7 @@ afterAll(async () => {
 });
 
 describe('admin log adopt', () => {
-  it('refuses files that were changed, and other keys', async () => {
+  it('rejects changed files and unknown keys', async () => {
     const lying = join(home, 'lying');
     cpSync(published, lying, { recursive: true });
     const bundle = join(lying, `tile/entries/001.p/${size - 256}`);
@@ -115,7 +115,7 @@ describe('admin log adopt', () => {
     expect(await treeSize(restored.sql)).toBe(common);
   });
 
-  it('refuses a database with leaves of its own, and names the first', async () => {
+  it('rejects a database with leaves of its own, and names the first', async () => {
     const other = databases[2]!;
     const forked = await openRegistry(other, { goesOn: before });
     await forked.admitAll([forked.item()]);
