@@ -112,29 +112,6 @@ describe('publish cycle', () => {
     expect(published.status(ids[4]!)).toBe('BACKEND_LOOKUP_REQUIRED');
   });
 
-  it('continues from the published maps after a restart', async () => {
-    const { registry } = snapshot;
-    const ids = registry.addProofs(700);
-    registry.revoke(ids[3]!);
-    registry.addKeyEntry('compromise', 600);
-    registry.verify();
-    await snapshot.publishOnce({ chunkLeaves: 256 });
-    registry.recordVerdict(ids[2]!, { outcome: 'fail' });
-    registry.verify();
-    const from: number[] = [];
-    const entries = registry.entries.bind(registry);
-    registry.entries = (start, end) => {
-      if (end - start > 1) from.push(start);
-      return entries(start, end);
-    };
-    await snapshot.publisher({ chunkLeaves: 256 }).runCycle();
-    // Only the entries of the last tile, and those around the changed leaf.
-    expect([...new Set(from)].sort((a, b) => a - b)).toEqual([0, 512]);
-    const published = await snapshot.published();
-    expect(published.status(ids[3]!)).toBe('REVOKED');
-    expect(published.status(ids[2]!)).toBe('BACKEND_LOOKUP_REQUIRED');
-  });
-
   it('rebuilds lost and damaged pages of the maps from the log', async () => {
     const { registry } = snapshot;
     const ids = snapshot.grow(700);
@@ -163,24 +140,6 @@ describe('publish cycle', () => {
     rmSync(leaf);
     expect(await snapshot.publisher().runCycle()).toMatchObject({ outcome: 'unchanged' });
     await snapshot.published();
-  });
-
-  it('rebuilds the lost map and lookup folders from the log', async () => {
-    const { registry } = snapshot;
-    const ids = registry.addProofs(700);
-    registry.revoke(ids[3]!);
-    registry.verify();
-    const first = snapshot.publisher({ chunkLeaves: 256 });
-    await first.runCycle();
-    const before = await snapshot.published();
-    await first.close();
-    for (const folder of ['lookup', 'map']) {
-      rmSync(join(snapshot.directory, folder), { recursive: true });
-    }
-    await snapshot.publisher({ chunkLeaves: 256 }).runCycle();
-    const after = await snapshot.published();
-    expect(after.opened.index).toBeGreaterThan(before.opened.index);
-    expect(after.opened.snapshot.map_root).toBe(before.opened.snapshot.map_root);
   });
 
   it('continues after a cycle that took longer than the snapshot would be valid', async () => {
