@@ -3,7 +3,7 @@ import { expect } from 'vitest';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { packageRoot } from '#runtime/process/files';
 import { activatePolicy, type PolicyFiles, storePolicySet } from '#sql/admissions/policies';
-import { admissionEnvelope, newRunId } from '../../fixtures/agent.js';
+import { admissionEnvelope } from '../../fixtures/agent.js';
 import { headersFor, issueKey } from '../../fixtures/engine.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { engineTest, type Setup } from './setup.js';
@@ -11,7 +11,6 @@ import { engineTest, type Setup } from './setup.js';
 const exampleSet = (name: string) =>
   readPolicyFolder(join(packageRoot, 'examples', 'policies', name));
 const files = await exampleSet('daily-limit');
-const ofRuns = await exampleSet('run-limit');
 const it = engineTest({ rateLimit: 100_000 });
 
 const stored = async ({ registry }: Setup, changes: Partial<PolicyFiles> = {}): Promise<Buffer> => {
@@ -91,50 +90,4 @@ it('budgets of a proof are verified, disclosed and replayed', async ({ setup }) 
   );
   expect(await replay(higher)).toMatchObject({ result: 'divergence' });
   expectProblem(await get(`/v1/proofs/${proofId}/export`), 500, 'integrity_failure');
-});
-
-it('budgets per run are disclosed and replayed', async ({ setup }) => {
-  const { get, post, registry } = setup;
-  await activatePolicy(registry.admin, await stored(setup, ofRuns));
-  const id = newRunId();
-  const send = async (fields: object, effect: string) => {
-    const { json } = await post(
-      '/v1/agent/admissions',
-      admissionEnvelope({ action: 'SEND_MAIL', ...fields }),
-    );
-    const receipt = (json['receipt'] ?? json) as Record<string, unknown>;
-    expect(receipt).toMatchObject({ status: effect });
-    return String(receipt['registry_proof_id']);
-  };
-  const inRun = await send({ run: { id, seq: 0 } }, 'ADMITTED');
-  const outside = await send({}, 'DENIED');
-  await setup.publish();
-  const { json } = await get(`/v1/proofs/${inRun}/export?disclose=budget.mails`);
-  const budget = { window: { run: id }, before: 0, after: 1 };
-  expect(json['disclosures']).toMatchObject([[expect.any(String), 'budget.mails', budget]]);
-
-  const perDay = await stored(setup, {
-    ...ofRuns,
-    counters: { mails: { ...ofRuns.counters!['mails']!, window: 'day' } },
-  });
-  for (const [proof_id, reasons] of [
-    [inRun, ['mails-are-permitted']],
-    [outside, ['budget.mails']],
-  ] as const) {
-    const replay = async (policyDigest: Buffer) =>
-      (
-        await post('/v1/proofs/replay', {
-          schema_version: 'svc.verification.replay_request/1.0',
-          proof_id,
-          policy_digest: policyDigest.toString('hex'),
-        })
-      ).json;
-    expect(await replay(await stored(setup, ofRuns))).toMatchObject({
-      result: 'match',
-      counterfactual: { decision: { reasons } },
-    });
-    expect(await replay(perDay)).toMatchObject({
-      counterfactual: { decision: { effect: 'DENY', reasons: ['budget.mails'] } },
-    });
-  }
 });

@@ -48,7 +48,6 @@ function good(spec: OperationSpec): Call {
 
 checkContract({
   api: 'engine',
-  title: 'Engine API',
   specs,
   document,
   problems: PROBLEMS,

@@ -72,21 +72,6 @@ describe('POST /v1/agent/admissions', () => {
     expect(sound.json).toMatchObject({ status: 'ADMITTED' });
   });
 
-  it('names a missing required fact in the denial', async ({ activate, setup }) => {
-    await activate();
-    const reply = await setup.post(PATH, refund({ currency: 'EUR' }));
-    expectProblem(reply, 403, 'policy_denied');
-    expect(reply.json).toMatchObject({
-      detail:
-        'The fact amount is missing, or the policy set does not declare it with the stated type.',
-      reasons: ['fact.amount'],
-      sentences: {
-        'fact.amount':
-          'The fact amount is missing, or the policy set does not declare it with the stated type.',
-      },
-    });
-  });
-
   it('accepts a fact while the set that declares it is active, and returns the first receipt afterwards', async ({
     activate,
     setup,

@@ -50,7 +50,6 @@ function good(spec: PublicSpec): Call {
 
 checkContract({
   api: 'public',
-  title: 'Public verification API',
   specs,
   document,
   problems: PROBLEMS,
@@ -133,11 +132,6 @@ describe('public OpenAPI document', () => {
       const matching = patterns.filter((pattern) => pattern.test(asked));
       expect(matching, path).toHaveLength(1);
     }
-  });
-
-  it('documents every problem code in an operation or the guide', () => {
-    const text = JSON.stringify(document);
-    for (const code of Object.keys(PROBLEMS)) expect(text).toContain(code);
   });
 });
 
