@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { toBase64 } from '#protocol/bytes';
@@ -10,11 +10,6 @@ import { useSnapshot } from '../fixtures/use-registry.js';
 
 const snapshot = useSnapshot();
 const read = (path: string): Buffer => readFileSync(join(snapshot.directory, path));
-const pages = (): string[] =>
-  readdirSync(join(snapshot.directory, 'map'), { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .map((entry) => join(entry.parentPath, entry.name));
-
 describe('publish cycle', () => {
   it('publishes the leaves up to the last verdict entry, under a checkpoint over every leaf', async () => {
     const { registry } = snapshot;
@@ -118,7 +113,7 @@ describe('publish cycle', () => {
     const token = registry.share('proof', ids[0]!);
     const publisher = snapshot.publisher();
     await publisher.runCycle();
-    const files = pages();
+    const files = snapshot.pages();
     rmSync(files[0]!);
     writeFileSync(files[1]!, 'damaged');
     registry.verify();
@@ -136,7 +131,7 @@ describe('publish cycle', () => {
     await snapshot.publishOnce();
     const { location } = (await snapshot.published()).opened;
     const head = join(snapshot.directory, pagePath(pageIdOf(location.map)!));
-    const leaf = pages().find((path) => path !== head)!;
+    const leaf = snapshot.pages().find((path) => path !== head)!;
     rmSync(leaf);
     expect(await snapshot.publisher().runCycle()).toMatchObject({ outcome: 'unchanged' });
     await snapshot.published();

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect } from 'vitest';
 import { checkProof } from '#fsck/registry/check-leaf';
 import { KeyHistory } from '#fsck/registry/context';
-import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import { readPolicyFolder } from '#policy/policy-set';
 import { leafHash } from '#protocol/merkle';
 import type { Approval } from '#protocol/schemas/approvals';
 import { formatTime } from '#protocol/time';
@@ -13,7 +13,7 @@ import { verifyRun } from '#protocol/run';
 import { proofExportSchema, receiptEvidenceSchema } from '#protocol/schemas/proof-export';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
-import { activatePolicy, type PolicyFiles, storePolicySet } from '#sql/admissions/policies';
+import { type PolicyFiles } from '#sql/admissions/policies';
 import { readEvidence } from '#sql/log/leaf-checks';
 import { keyEntries, keysInLog } from '#sql/log/log';
 import { readChunk } from '#sql/fsck/log';
@@ -29,6 +29,7 @@ import {
   newRunId,
   outcomeEnvelope,
 } from '../../fixtures/agent.js';
+import { activateSet } from '../../fixtures/approval-world.js';
 import { newApprover } from '../../fixtures/approvals.js';
 import { batchIn, BATCHES, resultsOf } from '../../fixtures/batches.js';
 import { headersFor, issueKey, type Reply, workBatches } from '../../fixtures/engine.js';
@@ -61,9 +62,7 @@ async function activate(
   policies: Record<string, string>,
   changes: Partial<PolicyFiles> = {},
 ): Promise<void> {
-  const set = await makePolicySet({ schema, policies, sentences: {}, ...changes });
-  await storePolicySet(setup.registry.admin, set);
-  await activatePolicy(setup.registry.admin, set.digest);
+  await activateSet(setup.registry.admin, { schema, policies, sentences: {}, ...changes });
 }
 
 interface Pending {

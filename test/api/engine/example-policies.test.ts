@@ -1,10 +1,10 @@
 import { join } from 'node:path';
 import { describe, expect, onTestFinished } from 'vitest';
-import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import { readPolicyFolder } from '#policy/policy-set';
 import { packageRoot } from '#runtime/process/files';
-import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
 import { createTenant, setAllowlisted, setLane } from '#sql/tenants/administration';
 import { admissionEnvelope } from '../../fixtures/agent.js';
+import { activateSet } from '../../fixtures/approval-world.js';
 import { executeBody, headersFor } from '../../fixtures/engine.js';
 import { missingTools, shellBlocks, withoutTools, workplace } from '../../fixtures/other-tools.js';
 import { engineTest, type Setup } from './setup.js';
@@ -16,13 +16,11 @@ type Fields = Record<string, unknown>;
 type Expected = string | string[];
 type Attack = [what: string, body: Fields | string, expected: Expected, boundTo?: string];
 
-async function activate({ registry }: Setup, set: string): Promise<void> {
-  const stored = await makePolicySet(
+const activate = async ({ registry }: Setup, set: string): Promise<unknown> =>
+  activateSet(
+    registry.admin,
     await readPolicyFolder(join(packageRoot, 'examples', 'policies', set)),
   );
-  await storePolicySet(registry.admin, stored);
-  await activatePolicy(registry.admin, stored.digest);
-}
 
 /** Sends requests as an agent would. Returns the answer to each: `ADMITTED`, reasons or a code. */
 async function outcomesOf({ engine, key, keyFor }: Setup, attacks: Attack[]) {

@@ -220,12 +220,6 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
           'this page contradicts the log, which proves the status REVOKED',
         ],
         [
-          'an answer with more members',
-          'not found',
-          () => asPage(htmlOf('not found'), '="{', '="{&quot;effect&quot;:&quot;ADMIT&quot;,'),
-          'this page contradicts the log, which proves the status NOT_FOUND',
-        ],
-        [
           'the page of another identifier',
           'not found',
           () => asPage(htmlOf('valid')),

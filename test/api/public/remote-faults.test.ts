@@ -30,7 +30,7 @@ async function restart(directives: string): Promise<void> {
   await world.nginx.start(directives);
 }
 
-const files = (): string[] => [world.at(LOCATION), ...world.pages()];
+const files = (): string[] => [world.at(LOCATION), ...world.snapshot.pages()];
 
 async function changeText(): Promise<void> {
   utimesSync(world.at(LOCATION), 1_710_000_000, 1_710_000_000);

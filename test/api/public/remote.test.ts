@@ -51,7 +51,7 @@ describe.skipIf(skipsNginx)(`documented nginx configuration${withoutNginx}`, () 
 
   it('marks immutable files as cacheable and mutable files for revalidation', async () => {
     await world.publish(300);
-    const page = relative(world.snapshot.directory, world.pages()[0]!);
+    const page = relative(world.snapshot.directory, world.snapshot.pages()[0]!);
     for (const path of ['/lookup/snapshot', '/checkpoint']) {
       const { status, headers } = await ask(path);
       expect(status).toBe(200);
