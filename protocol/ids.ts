@@ -38,6 +38,15 @@ const FIELD_OF_PREFIX = new Map<string, IdField>(
   (Object.keys(ID_PREFIX) as IdField[]).map((field) => [ID_PREFIX[field], field]),
 );
 
+/**
+ * The time at which a proof or package id was made, in milliseconds since 1970 (RFC 9562 §5.7), from any
+ * of its identifiers; null for every other text. An id can state any time: the service accepts only its own.
+ */
+export function timeOfId(text: string): number | null {
+  const id = isPackageId(text) ? text.slice(-32) : resolveIdentifier(text)?.proof_id;
+  return id === undefined ? null : parseInt(id.slice(0, 12), 16);
+}
+
 export function isProofId(text: string): boolean {
   return PROOF_ID_PATTERN.test(text);
 }

@@ -29,7 +29,7 @@ export interface Operation {
 
 /** The 200 and 304 responses of an operation that sends an ETag. */
 export function revalidated(response: ResponseSpec): PublicSpec['responses'] {
-  const headers = { ETag: 'Strong; send it back in `If-None-Match`.' };
+  const headers = { ...response.headers, ETag: 'Strong; send it back in `If-None-Match`.' };
   return {
     200: { ...response, headers },
     304: { description: 'Not modified since the sent ETag.' },

@@ -18,8 +18,8 @@ import {
   serveFixed,
 } from './http/answer.js';
 import { Problem } from './http/problem.js';
-import { resolve } from './lookup/resolve.js';
-import { lookupAt, originForm, verdictAnswer } from './lookup/routes.js';
+import { mayAppear, resolve } from './lookup/resolve.js';
+import { lookupAt, NOT_YET, originForm, verdictAnswer } from './lookup/routes.js';
 import { lookupResponse, proofIn } from './lookup/views.js';
 import { type Exchange, type PublicContext, revalidated, type Operation } from './operation.js';
 import { ICON, SCRIPT, STYLE } from './page/assets.js';
@@ -75,11 +75,15 @@ async function sendVerdict(exchange: Exchange, identifier: string): Promise<void
   const { ctx } = exchange;
   const jsonUrl = lookupUrl(identifier);
   const { snapshot, answer, ...model } = await loadVerdictPage(ctx, jsonUrl);
+  const isYoung =
+    (model.relayed?.lookup.matched_on ?? null) === null &&
+    mayAppear(snapshot, identifier, ctx.clock.now());
   const { entry, log, generation } = snapshot;
   const { name, publicKey } = snapshot.opened.signedBy;
   const view = verdictView({
     ...model,
     identifier,
+    isYoung,
     jsonUrl,
     served: { answer: textOf(answer), vkey: formatVkey(nativeSha256, name, publicKey), generation },
     base: ctx.publicUrl,
@@ -88,7 +92,7 @@ async function sendVerdict(exchange: Exchange, identifier: string): Promise<void
     window: log.size - log.lookup_from,
   });
   const page = renderPage({ ...view, asked: identifier, snapshot, now: ctx.clock.now() });
-  sendPage(exchange, snapshot, answer, page);
+  sendPage(exchange, snapshot, answer, page, isYoung ? NOT_YET : {});
 }
 
 /** Loads everything from one snapshot, so that the sections of the page cannot contradict each other. */

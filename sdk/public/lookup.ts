@@ -15,7 +15,7 @@ import type { VerificationStatus } from '../../protocol/status.js';
 import { isTime } from '../../protocol/time.js';
 import { canonicalBody } from '../canonical.js';
 import { SdkError } from '../errors.js';
-import { httpError, readDocument, unexpected, validInput } from '../http/answers.js';
+import { httpError, readDocument, retryAfterMs, unexpected, validInput } from '../http/answers.js';
 import { type Answer, type Deadline, withDeadline } from '../http/attempt.js';
 import { backoffMs, type HttpClient, type HttpRequest, openHttpClient } from '../http/client.js';
 import { parseBaseUrl, type PublicOptions } from '../options.js';
@@ -29,6 +29,11 @@ export interface Lookup extends PublicAnswer<Facade | NotFound> {
   verification_status: VerificationStatus;
   /** True for PASS, VALID, VERIFIED and TRUST_ESTABLISHED only. */
   can_assert_validity: boolean;
+  /**
+   * Set when the identifier does not resolve and is too young for the snapshot: milliseconds after which
+   * to look it up again. Null for every other answer.
+   */
+  retryAfterMs: number | null;
 }
 
 /** Kinds of lookups. `identifier` takes any identifier of recent proofs; all others cover the whole history. */
@@ -51,14 +56,30 @@ export interface LookupQuery {
   identifier: string;
 }
 
+/** A lookup by {@link lookupHttp}. */
+export interface LookupRequest extends LookupQuery {
+  /** Look the identifier up again while it is too young for the snapshot, until the timeout of the call. */
+  wait?: boolean;
+}
+
+/** A server that sends `Retry-After: 0` must not be polled without pause. */
+const MIN_PAUSE_MS = 200;
+
 /**
  * `GET /api/public/verify/…`: the public verdict on an artifact. An unknown proof gets the
  * not-found record with NOT_FOUND, any other unresolved identifier BACKEND_LOOKUP_REQUIRED. A
  * registry without a current snapshot throws `unavailable`, never NOT_FOUND.
  */
-export async function lookupHttp(options: PublicOptions, input: LookupQuery): Promise<Lookup> {
+export async function lookupHttp(options: PublicOptions, input: LookupRequest): Promise<Lookup> {
   const registry = openRegistry(options);
-  return withDeadline(options, (deadline) => lookUp(registry, input, deadline));
+  return withDeadline(options, async (deadline) => {
+    for (;;) {
+      const found = await lookUp(registry, input, deadline);
+      const pause = found.retryAfterMs;
+      if (input.wait !== true || pause === null || pause >= deadline.remainingMs()) return found;
+      await deadline.sleep(Math.max(pause, MIN_PAUSE_MS));
+    }
+  });
 }
 
 export async function lookUp(
@@ -252,9 +273,11 @@ async function readVerdict(
   deadline: Deadline,
   { kind, ...target }: Target & { kind?: Facade['artifact_kind'] | undefined },
 ): Promise<Lookup> {
+  let retryAfter: number | null = null;
   const found = await readVerified<Facade | NotFound>(registry, request, deadline, {
     ...target,
     read: (answer) => {
+      retryAfter = retryAfterMs(answer.headers, Date.now());
       if (answer.status === 200) {
         const record = readDocument(answer, facadeSchema);
         requireAbout(answer, record, target.identifier, kind);
@@ -267,13 +290,16 @@ async function readVerdict(
     },
     prove: ({ response }) => response,
   });
-  return withVerdict(found);
+  return withVerdict(found, retryAfter);
 }
 
-function withVerdict(found: PublicAnswer<Facade | NotFound>): Lookup {
+function withVerdict(
+  found: PublicAnswer<Facade | NotFound>,
+  retryAfter: number | null = null,
+): Lookup {
   const { verification_status, can_assert_validity } =
     'verification' in found.record ? found.record.verification : found.record;
-  return { verification_status, can_assert_validity, ...found };
+  return { verification_status, can_assert_validity, ...found, retryAfterMs: retryAfter };
 }
 
 /** More than any public document has: a package of 100 proofs has some hundred kilobytes. */

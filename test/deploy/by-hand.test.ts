@@ -58,7 +58,7 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
     `http://127.0.0.1:${world.port(service, replica, port)}`;
 
   const execute = (intent: string): Promise<Response> =>
-    fetch(`${url('engine', '8080')}/v1/intents/execute`, {
+    fetch(`${url('balancer', '8080')}/v1/intents/execute`, {
       method: 'POST',
       headers: {
         'X-Svc-Api-Key': apiKey,
@@ -84,6 +84,7 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
       LOG_ORIGIN: 'log.example.org/2026',
       PUBLIC_URL: 'https://registry.example.org',
       POSTGRES_SHARED_BUFFERS: '64MB',
+      SHUTDOWN_DELAY: '0',
     });
     world = await makeWorld(compose, directory, makeImage(directory));
     up = await composeUp(world, ['board', 'monitor', 'prometheus', 'node-exporter']);
@@ -223,6 +224,18 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
     }
   });
 
+  it('repeats the requests of a killed engine at another', async () => {
+    const [engine] = up.of('engine');
+    const answering = Promise.all(Array.from({ length: 60 }, (_, at) => execute(`killed-${at}`)));
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    engine!.child.kill('SIGKILL');
+    await engine!.ended;
+    const answers = [...(await answering), await execute('after-the-kill')];
+    expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 200));
+    const receipts = await Promise.all(answers.map((answer) => answer.json() as Promise<Receipt>));
+    expect(new Set(receipts.map((one) => one.registry_proof_id)).size).toBe(answers.length);
+  });
+
   it('has data for every dashboard panel and every alert expression', async () => {
     const api = `${url('prometheus', '9090')}/api/v1`;
     const ask = async (query: string): Promise<number> => {
@@ -288,8 +301,8 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
     expect(written).not.toContain(apiKey);
     const codes = await up.down();
     const failed = up.running.filter(
-      // The process ends by the signal.
-      ({ service }) => codes[service] !== 0 && service !== 'node-exporter-1',
+      // The exporter ends by the signal; a test killed the engine.
+      ({ service }) => codes[service] !== 0 && !['node-exporter-1', 'engine-1'].includes(service),
     );
     expect(failed.map(({ service, output }) => [service, output.join('')])).toEqual([]);
     expect(Object.keys(codes)).toHaveLength(up.running.length);

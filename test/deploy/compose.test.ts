@@ -152,7 +152,14 @@ describe('docker-compose.yml', () => {
     }
     const queue = all.filter(([, { networks = [] }]) => networks.includes('queue'));
     expect(queue.map(([name]) => name)).toEqual(['valkey', 'engine', 'worker', 'board']);
-    for (const network of ['database', 'queue', 'facade', 'operations', 'operations-public']) {
+    for (const network of [
+      'database',
+      'queue',
+      'engines',
+      'facade',
+      'operations',
+      'operations-public',
+    ]) {
       expect([network, compose.networks[network]]).toEqual([network, { internal: true }]);
     }
     for (const [name, { networks, network_mode }] of all) {
@@ -163,7 +170,7 @@ describe('docker-compose.yml', () => {
   it('publishes two ports, by default on the loopback interface', () => {
     const published = all.filter(([, { ports, profiles }]) => ports && profiles === undefined);
     expect(published.map(([name, { ports }]) => [name, ports])).toEqual([
-      ['engine', ['127.0.0.1:8080:8080']],
+      ['balancer', ['127.0.0.1:8080:8080']],
       ['nginx', ['127.0.0.1:8081:8081']],
     ]);
     for (const [, { ports = [] }] of all) {
@@ -188,7 +195,15 @@ describe('docker-compose.yml', () => {
   });
 
   it('checks the readiness of every program with tools that its image contains', () => {
-    for (const name of [...PROGRAMS, 'board', 'monitor', 'postgres', 'valkey', 'nginx']) {
+    for (const name of [
+      ...PROGRAMS,
+      'board',
+      'monitor',
+      'postgres',
+      'valkey',
+      'nginx',
+      'balancer',
+    ]) {
       const test = service(name).healthcheck?.test ?? [];
       expect([name, test[0]]).toEqual([name, expect.stringMatching(/^CMD/)]);
       expect(test.join(' ')).not.toMatch(/curl|wget/);

@@ -1,12 +1,12 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { PublicServer } from '#api/public/server';
 import type { Publisher } from '#publisher/publisher';
-import { waitForVerdictHttp, type PublicOptions } from '#sdk/index';
+import { lookupHttp, waitForVerdictHttp, type PublicOptions } from '#sdk/index';
 import { breakNetwork, type BrokenNetwork } from '../fixtures/broken-network.js';
 import { listenAs } from '../fixtures/public-servers.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { FAST } from '../fixtures/sdk-world.js';
-import { TestSnapshot } from '../fixtures/snapshot.js';
+import { proofIdAt, TestSnapshot } from '../fixtures/snapshot.js';
 
 const UNKNOWN = { proof_id: '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f' };
 
@@ -41,6 +41,30 @@ beforeEach(async () => {
 // of the next test.
 afterEach(() => network.close());
 afterAll(() => snapshot.close());
+
+describe('lookupHttp with wait', () => {
+  it('returns the verdict on a proof that was too young for the first snapshot', async () => {
+    const identifier = registry.addProof();
+    const waiting = lookupHttp(options, { kind: 'proof', identifier, wait: true });
+    await expect.poll(() => network.seen.length).toBe(1);
+    await publish();
+    expect(await waiting).toMatchObject({ verification_status: 'VALID', retryAfterMs: null });
+  });
+
+  it('returns NOT_FOUND for an old identifier, or when the time ends', async () => {
+    const old = { kind: 'proof', identifier: UNKNOWN.proof_id, wait: true } as const;
+    expect(await lookupHttp(options, old)).toMatchObject({
+      verification_status: 'NOT_FOUND',
+      retryAfterMs: null,
+    });
+    const young = { ...old, identifier: proofIdAt(snapshot.clock.now(), 'never published') };
+    expect(await lookupHttp({ ...options, timeoutMs: 500 }, young)).toMatchObject({
+      verification_status: 'NOT_FOUND',
+      retryAfterMs: 1000,
+    });
+    expect(network.seen).toHaveLength(2);
+  });
+});
 
 describe('waitForVerdictHttp', () => {
   it('returns the verdict once the proof is published, despite outages', async () => {

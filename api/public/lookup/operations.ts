@@ -58,6 +58,11 @@ const lookup = (
   ...spec,
 });
 
+const YOUNG = {
+  'Retry-After':
+    'Only if the identifier does not resolve and is too new for the snapshot: seconds to wait before trying again.',
+};
+
 const proofLookup = lookup({
   id: 'verifyProof',
   path: `${VERIFY}/proof/{proof_id}`,
@@ -71,6 +76,7 @@ const proofLookup = lookup({
     404: {
       description: 'The registry has no such proof.',
       content: { 'application/json': notFoundSchema },
+      headers: YOUNG,
     },
   },
 });
@@ -144,7 +150,7 @@ const byPath = Object.entries(ARTIFACTS).map(([name, { id, artifact, description
     path: `${VERIFY}/${name}/{${parameterOf(name)}}`,
     summary: `Verify ${artifact}`,
     description: `${description} Covers the whole history.`,
-    responses: revalidated(response),
+    responses: revalidated({ ...response, headers: YOUNG }),
   }),
 );
 
@@ -172,7 +178,7 @@ const aliases = ['certificate', 'passport', 'trust'].map((name) => {
     tag: 'Artifacts',
     summary: `Verify ${artifact} by its short path`,
     description: `The same response as \`${VERIFY}/${end}\`, byte for byte.`,
-    responses: revalidated(response),
+    responses: revalidated({ ...response, headers: YOUNG }),
   });
 });
 
@@ -204,7 +210,7 @@ const genericGet = lookup({
     q: optionalText('Alias of `identifier`.'),
     id: optionalText('Alias of `identifier`.'),
   }),
-  responses: revalidated(genericResponse),
+  responses: revalidated({ ...genericResponse, headers: YOUNG }),
   problems: GENERIC_PROBLEMS,
 });
 
@@ -224,7 +230,7 @@ const genericPost = lookup({
       any: { schema_version: SCHEMA.lookupRequest, identifier: EXAMPLE_ID.execution_id },
     },
   },
-  responses: { 200: genericResponse },
+  responses: { 200: { ...genericResponse, headers: YOUNG } },
   problems: GENERIC_PROBLEMS,
 });
 

@@ -1,6 +1,6 @@
 import { utf8 } from '#protocol/bytes';
 import { packageMapKey, parsePackage, parseShare, shareMapKey } from '#protocol/evidence/shares';
-import { isPackageId } from '#protocol/ids';
+import { isPackageId, timeOfId } from '#protocol/ids';
 import {
   lookupNameOf,
   PACKAGE_KIND,
@@ -62,6 +62,20 @@ export function resolve(
   if (resolved === null || !route.windowed) return resolved;
   const newest = Math.max(...resolved.proofs.map(({ proof }) => proof.leafIndex));
   return newest >= snapshot.log.lookup_from ? resolved : null;
+}
+
+/** Clocks of the database and of this server may differ by so much. */
+const MAX_SKEW_MS = 5_000;
+
+/**
+ * Whether an identifier that does not resolve is too young for the snapshot: its proof may be in the
+ * log, which the snapshot covers up to the merge delay that it promises. No later time counts, or a
+ * made-up identifier could be waited for without end.
+ */
+export function mayAppear({ entry, issuedAt }: Snapshot, requested: string, now: number): boolean {
+  const madeAt = timeOfId(requested);
+  if (madeAt === null) return false;
+  return madeAt > issuedAt - 1000 * entry.max_merge_delay && madeAt <= now + MAX_SKEW_MS;
 }
 
 function render(

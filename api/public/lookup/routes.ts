@@ -21,7 +21,7 @@ import { Problem, PROBLEMS, readBody, type ProblemCode } from '../http/problem.j
 import { whenFetched } from '../snapshot/pages.js';
 import { currentValidSnapshot } from '../snapshot/poller.js';
 import { VIEW_PATHS, viewAnswer, type ViewName } from './views.js';
-import { isSecret, resolve, type Resolved } from './resolve.js';
+import { isSecret, mayAppear, resolve, type Resolved } from './resolve.js';
 
 const PUBLIC = '/api/public';
 export const VERIFY = `${PUBLIC}/verify`;
@@ -248,11 +248,18 @@ export function answerLookup(exchange: Exchange, target: LookupTarget): void | P
   }
 }
 
+/** About the time of one publish cycle. */
+export const NOT_YET = { 'Retry-After': '1' };
+
 function sendVerdict(exchange: Exchange, { route, requested }: LookupTarget): void {
   const { ctx } = exchange;
   const snapshot = currentValidSnapshot(ctx);
   const resolved = resolve(snapshot, route, requested);
-  send(exchange, snapshot, verdictAnswer(route, requested, resolved));
+  const answer = verdictAnswer(route, requested, resolved);
+  if (resolved === null && mayAppear(snapshot, requested, ctx.clock.now())) {
+    answer.headers = NOT_YET;
+  }
+  send(exchange, snapshot, answer);
   ctx.metrics?.countVerdict(statusIn(route, resolved));
 }
 

@@ -20,6 +20,8 @@ import { isOutcome, membersIn, ownId, wasShared, type PageModel, type Relayed } 
 
 export interface VerdictView extends PageModel {
   identifier: string;
+  /** The identifier does not resolve, and may be younger than the snapshot. */
+  isYoung: boolean;
   jsonUrl: string;
   served: ServedAnswer;
   /** The public URL of the page; null when unknown. */
@@ -71,6 +73,7 @@ function verdictCard(view: VerdictView, copy: VerdictCopy): Html {
       <p class="lead">${copy.lead}</p>
       ${isSandbox && html`<p>Made in the sandbox for testing. It says nothing about live operation.</p>`}
       ${resolved !== null && wasShared(resolved) && html`<p>${SHARED}</p>`}
+      ${view.isYoung && html`<p><strong>${TOO_YOUNG}</strong></p>`}
       ${copy.advice !== undefined && html`<p>${copy.advice}</p>`}
       ${relayed !== null && resolved === null && recentOnly(identifier, view.window)}
       <dl class="facts">
@@ -88,6 +91,9 @@ function verdictCard(view: VerdictView, copy: VerdictCopy): Html {
     </div>
   </section>`;
 }
+
+const TOO_YOUNG =
+  'This identifier is so new that this page may not cover it yet. Load the page again in a few seconds.';
 
 const SHARED =
   'You opened a share link. Anyone with the link sees this page until the link is revoked or expires.';

@@ -24,6 +24,7 @@ import { EXIT, type ExitCode, type Part, verdictExit, row, styled } from '../ter
 interface LookupOptions extends PinOptions {
   kind?: LookupKind;
   view?: keyof typeof VIEWS;
+  wait?: boolean;
 }
 
 /** What the public API answers about an artifact besides its verdict. */
@@ -52,7 +53,7 @@ export function addLookup(add: AddCommand): Command {
       const kind = options.kind ?? kindOf(identifier);
       const call = { ...registry(), ...(await evidencePins(options)) };
       if (options.view === undefined) {
-        const found = await lookupHttp(call, { kind, identifier });
+        const found = await lookupHttp(call, { kind, identifier, wait: options.wait === true });
         return printLookup(invocation, identifier, found);
       }
       const query = { kind, identifier } as ViewQuery;
@@ -65,6 +66,7 @@ export function addLookup(add: AddCommand): Command {
   command
     .argument('<ID>')
     .addOption(kindOption())
+    .option('--wait', 'while the ID is too new for the public snapshot, look it up again')
     .addOption(
       new Option('--view <VIEW>', 'print this document in place of the verdict').choices(
         Object.keys(VIEWS),
@@ -202,6 +204,9 @@ export function printLookup(
     }
   }
   terminal.print(...row('as of', `${String(snapshot.tree_size)} leaves, at ${snapshot.issued_at}`));
+  if (found.retryAfterMs !== null) {
+    terminal.print(...row('too new', 'the snapshot may not cover this ID yet: add --wait'));
+  }
   for (const parts of evidenceRows(found.evidence)) terminal.print(...parts);
   return exitCode;
 }

@@ -1,0 +1,95 @@
+{{- define "svc.labels" -}}
+app.kubernetes.io/name: svc-verification
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .name }}
+{{- end }}
+
+{{/* A container and its volumes: read-only, without capabilities, with the named secrets as files. */}}
+{{- define "svc.pod" -}}
+serviceAccountName: {{ .root.Release.Name }}-{{ .name }}
+automountServiceAccountToken: false
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: {{ .user }}
+  runAsGroup: {{ .user }}
+  fsGroup: {{ .user }}
+  # Without it the group of every file in the snapshot would be set at each start.
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: { type: RuntimeDefault }
+{{- end }}
+
+{{- define "svc.container" -}}
+image: {{ required "set image to the image of Dockerfile" .root.Values.image }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: { drop: [ALL] }
+volumeMounts:
+  - { name: tmp, mountPath: /tmp }
+  - { name: secrets, mountPath: /run/secrets, readOnly: true }
+  {{- with .snapshot }}
+  - { name: snapshot, mountPath: /srv/public, readOnly: {{ ne . "write" }} }
+  {{- end }}
+{{- end }}
+
+{{- define "svc.volumes" -}}
+- name: tmp
+  emptyDir: { sizeLimit: 64Mi }
+- name: secrets
+  projected:
+    # Kubernetes adds the group's right to read, because the pod has an fsGroup.
+    defaultMode: 0400
+    sources:
+      {{- range .secrets }}
+      - secret: { name: {{ printf "svc-%s" (replace "." "-" .) }}, items: [{ key: {{ . }}, path: {{ . }} }] }
+      {{- end }}
+{{- with .snapshot }}
+- name: snapshot
+  persistentVolumeClaim: { claimName: {{ $.root.Values.snapshotClaim }}, readOnly: {{ ne . "write" }} }
+{{- end }}
+{{- end }}
+
+{{- define "svc.env" -}}
+{{- $env := dict
+  "LOG_ORIGIN" (required "set logOrigin to the permanent name of the log" .root.Values.logOrigin)
+  "PUBLIC_URL" (required "set publicUrl to the public URL of the public API" .root.Values.publicUrl)
+  "LISTEN_ADDRESS" "0.0.0.0" "OPS_BIND" "0.0.0.0" "OPS_PORT" "9464"
+  "SHUTDOWN_DELAY" "10s" "DATA_DIR" "/tmp" }}
+{{- range $name, $value := merge (dict) (.env | default dict) .root.Values.settings $env }}
+- { name: {{ $name }}, value: {{ $value | quote }} }
+{{- end }}
+{{- end }}
+
+{{/* A program reaches its database and queue, and nothing else; the public API reaches nothing. */}}
+{{- define "svc.egress" -}}
+{{- if .egress }}
+- to: [{ namespaceSelector: {} }]
+  ports: [{ port: 53, protocol: UDP }, { port: 53, protocol: TCP }]
+{{- $network := .root.Values.network }}
+{{- range .egress }}
+- {{ with index $network . }}to: {{- toYaml . | nindent 4 }}
+  {{ end }}ports: [{ port: {{ index $network (printf "%sPort" .) }} }]
+{{- end }}
+{{- else }} []
+{{- end }}
+{{- end }}
+
+{{- define "svc.job" -}}
+backoffLimit: 3
+template:
+  metadata:
+    labels: {{- include "svc.labels" . | nindent 6 }}
+  spec:
+    {{- include "svc.pod" . | nindent 4 }}
+    restartPolicy: Never
+    containers:
+      - name: {{ .name }}
+        command: [node, dist/programs/{{ .name }}.js]
+        {{- include "svc.container" . | nindent 8 }}
+        env: {{- include "svc.env" . | nindent 10 }}
+        resources: { requests: { cpu: 250m, memory: 256Mi }, limits: { memory: 2Gi } }
+    volumes: {{- include "svc.volumes" . | nindent 6 }}
+{{- end }}

@@ -1,0 +1,216 @@
+import { spawnSync } from 'node:child_process';
+import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { parseAllDocuments } from 'yaml';
+import { packageRoot } from '#runtime/process/files';
+import { readCompose } from '../fixtures/compose/file.js';
+
+const PROGRAMS = ['engine', 'worker', 'verifier', 'publisher', 'facade'];
+const VALUES = {
+  image: 'registry.example.org/svc@sha256:' + '0'.repeat(64),
+  logOrigin: 'log.example.org/2026',
+  publicUrl: 'https://registry.example.org',
+};
+
+const directory = mkdtempSync(join(tmpdir(), 'svc-units-'));
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+function run(program: string, ...args: string[]) {
+  const { status, stdout, stderr, error } = spawnSync(program, args, { encoding: 'utf8' });
+  if (error !== undefined) throw error;
+  return { status, stdout, stderr };
+}
+
+const { TEST_HELM: helm = '', TEST_KUBERNETES_VALIDATE: validate = '' } = process.env;
+const skips = (helm === '' || validate === '') && process.env['CI'] === undefined;
+const without = skips ? ' (skipped: set TEST_HELM and TEST_KUBERNETES_VALIDATE)' : '';
+
+interface Mount {
+  name: string;
+  readOnly?: boolean;
+}
+
+interface Pod {
+  serviceAccountName: string;
+  automountServiceAccountToken: boolean;
+  securityContext: { runAsNonRoot: boolean; runAsUser: number; fsGroup: number };
+  containers: {
+    securityContext: object;
+    volumeMounts: Mount[];
+    env: { name: string; value: string }[];
+    readinessProbe?: { httpGet: { path: string } };
+    resources: { requests: object };
+  }[];
+  volumes: { projected?: { defaultMode: number; sources: { secret: { name: string } }[] } }[];
+}
+
+interface Resource {
+  kind: string;
+  metadata: { name: string };
+  spec: {
+    template?: { spec: Pod };
+    jobTemplate?: { spec: { template: { spec: Pod } } };
+    ingress?: { from?: unknown }[];
+    egress?: { to?: unknown; ports: { port: number }[] }[];
+  };
+}
+
+const render = (values: object) =>
+  run(
+    helm,
+    ...['template', 'svc', join(packageRoot, 'deploy/helm'), '--kube-version', '1.33.0'],
+    ...Object.entries(values).flatMap(([name, value]) => [
+      '--set-json',
+      `${name}=${JSON.stringify(value)}`,
+    ]),
+  );
+
+describe.skipIf(skips)(`deploy/helm${without}`, () => {
+  const text = skips ? '' : render(VALUES).stdout;
+  const resources = parseAllDocuments(text).map((one) => one.toJS() as Resource);
+  const of = (kind: string) => resources.filter((one) => one.kind === kind);
+  const pods = resources.flatMap(({ metadata, spec }) => {
+    const pod = spec?.template?.spec ?? spec?.jobTemplate?.spec.template.spec;
+    return pod === undefined ? [] : [{ name: metadata.name.replace('svc-', ''), pod }];
+  });
+  const { services } = readCompose({ LOG_ORIGIN: 'x', PUBLIC_URL: 'x' });
+
+  it.each(['1.29.0', '1.37.0'])('conforms to the schemas of Kubernetes %s', (version) => {
+    const file = join(directory, 'rendered.yaml');
+    writeFileSync(file, text);
+    const checked = run(validate, '--strict', '--quiet', '--kubernetes-version', version, file);
+    expect([checked.status, checked.stdout]).toEqual([0, '']);
+    writeFileSync(file, text.replaceAll('replicas:', 'replicaz:'));
+    expect(run(validate, '--strict', '--kubernetes-version', version, file).status).not.toBe(0);
+  });
+
+  it('requires image, origin and public URL', () => {
+    for (const name of Object.keys(VALUES)) {
+      const refused = render({ ...VALUES, [name]: '' });
+      expect([refused.status, refused.stderr]).toEqual([
+        1,
+        expect.stringContaining(`set ${name} `),
+      ]);
+    }
+  });
+
+  it('runs every program and job with the user, the secrets and the paths of docker-compose.yml', () => {
+    expect(pods.map(({ name }) => name).sort()).toEqual(
+      [...PROGRAMS, 'fsck', 'migrate', 'setup'].sort(),
+    );
+    for (const { name, pod } of pods) {
+      const service = services[name]!;
+      expect([name, `${pod.securityContext.runAsUser}`]).toEqual([
+        name,
+        service.user?.split(':')[0],
+      ]);
+      const files = (service.configs ?? []).map(({ source }) =>
+        source.replace('public-key', 'public-key-pem'),
+      );
+      const secrets = pod.volumes.flatMap(({ projected }) => projected?.sources ?? []);
+      expect([name, secrets.map(({ secret }) => secret.name).sort()]).toEqual([
+        name,
+        [...(service.secrets ?? []), ...files]
+          .map((one) => `svc-${one.replaceAll('.', '-')}`)
+          .sort(),
+      ]);
+      const { volumeMounts } = pod.containers[0]!;
+      const snapshot = volumeMounts.find((mount) => mount.name === 'snapshot');
+      const entry = service.volumes?.find((one) => one.startsWith('snapshot:'));
+      expect([name, snapshot?.readOnly]).toEqual([name, entry && entry.endsWith(':ro')]);
+    }
+  });
+
+  it('gives each pod its own account without a token, no right and a read-only file system', () => {
+    expect(new Set(pods.map(({ pod }) => pod.serviceAccountName)).size).toBe(pods.length);
+    for (const { name, pod } of pods) {
+      expect([name, pod]).toEqual([
+        name,
+        expect.objectContaining({
+          serviceAccountName: `svc-${name}`,
+          automountServiceAccountToken: false,
+          securityContext: expect.objectContaining({
+            runAsNonRoot: true,
+            // Kubernetes lets the group of the program read the files of its secrets.
+            fsGroup: pod.securityContext.runAsUser,
+          }) as object,
+        }),
+      ]);
+      expect([name, pod.containers[0]?.securityContext]).toEqual([
+        name,
+        {
+          allowPrivilegeEscalation: false,
+          readOnlyRootFilesystem: true,
+          capabilities: { drop: ['ALL'] },
+        },
+      ]);
+      expect([name, pod.containers[0]?.resources.requests]).toEqual([name, expect.anything()]);
+    }
+  });
+
+  it('lets no program reach more than its database and queue, and the public API nothing', () => {
+    const reached = of('NetworkPolicy').map(({ metadata, spec }) => [
+      metadata.name,
+      [...new Set(spec.egress?.flatMap(({ ports }) => ports.map(({ port }) => port)))],
+    ]);
+    expect(Object.fromEntries(reached)).toEqual({
+      'svc-engine': [53, 5432, 6379],
+      'svc-worker': [53, 5432, 6379],
+      'svc-verifier': [53, 5432],
+      'svc-publisher': [53, 5432],
+      'svc-facade': [],
+      'svc-migrate': [53, 5432],
+      'svc-setup': [53, 5432],
+      'svc-fsck': [53, 5432],
+    });
+    const peer = [{ ipBlock: { cidr: '10.0.0.0/8' } }];
+    const network = { clients: peer, operations: peer, database: peer, queue: peer };
+    const bounded = parseAllDocuments(render({ ...VALUES, network }).stdout).map(
+      (one) => one.toJS() as Resource,
+    );
+    for (const { kind, metadata, spec } of bounded) {
+      if (kind !== 'NetworkPolicy') continue;
+      const ends = [
+        ...(spec.ingress ?? []).map(({ from }) => from),
+        ...(spec.egress ?? []).map(({ to }) => to),
+      ];
+      expect([metadata.name, ends]).not.toContainEqual(expect.arrayContaining([undefined]));
+    }
+  });
+
+  it('probes every program, and lets one of its pods at a time be evicted', () => {
+    const names = PROGRAMS.map((name) => `svc-${name}`).sort();
+    expect(
+      of('Deployment')
+        .map(({ metadata }) => metadata.name)
+        .sort(),
+    ).toEqual(names);
+    expect(
+      of('PodDisruptionBudget')
+        .map(({ metadata }) => metadata.name)
+        .sort(),
+    ).toEqual(names);
+    for (const { name, pod } of pods.filter((one) => PROGRAMS.includes(one.name))) {
+      expect([name, pod.containers[0]?.readinessProbe?.httpGet.path]).toEqual([name, '/readyz']);
+    }
+  });
+});
+
+const hasSystemd = spawnSync('systemd-analyze', ['--version'], { stdio: 'ignore' }).status === 0;
+
+it.skipIf(!hasSystemd && process.env['CI'] === undefined)(
+  'deploy/systemd > is accepted and confines the programs',
+  () => {
+    const unit = join(directory, 'svc@engine.service');
+    copyFileSync(join(packageRoot, 'deploy/systemd/svc@.service'), unit);
+    const verified = run('systemd-analyze', 'verify', '--man=no', unit);
+    const complaints = verified.stderr
+      .split('\n')
+      .filter((line) => line.includes('svc@') && !line.includes('not executable'));
+    expect(complaints).toEqual([]);
+    const { stdout } = run('systemd-analyze', 'security', '--offline=yes', '--threshold=20', unit);
+    expect(stdout).toMatch(/Overall exposure level for svc@engine.service: 1\.\d OK/);
+  },
+);
