@@ -5,7 +5,8 @@ import { publisherReadiness, runPublisher, type CycleObserver } from '#publisher
 import { sqlRegistry } from '#publisher/registry/sql-registry';
 import { systemClock } from '#runtime/process/clock';
 import { publisherConfig } from '#runtime/config';
-import { loadSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { openSigner } from '#runtime/crypto/signer';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';
@@ -28,7 +29,7 @@ const code = await runProgram('publisher', async (program) => {
   const config = publisherConfig();
   program.drainAs(config.drain);
   const ops = await openOps('publisher', config.ops, program);
-  const logKey = loadSigningKey(config.logKeyFile);
+  const logKey = await openSigner(config.logKeyFile);
   const sql = connect(config.databaseUrl, { application: 'svc-publisher', max: 4 });
   program.onStop(() => sql.end({ timeout: 5 }));
   const lock = connect(config.databaseUrl, { application: 'svc-publisher-lock', max: 1 });

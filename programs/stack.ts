@@ -11,12 +11,9 @@ import {
   type DrainConfig,
   type StartConfig,
 } from '#runtime/config';
-import {
-  createSigningKey,
-  loadSigningKey,
-  nativeSha256,
-  type SigningKey,
-} from '#runtime/crypto/node';
+import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { isKeyUri, type Signer } from '#runtime/crypto/key-uri';
+import { openSigner } from '#runtime/crypto/signer';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/start';
 import { createPrivateFile, makeFolder, makePublicFolder } from '#runtime/process/files';
 import { probePorts } from '#runtime/http/server';
@@ -37,8 +34,8 @@ export interface Stack {
 
 type Database = Pick<Parameters<typeof bootstrap>[0], 'ownerUrl' | 'rolePassword'>;
 
-const openKey = (file: string): SigningKey =>
-  existsSync(file) ? loadSigningKey(file) : createSigningKey(file);
+const openKey = (where: string): Signer | Promise<Signer> =>
+  isKeyUri(where) || existsSync(where) ? openSigner(where) : createSigningKey(where);
 
 /** A secret from which the roles' passwords in an external Postgres are derived. */
 async function externalDatabase(ownerUrl: string, dataDir: string): Promise<Database> {
@@ -209,9 +206,9 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
   step('database started');
 
   const keys = {
-    aep: openKey(config.aepKeyFile),
-    verifier: openKey(config.verifierKeyFile),
-    log: openKey(config.logKeyFile),
+    aep: await openKey(config.aepKeyFile),
+    verifier: await openKey(config.verifierKeyFile),
+    log: await openKey(config.logKeyFile),
   };
   const logVkey = formatVkey(nativeSha256, config.logOrigin, keys.log.publicKey);
   const admitted = await bootstrap({

@@ -1,7 +1,8 @@
 import { WakeableSleep } from '#runtime/concurrency';
 import { verifierConfig } from '#runtime/config';
 import { jwkThumbprint } from '#protocol/keys';
-import { loadSigningKey, nativeBase64, nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
+import { nativeBase64, nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
+import { openSigner } from '#runtime/crypto/signer';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';
@@ -18,9 +19,9 @@ const code = await runProgram('verifier', async (program) => {
   const config = verifierConfig();
   program.drainAs(config.drain);
   const ops = await openOps('verifier', config.ops, program);
-  const key = loadSigningKey(config.verifierKeyFile);
+  const key = await openSigner(config.verifierKeyFile);
   const signer = {
-    sign: (message: Uint8Array) => key.sign(message),
+    sign: key.sign,
     keyId: jwkThumbprint(nativeSha256, key.publicKey),
     origin: config.logOrigin,
     snapshotTtl: config.snapshotTtl,

@@ -1,6 +1,7 @@
-import { COSIGNATURE_TYPE, formatVkey, noteSigner, parseVkey, type Vkey } from '#protocol/note';
+import { COSIGNATURE_TYPE, formatVkey, keyId, parseVkey, type Vkey } from '#protocol/note';
 import { witnessConfig } from '#runtime/config';
-import { loadSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { openSigner } from '#runtime/crypto/signer';
 import { listen } from '#runtime/http/server';
 import { openOps } from '#runtime/ops/ops';
 import { systemClock } from '#runtime/process/clock';
@@ -15,7 +16,7 @@ const code = await runProgram('witness', async (program) => {
   const config = witnessConfig();
   program.drainAs(config.drain);
   const ops = await openOps('witness', config.ops, program);
-  const key = loadSigningKey(config.witnessKeyFile);
+  const key = await openSigner(config.witnessKeyFile);
   const { witnessName: name } = config;
   const logs = new Map<string, Vkey[]>();
   for (const text of config.witnessLogVkeys) {
@@ -28,7 +29,11 @@ const code = await runProgram('witness', async (program) => {
   program.onStop(unlock);
   const handler = witnessHandler(
     {
-      signer: noteSigner(nativeSha256, name, key, COSIGNATURE_TYPE),
+      signer: {
+        name,
+        keyHash: keyId(nativeSha256, name, key.publicKey, COSIGNATURE_TYPE),
+        sign: key.sign,
+      },
       logs,
       heads,
       clock: systemClock,

@@ -8,7 +8,7 @@ import { type NoteSigner, isBy, signatureLine, splitNote, type Vkey } from './no
 const TIMESTAMP_BYTES = 8;
 
 /** The bytes that a witness signs, at `timestamp` in seconds since 1970. */
-function signedMessage(text: string, timestamp: number): Uint8Array {
+export function cosignedMessage(text: string, timestamp: number): Uint8Array {
   return utf8(`cosignature/v1\ntime ${timestamp}\n${text}`);
 }
 
@@ -24,7 +24,7 @@ export function cosign(text: string, signer: NoteSigner, timestamp: number): str
   }
   const encoded = new Uint8Array(TIMESTAMP_BYTES);
   new DataView(encoded.buffer).setBigUint64(0, BigInt(timestamp));
-  return signatureLine(signer, concat(encoded, signer.sign(signedMessage(text, timestamp))));
+  return signatureLine(signer, concat(encoded, signer.sign(cosignedMessage(text, timestamp))));
 }
 
 export interface Cosignature {
@@ -53,7 +53,7 @@ export function findCosignature(
     // Larger numbers are rounded, and 0 means no time.
     if (!Number.isSafeInteger(timestamp) || timestamp <= (latest?.timestamp ?? 0)) continue;
     const signature = bytes.slice(TIMESTAMP_BYTES);
-    if (!verify(vkey.publicKey, signedMessage(text, timestamp), signature)) continue;
+    if (!verify(vkey.publicKey, cosignedMessage(text, timestamp), signature)) continue;
     latest = { timestamp, line: signatureLine(vkey, bytes) };
   }
   return latest;

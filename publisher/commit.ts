@@ -32,7 +32,9 @@ export async function commitCheckpoint(
   let note = stored?.note;
   if (note === undefined || stored?.size !== head.size) {
     const { size: treeSize, root } = head;
-    note = signNote(formatCheckpoint({ origin: ctx.logSigner.name, ...head }), ctx.logSigner);
+    const text = formatCheckpoint({ origin: ctx.logSigner.name, ...head });
+    const signature = await ctx.logSigner.sign(utf8(text));
+    note = signNote(text, { ...ctx.logSigner, sign: () => signature });
     const previous = stored?.size ?? 0;
     if (!(await ctx.registry.insertCheckpoint({ treeSize, root, note, previous }))) {
       await ctx.leadership.release();

@@ -6,6 +6,7 @@ import type { LogState } from '#protocol/state/log-state';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
 import type { TreeHead } from './plan/tree.js';
+import type { Signer } from '#runtime/crypto/key-uri';
 import type { Cosigner } from './cosigner.js';
 import type { Leadership } from './registry/lease.js';
 import type { RegistryView, Replica } from './registry/sql-registry.js';
@@ -47,7 +48,7 @@ export interface CycleContext extends PublisherSettings {
   maps: StoredMaps;
   janitor: Janitor;
   leadership: Leadership;
-  logSigner: NoteSigner;
+  logSigner: Pick<NoteSigner, 'name' | 'keyHash'> & Pick<Signer, 'sign'>;
   /** The keys of the log: the current one, then earlier ones. */
   log: PinnedKeys;
   memory: {

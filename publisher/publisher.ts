@@ -1,4 +1,5 @@
-import { formatVkey, noteSigner, type SigningKey } from '#protocol/note';
+import { formatVkey, keyId } from '#protocol/note';
+import type { Signer } from '#runtime/crypto/key-uri';
 import { type PinnedKeys, pinKeys } from '#protocol/snapshot/trust';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
@@ -19,7 +20,7 @@ export interface PublisherContext extends PublisherSettings {
   directory: string;
   /** Name of the log, and first line of its checkpoints. */
   origin: string;
-  logKey: SigningKey;
+  logKey: Signer;
   /** Vkeys of earlier keys of the log: verified, but never used for signing. */
   retired?: readonly string[];
   log: Logger;
@@ -78,7 +79,11 @@ export function createPublisher(options: PublisherContext): Publisher {
     maps: new StoredMaps(directory, writer, janitor),
     janitor,
     leadership,
-    logSigner: noteSigner(nativeSha256, origin, logKey),
+    logSigner: {
+      name: origin,
+      keyHash: keyId(nativeSha256, origin, logKey.publicKey),
+      sign: logKey.sign,
+    },
     log,
     memory: {
       head: trustedHead(options.trustedCheckpoint, log),

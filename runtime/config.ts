@@ -3,6 +3,7 @@ import { join, resolve } from 'node:path';
 import * as z from 'zod';
 import * as field from './config/fields.js';
 import { ConfigError, type Environment, read, readProcess, type Values } from './config/fields.js';
+import { isKeyUri } from './crypto/key-uri.js';
 import { LOG_LEVELS, type LogLevel } from './process/log.js';
 
 export {
@@ -53,7 +54,7 @@ export function engineConfig(env: Environment = process.env) {
 const workerSettings = {
   DATABASE_URL: field.databaseUrl(field.ROLE_URL('worker')),
   REDIS_URL: field.redisUrl,
-  AEP_KEY_FILE: field.keyFile('key that signs AEPs'),
+  AEP_KEY_FILE: field.bulkKeyFile('key that signs AEPs'),
   ADMISSIONS_PAUSED: field.paused,
   ...field.processSettings,
 };
@@ -167,7 +168,9 @@ const witnessSettings = {
     .describe('name of the witness key, in your own domain'),
   WITNESS_KEY_FILE: field
     .required('name a file of mode 0600 with a key that nothing else uses (openssl genpkey)')
-    .describe('file of mode 0600 with the key that cosigns; use it for nothing else'),
+    .describe(
+      'file of mode 0600 with the key that cosigns, or [a key in an HSM or in AWS KMS](deploy.md#keys-in-an-hsm-or-in-aws-kms); use it for nothing else',
+    ),
   WITNESS_LOG_VKEYS: field.witnessLogVkeys,
   WITNESS_DIR: field
     .directory(join('.data', 'witness'))
@@ -220,7 +223,7 @@ export type StartConfig = ReturnType<typeof startConfig>;
 export function startConfig(env: Environment = process.env) {
   const v = readProcess(startSettings, env);
   const file = (given: string | undefined, name: string): string =>
-    resolve(given ?? join(v.dataDir, name));
+    given !== undefined && isKeyUri(given) ? given : resolve(given ?? join(v.dataDir, name));
   return {
     ...v,
     logOrigin: field.originFor(v.logOrigin, v.databaseUrl === null),

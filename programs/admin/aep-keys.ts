@@ -6,6 +6,8 @@ import { formatVkey } from '#protocol/note';
 import { keyIdSchema } from '#protocol/schemas/primitives';
 import { aepKeys, type AepKey } from '#protocol/snapshot/keys';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { isKeyUri } from '#runtime/crypto/key-uri';
+import { openSigner } from '#runtime/crypto/signer';
 import { OperatorError } from '#runtime/process/operator-error';
 import { appendKeyChange } from '#sql/lifecycle/entries';
 import { keyEntries, treeSize } from '#sql/log/log';
@@ -162,8 +164,9 @@ async function knownKey({ database }: Admin, use: Use, key: string): Promise<Uin
   return fromBase64Url(known.public_key);
 }
 
-/** The raw public key of a PEM file with a public or private key. */
+/** The raw public key of a PEM file with a public or private key, or of a key in a device or service. */
 export async function readPublicKey(file: string): Promise<Uint8Array> {
+  if (isKeyUri(file)) return (await openSigner(file)).publicKey;
   const pem = await readOperatorsFile(file);
   let jwk;
   try {

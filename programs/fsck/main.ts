@@ -15,7 +15,8 @@ import {
   type FsckConfig,
   type TrustedKey,
 } from '#runtime/config';
-import { loadSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { openSigner } from '#runtime/crypto/signer';
 import { isForOperator, OperatorError } from '#runtime/process/operator-error';
 import { openFiles } from '#sdk/cli/monitor/files';
 import { openDatabase } from '../database.js';
@@ -109,7 +110,7 @@ async function run(
 ): Promise<number> {
   const began = performance.now();
   const config = fsckConfig(given.only, env);
-  const logVkeys = trustedKeys(config.logKey, config.logRetiredVkeys);
+  const logVkeys = await trustedKeys(config.logKey, config.logRetiredVkeys);
   const snapshot = await openSnapshot(config, logVkeys);
   const { databaseUrl } = config;
   const file = given.state ?? join(config.dataDir, 'fsck.json');
@@ -164,11 +165,11 @@ function trouble(error: unknown, env: Environment | undefined): string {
 }
 
 /** Reads the keys to pin. From a key file it uses only the public key. */
-function trustedKeys(key: TrustedKey, retired: readonly string[]): PinnedKeys {
+async function trustedKeys(key: TrustedKey, retired: readonly string[]): Promise<PinnedKeys> {
   const vkeys =
     'vkeys' in key
       ? key.vkeys
-      : [formatVkey(nativeSha256, key.name, loadSigningKey(key.keyFile).publicKey)];
+      : [formatVkey(nativeSha256, key.name, (await openSigner(key.keyFile)).publicKey)];
   // During a rotation, the retired key is in both lists.
   const all = [...new Set([...vkeys, ...retired])];
   return pinning('LOG_VKEY', () => pinKeys(nativeSha256, all));

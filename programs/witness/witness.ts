@@ -1,12 +1,13 @@
 import type { IncomingMessage, RequestListener } from 'node:http';
 import { fromUtf8 } from '#protocol/bytes';
 import { parseCheckpoint } from '#protocol/checkpoint';
-import { cosign } from '#protocol/cosignature';
+import { cosign, cosignedMessage } from '#protocol/cosignature';
 import { ProtocolError, type ProtocolErrorCode } from '#protocol/errors';
 import { emptyRoot, verifyConsistency } from '#protocol/merkle';
 import { openNote, splitNote, type NoteSigner, type Vkey } from '#protocol/note';
 import { parseAddCheckpoint, TLOG_SIZE_TYPE } from '#protocol/tlog-witness';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import type { Signer } from '#runtime/crypto/key-uri';
 import { BodyRefusedError, readBody } from '#runtime/http/json-body';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
@@ -19,7 +20,7 @@ interface Answer {
 }
 
 export interface WitnessOptions {
-  signer: NoteSigner;
+  signer: Pick<NoteSigner, 'name' | 'keyHash'> & Pick<Signer, 'sign'>;
   /** The keys of each log, by origin. */
   logs: ReadonlyMap<string, readonly Vkey[]>;
   heads: CosignedHeads;
@@ -32,19 +33,22 @@ const STATUSES: Partial<Record<ProtocolErrorCode, number>> = {
 };
 
 /**
- * Answers an `add-checkpoint` request of C2SP tlog-witness. Synchronous, so that no other request
- * changes the head between the comparison and the signature.
+ * Answers an `add-checkpoint` request of C2SP tlog-witness. Synchronous up to the signature, so that no
+ * other request changes the head between the comparison and its replacement.
  */
-export function addCheckpoint(options: WitnessOptions, body: Uint8Array): Answer {
+export async function addCheckpoint(options: WitnessOptions, body: Uint8Array): Promise<Answer> {
   try {
-    return answer(options, body);
+    return await answer(options, body);
   } catch (error) {
     if (!(error instanceof ProtocolError)) throw error;
     return { status: STATUSES[error.code] ?? 400, body: `${error.message}\n` };
   }
 }
 
-function answer({ signer, logs, heads, clock }: WitnessOptions, body: Uint8Array): Answer {
+async function answer(
+  { signer, logs, heads, clock }: WitnessOptions,
+  body: Uint8Array,
+): Promise<Answer> {
   const { oldSize, proof, note } = parseAddCheckpoint(fromUtf8(body));
   const [origin = ''] = splitNote(note).text.split('\n');
   const vkeys = logs.get(origin);
@@ -62,7 +66,9 @@ function answer({ signer, logs, heads, clock }: WitnessOptions, body: Uint8Array
   }
   // Durable before the signature exists: after a crash, this witness must know what it signed.
   heads.store({ origin, size, root });
-  return { status: 200, body: cosign(text, signer, Math.floor(clock.now() / 1000)) };
+  const timestamp = Math.floor(clock.now() / 1000);
+  const signature = await signer.sign(cosignedMessage(text, timestamp));
+  return { status: 200, body: cosign(text, { ...signer, sign: () => signature }, timestamp) };
 }
 
 function storedHead(heads: CosignedHeads, origin: string): { size: number; root: Uint8Array } {
@@ -88,13 +94,13 @@ export function witnessHandler(
     if (req.url !== PATH) return { status: 404, body: `POST ${PATH}\n` };
     if (req.method !== 'POST') return { status: 405, body: `POST ${PATH}\n` };
     try {
-      return addCheckpoint(options, await readBody(req, MAX_BODY));
+      return await addCheckpoint(options, await readBody(req, MAX_BODY));
     } catch (error) {
       if (error instanceof BodyRefusedError) {
         return { status: error.code === 'body_too_large' ? 413 : 400, body: `${error.message}\n` };
       }
       log.error({ err: error }, 'witness: the checkpoint was not cosigned');
-      return { status: 500, body: 'the witness cannot use its stored state\n' };
+      return { status: 500, body: 'the witness cannot use its stored state or its key\n' };
     }
   }
 

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import * as z from 'zod';
+import { isKeyUri } from '../crypto/key-uri.js';
 import { LOG_LEVELS } from '../process/log.js';
 import { OperatorError } from '../process/operator-error.js';
 import { readRedisAddress } from '../queue/redis-address.js';
@@ -147,7 +148,15 @@ export const monitorInterval = duration(100, 86_400_000, 'must be a duration lik
 export const keyFile = (which: string) =>
   required(
     `name a file of mode 0600 that holds the ${which} (openssl genpkey -algorithm ed25519)`,
-  ).describe(`file of mode 0600 with the ${which}; \`start\` generates it below \`DATA_DIR\``);
+  ).describe(
+    `file of mode 0600 with the ${which}, or [a key in an HSM or in AWS KMS](deploy.md#keys-in-an-hsm-or-in-aws-kms); \`start\` generates it below \`DATA_DIR\``,
+  );
+
+/** Signs thousands of times per second, which devices and services do not. */
+export const bulkKeyFile = (which: string) =>
+  required(`name a file of mode 0600 that holds the ${which} (openssl genpkey -algorithm ed25519)`)
+    .refine((where) => !isKeyUri(where), 'must be a file: an HSM or KMS signs too slowly')
+    .describe(`file of mode 0600 with the ${which}; \`start\` generates it below \`DATA_DIR\``);
 
 const POSTGRES_URL = /^postgres(ql)?:\/\/\S+$/;
 const POSTGRES_SAY = 'must be a URL like postgres://user:password@host:5432/database';

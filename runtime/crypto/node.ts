@@ -79,7 +79,7 @@ export const nativeCrypto: ApprovalCrypto = {
 export interface SigningKey {
   /** 32 bytes. */
   publicKey: Uint8Array;
-  sign(message: Uint8Array): Uint8Array;
+  sign: (message: Uint8Array) => Uint8Array;
 }
 
 function signingKey(privateKey: KeyObject): SigningKey {

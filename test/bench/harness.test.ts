@@ -1,17 +1,13 @@
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import type { ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test as base } from 'vitest';
 import { reportResults, runCommand, UsageError } from '#bench/harness/command';
-import { cpuSecondsOf } from '#bench/harness/cpu';
-import { admitOnce, type Answered, executeAtRate } from '#bench/harness/engine-api';
+import { type Answered, executeAtRate } from '#bench/harness/engine-api';
 import { untilValid } from '#bench/harness/public-api';
 import { runScenarios } from '#bench/harness/run';
 import { resultOf, UnexpectedAnswers, type Measured, type Scenario } from '#bench/harness/scenario';
-import { median, percentile } from '#bench/harness/statistics';
 import { OperatorError } from '#runtime/process/operator-error';
 import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
 import { skipsRedis, withoutRedis } from '../fixtures/redis.js';
@@ -27,14 +23,6 @@ const test = base.extend<{ dir: string }>({
 const measured = { name: 'lookups', value: 90, unit: 'answers/s' };
 const peer = { what: 'a file server', value: 100 };
 const { signal } = new AbortController();
-
-test('percentile and median > return the nearest rank and the middle, or NaN when a value is missing', () => {
-  expect([5, 30, 40, 50, 100].map((p) => percentile([35, 20, 15, 40, 50], p))).toEqual([
-    15, 20, 20, 35, 50,
-  ]);
-  expect([median([9, 1, 5]), median([9, 1, 5, 7]), median([1, NaN, 2])]).toEqual([5, 6, NaN]);
-  expect(() => percentile([], 50)).toThrow(RangeError);
-});
 
 test.for<[string, Partial<Measured>, boolean | null]>([
   ['no target', {}, null],
@@ -77,12 +65,6 @@ describe('runScenarios', () => {
   const good = scenario('good', () => Promise.resolve([resultOf(measured)]));
   const run = (dir: string, all: Scenario[], only?: string[], stopping = signal) =>
     runScenarios(all, { quick: true, proofs: 1, only, dir, signal: stopping });
-
-  test('rejects an unknown name before it starts anything', async ({ dir }) => {
-    const running = run(join(dir, 'never'), [good], ['goood']);
-    await expect(running).rejects.toThrow('Unknown scenario: goood. Scenarios: good');
-    expect(await readdir(dir)).toEqual([]);
-  });
 
   test.skipIf(skipsRedis)(
     `reports a failed scenario as missed, and reports nothing when interrupted${withoutRedis}`,
@@ -132,24 +114,6 @@ describe('load generator', () => {
     expect(Math.abs(answers[0]!.due - answers[1]!.due)).toBeCloseTo(1);
   });
 
-  test.runIf(process.platform === 'linux')(
-    'cpuSecondsOf > grows while a descendant works',
-    async () => {
-      // The shell has the working process as its child.
-      const shell = spawn('sh', ['-c', 'while :; do :; done & echo $!; wait'], {
-        stdio: ['ignore', 'pipe', 'ignore'],
-      });
-      const [printed] = (await once(shell.stdout, 'data')) as [Buffer];
-      try {
-        const before = cpuSecondsOf(shell.pid!);
-        await expect.poll(() => cpuSecondsOf(shell.pid!)).toBeGreaterThan(before + 0.1);
-      } finally {
-        process.kill(Number(printed.toString()), 'SIGKILL');
-        await once(shell, 'exit');
-      }
-    },
-  );
-
   let server: LocalServer | undefined;
   afterEach(() => server?.close());
 
@@ -174,19 +138,5 @@ describe('load generator', () => {
     expect(unexpected.result('', '')).toMatchObject({ value: 0, ok: true });
     expect(await untilValid(url, 'id', unexpected)).toBeNull();
     expect(unexpected.result('', '').note).toContain('lookup 200 REVOKED');
-  });
-
-  test('admitOnce > accepts only a receipt and counts every other response', async () => {
-    const unexpected = new UnexpectedAnswers();
-    const credential = { tenantId: 'acme', apiKey: 'key' };
-    const denied = { code: 'policy_denied' };
-    const url = await serveAnswers([202, {}], [403, denied], [200, { status: 'ADMITTED' }]);
-    const execute = (at: string) => admitOnce(at, credential, '{}', unexpected);
-    expect([await execute(url), await execute(url)]).toEqual([null, null]);
-    expect(await execute(url)).toMatchObject({ receipt: { status: 'ADMITTED' } });
-    expect(await execute('http://127.0.0.1:1')).toBeNull();
-    const { value, ok, note } = unexpected.result('', '');
-    expect([value, ok]).toEqual([3, false]);
-    expect(note).toContain('1 × 202; 1 × 403 policy_denied');
   });
 });

@@ -1,10 +1,8 @@
-import { randomBytes } from 'node:crypto';
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { newBaselineKeys, signDocument } from '#bench/baseline/signed-documents';
 import { batchBody, engineHeaders, sendBatch } from '#bench/harness/engine-api';
 import { isDenied, requestAt } from '#bench/harness/items';
 import { cleanUp, type Cleanup } from '#bench/harness/cleanup';
@@ -14,11 +12,10 @@ import {
   gatherEvidence,
   type Outsider,
   outsiderOf,
-  startReceiptChecker,
   receiptFaults,
   type ReceiptEvidence,
 } from '#bench/receipts/receipt-checker';
-import { canonicalBytes, type JsonValue } from '#protocol/json';
+import { type JsonValue } from '#protocol/json';
 import type { BatchResult, BatchResults } from '#protocol/schemas/batch';
 import type { ExecuteReceipt } from '#protocol/schemas/admission';
 import { removeEmbeddedPostgres } from '#runtime/embedded/start';
@@ -135,25 +132,4 @@ it('checkReceipts > reports a receipt of another request and a proof that is not
   expect(wrong).toHaveLength(2);
   expect(wrong[0]).toContain('receipt_of_another_request');
   expect(wrong[1]).toContain('no verdict in time');
-});
-
-it('startReceiptChecker > accepts the receipts of a batch', async () => {
-  const options = { everyMs: 1, publicWithinMs: PUBLIC_WITHIN_MS };
-  const checker = startReceiptChecker(outsider, source, options);
-  checker.add({ batchId, first: 0, items: ITEMS });
-  await sleep(1_000);
-  const { checked, wrong } = await checker.stop();
-  expect(wrong).toEqual([]);
-  expect(checked).toBeGreaterThan(0);
-});
-
-it('signDocument > signs a document as long as the AEP of the same request', async () => {
-  const keys = newBaselineKeys();
-  for (const n of [0, 1]) {
-    const { exported, request } = await evidenceOf(n);
-    const { document } = signDocument(JSON.stringify(request), randomBytes(32), keys);
-    const ratio = document.length / canonicalBytes(exported.aep).length;
-    expect(ratio).toBeGreaterThan(0.95);
-    expect(ratio).toBeLessThan(1.05);
-  }
 });

@@ -1,14 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { resultsFile } from '#bench/harness/command';
-import {
-  ASSUMED,
-  limitOf,
-  measuredCosts,
-  placeTenants,
-  simulate,
-  type Setup,
-} from '#bench/simulation/pipeline';
+import { limitOf, measuredCosts, simulate, type Setup } from '#bench/simulation/pipeline';
 
 /** A complete run on two cores, and its published rate and delays at half load. */
 const NOTE =
@@ -45,51 +38,6 @@ describe('the model of one log', () => {
     expectNear(limit, perSecond(costs.verifier));
     expect(simulate(one, limit).busiest.name).toBe('verifier');
   });
-
-  it('is limited by the append lock with four verifier threads, and no less with eight', () => {
-    const limit = limitOf({ ...one, checkers: 4 });
-    expectNear(limit, perSecond(costs.lock));
-    expectNear(limitOf({ ...one, checkers: 8 }), limit);
-    expect(simulate({ ...one, checkers: 4 }, limit).busiest.name).toBe('append lock');
-  });
-
-  it('publishes ranges in order, although threads finish them in another', () => {
-    const { outOfOrder, oldestPending } = simulate({ ...one, checkers: 4 }, 24_000);
-    expect(outOfOrder).toBeGreaterThan(10);
-    expect(oldestPending).toBeLessThan(4);
-  });
-
-  it('publishes sooner when the verdict entry is appended as a cycle begins', () => {
-    const late = simulate({ ...one, verdicts: 'between cycles' }, 6_000);
-    expect(late.p50 - simulate(one, 6_000).p50).toBeGreaterThan(0.2);
-  });
-});
-
-describe('the model of several logs', () => {
-  const equal = (logs: number): number[] => Array<number>(logs).fill(1 / logs);
-
-  it('multiplies the rate of one log when each has its publisher', () => {
-    expectNear(limitOf({ ...one, shares: equal(4) }), 4 * perSecond(costs.verifier));
-  });
-
-  it('is limited by the one publisher, or by the one map', () => {
-    const limit = limitOf({ ...one, shares: equal(4), publishing: 'one' });
-    // A cycle that takes longer than a second waits for the next whole second.
-    expectNear(limit, perSecond(costs.publisher), 0.15);
-    const joined = limitOf({ ...one, shares: equal(8), publishing: 'joined' });
-    expectNear(joined, perSecond(ASSUMED.map));
-  });
-
-  it('is limited by the log of a tenant with half of the load', () => {
-    const shares = placeTenants([999, ...Array<number>(999).fill(1)], 8);
-    expect(Math.max(...shares)).toBeCloseTo(0.5, 5);
-    expectNear(limitOf({ ...one, shares }), 2 * perSecond(costs.verifier));
-  });
-});
-
-it('the model > repeats an outcome with the same seed only', () => {
-  expect(simulate(one, 5_000)).toEqual(simulate(one, 5_000));
-  expect(simulate({ ...one, seed: 2 }, 5_000)).not.toEqual(simulate(one, 5_000));
 });
 
 it('costs > are read from the results, and a missing one is an error', () => {

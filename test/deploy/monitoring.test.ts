@@ -5,12 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
-import {
-  alertRules,
-  dashboard,
-  dashboardQueries,
-  dataSourceUid,
-} from '../fixtures/compose/monitoring.js';
+import { alertRules } from '../fixtures/compose/monitoring.js';
 
 const PROMETHEUS = join(packageRoot, 'deploy', 'prometheus');
 const hasPromtool = spawnSync('promtool', ['--version']).status === 0;
@@ -84,33 +79,5 @@ describe('alerts', () => {
     }
     const described = [...manual.matchAll(/^#### (Svc\w+)$/gm)].map(([, name]) => name);
     expect(described.sort()).toEqual(rules.map(({ alert }) => alert).sort());
-  });
-});
-
-describe('Grafana dashboard', () => {
-  const { panels } = dashboard();
-  const shown = panels.filter(({ type }) => type !== 'row');
-
-  it('has panels with a title, a description, a data source and a unit', () => {
-    expect(shown.length).toBeGreaterThan(20);
-    for (const { type, title, description, datasource, fieldConfig, targets = [] } of shown) {
-      expect(['stat', 'timeseries']).toContain(type);
-      expect([title, description]).toEqual([title, expect.stringMatching(/\.$/)]);
-      expect([title, fieldConfig?.defaults.unit]).toEqual([
-        title,
-        expect.stringMatching(/^(s|ops|reqps|bytes|percentunit|none)$/),
-      ]);
-      expect([title, targets.length > 0]).toEqual([title, true]);
-      expect(datasource).toEqual({ type: 'prometheus', uid: dataSourceUid() });
-      expect(new Set(targets.map(({ refId }) => refId)).size).toBe(targets.length);
-    }
-    expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length);
-    expect(new Set(panels.map(({ title }) => title)).size).toBe(panels.length);
-  });
-
-  it('queries each rate over Grafana’s rate interval', () => {
-    for (const { title, expr } of dashboardQueries()) {
-      expect([title, expr]).not.toContainEqual(expect.stringMatching(/rate\([^)]*\[\d/));
-    }
   });
 });

@@ -133,25 +133,6 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
     await older.stop();
   }, 120_000);
 
-  it('is rejected by TRUSTED_CHECKPOINT even when the snapshot directory is equally old', async () => {
-    // The publisher's state at the base backup, so that no later file reveals the rollback.
-    const then = join(home, 'then');
-    const older = await copyOf('older-still');
-    await older.start();
-    const trustedCheckpoint = readFileSync(join(directory, 'checkpoint'), 'utf8');
-    const first = await Service.on(older, { directory: then, ...keys, goesOn: lost.registry });
-    await first.registry.reportAll();
-    const held = sqlPublisher(first.db.as('svc_publisher', 1), {
-      directory: then,
-      ...keys,
-      trustedCheckpoint,
-    });
-    await expect(held.runCycle()).rejects.toThrow(/TRUSTED_CHECKPOINT covers/);
-    await held.close();
-    await first.close();
-    await older.stop();
-  }, 60_000);
-
   it("restores from a superuser's dump into an empty cluster, and the log continues", async () => {
     const [roles, dump] = [join(clusters.root, 'roles.sql'), join(clusters.root, 'svc.dump')];
     await clusters.run('pg_dumpall', '-d', restored.url('postgres'), '--roles-only', '-f', roles);

@@ -3,14 +3,11 @@ import { cp, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { fromBase64, toBase64, toHex } from '#protocol/bytes';
-import { openCheckpoint } from '#protocol/checkpoint';
-import { verifyInclusion } from '#protocol/merkle';
+import { toBase64 } from '#protocol/bytes';
 import { parseVkey } from '#protocol/note';
 import { facadeSchema } from '#protocol/schemas/facade';
 import { executeReceiptSchema } from '#protocol/schemas/admission';
-import { inclusionResponseSchema } from '#protocol/schemas/proof-export';
-import { createSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { publishedLog } from '../fixtures/published-log.js';
 import { startProgram } from '../fixtures/program.js';
@@ -90,42 +87,6 @@ describe('admissions in a running stack', () => {
         },
       });
     }
-  });
-
-  it('have inclusion proofs under the published checkpoint', async () => {
-    const vkey = parseVkey((await keysOf(stack)).log.vkey);
-    const { root, size } = await publishedLog(stack);
-    for (const id of ids) {
-      const response = await fetch(`${stack.engineUrl}/v1/proofs/${id}/inclusion`, {
-        headers: { 'x-svc-api-key': stack.apiKey, 'x-svc-tenant-id': stack.tenantId },
-      });
-      const answer = inclusionResponseSchema.parse(await response.json());
-      if (answer.state !== 'included') throw new Error(`${id} is not under a checkpoint`);
-      const note = answer.inclusion.checkpoint;
-      const checkpoint = openCheckpoint(note, vkey, vkey.name, nativeVerify, nativeSha256);
-      expect(checkpoint.size).toBe(size);
-      expect(toHex(checkpoint.root)).toBe(root);
-      const claim = {
-        index: answer.leaf_index,
-        size: checkpoint.size,
-        leafHash: fromBase64(answer.leaf_hash),
-        path: answer.inclusion.path.map((hash) => fromBase64(hash)),
-        root: checkpoint.root,
-      };
-      expect(verifyInclusion(nativeSha256, claim)).toBe(true);
-    }
-  });
-
-  it('are idempotent: repeated bodies return identical receipts and append nothing', async () => {
-    const before = await publishedLog(stack);
-    for (const action of actions) {
-      const response = await stack.execute(action);
-      expect(response.headers.get('idempotent-replayed')).toBe('true');
-      const again = await response.text();
-      if (response.status === 200) expect(again).toBe(receipts.get(action.intent_id));
-    }
-    await new Promise((resolve) => setTimeout(resolve, 2_000));
-    expect((await publishedLog(stack)).proofs).toEqual(before.proofs);
   });
 
   it('are served by a public API server with only the snapshot and one public key', async () => {

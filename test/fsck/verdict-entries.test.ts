@@ -64,7 +64,7 @@ it('fsck > finds verdict entries that contradict the tree, each other or the ver
     };
     delete unsigned.sig;
     const message = verdictMessage(isSigned ? ORIGIN : 'other/log', unsigned);
-    const signed = { ...unsigned, sig: toBase64(signer.sign(message)) };
+    const signed = { ...unsigned, sig: toBase64(await signer.sign(message)) };
     latest = await transaction(registry.verify.sql, (tx) => appendVerdict(tx, signed, latest));
     await registry.verifyAll();
     return found();

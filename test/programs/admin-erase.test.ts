@@ -32,15 +32,6 @@ describe('admin erase', () => {
     expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
   });
 
-  it('requires --confirm, a reference and an existing proof', async () => {
-    const id = await admitOne();
-    expect(await erase('erase', id, '--reason', 'CASE-7')).toMatchObject({ code: 2 });
-    expect(await erase('erase', id, '--confirm', id)).toMatchObject({ code: 2 });
-    const none = registry.item().proofId;
-    expect((await erase('erase', ...line(none))).err).toMatch(/unknown admission/);
-    expect((await erase('erase', 'tenant', ...line('none'))).err).toMatch(/unknown tenant/);
-  });
-
   it('rejects admissions that have no outcome yet', async () => {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);

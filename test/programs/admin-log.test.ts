@@ -157,13 +157,6 @@ describe('restored database that lacks published leaves', () => {
     writeFileSync(bundle, bytes);
   });
 
-  it('admin log lost > lists nothing for the original database', async () => {
-    const { code, json } = await adminOn(original)('log', 'lost', published, '--vkey', vkey);
-    expect(code).toBe(0);
-    const all = { published: publishedSize, common: publishedSize };
-    expect(json).toMatchObject({ ...all, only_in_database: 0, lost: [] });
-  });
-
   it('admin log end > fails until a publisher has recorded the loss', async () => {
     const { code, err } = await end(ORIGIN);
     expect(code).toBe(1);

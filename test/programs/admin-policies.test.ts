@@ -3,16 +3,12 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { policyCache } from '#policy/check';
-import { documentOf } from '#policy/overlays';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
-import { logger } from '#runtime/process/log';
 import { packageRoot } from '#runtime/process/files';
 import { acceptIntake } from '#sql/admissions/intake';
 import { activatePolicy, policyActivations, storePolicySet } from '#sql/admissions/policies';
-import { checkPolicies } from '#workers/admit/worker';
 import { adminWith, done } from '../fixtures/admin.js';
 import { untilWaiting } from '../fixtures/append-lock.js';
-import { withoutTriggers } from '../fixtures/database.js';
 import { storeForeignSet } from '../fixtures/policy-set.js';
 import { TENANT } from '../fixtures/registry.js';
 import { testFolder, testRegistry } from './world.js';
@@ -57,11 +53,6 @@ writeFileSync(
 const schema = readFileSync(join(SHIPPED, 'schema.cedarschema'), 'utf8');
 
 describe('admin policy validate', () => {
-  it('accepts the shipped policy set without a database', async () => {
-    const { code, json } = await NO_DATABASE('policy', 'validate', SHIPPED);
-    expect({ code, json }).toEqual({ code: 0, json: { valid: true, problems: [] } });
-  });
-
   it('reports every problem at once, with file and line', async () => {
     const folder = folderWith({
       'unparsed.cedar': '// é\npermit (principal,\n action, resource) whenn {};',
@@ -85,17 +76,6 @@ describe('admin policy validate', () => {
     expect(out).toMatch(/\nnot valid\n$/);
   });
 
-  it('warns about a policy that can never apply', async () => {
-    const folder = folderWith({
-      'never.cedar': 'permit (principal, action, resource) when { context.lane == "x" && false };',
-    });
-    const { code, json } = await NO_DATABASE('policy', 'validate', folder);
-    expect(code).toBe(0);
-    expect(json).toMatchObject({
-      problems: [{ severity: 'warning', message: expect.stringContaining('impossible') as string }],
-    });
-  });
-
   it.each([
     ['context.arguments is declared', 'tool?: String,', 'tool?: String, arguments?: Refund,'],
     ['context.tool is not declared', 'tool?: String,', ''],
@@ -116,15 +96,6 @@ describe('admin policy validate', () => {
     const { problems } = json as { problems: { file: string; message: string }[] };
     expect(problems.every(({ file }) => file === 'schema.cedarschema')).toBe(true);
     expect(problems.map(({ message }) => message).join('\n')).toContain(expected);
-  });
-
-  it('accepts a schema that differs only in its text', async () => {
-    const reworded = schema
-      .replace('agent?: Agent', 'agent?: { framework?: __cedar::String, id: String, bound: Bool }')
-      .replace('principal: Tenant', 'principal: [Svc::Tenant]')
-      .replace('  entity Operation;', '  @doc("any")\n  entity Operation {};');
-    const folder = folderWith({ 'schema.cedarschema': reworded });
-    expect(await NO_DATABASE('policy', 'validate', folder)).toMatchObject({ code: 0 });
   });
 });
 
@@ -153,44 +124,9 @@ describe('admin policy test', () => {
     );
     expect(out).toContain('6 cases, 2 failed');
   });
-
-  it('rejects test cases that no request could produce', async () => {
-    const [first] = JSON.parse(readFileSync(CASES, 'utf8')) as Record<string, unknown>[];
-    const lines = join(base, 'cases.ndjson');
-    const input = first!['input'] as Record<string, unknown>;
-    for (const wrong of [
-      { ...first, input: { ...input, tool: 'x' } },
-      { ...first, input: { ...input, lane: 'agent' } },
-      { ...first, input: { ...input, action: 'lower' } },
-      { ...first, expect: 'ALLOW' },
-      { ...first, reason: [] },
-    ]) {
-      writeFileSync(lines, JSON.stringify(wrong));
-      const { code, err } = await NO_DATABASE('policy', 'test', SHIPPED, lines);
-      expect(code).toBe(1);
-      expect(err).toContain('case 1 is invalid');
-    }
-  });
 });
 
 describe('admin policy activate', () => {
-  it('lists the tenants whose overlay does not fit the set', async () => {
-    const { digest, document } = documentOf({ tool: 'forbid (principal, action == 1, resource);' });
-    await db.sql`
-      insert into svc.overlay select tenant_no, ${digest}, ${document}, 1 from svc.tenant
-      where tenant_id = ${TENANT}`;
-    const set = (text: string) =>
-      withoutTriggers(db, `update svc.tenant set overlay = ${text} where tenant_id = '${TENANT}'`);
-    await set(`decode('${digest.toString('hex')}', 'hex')`);
-    try {
-      const line = ['policy', 'activate', await putAnother(), '--cases', OTHER_CASES];
-      const unfit = { unfit_overlays: [{ tenant_id: TENANT, rules: ['tool'] }] };
-      expect(await done(admin(...line))).toMatchObject(unfit);
-    } finally {
-      await set('null');
-    }
-  });
-
   it('requires that the cases pass and cover every rule', async () => {
     const digest = await putAnother();
     const lines = readFileSync(OTHER_CASES, 'utf8').split('\n');
@@ -226,7 +162,7 @@ describe('admin policy activate', () => {
       ({ state }) => state === 'in force',
     )!;
     const digest = await putAnother();
-    const from = new Date(Date.now() + 2_000);
+    const from = new Date(Date.now() + 1_000);
     await done(
       admin('policy', 'activate', digest, '--cases', OTHER_CASES, '--from', from.toISOString()),
     );
@@ -321,23 +257,6 @@ describe('admin policy simulate', () => {
   });
 });
 
-describe('policy text with U+0000', () => {
-  it.each([
-    ['in a comment', { 'refunds.cedar': 'forbid (principal, action, resource); // \0' }],
-    [
-      'in a sentence',
-      { 'refunds.cedar': '@sentence("\\0") forbid (principal, action, resource);' },
-    ],
-    ['in the schema', { 'schema.cedarschema': `${schema}// \0` }],
-  ])('is rejected by validate and put: %s', async (_where, files) => {
-    const folder = folderWith(files);
-    for (const command of ['validate', 'put']) {
-      const { code, out, err } = await admin('policy', command, folder);
-      expect([code, out + err]).toEqual([1, expect.stringContaining('must not contain U+0000')]);
-    }
-  });
-});
-
 describe('policy that refers to an unknown attribute', () => {
   const rule = `forbid (principal, action, resource)
     when { context has arguments && context.arguments.amount > 500 };`;
@@ -359,39 +278,6 @@ describe('policy that refers to an unknown attribute', () => {
     }
     await expect(policyCache(registry.admit.sql)(stored.digest)).rejects.toThrow(
       'refunds.cedar: no input contains context.arguments',
-    );
-  });
-});
-
-describe('policy set that this version cannot run', () => {
-  it.each(['facts: {},', 'budgets: {},', ', bound: Bool'])(
-    'includes one whose schema lacks an attribute that inputs always contain: %s',
-    async (removed) => {
-      const files = await readPolicyFolder(SHIPPED);
-      const stored = await makePolicySet({ ...files, schema: files.schema.replace(removed, '') });
-      await storePolicySet(registry.admin, stored);
-      await expect(policyCache(registry.admit.sql)(stored.digest)).rejects.toThrow(
-        'is not declared, but inputs contain it',
-      );
-    },
-  );
-
-  it('is reported by admin policy list, and logged by the worker before it is needed', async () => {
-    const lines: unknown[] = [];
-    const log = logger('worker', 'silent');
-    log.error = (...line: unknown[]) => void lines.push(line);
-    const watch = { sql: registry.admit.sql, policy: registry.admit.policy, log };
-    expect(await checkPolicies(watch)).toEqual([]);
-    expect(lines).toEqual([]);
-    const foreign = await storeForeignSet(db, await readPolicyFolder(SHIPPED));
-    await db.sql`
-      insert into svc.policy_activation (digest, active_from)
-      values (${foreign}, now() + interval '1 hour')`;
-    expect(await checkPolicies(watch)).toEqual([foreign.toString('hex')]);
-    expect(JSON.stringify(lines)).toContain('cannot run');
-    const { out } = await person('policy', 'list');
-    expect(out).toMatch(
-      new RegExp(`^${foreign.toString('hex')}.*scheduled.*cedar 3\\.9\\.9.*CANNOT RUN`, 'm'),
     );
   });
 });

@@ -3,7 +3,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import { attentionFor } from '#programs/admin/status';
-import { programFacts, type Facts } from '#programs/admin/status/facts';
+import { type Facts } from '#programs/admin/status/facts';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
 import { adminWith } from '../fixtures/admin.js';
 import { testLog } from '../fixtures/checkpoints.js';
@@ -32,7 +32,6 @@ const env = {
   PUBLIC_URL: `http://127.0.0.1:${String((facade.address() as AddressInfo).port)}`,
 };
 const admin = adminWith(env);
-const person = adminWith(env, true);
 await registry.admitAll([registry.item(), registry.item()]);
 await registry.verifyAll();
 await testLog(db).publish();
@@ -80,40 +79,6 @@ describe('admin status', () => {
     expect(said.policy).toMatch(/^[0-9a-f]{64}$/);
     expect(said.database.bytes).toBeGreaterThan(1_000_000);
     expect(said.roles.map(({ role }) => role)).toContain('svc_worker');
-  });
-
-  it('fits on one screen of a terminal', async () => {
-    const { code, out } = await person('status');
-    expect(code).toBe(0);
-    expect(out.trimEnd().split('\n').length).toBeLessThan(24);
-    for (const line of out.split('\n')) expect(line.length).toBeLessThanOrEqual(80);
-    expect(out).toMatch(/lanes +live locked, sandbox open\n/);
-    expect(out).toMatch(/log +3 leaves\n/);
-    expect(out).toMatch(/alive +engine 1, worker 1, verifier 1, publisher 1\n/);
-    expect(out).toMatch(/no problems found\n$/);
-  });
-
-  it('exits with 1 when no public API address is configured', async () => {
-    const env = { DATABASE_URL: db.urlFor('svc_admin'), DATA_DIR: '/nonexistent' };
-    const { code, json } = await adminWith(env)('status', '--json');
-    expect(code).toBe(1);
-    expect(json).toMatchObject({
-      status: 'attention',
-      attention: [{ what: 'public API: not checked' }],
-    });
-  });
-
-  it('reports each problem with its remedy, and exits with 1', async () => {
-    await db.sql`
-      insert into svc.verdict (frontier, first_index, last_index, tree_size, root, outcome, checks)
-      values (false, 1, 1, 3, decode(repeat('00', 32), 'hex'), 'fail', '{}')`;
-    const { code, said } = await status();
-    expect(code).toBe(1);
-    expect(said).toMatchObject({ status: 'attention', verifier: { failing_leaves: 1 } });
-    expect(said.attention.map(({ what }) => what)).toEqual(['1 leaves do not verify']);
-    const screen = await person('status');
-    expect(screen.code).toBe(1);
-    expect(screen.out).toMatch(/! 1 leaves do not verify\n {4}\S/);
   });
 
   it('exits with 2 when the database is unreachable', async () => {
@@ -192,17 +157,5 @@ describe('attentionFor', () => {
     expect(found).toHaveLength(1);
     expect(found[0]?.what.startsWith(what)).toBe(true);
     expect(found[0]?.do).not.toBe('');
-  });
-
-  it('reports the key that a publisher lacks instead of its failing publish cycles', () => {
-    const readiness = { role: 'standby', ticks: 'failing', unknown_signer: 'svc.example/log+0a1b' };
-    const heartbeat = { program: 'publisher', startedAt: 0, beatAt: 0, readiness };
-    const { faults } = programFacts([heartbeat], 0).find((one) => one.program === 'publisher')!;
-    const [found, ...others] = attentionFor({ ...well, ...but('publisher', { faults }) });
-    expect(others).toEqual([]);
-    expect(found?.what).toBe(
-      'unknown signer svc.example/log+0a1b, as reported by publisher (1 of 2)',
-    );
-    expect(found?.do).toContain('rotating-signing-keys');
   });
 });

@@ -1,4 +1,3 @@
-import { Agent, request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
@@ -13,19 +12,10 @@ await activate(registry);
 const key = await issueKey(registry);
 const snapshot = await testSnapshot();
 
-const execute = (url: string, key: string): Promise<Response> =>
-  fetch(`${url}/v1/intents/execute`, {
-    method: 'POST',
-    headers: headersFor(key),
-    body: JSON.stringify(executeBody()),
-  });
-
 const readyz = async (url: string) => {
   const reply = await fetch(`${url}/readyz`, { headers: { connection: 'close' } });
   return { status: reply.status, says: ((await reply.json()) as { status: string }).status };
 };
-
-const pending = async (): Promise<number> => (await db.sql`select from svc.intake_pending`).length;
 
 /** Locks a table until the returned function is called. */
 async function hold(table: string): Promise<() => Promise<void>> {
@@ -47,44 +37,6 @@ const untilWaiting = (application: string): Promise<unknown> =>
     .not.toHaveLength(0);
 
 describe('stopping engine', () => {
-  it('reports not ready, but serves new requests during SHUTDOWN_DELAY', async () => {
-    const engine = await start('engine', { SHUTDOWN_DELAY: '2s' });
-    expect(await readyz(engine.url)).toEqual({ status: 200, says: 'ready' });
-    const kept = new Agent({ keepAlive: true, maxSockets: 1 });
-    const sendKept = () =>
-      new Promise<{ status: number; connection: string }>((resolve, reject) => {
-        httpRequest(`${engine.url}/healthz`, { agent: kept }, (reply) => {
-          reply.resume().once('end', () =>
-            resolve({
-              status: reply.statusCode ?? 0,
-              connection: reply.headers.connection ?? '',
-            }),
-          );
-        })
-          .once('error', reject)
-          .end();
-      });
-    expect(await sendKept()).toEqual({ status: 200, connection: 'keep-alive' });
-    // There is no worker, so each request waits until its timeout.
-    const before = execute(engine.url, key);
-    await expect.poll(() => pending()).toBe(1);
-    engine.signal();
-    await expect.poll(() => readyz(engine.url)).toEqual({ status: 503, says: 'stopping' });
-    expect(await sendKept()).toEqual({ status: 200, connection: 'close' });
-    const after = execute(engine.url, key);
-    const replies = await Promise.all([before, after]);
-    expect(replies.map(({ status }) => status)).toEqual([202, 202]);
-    expect(await engine.exited).toBe(0);
-    for (const reply of replies) {
-      const { proof_id } = (await reply.json()) as { proof_id: string };
-      const found = await db.sql`
-        select from svc.intake_pending where proof_id = ${proof_id}::uuid`;
-      expect(found).toHaveLength(1);
-    }
-    await expect(fetch(engine.url)).rejects.toThrow();
-    kept.destroy();
-  }, 30_000);
-
   it('finishes receiving a batch', async () => {
     const engine = await start('engine');
     const lines = [executeBody(), executeBody()].map((one) => `${JSON.stringify(one)}\n`);
@@ -135,20 +87,6 @@ describe('stopping program', () => {
     expect(hasEnded).toBe(false);
     await release();
     expect(await program.exited).toBe(0);
-  });
-
-  it('leaves admissions pending when it exits at the shutdown timeout', async () => {
-    const release = await hold('log_head');
-    await acceptIntake(registry.engine, [registry.item()]);
-    const left = await pending();
-    const worker = await start('worker', { SHUTDOWN_TIMEOUT: '1s' });
-    await untilWaiting('svc-worker');
-    const began = performance.now();
-    expect(await worker.stop()).toBe(1);
-    expect(performance.now() - began).toBeLessThan(5_000);
-    await release();
-    expect(await pending()).toBe(left);
-    expect(worker.stderr.join('\n')).toContain('shutdown incomplete');
   });
 });
 

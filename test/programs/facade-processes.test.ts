@@ -1,5 +1,4 @@
 import { request } from 'node:http';
-import { createServer, type Server } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import { scrape, valueOf } from '../fixtures/exposition.js';
@@ -104,19 +103,6 @@ function holdRequest(url: string): { finish: () => void; answer: Promise<number>
   return { finish: () => req.end('}'), answer };
 }
 
-/** Takes a port as soon as it is free, before the child that used it restarts. */
-async function takePort(port: number): Promise<Server> {
-  for (;;) {
-    const server = createServer();
-    const isListening = await new Promise<boolean>((resolve) => {
-      server.once('error', () => resolve(false));
-      server.listen(port, '127.0.0.1', () => resolve(true));
-    });
-    if (isListening) return server;
-    await sleep(5);
-  }
-}
-
 describe('public API processes on one port', () => {
   it('share the port, have separate operations listeners, and are replaced without a refused connection', async () => {
     const facade = await start({ PUBLIC_PROCESSES: '2', OPS_PORT: '0' });
@@ -171,39 +157,4 @@ describe('public API processes on one port', () => {
     expect(await facade.exited).toBe(0);
     expect(facade.pids().filter(isAlive)).toEqual([]);
   }, 80_000);
-
-  it('finish requests in flight and exit when their parent is killed', async () => {
-    const facade = await start({ PUBLIC_PROCESSES: '2' });
-    const pids = facade.pids();
-    expect(pids.filter(isAlive)).toHaveLength(2);
-    const late = holdRequest(facade.url);
-    await sleep(300);
-    facade.kill();
-    await sleep(300);
-    late.finish();
-    expect(await late.answer).toBe(400);
-    await expect.poll(() => pids.filter(isAlive)).toEqual([]);
-  });
-
-  it('exit with one error message when the first process cannot start', async () => {
-    const facade = await start({
-      PUBLIC_PROCESSES: '2',
-      LOG_VKEY: `a+00000000+${'A'.repeat(44)}`,
-    });
-    expect(await facade.exited).toBe(1);
-    expect(facade.text()).toContain('LOG_VKEY is not usable');
-    expect(facade.text()).toContain('facade 1 ended with exit code 1 before it was ready');
-    expect(facade.pids()).toHaveLength(1);
-  });
-
-  it('exit when no process serves and restarts fail', async () => {
-    const facade = await start({ PUBLIC_PROCESSES: '2' });
-    for (const pid of facade.pids()) process.kill(pid, 'SIGKILL');
-    const thief = await takePort(Number(new URL(facade.url).port));
-    expect(await facade.exited).toBe(1);
-    expect(facade.text()).toMatch(/No process serves, and facade \d exited \d times in a row/);
-    expect(facade.text()).toContain('set PUBLIC_PORT to another port');
-    expect(facade.pids().filter(isAlive)).toEqual([]);
-    await new Promise((resolve) => thief.close(resolve));
-  });
 });

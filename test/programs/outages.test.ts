@@ -1,4 +1,4 @@
-import { mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -185,26 +185,6 @@ describe.skipIf(skipsRedis)(`during an outage${withoutRedis}`, () => {
     await redis.start();
     await allWell();
   }, 150_000);
-
-  it('admin status names a publisher that cannot write the snapshot directory', async () => {
-    renameSync(join(home, 'public'), join(home, 'away'));
-    writeFileSync(join(home, 'public'), '');
-    await expect
-      .poll(attention, WAIT)
-      .toContain('ticks failing, as reported by publisher (1 of 1)');
-    rmSync(join(home, 'public'));
-    renameSync(join(home, 'away'), join(home, 'public'));
-    await allWell();
-  }, 150_000);
-
-  it('admin status names stopped programs', async () => {
-    const { url } = programs['facade']!;
-    await Promise.all(['engine', 'facade', 'verifier'].map((name) => programs[name]!.stop()));
-    const found = await attention();
-    expect(found).toContain('no engine is connected');
-    expect(found).toContain('no verifier is connected');
-    expect(found).toContain(`the public API is down at ${url}: ECONNREFUSED`);
-  }, 60_000);
 
   it("admin status names the publisher's error, which log end requires", async () => {
     const end = ['log', 'end', LOG_ORIGIN, '--reason', 'a test', '--confirm', LOG_ORIGIN];

@@ -44,16 +44,6 @@ describe('npm run secrets', () => {
     expect(loadSigningKey(join(directory, 'aep-key.pem')).publicKey).toHaveLength(32);
   });
 
-  it("gives each program's database role its own password", async () => {
-    await make();
-    const urls = Object.entries(await content()).filter(([name]) => name.endsWith('-database-url'));
-    expect(urls).toHaveLength(7);
-    for (const [name, text] of urls) {
-      expect(new URL(text.trim()).username).toBe(`svc_${name.replace('-database-url', '')}`);
-    }
-    expect(new Set(urls.map(([, text]) => new URL(text.trim()).password)).size).toBe(7);
-  });
-
   it("passes the programs' passwords to the migration", async () => {
     await make();
     const file = (name: string): string => join(directory, `${name}-database-url`);

@@ -1,16 +1,12 @@
 import { execFileSync, spawn } from 'node:child_process';
-import { createHmac } from 'node:crypto';
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { OPERATIONS as ENGINE } from '#api/engine/operations';
 import { OPERATIONS as PUBLIC } from '#api/public/operations';
 import { packageRoot } from '#runtime/process/files';
-import { adminWith } from '../fixtures/admin.js';
 import { scrape, valueOf, type Scrape } from '../fixtures/exposition.js';
-import { readPdf } from '../fixtures/pdf.js';
 import { startStack, type ProgramName, type RunningStack } from '../fixtures/stack.js';
 
 let stack: RunningStack;
@@ -68,26 +64,6 @@ async function startAnother(env: Record<string, string>, interruptAt = 'never') 
   return { code, err };
 }
 
-describe('admin status', () => {
-  it('finds every program that npm start runs, and the public API', async () => {
-    // The command that docs/deploy.md documents.
-    const secret = readFileSync(join(stack.dataDir, 'postgres-password'), 'utf8').trim();
-    const password = createHmac('sha256', secret).update('role svc_admin').digest('base64url');
-    const port = String(stack.lines.find((line) => line['cluster'] !== undefined)?.['port']);
-    const admin = adminWith({
-      DATABASE_URL: `postgres://svc_admin:${password}@127.0.0.1:${port}/svc`,
-      DATA_DIR: stack.dataDir,
-    });
-    await expect
-      .poll(() => admin('status').then(({ json }) => json))
-      .toMatchObject({
-        status: 'well',
-        attention: [],
-        public_api: [{ url: stack.publicUrl, ready: true }],
-      });
-  });
-});
-
 describe('npm start', () => {
   it('writes secrets and addresses to private files, and prints commands that work', async () => {
     const keys = ['aep-key.pem', 'log-key.pem', 'verifier-key.pem', 'api-key'];
@@ -140,66 +116,9 @@ describe('npm start', () => {
     expect(third.code).toBe(1);
     expect(third.err).toContain('is in use: set ENGINE_PORT');
   });
-
-  it('fails before the database starts when ports of operations listeners are taken', async () => {
-    // The engine's listener takes OPS_PORT, the worker's the port above.
-    const below = String(Number(new URL(stack.engineUrl).port) - 1);
-    const DATA_DIR = join(home, 'ports');
-    const clash = await startAnother({ DATA_DIR, OPS_PORT: below });
-    expect(clash.code).toBe(1);
-    expect(clash.err).toContain('is in use: set OPS_PORT');
-    expect(existsSync(DATA_DIR)).toBe(false);
-  });
-
-  it('puts links to its own public API, on any port, into exported documents', async () => {
-    const admitted = await stack.execute({ intent_id: 'paper', action: 'BOOK_RESERVATION' });
-    const { registry_proof_id: id } = (await admitted.json()) as { registry_proof_id: string };
-    const headers = { 'x-svc-api-key': stack.apiKey, 'x-svc-tenant-id': stack.tenantId };
-    const url = `${stack.engineUrl}/v1/proofs/${id}/export?format=pdf`;
-    // 409 until the proof has a verdict and a checkpoint.
-    let paper = await fetch(url, { headers });
-    for (; paper.status === 409; paper = await fetch(url, { headers })) await sleep(50);
-    const { links } = await readPdf(new Uint8Array(await paper.arrayBuffer()));
-    expect(links).toEqual([`${stack.publicUrl}/?id=${id}`]);
-    await expect.poll(async () => (await fetch(links[0]!)).text()).toContain('VALID');
-  }, 60_000);
 });
 
 describe('metrics of a running stack', () => {
-  it('count an admission, a denial and a repeated request', async () => {
-    const before = await scrapeAll();
-    const fields = { intent_id: 'ops-1', action: 'BOOK_RESERVATION' };
-    const denied = { intent_id: 'ops-2', action: 'DELETE_AUDIT_LOG' };
-    const malformed = { intent_id: 'ops-3', action: 'no token' };
-    const statuses = [];
-    for (const one of [fields, fields, denied, malformed]) {
-      statuses.push((await stack.execute(one)).status);
-    }
-    expect(statuses).toEqual([200, 200, 403, 400]);
-    const after = await eventually(
-      (now) =>
-        // Besides the proofs, the verdict entries of the verifier.
-        moved(before, now, 'svc_verified_leaves_total', { outcome: 'pass', round: 'log' }) >= 2,
-    );
-    const by = (name: string, labels: Record<string, string>) => moved(before, after, name, labels);
-    expect(by('svc_admissions_total', { lane: 'execute', outcome: 'accepted' })).toBe(2);
-    expect(by('svc_admissions_total', { lane: 'execute', outcome: 'replayed' })).toBe(1);
-    expect(by('svc_admissions_total', { lane: 'execute', outcome: 'refused' })).toBe(1);
-    expect(by('svc_admission_outcomes_total', { outcome: 'admitted' })).toBe(1);
-    expect(by('svc_admission_outcomes_total', { outcome: 'denied' })).toBe(1);
-    expect(by('svc_group_items_sum', {})).toBe(2);
-    for (const stage of ['load', 'prepare', 'lock', 'append', 'commit']) {
-      expect(by('svc_stage_seconds_count', { stage })).toBeGreaterThanOrEqual(2);
-      expect(by('svc_stage_seconds_sum', { stage })).toBeGreaterThan(0);
-    }
-    expect(by('svc_append_lock_wait_seconds_count', {})).toBeGreaterThanOrEqual(2);
-    const asked = { api: 'engine', route: '/v1/intents/execute', method: 'POST' };
-    const statusOf = (status: string) => by('svc_http_requests_total', { ...asked, status });
-    expect(['200', '403', '400'].map(statusOf)).toEqual([2, 1, 1]);
-    const took = { api: 'engine', route: asked.route };
-    expect(by('svc_http_request_duration_seconds_count', took)).toBe(4);
-  });
-
   it('count every verdict, labelled by route and never by path', async () => {
     const executed = await stack.execute({ intent_id: 'ops-9', action: 'BOOK_RESERVATION' });
     const { registry_proof_id: proofId } = (await executed.json()) as { registry_proof_id: string };
@@ -243,45 +162,6 @@ describe('metrics of a running stack', () => {
     const documented = new Set(['none', ...[...ENGINE, ...PUBLIC].map(({ spec }) => spec.path)]);
     const routes = new Set(after.samples.flatMap(({ labels }) => labels['route'] ?? []));
     expect([...routes].filter((route) => !documented.has(route))).toEqual([]);
-  });
-
-  it('report the state of snapshot, registry, queues and disk', async () => {
-    const names = [
-      ...['svc_pending_admissions', 'svc_pending_oldest_seconds', 'svc_queue_oldest_seconds'],
-      ...['svc_failing_leaves', 'svc_voided_leaves'],
-      ...['svc_verifier_lag_leaves', 'svc_scrub_position'],
-      ...['svc_checkpoint_tree_size', 'svc_checkpoint_lag_leaves', 'svc_checkpoint_age_seconds'],
-      ...['svc_snapshot_lag_leaves', 'svc_snapshot_free_bytes', 'svc_database_bytes'],
-    ];
-    const jobs = ['admit', 'batch'].flatMap((queue) =>
-      ['waiting', 'active', 'delayed', 'failed'].map((state) => ({ queue, state })),
-    );
-    // Gauges are a few seconds old, so they may precede the last publication.
-    const metrics = await eventually(
-      (now) =>
-        names.every((name) => valueOf(now, name) !== null) &&
-        (valueOf(now, 'svc_checkpoint_tree_size') ?? 0) > 1 &&
-        jobs.every((labels) => valueOf(now, 'svc_queue_jobs', labels) === 0),
-    );
-    for (const program of ['publisher', 'facade']) {
-      const of = (name: string) => valueOf(metrics, name, { program }) ?? NaN;
-      // The snapshot entry has a higher index than the leaves that the snapshot covers.
-      expect(of('svc_snapshot_tree_size')).toBeGreaterThan(1);
-      expect(of('svc_snapshot_generation')).toBeGreaterThanOrEqual(of('svc_snapshot_tree_size'));
-      expect(of('svc_snapshot_age_seconds')).toBeLessThan(30);
-      expect(of('svc_snapshot_valid_seconds')).toBeGreaterThan(800);
-    }
-    for (const program of ['engine', 'worker', 'verifier', 'publisher']) {
-      const skew = valueOf(metrics, 'svc_clock_skew_seconds', { program });
-      expect(Math.abs(skew ?? NaN)).toBeLessThan(1);
-    }
-    for (const [name, value] of [
-      ['svc_publisher_is_leader', 1],
-      ['svc_failing_leaves', 0],
-      ['svc_metrics_collection_errors_total', 0],
-    ] as const) {
-      expect([name, valueOf(metrics, name)]).toEqual([name, value]);
-    }
   });
 
   it('count a leaf that fails verification, and contain no tenants, keys or ids', async () => {

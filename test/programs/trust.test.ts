@@ -36,11 +36,6 @@ const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 const file = join(home, 'checkpoint');
 writeFileSync(file, 'a note\n');
 
-it('readTrustedCheckpoint > reads a file or a URL', async () => {
-  expect(await readTrustedCheckpoint(file)).toBe('a note\n');
-  expect(await readTrustedCheckpoint(`${url}/checkpoint`)).toBe('a note\n');
-});
-
 it('readTrustedCheckpoint > throws when the checkpoint is missing or too long', async () => {
   const unreachable = 'http://127.0.0.1:1/checkpoint';
   for (const where of ['/nowhere/none', `${url}/other`, `${url}/huge`, unreachable]) {

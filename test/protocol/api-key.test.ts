@@ -1,8 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
-import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { API_KEY_PATTERN, apiKeyIdFrom, formatApiKey, parseApiKey } from '#protocol/api-key';
+import { API_KEY_PATTERN, formatApiKey, parseApiKey } from '#protocol/api-key';
 
 const secret = Uint8Array.from({ length: 32 }, (_, i) => i);
 const KEY = 'svc_sk_abcdefghij23_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8';
@@ -23,22 +22,6 @@ describe('API keys', () => {
     expect(key).toMatch(API_KEY_PATTERN);
     expect(key).toHaveLength(69);
     expect(parseApiKey(key)).toEqual({ keyId: 'abcdefghij23', secret });
-  });
-
-  it('survive formatting and parsing', () => {
-    fc.assert(
-      fc.property(
-        fc.uint8Array({ minLength: 8, maxLength: 16 }),
-        fc.uint8Array({ minLength: 32, maxLength: 32 }),
-        (random, bytes) => {
-          const keyId = apiKeyIdFrom(random);
-          expect(parseApiKey(formatApiKey({ keyId, secret: bytes }))).toEqual({
-            keyId,
-            secret: bytes,
-          });
-        },
-      ),
-    );
   });
 
   it('are rejected when any one character is changed', () => {

@@ -1,9 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
-  compareBytes,
-  concat,
-  equalBytes,
   fromBase64,
   fromBase64Url,
   fromHex,
@@ -65,18 +62,5 @@ describe('hex and base64url functions', () => {
     expect(refusal(() => fromUtf8(Uint8Array.of(0xff))).code).toBe('invalid_utf8');
     expect(fromUtf8(Uint8Array.of(0xef, 0xbb, 0xbf, 0x61))).toBe('\ufeffa');
     expect(utf8('é😀')).toEqual(new Uint8Array(Buffer.from('é😀')));
-  });
-});
-
-describe('byte string functions', () => {
-  it('compare and concatenate like Buffer', () => {
-    const bytes = fc.uint8Array({ maxLength: 4 });
-    fc.assert(
-      fc.property(bytes, bytes, (a, b) => {
-        expect(Math.sign(compareBytes(a, b))).toBe(Buffer.compare(a, b));
-        expect(equalBytes(a, b)).toBe(Buffer.compare(a, b) === 0);
-        expect(concat(a, b)).toEqual(new Uint8Array(Buffer.concat([a, b])));
-      }),
-    );
   });
 });

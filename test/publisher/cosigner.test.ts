@@ -30,8 +30,9 @@ async function openWitness(name: string) {
     join(snapshot.directory, name),
     () => undefined,
   );
+  const signer = noteSigner(nativeSha256, name, key, COSIGNATURE_TYPE);
   const options: WitnessOptions = {
-    signer: noteSigner(nativeSha256, name, key, COSIGNATURE_TYPE),
+    signer,
     logs: new Map([[ORIGIN, [parseVkey(snapshot.logVkey)]]]),
     heads,
     clock: snapshot.clock,
@@ -48,10 +49,10 @@ async function openWitness(name: string) {
     req.on('data', (chunk: Buffer) => chunks.push(chunk));
     req.on('end', () => {
       state.requests += 1;
-      void state.until.then(() => {
+      void state.until.then(async () => {
         if (state.isDown) return void res.writeHead(500).end();
         const request = Buffer.concat(chunks);
-        const { status, body, type = 'text/plain' } = addCheckpoint(options, request);
+        const { status, body, type = 'text/plain' } = await addCheckpoint(options, request);
         const note = request.toString().replace(/^.*?\n\n/su, '');
         const sent = status === 200 && state.lie !== null ? state.lie(body, note) : body;
         res.writeHead(status, { 'Content-Type': type }).end(sent);
@@ -66,7 +67,7 @@ async function openWitness(name: string) {
   });
   const vkey = formatVkey(nativeSha256, name, key.publicKey, COSIGNATURE_TYPE);
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
-  return { state, signer: options.signer, line: `witness ${name} ${vkey} ${url}\n` };
+  return { state, signer, line: `witness ${name} ${vkey} ${url}\n` };
 }
 
 type TestWitness = Awaited<ReturnType<typeof openWitness>>;

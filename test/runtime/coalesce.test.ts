@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
-import { coalesce, type CoalesceOptions, WakeableSleep } from '#runtime/concurrency';
+import { coalesce, type CoalesceOptions } from '#runtime/concurrency';
 
 const AWAY = new Error('the database is away');
 
@@ -68,12 +68,6 @@ it('coalesce > rejects only the item that makes a group fail', async () => {
   expect(groups).toEqual([[1, 2, 3, 4], [1], [2], [3], [4]]);
 });
 
-it('coalesce > does not retry items separately when the failure affects all of them', async () => {
-  const { groups, settle } = batcher({ run: () => Promise.reject(AWAY) });
-  for (const one of await settle([1, 2, 3, 4])) expect(one).toMatchObject({ reason: AWAY });
-  expect(groups).toHaveLength(1);
-});
-
 it('coalesce > stops retrying items separately when a failure that affects all occurs', async () => {
   const { groups, settle } = batcher({
     run: (items) => {
@@ -84,38 +78,4 @@ it('coalesce > stops retrying items separately when a failure that affects all o
   const statuses = (await settle([1, 2, 3, 4])).map(({ status }) => status);
   expect(statuses).toEqual(['fulfilled', 'rejected', 'rejected', 'rejected']);
   expect(groups).toHaveLength(3);
-});
-
-it.each([-1, 1])('coalesce > rejects all items for %i surplus results', async (surplus) => {
-  const { settle } = batcher({
-    maxItems: 2,
-    run: (items) => Promise.resolve(Array.from({ length: items.length + surplus }, () => 0)),
-  });
-  const statuses = (await settle([1, 2])).map(({ status }) => status);
-  expect(statuses).toEqual(['rejected', 'rejected']);
-});
-
-it('coalesce > starts an item that comes alone, and lets those that follow soon wait for enough', async () => {
-  const { groups, send } = batcher({ maxWaitMs: 60_000, aloneMs: 1, enoughItems: 3, maxItems: 8 });
-  expect(await send(1)).toBe(1);
-  const early = [2, 3].map(send);
-  await sleep(20);
-  await Promise.all([...early, send(4)]);
-  expect(groups).toEqual([[1], [2, 3, 4]]);
-});
-
-it('WakeableSleep > ends the wait that follows it, and only that one', async () => {
-  const idleSleep = new WakeableSleep();
-  const { signal } = new AbortController();
-  const waited = async (ms: number): Promise<boolean> => {
-    const began = performance.now();
-    await idleSleep.sleep(ms, signal);
-    return performance.now() - began >= ms - 1;
-  };
-  idleSleep.wake();
-  idleSleep.wake();
-  expect(await waited(60_000)).toBe(false);
-  expect(await waited(20)).toBe(true);
-  setTimeout(() => idleSleep.wake(), 10);
-  expect(await waited(60_000)).toBe(false);
 });

@@ -198,34 +198,6 @@ describe('supervise', () => {
     return { child, lines };
   }
 
-  it('reports when and where a child listens, and passes only the given environment', async () => {
-    const { child, lines } = await start(
-      `say(JSON.stringify(process.env)); reportReady('http://127.0.0.1:' + process.env.MY_PORT);`,
-      { MY_PORT: '4711' },
-    );
-    expect(await child.ready).toBe('http://127.0.0.1:4711');
-    const env = Object.keys(JSON.parse(lines[0] ?? '') as Record<string, string>);
-    expect(env.filter((name) => !name.startsWith('NODE_CHANNEL_'))).toEqual(['MY_PORT']);
-    await child.stop();
-    expect(child.pid()).toBeUndefined();
-    expect(lines).toContain('[child] code 0');
-  });
-
-  it('restarts a crashed child on its port', async () => {
-    const { child, lines } = await start(
-      `const port = process.env.MY_PORT === '0' ? 4712 : Number(process.env.MY_PORT);
-       say('port ' + process.env.MY_PORT);
-       reportReady('http://127.0.0.1:' + port);`,
-      { MY_PORT: '0' },
-      'MY_PORT',
-    );
-    await child.ready;
-    const first = child.pid();
-    process.kill(first ?? 0, 'SIGKILL');
-    await expect.poll(() => lines).toEqual(['[child] port 0', '[child] port 4712']);
-    expect(child.pid()).not.toBe(first);
-  });
-
   it('gives up when the first start of a child fails', async () => {
     const { child, lines } = await start('engineConfig();');
     await expect(child.ready).rejects.toThrow('child ended with exit code 1 before it was ready');

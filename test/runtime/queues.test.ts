@@ -157,25 +157,6 @@ describe.each(backends)('admit queue on $name', (backend) => {
     expect((await queue.stats()).jobs).toMatchObject({ waiting: 0, delayed: 0 });
   });
 
-  it.skipIf(backend.skip)('passes ids to the handler of their kind', async () => {
-    const admissions: string[][] = [];
-    const revocations: string[][] = [];
-    const remember = (where: string[][]) => (ids: string[]) => {
-      where.push(ids);
-      return Promise.resolve();
-    };
-    await openWorker(remember(admissions), remember(revocations)).ready;
-    const queue = openQueue();
-    const [admitted, revoked] = [[proofId()], [proofId(), proofId()]];
-    await queue.addRevocations(revoked);
-    await queue.add(admitted);
-    await expect.poll(() => admissions.length + revocations.length).toBe(2);
-    expect({ admissions, revocations }).toEqual({
-      admissions: [admitted],
-      revocations: [revoked],
-    });
-  });
-
   it.skipIf(backend.skip)(
     'resumes after its server is killed, and retries a failed job',
     async () => {

@@ -115,18 +115,6 @@ describe('slow client', () => {
 });
 
 describe('connection limit', () => {
-  it('closes idle connections before active ones', async () => {
-    const server = await serve({ connections: 50 });
-    const hoarded = await many(server, 50);
-    for (const one of hoarded) one.say(GET);
-    for (const one of hoarded) {
-      await expect.poll(() => statusesOf(one.received)).toEqual([200]);
-    }
-    await expectServed(server);
-    await expect.poll(() => hoarded[0]!.isClosed).toBe(true);
-    expect(hoarded.slice(1).some((one) => one.isClosed)).toBe(false);
-  });
-
   it.each([2, 1_000])(
     'closes connections without complete headers first, at %i connections per address',
     async (connectionsPerAddress) => {

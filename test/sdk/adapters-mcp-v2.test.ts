@@ -184,23 +184,4 @@ describe('admitClient with MCP SDK v2', () => {
     expect(ran).toHaveLength(2);
     await agent.close();
   });
-
-  it('admits rounds once that the caller sends itself', async () => {
-    const ran: string[] = [];
-    const agent = client({ ...modern, inputRequired: { autoFulfill: false } });
-    admitClient(agent, world.common);
-    await joinedModern(() => server(ran), agent);
-    const schema = withInputRequired(z.looseObject({}));
-    const send = (params: Record<string, unknown>) =>
-      agent.request({ method: 'tools/call', params }, schema, { allowInputRequired: true });
-    await send(toBook);
-    await send({
-      ...toBook,
-      inputResponses: { confirm: { action: 'accept', content: { ok: true } } },
-    });
-    expect(ran).toEqual(['book_table undefined', 'book_table true']);
-    expect(world.admitted).toHaveLength(1);
-    expect(await outcomes()).toMatchObject([{ result: 'succeeded' }]);
-    await agent.close();
-  });
 });

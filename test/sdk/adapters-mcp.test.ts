@@ -1,9 +1,7 @@
 import type { Readable } from 'node:stream';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
-import { InMemoryTaskStore } from '@modelcontextprotocol/sdk/experimental/tasks/stores/in-memory.js';
 import { Server } from '@modelcontextprotocol/sdk/server/index.js';
-import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { CallToolRequestSchema, type CallToolResult } from '@modelcontextprotocol/sdk/types.js';
 import { describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
@@ -132,18 +130,6 @@ describe('admitServer', () => {
     await client.close();
   });
 
-  it('runs no tool when the response is not an admission', async () => {
-    const ran: string[] = [];
-    const { server, client, connect } = mcpPair();
-    admitServer(server, world.common);
-    registerTools(server, ran);
-    await connect();
-    world.network.faults.push({ kind: 'answer', status: 200, body: '{"status":"ADMITTED"}' });
-    expect(await called(client, 'book_table', { seats: 1 })).toMatchObject({ isError: true });
-    expect(ran).toEqual([]);
-    await client.close();
-  });
-
   it('requests admission for calls of custom and fallback handlers', async () => {
     for (const how of ['handler', 'fallback', 'earlier fallback'] as const) {
       const ran: string[] = [];
@@ -164,52 +150,6 @@ describe('admitServer', () => {
       await client.ping();
       await client.close();
     }
-  });
-
-  it('starts only admitted tasks, and records no outcome of a task', async () => {
-    const server = new McpServer(
-      { name: 'tasks', version: '1.0.0' },
-      {
-        capabilities: { tasks: { requests: { tools: { call: {} } } } },
-        taskStore: new InMemoryTaskStore(),
-      },
-    );
-    admitServer(server, world.common);
-    const started: string[] = [];
-    for (const name of ['brew', 'deleteAuditLog']) {
-      server.experimental.tasks.registerToolTask(
-        name,
-        { execution: { taskSupport: 'required' } },
-        {
-          createTask: async ({ taskStore }) => {
-            started.push(name);
-            const task = await taskStore.createTask({ ttl: 60_000, pollInterval: 10 });
-            const content = [{ type: 'text' as const, text: 'tea' }];
-            await taskStore.storeTaskResult(task.taskId, 'completed', { content });
-            return { task };
-          },
-          getTask: ({ taskId, taskStore }) => taskStore.getTask(taskId),
-          getTaskResult: async ({ taskId, taskStore }) =>
-            (await taskStore.getTaskResult(taskId)) as CallToolResult,
-        },
-      );
-    }
-    const client = new Client({ name: 'agent', version: '1.0.0' });
-    await joined(server, client);
-    const run = async (name: string): Promise<string[]> => {
-      const messages = client.experimental.tasks.callToolStream({ name }, undefined, {
-        task: { ttl: 60_000 },
-      });
-      const seen: string[] = [];
-      for await (const one of messages) seen.push(one.type);
-      return seen;
-    };
-    expect((await run('brew')).at(-1)).toBe('result');
-    expect(world.admitted).toHaveLength(1);
-    expect(await world.outcomesOf(world.admitted[0]!)).toEqual([]);
-    expect(await run('deleteAuditLog')).toEqual(['error']);
-    expect(started).toEqual(['brew']);
-    await client.close();
   });
 
   it('throws for a server whose tools were registered before, because they would run without admission', () => {

@@ -1,11 +1,7 @@
-import { tool as langChainTool } from '@langchain/core/tools';
-import { tool } from 'ai';
 import { describe, expect, it } from 'vitest';
 import * as z from 'zod';
-import { admitTools } from '#sdk/adapters/ai';
 import { admitted } from '#sdk/adapters/index';
-import { admitTool } from '#sdk/adapters/langchain';
-import { admitClient, admitServer } from '#sdk/adapters/mcp';
+import { admitServer } from '#sdk/adapters/mcp';
 import { agentEnvelopeSchema } from '#protocol/schemas/admission';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 import { mcpPair } from '../fixtures/mcp-tools.js';
@@ -41,42 +37,11 @@ const calls: Record<string, (common: Common) => Promise<unknown>[]> = {
     admitted((_given: unknown) => result, { ...common, tool: 'good' })(argument),
     admitted((_given: unknown) => Promise.reject(broken), { ...common, tool: 'bad' })(argument),
   ],
-  'the AI SDK': (common) => {
-    const tools = admitTools(
-      {
-        good: tool({ inputSchema: input, execute: () => result }),
-        bad: tool({ inputSchema: input, execute: (): Promise<string> => Promise.reject(broken) }),
-      },
-      common,
-    );
-    const options = {
-      toolCallId: 'call-1',
-      messages: [{ role: 'user' as const, content: MARKER }],
-    };
-    return [tools.good, tools.bad].map((one) => Promise.resolve(one.execute!(argument, options)));
-  },
-  LangChain: (common) =>
-    [() => Promise.resolve(result), (): Promise<object> => Promise.reject(broken)].map(
-      (run, at) => {
-        const fields = { name: `tool-${String(at)}`, description: MARKER, schema: input };
-        return admitTool(langChainTool(run, fields), common).invoke(argument);
-      },
-    ),
   'an MCP server': (common) => {
     const { server, client, connect } = mcpPair();
     admitServer(server, common);
     server.registerTool('good', { inputSchema: input.shape }, () => text);
     server.registerTool('bad', { inputSchema: input.shape }, () => Promise.reject(broken));
-    const ready = connect();
-    return ['good', 'bad'].map((name) =>
-      ready.then(() => client.callTool({ name, arguments: argument })),
-    );
-  },
-  'an MCP client': (common) => {
-    const { server, client, connect } = mcpPair();
-    server.registerTool('good', { inputSchema: input.shape }, () => text);
-    server.registerTool('bad', { inputSchema: input.shape }, () => Promise.reject(broken));
-    admitClient(client, common);
     const ready = connect();
     return ['good', 'bad'].map((name) =>
       ready.then(() => client.callTool({ name, arguments: argument })),

@@ -2,7 +2,6 @@ import { join } from 'node:path';
 import { expect } from 'vitest';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { packageRoot } from '#runtime/process/files';
-import { admitted } from '#sdk/adapters/index';
 import {
   admitBatchHttp,
   executeIntentHttp,
@@ -56,20 +55,4 @@ it('a required approval is an error with its receipt, and never an admission', a
   for await (const result of admitBatchHttp(world.options, items)) {
     expect(result).toMatchObject({ state: 'approval_required', approval, replayed: true });
   }
-});
-
-it('an adapter does not run a tool that requires an approval', async ({ world }) => {
-  let runs = 0;
-  const pay = admitted(() => Promise.resolve((runs += 1)), {
-    engine: world.options,
-    agent: { id: 'agent-1' },
-    tool: 'pay',
-    action: 'PAY',
-    onOutcomeError: () => undefined,
-  });
-  await expect(pay()).rejects.toMatchObject({
-    code: 'approval_required',
-    approval: { receipt: { status: 'APPROVAL_REQUIRED' } },
-  });
-  expect(runs).toBe(0);
 });

@@ -1,6 +1,5 @@
-import { describe, expect, it as test } from 'vitest';
+import { describe, expect } from 'vitest';
 import type { Batch } from '#protocol/schemas/batch';
-import { chunksOf } from '#sdk/engine/batch';
 import {
   admitBatchHttp,
   agentEnvelope,
@@ -124,16 +123,6 @@ describe('admitBatchHttp', () => {
     expect(taken).toBeLessThan(20);
   });
 
-  it('throws the error of a rejected batch, and of invalid settings', async ({ world }) => {
-    const wrongKey = { ...world.shaky, apiKey: 'svc_sk_none' };
-    await sdkError(admitAll(wrongKey, executions(3)), 'unauthenticated');
-    for (const settings of [{ maxItems: 10_001 }, { maxBytes: 0 }, { inFlight: 1.5 }]) {
-      await sdkError(admitAll(world.shaky, executions(1), settings), 'invalid_input');
-    }
-    const tooLong = admitAll(world.shaky, executions(3), { maxBytes: 40 });
-    expect((await sdkError(tooLong, 'invalid_input')).pointer).toBe('/0');
-  });
-
   it('throws the error of its input source, and stops all requests', async ({ world }) => {
     world.engine.worker.rests = true;
     const broken = new Error('the file ended');
@@ -170,17 +159,6 @@ describe('admitBatchHttp', () => {
     // Together these delays exceed the timeout, but each is much shorter.
     world.network.faults.push(unchanged, at(5), at(4), at(3), at(2), at(1));
     expect(await admitAll(options, executions(5))).toHaveLength(5);
-  });
-
-  it('throws when the engine accepts fewer or more items', async ({ world }) => {
-    world.network.faults.push({
-      kind: 'changed',
-      change: (body) => {
-        const batch = JSON.parse(body) as Batch;
-        return JSON.stringify({ ...batch, counts: { ...batch.counts, total: 3, invalid: 1 } });
-      },
-    });
-    await sdkError(admitAll(world.shaky, executions(2)), 'unexpected_response');
   });
 
   it.for<[string, (body: string) => string]>([
@@ -225,27 +203,5 @@ describe('followBatchHttp', () => {
     await sdkError(followBatchHttp(world.options, { batch_id: 'batch_1' }), 'invalid_input');
     const unknown = { batch_id: 'batch_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f' };
     await sdkError(followBatchHttp(world.options, unknown), 'not_found');
-  });
-});
-
-describe('chunksOf', () => {
-  test.for([
-    { items: 3, bytes: 1e6 },
-    { items: 1e6, bytes: 70 },
-    { items: 4, bytes: 90 },
-  ])('keeps all items within %j', async (limits) => {
-    const items = Array.from({ length: 40 }, (_, at) => ({ n: at, pad: 'é'.repeat(at % 7) }));
-    let start = 0;
-    const lines: string[] = [];
-    for await (const chunk of chunksOf(items, limits)) {
-      expect(chunk.start).toBe(start);
-      expect(chunk.hashes.length).toBeLessThanOrEqual(limits.items);
-      expect(chunk.body.length).toBeLessThanOrEqual(limits.bytes);
-      const own = Buffer.from(chunk.body).toString().trimEnd().split('\n');
-      expect(chunk.hashes).toEqual(own.map((line) => canonicalHash(JSON.parse(line) as JsonValue)));
-      lines.push(...own);
-      start += own.length;
-    }
-    expect(lines.map((line) => JSON.parse(line) as unknown)).toEqual(items);
   });
 });

@@ -4,7 +4,7 @@ import { expect } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { registrationSchema, type Registration } from '#protocol/schemas/approvals';
 import { admitHttp } from '#sdk/index';
-import { addApprover, retireApprover } from '#sql/lifecycle/approvers';
+import { addApprover } from '#sql/lifecycle/approvers';
 import { activateApprovalSet, refund } from '../fixtures/approval-world.js';
 import { issueKey } from '../fixtures/engine.js';
 import { sdkError } from '../fixtures/sdk-error.js';
@@ -132,23 +132,6 @@ it('svc approve reports a wrong file, setting or confirmation before any request
     expect(ran.stderr).toMatch(message);
   }
   expect(world.network.seen).toEqual([]);
-});
-
-it('svc approve reports an approval without effect', async ({ cli, world }) => {
-  const { admin } = world.registry;
-  await cli.run(['approver', 'late', '--key', 'late.pem', '--registration', 'late.json']);
-  const file = join(cli.folder, 'late.json');
-  const registration = registrationSchema.parse(JSON.parse(await readFile(file, 'utf8')));
-  const approve = ['approve', await cli.held(), '--key', 'late.pem', '--yes'];
-  const args = [...approve, '--registration', 'late.json'];
-  const unknown = await cli.run(args);
-  expect(unknown.code).toBe(3);
-  expect(unknown.stderr).toMatch(/approval_rejected: .* no such registration/);
-  const { registrationHash } = await addApprover(admin, registration);
-  await retireApprover(admin, registrationHash);
-  const retired = await cli.run(args);
-  expect(retired.code).toBe(3);
-  expect(retired.stderr).toMatch(/approval_rejected: .* not active/);
 });
 
 onLinux('svc approve signs only after a confirmation on the terminal', async ({ cli, world }) => {

@@ -5,7 +5,7 @@ import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
 import { proofIdOf } from '../fixtures/public-log.js';
 import { receiptEvidence } from '../fixtures/receipt-evidence.js';
 import { ServedLog } from '../fixtures/served-log.js';
-import { openFolder, svc, svcProcess, type Folder } from '../fixtures/svc.js';
+import { openFolder, svc, type Folder } from '../fixtures/svc.js';
 
 let log: ServedLog;
 let folder: Folder;
@@ -70,22 +70,6 @@ it('svc monitor > exits with 1 for a false map, also when it runs again', async 
   }
 });
 
-it('svc monitor > compares mirrors, and watches receipts', async () => {
-  const mirror = join(folder.path, 'mirror');
-  await log.writeTo(mirror);
-  await log.snapshotAll();
-  const receipt = { registry_proof_id: proofIdOf(90), vee_recorded: true };
-  const file = await folder.write('receipt.json', [receipt]);
-  expect(await look('--mirror', mirror, '--watch', file)).toMatchObject({ code: 0 });
-  const anHourAgo = Date.now() / 1000 - 3600;
-  await utimes(join(folder.path, file), anHourAgo, anHourAgo);
-  const { code, stdout } = await look('--mirror', mirror, '--watch', file);
-  expect({ code, stdout }).toMatchObject({
-    code: 1,
-    stdout: expect.stringContaining(`ALARM proof_omitted  ${proofIdOf(90)}`) as string,
-  });
-});
-
 it('svc monitor > watches a directory of stored evidence', async () => {
   const [logged, omitted] = [20, 90].map((n) => receiptEvidence(n, log.keys.aep));
   await log.append(logged!.entry);
@@ -126,25 +110,3 @@ it('svc monitor > exits with 2 for wrong settings, and 3 when a source is unreac
     stdout: expect.stringContaining('notice unreachable') as string,
   });
 }, 20_000);
-
-it('svc monitor > serves metrics until it is interrupted', async () => {
-  let metrics = '';
-  const args = ['--metrics-port', '0', '--interval', '1'];
-  const { code, stdout } = await svcProcess(
-    ['monitor', api.url, '--log-vkey', log.keys.log.vkey, ...args],
-    {
-      heard: async (line, { interrupt }) => {
-        const [url] = /http:\/\/127\S+/.exec(line) ?? [];
-        while (url !== undefined && !metrics.includes('svc_monitor_log_leaves 11')) {
-          metrics = await (await fetch(url)).text();
-        }
-        interrupt();
-      },
-    },
-  );
-  expect(metrics).toContain('svc_monitor_alarms 0');
-  expect({ code, stdout }).toMatchObject({
-    code: 0,
-    stdout: expect.stringContaining('11 of 11 leaves') as string,
-  });
-});

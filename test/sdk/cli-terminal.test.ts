@@ -1,6 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { openTerminal, type Terminal } from '#sdk/cli/terminal';
-import { svcProcess } from '../fixtures/svc.js';
 
 /** A terminal whose streams keep the output. */
 function open(isTTY: boolean): { terminal: Terminal; out: () => string; err: () => string } {
@@ -92,26 +91,5 @@ describe('terminal redactor', () => {
     expect(redactor.containsKey(Buffer.from(key))).toBe(false);
     redactor.protect(key);
     expect(redactor.containsKey(Buffer.from(`a ${key}`))).toBe(true);
-  });
-});
-
-describe('exit code of svc', () => {
-  it('is unchanged when standard error is closed', async () => {
-    expect(await svcProcess(['frobnicate'], { unheard: true })).toMatchObject({ code: 2 });
-    const args = ['lookup', 'a', '--public-url', 'http://127.0.0.1:1', '--timeout', '0.2'];
-    expect(await svcProcess(args, { unheard: true })).toMatchObject({ code: 3 });
-  });
-
-  it('is 130, without a verdict, when SIGINT interrupts the reading of input', async () => {
-    const began = performance.now();
-    await svcProcess(['--help']);
-    // Long after the program has started, at the current speed of this machine.
-    const delay = 500 + 4 * (performance.now() - began);
-    const run = await svcProcess(['verify', '-', '--offline', '--json'], {
-      stdin: null,
-      started: ({ interrupt }) => setTimeout(interrupt, delay),
-    });
-    expect(run).toMatchObject({ code: 130, stdout: '' });
-    expect(JSON.parse(run.stderr)).toMatchObject({ error: { code: 'aborted' }, exit_code: 130 });
   });
 });

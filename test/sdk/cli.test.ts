@@ -4,13 +4,11 @@ import { describe, expect } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { idsOf } from '#protocol/ids';
 import { canonicalJson, executeIntentHttp, exportProofHttp } from '#sdk/index';
-import { issueKey } from '../fixtures/engine.js';
 import { intent, sdkTest } from '../fixtures/sdk-world.js';
-import { openFolder, svc, svcOnTerminal, svcProcess } from '../fixtures/svc.js';
+import { openFolder, svc, svcProcess } from '../fixtures/svc.js';
 import type { Folder, RunOptions } from '../fixtures/svc.js';
 
 const UNKNOWN = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
-const ESC = '\u001b[';
 
 interface Cli {
   folder: Folder;
@@ -47,8 +45,6 @@ const it = sdkTest().extend<{ cli: Cli }>({
     { scope: 'file' },
   ],
 });
-/** The command `script`, which provides the terminal, has other options on other systems. */
-const onLinux = it.skipIf(process.platform !== 'linux');
 
 const line = (action?: string): object => intent(action === undefined ? {} : { action });
 
@@ -156,31 +152,6 @@ describe('svc admit', () => {
     expect(verified.stdout).toMatch(/^authentic, included/);
   });
 
-  it('admits without the evidence that it cannot fetch', async ({ cli, world }) => {
-    const { folder, run } = cli;
-    const apiKey = await issueKey(world.registry, { scopes: ['admit'] });
-    const file = await folder.write('no-evidence', [line()]);
-    const { code, stdout, stderr } = await run(['admit', file, '--evidence', 'none'], {
-      env: { SVC_API_KEY: apiKey, SVC_API_KEY_FILE: '' },
-    });
-    expect([code, stdout.split('\n')[0]]).toEqual([3, '1 admitted']);
-    expect(stderr).toMatch(/^no evidence of [0-9a-f]{32}: scope_missing/);
-  });
-
-  it('returns the first receipts when repeated', async ({ cli: { folder, run } }) => {
-    const name = await folder.write('three.ndjson', [line(), line(), line()]);
-    const first = await run(['admit', name, '--json', '--batch-items', '2']);
-    expect(first).toMatchObject({ code: 0, stderr: '' });
-    expect(first.lines).toMatchObject(
-      [0, 1, 2].map((index) => ({ index, state: 'admitted', replayed: false })),
-    );
-    const again = await run(['admit', name]);
-    expect(again).toMatchObject({ code: 0, stderr: '' });
-    expect(again.stdout).toMatch(
-      /^3 admitted \(3 by an earlier admission\)\nbatch .*\nrate .* items per second\n$/,
-    );
-  });
-
   it('exits with 4 for a denied item, 1 for an invalid one', async ({ cli: { folder, run } }) => {
     const denial = await run([
       'admit',
@@ -223,37 +194,6 @@ describe('svc admit', () => {
     const { lines } = await send();
     expect(lines).toMatchObject([{ state: 'admitted' }]);
     expect((await send()).lines).toEqual(lines);
-  });
-
-  onLinux(
-    'shows progress and colours only on a terminal',
-    async ({ cli: { folder, run, env } }) => {
-      const name = await folder.write('bar.ndjson', [line(), line('DELETE_AUDIT_LOG'), line()]);
-      const path = join(folder.path, name);
-      const shown = await svcOnTerminal(['admit', path], {
-        env: { ...env, TERM: 'xterm-256color' },
-      });
-      expect(shown.code).toBe(4);
-      expect(shown.stdout).toMatch(/decided .* of 3/);
-      expect(shown.stdout).toContain('2 admitted, 1 denied');
-      expect(shown.stdout).toContain(`${ESC}31m`);
-      const plain = await svcOnTerminal(['admit', path, '-q'], { env: { ...env, NO_COLOR: '1' } });
-      expect(plain.stdout).not.toContain('decided');
-      expect(plain.stdout).not.toContain(ESC);
-      const piped = await run(['admit', name]);
-      expect(piped.stderr).toBe('');
-      expect(piped.stdout).not.toContain(ESC);
-    },
-  );
-
-  it('sends a batch that svc follow can report', async ({ cli: { folder, run }, world }) => {
-    await run(['admit', await folder.write('followed', [line(), line('DELETE_AUDIT_LOG')])]);
-    const headers = { 'X-Svc-Api-Key': world.options.apiKey, 'X-Svc-Tenant-Id': 'acme' };
-    const reply = await world.engine.call({ method: 'GET', path: '/v1/batches', headers });
-    const [{ batch_id: id } = { batch_id: '' }] = reply.json['batches'] as { batch_id: string }[];
-    const followed = await run(['follow', id]);
-    expect(followed.code).toBe(4);
-    expect(followed.stdout).toContain('1 admitted, 1 denied');
   });
 });
 

@@ -3,11 +3,9 @@ import type { Evidence } from '#protocol/evidence/document';
 import { canonicalBytes, parseStrict } from '#protocol/json';
 import type { MapValue } from '#protocol/map/page';
 import {
-  lookupByBodyHttp,
   lookupHttp,
   readHistoryHttp,
   readTrustChainHttp,
-  waitForVerdictHttp,
   type LookupQuery,
   type PublicOptions,
 } from '#sdk/index';
@@ -67,14 +65,6 @@ describe('a lookup with pins', () => {
       });
       expect(found.evidence!.age_ms).toBeLessThan(MINUTE);
     }
-  });
-
-  it('returns the same in the form of a body, and in a wait', async () => {
-    const byBody = await lookupByBodyHttp(options, { share_token: token });
-    expect(byBody).toMatchObject({ verification_status: 'EXPIRED', evidence: { log_index: 17 } });
-    expect(server.requests).toEqual(['/api/public/verify', '/api/public/evidence']);
-    const waited = await waitForVerdictHttp(options, { proof_id: valid });
-    expect(waited).toMatchObject({ verification_status: 'VALID', evidence: { log_index: 17 } });
   });
 
   it('returns proved histories and trust chains', async () => {

@@ -13,34 +13,6 @@ const it = sdkTest();
 const action: AgentInput = { kind: 'admission', agent: { id: 'agent-7' }, action: 'SEND_REPORT' };
 const admit = async ({ options }: SdkWorld) => (await admitHttp(options, action)).registry_proof_id;
 
-it('revokes an artifact once, and reads the revocation', async ({ world }) => {
-  const client = new Svc(world.options);
-  const artifact = { proof_id: await admit(world), artifact_kind: 'certificate' } as const;
-  await sdkError(client.artifacts.revocation(artifact), 'not_found');
-  const revoke = (reason: string) => client.artifacts.revoke({ ...artifact, reason, actor: 'ops' });
-  const first = await revoke('wrong day');
-  expect(first).toMatchObject({ ...artifact, status: 'REVOKED' });
-  expect(await revoke('another reason')).toEqual(first);
-  expect(await client.artifacts.revocation(artifact)).toEqual(first);
-});
-
-it('creates, lists and revokes share tokens and packages', async ({ world }) => {
-  const client = new Svc(world.options);
-  const proof_ids = [await admit(world), await admit(world)];
-  const made = await client.packages.create({ proof_ids });
-  expect(await client.packages.create({ proof_ids })).toEqual(made);
-  expect(await client.packages.read(made)).toEqual(made);
-  expect((await listOf(client.packages.list())).map(({ package_id }) => package_id)).toEqual([
-    made.package_id,
-  ]);
-  const { package_id } = made;
-  const token = await client.shareTokens.create({ artifact_kind: 'package', package_id });
-  await client.shareTokens.revoke(token);
-  const [listed] = await listOf(client.shareTokens.list());
-  expect(listed).toMatchObject({ token_hash: token.token_hash, package_id });
-  expect(listed!.revoked_at).not.toBeNull();
-});
-
 it('rejects answers about another artifact, package or batch', async ({ world }) => {
   const own = await admit(world);
   const another = await admit(world);

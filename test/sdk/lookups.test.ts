@@ -14,8 +14,6 @@ import {
 import { sdkError } from '../fixtures/sdk-error.js';
 import { FAST, sdkTest } from '../fixtures/sdk-world.js';
 
-const UNKNOWN = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
-
 const it = sdkTest().extend<{ options: PublicOptions }>({
   options: async ({ publicNetwork }, use) => use({ publicUrl: publicNetwork.url, retry: FAST }),
 });
@@ -56,14 +54,6 @@ describe('lookupHttp', () => {
       expect(found.record).toMatchObject({ identifier });
       expect(found.snapshot).toMatchObject({ tree_size: size });
       expect(found.snapshot.generation).toBeGreaterThan(0);
-    }
-  });
-
-  it('returns the not-found record for an unknown proof', async ({ options }) => {
-    for (const identifier of [UNKNOWN, 'a proof', 'cert_x', 'a/b']) {
-      const found = await lookupHttp(options, { kind: 'proof', identifier });
-      expect(found).toMatchObject({ verification_status: 'NOT_FOUND', can_assert_validity: false });
-      expect(found.record).toMatchObject({ result: 'NOT_FOUND', verdict_fabricated: false });
     }
   });
 
@@ -156,49 +146,7 @@ describe('lookupHttp', () => {
   });
 });
 
-describe('lookupByBodyHttp', () => {
-  it('sends a canonical JSON body', async ({ facades, options, publicNetwork }) => {
-    const found = await lookupByBodyHttp(options, { proof_id: facades.proof });
-    expect(found.verification_status).toBe('VALID');
-    expect(publicNetwork.seen[0]).toMatchObject({
-      method: 'POST',
-      path: '/api/public/verify',
-      body: `{"proof_id":"${facades.proof}","schema_version":"svc.public_verification.lookup_request/1.0"}`,
-    });
-    const token = await lookupByBodyHttp(options, { share_token: facades.shareToken });
-    expect(token.can_assert_validity).toBe(true);
-    const none = await lookupByBodyHttp(options, { identifier: 'anything' });
-    expect(none.verification_status).toBe('BACKEND_LOOKUP_REQUIRED');
-  });
-});
-
 describe('history, chain and trust package functions', () => {
-  it('return the response unchanged', async ({ facades, options }) => {
-    const { certificate_id, passport_id, trust_id } = idsOf(facades.proof);
-    for (const [kind, identifier] of [
-      ['certificate', certificate_id],
-      ['passport', passport_id],
-      ['trust', trust_id],
-    ] as const) {
-      const { record: history } = await readHistoryHttp(options, { kind, identifier });
-      expect(history).toMatchObject({ identifier, artifact_kind: kind });
-      expect(history.events[0]?.event).toBe('accepted');
-      const { record: chain } = await readTrustChainHttp(options, { kind, identifier });
-      expect(chain.links.map(({ stage }) => stage)).toEqual(chain.sequence);
-    }
-    const ofProof = { kind: 'proof', identifier: facades.revoked } as const;
-    const { record: history } = await readHistoryHttp(options, ofProof);
-    expect(history.events.map(({ event }) => event)).toContain('revoked');
-    const { record } = await readTrustPackageHttp(options, { trust_id });
-    expect(record.evidence?.log_entry.proof_id).toBe(facades.proof);
-    const unknown = await readTrustPackageHttp(options, { trust_id: 'trust_unknown' });
-    expect(unknown.record).toMatchObject({ evidence: null, can_assert_validity: false });
-    await sdkError(
-      readTrustChainHttp(options, { kind: 'proof' as never, identifier: 'a' }),
-      'invalid_input',
-    );
-  });
-
   it('throw for a document about another artifact', async ({ facades, options, publicNetwork }) => {
     const { trust_id } = idsOf(facades.proof);
     const other = idsOf(facades.revoked).trust_id;

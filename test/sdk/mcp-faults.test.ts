@@ -86,20 +86,6 @@ describe('svc mcp without a decision', () => {
     expect(textOf(await client.callTool(refund()))).toBe('refunded 1.00');
     await expect.poll(stderr).toMatch(/refund did not run: denied by policy/);
   });
-
-  it('prints the envelope of an outcome that it could not record', async () => {
-    const { client, stderr } = await proxies.v1({ target: deploy });
-    await client.listTools();
-    world.network.faults.push(
-      { kind: 'late', ms: 0 },
-      ...Array.from({ length: 500 }, () => ({ kind: 'lost' }) as const),
-    );
-    await client.callTool(refund());
-    await client.close();
-    await expect
-      .poll(stderr, { timeout: 14_000 })
-      .toMatch(/the outcome of [0-9a-f]{32} is not recorded: .*"kind":"outcome"/);
-  });
 });
 
 describe('svc mcp and cancellations', () => {
@@ -111,7 +97,8 @@ describe('svc mcp and cancellations', () => {
     host.send(toolCall(1, 'refund', { amount: '1.00' }), cancel(1));
     host.send({ jsonrpc: '2.0', id: 2, method: 'ping' });
     await expect.poll(host.received).toMatchObject([{ id: 'init' }, { id: 2 }]);
-    await sleep(4_000);
+    // The response of the engine arrives meanwhile.
+    await sleep(1_000);
     expect(host.received()).toHaveLength(2);
     expect(await proxies.ran()).toEqual([]);
   });

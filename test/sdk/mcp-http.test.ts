@@ -150,15 +150,6 @@ describe('svc mcp --listen', () => {
     await expect.poll(proxies.ran).toContain('cancelled');
   });
 
-  it('joins HTTP hosts and HTTP servers', async () => {
-    const server = await serveV2();
-    proxies.closeAfter(server.close);
-    const client = await clientV2(await listening([server.url]));
-    await client.listTools();
-    const deployed = await client.callTool({ name: 'deploy', arguments: { region: 'eu' } });
-    expect(textOf(deployed)).toBe('deployed to eu');
-  });
-
   it('rejects requests without the token, from web pages, and in another form', async () => {
     const url = await listening(ownServer('deploy.mjs'));
     const json = { 'Content-Type': 'application/json' };

@@ -1,7 +1,6 @@
-import { readdir, readFile, symlink, writeFile } from 'node:fs/promises';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { HOSTS } from '#sdk/cli/mcp/install';
 import { openFolder, svc, type Folder } from '../fixtures/svc.js';
 
 let folder: Folder;
@@ -105,20 +104,5 @@ describe('svc mcp install', () => {
       2,
       expect.stringContaining('must not contain the key'),
     ]);
-  });
-
-  it('writes through a symbolic link, and finds the configuration file of each host', async () => {
-    await writeFile(file, EXISTING);
-    const link = join(folder.path, 'link.json');
-    await symlink(file, link);
-    expect((await install(['cursor', '--name', 'web', '--file', link])).code).toBe(0);
-    expect(await readFile(link, 'utf8')).toBe(await readFile(file, 'utf8'));
-    expect(Object.keys(HOSTS)).toEqual([
-      ...['claude-desktop', 'claude-code', 'cursor', 'vscode', 'windsurf'],
-    ]);
-    const unknown = await install(['emacs', '--name', 'a', '--', 'server']);
-    expect(unknown.stderr).toContain('HOST is one of claude-desktop');
-    const own = await install(['claude-code', '--name', 'a', '--dry-run', '--', 'server']);
-    expect(own.stdout).toContain('"mcpServers"');
   });
 });

@@ -1,8 +1,7 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import { admitHttp, listOverlaysHttp, storeOverlayHttp, testOverlayHttp } from '#sdk/index';
-import { listOf } from '../fixtures/list-of.js';
+import { admitHttp } from '#sdk/index';
 import { issueKey } from '../fixtures/engine.js';
 import { NO_DELETIONS, overlayCase } from '../fixtures/overlays.js';
 import { sdkError } from '../fixtures/sdk-error.js';
@@ -65,16 +64,4 @@ it('svc overlay stores, tests, activates and deactivates the rules of a folder',
     expect(await overlay(...line)).toMatchObject({ code: 2 });
   }
   await folder.remove();
-});
-
-it('the service rejects an overlay that permits, and a key without the scope policy', async ({
-  world,
-}) => {
-  const rules = { bad: 'permit (principal, action, resource);' };
-  const error = await sdkError(storeOverlayHttp(world.options, { rules }), 'invalid_request');
-  expect(error.problem).toMatchObject({ code: 'invalid_overlay' });
-  await sdkError(storeOverlayHttp(world.options, { rules: {} }), 'invalid_input');
-  await sdkError(testOverlayHttp(world.options, { overlay_id: '../keys' }), 'invalid_input');
-  const apiKey = await issueKey(world.registry, { scopes: ['read'] });
-  await sdkError(listOf(listOverlaysHttp({ ...world.options, apiKey })), 'forbidden');
 });

@@ -28,8 +28,6 @@ describe('SDK package', () => {
   /** Bytes of a program with only these names of the package, minified and compressed. */
   it.each([
     ['verifyOffline', 'svc-sdk', 60_000],
-    ['admitHttp', 'svc-sdk', 64_000],
-    ['admitted', 'svc-sdk/adapters', 68_000],
     ['Svc', 'svc-sdk', 82_000],
   ])('is small in a program that uses %s', async (name, entry, budget) => {
     await sdk.write(`${name}.js`, `import { ${name} } from '${entry}'; console.log(${name});`);
@@ -52,24 +50,6 @@ describe('SDK package', () => {
     // The package has ES modules only: `require` of them needs Node 22, and node10 knows no exports.
     const ignored = ['CJSResolvesToESM', 'NoResolution'];
     expect(problems.filter((one) => !ignored.includes((one as { kind: string }).kind))).toEqual([]);
-  });
-
-  it('has dependencies in the versions that the service is tested with, and optional peers', async () => {
-    const read = async (path: string) =>
-      JSON.parse(await readFile(join(packageRoot, path), 'utf8')) as Manifest;
-    const service = await read('package.json');
-    const own = await read('sdk/package.json');
-    for (const [name, version] of Object.entries(own.dependencies)) {
-      expect([name, service.dependencies[name]]).toEqual([name, version]);
-    }
-    expect(Object.keys(own.peerDependencies)).toHaveLength(8);
-    // Too large for every checkout: test/sdk/frameworks.long.test.ts installs them.
-    const large = ['@anthropic-ai/claude-agent-sdk', '@mastra/core'];
-    for (const name of Object.keys(own.peerDependencies)) {
-      const pinned = /^[0-9]+\.[0-9]+\.[0-9]+$/;
-      if (!large.includes(name)) expect(service.devDependencies[name]).toMatch(pinned);
-      expect(own.peerDependenciesMeta[name]).toEqual({ optional: true });
-    }
   });
 
   it('needs no Node module in browsers, and contains no unreachable file', async () => {
@@ -187,8 +167,3 @@ describe('SDK package', () => {
     expect(await sdk.run('node', [tsc])).toBe('');
   }, 60_000);
 });
-
-type Manifest = Record<
-  'dependencies' | 'devDependencies' | 'peerDependencies',
-  Record<string, string>
-> & { peerDependenciesMeta: Record<string, { optional: boolean }> };

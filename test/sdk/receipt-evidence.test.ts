@@ -1,17 +1,13 @@
 import { describe, expect, vi } from 'vitest';
 import {
-  admitBatchHttp,
   executeIntentHttp,
-  executeRequest,
   isDenial,
   readReceiptEvidenceHttp,
   receiptEvidenceOf,
   verifyOffline,
   type EngineOptions,
-  type Receipt,
   type ReceiptEvidenceOptions,
 } from '#sdk/index';
-import { admitted } from '#sdk/adapters/index';
 import { testKey } from '../fixtures/public-log.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { intent, sdkTest, type SdkWorld } from '../fixtures/sdk-world.js';
@@ -104,33 +100,6 @@ describe('evidence of a receipt', () => {
     );
     expect(error.message).toContain('signing_key_not_pinned');
     expect(stored).not.toHaveBeenCalled();
-  });
-
-  it('is not fetched for a batch, nor when turned off', async ({ world }) => {
-    const { options, stored } = keeper(world);
-    const receipts: Receipt[] = [await executeIntentHttp(world.shaky, intent())];
-    for await (const item of admitBatchHttp(options, [executeRequest('acme', intent())])) {
-      if (item.state === 'admitted') receipts.push(item.receipt);
-    }
-    expect(requested(world)).not.toContain('GET receipt-evidence');
-    for (const receipt of receipts) await sdkError(receiptEvidenceOf(receipt), 'invalid_input');
-    await readReceiptEvidenceHttp(options, receipts[1]!);
-    expect(stored).toHaveBeenCalledOnce();
-  });
-
-  it('is part of the work that an adapter gives to waitUntil', async ({ world }) => {
-    const { options, stored } = keeper(world);
-    const left: Promise<void>[] = [];
-    const tool = admitted(() => 'booked', {
-      tool: 'reservations.create',
-      engine: options,
-      agent: { id: 'a' },
-      onOutcomeError: ({ error }) => expect.fail(String(error)),
-      waitUntil: (work) => left.push(work),
-    });
-    await tool();
-    for (const work of left) await work;
-    expect(stored).toHaveBeenCalledTimes(2);
   });
 
   it('needs a callback for errors, and usable pins', async ({ world }) => {

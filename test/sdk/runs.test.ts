@@ -1,13 +1,6 @@
 import { expect } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
-import {
-  admitHttp,
-  canonicalJson,
-  exportRunHttp,
-  listProofPageHttp,
-  readRunHttp,
-  verifyRun,
-} from '#sdk/index';
+import { admitHttp, listProofPageHttp, readRunHttp } from '#sdk/index';
 import { newRunId } from '../fixtures/agent.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { sdkTest, type SdkWorld } from '../fixtures/sdk-world.js';
@@ -32,11 +25,6 @@ const it = sdkTest().extend<{ run: Awaited<ReturnType<typeof closedRun>> }>({
   run: [async ({ world }, use) => use(await closedRun(world)), { scope: 'file' }],
 });
 
-const trustIn = ({ log, registry }: SdkWorld) => ({
-  aepKeys: [registry.admit.signer.publicKey],
-  log: { vkey: log.vkey, origin: log.origin },
-});
-
 it('readRunHttp and listProofPageHttp > return the requests of a run', async ({ run, world }) => {
   const { response } = await readRunHttp(world.options, { run: run.id, agent });
   expect(response).toMatchObject({ state: 'closed', missing: [] });
@@ -46,25 +34,6 @@ it('readRunHttp and listProofPageHttp > return the requests of a run', async ({ 
   expect(ids).toEqual([response.close_proof_id, ...run.members.toReversed()]);
   await sdkError(readRunHttp(world.options, { run: run.id, agent: 'other' }), 'not_found');
   await sdkError(readRunHttp(world.shaky, { run: '../proofs', agent }), 'invalid_input');
-});
-
-it('exportRunHttp > returns a package that verifies offline', async ({ run, world }) => {
-  const { response } = await exportRunHttp(world.options, { run: run.id, agent });
-  const result = verifyRun(canonicalJson(response), trustIn(world));
-  expect(result).toMatchObject({ complete: true, close: { subject: { run: { id: run.id } } } });
-  const open = newRunId();
-  await admitHttp(world.options, {
-    ...{ kind: 'admission', agent: { id: agent }, action: 'BOOK', run: { id: open, seq: 0 } },
-  });
-  await sdkError(exportRunHttp(world.options, { run: open, agent }), 'not_ready');
-});
-
-it('admitHttp > does not report a closed run as retryable', async ({ run, world }) => {
-  const late = admitHttp(world.options, {
-    ...{ kind: 'admission', agent: { id: agent }, action: 'BOOK', run: { id: run.id, seq: 9 } },
-  });
-  const error = await sdkError(late, 'invalid_request');
-  expect(error).toMatchObject({ retryable: false, problem: { code: 'run_closed' } });
 });
 
 it('svc > exports a run, and verifies it offline', async ({ run, world }) => {

@@ -1,5 +1,4 @@
 import { expect, it } from 'vitest';
-import { admitted } from '#sdk/adapters/index';
 import { admitHttp, executeIntentHttp, followAdmissionHttp } from '#sdk/index';
 import { fakeEngine } from '#sdk/testing';
 import { sdkError } from '../fixtures/sdk-error.js';
@@ -38,19 +37,4 @@ it('the fake engine denies, requires approvals and fails as the test decides', a
   engine.unavailable = false;
   const proof_id = denial.denial!.receipt.registry_proof_id;
   await sdkError(followAdmissionHttp(engine.options, { proof_id }), 'not_found');
-});
-
-it('the fake engine records the admission and the outcome of an adapter', async () => {
-  const engine = fakeEngine();
-  const double = admitted((n: number) => 2 * n, {
-    engine: engine.options,
-    agent: { id: 'agent-7' },
-    tool: 'double',
-    onOutcomeError: (lost) => expect.fail(String(lost.error)),
-  });
-  expect(await double(4)).toBe(8);
-  expect(engine.requests).toMatchObject([
-    { kind: 'admission', action: 'DOUBLE', tool: 'double' },
-    { kind: 'outcome', result: 'succeeded' },
-  ]);
 });

@@ -3,7 +3,7 @@ import { utf8 } from '#protocol/bytes';
 import { leafHash } from '#protocol/merkle';
 import { extendTiles } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { acceptIntake, readPinnedIntake } from '#sql/admissions/intake';
+import { acceptIntake } from '#sql/admissions/intake';
 import { claimPending, loadChunks, loadPending } from '#sql/admissions/append';
 import { appendLocked, lockHead, TileDamagedError } from '#sql/log/append';
 import { treeSize } from '#sql/log/log';
@@ -135,16 +135,6 @@ describe('append to the log fails, and succeeds after a repair,', () => {
     await expectRefused(append(200), 'tile 0/0');
   });
 
-  it('when the last hash of a tile above the leaves is wrong and the append adds its next hash', async () => {
-    await append(600);
-    await flip(1, 0, 1);
-    await append(100); // only level 0 grows
-    await expectRefused(append(100), 'tile 1/0');
-    await flip(1, 0, 1);
-    await append(100);
-    await expectTiles(800);
-  });
-
   it('when any hash of a tile above the leaves is wrong and the append fills that tile', async () => {
     const size = 65_535;
     await growTo(size, 255);
@@ -196,30 +186,4 @@ it('claimPending > claims nothing outside a transaction, where a claim would los
   expect([...(await transaction(worker, claim))].sort()).toEqual(
     [item.proofId, ...batch.ids].sort(),
   );
-});
-
-it('loadPending > returns each admission unchanged when several have equal columns', async () => {
-  const registry = await openRegistry(db);
-  const lengths = [0, 1, 400, 3, 9_000];
-  const items = lengths.map((length) => ({
-    ...registry.item(),
-    request: Buffer.alloc(length, length),
-  }));
-  // Admissions with several acceptance times and one changed setting.
-  await acceptIntake(registry.engine, items.slice(0, 2));
-  await db.sql`update svc.tenant set validity = '{"proof":7,"certificate":1,"passport":2,"trust":3}'`;
-  await acceptIntake(registry.engine, items.slice(2));
-  const ids = items.map(({ proofId }) => proofId);
-  const settled = registry.item();
-  await acceptIntake(registry.engine, [settled]);
-  await processAdmissions(registry.admit, [settled.proofId]);
-
-  const requested = [...ids.slice(2), registry.item().proofId, settled.proofId, ...ids.slice(0, 2)];
-  const pinned = [...ids].sort().map(async (id) => ({
-    ...(await readPinnedIntake(registry.engine, registry.tenantNo, id)),
-    batch: null,
-    chunkId: null,
-    runCloses: null,
-  }));
-  expect(await loadPending(registry.admit.sql, requested)).toEqual(await Promise.all(pinned));
 });

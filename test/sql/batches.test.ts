@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { fromHex, toHex } from '#protocol/bytes';
 import { CHUNK_ITEMS, type BatchItem } from '#sql/batches/accept';
-import { batchOutcomes, readBatch } from '#sql/batches/read';
+import { readBatch } from '#sql/batches/read';
 import {
   countOutcomes,
   leaseNextChunks,
@@ -12,7 +12,6 @@ import {
 } from '#sql/batches/chunks';
 import { claimPending, loadChunks } from '#sql/admissions/append';
 import { acceptIntake } from '#sql/admissions/intake';
-import { pendingDepth, pendingOlderThan } from '#sql/admissions/outcomes';
 import { asTenants, transaction } from '#sql/db/transaction';
 import { processAdmissions, processChunks } from '#workers/admit/process';
 import {
@@ -143,39 +142,6 @@ describe('acceptBatch', () => {
       )}))`;
     expect(row?.n).toBe(4);
   });
-
-  it('keeps the order of the items, with the problems of invalid items', async () => {
-    const total = CHUNK_ITEMS + 7;
-    const good = items(total - 2).map((item, at) => ({ ...item, index: at + (at >= 3 ? 1 : 0) }));
-    const problems = new Map([
-      [3, '{"code":"invalid_field","detail":"third"}'],
-      [total - 1, '{"code":"missing_field","detail":"last"}'],
-    ]);
-    const batchId = await accepted(good, { problems });
-    const found = await batchOutcomes(registry.engine, registry.tenantNo, batchId, 0, total);
-    expect(found?.items.map(({ index }) => index)).toEqual(
-      Array.from({ length: total }, (_, i) => i),
-    );
-    expect(found?.items.filter(({ state }) => state === 'invalid')).toEqual([
-      { index: 3, state: 'invalid', problem: { code: 'invalid_field', detail: 'third' } },
-      { index: total - 1, state: 'invalid', problem: { code: 'missing_field', detail: 'last' } },
-    ]);
-    const ids = new Map(good.map(({ index, proofId }) => [index, proofId]));
-    for (const item of found?.items ?? []) {
-      if (item.state === 'accepted') expect(item.proofId).toBe(ids.get(item.index));
-    }
-    const across = await batchOutcomes(
-      registry.engine,
-      registry.tenantNo,
-      batchId,
-      CHUNK_ITEMS - 2,
-      4,
-    );
-    expect(across?.items.map(({ index }) => index)).toEqual(
-      [-2, -1, 0, 1].map((n) => CHUNK_ITEMS + n),
-    );
-    expect(await batchOutcomes(registry.engine, tenants[1]!, batchId, 0, 9)).toBeNull();
-  });
 });
 
 describe('batch progress', () => {
@@ -300,19 +266,6 @@ describe('chunk leases', () => {
     expect(order).toEqual([b, c, a, b, c, a, c, a, a, a]);
   });
 
-  it('combine small batches of a tenant up to the size of a chunk', async () => {
-    for (const size of [3, 4, CHUNK_ITEMS - 2, 5]) await accepted(items(size));
-    expect((await leases()).map(({ size }) => size)).toEqual([7, CHUNK_ITEMS - 2, 5]);
-  });
-
-  it('give each chunk to one dispatcher when several run', async () => {
-    await accepted(items(CHUNK_ITEMS * 4));
-    const all = await Promise.all(Array.from({ length: 6 }, () => lease()));
-    const ids = all.flatMap((one) => one?.chunkIds ?? []);
-    expect(ids).toHaveLength(4);
-    expect(new Set(ids).size).toBe(4);
-  });
-
   it('expire, and the chunk is leased again until its admissions have outcomes', async () => {
     await accepted(items(CHUNK_ITEMS + 5));
     const worker = registry.admit.sql;
@@ -338,17 +291,6 @@ describe('pending chunk', () => {
     const found = await registry.readOutcomes(ids);
     return ids.map((id) => found.get(id)?.state);
   };
-
-  it('counts as its admissions, which the requeue of single admissions skips', async () => {
-    const before = await pendingDepth(registry.engine, 1_000);
-    await accepted(items(30));
-    const alone = registry.item();
-    await acceptIntake(registry.engine, [alone]);
-    const stale = await pendingOlderThan(registry.admit.sql, -60_000, 10);
-    expect(stale.map(({ proofId }) => proofId)).toEqual([alone.proofId]);
-    expect(await pendingDepth(registry.engine, 1_000)).toBe(before + 31);
-    await processAdmissions(registry.admit, [alone.proofId]);
-  });
 
   it('gives each admission one outcome when several workers process it at once', async () => {
     const some = items(20);
@@ -399,19 +341,6 @@ describe('pending chunk', () => {
     });
   });
 
-  it('is split when the stored request of an admission was altered', async () => {
-    const some = items(3);
-    await accepted(some);
-    const [first] = some;
-    await db.sql`update svc.intake set request = '{}' where proof_id = ${first!.proofId}::uuid`;
-    await processChunks(registry.admit, (await lease())!.chunkIds);
-    expect(await statesOf(some.map(({ proofId }) => proofId))).toEqual([
-      'refused',
-      'proved',
-      'proved',
-    ]);
-  });
-
   it('stays pending while its policy set is unusable', async () => {
     await accepted(items(3));
     const { chunkIds } = (await lease())!;
@@ -420,16 +349,6 @@ describe('pending chunk', () => {
     await expect(failing).rejects.toThrow(/3 of the group are deferred/);
     expect(await countIn('intake_pending')).toBe(0);
     expect(await countIn('chunk_pending')).toBe(1);
-  });
-
-  it('is found by the requeue of single admissions after it was split', async () => {
-    const some = items(3);
-    await accepted(some);
-    const ids = await splitChunks(registry.admit.sql, (await lease())!.chunkIds);
-    const stale = await pendingOlderThan(registry.admit.sql, -60_000, 10);
-    expect(stale.map(({ proofId }) => proofId)).toEqual([...ids].sort());
-    expect(await splitChunks(registry.admit.sql, ids)).toEqual([]);
-    await processAdmissions(registry.admit, ids);
   });
 
   it('is not claimed without all of its admissions', async () => {

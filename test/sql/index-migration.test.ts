@@ -95,17 +95,6 @@ describe('runIndexStatement', () => {
     expect(await built()).toEqual(asTold('a', 'UNIQUE '));
   });
 
-  it('replaces an existing index of the same name', async () => {
-    // A run stopped before it recorded the index, or an operator created the index by hand.
-    await db.sql.unsafe(`create index ${index} on svc.later (b)`);
-    await add(`${MARK}create index concurrently ${index} on svc.later (a);`);
-    await migrate(db.sql, copy.folder);
-    expect(await built()).toEqual(asTold());
-    await add(`${MARK}drop index concurrently if exists svc.${index};`);
-    await migrate(db.sql, copy.folder);
-    expect(await built()).toBeUndefined();
-  });
-
   it('fails with the next step in its message when an older transaction does not end', async () => {
     await add(`${MARK}create index concurrently ${index} on svc.later (a);`);
     const end = await openTransaction();

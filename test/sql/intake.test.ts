@@ -1,12 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { setValidity } from '#sql/tenants/administration';
 import type { Pool } from '#sql/db/transaction';
 import { acceptIntake, type IntakeItem, readPinnedIntake } from '#sql/admissions/intake';
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { processAdmissions } from '#workers/admit/process';
 import { beforeRow } from '../fixtures/database.js';
-import { TENANT } from '../fixtures/registry.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('file');
@@ -117,28 +115,6 @@ describe('acceptIntake of a repeated request', () => {
       { outcome: 'accepted', proofId: again.proofId },
     ]);
   });
-});
-
-it('acceptIntake > stores the tenant’s validity period, and null when it is unlimited', async () => {
-  const stored = async ({ proofId }: IntakeItem): Promise<unknown> => {
-    const [row] = await db.sql<{ validity: unknown }[]>`
-      select validity from svc.intake where proof_id = ${proofId}::uuid`;
-    return row!.validity;
-  };
-  const read = async ({ proofId }: IntakeItem) =>
-    (await readPinnedIntake(registry.engine, registry.tenantNo, proofId))!.validity;
-  const none = { proof: null, certificate: null, passport: null, trust: null };
-  const some = { ...none, passport: 60 };
-
-  const [before, between, after] = [registry.item(), registry.item(), registry.item()];
-  await accept(before);
-  await setValidity(registry.admin, TENANT, some);
-  await accept(between);
-  await setValidity(registry.admin, TENANT, none);
-  await accept(after);
-
-  expect(await Promise.all([before, between, after].map(stored))).toEqual([null, some, null]);
-  expect(await Promise.all([before, between, after].map(read))).toEqual([none, some, none]);
 });
 
 /** A pool that runs `first` once, before the first statement that matches. */

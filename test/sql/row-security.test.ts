@@ -346,27 +346,3 @@ describe('assertRole rejects the engine role', () => {
     await engine.end();
   });
 });
-
-describe('row-level security policy', () => {
-  it('evaluates the tenant scope once per statement, and allows index scans', async () => {
-    const plan = async (statement: string): Promise<string> =>
-      asTenants(registry.engine, [ours], async (tx) => {
-        const rows = await tx.unsafe<{ 'QUERY PLAN': string }[]>(`explain ${statement}`);
-        return rows.map((row) => row['QUERY PLAN']).join('\n');
-      });
-    const page = await plan(
-      `select * from svc.log_entry where tenant_no = ${ours} and leaf_index < 9 order by leaf_index desc limit 5`,
-    );
-    expect(page).toMatch(/Index Scan Backward using log_entry_of_tenant/);
-    const one = await plan(`select * from svc.intake where proof_id = '${theirProof}'`);
-    expect(one).toMatch(/Index Scan using intake_pkey/);
-    const intent = await plan(
-      `select leaf_index from svc.log_entry where tenant_no = ${ours} and intent_id = 'x' order by leaf_index desc`,
-    );
-    expect(intent).toMatch(/Index Cond: .*intent_id = 'x'/);
-    for (const text of [page, one, intent]) {
-      expect(text).toMatch(/tenant_no = ANY \(\(?(InitPlan|\$)/);
-      expect(text).not.toMatch(/Seq Scan|tenants_in_scope/);
-    }
-  });
-});

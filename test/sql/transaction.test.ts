@@ -30,26 +30,6 @@ beforeEach(async () => {
 afterEach(() => sql.end());
 
 describe('transaction', () => {
-  it('commits when its callback returns, and returns the result', async () => {
-    const work = transaction(sql, async (tx) => {
-      await tx`insert into public.note values ('a')`;
-      expect(await notes()).toEqual([]);
-      return 7;
-    });
-    expect(await work).toBe(7);
-    expect(await notes()).toEqual(['a']);
-  });
-
-  it('rolls back when its callback throws, and reuses the connection', async () => {
-    const failing = transaction(sql, async (tx) => {
-      await tx`insert into public.note values ('a')`;
-      throw new Error('changed my mind');
-    });
-    await expect(failing).rejects.toThrow('changed my mind');
-    await transaction(sql, (tx) => tx`insert into public.note values ('b')`);
-    expect(await notes()).toEqual(['b']);
-  });
-
   it('pipelines statements, and rolls back after all of them have ended', async () => {
     const work = transaction(sql, (tx) =>
       pipeline(
@@ -88,17 +68,6 @@ describe('transaction', () => {
     expect(await notes()).toEqual([]);
     await transaction(sql, (tx) => tx`insert into public.note values ('b')`);
     expect(await notes()).toEqual(['b']);
-  });
-});
-
-describe('first statement of a transaction', () => {
-  it('passes its result to the callback, in one transaction', async () => {
-    const xid = (tx: Transaction) => tx<{ id: string }[]>`select pg_current_xact_id()::text as id`;
-    await transaction(
-      sql,
-      async (tx, opened: { id: string }[]) => expect([...(await xid(tx))]).toEqual([...opened]),
-      xid,
-    );
   });
 });
 

@@ -1,22 +1,16 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { putFixture, setValidity } from '#sql/tenants/administration';
-import { appendKeyChange } from '#sql/lifecycle/entries';
-import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
-import { toBase64Url, toHex, utf8 } from '#protocol/bytes';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { toHex, utf8 } from '#protocol/bytes';
 import { commitmentsOf, REQUEST_HASH, saltsFrom } from '#protocol/commitments';
 import { canonicalBytes } from '#protocol/json';
-import { jwkThumbprint } from '#protocol/keys';
 import { formatTime } from '#protocol/time';
 import { packageRoot } from '#runtime/process/files';
-import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
-import { treeSize } from '#sql/log/log';
+import { type IntakeItem } from '#sql/admissions/intake';
 import { activatePolicy, activePolicy, storePolicySet } from '#sql/admissions/policies';
 import { readProof } from '#sql/proofs/read';
-import { pendingDepth } from '#sql/admissions/outcomes';
 import { processAdmissions } from '#workers/admit/process';
 import { CEDAR_VERSION, makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { accepted, aepOf, itemWith, stateOf } from '../fixtures/admissions.js';
@@ -101,20 +95,6 @@ describe('signed proof', () => {
     expect(toHex(nativeSha256(canonicalBytes(input)))).toBe(aep.policy.input_hash);
   });
 
-  it('has no passport when the policy denies', async () => {
-    await setValidity(registry.admin, TENANT, { ...noEnd, proof: 4000, passport: 3000 });
-    const [id = ''] = await registry.admitAll([
-      registry.item({ action: 'DELETE_AUDIT_LOG', intent_id: 'denied-with-an-end' }),
-    ]);
-    await setValidity(registry.admin, TENANT, noEnd);
-    const proof = await readProof(registry.engine, registry.tenantNo, id);
-    expect(proof?.effect).toBe('DENY');
-    await registry.verifyAll();
-    const kinds = await db.sql`
-      select artifact_kind from svc.expiry where leaf_index = ${proof!.leafIndex}`;
-    expect(kinds).toEqual([{ artifact_kind: 'proof' }]);
-  });
-
   it('uses the policy set that was active at acceptance', async () => {
     const first = await activePolicy(registry.engine);
     const none = await makePolicySet({
@@ -163,41 +143,5 @@ describe('signed proof', () => {
       state: 'refused',
       code: 'processing_failed',
     });
-  });
-});
-
-describe('compromised signing key', () => {
-  it('signs no further admission', async () => {
-    const folder = await mkdtemp(join(tmpdir(), 'svc-key-'));
-    const signer = createSigningKey(join(folder, 'key.pem'));
-    await rm(folder, { recursive: true });
-    const keyId = jwkThumbprint(nativeSha256, signer.publicKey);
-    const key = { keyId, publicKey: toBase64Url(signer.publicKey) };
-    const admit = { ...registry.admit, signer, keyId };
-    await appendKeyChange(registry.admin, nativeSha256, { ...key, change: 'activate' });
-    const first = await accepted(registry, registry.item());
-    await processAdmissions(admit, [first]);
-    expect(await stateOf(registry, first)).toMatchObject({ state: 'proved' });
-
-    const fromIndex = await treeSize(registry.engine);
-    await appendKeyChange(registry.admin, nativeSha256, {
-      ...key,
-      change: 'compromise',
-      fromIndex,
-    });
-    const id = await accepted(registry, registry.item());
-    await expect(processAdmissions(admit, [id])).rejects.toThrow(/compromised/);
-    await processAdmissions(registry.admit, [id]);
-    expect(await stateOf(registry, id)).toMatchObject({ state: 'proved' });
-  });
-});
-
-describe('retired signing key', () => {
-  it('signs no further admission', async () => {
-    const item = registry.item();
-    await acceptIntake(registry.engine, [item]);
-    await registry.changeKey('retire');
-    await expect(processAdmissions(registry.admit, [item.proofId])).rejects.toThrow(/retired/);
-    expect(await pendingDepth(registry.engine, 10)).toBe(1);
   });
 });

@@ -1,8 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { setAllowlisted, setLane } from '#sql/tenants/administration';
-import { type AdmitQueue, openAdmitQueue, openBatchQueue } from '#runtime/queue/queues';
-import { HungError } from '#runtime/process/watchdog';
-import { DatabaseUnavailableError } from '#sql/db/errors';
+import { type AdmitQueue } from '#runtime/queue/queues';
 import { acceptIntake } from '#sql/admissions/intake';
 import { activePolicy } from '#sql/admissions/policies';
 import { pendingOlderThan } from '#sql/admissions/outcomes';
@@ -53,28 +51,6 @@ describe('admission stays pending after a failure that it did not cause:', () =>
     const remove = await beforeRow(db, 'insert on svc.log_entry', fail);
     const working = processAdmissions(registry.admit, [waiting]).finally(remove);
     await expect(working).rejects.toMatchObject({ code });
-    await isProvedLater();
-  });
-
-  it('a database outage while its policy is read', async () => {
-    const away = new DatabaseUnavailableError('away');
-    const cut = { ...registry.admit, policy: () => Promise.reject(away) };
-    await expect(processAdmissions(cut, [waiting])).rejects.toMatchObject({
-      cause: away,
-      ids: new Set([waiting]),
-    });
-    await isProvedLater();
-  });
-
-  it('a broken connection while it waits for the append lock', async () => {
-    const lock = await holdAppendLock(db.sql);
-    const working = processAdmissions(registry.admit, [waiting]);
-    const broken = expect(working).rejects.toThrow(DatabaseUnavailableError);
-    for (const pid of await untilWaiting(db.sql)) {
-      await db.sql`select pg_terminate_backend(${pid}::int)`;
-    }
-    await broken;
-    await lock.commit();
     await isProvedLater();
   });
 
@@ -241,58 +217,6 @@ describe('admission that is accepted and not yet appended', () => {
       );
       expect(settled).toMatchObject({ state: 'proved' });
     } finally {
-      await worker.close();
-    }
-  });
-});
-
-describe('worker reports a stalled job', () => {
-  const config = (role: string) => ({ databaseUrl: db.urlFor(role), redisUrl: null });
-  const jobs: [string, () => Promise<string>][] = [
-    [
-      'of admissions',
-      () => adding(openAdmitQueue(config('svc_engine')), (queue, ids) => queue.add(ids)),
-    ],
-    [
-      'of revocations',
-      () => adding(openAdmitQueue(config('svc_engine')), (queue, ids) => queue.addRevocations(ids)),
-    ],
-    [
-      'of a batch',
-      () => adding(openBatchQueue(config('svc_worker')), (queue, ids) => queue.add(ids)),
-    ],
-  ];
-
-  async function adding<Q extends { close(): Promise<void> }>(
-    queue: Q,
-    add: (queue: Q, ids: string[]) => Promise<string>,
-  ): Promise<string> {
-    try {
-      return await add(queue, [registry.item().proofId]);
-    } finally {
-      await queue.close();
-    }
-  }
-
-  it.each(jobs)('%s', async (_, add) => {
-    const holder = await db.sql.reserve();
-    await holder.unsafe(
-      'begin; lock table svc.chunk_pending, svc.intake_pending, svc.revocation_pending',
-    );
-    const hung: Error[] = [];
-    const worker = startAdmitWorker(
-      registry.admit,
-      config('svc_worker'),
-      { ...WORKER_DEFAULTS, stallTimeoutMs: 100 },
-      (error) => hung.push(error),
-    );
-    try {
-      await add();
-      await eventually(() => Promise.resolve(hung[0] ?? null), 10_000, 'the watchdog');
-      expect(hung).toEqual([expect.any(HungError)]);
-    } finally {
-      await holder.unsafe('rollback');
-      holder.release();
       await worker.close();
     }
   });

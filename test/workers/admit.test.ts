@@ -1,32 +1,17 @@
 import { describe, expect, it } from 'vitest';
-import { accepted, stateOf } from '../fixtures/admissions.js';
+import { accepted } from '../fixtures/admissions.js';
 import { beforeRow } from '../fixtures/database.js';
 import { useRegistry } from '../fixtures/use-registry.js';
-import { verifyEnvelopeOf } from '../fixtures/verify-envelope.js';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { acceptIntake } from '#sql/admissions/intake';
-import { entryRows, treeSize } from '#sql/log/log';
-import { readProof } from '#sql/proofs/read';
-import { pendingDepth } from '#sql/admissions/outcomes';
+import { treeSize } from '#sql/log/log';
 import { asTenants } from '#sql/db/transaction';
 import { processAdmissions } from '#workers/admit/process';
-import { IntakeMismatchError } from '#policy/derive-aep';
 import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
 
 const { db, registry } = useRegistry('file');
 
 describe('admission', () => {
-  it('gets a signed proof with a leaf index', async () => {
-    const [id = ''] = await registry.admitAll([registry.item({ action: 'GET_USER_DETAILS' })]);
-    const proof = await readProof(registry.engine, registry.tenantNo, id);
-    expect(proof).not.toBeNull();
-    expect(proof?.effect).toBe('ADMIT');
-    const [entry] = await entryRows(registry.admit.sql, proof!.leafIndex, proof!.leafIndex + 1);
-    expect(Buffer.from(entry!.bytes).toString()).toContain(id);
-    expect(verifyEnvelopeOf(proof!, registry.admit.signer.publicKey)).toBe(true);
-    expect(await pendingDepth(registry.engine, 10)).toBe(0);
-  });
-
   it('gets one proof when it is delivered concurrently', async () => {
     const items = Array.from({ length: 20 }, () => registry.item());
     const before = await treeSize(registry.engine);
@@ -124,23 +109,6 @@ describe('columns stored at acceptance', () => {
       code: 'processing_failed',
     });
   });
-
-  it('may be later than the current time when the database clock was set back', async () => {
-    const item = registry.item();
-    const neighbour = registry.item();
-    const ids = [item.proofId, neighbour.proofId];
-    await acceptIntake(registry.engine, [item, neighbour]);
-    const acceptedAt = (moment: string) =>
-      db.sql.unsafe(`
-        update svc.intake set accepted_at = ${moment} where proof_id = '${item.proofId}';
-        update svc.intake_pending set accepted_at = ${moment} where proof_id = '${item.proofId}'`);
-    await acceptedAt(`now() + interval '1 hour'`);
-    await processAdmissions(registry.admit, ids);
-    expect([...(await registry.readOutcomes(ids)).keys()]).toEqual([neighbour.proofId]);
-    await acceptedAt('now()');
-    await processAdmissions(registry.admit, ids);
-    expect(await stateOf(registry, item.proofId)).toMatchObject({ state: 'proved' });
-  });
 });
 
 describe('concurrent workers', () => {
@@ -160,21 +128,5 @@ describe('concurrent workers', () => {
       return one?.state === 'proved' ? one.leafIndex : -1;
     });
     expect(indexes.sort((a, b) => a - b)).toEqual([lock.size, lock.size + 1]);
-  });
-
-  it('do not reject an admission that another worker has signed meanwhile', async () => {
-    const id = await accepted(registry, registry.item());
-    const late: typeof registry.admit = {
-      ...registry.admit,
-      policy: async () => {
-        await processAdmissions(registry.admit, [id]);
-        throw new IntakeMismatchError('as this worker read it');
-      },
-    };
-    await processAdmissions(late, [id]);
-    expect(await stateOf(registry, id)).toMatchObject({ state: 'proved' });
-    expect(
-      await db.sql`select from svc.refusal where replace(proof_id::text, '-', '') = ${id}`,
-    ).toHaveLength(0);
   });
 });

@@ -7,7 +7,6 @@ import { recordExpiries } from '#workers/verify/expiries';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { VERDICT_LOCK } from '#workers/verify/context';
 import { scrub } from '#workers/verify/scrub';
-import { beforeRow } from '../fixtures/database.js';
 import { TENANT } from '../fixtures/registry.js';
 import { FLIP, tampering } from '../fixtures/tampering.js';
 import { useRegistry } from '../fixtures/use-registry.js';
@@ -101,18 +100,6 @@ describe('expiries', () => {
     await end('trust');
     expect(await recordExpiries(registry.verify, 1)).toBe(1);
     for (const id of ids) expect((await verdictOf(id))?.expired).toEqual(['trust']);
-  });
-
-  it('are not recorded for a leaf without a verdict', async () => {
-    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
-    const [id = ''] = await registry.admitAll([registry.item()]);
-    await registry.verifyAll();
-    await end('trust');
-    const remove = await beforeRow(db, 'insert on svc.verdict', `raise exception 'not now';`);
-    await expect(recordExpiries(registry.verify, 100)).rejects.toThrow('not now');
-    await remove();
-    expect(await recordExpiries(registry.verify, 100)).toBe(1);
-    expect((await verdictOf(id))?.expired).toEqual(['trust']);
   });
 
   it('are recorded with the first verdict when they have already passed', async () => {

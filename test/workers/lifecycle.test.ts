@@ -7,15 +7,12 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { statusEntriesOf } from '#sql/log/log';
 import {
   insertRevocationRequest,
-  revocationsOlderThan,
   revocationState,
   type RevocationRequestResult,
   type RevocationItem,
 } from '#sql/lifecycle/revocations';
 import { commitRevocations } from '#workers/lifecycle/revocations';
-import { requeueStaleRevocations } from '#workers/requeue';
 import { beforeRow } from '../fixtures/database.js';
-import { hearOutcomes } from '../fixtures/admissions.js';
 import { issueKey } from '../fixtures/engine.js';
 import { TENANT } from '../fixtures/registry.js';
 import { useRegistry } from '../fixtures/use-registry.js';
@@ -89,14 +86,6 @@ describe('revocation request', () => {
     expect(await entries()).toEqual([]);
     expect(await entries(other)).toHaveLength(1);
     expect(await stateOf()).toEqual({ state: 'refused', code: 'processing_failed' });
-  });
-
-  it('is announced when it is decided', async () => {
-    const heard = await hearOutcomes(db);
-    const one = item();
-    await request(one);
-    await commit(one.requestId);
-    await expect.poll(() => heard).toEqual([one.requestId]);
   });
 
   it('stays pending when its append fails, and other requests of its job are appended', async () => {
@@ -198,38 +187,5 @@ describe('pending revocation request', () => {
         delete from svc.revocation_request where request_id = ${requestId}::uuid`).rejects.toThrow();
     }
     await commit(waiting.requestId);
-  });
-});
-
-describe('requeueStaleRevocations', () => {
-  it('returns only stale requests, page by page', async () => {
-    const requested = (['proof', 'passport', 'trust'] as const).map((artifactKind) =>
-      item({ artifactKind }),
-    );
-    for (const one of requested) await request(one);
-    const enqueued: string[][] = [];
-    const options = {
-      sql: registry.admit.sql,
-      log: registry.admit.log,
-      enqueue: (ids: string[]) => {
-        enqueued.push(ids);
-        return Promise.resolve();
-      },
-      groupSize: 2,
-    };
-    await requeueStaleRevocations({ ...options, olderThanMs: 60_000 });
-    expect(enqueued).toEqual([]);
-    // A request from before the clock was set back.
-    const [{ request_id: ahead } = { request_id: '' }] = await db.sql<{ request_id: string }[]>`
-      update svc.revocation_pending set requested_at = requested_at + interval '1 hour'
-      where request_id = ${requested[1]!.requestId}::uuid returning replace(request_id::text, '-', '') as request_id`;
-    await requeueStaleRevocations({ ...options, olderThanMs: 60_000 });
-    expect(enqueued.splice(0)).toEqual([[ahead]]);
-    const first = await requeueStaleRevocations({ ...options, olderThanMs: 0 });
-    const second = await requeueStaleRevocations({ ...options, olderThanMs: 0 }, first);
-    expect(second).toBeNull();
-    expect(enqueued.flat().sort()).toEqual(requested.map(({ requestId }) => requestId).sort());
-    await commit(...enqueued.flat());
-    expect(await revocationsOlderThan(registry.admit.sql, 0, 10)).toEqual([]);
   });
 });

@@ -5,7 +5,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
 import { readRun } from '#sql/admissions/runs';
 import { readProof } from '#sql/proofs/read';
-import { processAdmissions, processChunks } from '#workers/admit/process';
+import { processAdmissions } from '#workers/admit/process';
 import {
   admissionEnvelope,
   agentItem,
@@ -13,7 +13,6 @@ import {
   newRunId,
   outcomeEnvelope,
 } from '../fixtures/agent.js';
-import { batchItem, storeBatch } from '../fixtures/batch-items.js';
 import { holdLock, untilLocked } from '../fixtures/hold-lock.js';
 import { withoutTriggers } from '../fixtures/database.js';
 import { useRegistry } from '../fixtures/use-registry.js';
@@ -124,25 +123,6 @@ describe('close of a run', () => {
     // The engine read the run before the close.
     await accept(late);
     expect(await work(late)).toEqual(['run_closed']);
-  });
-
-  it('is processed after the members of its job', async () => {
-    const id = newRunId();
-    const items = [close(id, 2), member(id, 0), member(id, 1)];
-    await accept(...items);
-    expect(await work(...items)).toEqual(['proved', 'proved', 'proved']);
-  });
-
-  it('in a batch is processed singly, and the others too', async () => {
-    const id = newRunId();
-    const items = [member(id, 0), close(id, 1)];
-    const outcome = await storeBatch(registry, items.map(batchItem));
-    expect(outcome.outcome).toBe('accepted');
-    const [chunk] = await db.sql<{ id: string }[]>`
-      select chunk_id as id from svc.chunk_pending
-      join svc.batch_part p using (batch_id) where ${items[0]!.proofId}::uuid = any(p.proof_ids)`;
-    await processChunks(registry.admit, [chunk!.id]);
-    expect(await work(...items)).toEqual(['proved', 'proved']);
   });
 });
 

@@ -1,7 +1,5 @@
 import { describe, expect, it, vi } from 'vitest';
-import { HungError } from '#runtime/process/watchdog';
 import { setValidity } from '#sql/tenants/administration';
-import { treeSize } from '#sql/log/log';
 import { transaction } from '#sql/db/transaction';
 import { scrubUrgently } from '#sql/log/verdicts';
 import { recordErasures, recordExpiries } from '#workers/verify/expiries';
@@ -102,19 +100,6 @@ describe('runVerifier', () => {
       await running;
     }
   }
-  it('rejects when a query gets no response', async () => {
-    const never = () => new Promise<never>(() => undefined);
-    const sql = new Proxy(registry.verify.sql, {
-      apply: never,
-      get: (pool, name) => (name === 'reserve' ? never : (Reflect.get(pool, name) as unknown)),
-    });
-    const { signal } = new AbortController();
-    const running = runVerifier({ ...registry.verify, sql }, signal, {
-      ...options,
-      stallTimeoutMs: 300,
-    });
-    await expect(running).rejects.toThrow(HungError);
-  });
 
   const untilOutcome = (id: string, outcome: string) =>
     eventually(
@@ -164,21 +149,6 @@ describe('runVerifier', () => {
     } finally {
       clock.mockRestore();
     }
-  });
-
-  it('uses larger batches during a backlog and smaller ones afterwards', async () => {
-    await registry.verifyAll();
-    const before = await treeSize(registry.engine);
-    const ids = await registry.admitAll(Array.from({ length: 115 }, () => registry.item()));
-    await whileItRuns(async () => {
-      await untilOutcome(ids.at(-1)!, 'pass');
-      const more = await registry.admitAll(Array.from({ length: 12 }, () => registry.item()));
-      await untilOutcome(more.at(-1)!, 'pass');
-    });
-    const ranges = await db.sql<{ covered: number }[]>`
-      select (last_index - first_index + 1)::integer as covered from svc.verdict
-      where frontier and first_index >= ${before} order by first_index`;
-    expect(ranges.map(({ covered }) => covered)).toEqual([10, 20, 40, 40, 5, 10, 2]);
   });
 
   it('continues after a failed verification pass', async () => {

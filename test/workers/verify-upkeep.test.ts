@@ -11,7 +11,7 @@ import {
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { expireShares, scanExpiries } from '#workers/verify/expiries';
 import { runVerifier, VERIFIER_DEFAULTS } from '#workers/verify/verifier';
-import { beforeRow, withoutTriggers } from '../fixtures/database.js';
+import { withoutTriggers } from '../fixtures/database.js';
 import { untilWaiting } from '../fixtures/append-lock.js';
 import { eventually } from '../fixtures/stack.js';
 import { TENANT } from '../fixtures/registry.js';
@@ -142,27 +142,6 @@ describe('scanExpiries', () => {
 });
 
 describe('runVerifier', () => {
-  it('records scan times even while the scrubber fails', async () => {
-    const stopping = new AbortController();
-    const options = { ...VERIFIER_DEFAULTS, idleMs: 5, expiryScanMs: 5, scrubMs: 5 };
-    while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
-    const urgent = (until: number) => db.sql`update svc.scrub set urgent_until = ${until}`;
-    await urgent(1);
-    // The scrubber cannot record its position.
-    await beforeRow(db, 'update on svc.scrub', `raise exception 'not now';`);
-    const running = runVerifier(registry.verify, stopping.signal, options);
-    try {
-      const token = await share(60_000);
-      await letEnd(token);
-      await step('the end of a token', async () => !(await isLive(token)));
-      await step('a look that counts', async () => (await expiryScanDoneAt(db.sql)) !== null);
-      expect(await db.sql`select urgent_until::int from svc.scrub`).toEqual([{ urgent_until: 1 }]);
-    } finally {
-      stopping.abort();
-      await running;
-    }
-  });
-
   it('records expiries but no scan time while it cannot extend the verified prefix', async () => {
     const stopping = new AbortController();
     const options = { ...VERIFIER_DEFAULTS, idleMs: 5, expiryScanMs: 5, scrubMs: 3_600_000 };

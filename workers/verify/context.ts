@@ -5,13 +5,13 @@ import type { WakeableSleep } from '#runtime/concurrency';
 import { healthCheck, Heartbeat, type Readiness } from '#runtime/ops/health';
 import type { Logger } from '#runtime/process/log';
 import type { Db, Pool, Transaction } from '#sql/db/transaction';
+import type { Signer } from '#runtime/crypto/key-uri';
 import type { LeafEvidence } from '#sql/log/leaf-checks';
 import { readTile } from '#sql/log/log';
 
 /** The key that signs verdict entries. */
-export interface VerdictSigner {
+export interface VerdictSigner extends Pick<Signer, 'sign'> {
   keyId: string;
-  sign(message: Uint8Array): Uint8Array;
   /** Name of the log. */
   origin: string;
   /** Validity of a snapshot in milliseconds. */

@@ -103,7 +103,7 @@ export function appendVerdictEntry(
       expired_through: formatTime(expiredThrough),
       key_id: signer.keyId,
     };
-    const sig = toBase64(signer.sign(verdictMessage(signer.origin, entry)));
+    const sig = toBase64(await signer.sign(verdictMessage(signer.origin, entry)));
     await appendVerdict(tx, { ...entry, sig }, latest);
     return 'appended';
   });
