@@ -16,7 +16,7 @@ WORKDIR /svc
 COPY package.json package-lock.json ./
 COPY sdk/package.json sdk/
 RUN npm ci --omit=dev --omit=optional --omit=peer --ignore-scripts --no-audit --no-fund \
-  && rm -rf node_modules/svc-sdk
+  && rm -rf node_modules/@svc-proofs
 
 FROM ${NODE}
 ENV NODE_ENV=production

@@ -44,6 +44,7 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
     if (answer.type === 'success') policies[id] = text;
     else found.push(...answer.errors.map((error) => problem(policyFile(id), text, error)));
   }
+  found.push(...unknownAnnotations(policies));
   // Runs even when the schema is wrong, so that one run reports everything.
   const facts = parsed.type === 'success' ? declaredFacts(schema) : undefined;
   found.push(...(await ruleProblems(policies, facts, counters)));
@@ -61,6 +62,23 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
     (a, b) => (a.file < b.file ? -1 : a.file > b.file ? 1 : 0) || (a.line ?? 0) - (b.line ?? 0),
   );
 }
+
+/** A misspelled annotation would show no sentence, or require no approval. */
+function unknownAnnotations(policies: PolicyFiles['policies']): PolicyProblem[] {
+  return Object.entries(policies).flatMap(([id, text]) => {
+    const answer = cedar.policyToJson(text);
+    const names = Object.keys((answer.type === 'success' && answer.json.annotations) || {});
+    return names
+      .filter((name) => !ANNOTATIONS.includes(name))
+      .map((name) => {
+        const near = ANNOTATIONS.find((known) => known[0] === name[0]?.toLowerCase());
+        const hint = near ? `did you mean @${near}?` : `use ${ANNOTATIONS.join(', ')} only`;
+        return wholeFile(policyFile(id), 'error', `unknown annotation @${name}: ${hint}`);
+      });
+  });
+}
+
+const ANNOTATIONS = ['doc', 'requires', 'sentence'];
 
 /** PostgreSQL stores no text with U+0000. */
 const nulProblems = (file: string, ...texts: (string | null | undefined)[]): PolicyProblem[] =>
@@ -232,6 +250,7 @@ export function whyNotActivate(stored: StoredPolicySet): Promise<string | null> 
     await openPolicySet(stored);
     const { schema, counters, policies } = stored.files;
     if (Object.keys(policies).some(isOverlayId)) throw new PolicySetError(OVERLAY_ID);
+    rejectErrors(unknownAnnotations(policies));
     rejectSchema(await schemaDifferences(schema, counters));
   });
 }

@@ -1,4 +1,5 @@
 import type * as cedar from '@cedar-policy/cedar-wasm/nodejs';
+import { COMMITTED_HASHES } from '#protocol/commitments';
 import { FACT_NAME_PATTERN, type FactValue, type Facts } from '#protocol/schemas/facts';
 import { ACTION_PATTERN } from '#protocol/schemas/primitives';
 import { readSchema } from './cedar-schema.js';
@@ -37,6 +38,7 @@ export function declaredFacts(schema: string): DeclaredFacts {
       const requiredFor = annotations[REQUIRED_FOR]?.split(',') ?? [];
       const isFact =
         FACT_NAME_PATTERN.test(name) &&
+        !COMMITTED_HASHES.includes(name) &&
         isFactType(type) &&
         requiredFor.every((action) => ACTION_PATTERN.test(action)) &&
         // A misspelled annotation would require nothing.
@@ -55,7 +57,7 @@ export const FACT_RULE = `declare a fact as an optional ${Object.keys(FORMS)
   .replace(
     /, (?=[^,]*$)/,
     ' or ',
-  )} with a name of a-z, 0-9 and _ that begins with a letter, and with no annotations but @doc and @${REQUIRED_FOR}("ACTION,ACTION")`;
+  )} with a name of a-z, 0-9 and _ that begins with a letter and is not ${COMMITTED_HASHES.join(', ')}, and with no annotations but @doc and @${REQUIRED_FOR}("ACTION,ACTION")`;
 
 /** The text of a record type that declares the facts. */
 export function factsRecord(facts: DeclaredFacts): string {

@@ -76,6 +76,15 @@ const POLICY_FILE = /^[A-Za-z0-9][\w.-]*\.cedar$/;
 /** The texts of `schema.cedarschema` and every `<policy id>.cedar` of a folder, unchanged, and its counters. */
 export async function readPolicyTexts(folder: string): Promise<Omit<PolicyFiles, 'sentences'>> {
   const schema = await readFile(join(folder, SCHEMA_FILE), 'utf8');
+  return { schema, policies: await readRules(folder), counters: await readCounters(folder) };
+}
+
+/**
+ * The texts of a folder's rules, by id.
+ *
+ * @throws PolicySetError when a file name is not possible
+ */
+export async function readRules(folder: string): Promise<PolicyFiles['policies']> {
   const names = (await readdir(folder)).filter((name) => /\.cedar$/i.test(name)).sort();
   const misnamed = names.find((name) => !POLICY_FILE.test(name));
   if (misnamed !== undefined) {
@@ -87,7 +96,7 @@ export async function readPolicyTexts(folder: string): Promise<Omit<PolicyFiles,
   for (const name of names) {
     policies[name.slice(0, -'.cedar'.length)] = await readFile(join(folder, name), 'utf8');
   }
-  return { schema, policies, counters: await readCounters(folder) };
+  return policies;
 }
 
 /** A folder of policies with their sentences for display. */

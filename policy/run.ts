@@ -19,10 +19,13 @@ export function incompleteness(seq: number, members: readonly RunMember[]): stri
   const later = others.find((member) => member.seq >= seq);
   if (later !== undefined) return `the run has a request with seq ${later.seq}`;
   const pending = others.filter(({ leafIndex }) => leafIndex === null);
-  if (pending.length > 0) return `seq ${pending[0]!.seq} is pending, ${pending.length} in all`;
+  if (pending[0] !== undefined) return `${andMore(pending[0].seq, pending.length)} pending`;
   const missing = firstMissing(numbers, seq);
-  return missing === null ? null : `seq ${missing} is missing, ${seq - numbers.size} in all`;
+  return missing === null ? null : `${andMore(missing, seq - numbers.size)} missing`;
 }
+
+const andMore = (seq: number, count: number): string =>
+  count === 1 ? `seq ${seq} is` : `seq ${seq} and ${count - 1} more are`;
 
 function firstMissing(numbers: ReadonlySet<number>, end: number): number | null {
   if (numbers.size === end) return null;

@@ -39,6 +39,10 @@ export function commitmentTo(sha256: Sha256, disclosure: Disclosure): string {
 }
 
 export const REQUEST_HASH = 'request_hash';
+const STATED_HASHES = ['arguments_hash', 'result_hash'] as const;
+
+/** The names of disclosures without a prefix: a fact with such a name would be ambiguous. */
+export const COMMITTED_HASHES: readonly string[] = [REQUEST_HASH, ...STATED_HASHES];
 
 /** The values that an AEP commits to, besides the hash of its request, keyed by name. */
 export function committedValues(
@@ -51,7 +55,7 @@ export function committedValues(
   }
   const { facts = {} } = request as { facts?: Record<string, JsonValue> };
   for (const [name, value] of Object.entries(facts)) values[`fact.${name}`] = value;
-  for (const name of ['arguments_hash', 'result_hash'] as const) {
+  for (const name of STATED_HASHES) {
     const value = (request as Partial<Record<typeof name, string>>)[name];
     if (value !== undefined) values[name] = value;
   }

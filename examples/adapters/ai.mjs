@@ -1,7 +1,7 @@
 // Tools of the Vercel AI SDK, admitted before they run: node examples/adapters/ai.mjs [ready.json]
 import { generateText, stepCountIs, tool } from 'ai';
 import { MockLanguageModelV3 } from 'ai/test';
-import { admitTools } from 'svc-sdk/ai';
+import { admitTools } from '@svc-proofs/sdk/ai';
 import * as z from 'zod';
 import { options } from './connect.mjs';
 

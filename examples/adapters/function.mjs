@@ -1,5 +1,5 @@
 // Any async function, admitted before it runs: node examples/adapters/function.mjs [ready.json]
-import { admitted, NotAdmittedError } from 'svc-sdk/adapters';
+import { admitted, NotAdmittedError } from '@svc-proofs/sdk/adapters';
 import { options } from './connect.mjs';
 
 const book = admitted(async ({ seats }) => `a table for ${seats}`, {

@@ -1,5 +1,5 @@
 // Your own adapter, and a run: node examples/adapters/gate.mjs [ready.json]
-import { openGate, openRun } from 'svc-sdk/adapters';
+import { openGate, openRun } from '@svc-proofs/sdk/adapters';
 import { options } from './connect.mjs';
 
 const bookTable = async ({ seats }) => `a table for ${seats}`;

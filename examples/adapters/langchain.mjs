@@ -1,7 +1,7 @@
 // Tools of LangChain.js, admitted before they run: node examples/adapters/langchain.mjs [ready.json]
 import { tool } from '@langchain/core/tools';
-import { NotAdmittedError } from 'svc-sdk/adapters';
-import { admitTool } from 'svc-sdk/langchain';
+import { NotAdmittedError } from '@svc-proofs/sdk/adapters';
+import { admitTool } from '@svc-proofs/sdk/langchain';
 import * as z from 'zod';
 import { options } from './connect.mjs';
 

@@ -3,7 +3,7 @@
 import { fileURLToPath } from 'node:url';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
-import { NOT_ADMITTED_META, PROOF_ID_META } from 'svc-sdk/mcp';
+import { NOT_ADMITTED_META, PROOF_ID_META } from '@svc-proofs/sdk/mcp';
 
 // The server requests the admissions. For servers that do not, wrap the client with
 // `admitClient(client, options)`.

@@ -2,7 +2,7 @@
 // node examples/adapters/mcp-server.mjs [ready.json]
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
-import { admitServer } from 'svc-sdk/mcp';
+import { admitServer } from '@svc-proofs/sdk/mcp';
 import * as z from 'zod';
 import { options } from './connect.mjs';
 

@@ -1,6 +1,6 @@
 // Tools of the OpenAI Agents SDK: node examples/adapters/openai.mjs [ready.json]
 import { tool } from '@openai/agents-core';
-import { admitTool } from 'svc-sdk/openai';
+import { admitTool } from '@svc-proofs/sdk/openai';
 import * as z from 'zod';
 import { options } from './connect.mjs';
 

@@ -17,12 +17,13 @@ import {
   type PolicyProblem,
 } from '#policy/check';
 import { preparePolicyEngine } from '#policy/decide';
-import { activateWithOverlays } from '#policy/overlays';
+import { activateWithOverlays, combine, storedSetOf } from '#policy/overlays';
 import {
   COUNTERS_FILE,
   makePolicySet,
   readPolicyFolder,
   readPolicyTexts,
+  readRules,
   SCHEMA_FILE,
 } from '#policy/policy-set';
 import { toHex } from '#protocol/bytes';
@@ -82,7 +83,7 @@ export function addPolicyCommands(add: AddCommand): void {
     'Run a file of test cases against a set; fails unless every decision is as expected',
     'policy/default examples/policy-cases.json',
     testPolicy,
-  );
+  ).option('--overlay <folder>', 'a tenant’s rules on top of the set, as for svc overlay put');
   add(
     'policy activate <digest>',
     'Activate a stored set for admissions accepted from a time on',
@@ -130,8 +131,17 @@ export function addPolicyCommands(add: AddCommand): void {
   );
 }
 
-async function testPolicy(admin: Admin, name: string, file: string): Promise<Outcome> {
-  const set = await namedSet(admin, name);
+async function testPolicy(
+  admin: Admin,
+  name: string,
+  file: string,
+  { overlay }: { overlay?: string },
+): Promise<Outcome> {
+  const base = await namedSet(admin, name);
+  const set =
+    overlay === undefined
+      ? base
+      : storedSetOf(base, await combine(base, await reading(overlay, () => readRules(overlay))));
   const results = await runCases(set, file);
   const covered = coverageOf(set.files.policies, results);
   const failures = results.filter(({ passed }) => !passed).length;

@@ -2,6 +2,7 @@ import * as z from 'zod';
 import { STATUSES } from '../status.js';
 import { aepSchema, proofRecordSchema } from './aep.js';
 import { agentReceiptSchema, executeReceiptSchema } from './admission.js';
+import { batchIdSchema } from './batch.js';
 import { SCHEMA } from './ids.js';
 import { proofEntrySchema } from './log-entry.js';
 import {
@@ -119,6 +120,8 @@ export const listedProofSchema = z
     parent_proof_id: proofIdSchema.nullable(),
     /** Whether the API key was restricted to the agent; null for execute requests. */
     bound: z.boolean().nullable(),
+    /** The batch that the admission was accepted with, not later ones that repeat it; null for others. */
+    batch_id: batchIdSchema.nullable(),
     accepted_at: timeSchema,
     verification_status: z.enum(STATUSES),
     can_assert_validity: z.boolean(),

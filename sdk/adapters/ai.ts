@@ -5,7 +5,7 @@ import { isAsyncGenerator } from './stream.js';
 import { copyWith } from './tool.js';
 
 /** Options of `admitTools`. */
-export type AiOptions<Name extends string = string> = AdapterOptions & {
+export type AiOptions<Name extends string = string> = (AdapterOptions | Gate) & {
   /** Tools without an `execute`, which run beyond this adapter: at the provider or in a browser. */
   elsewhere?: readonly Name[];
 };

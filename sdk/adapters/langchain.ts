@@ -1,5 +1,5 @@
 import { SdkError } from '../errors.js';
-import { openGate } from './gate.js';
+import { type Gate, openGate } from './gate.js';
 import type { AdapterOptions } from './options.js';
 import { copyWith } from './tool.js';
 
@@ -24,7 +24,7 @@ type Call = (input: unknown, manager?: unknown, config?: RunConfig) => unknown;
  *
  * Throws `SdkError` (`invalid_input`) for an object that is not a `StructuredTool`.
  */
-export function admitTool<T extends AnyLangChainTool>(tool: T, options: AdapterOptions): T {
+export function admitTool<T extends AnyLangChainTool>(tool: T, options: AdapterOptions | Gate): T {
   const gate = openGate(options, 'langchain');
   const original = Reflect.get(tool, '_call') as Call | undefined;
   if (typeof original !== 'function') {

@@ -166,8 +166,8 @@ export interface Gate {
   allowlisted: boolean;
   environmentOpen: boolean;
   /**
-   * The caller's API key is not revoked, and neither is that of the request that an approval is about;
-   * their expiry since acceptance does not matter.
+   * The caller's API key is not revoked, and neither is that of the request that an approval is about,
+   * which had not expired at acceptance of the approval. Expiry since acceptance does not matter.
    */
   keyHolds: boolean;
   /** Agent that the API key is restricted to, or null. */
@@ -189,7 +189,8 @@ export async function gatesOf(tx: Db, proofIds: string[]): Promise<Map<string, G
       (i.key_no is null or (k.key_no is not null and k.revoked_at is null))
         and (i.approves is null or not exists (select from svc.intake p
           join svc.api_key pk on pk.key_no = p.key_no and pk.tenant_no = p.tenant_no
-          where p.proof_id = i.approves and pk.revoked_at is not null)) as "keyHolds",
+          where p.proof_id = i.approves
+            and (pk.revoked_at is not null or pk.expires_at <= i.accepted_at))) as "keyHolds",
       k.agent_id as "agentId",
       i.environment = t.environment
         -- A second decision is bound as its pending proof is.

@@ -10,8 +10,9 @@ import type { VerdictInHistory } from '#protocol/history';
 import { parseStrict } from '#protocol/json';
 import type { KeyedEntry } from '#protocol/keys';
 import type { Run } from '#protocol/schemas/primitives';
+import { formatTime } from '#protocol/time';
 import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
-import { comparableTime } from '../db/columns.js';
+import { arrayOf, batchIdOf, comparableTime } from '../db/columns.js';
 import { keysInLog, voidingLeaf } from '../log/log.js';
 import { statusesOf } from './read.js';
 import type { Environment } from '../tenants/api-keys.js';
@@ -29,6 +30,8 @@ export interface ProofInList {
   intentId: string | null;
   parent: string | null;
   bound: boolean;
+  /** The batch that the admission was accepted with; null for others. */
+  batchId: string | null;
   /** From the request; absent when it has none, and once the payload is erased. */
   agent?: { id: string };
   tool?: string;
@@ -90,10 +93,10 @@ export interface ProofPage {
  */
 export function listProofs(sql: Pool, query: ListQuery): Promise<ProofPage> {
   const { limit, status } = query;
-  const keep = (proof: ProofInList): boolean => status === undefined || statusOf(proof) === status;
-  const page = async (tx: Transaction, keys: Keys): Promise<ProofPage> => {
+  const keep = (proof: WithoutBatch): boolean => status === undefined || statusOf(proof) === status;
+  const page = async (tx: Transaction, keys: Keys) => {
     const floor = await firstLeafSince(tx, query.filter.acceptedFrom);
-    const kept: ProofInList[] = [];
+    const kept: WithoutBatch[] = [];
     let below = query.below ?? Number.MAX_SAFE_INTEGER;
     let budget = MAX_SCANNED;
     // One extra row shows whether there is another page.
@@ -113,7 +116,34 @@ export function listProofs(sql: Pool, query: ListQuery): Promise<ProofPage> {
     }
     return { proofs: kept, next: below };
   };
-  return asTenants(sql, [query.tenantNo], page, keysInLog);
+  const pageWithBatches = async (tx: Transaction, keys: Keys) => {
+    const { next, proofs } = await page(tx, keys);
+    const batches = await batchesOf(tx, query.tenantNo, proofs);
+    return {
+      proofs: proofs.map((one) => ({ ...one, batchId: batches.get(one.proofId) ?? null })),
+      next,
+    };
+  };
+  return asTenants(sql, [query.tenantNo], pageWithBatches, keysInLog);
+}
+
+/** The batches of these proofs, by proof id. An item that only repeats an earlier admission does not count. */
+async function batchesOf(
+  tx: Transaction,
+  tenantNo: number,
+  proofs: readonly WithoutBatch[],
+): Promise<Map<string, string>> {
+  if (proofs.length === 0) return new Map();
+  // An admission has the acceptance time of its batch, so an index finds the few batches to read.
+  const times = [...new Set(proofs.map(({ acceptedAt }) => formatTime(acceptedAt)))];
+  const ids = proofs.map(({ proofId }) => proofId);
+  const rows = await tx<{ proofId: string; batchId: string }[]>`
+    select u.proof_id as "proofId", b.batch_id as "batchId"
+    from svc.batch b join svc.batch_part p using (batch_id)
+    cross join unnest(p.proof_ids, p.replayed) as u(proof_id, replayed)
+    where b.tenant_no = ${tenantNo} and b.accepted_at = any(${arrayOf(times)}::timestamptz[])
+      and u.proof_id = any(${arrayOf(ids)}::uuid[]) and u.replayed is not true`;
+  return new Map(rows.map(({ batchId, proofId }) => [proofId, batchIdOf(batchId)]));
 }
 
 /** A lower bound, from checkpoints: every leaf below it was accepted before `time`. */
@@ -128,7 +158,9 @@ async function firstLeafSince(tx: Transaction, time: number | undefined): Promis
 
 type Keys = readonly KeyedEntry[] | null;
 
-type Scanned = Omit<ProofInList, 'agent' | 'isVoided' | 'revoked' | 'run' | 'tool' | 'verdict'> & {
+type WithoutBatch = Omit<ProofInList, 'batchId'>;
+
+type Scanned = Omit<WithoutBatch, 'agent' | 'isVoided' | 'revoked' | 'run' | 'tool' | 'verdict'> & {
   request: Buffer | null;
   keyId: string;
   hasPayload: boolean;
@@ -286,7 +318,7 @@ async function withStatusInputs(
   tx: Transaction,
   proofs: Scanned[],
   keys: Keys,
-): Promise<ProofInList[]> {
+): Promise<WithoutBatch[]> {
   if (proofs.length === 0) return [];
   const leaves = proofs.map(({ leafIndex }) => leafIndex);
   const ids = proofs.map(({ proofId }) => proofId);
@@ -319,7 +351,7 @@ function callIn(request: Buffer | null): Pick<ProofInList, 'agent' | 'run' | 'to
   return { ...(agent && { agent }), ...(run && { run }), ...(tool !== undefined && { tool }) };
 }
 
-export function statusOf(proof: ProofInList): VerificationStatus {
+export function statusOf(proof: WithoutBatch): VerificationStatus {
   const { effect, isOutcome, verdict, isVoided, revoked } = proof;
   return verificationStatus({
     kind: 'proof',

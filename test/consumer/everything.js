@@ -9,7 +9,7 @@ import {
   SdkError,
   verifyOffline,
   verifyTlogProof,
-} from 'svc-sdk';
+} from '@svc-proofs/sdk';
 import { outcomeOf } from './vector.js';
 
 /** Only the engine's "not ready" is retried. */

@@ -43,7 +43,7 @@ it('documentation > mentions every npm script', () => {
   expect(asked.filter((name) => !isMentioned(name))).toEqual([]);
 });
 
-/** Outside a project with svc-sdk, npx would download an unrelated package named svc. */
+/** Outside a project with @svc-proofs/sdk, npx could download a package of another author. */
 it('documentation > runs npx only with --no, which downloads nothing', () => {
   const folders = ['api', 'docs', 'examples', 'programs', 'sdk'];
   const files = folders
@@ -56,9 +56,9 @@ it('documentation > runs npx only with --no, which downloads nothing', () => {
       (path) => /\.(?:md|ts|json|txt|html)$/.test(path) && !/\b(?:node_modules|dist)\//.test(path),
     );
   const commands = ['README.md', ...files].flatMap(
-    (path) => text(path).match(/\b(?:npx|npm exec)\b[^\n`]*?\bsvc\b/g) ?? [],
+    (path) => text(path).match(/\b(?:npx|npm exec)\b[^\n`]*?\bsvcp?\b/g) ?? [],
   );
-  expect(new Set(commands)).toEqual(new Set(['npx --no -- svc']));
+  expect(new Set(commands)).toEqual(new Set(['npx --no -- svcp']));
 });
 
 it('documentation and SQL > contain no banned word', () => {

@@ -1,5 +1,5 @@
 import { tool } from 'ai';
-import { admitTools } from 'svc-sdk/ai';
+import { admitTools } from '@svc-proofs/sdk/ai';
 import * as z from 'zod';
 import { functions, options, report } from './options.js';
 

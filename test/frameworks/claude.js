@@ -5,7 +5,7 @@ import { existsSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { resolve } from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { admitHooks } from 'svc-sdk/claude';
+import { admitHooks } from '@svc-proofs/sdk/claude';
 import { options, ran, report } from './options.js';
 
 const [, , , hook] = process.argv;

@@ -1,5 +1,5 @@
 import { tool } from '@langchain/core/tools';
-import { admitTool } from 'svc-sdk/langchain';
+import { admitTool } from '@svc-proofs/sdk/langchain';
 import * as z from 'zod';
 import { functions, options, report } from './options.js';
 

@@ -1,6 +1,6 @@
 // A call that is suspended, and resumed with the answer of a person.
 import { createTool } from '@mastra/core/tools';
-import { admitTool } from 'svc-sdk/mastra';
+import { admitTool } from '@svc-proofs/sdk/mastra';
 import * as z from 'zod';
 import { calls, functions, options, ran } from './options.js';
 

@@ -1,6 +1,6 @@
 import { Agent } from '@mastra/core/agent';
 import { createTool } from '@mastra/core/tools';
-import { admitTool } from 'svc-sdk/mastra';
+import { admitTool } from '@svc-proofs/sdk/mastra';
 import * as z from 'zod';
 import { calls, functions, options, report } from './options.js';
 

@@ -1,4 +1,4 @@
-import { admitClient, admitServer } from 'svc-sdk/mcp';
+import { admitClient, admitServer } from '@svc-proofs/sdk/mcp';
 import { functions, options, report } from './options.js';
 
 /** Calls the first tool through a guarded client, and the second one at a guarded server. */

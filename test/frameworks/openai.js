@@ -1,5 +1,5 @@
 import { tool } from '@openai/agents-core';
-import { admitTool } from 'svc-sdk/openai';
+import { admitTool } from '@svc-proofs/sdk/openai';
 import * as z from 'zod';
 import { functions, options, report } from './options.js';
 

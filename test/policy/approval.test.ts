@@ -72,12 +72,17 @@ it.each<[what: string, policies: Record<string, string>, expected: object[], act
 });
 
 it.each([
-  ['on a permit', '@requires("approval") permit (principal, action, resource);'],
-  ['with another value', '@requires("aproval") forbid (principal, action, resource);'],
-  ['without a value', '@requires forbid (principal, action, resource);'],
-])('@requires %s is an error of the policy set', async (_, text) => {
-  const policies = { permit: PERMIT, wrong: text };
+  ['on a permit', 'use @requires', '@requires("approval") permit'],
+  ['with another value', 'use @requires', '@requires("aproval") forbid'],
+  ['without a value', 'use @requires', '@requires forbid'],
+  [
+    'misspelled',
+    'unknown annotation @require: did you mean @requires?',
+    '@require("approval") forbid',
+  ],
+])('@requires %s is an error of the policy set', async (_, why, rule) => {
+  const policies = { permit: PERMIT, wrong: `${rule} (principal, action, resource);` };
   const problem = { file: 'wrong.cedar', severity: 'error' };
   expect(await checkPolicyTexts({ schema, policies })).toMatchObject([problem]);
-  expect(await whyNotActivate(await setOf(policies))).toMatch(/^wrong\.cedar: use @requires/);
+  expect(await whyNotActivate(await setOf(policies))).toContain(`wrong.cedar: ${why}`);
 });

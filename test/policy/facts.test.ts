@@ -75,6 +75,7 @@ describe('facts of a schema', () => {
     ['an entity', 'a?: Tenant'],
     ['an upper-case name', 'Amount?: decimal'],
     ['a name with a point', '"a.b"?: decimal'],
+    ['the name of another committed value', 'request_hash?: String'],
     ['a misspelled annotation', '@requiredFor("REFUND") a?: decimal'],
     ['a lower-case action', '@required_for("refund") a?: decimal'],
     ['no action', '@required_for a?: decimal'],

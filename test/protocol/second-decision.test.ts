@@ -1,7 +1,8 @@
 import { expect, it } from 'vitest';
-import { type ApprovalEvidence, secondDecisionFault } from '#protocol/approvals';
+import { type ApprovalEvidence, isActiveApprover, secondDecisionFault } from '#protocol/approvals';
 import { documentHash } from '#protocol/hash';
 import type { Aep } from '#protocol/schemas/aep';
+import { SCHEMA } from '#protocol/schemas/ids';
 import { nativeCrypto } from '#runtime/crypto/node';
 import { newApprover } from '../fixtures/approvals.js';
 import { admitted, denied } from '../fixtures/worked-log.js';
@@ -58,6 +59,29 @@ it('accepts an approval and a rejection of a pending proof', () => {
   // Once the pending payload is erased, request and reasons cannot be compared.
   const erased = { pending: { ...pending, reasons: null }, isSame: null };
   expect(faultOf(second(), erased)).toBeNull();
+});
+
+it.each<[boolean, ...(readonly [at: number, 'activate' | 'retire'])[]]>([
+  [false],
+  [true, [2, 'activate']],
+  [false, [LEAF, 'activate']],
+  [false, [1, 'activate'], [2, 'retire']],
+  [true, [1, 'activate'], [LEAF, 'retire']],
+])('an approver is active at a leaf: %s after %j', (active, ...changes) => {
+  const entries = changes.map(([leafIndex, change]) => ({
+    leafIndex,
+    entry: approverEntry(change),
+  }));
+  expect(isActiveApprover(entries, approver.registrationHash, LEAF)).toBe(active);
+});
+
+const approverEntry = (change: 'activate' | 'retire') => ({
+  schema_version: SCHEMA.logEntry,
+  type: 'key' as const,
+  use: 'approver' as const,
+  registration_hash: approver.registrationHash,
+  change,
+  time: LATER,
 });
 
 const alteredKey = newApprover(TENANT);

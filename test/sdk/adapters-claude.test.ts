@@ -1,3 +1,5 @@
+import { readdir, utimes, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { admitHooks, type HookInput } from '#sdk/adapters/claude';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
@@ -104,6 +106,23 @@ describe('svc hook', () => {
       { kind: 'admission', agent: { id: 'laptop', framework: 'claude-code' }, action: 'BASH' },
       { kind: 'outcome', result: 'succeeded' },
     ]);
+  });
+
+  it('removes admissions without an outcome after a day', async () => {
+    const directory = `${folder.path}/pruned`;
+    await hook(hookInput('PreToolUse'), ['--state', directory]);
+    const [lost = ''] = await readdir(directory);
+    await hook(hookInput('PreToolUse', { tool_use_id: 'second' }), ['--state', directory]);
+    expect(await readdir(directory)).toHaveLength(2);
+    const yesterday = new Date(Date.now() - 25 * 60 * 60_000);
+    await utimes(join(directory, lost), yesterday, yesterday);
+    await writeFile(join(directory, 'other.json'), '');
+    await utimes(join(directory, 'other.json'), yesterday, yesterday);
+    await hook(hookInput('PreToolUse', { tool_use_id: 'third' }), ['--state', directory]);
+    const kept = await readdir(directory);
+    expect(kept).toHaveLength(3);
+    expect(kept).toContain('other.json');
+    expect(kept).not.toContain(lost);
   });
 
   it('takes the action and facts of a call from its input', async () => {

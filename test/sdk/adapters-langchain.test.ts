@@ -2,6 +2,7 @@ import { ToolMessage } from '@langchain/core/messages';
 import { DynamicStructuredTool, tool } from '@langchain/core/tools';
 import { afterEach, describe, expect, it } from 'vitest';
 import * as z from 'zod';
+import { openGate } from '#sdk/adapters/index';
 import { admitTool } from '#sdk/adapters/langchain';
 import { SdkError } from '#sdk/index';
 import { notAdmitted, useAdapterWorld } from '../fixtures/adapter-world.js';
@@ -27,7 +28,7 @@ const call = (name: string, args: Record<string, unknown>) =>
 describe('admitTool', () => {
   it('runs an admitted tool as the model called it, and the call has a proof', async () => {
     const original = book('book_table');
-    const wrapped = admitTool(original, world.common);
+    const wrapped = admitTool(original, openGate(world.common, 'langchain'));
     expect(wrapped).toBeInstanceOf(DynamicStructuredTool);
     expect([wrapped.name, wrapped.description, wrapped.schema]).toEqual([
       original.name,

@@ -22,7 +22,7 @@ async function project(...packages: string[]) {
   await cp(join(packageRoot, 'test', 'frameworks'), directory, { recursive: true });
   await writeFile(join(directory, 'package.json'), '{"type":"module","private":true}\n');
   const quiet = ['--ignore-scripts', '--no-audit', '--no-fund', '--loglevel', 'error'];
-  const tarball = join(sdk.directory, 'svc-sdk-0.1.0.tgz');
+  const tarball = join(sdk.directory, 'svc-proofs-sdk-0.1.0.tgz');
   await run('npm', ['install', ...quiet, tarball, 'zod@4.6.7', ...packages], { cwd: directory });
   return async (program: string, ...args: string[]) => {
     const engine = JSON.stringify(world.options);

@@ -63,7 +63,7 @@ describe('documented examples of the SDK', () => {
       .replace('http://127.0.0.1:8080', stack.engineUrl)
       .replace('http://127.0.0.1:8081', stack.publicUrl)
       // The file that npx would run in this project.
-      .replaceAll('npx --no -- svc', 'node node_modules/svc-sdk/dist/cli/svc.js');
+      .replaceAll('npx --no -- svcp', 'node node_modules/@svc-proofs/sdk/dist/cli/svc.js');
     const { stdout } = await promisify(execFile)('bash', ['-euo', 'pipefail', '-c', lines], {
       cwd: project.directory,
     });
@@ -98,7 +98,7 @@ describe('documented examples of the SDK', () => {
         `SVC_TENANT_ID=${engine.tenantId}`,
         `SVC_ENGINE_URL=${engine.engineUrl}`,
         `SVC_API_KEY=${apiKey}`,
-        ...['node', 'node_modules/svc-sdk/dist/cli/svc.js', ...args],
+        ...['node', 'node_modules/@svc-proofs/sdk/dist/cli/svc.js', ...args],
       ]);
     await svc('approver', 'ops-lead', '--key', 'ops-lead.pem');
     const registration = JSON.parse(await read('registration.json')) as Registration;

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { NOT_ADMITTED_META } from '#sdk/adapters/mcp';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
+import { beforeRow } from '../fixtures/database.js';
 import {
   metaOf,
   ownServer,
@@ -28,21 +29,26 @@ const initialize = {
 };
 
 describe('svc mcp without a decision', () => {
-  const faults: Record<string, () => object> = {
+  const faults: Record<string, () => object | Promise<object>> = {
     'a wrong key': () => ({ engine: { ...world.options, apiKey: 'svc_sk_wrong' } }),
     'an engine that is unreachable': () => ({
       engine: { ...world.options, engineUrl: 'http://127.0.0.1:9' },
-      options: ['--decision-timeout', '1'],
+      options: ['--timeout', '1'],
     }),
     'an engine that dies during the call': () => {
       world.network.faults.push(
         ...Array.from({ length: 50 }, () => ({ kind: 'unanswered' }) as const),
       );
-      return { options: ['--decision-timeout', '1'] };
+      return { options: ['--timeout', '1'] };
     },
     'an engine that is slow (3 s)': () => {
       world.network.faults.push({ kind: 'late', ms: 3_000 });
-      return { options: ['--decision-timeout', '1'] };
+      return { options: ['--timeout', '1'] };
+    },
+    'an engine whose database has a full disk': async () => {
+      const full = `raise 'no space left on device' using errcode = 'disk_full';`;
+      proxies.closeAfter(await beforeRow(world.db, 'insert on svc.intake', full));
+      return { options: ['--timeout', '1'] };
     },
     'a receipt of another call': () => {
       const other = (body: string) => body.replace(/"request_hash":"../, '"request_hash":"00');
@@ -52,7 +58,7 @@ describe('svc mcp without a decision', () => {
   };
 
   it.each(Object.entries(faults))('runs no tool with %s, and says why', async (_name, prepare) => {
-    const { client } = await proxies.v2({ target: deploy, ...prepare() });
+    const { client } = await proxies.v2({ target: deploy, ...(await prepare()) });
     const result = await client.callTool(refund());
     expect(result.isError).toBe(true);
     expect(metaOf(result, NOT_ADMITTED_META)).toBe('undecided');
@@ -61,7 +67,7 @@ describe('svc mcp without a decision', () => {
   });
 
   it('fails at once while the engine is unreachable, and recovers without a restart', async () => {
-    const { client } = await proxies.v2({ target: deploy, options: ['--decision-timeout', '1'] });
+    const { client } = await proxies.v2({ target: deploy, options: ['--timeout', '1'] });
     world.network.faults.push(...Array.from({ length: 1_000 }, () => ({ kind: 'lost' }) as const));
     expect(textOf(await client.callTool(refund()))).toMatch(/did not run/);
     const tried = world.network.seen.length;

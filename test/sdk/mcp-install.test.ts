@@ -38,6 +38,7 @@ describe('svc mcp install', () => {
   it('wraps a server, prints the change, and keeps a backup and everything else', async () => {
     await writeFile(file, EXISTING);
     const given = ['cursor', '--name', 'files', '--file', file, '--map', 'map.json', '--observe'];
+    given.push('--run', '--timeout', '7');
     const planned = await install([...given, '--dry-run']);
     expect(planned.code).toBe(0);
     expect(await readFile(file, 'utf8')).toBe(EXISTING);
@@ -53,8 +54,8 @@ describe('svc mcp install', () => {
           args: [
             process.argv[1],
             'mcp',
-            ...['--agent', 'svc-mcp', '--decision-timeout', '5'],
-            ...['--map', join(folder.path, 'map.json'), '--observe', '--'],
+            ...['--agent', 'svc-mcp', '--timeout', '7'],
+            ...['--map', join(folder.path, 'map.json'), '--observe', '--run', '--'],
             ...['npx', '-y', '@modelcontextprotocol/server-filesystem', '/srv/data'],
           ],
           env: { OWN: 'kept', ...env },

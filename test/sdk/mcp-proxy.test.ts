@@ -86,6 +86,29 @@ describe('svc mcp over stdio', () => {
     expect(await proxies.ran()).toEqual([]);
   });
 
+  it('numbers a session as a run with --run, and takes the trace of the host', async () => {
+    const { client } = await proxies.v1({
+      target: ownServer('deploy.mjs'),
+      options: ['--run'],
+    });
+    const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+    const refund = { name: 'refund', arguments: { amount: '1.00' } };
+    await client.callTool({ ...refund, _meta: { traceparent } });
+    await expect.poll(proxies.sent).toHaveLength(2);
+    await client.callTool({ ...refund, _meta: { traceparent: 'malformed' } });
+    await client.close();
+    await expect
+      .poll(proxies.sent)
+      .toEqual(['admission', 'outcome', 'admission', 'outcome', 'close']);
+    const bodies = world.network.seen.flatMap(({ body, method }) =>
+      method === 'POST' ? [JSON.parse(body) as { run: { id: string; seq: number } }] : [],
+    );
+    const { id } = bodies[0]!.run;
+    expect(bodies.map(({ run }) => run)).toEqual([0, 1, 2, 3, 4].map((seq) => ({ id, seq })));
+    expect(bodies[0]).toMatchObject({ traceparent });
+    expect(bodies[2]).not.toHaveProperty('traceparent');
+  });
+
   it('admits a call of several rounds once, and records one outcome', async () => {
     const { client } = await proxies.v2(
       { target: ownServer('deploy.mjs') },

@@ -21,14 +21,17 @@ describe('SDK package', () => {
     const rest = sdk.files.filter((file) => !built.test(file));
     expect(rest).toEqual(['LICENSE', 'README.md', 'package.json']);
     expect(sdk.files).toContain('dist/index.js');
-    const licence = await readFile(join(sdk.directory, 'node_modules/svc-sdk/LICENSE'), 'utf8');
+    const licence = await readFile(
+      join(sdk.directory, 'node_modules/@svc-proofs/sdk/LICENSE'),
+      'utf8',
+    );
     expect(licence).toBe(await readFile(join(packageRoot, 'LICENSE'), 'utf8'));
   });
 
   /** Bytes of a program with only these names of the package, minified and compressed. */
   it.each([
-    ['verifyOffline', 'svc-sdk', 60_000],
-    ['Svc', 'svc-sdk', 82_000],
+    ['verifyOffline', '@svc-proofs/sdk', 60_000],
+    ['Svc', '@svc-proofs/sdk', 82_000],
   ])('is small in a program that uses %s', async (name, entry, budget) => {
     await sdk.write(`${name}.js`, `import { ${name} } from '${entry}'; console.log(${name});`);
     const bundle = await rolldown({
@@ -41,7 +44,7 @@ describe('SDK package', () => {
   });
 
   it('passes publint and are-the-types-wrong', async () => {
-    const root = join(sdk.directory, 'node_modules/svc-sdk');
+    const root = join(sdk.directory, 'node_modules/@svc-proofs/sdk');
     const { messages } = await publint({ pkgDir: root, pack: false });
     expect(messages.map(({ code }) => code)).toEqual([]);
     const tarball = await readFile(join(sdk.directory, sdk.tarball));
@@ -53,7 +56,7 @@ describe('SDK package', () => {
   });
 
   it('needs no Node module in browsers, and contains no unreachable file', async () => {
-    const root = join(sdk.directory, 'node_modules/svc-sdk');
+    const root = join(sdk.directory, 'node_modules/@svc-proofs/sdk');
     const text = await readFile(join(root, 'package.json'), 'utf8');
     const { exports } = JSON.parse(text) as { exports: Record<string, { default?: string }> };
     const entries = Object.values(exports).flatMap((entry) => entry.default ?? []);
@@ -69,11 +72,11 @@ describe('SDK package', () => {
   it('loads every adapter without its peer library, and all share one error class', async () => {
     await sdk.write(
       'load.js',
-      `import { NotAdmittedError } from 'svc-sdk/adapters';
-       import { SdkError } from 'svc-sdk';
+      `import { NotAdmittedError } from '@svc-proofs/sdk/adapters';
+       import { SdkError } from '@svc-proofs/sdk';
        const found = [];
        for (const name of ['adapters', 'mcp', 'ai', 'langchain', 'openai', 'mastra', 'claude']) {
-         const module = await import('svc-sdk/' + name);
+         const module = await import('@svc-proofs/sdk/' + name);
          found.push(...Object.keys(module));
          const open = module.admitTools ?? module.admitTool ?? module.admitServer ?? module.admitted ?? module.admitHooks;
          try { open({ engine: {}, agent: {} }, { engine: {}, agent: {} }); } catch (error) {
@@ -109,8 +112,8 @@ describe('SDK package', () => {
   it('has types that compile, also without the peer libraries', async () => {
     await sdk.write(
       'use.ts',
-      `import { executeIntentHttp, isDenial, exportProofHttp, lookupHttp } from 'svc-sdk';
-       import type { EngineOptions, ProofExport, SdkErrorCode } from 'svc-sdk';
+      `import { executeIntentHttp, isDenial, exportProofHttp, lookupHttp } from '@svc-proofs/sdk';
+       import type { EngineOptions, ProofExport, SdkErrorCode } from '@svc-proofs/sdk';
        export async function use(options: EngineOptions): Promise<'ADMITTED' | string> {
          const receipt = await executeIntentHttp(options, { intent_id: 'a', action: 'B' });
          const status: 'ADMITTED' = receipt.status;
@@ -134,10 +137,10 @@ describe('SDK package', () => {
     );
     await sdk.write(
       'adapters.ts',
-      `import { admitted, NotAdmittedError, type GateOptions } from 'svc-sdk/adapters';
-       import { admitTools } from 'svc-sdk/ai';
-       import { admitTool } from 'svc-sdk/langchain';
-       import { admitClient, admitServer } from 'svc-sdk/mcp';
+      `import { admitted, NotAdmittedError, type GateOptions } from '@svc-proofs/sdk/adapters';
+       import { admitTools } from '@svc-proofs/sdk/ai';
+       import { admitTool } from '@svc-proofs/sdk/langchain';
+       import { admitClient, admitServer } from '@svc-proofs/sdk/mcp';
        export async function use(options: GateOptions): Promise<string> {
          const book = admitted((input: { seats: number }, more: boolean) => input.seats, {
            ...options,

@@ -218,7 +218,9 @@ function rejectionBy(
     return { code: 'lane_locked', detail: 'admissions were paused before signing' };
   }
   if (!gate.keyHolds) {
-    return { code: 'api_key_revoked', detail: 'the API key was revoked before signing' };
+    const detail =
+      'the API key was revoked before signing, or that of the approved request revoked or expired';
+    return { code: 'api_key_revoked', detail };
   }
   if (!gate.allowlisted) {
     const detail = 'the tenant left the allowlist before signing';

@@ -30,20 +30,18 @@ export async function faultsOfApprovals(
   return new Map(
     seconds.flatMap(({ proofId, acceptedAt, approval }) => {
       const stored = readStoredApproval(approval)!;
-      const { pending = null, isOnly, isSame } = rows.get(proofId) ?? {};
+      const { pending = null, isSame } = rows.get(proofId) ?? {};
       const hash = stored.envelope.statement.registration_hash;
       const fault =
         pending === null
           ? 'there is no such pending proof'
           : isSame === false
             ? 'the request differs from that of the pending proof'
-            : isOnly === false
-              ? 'the pending proof has a second decision'
-              : whyNotApprove(nativeCrypto, stored, {
-                  pending,
-                  acceptedAt,
-                  isActive: isActiveApprover(entries, hash, size),
-                });
+            : whyNotApprove(nativeCrypto, stored, {
+                pending,
+                acceptedAt,
+                isActive: isActiveApprover(entries, hash, size),
+              });
       return fault === null ? [] : [[proofId, { code: 'approval_rejected', detail: fault }]];
     }),
   );

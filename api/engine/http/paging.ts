@@ -134,8 +134,14 @@ function placeAt(list: CursorList, cursor: string, id: RegExp): ListPlace {
 /** Parses the query. Throws a 400 that names an invalid, unknown or repeated parameter. */
 export function parseQuery<T>(schema: z.ZodType<T>, req: Request): T {
   for (const [name, value] of Object.entries(req.query)) {
+    if (typeof value !== 'string') {
+      throw new Problem(
+        'invalid_query',
+        `The parameter ${quoted(name)} is repeated. Send it once.`,
+      );
+    }
     // PostgreSQL cannot store U+0000 and would fail the query.
-    if ([value].flat().some((one) => typeof one === 'string' && one.includes('\u0000'))) {
+    if (value.includes('\u0000')) {
       throw new Problem(
         'invalid_query',
         `The parameter ${quoted(name)} contains the character U+0000. Remove it.`,

@@ -1,7 +1,7 @@
 import * as z from 'zod';
 import { eventsOf } from '#protocol/history';
 import { canonicalBytes } from '#protocol/json';
-import { BATCH_ID_PATTERN } from '#protocol/ids';
+import { batchIdSchema } from '#protocol/schemas/batch';
 import { SCHEMA } from '#protocol/schemas/ids';
 import {
   actionSchema,
@@ -132,9 +132,7 @@ const querySchema = z
     parent: proofIdSchema
       .meta({ description: 'Proofs that name this one as their parent, such as its outcomes.' })
       .exactOptional(),
-    batch: z
-      .string()
-      .regex(BATCH_ID_PATTERN, 'expected a batch id')
+    batch: batchIdSchema
       .meta({ description: 'Proofs of the items of this batch.' })
       .exactOptional(),
     bound: z
@@ -222,6 +220,7 @@ function listed(proof: ProofInList): ListedProof {
     run: proof.run ?? null,
     parent_proof_id: proof.parent,
     bound: proof.lane === LANES.agent ? proof.bound : null,
+    batch_id: proof.batchId,
     accepted_at: formatTime(proof.acceptedAt),
     verification_status: status,
     can_assert_validity: canAssertValidity(status),

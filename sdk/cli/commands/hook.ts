@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { timingSafeEqual } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage } from 'node:http';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
@@ -39,6 +39,8 @@ interface HookOptions {
 
 const DECISION_TIMEOUT_MS = 10_000;
 const BREAKER_MS = 2_000;
+/** No tool runs longer. */
+const KEPT_MS = 24 * 60 * 60_000;
 const MAX_BODY_BYTES = 64 * 1024 * 1024;
 
 export function addHook(add: AddCommand): Command {
@@ -130,6 +132,7 @@ function fileStore(directory: string): AdmissionStore {
     keep: async (id, admission) => {
       try {
         await mkdir(directory, { recursive: true, mode: 0o700 });
+        await prune(directory);
         await writeFile(fileOf(id), JSON.stringify(admission), { mode: 0o600 });
       } catch (cause) {
         throw new UsageError(`the admission cannot be stored in ${directory}: ${errno(cause)}`, {
@@ -147,6 +150,18 @@ function fileStore(directory: string): AdmissionStore {
       return JSON.parse(text) as Admission;
     },
   };
+}
+
+/** Removes the files of calls that got no later hook, such as those of an ended session. */
+async function prune(directory: string): Promise<void> {
+  for (const name of await readdir(directory)) {
+    if (!/^[0-9a-f]{64}\.json$/.test(name)) continue;
+    const file = join(directory, name);
+    // Another hook may remove it first.
+    const found = await stat(file).catch(() => null);
+    if (found === null || found.mtimeMs > Date.now() - KEPT_MS) continue;
+    await rm(file, { force: true }).catch(() => undefined);
+  }
 }
 
 async function serve(

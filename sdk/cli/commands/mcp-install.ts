@@ -38,15 +38,17 @@ async function install(invocation: Invocation<InstallOptions>): Promise<ExitCode
   const { args, options, terminal } = invocation;
   const [host = '', ...target] = args;
   const { engineUrl, tenantId } = invocation.engine();
-  const { agent, decisionTimeout, file, map, name, observe, waitForApproval } = options;
+  const { agent, file, map, name, observe, run, timeout, waitForApproval } = options;
   // Hosts have another working directory and search path.
   const given = [
-    ...['--agent', agent, '--decision-timeout', String(decisionTimeout / 1_000)],
+    ...['--agent', agent],
+    ...(timeout === undefined ? [] : ['--timeout', String(timeout / 1_000)]),
     ...(map === undefined ? [] : ['--map', resolve(map)]),
     ...(waitForApproval === undefined
       ? []
       : ['--wait-for-approval', String(waitForApproval / 1_000)]),
     ...(observe === true ? ['--observe'] : []),
+    ...(run === true ? ['--run'] : []),
   ];
   const program = process.argv[1];
   if (program === undefined) throw new UsageError('the path of svc is unknown');

@@ -2,6 +2,8 @@ import { Option, type Command } from 'commander';
 import { randomBytes } from 'node:crypto';
 import { openGate } from '../../adapters/gate.js';
 import type { CommonOptions, NotAdmittedError } from '../../adapters/options.js';
+import { openRun } from '../../adapters/run.js';
+import type { EngineOptions } from '../../options.js';
 import {
   type AddCommand,
   type Invocation,
@@ -18,12 +20,17 @@ import { type ProxyOptions, serveHost } from '../mcp/proxy.js';
 import { openStdioHost, startServer } from '../mcp/stdio.js';
 import { EXIT, type ExitCode } from '../terminal.js';
 
+/** A host waits: it should learn soon that there is no decision. */
+const TIMEOUT_MS = 5_000;
+/** For the close of a run: hosts end a proxy that does not exit. */
+const CLOSE_TIMEOUT_MS = 10_000;
 /** After a call that did not reach the engine, other calls fail at once for this time. */
 const BREAKER_MS = 2_000;
 
 export interface McpOptions {
   agent: string;
-  decisionTimeout: number;
+  run?: true;
+  timeout?: number;
   listen?: number;
   map?: string;
   observe?: true;
@@ -37,7 +44,7 @@ export function addMcp(add: AddCommand): Command {
       summary: 'Admit every tool call between an MCP host and an MCP server',
       description:
         'TARGET is the command of a server, after --, or the URL of one. Needs SVC_ENGINE_URL, SVC_TENANT_ID and SVC_API_KEY_FILE. A call runs only after an ADMITTED receipt; the model reads every rejection as a failed tool. Everything except tool calls passes unchanged. The server gets no SVC_* variables; SVC_MCP_SERVER_TOKEN is the bearer token for a URL.\n\n' +
-        'Exits 0 after the host has disconnected, and 1 after the server has ended. --decision-timeout replaces --timeout.',
+        'Exits 0 after the host has disconnected, and 1 after the server has ended. --timeout limits the wait for a decision: 5 seconds by default.',
       examples: [
         'svc mcp -- npx -y @modelcontextprotocol/server-filesystem /srv/data',
         'svc mcp --map map.json --wait-for-approval 300 https://mcp.example/mcp',
@@ -55,14 +62,12 @@ export function addMcp(add: AddCommand): Command {
 export const mcpOptions = (): Option[] => [
   new Option('--agent <ID>', 'agent id in the proofs').default('svc-mcp'),
   new Option('--map <FILE>', 'JSON file that maps arguments of tools to actions and facts'),
-  new Option('--decision-timeout <SECONDS>', 'fail a call without a decision after this time')
-    .argParser(milliseconds)
-    .default(5_000, '5'),
   new Option(
     '--wait-for-approval <SECONDS>',
     'wait for a required approval, and report progress to the host',
   ).argParser(milliseconds),
   new Option('--observe', 'request decisions, but run every call at once'),
+  new Option('--run', 'number the requests of each session as a run, and close it at the end'),
 ];
 
 async function run(invocation: Invocation<McpOptions>): Promise<ExitCode> {
@@ -70,12 +75,17 @@ async function run(invocation: Invocation<McpOptions>): Promise<ExitCode> {
   const log = (text: string): void => terminal.printError(`svc mcp: ${text}`);
   const environment = mcpEnvironment();
   const records = new Set<Promise<unknown>>();
+  const { engineUrl, apiKey, tenantId } = invocation.engine();
+  // Without the signal of the process: outcomes are recorded after the host has ended.
+  const engine: EngineOptions = { engineUrl, apiKey, tenantId, receiptEvidence: false };
+  const closing = { ...engine, timeoutMs: CLOSE_TIMEOUT_MS };
   const proxy: ProxyOptions = {
-    gate: openMcpGate(invocation, log, records),
+    gate: openMcpGate(invocation, engine, log, records),
+    openRun: options.run && (() => openRun({ engine: closing, agent: { id: options.agent } })),
     mapping: options.map === undefined ? { tools: {} } : await readMapping(options.map),
     connect: connector(args, environment),
     howToApprove: (proofId) => {
-      const page = new URL(`/approve#${proofId}`, invocation.engine().engineUrl).href;
+      const page = new URL(`/approve#${proofId}`, engineUrl).href;
       return `open ${page}, or run svc approve ${proofId} --key FILE`;
     },
     log,
@@ -91,17 +101,16 @@ async function run(invocation: Invocation<McpOptions>): Promise<ExitCode> {
 }
 
 function openMcpGate(
-  { engine, options }: Invocation<McpOptions>,
+  { options }: Invocation<McpOptions>,
+  engine: EngineOptions,
   log: (text: string) => void,
   records: Set<Promise<unknown>>,
 ) {
-  const { agent, decisionTimeout, observe, waitForApproval: waitMs } = options;
-  const { engineUrl, apiKey, tenantId } = engine();
+  const { agent, observe, timeout = TIMEOUT_MS, waitForApproval: waitMs } = options;
   const common: CommonOptions = {
-    // Without the signal of the process: outcomes are recorded after the host has ended.
-    engine: { engineUrl, apiKey, tenantId, receiptEvidence: false },
+    engine,
     agent: { id: agent },
-    decisionTimeoutMs: decisionTimeout,
+    decisionTimeoutMs: timeout,
     breakerMs: BREAKER_MS,
     ...(waitMs !== undefined && {
       approval: {

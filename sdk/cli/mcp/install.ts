@@ -126,10 +126,9 @@ function wrap(
 
 /** The lines that differ. */
 export function diffLines({ before, after }: PlannedInstall): string[] {
-  const [old, now] = [before, after].map((text) => text.trimEnd().split('\n')) as [
-    string[],
-    string[],
-  ];
+  const [old, now] = [before, after].map((text) =>
+    text === '' ? [] : text.trimEnd().split('\n'),
+  ) as [string[], string[]];
   let start = 0;
   while (start < old.length && old[start] === now[start]) start++;
   let end = 0;

@@ -6,6 +6,8 @@ import {
   NotAdmittedError,
   type PendingApproval,
 } from '../../adapters/options.js';
+import type { AgentRun } from '../../adapters/run.js';
+import { traceparentSchema } from '../../../protocol/schemas/admission.js';
 import { describe, type Mapping } from './mapping.js';
 import {
   ERROR,
@@ -56,6 +58,8 @@ interface ToolCall {
 export interface RelayOptions {
   gate: Gate;
   mapping: Mapping;
+  /** Numbers the requests. */
+  run: AgentRun | undefined;
   toHost: (message: Message) => Promise<void>;
   toServer: (message: Message) => Promise<void>;
   /** What approvers do, for people. */
@@ -67,7 +71,8 @@ export interface RelayOptions {
  * Passes messages between a host and a server. Every `tools/call` waits for its admission; all others
  * pass at once. A response of the server passes once, and only if the server got the request.
  */
-export function openRelay({ gate, mapping, toHost, toServer, howToApprove, log }: RelayOptions) {
+export function openRelay(options: RelayOptions) {
+  const { gate, mapping, run: numbers, toHost, toServer, howToApprove, log } = options;
   const pending = new Map<string, Pending>();
   const tools = openToolList();
 
@@ -131,6 +136,8 @@ export function openRelay({ gate, mapping, toHost, toServer, howToApprove, log }
       tool,
       arguments: hashed,
       ...described,
+      run: numbers,
+      traceparent: traceparentIn(params),
       continues: params['inputResponses'] !== undefined || params['requestState'] !== undefined,
       context: progress.start,
       signal,
@@ -226,6 +233,11 @@ export function openRelay({ gate, mapping, toHost, toServer, howToApprove, log }
       }
     },
   };
+}
+
+/** The trace of the host (SEP-414). A malformed one is ignored, as W3C Trace Context requires. */
+function traceparentIn(params: JsonObject): string | undefined {
+  return traceparentSchema.safeParse(objectIn(params, '_meta')['traceparent']).data;
 }
 
 /** 1 and "1" are different ids. */

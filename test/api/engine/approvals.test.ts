@@ -19,7 +19,8 @@ import { keyEntries, keysInLog } from '#sql/log/log';
 import { readChunk } from '#sql/fsck/log';
 import { checkLeaf } from '#workers/verify/check-leaf';
 import { parseApiKey } from '#protocol/api-key';
-import { revokeApiKey } from '#sql/tenants/api-keys';
+import { expireApiKey, revokeApiKey } from '#sql/tenants/api-keys';
+import type { Pool } from '#sql/db/transaction';
 import { addApprover, retireApprover } from '#sql/lifecycle/approvers';
 import { appendRevocation } from '#sql/lifecycle/entries';
 import { setApprovalTime } from '#sql/tenants/administration';
@@ -191,7 +192,10 @@ it('an approval causes a second decision, which the repeated admission returns',
   }
 });
 
-it('an approval does not admit the request of a revoked API key', async () => {
+it.each<[state: string, end: (sql: Pool, keyId: string) => Promise<unknown>]>([
+  ['a revoked', revokeApiKey],
+  ['an expired', (sql, keyId) => expireApiKey(sql, keyId, 0)],
+])('an approval does not admit the request of %s API key', async (_, end) => {
   const { engine, registry } = setup;
   const key = await issueKey(registry, { scopes: ['admit'] });
   const body = JSON.stringify(admissionEnvelope({ action: 'PAY' }));
@@ -199,7 +203,7 @@ it('an approval does not admit the request of a revoked API key', async () => {
   const proof_id = String(json['proof_id']);
   const view = await setup.get(`/v1/proofs/${proof_id}`);
   const { aep_hash } = view.json['log_entry'] as Pending;
-  await revokeApiKey(registry.admin, parseApiKey(key)!.keyId);
+  await end(registry.admin, parseApiKey(key)!.keyId);
   const sent = await send(approver.approve({ proof_id, aep_hash }));
   const second = `/v1/admissions/${String(sent.json['proof_id'])}`;
   await expect.poll(async () => (await setup.get(second)).status).not.toBe(202);
@@ -326,7 +330,8 @@ it('a second decision has the place of its pending proof in the run', async () =
     'run_seq_taken',
   );
   setup.engine.worker.rests = true;
-  const sent = await send(approver.approve(about(pending)));
+  const approval = approver.approve(about(pending));
+  const sent = await send(approval);
   const early = await post(AGENT, closeEnvelope({ id: run, seq: 2 }));
   expectProblem(early, 409, 'run_incomplete');
   setup.engine.worker.rests = false;
@@ -335,6 +340,7 @@ it('a second decision has the place of its pending proof in the run', async () =
   const close = await post(AGENT, closeEnvelope({ id: run, seq: 2 }));
   expect(close.status).toBe(200);
   expectProblem(await send(approver.approve(about(other))), 409, 'run_closed');
+  expect((await send(approval)).json).toEqual(sent.json);
   await setup.publish();
   const { json } = await get(`/v1/runs/${run}/package?agent=agent-7`);
   const aepKeys = [registry.admit.signer.publicKey];

@@ -6,6 +6,7 @@ import { createTenant, setAllowlisted, setLane } from '#sql/tenants/administrati
 import { admissionEnvelope } from '../../fixtures/agent.js';
 import { activateSet } from '../../fixtures/approval-world.js';
 import { executeBody, headersFor } from '../../fixtures/engine.js';
+import { activationBody, overlayBody, overlayCase } from '../../fixtures/overlays.js';
 import { missingTools, shellBlocks, withoutTools, workplace } from '../../fixtures/other-tools.js';
 import { engineTest, type Setup } from './setup.js';
 
@@ -206,14 +207,15 @@ it.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
     const place = await workplace({});
     onTestFinished(() => place.remove());
     const [block = ''] = await shellBlocks('docs/verify.md', '### Disclosed values');
-    const recompute = async (id: string, disclosed: string, set: string) => {
+    const recompute = async (id: string, disclosed: string, set: string, option = '') => {
       const { bytes } = await setup.get(`/v1/proofs/${id}/export?disclose=${disclosed}`);
       await place.write('proof.json', bytes);
       const admin = `node ${join(packageRoot, 'dist/programs/admin.js')}`;
       const folder = join(packageRoot, 'examples/policies', set);
       const commands = block
         .replace('npm run --silent admin --', admin)
-        .replace('policies/2026-12', folder);
+        .replace('policies/2026-12', folder)
+        .replace('case.json --json', `case.json --json ${option}`);
       return place.paste(commands).then(
         () => true,
         () => false,
@@ -225,6 +227,18 @@ it.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
     expect(await recompute(admitted, counted, 'daily-limit')).toBe(true);
     // The other set decides the same, but has another digest.
     expect(await recompute(admitted, 'amount,currency', 'refunds')).toBe(false);
+
+    const rule = 'forbid (principal, action, resource) when { context.facts has currency };';
+    const rules = { 'no-refunds': rule };
+    const { json } = await setup.post('/v1/overlays', overlayBody(rules));
+    const input = { ...overlayCase('ISSUE_REFUND').input, facts: euros('1.00') };
+    const body = activationBody([{ name: 'refund', input, expect: 'DENY' }]);
+    await setup.post(`/v1/overlays/${String(json['overlay_id'])}/activate`, body);
+    const forbidden = await send('3.00');
+    await setup.publish();
+    await place.write('no-refunds.cedar', Buffer.from(rule));
+    expect(await recompute(forbidden, counted, 'daily-limit', '--overlay .')).toBe(true);
+    expect(await recompute(forbidden, counted, 'daily-limit')).toBe(false);
   },
   120_000,
 );

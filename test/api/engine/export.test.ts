@@ -164,10 +164,19 @@ describe('export with disclosed values', () => {
     expect(altered.json).toMatchObject({ status: 'INVALID', cause: 'altered', disclosed: null });
   });
 
-  it('is rejected for a name that the proof does not commit to', async ({ setup }) => {
-    const path = `/v1/proofs/${await withArguments(setup)}/export?disclose=arguments_hash,amount`;
-    const { status, json } = await setup.get(path);
-    expect([status, json['code']]).toEqual([400, 'invalid_query']);
-    expect(json['detail']).toContain('amount');
+  it('rejects names that the proof does not commit to, an empty name and a second list', async ({
+    setup,
+  }) => {
+    const proofId = await withArguments(setup);
+    expect((await disclosing(setup, proofId, '')).disclosures).toEqual([]);
+    for (const [query, why] of [
+      ['disclose=arguments_hash,amount', 'amount'],
+      ['disclose=arguments_hash,', 'expected names separated by commas'],
+      ['disclose=arguments_hash&disclose=amount', 'The parameter "disclose" is repeated'],
+    ]) {
+      const { status, json } = await setup.get(`/v1/proofs/${proofId}/export?${query!}`);
+      expect([status, json['code']]).toEqual([400, 'invalid_query']);
+      expect(json['detail']).toContain(why);
+    }
   });
 });

@@ -54,6 +54,7 @@ describe('GET /v1/proofs', () => {
       run: null,
       parent_proof_id: null,
       bound: null,
+      batch_id: null,
       accepted_at: expect.any(String) as string,
       verification_status: 'BACKEND_LOOKUP_REQUIRED',
       can_assert_validity: false,

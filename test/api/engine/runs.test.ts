@@ -103,7 +103,7 @@ describe('the close of a run', () => {
     await proved(setup, member(id, 1));
     const missing = await send(setup, closeEnvelope({ id, seq: 2 }));
     expectProblem(missing, 409, 'run_incomplete');
-    expect(missing.json['detail']).toContain('seq 0 is missing');
+    expect(missing.json['detail']).toContain('seq 0 is missing. ');
     expectProblem(await send(setup, closeEnvelope({ id, seq: 1 })), 409, 'run_incomplete');
   });
 });
@@ -161,7 +161,8 @@ describe('list of proofs', () => {
     const [admitted = '', denied = '', outcome = ''] = run.members;
     const tool = `tool-${run.id}`;
     const own = await proved(setup, admissionEnvelope({ tool, agent: { id: 'agent-9' } }));
-    const batch = await setup.post('/v1/batches', [admissionEnvelope(), admissionEnvelope()]);
+    const items = [admissionEnvelope(), admissionEnvelope()];
+    const batch = await setup.post('/v1/batches', items);
     await workBatches(setup.registry);
     const list = async (query: string): Promise<Fields[]> => {
       const reply = await setup.get(`/v1/proofs?limit=200&${query}`);
@@ -184,14 +185,25 @@ describe('list of proofs', () => {
     expect(await idsOf(`agent=agent-9&tool=${tool}`)).toEqual([own]);
     expect(await idsOf(`agent=agent-9&bound=true`)).toEqual([]);
     expect(await idsOf(`agent=agent-9&bound=false`)).toContain(own);
-    expect(await idsOf(`batch=${String(batch.json['batch_id'])}`)).toHaveLength(2);
-    expect(await idsOf(`batch=${String(batch.json['batch_id'])}&status=REVOKED`)).toEqual([]);
+    const batchId = String(batch.json['batch_id']);
+    // A later batch that repeats an admission lists the proof, too.
+    const repeated = [admissionEnvelope(), items[0]];
+    const later = await setup.post('/v1/batches', repeated);
+    await workBatches(setup.registry);
+    expect((await list(`batch=${batchId}`)).map(({ batch_id }) => batch_id)).toEqual([
+      batchId,
+      batchId,
+    ]);
+    const ofLater = await list(`batch=${String(later.json['batch_id'])}`);
+    expect(ofLater.map(({ batch_id }) => batch_id)).toEqual([later.json['batch_id'], batchId]);
+    expect(await idsOf(`batch=${batchId}&status=REVOKED`)).toEqual([]);
     expect((await list(`parent=${admitted}`))[0]).toMatchObject({
       agent: AGENT,
       tool: null,
       run: { id: run.id, seq: 2 },
       parent_proof_id: admitted,
       bound: false,
+      batch_id: null,
     });
     expectProblem(await setup.get(`/v1/proofs?run=${run.id}`), 400, 'invalid_query');
   });
