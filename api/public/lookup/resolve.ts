@@ -72,9 +72,15 @@ const MAX_SKEW_MS = 5_000;
  * log, which the snapshot covers up to the merge delay that it promises. A time in the future does not
  * count: clients would wait for a made-up identifier forever.
  */
-export function mayAppear({ entry, issuedAt }: Snapshot, requested: string, now: number): boolean {
+export function mayAppear(
+  { entry, issuedAt }: Snapshot,
+  route: VerdictRoute,
+  requested: string,
+  now: number,
+): boolean {
+  const field = lookupNameOf(requested);
   const madeAt = timeOfId(requested);
-  if (madeAt === null) return false;
+  if (field === null || route.matches[field] === undefined || madeAt === null) return false;
   return madeAt > issuedAt - 1000 * entry.max_merge_delay && madeAt <= now + MAX_SKEW_MS;
 }
 

@@ -256,7 +256,7 @@ function sendVerdict(exchange: Exchange, { route, requested }: LookupTarget): vo
   const snapshot = currentValidSnapshot(ctx);
   const resolved = resolve(snapshot, route, requested);
   const answer = verdictAnswer(route, requested, resolved);
-  if (resolved === null && mayAppear(snapshot, requested, ctx.clock.now())) {
+  if (resolved === null && mayAppear(snapshot, route, requested, ctx.clock.now())) {
     answer.headers = NOT_YET;
   }
   send(exchange, snapshot, answer);

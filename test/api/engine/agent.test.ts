@@ -39,21 +39,6 @@ async function subjectOf({ get }: Setup, proofId: string): Promise<unknown> {
 }
 
 describe('agent admission', () => {
-  it('records the agent envelope in the AEP, without the hash of the arguments', async ({
-    proved,
-    setup,
-  }) => {
-    const parent = await proved();
-    const body = admissionEnvelope({ parent_proof_id: parent });
-    expect(await subjectOf(setup, await proved(body))).toEqual({
-      kind: 'admission',
-      agent: { ...(body['agent'] as object), bound: false },
-      action: body['action'],
-      tool: body['tool'],
-      parent_proof_id: parent,
-    });
-  });
-
   it('shares no idempotency keys with executions', async ({ admit, setup: { execute } }) => {
     const headers = { 'X-Svc-Idempotency-Key': 'lane-key' };
     expect((await admit(admissionEnvelope(), headers)).status).toBe(200);

@@ -3,7 +3,6 @@ import { utf8 } from '#protocol/bytes';
 import { canonicalize, type JsonValue } from '#protocol/json';
 import { hashHex, nobleSha256 } from '#protocol/hash';
 import { admissionStatusSchema, executeReceiptSchema } from '#protocol/schemas/index';
-import { shardOf } from '#protocol/state/record';
 import { processAdmissions } from '#workers/admit/process';
 import { executeBody, headersFor } from '../../fixtures/engine.js';
 import { expectProblem } from '../../fixtures/problem.js';
@@ -29,13 +28,6 @@ describe('admitted execution', () => {
       receipt_id: `svc-runtime-execute-${hashOf(body).slice(0, 16)}`,
     });
     expect(response_hash).toBe(hashOf(rest));
-  });
-
-  it('gets an id in the log of shard 0', async ({ setup: { execute } }) => {
-    const { registry_proof_id: id } = executeReceiptSchema.parse(
-      (await execute(executeBody())).json,
-    );
-    expect([id, shardOf(id)]).toEqual([id, 0]);
   });
 
   it('gets one receipt for any formatting of the same body', async ({ setup: { execute } }) => {
@@ -74,6 +66,8 @@ describe('execution checks', () => {
     await withEngine({ admissionsPaused: true }, async (locked) => {
       const reply = await locked.call({ headers: headersFor(key), body: '{}' });
       expectProblem(reply, 423, 'lane_locked');
+      const read = { method: 'GET', path: '/v1/proofs', headers: headersFor(key) };
+      expect((await locked.call(read)).status).toBe(200);
     });
   });
 });
@@ -89,14 +83,6 @@ describe('request headers', () => {
     expect(first.headers['x-svc-idempotency-key']).toBeUndefined();
     const twice = { 'X-Svc-Idempotency-Key': ['a', 'b'] };
     expectProblem(await execute(executeBody(), twice), 400, 'duplicate_header');
-  });
-
-  it('need JSON in UTF-8 as Content-Type', async ({ setup: { execute } }) => {
-    const typed = (type: string) => execute(executeBody(), { 'Content-Type': type });
-    for (const type of ['text/plain', 'application/json; charset=latin1', 'application/jsonx']) {
-      expectProblem(await typed(type), 415, 'unsupported_media_type');
-    }
-    expect((await typed('Application/JSON; charset="UTF-8"')).status).toBe(200);
   });
 });
 

@@ -1,13 +1,7 @@
 import fc from 'fast-check';
 import PDFDocument from 'pdfkit';
 import { describe, expect, it } from 'vitest';
-import {
-  coverageOf,
-  MONO_ADVANCE,
-  safeText,
-  wrapPieces,
-  type Piece,
-} from '#api/engine/pdf/page-writer';
+import { coverageOf, safeText, wrapPieces, type Piece } from '#api/engine/pdf/page-writer';
 import { FONTS } from '#api/engine/pdf/render';
 
 const doc = new PDFDocument({ font: '' });
@@ -65,66 +59,5 @@ describe('safeText', () => {
         },
       ),
     );
-  });
-
-  it('gives text that can be decoded without ambiguity when copied', () => {
-    const plain = (text: string) =>
-      safeText(text, covers)
-        .map((piece) => piece.text)
-        .join('');
-    const readable = (copied: string) =>
-      copied.replaceAll(/\\u\{([0-9A-F]+)\}/g, (_, hex: string) =>
-        String.fromCodePoint(parseInt(hex, 16)),
-      );
-    const unit = fc.constantFrom('\\', 'u', '{', '5', 'C', '}', ' ', '\u0301', '漢');
-    fc.assert(
-      fc.property(fc.string({ unit }), (text) => {
-        expect(readable(plain(text))).toBe(text);
-      }),
-    );
-  });
-});
-
-interface Glyph {
-  id: number;
-  advanceWidth: number;
-  path: { commands: unknown[] };
-}
-
-interface FontInside {
-  layout(text: string): { glyphs: Glyph[] };
-  unitsPerEm: number;
-}
-
-/** The font as the PDF library loads it. */
-function opened(file: Uint8Array): FontInside {
-  const doc = new PDFDocument({ font: '' });
-  doc.font(Buffer.from(file));
-  return (doc as unknown as { _font: { font: FontInside } })._font.font;
-}
-
-describe('unescaped characters', () => {
-  const characters = Array.from({ length: 0x110000 }, (_, point) => point)
-    .filter((point) => point < 0xd800 || point > 0xdfff)
-    .filter((point) => covers(point))
-    .map((point) => String.fromCodePoint(point))
-    .filter((character) => safeText(character, covers)[0]?.escaped === false);
-
-  it.each(['mono', 'monoBold'] as const)('have one visible glyph of one width in %s', (name) => {
-    // Only escapes are bold, and they are ASCII.
-    const set = name === 'mono' ? characters : characters.filter((one) => one < '\u0080');
-    const font = opened(FONTS[name]);
-    const wrong = set.filter((character) => {
-      const { glyphs } = font.layout(character);
-      const [glyph] = glyphs;
-      return (
-        glyphs.length !== 1 ||
-        glyph === undefined ||
-        glyph.id === 0 ||
-        glyph.path.commands.length === 0 ||
-        glyph.advanceWidth / font.unitsPerEm !== MONO_ADVANCE
-      );
-    });
-    expect(wrong).toEqual([]);
   });
 });

@@ -118,17 +118,6 @@ describe('PDF verdict', () => {
     const { pages } = await read(options);
     for (const page of pages) expect(page.split('\n')).toContain(expected);
   });
-
-  it('lists the statements that it does not make', async () => {
-    expect(await textOf()).toContain('That the action was carried out, or how it ended');
-    const denial = await textOf({ effect: 'DENY' });
-    expect(denial).toContain('That the action was not carried out');
-    expect(denial.replaceAll('\n', ' ')).toContain(
-      'The chain of a denial ends with its verification',
-    );
-    expect(denial).not.toContain('trust established');
-    expect(await textOf({ environment: 'sandbox' })).toContain('Anything about live execution');
-  });
 });
 
 describe('PDF user text', () => {
