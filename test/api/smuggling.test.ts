@@ -52,7 +52,7 @@ const SMUGGLED: readonly (readonly [string, string])[] = [
   ['a folded first header', `GET /first HTTP/1.1\r\n Host: x\r\nHost: y\r\n\r\n${HIDDEN}`],
   ['line feeds alone', `GET /first HTTP/1.1\nHost: x\n\n${HIDDEN}`],
   ['a line feed alone in the headers', `GET /first HTTP/1.1\r\nHost: x\nA: b\r\n\r\n${HIDDEN}`],
-  ['a line feed alone at their end', `${GET}\n${HIDDEN}`],
+  ['a line feed alone at the end of the headers', `${GET}\n${HIDDEN}`],
   ['a carriage return alone', `GET /first HTTP/1.1\r\nHost: x\rA: b\r\n\r\n${HIDDEN}`],
   ['a NUL in a header', `${GET}A: b\0c\r\n\r\n${HIDDEN}`],
   ['a header without a name', `${GET}: b\r\n\r\n${HIDDEN}`],

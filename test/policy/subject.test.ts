@@ -132,16 +132,14 @@ describe('outcome envelope', () => {
   });
 });
 
-describe('execute request', () => {
-  it('is parsed only by the schema of its own request type', () => {
-    expect(read(executeBody({ intent_id: 'i' }), { lane: 1 }).subject).toEqual({
-      kind: 'execute',
-      intent_id: 'i',
-      action: 'BOOK_RESERVATION',
-    });
-    expect(() => read(executeBody())).toThrow();
-    expect(() => read(admissionEnvelope(), { lane: 1 })).toThrow();
+it('execute request > is parsed only by the schema of its own request type', () => {
+  expect(read(executeBody({ intent_id: 'i' }), { lane: 1 }).subject).toEqual({
+    kind: 'execute',
+    intent_id: 'i',
+    action: 'BOOK_RESERVATION',
   });
+  expect(() => read(executeBody())).toThrow();
+  expect(() => read(admissionEnvelope(), { lane: 1 })).toThrow();
 });
 
 describe('accepted request', () => {

@@ -82,39 +82,37 @@ describe('POST /v1/agent/admissions', () => {
   });
 });
 
-describe('replay', () => {
-  it('evaluates the stored facts under the recorded and under another policy set', async ({
-    setup,
-  }) => {
-    await activate(setup);
-    const digest = await activate(setup, (schema) =>
-      schema.replace(
-        'currency?: String',
-        'currency?: String, @required_for("ISSUE_REFUND") order?: Long',
-      ),
-    );
-    await activate(setup);
-    const { json } = await setup.post(PATH, refund({ amount: AMOUNT, currency: 'EUR' }));
-    const proof_id = json['registry_proof_id'];
-    await setup.publish();
-    const schema_version = 'svc.verification.verify_request/1.0';
-    const verified = await setup.post('/v1/proofs/verify', { schema_version, proof_id });
-    expect(verified.json).toMatchObject({ verdict: { verification_status: 'VALID' } });
-    const replay = await setup.post('/v1/proofs/replay', {
-      schema_version: 'svc.verification.replay_request/1.0',
-      proof_id,
-      policy_digest: digest,
-    });
-    expect(replay.json).toMatchObject({
-      result: 'match',
-      counterfactual: {
-        decision: { effect: 'DENY', reasons: ['fact.order'] },
-        sentences: {
-          'fact.order':
-            'The fact order is missing, or the policy set does not declare it with the stated type.',
-        },
+it('replay > evaluates the stored facts under the recorded and under another policy set', async ({
+  setup,
+}) => {
+  await activate(setup);
+  const digest = await activate(setup, (schema) =>
+    schema.replace(
+      'currency?: String',
+      'currency?: String, @required_for("ISSUE_REFUND") order?: Long',
+    ),
+  );
+  await activate(setup);
+  const { json } = await setup.post(PATH, refund({ amount: AMOUNT, currency: 'EUR' }));
+  const proof_id = json['registry_proof_id'];
+  await setup.publish();
+  const schema_version = 'svc.verification.verify_request/1.0';
+  const verified = await setup.post('/v1/proofs/verify', { schema_version, proof_id });
+  expect(verified.json).toMatchObject({ verdict: { verification_status: 'VALID' } });
+  const replay = await setup.post('/v1/proofs/replay', {
+    schema_version: 'svc.verification.replay_request/1.0',
+    proof_id,
+    policy_digest: digest,
+  });
+  expect(replay.json).toMatchObject({
+    result: 'match',
+    counterfactual: {
+      decision: { effect: 'DENY', reasons: ['fact.order'] },
+      sentences: {
+        'fact.order':
+          'The fact order is missing, or the policy set does not declare it with the stated type.',
       },
-    });
+    },
   });
 });
 

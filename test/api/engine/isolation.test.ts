@@ -149,7 +149,7 @@ async function ask(
 ): Promise<{ status: number; said: string }> {
   const isApproval = spec.path.startsWith('/v1/approvals');
   const ids = isApproval ? { ...all, proof_id: all.pending } : all;
-  // Without its conditions, a query gives rows that fit no documented response.
+  // A query without its tenant conditions may return rows that fit no documented response.
   const reply = await send(engine.url, {
     method: spec.method.toUpperCase(),
     path: pathOf(spec, ids),

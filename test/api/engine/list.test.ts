@@ -36,29 +36,27 @@ const newestFirst = (some: string[]): string[] => [...some].reverse();
 const at = (...places: number[]): string[] =>
   newestFirst(places.sort((a, b) => a - b).map((place) => ids[place]!));
 
-describe('GET /v1/proofs', () => {
-  it('lists proofs newest first with their decisions', async () => {
-    const { proofs, next_cursor: next } = await page();
-    expect(idsOf(proofs)).toEqual(newestFirst(ids));
-    expect(next).toBeNull();
-    expect(proofs[1]).toEqual({
-      proof_id: ids[7],
-      leaf_index: proofs[1]!.leaf_index,
-      environment: 'sandbox',
-      lane: 'execute',
-      effect: 'DENY',
-      action: 'DELETE_AUDIT_LOG',
-      intent_id: expect.any(String) as string,
-      agent: null,
-      tool: null,
-      run: null,
-      parent_proof_id: null,
-      bound: null,
-      batch_id: null,
-      accepted_at: expect.any(String) as string,
-      verification_status: 'BACKEND_LOOKUP_REQUIRED',
-      can_assert_validity: false,
-    });
+it('GET /v1/proofs > lists proofs newest first with their decisions', async () => {
+  const { proofs, next_cursor: next } = await page();
+  expect(idsOf(proofs)).toEqual(newestFirst(ids));
+  expect(next).toBeNull();
+  expect(proofs[1]).toEqual({
+    proof_id: ids[7],
+    leaf_index: proofs[1]!.leaf_index,
+    environment: 'sandbox',
+    lane: 'execute',
+    effect: 'DENY',
+    action: 'DELETE_AUDIT_LOG',
+    intent_id: expect.any(String) as string,
+    agent: null,
+    tool: null,
+    run: null,
+    parent_proof_id: null,
+    bound: null,
+    batch_id: null,
+    accepted_at: expect.any(String) as string,
+    verification_status: 'BACKEND_LOOKUP_REQUIRED',
+    can_assert_validity: false,
   });
 });
 

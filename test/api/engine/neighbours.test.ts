@@ -154,21 +154,19 @@ describe('engine with an admission that waits for an open transaction', () => {
   });
 });
 
-describe('batch upload', () => {
-  it('waits for a commit slot when it is complete', async () => {
-    const narrow = await startEngine(registry, { batchesAtOnce: 1, sql: enginePool });
-    const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
-    const items = executeBodies(1, { tenant_id: HOSTILE });
-    const replies = [narrow.call(batchCall(hostile['X-Svc-Api-Key']!, items, {}, HOSTILE))];
-    try {
-      await untilBlocked();
-      replies.push(narrow.call(batchCall(key, executeBodies(1))));
-      // The first response is that of the second batch only if the second batch does not wait.
-      await Promise.race([...replies, sleep(500)]);
-    } finally {
-      await open();
-    }
-    expect((await Promise.all(replies)).map(({ status }) => status)).toEqual([202, 202]);
-    await narrow.close();
-  });
+it('batch upload > waits for a commit slot when it is complete', async () => {
+  const narrow = await startEngine(registry, { batchesAtOnce: 1, sql: enginePool });
+  const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
+  const items = executeBodies(1, { tenant_id: HOSTILE });
+  const replies = [narrow.call(batchCall(hostile['X-Svc-Api-Key']!, items, {}, HOSTILE))];
+  try {
+    await untilBlocked();
+    replies.push(narrow.call(batchCall(key, executeBodies(1))));
+    // The first response is that of the second batch only if the second batch does not wait.
+    await Promise.race([...replies, sleep(500)]);
+  } finally {
+    await open();
+  }
+  expect((await Promise.all(replies)).map(({ status }) => status)).toEqual([202, 202]);
+  await narrow.close();
 });

@@ -56,52 +56,52 @@ describe('GET /v1/proofs/{proof_id}', () => {
   });
 });
 
-describe('GET /v1/proofs/{proof_id}/receipt-evidence', () => {
-  it('binds the operator to the receipt at once, and to a checkpoint later', async ({ setup }) => {
-    const { log, registry } = setup;
-    const { json } = await setup.execute(executeBody());
-    const receipt = executeReceiptSchema.parse(json);
-    const evidence = async () => {
-      const { json } = await setup.get(`/v1/proofs/${receipt.registry_proof_id}/receipt-evidence`);
-      return receiptEvidenceSchema.parse(json);
-    };
-    const pins = {
-      aepKeys: [registry.admit.signer.publicKey],
-      log: { vkey: log.vkey, origin: log.origin },
-    };
-    const crypto = nativeCrypto;
+it('GET /v1/proofs/{proof_id}/receipt-evidence > binds the operator to the receipt at once, and to a checkpoint later', async ({
+  setup,
+}) => {
+  const { log, registry } = setup;
+  const { json } = await setup.execute(executeBody());
+  const receipt = executeReceiptSchema.parse(json);
+  const evidence = async () => {
+    const { json } = await setup.get(`/v1/proofs/${receipt.registry_proof_id}/receipt-evidence`);
+    return receiptEvidenceSchema.parse(json);
+  };
+  const pins = {
+    aepKeys: [registry.admit.signer.publicKey],
+    log: { vkey: log.vkey, origin: log.origin },
+  };
+  const crypto = nativeCrypto;
 
-    const first = await evidence();
-    expect(first.tlog_proof).toBeNull();
-    expect(verifyOffline(first, pins, crypto, { receipt })).toMatchObject({
-      authentic: true,
-      status: 'unknown',
-      faults: [],
-    });
-    const other = { ...receipt, status: 'DENIED' as const };
-    expect(verifyOffline(first, pins, crypto, { receipt: other })).toMatchObject({
-      authentic: false,
-      faults: [{ code: 'receipt_mismatch' }],
-    });
-
-    await log.publish();
-    const later = await evidence();
-    expect(later).toEqual({
-      ...first,
-      key: { ...first.key, tlog_proof: expect.any(String) as string },
-      tlog_proof: expect.any(String) as string,
-    });
-    expect(verifyOffline(later, pins, crypto, { receipt })).toMatchObject({ included: true });
-    const text = later.tlog_proof!.replace(/^index \d+/m, 'index 0');
-    expect(verifyOffline({ ...later, tlog_proof: text }, pins, crypto)).toMatchObject({
-      included: false,
-      faults: [{ code: 'not_in_tree' }],
-    });
-
-    await setup.admitOne();
-    await log.publish();
-    expect(await evidence()).toEqual(later);
+  const first = await evidence();
+  expect(first.tlog_proof).toBeNull();
+  expect(verifyOffline(first, pins, crypto, { receipt })).toMatchObject({
+    authentic: true,
+    status: 'unknown',
+    faults: [],
   });
+  const other = { ...receipt, status: 'DENIED' as const };
+  expect(verifyOffline(first, pins, crypto, { receipt: other })).toMatchObject({
+    authentic: false,
+    faults: [{ code: 'receipt_mismatch' }],
+  });
+
+  await log.publish();
+  const later = await evidence();
+  expect(later).toEqual({
+    ...first,
+    key: { ...first.key, tlog_proof: expect.any(String) as string },
+    tlog_proof: expect.any(String) as string,
+  });
+  expect(verifyOffline(later, pins, crypto, { receipt })).toMatchObject({ included: true });
+  const text = later.tlog_proof!.replace(/^index \d+/m, 'index 0');
+  expect(verifyOffline({ ...later, tlog_proof: text }, pins, crypto)).toMatchObject({
+    included: false,
+    faults: [{ code: 'not_in_tree' }],
+  });
+
+  await setup.admitOne();
+  await log.publish();
+  expect(await evidence()).toEqual(later);
 });
 
 describe('GET /v1/proofs/{proof_id}/inclusion', () => {

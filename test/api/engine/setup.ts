@@ -42,7 +42,7 @@ export function engineTest(options: Options = {}) {
     setup: [({}, use) => withSetup(options, use), { scope: 'file' }],
   });
   it.afterEach(async ({ setup }: { setup?: Setup }) => {
-    // Some tests of the file may not be made by this function.
+    // Absent in a test of the file that another function made.
     if (setup === undefined) return;
     const { engine, registry } = setup;
     engine.worker.rests = false;
