@@ -195,11 +195,11 @@ describe('TENANT_TABLES', () => {
   );
 });
 
-describe('engine role can insert only', () => {
+describe('engine role', () => {
   const refused = /violates row-level security/;
   const hash = randomBytes(32);
 
-  it('rows of the tenant in scope', async () => {
+  it('can insert only rows of the tenant in scope', async () => {
     const insert = asTenants(registry.engine, [ours], (tx) => fill(tx, theirs, theirProof));
     await expect(insert).rejects.toThrow(refused);
     const accepted = asTenants(
@@ -258,7 +258,7 @@ describe('engine role can insert only', () => {
         insert into svc.chunk_pending
         values (${ourOpen}::uuid, ${theirBatch}::uuid, 9, ${ours}, now(), 1, null, null)`,
     ],
-  ])('%s that refers to a proof of the tenant in scope', async (_, insert) => {
+  ])('can insert %s only if it refers to a proof of the tenant in scope', async (_, insert) => {
     const foreignKeyAlone = asTenants(registry.engine, [ours], (tx) => insert(tx));
     await expect(foreignKeyAlone).rejects.toThrow(refused);
     // The reference is rejected even when both tenants are in scope, as in a group of admissions.
