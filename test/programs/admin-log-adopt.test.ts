@@ -162,6 +162,9 @@ describe('admin log adopt', () => {
     expect(grown).toBe(size + 1);
     expect(await done(adopt(restored))).toMatchObject({ adopted: 0, proofs: 0 });
     expect(await treeSize(restored.sql)).toBe(grown);
+    const audited = await restored.sql`
+      select act, db_role from svc.audit where object = 'adoption'`;
+    expect(audited).toEqual([{ act: 'log adopt', db_role: 'svc_erase' }]);
   });
 
   it('closes what was pending: no admission gets a second proof, and the batch is complete', async () => {
