@@ -162,7 +162,7 @@ describe('admin policy activate', () => {
       ({ state }) => state === 'in force',
     )!;
     const digest = await putAnother();
-    const from = new Date(Date.now() + 1_000);
+    const from = new Date(Date.now() + 3_000);
     await done(
       admin('policy', 'activate', digest, '--cases', OTHER_CASES, '--from', from.toISOString()),
     );
