@@ -1,6 +1,7 @@
 import {
   DeleteObjectCommand,
   GetObjectCommand,
+  type GetObjectCommandOutput,
   ListObjectsV2Command,
   NoSuchKey,
   PutObjectCommand,
@@ -8,6 +9,7 @@ import {
   S3ServiceException,
 } from '@aws-sdk/client-s3';
 import { equalBytes } from '#protocol/bytes';
+import { withTimeout } from '../concurrency.js';
 import { StoreError, type SnapshotStore } from './store.js';
 
 const CONNECT_MS = 2_000;
@@ -144,35 +146,35 @@ export class S3Store implements SnapshotStore {
   private async get(path: string): Promise<Found | null> {
     const known = this.known.get(path);
     for (let attempt = 1; ; attempt++) {
+      const answer = await this.call('GET', path, (signal) => this.open(path, known, signal));
+      if (answer === 'unchanged' && known !== undefined) return known;
+      if (answer === null || answer === 'unchanged') {
+        this.known.delete(path);
+        return null;
+      }
       try {
-        const found = await this.call('GET', path, (signal) => this.fetch(path, known, signal));
-        if (IMMUTABLE.test(path)) return found;
-        if (found === null) this.known.delete(path);
-        else this.known.set(path, found);
+        const reading = this.call('GET', path, () => bodyOf(answer));
+        const found = { bytes: await reading, etag: answer.ETag ?? '' };
+        if (!IMMUTABLE.test(path)) this.known.set(path, found);
         return found;
       } catch (error) {
         // The SDK does not repeat a request whose answer broke off.
-        if (attempt === ATTEMPTS || statusOf(error) !== undefined) throw error;
+        if (attempt === ATTEMPTS) throw error;
       }
     }
   }
 
-  private async fetch(
+  private async open(
     path: string,
     known: Found | undefined,
     abortSignal: AbortSignal,
-  ): Promise<Found | null> {
-    const command = new GetObjectCommand({
-      ...this.object(path),
-      ...(known !== undefined && { IfNoneMatch: known.etag }),
-    });
+  ): Promise<GetObjectCommandOutput | 'unchanged' | null> {
+    const IfNoneMatch = known?.etag;
+    const command = new GetObjectCommand({ ...this.object(path), IfNoneMatch });
     try {
-      const answer = await this.client.send(command, { abortSignal });
-      if ((answer.ContentLength ?? 0) > MAX_BYTES) throw new Error('longer than any file');
-      const bytes = (await answer.Body?.transformToByteArray()) ?? new Uint8Array();
-      return { bytes, etag: answer.ETag ?? '' };
+      return await this.client.send(command, { abortSignal });
     } catch (error) {
-      if (known !== undefined && statusOf(error) === 304) return known;
+      if (statusOf(error) === 304) return 'unchanged';
       if (error instanceof NoSuchKey) return null;
       throw error;
     }
@@ -223,7 +225,8 @@ export class S3Store implements SnapshotStore {
     send: (signal: AbortSignal) => Promise<T>,
   ): Promise<T> {
     try {
-      return await send(AbortSignal.timeout(OPERATION_MS));
+      const late = (): Error => new Error(`no answer within ${OPERATION_MS / 1_000} s`);
+      return await withTimeout(send(AbortSignal.timeout(OPERATION_MS)), OPERATION_MS, late);
     } catch (cause) {
       throw this.failed(method, path, cause);
     }
@@ -235,6 +238,11 @@ export class S3Store implements SnapshotStore {
       cause,
     });
   }
+}
+
+async function bodyOf({ Body, ContentLength = 0 }: GetObjectCommandOutput): Promise<Uint8Array> {
+  if (ContentLength > MAX_BYTES) throw new Error('longer than any file of a snapshot');
+  return (await Body?.transformToByteArray()) ?? new Uint8Array();
 }
 
 const sameBytes = (a: Uint8Array | null, b: Uint8Array | null): boolean =>

@@ -41,9 +41,3 @@ export const filesIn = (store: SnapshotStore): LogFiles => ({
     }
   },
 });
-
-/** @param where a directory, or `s3://bucket/prefix` */
-export async function openStore(where: string): Promise<SnapshotStore> {
-  if (where.startsWith('s3://')) return new (await import('./s3.js')).S3Store(where);
-  return new (await import('./directory.js')).DirectoryStore(where);
-}
