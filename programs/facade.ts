@@ -3,12 +3,14 @@ import { unreadProblem } from '#api/public/http/answer';
 import { createPublicServer } from '#api/public/server';
 import { httpSource } from '#api/public/snapshot/http-source';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
+import { storeSource } from '#api/public/snapshot/store-source';
 import { opsPortOf, opsPortsOf, type FacadeConfig, facadeConfig } from '#runtime/config';
 import { listen, probePorts } from '#runtime/http/server';
 import { openOps } from '#runtime/ops/ops';
 import { systemClock } from '#runtime/process/clock';
 import { type ProgramContext, reportReady, runProgram } from '#runtime/process/lifecycle';
 import { OperatorError } from '#runtime/process/operator-error';
+import { isBucket, openStore } from '#runtime/store/open';
 import { supervise, type Supervised } from '#runtime/process/supervise';
 import { publicMetrics } from './metrics/http.js';
 import { snapshotGauges } from './metrics/snapshot.js';
@@ -78,16 +80,19 @@ async function freePort(config: FacadeConfig): Promise<number> {
   return free;
 }
 
-function sourceOf({ snapshotDir, snapshotUrl }: FacadeConfig): SnapshotSource {
-  return snapshotDir === null ? httpSource(snapshotUrl ?? '') : directorySource(snapshotDir);
+async function sourceOf({ snapshotPlace, snapshotUrl }: FacadeConfig): Promise<SnapshotSource> {
+  if (snapshotPlace === null) return httpSource(snapshotUrl ?? '');
+  if (!isBucket(snapshotPlace)) return directorySource(snapshotPlace);
+  return storeSource(await openStore(snapshotPlace));
 }
 
 /** Serves the public API in this process, and resolves with its URL. */
 async function serve(config: FacadeConfig, program: ProgramContext): Promise<string> {
   const ops = await openOps('facade', config.ops, program);
+  const snapshotSource = await sourceOf(config);
   const publicServer = pinning('LOG_VKEY', () =>
     createPublicServer({
-      snapshotSource: sourceOf(config),
+      snapshotSource,
       logVkey: config.logVkey,
       publicUrl: config.publicUrl,
       clock: systemClock,

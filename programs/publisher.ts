@@ -10,6 +10,7 @@ import { openSigner } from '#runtime/crypto/signer';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';
+import { openStore } from '#runtime/store/open';
 import { withTimeout } from '#runtime/concurrency';
 import { startHeartbeat, assertDatabase } from './database.js';
 import { publisherMetrics, watchedBy } from './metrics/publisher.js';
@@ -38,6 +39,7 @@ const code = await runProgram('publisher', async (program) => {
   const replica = await openReplica(config.databaseReadUrl, sql, program);
 
   const lastCheckpoint = await readTrustedCheckpoint(config.trustedCheckpoint);
+  const store = await openStore(config.snapshotPlace);
   const policy = readWitnessPolicy(config.witnessPolicyFile, logKey.publicKey);
   const metrics =
     ops.registry &&
@@ -49,7 +51,7 @@ const code = await runProgram('publisher', async (program) => {
         isLeader: () => publisher.isLeader(),
         quorumAgeMs: () => publisher.quorumAgeMs(),
         written: () => publisher.written().bytes,
-        directory: config.snapshotDir,
+        directory: store.directory,
       },
     );
   const publisher: Publisher = pinning('LOG_RETIRED_VKEYS', () =>
@@ -57,7 +59,7 @@ const code = await runProgram('publisher', async (program) => {
       registry: sqlRegistry(sql, lock),
       ...(replica === null ? {} : { replica }),
       leases: [new DatabaseLease(lock)],
-      directory: config.snapshotDir,
+      directory: store,
       origin: config.logOrigin,
       logKey,
       retired: config.logRetiredVkeys,

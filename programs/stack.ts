@@ -18,6 +18,7 @@ import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/
 import { createPrivateFile, makeFolder, makePublicFolder } from '#runtime/process/files';
 import { probePorts } from '#runtime/http/server';
 import type { ProgramContext } from '#runtime/process/lifecycle';
+import { isBucket } from '#runtime/store/open';
 import { type Supervised, supervise } from '#runtime/process/supervise';
 import { bootstrap, type Bootstrapped } from './bootstrap.js';
 import type { ProgramRole } from './migrate-database.js';
@@ -112,7 +113,11 @@ function environments(
   };
   const role = (name: ProgramRole): Environment => ({ DATABASE_URL: database.roleUrl(name) });
   const queue = config.redisUrl !== null && { REDIS_URL: config.redisUrl };
-  const snapshot = { SNAPSHOT_DIR: config.snapshotDir };
+  const place = config.snapshotPlace;
+  const aws = Object.entries(config.env).filter(([name]) => name.startsWith('AWS_'));
+  const snapshot: Environment = isBucket(place)
+    ? { SNAPSHOT_STORE: place, ...Object.fromEntries(aws) }
+    : { SNAPSHOT_DIR: place };
   const log = {
     LOG_ORIGIN: config.logOrigin,
     ...(config.databaseUrl === null && { EMBEDDED_DATABASE: 'yes' }),
@@ -198,7 +203,8 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
     ...opsPortsOf(config.ops, PROGRAMS.length),
   ]);
   await makeFolder('DATA_DIR', config.dataDir);
-  await makeFolder('SNAPSHOT_DIR', config.snapshotDir, makePublicFolder);
+  if (!isBucket(config.snapshotPlace))
+    await makeFolder('SNAPSHOT_DIR', config.snapshotPlace, makePublicFolder);
   const database =
     config.databaseUrl === null
       ? await embeddedDatabase(config, ctx)

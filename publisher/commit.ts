@@ -1,4 +1,4 @@
-import { equalBytes, toHex, utf8 } from '#protocol/bytes';
+import { toHex, utf8 } from '#protocol/bytes';
 import { formatCheckpoint } from '#protocol/checkpoint';
 import type { MapHead } from '#protocol/map/pages';
 import { signNote } from '#protocol/note';
@@ -17,7 +17,7 @@ import type { CycleContext, PublicState } from './context.js';
 import { LeaseLostError } from './errors.js';
 import type { StoredCheckpoint } from './plan/inputs.js';
 import type { TreeHead, VerifiedTree } from './plan/tree.js';
-import type { Published } from './store/directory.js';
+import type { Published } from './store/reader.js';
 
 /**
  * COMMIT POINT of the checkpoint. A published checkpoint binds the log, so the database stores it
@@ -37,16 +37,22 @@ export async function commitCheckpoint(
     note = signNote(text, { ...ctx.logSigner, sign: () => signature });
     const previous = stored?.size ?? 0;
     if (!(await ctx.registry.insertCheckpoint({ treeSize, root, note, previous }))) {
-      await ctx.leadership.release();
       throw new LeaseLostError('another publisher signed a checkpoint first');
     }
   }
   // Every file under the checkpoint is durable.
-  await ctx.writer.put([{ path: CHECKPOINT_PATH, bytes: utf8(note), replaces: true }]);
+  const present = await ctx.reader.checkpoint();
+  if (present !== null && present.checkpoint.size > head.size) {
+    throw new LeaseLostError('another publisher published a newer checkpoint');
+  }
+  await ctx.writer.replace(CHECKPOINT_PATH, utf8(note), present && utf8(present.note));
   return note;
 }
 
-/** COMMIT POINT of the snapshot: replaces only the location that this cycle started from. */
+/**
+ * COMMIT POINT of the snapshot: replaces only the location that this cycle started from, because a
+ * process that was suspended for longer than its lease may resume here.
+ */
 export async function commitLocation(
   ctx: CycleContext,
   tree: VerifiedTree,
@@ -67,24 +73,9 @@ export async function commitLocation(
   const bytes = encodeLocation(location);
   const opened = openLocation({ sha256: nativeSha256, verify: nativeVerify }, bytes, ctx.log);
   await ctx.leadership.require();
-  await requireUnchanged(ctx, published);
-  await ctx.writer.put([{ path: LOCATION_PATH, bytes, replaces: true }]);
+  await ctx.writer.replace(LOCATION_PATH, bytes, published?.bytes ?? null);
   ctx.onPublished?.(opened);
 }
 
 const pageOf = (head: MapHead): SnapshotLocation['map'] =>
   head && { level: head.level, digest: toHex(head.digest) };
-
-/**
- * A process that was suspended for longer than its lease may resume here and must not replace the
- * location of the publisher that took over.
- */
-async function requireUnchanged(ctx: CycleContext, published: Published | null): Promise<void> {
-  const present = await ctx.directory.read(LOCATION_PATH);
-  const expected = published?.bytes ?? null;
-  const same =
-    present === null || expected === null ? present === expected : equalBytes(present, expected);
-  if (same) return;
-  await ctx.leadership.release();
-  throw new LeaseLostError('another publisher published first');
-}

@@ -10,7 +10,7 @@ import type { Signer } from '#runtime/crypto/key-uri';
 import type { Cosigner } from './cosigner.js';
 import type { Leadership } from './registry/lease.js';
 import type { RegistryView, Replica } from './registry/sql-registry.js';
-import type { SnapshotDirectory } from './store/directory.js';
+import type { SnapshotReader } from './store/reader.js';
 import type { Janitor } from './store/janitor.js';
 import type { StoredMaps } from './store/maps.js';
 import type { SnapshotWriter } from './store/writer.js';
@@ -41,7 +41,7 @@ export interface PublisherSettings {
 export interface CycleContext extends PublisherSettings {
   /** Source of most reads of a cycle; null: the primary serves all of them. */
   replica: Replica | null;
-  directory: SnapshotDirectory;
+  reader: SnapshotReader;
   writer: SnapshotWriter;
   /** Null without a policy of witnesses. */
   cosigner: Cosigner | null;

@@ -10,7 +10,7 @@ import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
 import { LeaseLostError } from './errors.js';
 import type { Leadership } from './registry/lease.js';
-import type { SnapshotDirectory } from './store/directory.js';
+import type { SnapshotReader } from './store/reader.js';
 import type { SnapshotWriter } from './store/writer.js';
 
 /** Limit of one request; a round of a dead witness lasts as long. */
@@ -23,7 +23,7 @@ const SIGNATURE_LINES = /^(?:\u2014 \S+ \S+\n)+$/u;
 
 export interface CosignerOptions {
   policy: TlogPolicy;
-  directory: SnapshotDirectory;
+  reader: SnapshotReader;
   writer: SnapshotWriter;
   leadership: Leadership;
   clock: Clock;
@@ -113,13 +113,14 @@ export class Cosigner {
 
   /** Publishes a note with its cosignatures; one write at a time, in the order of the calls. */
   private publish(cosigned: string, note: string, size: number): Promise<void> {
-    const { directory, writer, leadership, clock, log } = this.options;
+    const { reader, writer, leadership, clock, log } = this.options;
     const write = async (): Promise<void> => {
       await leadership.require();
-      const present = await directory.checkpoint(COSIGNED_PATH).catch(() => null);
+      const bytes = await reader.read(COSIGNED_PATH);
+      const present = await reader.checkpoint(COSIGNED_PATH).catch(() => null);
       // A suspended publisher must not replace what its successor published.
       if (present !== null && present.checkpoint.size > size) return;
-      await writer.put([{ path: COSIGNED_PATH, bytes: utf8(cosigned), replaces: true }]);
+      await writer.replace(COSIGNED_PATH, utf8(cosigned), bytes);
       this.quorumAt = clock.now();
       this.finished = { note, at: this.quorumAt };
     };
@@ -168,7 +169,7 @@ export class Cosigner {
 
   private readonly readTile: TileReader = async (level, index, width) => {
     const path = tilePath(level, index, width);
-    const tile = await this.options.directory.read(path);
+    const tile = await this.options.reader.read(path);
     if (tile === null) throw new Error(`${path} is missing`);
     return tile;
   };

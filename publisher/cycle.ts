@@ -25,7 +25,7 @@ import {
 } from './plan/snapshot-entries.js';
 import { mismatch, VerifiedTree } from './plan/tree.js';
 import { type RegistryView, replicaBehind, splitRegistry } from './registry/sql-registry.js';
-import type { Published } from './store/directory.js';
+import type { Published } from './store/reader.js';
 import { rootOf } from './store/maps.js';
 
 export type CycleReport =
@@ -58,9 +58,18 @@ export type CycleReport =
 export async function runPublishCycle(ctx: CycleContext): Promise<CycleReport> {
   if (!ctx.leadership.isLeading) await requireKnownSigners(ctx);
   if (!(await ctx.leadership.take())) return { outcome: 'standby' };
+  try {
+    return await lead(ctx);
+  } catch (error) {
+    if (error instanceof LeaseLostError) await ctx.leadership.release();
+    throw error;
+  }
+}
+
+async function lead(ctx: CycleContext): Promise<CycleReport> {
   await ctx.writer.prepare();
 
-  const published = await ctx.directory.snapshot();
+  const published = await ctx.reader.snapshot();
   const { replica } = ctx;
   if (replica === null) return publish(ctx, published);
   try {
@@ -84,8 +93,8 @@ export async function runPublishCycle(ctx: CycleContext): Promise<CycleReport> {
 /** Lets a standby report a missing key before a failover, while another publisher leads. */
 async function requireKnownSigners(ctx: CycleContext): Promise<void> {
   await storedCheckpoint(ctx);
-  await ctx.directory.checkpoint();
-  await ctx.directory.snapshot();
+  await ctx.reader.checkpoint();
+  await ctx.reader.snapshot();
 }
 
 /** @param copy a snapshot of the replica, for all reads that the primary need not serve */
@@ -323,7 +332,6 @@ async function treeToSign(
   }
   for (const { leafIndex } of await primary.snapshotEntriesFrom(tree.head.size)) {
     if (ctx.memory.appended.has(leafIndex)) continue;
-    await ctx.leadership.release();
     throw new LeaseLostError('another publisher appended a snapshot entry');
   }
   return signed;

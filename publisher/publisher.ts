@@ -4,20 +4,22 @@ import { type PinnedKeys, pinKeys } from '#protocol/snapshot/trust';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
 import type { CycleContext, PublisherSettings } from './context.js';
-import { trustedHead, SnapshotDirectory } from './store/directory.js';
+import { trustedHead, SnapshotReader } from './store/reader.js';
 import { Janitor } from './store/janitor.js';
 import { StoredMaps } from './store/maps.js';
 import { DirectoryLease, Leadership, type Lease } from './registry/lease.js';
 import { Cosigner, type CosignerOptions } from './cosigner.js';
-import { SnapshotWriter, type WriteStep } from './store/writer.js';
+import { SnapshotWriter } from './store/writer.js';
+import { DirectoryStore, type WriteStep } from '#runtime/store/directory';
+import type { SnapshotStore } from '#runtime/store/store';
 import type { Replica } from './registry/sql-registry.js';
 import { runPublishCycle, type CycleReport } from './cycle.js';
 
 export interface PublisherContext extends PublisherSettings {
   /** A read replica of the registry. */
   replica?: Replica;
-  /** The snapshot directory. */
-  directory: string;
+  /** The snapshot directory, or another place of its files. */
+  directory: string | SnapshotStore;
   /** Name of the log, and first line of its checkpoints. */
   origin: string;
   logKey: Signer;
@@ -60,23 +62,28 @@ export function createPublisher(options: PublisherContext): Publisher {
     formatVkey(nativeSha256, origin, logKey.publicKey),
     ...(options.retired ?? []),
   ]);
-  const directory = new SnapshotDirectory(options.directory, log);
-  const writer = new SnapshotWriter(options.directory, options.step);
-  const janitor = new Janitor(options.directory);
+  const store =
+    typeof options.directory === 'string'
+      ? new DirectoryStore(options.directory, options.step)
+      : options.directory;
+  const reader = new SnapshotReader(store, log);
+  const writer = new SnapshotWriter(store);
+  const janitor = new Janitor(store);
   let steps = 0;
-  const leases = [...(options.leases ?? []), new DirectoryLease(options.directory, logger)];
+  const leases = [...(options.leases ?? [])];
+  if (store.directory !== null) leases.push(new DirectoryLease(store.directory, logger));
   const leadership = new Leadership(leases);
   const cosigner =
     witnesses === undefined
       ? null
-      : new Cosigner({ ...witnesses, directory, writer, leadership, clock, log: logger });
+      : new Cosigner({ ...witnesses, reader, writer, leadership, clock, log: logger });
   const ctx: CycleContext = {
     ...options,
     replica,
-    directory,
+    reader,
     writer,
     cosigner,
-    maps: new StoredMaps(directory, writer, janitor),
+    maps: new StoredMaps(reader, writer, janitor),
     janitor,
     leadership,
     logSigner: {

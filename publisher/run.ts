@@ -5,6 +5,7 @@ import { Watchdog } from '#runtime/process/watchdog';
 import type { CycleReport } from './cycle.js';
 import { LeaseLostError, FatalPublishError, type StopCode, UnknownSignerError } from './errors.js';
 import type { Publisher } from './publisher.js';
+import { StoreError } from '#runtime/store/store';
 import { ReplicaUnusableError } from './registry/sql-registry.js';
 
 const EVERY_SECOND = '* * * * * *';
@@ -224,7 +225,8 @@ export interface PublisherReadiness extends CycleObserver {
 
 /**
  * Ready as leader or standby when the last cycle succeeded recently and the verifier's expiry scans
- * allow publishing. `unknown_signer` is the key that this publisher lacks.
+ * allow publishing. `unknown_signer` is the key that this publisher lacks; `store` is `down` when the
+ * last cycle could not use the bucket.
  */
 export function publisherReadiness(): PublisherReadiness {
   const cycles = new Heartbeat(STALLED_MS);
@@ -232,15 +234,18 @@ export function publisherReadiness(): PublisherReadiness {
   let unknownSigner: string | null = null;
   let publishedAt: number | null = null;
   let stopCode: StopCode | null = null;
+  let isStoreDown = false;
   return {
     went: (report) => {
       outcome = report.outcome;
       unknownSigner = null;
+      isStoreDown = false;
       if (outcome === 'published') publishedAt = performance.now();
       cycles.success();
     },
     failed: (error) => {
       unknownSigner = error instanceof UnknownSignerError ? error.key : null;
+      isStoreDown = error instanceof StoreError;
       const isLost = error instanceof LeaseLostError;
       // Another publisher leads, or this publisher must not lead.
       if (isLost || unknownSigner !== null) outcome = 'standby';
@@ -262,6 +267,7 @@ export function publisherReadiness(): PublisherReadiness {
           role,
           ticks: cycles.state,
           verifier,
+          ...(isStoreDown && { store: 'down' }),
           ...(unknownSigner === null ? {} : { unknown_signer: unknownSigner }),
           published_ms_ago:
             publishedAt === null ? null : Math.round(performance.now() - publishedAt),

@@ -19,8 +19,29 @@ export {
 
 // Only this module reads `process.env`; tests pass another environment.
 
-const snapshotDirOf = (v: { snapshotDir?: string | undefined; dataDir: string }): string =>
-  resolve(v.snapshotDir ?? join(v.dataDir, 'public'));
+interface SnapshotSettings {
+  snapshotDir?: string | undefined;
+  snapshotStore: string | null;
+  dataDir: string;
+}
+
+/** The directory of the snapshot, or its bucket. */
+function snapshotPlaceOf({ snapshotDir, snapshotStore, dataDir }: SnapshotSettings): string {
+  if (snapshotStore === null) return resolve(snapshotDir ?? join(dataDir, 'public'));
+  if (snapshotDir === undefined) return snapshotStore;
+  throw new ConfigError([
+    'SNAPSHOT_STORE and SNAPSHOT_DIR are both set: the snapshot is in a bucket or in a directory',
+  ]);
+}
+
+/** As `snapshotPlaceOf`; null when the snapshot is read over HTTP. */
+function localPlaceOf(v: SnapshotSettings & { snapshotUrl: string | null }): string | null {
+  if (v.snapshotUrl === null) return snapshotPlaceOf(v);
+  if (v.snapshotStore === null) return null;
+  throw new ConfigError([
+    'SNAPSHOT_STORE and SNAPSHOT_URL are both set: read the bucket with credentials or by its URL',
+  ]);
+}
 
 const enginePort = field.port('8080', 'the engine API');
 const publicPort = field.port('8081', 'the public API');
@@ -84,6 +105,7 @@ const logSettings = {
   LOG_ORIGIN: field.origin,
   DATA_DIR: field.dataDir,
   SNAPSHOT_DIR: field.snapshotDir,
+  SNAPSHOT_STORE: field.snapshotStore,
   TRUSTED_CHECKPOINT: z
     .string()
     .nullable()
@@ -113,7 +135,7 @@ const publisherSettings = {
 export function publisherConfig(env: Environment = process.env) {
   const v = readProcess(publisherSettings, env);
   const logOrigin = field.originFor(v.logOrigin, v.embeddedDatabase === 'yes');
-  return { ...v, logOrigin, snapshotDir: snapshotDirOf(v) };
+  return { ...v, logOrigin, snapshotPlace: snapshotPlaceOf(v) };
 }
 
 /** Has no database, queue or secret, so that a compromised public API server exposes none. */
@@ -121,6 +143,7 @@ const facadeSettings = {
   LOG_VKEY: field.vkeys('log'),
   DATA_DIR: field.dataDir,
   SNAPSHOT_DIR: field.snapshotDir,
+  SNAPSHOT_STORE: field.snapshotStore,
   SNAPSHOT_URL: field.snapshotUrl,
   LISTEN_ADDRESS: field.listenAddress,
   PUBLIC_PORT: publicPort,
@@ -135,8 +158,7 @@ export type FacadeConfig = ReturnType<typeof facadeConfig>;
 
 export function facadeConfig(env: Environment = process.env) {
   const v = readProcess(facadeSettings, env);
-  // Null when the snapshot is read over HTTP.
-  return { ...v, snapshotDir: v.snapshotUrl === null ? snapshotDirOf(v) : null };
+  return { ...v, snapshotPlace: localPlaceOf(v) };
 }
 
 /** Reads only what the dashboard needs: with the queue in Redis, no database URL. */
@@ -227,7 +249,7 @@ export function startConfig(env: Environment = process.env) {
   return {
     ...v,
     logOrigin: field.originFor(v.logOrigin, v.databaseUrl === null),
-    snapshotDir: snapshotDirOf(v),
+    snapshotPlace: snapshotPlaceOf(v),
     aepKeyFile: file(v.aepKeyFile, 'aep-key.pem'),
     verifierKeyFile: file(v.verifierKeyFile, 'verifier-key.pem'),
     logKeyFile: file(v.logKeyFile, 'log-key.pem'),
@@ -290,6 +312,7 @@ const fsckSettings = {
   LOG_ORIGIN: field.origin,
   DATA_DIR: field.dataDir,
   SNAPSHOT_DIR: field.snapshotDir,
+  SNAPSHOT_STORE: field.snapshotStore,
   SNAPSHOT_URL: field.snapshotUrl,
   LOG_LEVEL: field.logLevel,
 };
@@ -305,7 +328,7 @@ export function fsckConfig(only: 'registry' | 'snapshot' | null, env: Environmen
     databaseUrl: only === 'snapshot' ? null : (v.databaseUrl ?? null),
     logKey: trustedKey(v),
     /** Null to skip the snapshot, or when it is read over HTTP. */
-    snapshotDir: only === 'registry' || v.snapshotUrl !== null ? null : snapshotDirOf(v),
+    snapshotPlace: only === 'registry' ? null : localPlaceOf(v),
     snapshotUrl: only === 'registry' ? null : v.snapshotUrl,
   };
 }

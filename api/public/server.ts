@@ -45,7 +45,7 @@ export interface PublicServer {
 }
 
 /** Reading a local file is cheap; polls of a remote origin cause load there. */
-const POLL_MS = { directory: 100, http: 250 } as const;
+const POLL_MS = { directory: 100, http: 250, bucket: 250 } as const;
 const START_MS = 1_000;
 
 /** Creates the public API over a snapshot. It is read-only and has no private keys. */

@@ -18,6 +18,8 @@ import {
 import { nativeSha256 } from '#runtime/crypto/node';
 import { openSigner } from '#runtime/crypto/signer';
 import { isForOperator, OperatorError } from '#runtime/process/operator-error';
+import { isBucket, openStore } from '#runtime/store/open';
+import { filesIn } from '#runtime/store/store';
 import { openFiles } from '#sdk/cli/monitor/files';
 import { openDatabase } from '../database.js';
 import { pinning } from '../trust.js';
@@ -176,17 +178,20 @@ async function trustedKeys(key: TrustedKey, retired: readonly string[]): Promise
 }
 
 async function openSnapshot(config: FsckConfig, log: PinnedKeys): Promise<FsckOptions['snapshot']> {
-  const { snapshotDir, snapshotUrl } = config;
-  if (snapshotDir === null && snapshotUrl === null) return null;
+  const { snapshotPlace, snapshotUrl } = config;
+  if (snapshotPlace === null && snapshotUrl === null) return null;
+  if (snapshotPlace !== null && isBucket(snapshotPlace)) {
+    return { files: filesIn(await openStore(snapshotPlace)), log };
+  }
   const isDirectory = async (path: string): Promise<boolean> =>
     stat(path).then(
       (found) => found.isDirectory(),
       () => false,
     );
-  if (snapshotDir !== null && !(await isDirectory(snapshotDir))) {
-    throw new OperatorError(`SNAPSHOT_DIR: ${snapshotDir} is not a directory`);
+  if (snapshotPlace !== null && !(await isDirectory(snapshotPlace))) {
+    throw new OperatorError(`SNAPSHOT_DIR: ${snapshotPlace} is not a directory`);
   }
-  return { files: openFiles(snapshotUrl ?? snapshotDir ?? '', {}), log };
+  return { files: openFiles(snapshotUrl ?? snapshotPlace ?? '', {}), log };
 }
 
 /** Names the database without credentials. */

@@ -5,6 +5,7 @@ import { LeaseLostError } from '#publisher/errors';
 import type { CycleObserver } from '#publisher/run';
 import { addGauges, distribution, SECONDS, Tally, type Registry } from '#runtime/ops/instruments';
 import type { Clock } from '#runtime/process/clock';
+import { StoreError } from '#runtime/store/store';
 import { databaseBytes, logAndCheckpoint } from '#sql/ops/queries';
 import type { Readings } from './readings.js';
 import { snapshotGauges } from './snapshot.js';
@@ -19,7 +20,7 @@ export interface PublisherMetrics extends CycleObserver {
  * validities are computed at scrape time.
  *
  * @param leads whether this publisher held the lease at its last check
- * @param written bytes that this process wrote into the snapshot directory
+ * @param written bytes that this process wrote into the snapshot
  */
 export function publisherMetrics(
   registry: Registry,
@@ -28,7 +29,8 @@ export function publisherMetrics(
     clock: Clock;
     isLeader: () => boolean;
     written: () => number;
-    directory: string;
+    /** Of the snapshot; null when it is in a bucket. */
+    directory: string | null;
     /** 0 without witnesses. */
     quorumAgeMs: () => number;
   },
@@ -36,8 +38,9 @@ export function publisherMetrics(
   const { clock, isLeader, written, directory, quorumAgeMs } = from;
   const log = readings.every(5_000, 'log', () => logAndCheckpoint(readings.sql));
   const size = readings.every(30_000, 'database_size', () => databaseBytes(readings.sql));
-  const disk = readings.every(10_000, 'disk', () => statfs(directory));
+  const disk = directory === null ? null : readings.every(10_000, 'disk', () => statfs(directory));
   let latest: OpenedLocation | null = null;
+  let isStoreUp = true;
   const ticks = distribution(
     registry,
     'svc_publish_duration_seconds',
@@ -92,17 +95,22 @@ export function publisherMetrics(
         return age && age / 1_000;
       },
     ],
+    [
+      'svc_snapshot_store_up',
+      '0 when the last publish cycle failed because of the bucket of the snapshot, else 1',
+      () => (isStoreUp ? 1 : 0),
+    ],
     ['svc_database_bytes', 'Size of the database on disk', () => size.value],
     [
       'svc_snapshot_free_bytes',
       'Free space on the disk of the snapshot directory',
-      () => disk.value && disk.value.bavail * disk.value.bsize,
+      () => disk?.value && disk.value.bavail * disk.value.bsize,
     ],
   ]);
   const bytes = new Tally(
     registry,
     'svc_snapshot_written_bytes_total',
-    'Bytes written into the snapshot directory',
+    'Bytes written into the snapshot',
   ).of({});
   const help = 'Requests to witnesses to cosign a checkpoint, by outcome';
   const labels = ['witness', 'outcome'] as const;
@@ -120,11 +128,13 @@ export function publisherMetrics(
     },
     went: (report, ms) => {
       took(ms);
+      isStoreUp = true;
       // Another publisher leads: the values of this one are outdated.
       if (report.outcome === 'standby') latest = null;
     },
     failed: (error, ms) => {
       took(ms);
+      isStoreUp = !(error instanceof StoreError);
       if (error instanceof LeaseLostError) latest = null;
       else failures.n += 1;
     },

@@ -6,7 +6,7 @@ import { nativeVerify } from '#runtime/crypto/node';
 import type { CycleContext } from '../context.js';
 import { FatalPublishError, unknownSigner } from '../errors.js';
 import type { RegistryView } from '../registry/sql-registry.js';
-import type { Published } from '../store/directory.js';
+import type { Published } from '../store/reader.js';
 import { entryAt } from './public-state.js';
 import { behind, ended, forked, mismatch, type TreeHead, VerifiedTree } from './tree.js';
 
@@ -46,7 +46,7 @@ export async function loadPublishInputs(
 
   // The tree must extend every known head: of the snapshot, of the checkpoint file, of a checkpoint
   // signed before a crash and never published, and of TRUSTED_CHECKPOINT.
-  const file = await ctx.directory.checkpoint();
+  const file = await ctx.reader.checkpoint();
   const trustedHeads: TrustedHead[] = [];
   if (published !== null) trustedHeads.push([published.checkpoint, 'the published snapshot']);
   if (file !== null) trustedHeads.push([file.checkpoint, 'the published checkpoint']);

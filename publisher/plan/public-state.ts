@@ -10,7 +10,7 @@ import { TILE_WIDTH } from '#protocol/tiles';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { CycleContext, PublicState } from '../context.js';
 import { LostPageError } from '../errors.js';
-import type { Published } from '../store/directory.js';
+import type { Published } from '../store/reader.js';
 import { mismatch, type VerifiedTree } from './tree.js';
 
 export const EMPTY_STATE: PublicState = { log: EMPTY_LOG, map: null, shares: null, shareChange: 0 };

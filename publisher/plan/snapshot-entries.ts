@@ -6,7 +6,7 @@ import type { MapHead } from '#protocol/map/pages';
 import type { CycleContext, PublicState } from '../context.js';
 import { FatalPublishError, LostPageError } from '../errors.js';
 import { replicaBehind } from '../registry/sql-registry.js';
-import type { Published } from '../store/directory.js';
+import type { Published } from '../store/reader.js';
 import { rootOf } from '../store/maps.js';
 import type { VerifiedTree } from './tree.js';
 
@@ -67,13 +67,15 @@ export async function storeNextShares(
   const next = shares === null ? '' : `${shares.level} ${toHex(shares.digest)}`;
   // Cycles that failed may have left entries, which the next checkpoint covers too.
   const unsigned = await ctx.registry.snapshotEntriesFrom(signedSize);
-  const lines = unsigned.length === 0 ? [] : await nextShareLines(ctx);
+  const present = await ctx.reader.read(NEXT_SHARES_PATH);
+  const lines = unsigned.length === 0 ? [] : linesOf(present);
   const bytes = utf8([...new Set([...lines, next])].join('\n'));
-  await ctx.writer.put([{ path: NEXT_SHARES_PATH, bytes, replaces: true }]);
+  if (present !== null && equalBytes(present, bytes)) return;
+  await ctx.writer.replace(NEXT_SHARES_PATH, bytes, present);
 }
 
-const nextShareLines = async (ctx: CycleContext): Promise<string[]> =>
-  fromUtf8((await ctx.directory.read(NEXT_SHARES_PATH)) ?? new Uint8Array()).split('\n');
+const linesOf = (bytes: Uint8Array | null): string[] =>
+  fromUtf8(bytes ?? new Uint8Array()).split('\n');
 
 /**
  * The pages of a map of shares may be on another host, and cannot follow from a log. A checkpoint over an
@@ -93,14 +95,14 @@ export async function requireStoredShares(
     const root = fromBase64(entry.shares_root);
     if (stored.some((known) => equalBytes(known, root))) continue;
     throw new Error(
-      `SNAPSHOT_DIR lacks the share map of the snapshot entry at leaf ${index}, which another publisher appended: restore its pages, or wait until the entry expires at ${entry.valid_until}; no checkpoint is signed before`,
+      `the published files lack the share map of the snapshot entry at leaf ${index}, which another publisher appended: restore its pages, or wait until the entry expires at ${entry.valid_until}; no checkpoint is signed before`,
     );
   }
 }
 
 async function nextShares(ctx: CycleContext): Promise<Uint8Array[]> {
   const roots: Uint8Array[] = [];
-  for (const line of await nextShareLines(ctx)) {
+  for (const line of linesOf(await ctx.reader.read(NEXT_SHARES_PATH))) {
     const [, level, digest] = /^(\d{1,2}) ([0-9a-f]{64})$/.exec(line) ?? [];
     if (level === undefined || digest === undefined) continue;
     try {

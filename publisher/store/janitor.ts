@@ -1,7 +1,6 @@
-import { readdir, rm, rmdir } from 'node:fs/promises';
-import { join } from 'node:path';
 import { fromHex } from '#protocol/bytes';
 import { pagePath } from '#protocol/snapshot/location';
+import type { SnapshotStore } from '#runtime/store/store';
 import { LostPageError } from '../errors.js';
 
 /** Replaced files stay at least this long, because readers may have an older snapshot. */
@@ -24,7 +23,7 @@ export class Janitor {
   private hasScanned = false;
   private sweptAt = -Infinity;
 
-  constructor(private readonly root: string) {}
+  constructor(private readonly store: SnapshotStore) {}
 
   /** Records that the published maps no longer have pages with these names. */
   supersede(names: Iterable<string>, now: number): void {
@@ -51,17 +50,15 @@ export class Janitor {
     if (now - this.sweptAt < SWEEP_EVERY_MS) return [];
     this.sweptAt = now;
     if (!this.hasScanned) await this.scan(live(), now);
-    for (const path of await this.supersededTiles('tile')) {
+    for await (const path of this.supersededTiles()) {
       if (!this.unreferencedSince.has(path)) this.unreferencedSince.set(path, now);
     }
     const removed: string[] = [];
     for (const [path, since] of this.unreferencedSince) {
-      if (now - since < KEEP_MS) continue;
-      await rm(join(this.root, path), { force: true });
-      this.unreferencedSince.delete(path);
-      removed.push(path);
+      if (now - since >= KEEP_MS) removed.push(path);
     }
-    await this.removeEmpty(removed);
+    await this.store.remove(removed);
+    for (const path of removed) this.unreferencedSince.delete(path);
     return removed;
   }
 
@@ -69,12 +66,10 @@ export class Janitor {
     const isLive = new Set<number>();
     for await (const name of live) isLive.add(keyOf(name));
     const found = new Set<number>();
-    for (const { name: folder } of await list(join(this.root, 'map'))) {
-      for (const { name } of await list(join(this.root, 'map', folder))) {
-        const path = `map/${folder}/${name}`;
-        if (isLive.has(keyOf(name))) found.add(keyOf(name));
-        else if (!this.unreferencedSince.has(path)) this.unreferencedSince.set(path, now);
-      }
+    for await (const path of this.store.list('map')) {
+      const key = keyOf(path.slice(path.lastIndexOf('/') + 1));
+      if (isLive.has(key)) found.add(key);
+      else if (!this.unreferencedSince.has(path)) this.unreferencedSince.set(path, now);
     }
     if (found.size < isLive.size) {
       throw new LostPageError(
@@ -84,41 +79,13 @@ export class Janitor {
     this.hasScanned = true;
   }
 
-  private async supersededTiles(directory: string): Promise<string[]> {
-    const entries = await list(join(this.root, directory));
-    const names = new Set(entries.map(({ name }) => name));
-    const found: string[] = [];
-    for (const { name, isDirectory } of entries) {
-      if (!isDirectory) continue;
-      const path = `${directory}/${name}`;
-      if (!name.endsWith('.p')) found.push(...(await this.supersededTiles(path)));
-      else if (names.has(name.slice(0, -2))) {
-        found.push(
-          ...(await list(join(this.root, path))).map((partial) => `${path}/${partial.name}`),
-        );
-      }
+  /** In a list in ascending order, a full tile precedes its partial ones. */
+  private async *supersededTiles(): AsyncGenerator<string> {
+    let full = '';
+    for await (const path of this.store.list('tile')) {
+      const [tile, width] = path.split('.p/');
+      if (width === undefined) full = path;
+      else if (tile === full) yield path;
     }
-    return found;
-  }
-
-  private async removeEmpty(removed: readonly string[]): Promise<void> {
-    const partials = new Set(
-      removed.filter((path) => path.includes('.p/')).map((path) => path.replace(/\/[^/]+$/, '')),
-    );
-    for (const directory of partials) {
-      if ((await list(join(this.root, directory))).length === 0) {
-        await rmdir(join(this.root, directory));
-      }
-    }
-  }
-}
-
-async function list(directory: string): Promise<{ name: string; isDirectory: boolean }[]> {
-  try {
-    const entries = await readdir(directory, { withFileTypes: true });
-    return entries.map((entry) => ({ name: entry.name, isDirectory: entry.isDirectory() }));
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
-    throw error;
   }
 }

@@ -7,7 +7,7 @@ import type { MapChange } from '#protocol/map/update';
 import { pageIdOf, pagePath, type SnapshotLocation } from '#protocol/snapshot/location';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { LostPageError } from '../errors.js';
-import type { SnapshotDirectory } from './directory.js';
+import type { SnapshotReader } from './reader.js';
 import type { Janitor } from './janitor.js';
 import type { SnapshotWriter } from './writer.js';
 
@@ -21,7 +21,7 @@ const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 /** Proofs of the last minutes are in few pages, because their ids begin with the time. */
 const CACHED_PAGES = 512;
 
-/** Maps whose pages are in the snapshot directory. New pages stay in memory until `flush`. */
+/** Maps whose pages are in the snapshot's store. New pages stay in memory until `flush`. */
 export class StoredMaps {
   private readonly pages: MapPages;
   private readonly pending = new Map<string, { page: PageId; bytes: Uint8Array }>();
@@ -30,7 +30,7 @@ export class StoredMaps {
   private superseded = new Set<string>();
 
   constructor(
-    private readonly directory: SnapshotDirectory,
+    private readonly reader: SnapshotReader,
     private readonly writer: SnapshotWriter,
     private readonly janitor: Janitor,
   ) {
@@ -118,7 +118,7 @@ export class StoredMaps {
 
   private async read(page: PageId): Promise<Uint8Array> {
     const pending = this.pending.get(toHex(page.digest));
-    const bytes = pending?.bytes ?? (await this.directory.read(pagePath(page)));
+    const bytes = pending?.bytes ?? (await this.reader.read(pagePath(page)));
     if (bytes === null) throw new LostPageError(`${pagePath(page)} is missing`);
     return bytes;
   }

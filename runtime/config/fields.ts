@@ -97,6 +97,17 @@ export const snapshotDir = z
   .describe(
     'directory that the publisher writes and the public API reads; by default `DATA_DIR/public`',
   );
+export const snapshotStore = z
+  .string()
+  .regex(
+    /^s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:\/[\w!*().-]+)*\/?$/,
+    'must be s3://bucket or s3://bucket/prefix',
+  )
+  .nullable()
+  .default(null)
+  .describe(
+    '[bucket](deploy.md#a-bucket-for-the-snapshot), instead of the directory: `s3://bucket/prefix`',
+  );
 export const paused = z
   .enum(['true', 'false'], 'must be true or false')
   .transform((text) => text === 'true')

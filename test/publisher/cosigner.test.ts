@@ -14,8 +14,9 @@ import { CosignedHeads } from '#programs/witness/heads';
 import { addCheckpoint, type WitnessOptions } from '#programs/witness/witness';
 import { Cosigner } from '#publisher/cosigner';
 import { Leadership } from '#publisher/registry/lease';
-import { SnapshotDirectory } from '#publisher/store/directory';
+import { SnapshotReader } from '#publisher/store/reader';
 import { SnapshotWriter } from '#publisher/store/writer';
+import { DirectoryStore } from '#runtime/store/directory';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { logger } from '#runtime/process/log';
 import { ORIGIN, testKey } from '../fixtures/snapshot.js';
@@ -209,10 +210,11 @@ it('cosigner > never replaces a newer checkpoint by an older one', async () => {
   const newer = (await snapshot.published()).opened.checkpoint.size;
   await expect.poll(published).toMatchObject({ size: newer, by: ['w1', 'w2', 'w3'] });
   const log = [parseVkey(snapshot.logVkey)] as const;
+  const store = new DirectoryStore(snapshot.directory);
   const late = new Cosigner({
     policy: parsePolicy(`${(await openWitness('w4')).line}quorum w4\n`),
-    directory: new SnapshotDirectory(snapshot.directory, log),
-    writer: new SnapshotWriter(snapshot.directory),
+    reader: new SnapshotReader(store, log),
+    writer: new SnapshotWriter(store),
     leadership: new Leadership([]),
     clock: snapshot.clock,
     log: logger('publisher', 'silent'),

@@ -2,6 +2,7 @@ import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { Janitor } from '#publisher/store/janitor';
+import { DirectoryStore } from '#runtime/store/directory';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
 const MINUTE = 60_000;
@@ -56,7 +57,7 @@ describe('janitor', () => {
     const name = 'ab'.repeat(32);
     mkdirSync(at('map/ab'), { recursive: true });
     writeFileSync(at(`map/ab/${name}`), 'x');
-    const janitor = new Janitor(snapshot.directory);
+    const janitor = new Janitor(new DirectoryStore(snapshot.directory));
     const live = async function* () {
       yield await Promise.resolve(name);
     };

@@ -5,7 +5,9 @@ import type { Exchange, PublicContext, Operation } from '../operation.js';
 import { CACHE_NEVER, JSON_TYPE, send } from './answer.js';
 
 const readinessMembers = {
-  source: z.enum(['directory', 'http']).meta({ description: 'The kind of snapshot source.' }),
+  source: z
+    .enum(['directory', 'http', 'bucket'])
+    .meta({ description: 'The kind of snapshot source.' }),
   refusal: z.string().nullable().meta({
     description: 'Why the newest snapshot is not served; null when it is.',
   }),

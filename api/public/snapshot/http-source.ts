@@ -1,20 +1,14 @@
-import { Limiter } from '#runtime/concurrency/limiter';
 import { LOCATION_PATH, pagePath } from '#protocol/snapshot/location';
 import { Origin, OriginError, unexpected, type OriginAnswer } from './origin.js';
+import { lookupReads, type ReadLimits } from './lookup-reads.js';
 import type { SnapshotSource } from './source.js';
 
-export interface HttpSourceOptions {
+export interface HttpSourceOptions extends ReadLimits {
   /** A request fails after this long without a byte. */
   timeoutMs?: number;
-  /** Concurrent origin requests for lookups; the poller is not limited. */
-  concurrency?: number;
-  /** Reads that may queue; further ones fail at once. */
-  maxQueue?: number;
 }
 
 const TIMEOUT_MS = 5_000;
-const CONCURRENCY = 32;
-const MAX_QUEUE = 1024;
 /** A slower transfer is aborted. */
 const MIN_BYTES_PER_SECOND = 64 * 1024;
 
@@ -44,26 +38,8 @@ interface KnownLocation {
 export function httpSource(base: string, options: HttpSourceOptions = {}): SnapshotSource {
   const { timeoutMs = TIMEOUT_MS } = options;
   const origin = new Origin(base, timeoutMs, MIN_BYTES_PER_SECOND);
-  const { concurrency = CONCURRENCY, maxQueue = MAX_QUEUE } = options;
-  // When the origin hangs, a lookup waits at most once for a slot and once for its own request.
-  const limiter = new Limiter({
-    total: concurrency,
-    perOwner: concurrency,
-    maxWaiting: maxQueue,
-    timeoutMs,
-  });
-  const inFlight = new Map<string, Promise<unknown>>();
+  const run = lookupReads(options);
   let location: KnownLocation | null = null;
-
-  /** Concurrent reads of the same name share one request. */
-  function shared<T>(name: string, fetchIt: () => Promise<T>): Promise<T> {
-    let fetching = inFlight.get(name) as Promise<T> | undefined;
-    if (fetching === undefined) {
-      fetching = fetchIt().finally(() => inFlight.delete(name));
-      inFlight.set(name, fetching);
-    }
-    return fetching;
-  }
 
   async function fetchLocation(): Promise<Uint8Array | null> {
     const known = location;
@@ -91,8 +67,7 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
   }
 
   function file(path: string, limit: number, isUrgent: boolean): Promise<Uint8Array | null> {
-    const fetchIt = (): Promise<Uint8Array | null> => fetchFile(path, limit);
-    return isUrgent ? fetchIt() : shared(path, () => limiter.run(0, fetchIt));
+    return run(path, isUrgent, () => fetchFile(path, limit));
   }
 
   return {

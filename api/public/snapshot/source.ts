@@ -17,7 +17,7 @@ import {
 /** A directory or server with a snapshot. Its bytes are untrusted until verified. */
 export interface SnapshotSource {
   /** Shown by `/readyz`, which must not reveal the location. */
-  readonly kind: 'directory' | 'http';
+  readonly kind: 'directory' | 'http' | 'bucket';
   /** The current location; null before the first publication. */
   location(): Promise<Uint8Array | null>;
   /** Drops the cached location, which was rejected, so that the next read fetches it in full. */

@@ -1,5 +1,3 @@
-import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
 import { fromUtf8 } from '#protocol/bytes';
 import { type Checkpoint, openCheckpointNote } from '#protocol/checkpoint';
 import { attempt } from '#protocol/errors';
@@ -11,6 +9,7 @@ import {
   type OpenedLocation,
 } from '#protocol/snapshot/location';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
+import type { SnapshotStore } from '#runtime/store/store';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { FatalPublishError, unknownSigner } from '../errors.js';
 import type { TreeHead } from '../plan/tree.js';
@@ -25,10 +24,10 @@ export interface PublishedCheckpoint {
   checkpoint: Checkpoint;
 }
 
-/** Reads the snapshot directory, and accepts only data that verifies. */
-export class SnapshotDirectory {
+/** Reads the published snapshot, and accepts only data that verifies. */
+export class SnapshotReader {
   constructor(
-    readonly root: string,
+    private readonly store: SnapshotStore,
     private readonly log: PinnedKeys,
   ) {}
 
@@ -63,24 +62,19 @@ export class SnapshotDirectory {
   }
 
   /** Reads a file; null if it does not exist. */
-  async read(path: string): Promise<Uint8Array | null> {
-    try {
-      return await readFile(join(this.root, path));
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
-      throw error;
-    }
+  read(path: string): Promise<Uint8Array | null> {
+    return this.store.read(path);
   }
 
   private unverifiable(path: string, note: string | undefined, cause: unknown): Error {
-    const where = join(this.root, path);
+    const where = `${path} in ${this.store.where}`;
     return (
       unknownSigner(note, this.log, where, cause) ??
       new FatalPublishError(
         'snapshot_unverifiable',
         `${where} is not signed by this publisher's log key. ` +
           'If the log key was changed on purpose, add the vkey of the earlier key to LOG_RETIRED_VKEYS; ' +
-          'if the directory belongs to another log, give this publisher an empty SNAPSHOT_DIR; ' +
+          'if the files belong to another log, give this publisher an empty SNAPSHOT_DIR or SNAPSHOT_STORE; ' +
           'otherwise another process has written there: find it before you start the publisher again.',
         { cause },
       )

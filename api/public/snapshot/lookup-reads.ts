@@ -1,0 +1,40 @@
+import { Limiter } from '#runtime/concurrency/limiter';
+
+export interface ReadLimits {
+  /** A read waits at most this long for its turn. */
+  timeoutMs?: number;
+  /** Concurrent requests for lookups; the poller is not limited. */
+  concurrency?: number;
+  /** Reads that may queue; further ones fail at once. */
+  maxQueue?: number;
+}
+
+const TIMEOUT_MS = 5_000;
+const CONCURRENCY = 32;
+const MAX_QUEUE = 1024;
+
+/** Runs the reads of a remote snapshot: those of lookups share requests, and wait for their turn. */
+export function lookupReads(limits: ReadLimits) {
+  const { timeoutMs = TIMEOUT_MS, concurrency = CONCURRENCY, maxQueue = MAX_QUEUE } = limits;
+  // When the origin hangs, a lookup waits at most once for a slot and once for its own request.
+  const limiter = new Limiter({
+    total: concurrency,
+    perOwner: concurrency,
+    maxWaiting: maxQueue,
+    timeoutMs,
+  });
+  const inFlight = new Map<string, Promise<Uint8Array | null>>();
+  return (
+    path: string,
+    isUrgent: boolean,
+    fetchIt: () => Promise<Uint8Array | null>,
+  ): Promise<Uint8Array | null> => {
+    if (isUrgent) return fetchIt();
+    let fetching = inFlight.get(path);
+    if (fetching === undefined) {
+      fetching = limiter.run(0, fetchIt).finally(() => inFlight.delete(path));
+      inFlight.set(path, fetching);
+    }
+    return fetching;
+  };
+}

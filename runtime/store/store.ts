@@ -1,0 +1,43 @@
+import { type LogFiles, UnreachableError } from '#protocol/monitor/files';
+import { OperatorError } from '../process/operator-error.js';
+
+/**
+ * The place of the files of a snapshot, by their paths relative to its root. Written by one publisher at
+ * a time; `create` and `replace` also keep a second one from replacing what it did not read.
+ */
+export interface SnapshotStore {
+  /** The directory or bucket, for messages. */
+  readonly where: string;
+  /** Null for a bucket. */
+  readonly directory: string | null;
+  /** To be called before the first write, by the holder of the leases. */
+  prepare(): Promise<void>;
+  /** Reads a file; null if it does not exist. */
+  read(path: string): Promise<Uint8Array | null>;
+  /** Writes a file atomically unless it exists; else returns what it has. */
+  create(path: string, bytes: Uint8Array): Promise<Uint8Array | null>;
+  /** Replaces a file atomically; false when its content is not `present` (null: none). */
+  replace(path: string, bytes: Uint8Array, present: Uint8Array | null): Promise<boolean>;
+  /** Makes written files durable. */
+  sync(paths: readonly string[]): Promise<void>;
+  /** The paths below a folder, ascending. */
+  list(folder: string): AsyncIterable<string>;
+  remove(paths: readonly string[]): Promise<void>;
+}
+
+/** A bucket did not do what it was asked. */
+export class StoreError extends OperatorError {
+  override readonly name = 'StoreError';
+}
+
+/** The files for a check of the log. */
+export const filesIn = (store: SnapshotStore): LogFiles => ({
+  where: store.where,
+  read: async (path) => {
+    try {
+      return await store.read(path);
+    } catch (cause) {
+      throw new UnreachableError(`${path} cannot be read`, { cause });
+    }
+  },
+});

@@ -1,0 +1,98 @@
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { executeReceiptSchema } from '#protocol/schemas/admission';
+import { nativeSha256 as sha256, nativeVerify as verify } from '#runtime/crypto/node';
+import { runMonitor } from '#sdk/cli/monitor/run';
+import { breakNetwork, type BrokenNetwork } from '../fixtures/broken-network.js';
+import { checked } from '../fixtures/planted.js';
+import { awsSettings, BUCKET, skipsS3, startS3 } from '../fixtures/s3-server.js';
+import { eventually, startStack, type RunningStack } from '../fixtures/stack.js';
+
+const where = `s3://${BUCKET}/2026/log`;
+
+describe.skipIf(skipsS3)('a stack whose snapshot is in a bucket', () => {
+  let server: Awaited<ReturnType<typeof startS3>>;
+  let network: BrokenNetwork;
+  let stack: RunningStack;
+
+  beforeAll(async () => {
+    server = await startS3();
+    network = await breakNetwork(server.url);
+    stack = await startStack({ SNAPSHOT_STORE: where, ...awsSettings(network.url) });
+  }, 90_000);
+  afterAll(async () => {
+    await stack.destroy();
+    await network.close();
+    await server.stop();
+  });
+
+  const admit = async (intent_id: string): Promise<string> => {
+    const answer = await stack.execute({ intent_id, action: 'SEND_EMAIL' });
+    return executeReceiptSchema.parse(await answer.json()).registry_proof_id;
+  };
+  const statusOf = async (id: string): Promise<string> => {
+    const body = (await (await stack.lookUp(id)).json()) as {
+      verification?: { verification_status: string };
+    };
+    return body.verification?.verification_status ?? '';
+  };
+  const untilValid = (id: string) =>
+    eventually(
+      async () => ((await statusOf(id)) === 'VALID' ? true : null),
+      30_000,
+      `the public verdict of ${id}`,
+    );
+
+  it('gives public verdicts, also after the publisher was killed during an upload', async () => {
+    await untilValid(await admit('one'));
+    network.seen.length = 0;
+    network.faults.push({ kind: 'silent', on: /^PUT .*\/map\// });
+    const id = await admit('two');
+    await eventually(() => Promise.resolve(network.faults[0] ? null : true), 10_000, 'an upload');
+    stack.kill('publisher');
+    await untilValid(id);
+  }, 60_000);
+
+  it('is clean for fsck and, by the public URL of the bucket, for a monitor', async () => {
+    const keys = await fetch(`${stack.publicUrl}/api/public/keys`);
+    const { log } = (await keys.json()) as { log: { vkey: string } };
+    await stack.superuser()`alter role svc_fsck login password 'fsck'`;
+    const port = stack.lines.find((line) => line['cluster'] !== undefined)?.['port'];
+    const { code, corrupt, err } = await checked({
+      DATABASE_URL: `postgres://svc_fsck:fsck@127.0.0.1:${String(port)}/svc`,
+      SNAPSHOT_STORE: where,
+      LOG_VKEY: log.vkey,
+      DATA_DIR: stack.dataDir,
+    });
+    expect({ code, corrupt, err }).toEqual({ code: 0, corrupt: {}, err: '' });
+    const monitored = await runMonitor(
+      { sha256, verify },
+      {
+        sources: [`${server.url}/${BUCKET}/2026/log`],
+        logVkeys: [log.vkey],
+        directory: join(stack.dataDir, 'monitor'),
+        watch: [],
+        intervalMs: 1,
+        once: true,
+      },
+      { finding: () => undefined, passed: () => undefined },
+      new AbortController().signal,
+    );
+    expect(monitored).toMatchObject({ alarms: [], isReachable: true });
+  }, 60_000);
+
+  it('keeps its last verdicts and reports the bucket while it cannot be reached', async () => {
+    const id = await admit('three');
+    await untilValid(id);
+    await server.stop();
+    await eventually(
+      () =>
+        Promise.resolve(
+          stack.lines.find((line) => JSON.stringify(line).includes(`${where}: `)) ?? null,
+        ),
+      60_000,
+      'a log line that names the bucket',
+    );
+    expect(await statusOf(id)).toBe('VALID');
+  }, 90_000);
+});
