@@ -67,6 +67,7 @@ export function createSubmit(ctx: EngineContext): Submit {
       (queue) => queue.add(proofIds, requestIds),
       'admissions are delayed until stale ones are requeued',
       { admissions: proofIds.length },
+      proofIds,
     );
   }
   const submitTogether = coalesce<Unseeded, IntakeOutcome>({
