@@ -1,6 +1,7 @@
 import { toHex } from '#protocol/bytes';
 import {
   admissionsFrom,
+  adoptedRanges,
   waitingLongerThan,
   type AdmissionRow,
   batchesFrom,
@@ -49,7 +50,7 @@ export async function checkAdmissions(
 function checkAdmission(row: AdmissionRow, report: Report): void {
   const { proofId, isRefused, hasProof, hasRefusal, isPending, isErased, unproved } = row;
   const where = `svc.intake proof_id=${proofId}`;
-  // If there is a proof, the check of its leaf reports what remains.
+  // If there is a proof, the check of its leaf reports a payload that remains.
   if (!hasProof && isErased && row.hasPayload) {
     report('erasure_incomplete', where, 'no payload after its erasure');
   } else if (!hasProof && !isErased && row.lacksPayload) {
@@ -123,8 +124,13 @@ export async function checkStrays({ keys, sql, findings }: RegistryContext): Pro
   for (const [query, code, expected] of STRAY_FINDINGS) {
     for (const { at } of await STRAYS[query](sql, MAX_ROWS)) findings.add(code, at, expected);
   }
-  const activated = keys.entries.flatMap(({ entry }) =>
-    entry.type === 'key' && entry.use === 'approver' ? [entry.registration_hash] : [],
+  const adopted = await adoptedRanges(sql);
+  const activated = keys.entries.flatMap(({ entry, leafIndex }) =>
+    entry.type === 'key' &&
+    entry.use === 'approver' &&
+    !adopted.some(({ from, to }) => leafIndex >= from && leafIndex < to)
+      ? [entry.registration_hash]
+      : [],
   );
   for (const hash of await unstoredRegistrations(sql, [...new Set(activated)])) {
     const where = `svc.approver registration_hash=${hash}`;

@@ -74,7 +74,8 @@ export function checkProof(
     return { verifies: false, aep: null, faults };
   };
   if (proof === null || filedUnder === null) return { verifies: false, aep: null, faults };
-  if (!proof.hasIntake) {
+  const isAdmissionLost = leaf.isErased && proof.tenantNo === null;
+  if (!proof.hasIntake && !isAdmissionLost) {
     // A damaged log row may name another admission.
     if (isEntryRight) fault('intake_missing', 'the intake row of the proof', 'intake');
     return { verifies: false, aep: null, faults };
@@ -118,7 +119,7 @@ export function checkProof(
     return { verifies: false, aep: failed.has('signature') ? null : aep, faults: [] };
   if (failed.has('aep_hash')) return altered();
   if (failed.has('aep_schema')) {
-    return fails('aep_invalid', 'an AEP with the fields of svc.aep/1.0');
+    return fails('aep_invalid', 'an AEP with the fields of svc.aep/1.1');
   }
   const approval = checks.find(({ name }) => name === 'approval');
   if (approval?.result === 'fail') {
@@ -205,15 +206,19 @@ export async function checkOtherLeaf(
       const expected = `a ${entry.artifact_kind} of ${entry.proof_id} at an earlier leaf`;
       ctx.findings.add('revocation_unknown_proof', where, expected);
     }
-    await checkReason(ctx, entry);
+    await checkReason(ctx, entry, leaf.leafIndex);
   }
   return isFiled;
 }
 
-async function checkReason({ sql, findings }: RegistryContext, entry: StatusEntry): Promise<void> {
+async function checkReason(
+  { sql, findings }: RegistryContext,
+  entry: StatusEntry,
+  leafIndex: number,
+): Promise<void> {
   const where = `svc.revocation_reason reason_hash=${entry.reason_hash}`;
-  const document = await reasonDocument(sql, entry.reason_hash, entry.proof_id);
-  if (document === 'erased') return;
+  const document = await reasonDocument(sql, entry.reason_hash, entry.proof_id, leafIndex);
+  if (document === 'gone') return;
   if (document === null) {
     const expected = `the reason why ${entry.proof_id} was revoked`;
     findings.add('revocation_reason_missing', where, expected);

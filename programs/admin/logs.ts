@@ -1,38 +1,51 @@
-import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
-import { equalBytes, fromUtf8 } from '#protocol/bytes';
-import { openCheckpointNote, type Checkpoint } from '#protocol/checkpoint';
+import { equalBytes } from '#protocol/bytes';
 import { readEntry } from '#protocol/entries';
-import { HASH_BYTES } from '#protocol/merkle';
 import type { LogEntry } from '#protocol/schemas/log-entry';
-import { CHECKPOINT_PATH } from '#protocol/snapshot/location';
-import { pinKeys, type PinnedKeys } from '#protocol/snapshot/trust';
-import { decodeEntryBundle, entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
-import { FatalPublishError } from '#publisher/errors';
-import { mismatch, VerifiedTree } from '#publisher/plan/tree';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { rootFromTiles } from '#protocol/tiles';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
-import type { Pool } from '#sql/db/transaction';
+import { type Pool, transaction } from '#sql/db/transaction';
+import { eraseAdopted, holdKeys } from '#sql/erasure/erase';
+import { adoptEntries, beginAdoption, finishAdoption } from '#sql/log/adopt';
 import { endLog } from '#sql/log/checkpoints';
 import { readTile, treeSize } from '#sql/log/log';
-import { pinning } from '../trust.js';
-import { confirmOption, requireConfirmed, words, type AddCommand } from './command.js';
+import { AdministrationError } from '#sql/tenants/audit';
+import {
+  confirmOption,
+  requireConfirmed,
+  words,
+  type AddCommand,
+  type Admin,
+  type Outcome,
+} from './command.js';
+import { commonLeaves, entriesFrom, type PublishedLog, withPublishedLog } from './published-log.js';
+
+const VKEY = [
+  '--vkey <LOG_VKEY>',
+  "the log's verifier key, or several separated by commas: the only trusted input",
+] as const;
 
 export function addLogCommands(add: AddCommand): void {
   add(
-    'log lost <snapshot_directory>',
+    'log lost <snapshot>',
     'List published leaves that the database lacks, after a restore or failover; exit code 1 if any',
     '/srv/public --vkey log.example.org/2026+0a1b2c3d+AR…',
-    async ({ database }, directory: string, { vkey }: { vkey: string }) => {
+    async ({ database }, place: string, { vkey }: { vkey: string }) => {
       const sql = await database();
-      const keys = pinning('--vkey', () => pinKeys(nativeSha256, vkey.split(',')));
-      const found = await compareWithPublished(sql, directory, keys);
+      const found = await withPublishedLog(place, vkey, (log) => compare(sql, log));
       return { document: found, failed: found.lost.length > 0 };
     },
-  ).requiredOption(
-    '--vkey <LOG_VKEY>',
-    "the log's verifier key, or several separated by commas: the only trusted input",
-  );
+  ).requiredOption(...VKEY);
+  add(
+    'log adopt <snapshot>',
+    'Append the published leaves that the database lost, without their payloads, from a snapshot directory or URL; the log continues',
+    '/srv/public --vkey log.example.org/2026+0a1b2c3d+AR… --reason "db1 lost on 2026-11-22" --confirm log.example.org/2026',
+    (admin, place: string, options: AdoptOptions) =>
+      withPublishedLog(place, options.vkey, (log) => adopt(admin, log, options)),
+  )
+    .requiredOption(...VKEY)
+    .requiredOption('--reason <words>', 'what was lost, and when; kept permanently, so no name')
+    .requiredOption(...confirmOption('LOG_ORIGIN'));
   add(
     'log end <LOG_ORIGIN>',
     'Retire the log of this database permanently, after a publisher recorded the loss of published leaves; the remaining leaves continue under another LOG_ORIGIN',
@@ -69,96 +82,90 @@ interface Comparison {
   lost: LostLeaf[];
 }
 
-/**
- * Finds the leaves of a published log that the database lacks. The files are verified against the
- * signed checkpoint, so the published log is exactly what was signed.
- */
-async function compareWithPublished(
-  sql: Pool,
-  directory: string,
-  keys: PinnedKeys,
-): Promise<Comparison> {
-  const read = (path: string): Promise<Buffer> => readFile(join(directory, path));
-  const checkpoint = await publishedCheckpoint(read, keys);
-  const { origin, size } = checkpoint;
-  try {
-    const tree = await VerifiedTree.open(size, {
-      tile: (level, index) => read(tilePath(level, index, tileWidth(level, index, size))),
-      entries: (from) => entriesFrom(read, from, size),
-    });
-    if (!equalBytes(tree.head.root, checkpoint.root)) throw mismatch('the tiles have another root');
-    const inDatabase = await treeSize(sql);
-    const common = await commonLeaves(sql, tree, Math.min(inDatabase, size));
-    const lost: LostLeaf[] = [];
-    for (let index = Math.floor(common / TILE_WIDTH); index * TILE_WIDTH < size; index++) {
-      const first = index * TILE_WIDTH;
-      const entries = await tree.entries(first, Math.min(first + TILE_WIDTH, size));
-      entries.forEach((bytes, place) => {
-        if (first + place >= common) lost.push(lostLeaf(first + place, bytes));
-      });
-    }
-    return { origin, published: size, common, only_in_database: inDatabase - common, lost };
-  } catch (cause) {
-    if (!(cause instanceof FatalPublishError)) throw cause;
-    throw new OperatorError(
-      `the files in ${directory} do not match their checkpoint: find the bad ones with npm run fsck -- --only snapshot, and use a mirror's copy (${cause.message})`,
-      { cause },
-    );
+/** Finds the leaves of a published log that the database lacks. */
+async function compare(sql: Pool, { origin, tree }: PublishedLog): Promise<Comparison> {
+  const { size } = tree.head;
+  const inDatabase = await treeSize(sql);
+  const common = await commonLeaves(sql, tree, Math.min(inDatabase, size));
+  const lost: LostLeaf[] = [];
+  for await (const { first, entries } of entriesFrom(tree, common)) {
+    lost.push(...entries.map((bytes, place) => lostLeaf(first + place, bytes)));
   }
-}
-
-/** The entries of the published bundle whose first leaf is `first`. */
-async function entriesFrom(
-  read: (path: string) => Promise<Buffer>,
-  first: number,
-  size: number,
-): Promise<Uint8Array[]> {
-  const index = first / TILE_WIDTH;
-  return decodeEntryBundle(await read(entriesPath(index, tileWidth(0, index, size))));
-}
-
-async function publishedCheckpoint(
-  read: (path: string) => Promise<Buffer>,
-  keys: PinnedKeys,
-): Promise<Checkpoint> {
-  try {
-    const note = fromUtf8(await read(CHECKPOINT_PATH));
-    return openCheckpointNote(note, keys, keys[0].name, nativeVerify).checkpoint;
-  } catch (cause) {
-    const { message } = cause as Error;
-    throw new OperatorError(`no checkpoint signed by these keys was found: ${message}`, { cause });
-  }
-}
-
-/** Binary search: leaves commit to random ids, so logs that have diverged never agree again. */
-async function commonLeaves(sql: Pool, tree: VerifiedTree, most: number): Promise<number> {
-  let [same, other] = [0, Math.ceil(most / TILE_WIDTH)];
-  while (same < other) {
-    const middle = Math.floor((same + other) / 2);
-    const leaves = Math.min(TILE_WIDTH, most - middle * TILE_WIDTH);
-    if ((await commonIn(sql, tree, middle)) >= leaves) same = middle + 1;
-    else other = middle;
-  }
-  if (same * TILE_WIDTH >= most) return most;
-  return Math.min(most, same * TILE_WIDTH + (await commonIn(sql, tree, same)));
-}
-
-async function commonIn(sql: Pool, tree: VerifiedTree, index: number): Promise<number> {
-  const published = await tree.tile(0, index);
-  const stored = (await readTile(sql, 0, index)) ?? new Uint8Array();
-  const most = Math.min(published.length, stored.length) / HASH_BYTES;
-  for (let place = 0; place < most; place++) {
-    const [from, to] = [place * HASH_BYTES, (place + 1) * HASH_BYTES];
-    if (!equalBytes(published.subarray(from, to), stored.subarray(from, to))) return place;
-  }
-  return most;
+  return { origin, published: size, common, only_in_database: inDatabase - common, lost };
 }
 
 function lostLeaf(leafIndex: number, bytes: Uint8Array): LostLeaf {
-  const entry = readEntry(bytes);
-  if (entry === null) throw new OperatorError(`the published leaf ${leafIndex} is not a log entry`);
-  const { type, time } = entry;
+  const { type, time, ...entry } = requireEntry(leafIndex, bytes);
   return 'proof_id' in entry
     ? { leaf_index: leafIndex, type, proof_id: entry.proof_id, time }
     : { leaf_index: leafIndex, type, time };
+}
+
+function requireEntry(leafIndex: number, bytes: Uint8Array): LogEntry {
+  const entry = readEntry(bytes);
+  if (entry === null) throw new OperatorError(`the published leaf ${leafIndex} is not a log entry`);
+  return entry;
+}
+
+interface AdoptOptions {
+  vkey: string;
+  reason: string;
+  confirm: string;
+}
+
+/**
+ * Appends the published leaves that the database lacks in one transaction, so a kill leaves all or
+ * nothing. Verifies every file first, and again when it reads the file a second time.
+ */
+async function adopt(
+  { act, actor, database, say }: Admin,
+  { origin, tree }: PublishedLog,
+  { confirm, reason }: AdoptOptions,
+): Promise<Outcome> {
+  requireConfirmed(confirm, origin);
+  const order = { actor, reasonRef: words(reason, 'the reason', 128) };
+  const sql = await database();
+  const size = await transaction(sql, (tx) => beginAdoption(tx, origin));
+  await requireSameLeaves(sql, tree, size);
+  let published = 0;
+  for await (const { first, entries } of entriesFrom(tree, size)) {
+    entries.forEach((bytes, place) => requireEntry(first + place, bytes));
+    published += entries.length;
+  }
+  const document = { origin, from: size, adopted: published, proofs: 0 };
+  if (published === 0) return { document };
+  say(`${published} published leaves are verified; appending them\n`);
+  const proofs = await act(async (tx) => {
+    await holdKeys(tx);
+    if ((await beginAdoption(tx, origin)) !== size) {
+      throw new AdministrationError('the log has grown meanwhile: stop every other program first');
+    }
+    for await (const { first, entries } of entriesFrom(tree, size)) {
+      await adoptEntries(tx, first, entries);
+    }
+    await finishAdoption(tx, size);
+    return eraseAdopted(tx, size, order);
+  });
+  // COMMIT POINT: the log extends the published one again. Before it, nothing was changed.
+  return { document: { ...document, proofs } };
+}
+
+/** Requires that the shorter of the stored log, with `size` leaves, and the published log begins the longer. */
+async function requireSameLeaves(
+  sql: Pool,
+  tree: PublishedLog['tree'],
+  size: number,
+): Promise<void> {
+  const shared = Math.min(size, tree.head.size);
+  if (shared === 0) return;
+  const stored = await rootFromTiles(
+    nativeSha256,
+    shared,
+    async (level, index) => (await readTile(sql, level, index)) ?? new Uint8Array(),
+  );
+  if (equalBytes(stored, await tree.rootAt(shared))) return;
+  const common = await commonLeaves(sql, tree, shared);
+  throw new AdministrationError(
+    `leaf ${common} of the database is not the published leaf ${common}, so nothing was appended: programs that ran on the restored database appended their own leaves. Restore it again with every program stopped, or retire the log with "log end"`,
+  );
 }

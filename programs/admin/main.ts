@@ -145,7 +145,8 @@ async function execute(
   env: Environment | undefined,
 ): Promise<ExitCode> {
   const actor = words(options.actor ?? accountName(), 'the actor');
-  const role = name.startsWith('erase') ? 'erase' : 'admin';
+  // Adopted payloads are lost, which only the role svc_erase may record.
+  const role = name.startsWith('erase') || name === 'log adopt' ? 'erase' : 'admin';
   let pool: Promise<Pool> | undefined;
   const database = (): Promise<Pool> =>
     (pool ??= openDatabase(adminConfig(role, env).databaseUrl, role, POOL));

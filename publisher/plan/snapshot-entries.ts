@@ -76,7 +76,7 @@ const nextShareLines = async (ctx: CycleContext): Promise<string[]> =>
   fromUtf8((await ctx.directory.read(NEXT_SHARES_PATH)) ?? new Uint8Array()).split('\n');
 
 /**
- * The pages of a map of shares may be on another host, and no log gives them. A checkpoint over an
+ * The pages of a map of shares may be on another host, and cannot follow from a log. A checkpoint over an
  * entry with such a map waits until the entry supports no answer any more.
  */
 export async function requireStoredShares(

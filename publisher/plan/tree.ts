@@ -130,7 +130,8 @@ export function mismatch(what: string): FatalPublishError {
 
 const IF_LOST =
   'Run "npm run admin -- log lost" to list the affected proofs from the published files. ' +
-  'If they cannot be recovered, retire the log: stop every publisher, run "npm run admin -- log end", and start a publisher ' +
+  'If they cannot be recovered, and the database has no other leaves in their place, stop every publisher and append them again ' +
+  'without their payloads with "npm run admin -- log adopt". Otherwise retire the log: run "npm run admin -- log end", and start a publisher ' +
   'with a new LOG_ORIGIN, a new log key and an empty SNAPSHOT_DIR; keep serving the old directory as evidence.';
 
 export function behind(size: number, published: number, what: string): FatalPublishError {

@@ -1,6 +1,8 @@
-import { MAX_RANGES } from '#protocol/schemas/log-entry';
+import { parseEntry } from '#protocol/entries';
+import { type ErasureEntry, MAX_RANGES } from '#protocol/schemas/log-entry';
 import { formatTime } from '#protocol/time';
 import type { Db, Transaction } from '../db/transaction.js';
+import { entriesWhere } from '../log/log.js';
 import { appendErasure } from '../log/public-entries.js';
 import { databaseTime } from '../log/verdicts.js';
 import { AdministrationError, noTenant } from '../tenants/audit.js';
@@ -44,33 +46,43 @@ export async function erasePayloads(
         where r.proof_id = i.proof_id)
     order by i.proof_id for update of i`;
   const fresh = settled.filter(({ isNew }) => isNew);
-  if (fresh.length > 0) {
-    const ids = fresh.map(({ proofId }) => proofId);
-    await tx`
-      insert into svc.erasure (proof_id, leaf_index, actor, reason_ref)
-      select proof_id, leaf_index, ${order.actor}, ${order.reasonRef}
-      from unnest(${ids}::uuid[], ${fresh.map(({ leafIndex }) => leafIndex)}::bigint[])
-        as fresh(proof_id, leaf_index)`;
-    await tx`
-      update svc.intake set request = null, request_hash = null, seed = null, approval = null
-      where proof_id = any(${ids}::uuid[])`;
-    await tx`
-      update svc.log_entry
-      set signature = null, reasons = null, budgets = null, action = null, intent_id = null,
-        parent = null
-      where proof_id = any(${ids}::uuid[])`;
-    await tx`update svc.refusal set detail = '' where proof_id = any(${ids}::uuid[])`;
-  }
+  await nullPayloads(tx, fresh, order);
   const ids = settled.map(({ proofId }) => proofId);
   await eraseReasons(tx, ids);
-  await appendErasures(
-    tx,
-    fresh.flatMap(({ leafIndex }) => leafIndex ?? []),
-  );
+  const leaves = fresh.flatMap(({ leafIndex }) => leafIndex ?? []);
+  await appendErasures(tx, 'erased', leaves);
   return settled;
 }
 
-async function appendErasures(tx: Transaction, leaves: number[]): Promise<void> {
+/** Deletes the payloads, and writes an erasure record for each. */
+async function nullPayloads(
+  tx: Transaction,
+  fresh: readonly { proofId: string; leafIndex: number | null }[],
+  order: ErasureOrder,
+): Promise<void> {
+  if (fresh.length === 0) return;
+  const ids = fresh.map(({ proofId }) => proofId);
+  await tx`
+    insert into svc.erasure (proof_id, leaf_index, actor, reason_ref)
+    select proof_id, leaf_index, ${order.actor}, ${order.reasonRef}
+    from unnest(${ids}::uuid[], ${fresh.map(({ leafIndex }) => leafIndex)}::bigint[])
+      as fresh(proof_id, leaf_index)`;
+  await tx`
+    update svc.intake set request = null, request_hash = null, seed = null, approval = null
+    where proof_id = any(${ids}::uuid[])`;
+  await tx`
+    update svc.log_entry
+    set signature = null, reasons = null, budgets = null, action = null, intent_id = null,
+      parent = null
+    where proof_id = any(${ids}::uuid[]) and body is null`;
+  await tx`update svc.refusal set detail = '' where proof_id = any(${ids}::uuid[])`;
+}
+
+async function appendErasures(
+  tx: Transaction,
+  cause: ErasureEntry['cause'],
+  leaves: number[],
+): Promise<void> {
   const ranges: [number, number][] = [];
   for (const leaf of leaves.sort((a, b) => a - b)) {
     const last = ranges.at(-1);
@@ -79,8 +91,56 @@ async function appendErasures(tx: Transaction, leaves: number[]): Promise<void> 
   }
   for (let at = 0; at < ranges.length; at += MAX_RANGES) {
     const time = formatTime(await databaseTime(tx));
-    await appendErasure(tx, { cause: 'erased', ranges: ranges.slice(at, at + MAX_RANGES), time });
+    await appendErasure(tx, { cause, ranges: ranges.slice(at, at + MAX_RANGES), time });
   }
+}
+
+const PAGE = 1_000;
+
+/**
+ * Records that the payloads of the adopted proofs, from leaf `from` on, are lost, and names them in
+ * erasure entries. Erases again payloads that adopted entries report as erased: the backup has them.
+ *
+ * @returns how many proofs lost their payload
+ */
+export async function eraseAdopted(
+  tx: Transaction,
+  from: number,
+  order: ErasureOrder,
+): Promise<number> {
+  const adopted = await entriesWhere(
+    tx,
+    tx`kind = 4 and leaf_index >= ${from} order by leaf_index`,
+  );
+  const reported = adopted.flatMap(({ body }) => (parseEntry(body) as ErasureEntry).ranges);
+  const isReported = (leaf: number) => reported.some(([first, end]) => leaf >= first && leaf < end);
+  const lost: number[] = [];
+  let count = 0;
+  for (const [first, end] of [[from, Number.MAX_SAFE_INTEGER] as const, ...reported]) {
+    for (let page; page === undefined || page.length === PAGE;) {
+      page = await tx<(Erased & { leafIndex: number })[]>`
+        select e.proof_id as "proofId", i.tenant_no as "tenantNo", i.lane,
+          i.request_hash as "requestHash", e.leaf_index as "leafIndex"
+        from svc.log_entry e left join svc.intake i using (proof_id)
+        where e.kind = 1 and e.leaf_index >= ${first} and e.leaf_index < ${end}
+          and (select true from svc.erasure x where x.proof_id = e.proof_id) is null
+        order by e.leaf_index limit ${PAGE}`;
+      await nullPayloads(tx, page, order);
+      await eraseReasons(
+        tx,
+        page.map(({ proofId }) => proofId),
+      );
+      await eraseTraces(
+        tx,
+        page.filter(({ tenantNo }) => (tenantNo as number | null) !== null),
+      );
+      const leaves = page.map(({ leafIndex }) => leafIndex).filter((leaf) => leaf >= from);
+      count += leaves.length;
+      lost.push(...leaves.filter((leaf) => !isReported(leaf)));
+    }
+  }
+  await appendErasures(tx, 'lost', lost);
+  return count;
 }
 
 /**

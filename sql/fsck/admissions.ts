@@ -41,7 +41,9 @@ export async function admissionsFrom(
       (select true from svc.erasure x where x.proof_id = i.proof_id) is not null as "isErased"
     from (select * from svc.intake where proof_id > ${after}::uuid order by proof_id limit ${limit}) i
     cross join lateral (
-      select (select true from svc.log_entry e where e.proof_id = i.proof_id) is not null as "hasProof") found
+      -- An adopted proof without a tenant does not belong to the admission, which was rejected after the restore.
+      select (select true from svc.log_entry e where e.proof_id = i.proof_id and e.tenant_no is not null)
+        is not null as "hasProof") found
     order by i.proof_id`;
   return rows.map(({ request, requestHash, ...row }) => ({
     ...row,
@@ -177,8 +179,7 @@ export const STRAYS = {
     full join (
       select generate_series((range ->> 0)::bigint, (range ->> 1)::bigint - 1) as leaf
       from (select convert_from(body, 'UTF8')::jsonb as entry from svc.log_entry where kind = 4) as erasures
-      cross join jsonb_array_elements(entry -> 'ranges') as range
-      where entry ->> 'cause' = 'erased') as logged on logged.leaf = x.leaf_index
+      cross join jsonb_array_elements(entry -> 'ranges') as range) as logged on logged.leaf = x.leaf_index
     where x.leaf_index is null or logged.leaf is null order by 1 limit ${limit}`,
   /** Pending rows without an intake row. */
   pending: (sql, limit) => sql`
@@ -204,6 +205,10 @@ export const STRAYS = {
     select 'svc.fixture fixture_ref=' || fixture_ref as at from svc.fixture
     where sha256(content) is distinct from fixture_hash limit ${limit}`,
 } as const satisfies Record<string, Query>;
+
+/** The ranges of adopted leaves, [from, to): their documents and admissions are lost. */
+export const adoptedRanges = (sql: Db) => sql<{ from: number; to: number }[]>`
+  select from_index as from, to_index as to from svc.adoption`;
 
 /** Which of these registrations, by their hashes in hex, are not stored. */
 export async function unstoredRegistrations(sql: Db, hashes: readonly string[]): Promise<string[]> {

@@ -116,7 +116,7 @@ export async function proofAbout(sql: Db, proofId: string) {
 }
 
 /**
- * A reason document; null when missing, `erased` after an erasure of the proof.
+ * A reason document; null when missing, `gone` after an erasure of the proof or an adoption of the entry.
  *
  * @param reasonHash hex
  */
@@ -124,11 +124,16 @@ export async function reasonDocument(
   sql: Db,
   reasonHash: string,
   proofId: string,
-): Promise<Buffer | 'erased' | null> {
-  const [row] = await sql<{ document: Buffer | null; erased: boolean }[]>`
-    select document, exists (select from svc.erasure where proof_id = ${proofId}::uuid) as erased
-    from svc.revocation_reason where reason_hash = ${Buffer.from(reasonHash, 'hex')}`;
-  return row?.document ?? (row?.erased === true ? 'erased' : null);
+  leafIndex: number,
+): Promise<Buffer | 'gone' | null> {
+  const [row] = await sql<[{ document: Buffer | null; isGone: boolean }]>`
+    select r.document, r.reason_hash is not null
+        and exists (select from svc.erasure where proof_id = ${proofId}::uuid)
+      or exists (select from svc.adoption
+        where from_index <= ${leafIndex} and to_index > ${leafIndex}) as "isGone"
+    from (select ${Buffer.from(reasonHash, 'hex')}::bytea as reason_hash) asked
+    left join svc.revocation_reason r using (reason_hash)`;
+  return row.document ?? (row.isGone ? 'gone' : null);
 }
 
 export interface AskedRevocation {

@@ -78,6 +78,15 @@ export function readProof(
   });
 }
 
+/** Whether the log has an adopted proof with this id, whose tenant is lost with its payload. */
+export function isAdopted(sql: Pool, tenantNo: number, proofId: string): Promise<boolean> {
+  return asTenants(sql, [tenantNo], async (tx) => {
+    const rows = await tx`
+      select from svc.log_entry where proof_id = ${proofId}::uuid and tenant_no is null`;
+    return rows.length > 0;
+  });
+}
+
 export interface ProofHistory {
   logSize: number;
   /** All verdicts, oldest first; the last is effective. */

@@ -1,14 +1,23 @@
 import { execFile } from 'node:child_process';
 import { rm } from 'node:fs/promises';
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
-import { adminWith } from '../fixtures/admin.js';
+import { adminWith, done } from '../fixtures/admin.js';
 import { Clusters, skipsClusters, withoutClusters, type Cluster } from '../fixtures/clusters.js';
 import { fsck, migrated, publicStatuses, Service } from '../fixtures/restored-service.js';
+import { ORIGIN } from '../fixtures/snapshot.js';
 import { sqlPublisher, testKeys, vkeysOf } from '../fixtures/sql-publisher.js';
 import { eventually } from '../fixtures/stack.js';
 
@@ -130,6 +139,26 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
     expect(found.code).toBe(1);
     expect(Object.keys(found.corrupt).join()).toMatch(/log_forked|snapshot|beyond/);
     await behind.close();
+    await older.stop();
+  }, 120_000);
+
+  it('continues without the WAL archive after log adopt, and reports the lost proofs as erased', async () => {
+    const older = await copyOf('adopted');
+    await older.start();
+    const copy = join(home, 'copy');
+    cpSync(directory, copy, { recursive: true });
+    const { logVkey } = vkeysOf(keys);
+    const admin = adminWith({ DATABASE_URL: older.url().replace('postgres@', 'svc_erase@') });
+    const options = ['--vkey', logVkey, '--reason', 'host lost', '--confirm', ORIGIN];
+    await done(admin('log', 'adopt', copy, ...options));
+    const adopted = await Service.on(older, { directory: copy, ...keys, goesOn: lost.registry });
+    const more = await adopted.admit(5);
+    expect(await adopted.publish()).toMatchObject({ outcome: 'published' });
+    expect(await publicStatuses(copy, keys, [...inBackup, ...more])).toEqual([200]);
+    await adopted.registry.verifyAll();
+    const found = await fsck(adopted.db, { directory: copy, home, ...keys });
+    expect(found).toMatchObject({ code: 0, findings: [] });
+    await adopted.close();
     await older.stop();
   }, 120_000);
 

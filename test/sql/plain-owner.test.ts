@@ -8,7 +8,10 @@ import { acceptIntake } from '#sql/admissions/intake';
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { migrate } from '#sql/schema/migrate';
 import { readProof } from '#sql/proofs/read';
-import { erasePayloads } from '#sql/erasure/erase';
+import { eraseAdopted, erasePayloads } from '#sql/erasure/erase';
+import { adoptEntries, beginAdoption, finishAdoption } from '#sql/log/adopt';
+import { proofEntryBytes } from '#protocol/entries';
+import { formatTime } from '#protocol/time';
 import { transaction } from '#sql/db/transaction';
 import { assertRole } from '#sql/db/roles';
 import { createShareToken, shareChangesSince } from '#sql/lifecycle/share-tokens';
@@ -61,7 +64,8 @@ it('registry whose owner is not a superuser > works, and shows its owner no tena
   const [id = ''] = await registry.admitAll([registry.item()]);
   await registry.verifyAll();
   expect(await readProof(registry.engine, registry.tenantNo, id)).not.toBeNull();
-  await acceptIntake(registry.engine, [registry.item(), registry.item()]);
+  const pending = registry.item();
+  await acceptIntake(registry.engine, [pending, registry.item()]);
   expect(await pendingDepth(registry.engine, 10)).toBe(2);
   const tokenHash = randomBytes(32);
   const target = { artifactKind: 'proof' as const, proofId: id };
@@ -77,6 +81,23 @@ it('registry whose owner is not a superuser > works, and shows its owner no tena
   const order = { actor: 'a', reasonRef: 'r' };
   await transaction(db.as('svc_erase'), (tx) => erasePayloads(tx, [id], order));
   expect(await db.sql`select from svc.log_entry where kind = 4`).toHaveLength(1);
+  const adopted = proofEntryBytes({
+    proof_id: pending.proofId,
+    aep_hash: 'ab'.repeat(32),
+    proof_record_hash: 'cd'.repeat(32),
+    effect: 'DENY',
+    environment: 'sandbox',
+    key_id: 'A'.repeat(43),
+    valid_until: { proof: null },
+    time: formatTime(Date.now()),
+  });
+  await transaction(db.as('svc_erase'), async (tx) => {
+    const size = await beginAdoption(tx, 'test.example/log');
+    await adoptEntries(tx, size, [adopted]);
+    await finishAdoption(tx, size);
+    expect(await eraseAdopted(tx, size, order)).toBe(1);
+  });
+  expect(await pendingDepth(registry.engine, 10)).toBe(1);
   const acts = await db.sql<{ db_role: string }[]>`select db_role from svc.audit`;
   expect(new Set(acts.map((act) => act.db_role))).toContain('svc_admin');
 });

@@ -28,10 +28,12 @@ import { announceOutcomes } from '#sql/admissions/outcomes';
 import { countOutcomes, stateOf, type BatchOutcomeCount } from '#sql/batches/chunks';
 import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
 import { appendLocked, type LastTile, lockHead, readLastTile } from '#sql/log/append';
+import { adoptedAt } from '#sql/log/adopt';
 import { type EntryBody, keyEntries } from '#sql/log/log';
 import type { Decision } from '#sql/proofs/rebuild-aep';
 import { faultsOfApprovals } from './approvals.js';
 import { closedRunOf, faultsOfRuns, type RunFault } from './close.js';
+import { lossFault } from './losses.js';
 import { expectedValues, settleCounters } from './budgets.js';
 import {
   type AdmitContext,
@@ -101,6 +103,7 @@ async function appendGroup(
         keyEntries(tx),
         gatesOf(tx, ids),
         readLastTile(tx),
+        adoptedAt(tx),
       ),
   );
   // COMMIT POINT: the proofs are durable and may be answered. A crash before it leaves the
@@ -117,8 +120,8 @@ async function appendGroup(
   return appended;
 }
 
-/** The reads of a worker under the append lock: its claims, the keys, the gates, the end of the log. */
-type Claim = [Set<string>, EntryBody[], Map<string, Gate>, LastTile | null];
+/** The reads of a worker under the append lock: its claims, the keys, the gates, the end of the log, and the time of the last adoption. */
+type Claim = [Set<string>, EntryBody[], Map<string, Gate>, LastTile | null, number | null];
 
 /** @param size leaves of the log, which cannot change under the append lock */
 async function appendClaimed(
@@ -126,7 +129,7 @@ async function appendClaimed(
   context: AdmitContext,
   prepared: Prepared[],
   size: number,
-  [claims, keys, gates, lastTile]: Claim,
+  [claims, keys, gates, lastTile, adopted]: Claim,
 ): Promise<Appended> {
   const claimed = prepared.filter((item) => claims.has(item.intake.proofId));
   if (claimed.length === 0) return { admitted: [], rejected: [] };
@@ -153,6 +156,7 @@ async function appendClaimed(
     const gate = gates.get(proofId);
     const rejection =
       rejectionBy(context, item.subject, gate, parentFaults.get(proofId)) ??
+      lossFault(item, adopted) ??
       approvalFaults.get(proofId) ??
       runFaults.get(proofId) ??
       item.runFault;
@@ -219,7 +223,7 @@ function rejectionBy(
   }
   if (!gate.keyHolds) {
     const detail =
-      'the API key was revoked before signing, or that of the approved request revoked or expired';
+      'the API key was revoked before signing, or the key of the approved request was revoked or expired';
     return { code: 'api_key_revoked', detail };
   }
   if (!gate.allowlisted) {

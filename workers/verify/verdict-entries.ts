@@ -73,6 +73,8 @@ export function appendVerdictEntry(
     const listed = listedFailures((await listingVerdictEntries(tx)).flatMap(counts));
     const lists = await changesSince(tx, listed, before?.to ?? 0, prefix.treeSize);
     const { to, failed, restored } = lists;
+    // After an adoption, the log has verdicts that this database does not have yet.
+    if (to < (before?.to ?? 0)) return 'early';
     const wasRetired =
       before !== undefined &&
       activeVerifierKey(crypto, keys, before.key_id, Number.MAX_SAFE_INTEGER) === null;
@@ -134,7 +136,7 @@ async function requireActive(
 
 const PAGE = 10;
 
-/** The last verdict entry that counts, and the index of the last one of all. */
+/** The last verdict entry that counts, and the index of the last one, whether it counts or not. */
 async function lastVerdict(
   tx: Transaction,
   counts: (row: EntryBody) => VerdictEntry[],

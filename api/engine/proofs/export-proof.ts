@@ -15,7 +15,7 @@ import { addLogFields } from '../http/request-context.js';
 import { sendRevalidatable } from '../http/respond.js';
 import { ETAG_HEADER, NOT_MODIFIED, type Call } from '../operation.js';
 import { proveActivation, proveApproval, proveInclusion, vkeyFor } from './inclusion.js';
-import { statementOf, documentsOf, findProof } from './stored-proof.js';
+import { statementOf, documentsOf, findWithPayload } from './stored-proof.js';
 
 interface Format {
   /** Media types of the same bytes, the preferred one first. */
@@ -129,7 +129,7 @@ async function readExport(
   proofId: string,
   disclosed: readonly string[],
 ): Promise<ProofExport> {
-  const stored = await findProof(sql, tenantNo, proofId);
+  const stored = await findWithPayload(sql, tenantNo, proofId);
   const { entry, payload } = documentsOf(stored);
   if (payload === null) throw new Problem('payload_erased');
   const history = await proofHistory(sql, stored);
@@ -186,7 +186,7 @@ async function exportJson(
 }
 
 async function exportAep({ inTenant }: Call, proofId: string): Promise<Uint8Array> {
-  const stored = await inTenant((sql, tenantNo) => findProof(sql, tenantNo, proofId));
+  const stored = await inTenant((sql, tenantNo) => findWithPayload(sql, tenantNo, proofId));
   const { payload } = documentsOf(stored);
   if (payload === null || stored.aep === null) throw new Problem('payload_erased');
   return stored.aep;

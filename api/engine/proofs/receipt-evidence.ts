@@ -11,7 +11,7 @@ import { addLogFields } from '../http/request-context.js';
 import { sendRevalidatable } from '../http/respond.js';
 import { ETAG_HEADER, json, NOT_MODIFIED } from '../operation.js';
 import { proveActivation, proveApproval, proveInclusion, tlogProofOf } from './inclusion.js';
-import { documentsOf, findProof } from './stored-proof.js';
+import { documentsOf, findWithPayload } from './stored-proof.js';
 
 export const receiptEvidenceOperation = tenantOperation(
   {
@@ -53,7 +53,7 @@ export async function readEvidence(
   proofId: string,
   isDisclosed: (name: string) => boolean,
 ): Promise<ReceiptEvidence> {
-  const stored = await findProof(sql, tenantNo, proofId);
+  const stored = await findWithPayload(sql, tenantNo, proofId);
   const { entry, payload } = documentsOf(stored);
   if (payload === null) throw new Problem('payload_erased');
   const checkpoint = await firstCheckpointFrom(sql, stored.leafIndex + 1);

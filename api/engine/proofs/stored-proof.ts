@@ -35,7 +35,7 @@ import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Pool } from '#sql/db/transaction';
 import { validUntil } from '#sql/proofs/rebuild-aep';
-import { readProof, type StoredProof, type ProofHistory } from '#sql/proofs/read';
+import { isAdopted, readProof, type StoredProof, type ProofHistory } from '#sql/proofs/read';
 import { Problem } from '../http/problem.js';
 
 /** Throws the same 404 for another tenant's proof as for one that does not exist. */
@@ -47,6 +47,21 @@ export async function findProof(
   const stored = isProofId(proofId) ? await readProof(sql, tenantNo, proofId) : null;
   if (stored === null) throw new Problem('proof_not_found');
   return stored;
+}
+
+/**
+ * Finds a proof whose payload is needed. An adopted proof, whose tenant is lost, gets the answer of an
+ * erased one: anyone can read in the log that it exists.
+ */
+export async function findWithPayload(
+  sql: Pool,
+  tenantNo: number,
+  proofId: string,
+): Promise<StoredProof> {
+  if (isProofId(proofId) && (await isAdopted(sql, tenantNo, proofId))) {
+    throw new Problem('payload_erased');
+  }
+  return findProof(sql, tenantNo, proofId);
 }
 
 export interface ProofDocuments {

@@ -31,7 +31,7 @@ import { at, Problem } from '../http/problem.js';
 import { addLogFields } from '../http/request-context.js';
 import { sendJson } from '../http/respond.js';
 import { json } from '../operation.js';
-import { altered, findProof } from '../proofs/stored-proof.js';
+import { altered, findWithPayload } from '../proofs/stored-proof.js';
 import { SUBMISSION_LIMIT } from './verify-proof.js';
 
 /** Compiles each policy set once, for the replays of all tenants. */
@@ -74,7 +74,7 @@ export const replayOperation = tenantOperation(
 );
 
 async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<JsonValue> {
-  const stored = await findProof(sql, caller.tenantNo, body.proof_id);
+  const stored = await findWithPayload(sql, caller.tenantNo, body.proof_id);
   if (stored.isErased) throw new Problem('payload_erased');
   const intake = await readPinnedIntake(sql, caller.tenantNo, stored.proofId);
   if (intake === null) throw altered(stored, 'the intake');

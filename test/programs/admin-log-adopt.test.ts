@@ -1,0 +1,223 @@
+import { spawn } from 'node:child_process';
+import { cpSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { packageRoot } from '#runtime/process/files';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { listen } from '#runtime/http/server';
+import { runMonitor } from '#sdk/cli/monitor/run';
+import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
+import { addApprover } from '#sql/lifecycle/approvers';
+import type { Pool } from '#sql/db/transaction';
+import { entriesBetween, keysInLog, treeSize } from '#sql/log/log';
+import { processAdmissions } from '#workers/admit/process';
+import { adminOn, done, type AdminReply } from '../fixtures/admin.js';
+import { newApprover } from '../fixtures/approvals.js';
+import { acceptedBatch, type AcceptedBatch } from '../fixtures/batch-items.js';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { headersFor, issueKey, startEngine, workBatches } from '../fixtures/engine.js';
+import { eraseProof } from '../fixtures/erase.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { fsck } from '../fixtures/restored-service.js';
+import { ORIGIN } from '../fixtures/snapshot.js';
+import { publicServerOver, sqlPublisher, testKeys, vkeysOf } from '../fixtures/sql-publisher.js';
+import { testFolder } from './world.js';
+
+/** Databases as they were at a backup, while the public log went on. */
+const home = await testFolder();
+const published = join(home, 'public');
+const keys = testKeys();
+const { logVkey } = vkeysOf(keys);
+const databases: TestDatabase[] = [];
+
+let original: TestDatabase;
+let before: TestRegistry;
+/** In the backup: proofs, an admission and a batch without decisions. */
+let kept: string[];
+let pending: IntakeItem;
+let batch: AcceptedBatch;
+/** Proofs from after the backup. */
+let lost: string[];
+/** The original database, with every published leaf. */
+let whole: Pool;
+let common: number;
+let size: number;
+
+const copy = async (): Promise<TestDatabase> => {
+  const db = await freshDatabase(original.name);
+  databases.push(db);
+  return db;
+};
+let restored: TestDatabase;
+let registry: TestRegistry;
+
+const publish = async (db: TestDatabase, of: TestRegistry, directory = published) => {
+  const publisher = sqlPublisher(db.as('svc_publisher', 1), { directory, ...keys });
+  await of.reportAll();
+  const report = await publisher.runCycle();
+  await publisher.close();
+  return report;
+};
+const line = (place = published): string[] => [
+  'log', 'adopt', place, '--vkey', logVkey, '--reason', 'db1 lost', '--confirm', ORIGIN,
+]; // prettier-ignore
+const adopt = (db: TestDatabase, place?: string): Promise<AdminReply> =>
+  adminOn(db, { url: db.urlFor('svc_erase') })(...line(place));
+
+beforeAll(async () => {
+  original = await freshDatabase();
+  databases.push(original);
+  before = await openRegistry(original);
+  kept = await before.admitAll(Array.from({ length: 5 }, () => before.item()));
+  pending = before.item();
+  await acceptIntake(before.engine, [pending]);
+  batch = await acceptedBatch(before, 3);
+  await publish(original, before);
+  common = await treeSize(original.sql);
+  await original.close();
+  restored = await copy();
+  registry = await openRegistry(restored, { goesOn: before });
+  for (let n = 0; n < 3; n += 1) await copy();
+
+  const running = await openRegistry(original, { goesOn: before });
+  running.verify.signer = before.verify.signer!;
+  await processAdmissions(running.admit, [pending.proofId]);
+  await workBatches(running);
+  lost = await running.admitAll(Array.from({ length: 300 }, () => running.item()));
+  await running.revoke(kept[1]!);
+  await running.revoke(lost[1]!);
+  await eraseProof(original, kept[0]!);
+  await eraseProof(original, lost[0]!);
+  await addApprover(running.admin, newApprover().registration);
+  await publish(original, running);
+  whole = running.admin;
+  size = await treeSize(whole);
+  registry.verify.signer = before.verify.signer!;
+}, 60_000);
+afterAll(async () => {
+  for (const db of databases) await db.drop();
+});
+
+describe('admin log adopt', () => {
+  it('rejects changed files and unknown keys', async () => {
+    const lying = join(home, 'lying');
+    cpSync(published, lying, { recursive: true });
+    const bundle = join(lying, `tile/entries/001.p/${size - 256}`);
+    const text = readFileSync(bundle).toString('latin1');
+    writeFileSync(bundle, Buffer.from(text.replace(lost[299]!, lost[1]!), 'latin1'));
+    const altered = await adopt(restored, lying);
+    expect(altered).toMatchObject({ code: 1, err: expect.stringMatching(/leaf \d+/) as string });
+    const stranger = await adminOn(restored, { url: restored.urlFor('svc_erase') })(
+      ...line().with(4, vkeysOf(testKeys()).logVkey),
+    );
+    expect(stranger.err).toContain('no checkpoint signed by these keys');
+    expect(await treeSize(restored.sql)).toBe(common);
+  });
+
+  it('rejects a database with leaves of its own, and names the first', async () => {
+    const other = databases[2]!;
+    const forked = await openRegistry(other, { goesOn: before });
+    await forked.admitAll([forked.item()]);
+    const { code, err } = await adopt(other);
+    expect(code).toBe(1);
+    expect(err).toContain(`leaf ${common} of the database is not the published leaf ${common}`);
+    expect(await treeSize(other.sql)).toBe(common + 1);
+  });
+
+  it('changes nothing when it is killed, and completes when it is repeated', async () => {
+    const db = databases[3]!;
+    const held = await db.sql.reserve();
+    await held`begin`;
+    // The last step before the erasure records.
+    await held`lock table svc.erasure in share mode`;
+    const child = spawn(
+      process.execPath,
+      [join(packageRoot, 'dist/programs/admin.js'), ...line()],
+      {
+        env: { ...process.env, DATABASE_URL: db.urlFor('svc_erase') },
+        stdio: 'ignore',
+      },
+    );
+    const gone = new Promise((resolve) => child.once('exit', resolve));
+    const isWaiting = async () =>
+      (await db.sql`select from pg_locks where relation = 'svc.erasure'::regclass and not granted`)
+        .length > 0;
+    while (!(await isWaiting()) && child.exitCode === null) await sleep(20);
+    child.kill('SIGKILL');
+    await gone;
+    await held`rollback`;
+    held.release();
+    expect(await treeSize(db.sql)).toBe(common);
+    expect(await done(adopt(db))).toMatchObject({ from: common, adopted: size - common });
+  });
+
+  it('appends the published leaves byte for byte, and nothing the second time', async () => {
+    const document = await done(adopt(restored));
+    expect(document).toMatchObject({ from: common, adopted: size - common, proofs: 304 });
+    const texts = async (sql: Pool) =>
+      (await entriesBetween(sql, 0, size)).map((entry) => Buffer.from(entry).toString());
+    expect(await texts(restored.sql)).toEqual(await texts(whole));
+    const grown = await treeSize(restored.sql);
+    expect(grown).toBe(size + 1);
+    expect(await done(adopt(restored))).toMatchObject({ adopted: 0, proofs: 0 });
+    expect(await treeSize(restored.sql)).toBe(grown);
+  });
+
+  it('closes what was pending: no admission gets a second proof, and the batch is complete', async () => {
+    for (const id of [pending.proofId, ...batch.ids]) await processAdmissions(registry.admit, [id]);
+    expect(await treeSize(restored.sql)).toBe(size + 1);
+    const [left] = await restored.sql`
+      select (select count(*)::int from svc.intake_pending) + (select count(*)::int from svc.chunk_pending)
+          as pending, (select admitted from svc.batch_progress) as admitted,
+        (select count(*)::int from svc.intake where proof_id = ${pending.proofId}::uuid and request is null)
+          as erased`;
+    expect(left).toEqual({ pending: 0, admitted: 3, erased: 1 });
+  });
+
+  it('applies adopted key changes, revocations and erasures', async () => {
+    expect(await keysInLog(restored.sql)).toEqual(await keysInLog(whole));
+    const [erased] = await restored.sql`
+      select request from svc.intake where proof_id = ${kept[0]!}::uuid`;
+    expect(erased).toEqual({ request: null });
+    const engine = await startEngine(registry);
+    const key = await issueKey(registry, { scopes: ['admin'] });
+    const get = (path: string) => engine.call({ method: 'GET', path, headers: headersFor(key) });
+    for (const id of [lost[2]!, pending.proofId]) {
+      expect((await get(`/v1/proofs/${id}/receipt-evidence`)).status).toBe(410);
+    }
+    expect((await get(`/v1/proofs/${registry.item().proofId}/receipt-evidence`)).status).toBe(404);
+    await engine.close();
+  });
+
+  it('continues: publisher, monitor and fsck accept the log, and lost proofs are reported as erased', async () => {
+    expect(await publish(restored, registry)).toMatchObject({ outcome: 'published' });
+    const server = publicServerOver(published, keys);
+    await server.start();
+    const http = await listen(server.handler, { host: '127.0.0.1', port: 0 });
+    const answer = async (path: string) => (await fetch(`${http.url}/api/public/${path}`)).json();
+    const status = (verification_status: string) => ({ verification: { verification_status } });
+    expect(await answer(`verify/proof/${kept[2]!}`)).toMatchObject(status('VALID'));
+    for (const id of [kept[0]!, lost[0]!, lost[2]!, pending.proofId, batch.ids[0]!]) {
+      expect(await answer(`verify/proof/${id}`)).toMatchObject(status('BACKEND_LOOKUP_REQUIRED'));
+    }
+    for (const id of [kept[1]!, lost[1]!]) {
+      expect(await answer(`verify/proof/${id}`)).toMatchObject(status('REVOKED'));
+    }
+    await http.close(0);
+    server.close();
+    await registry.verifyAll();
+    expect(await fsck(restored, { directory: published, home, ...keys })).toMatchObject({
+      code: 0,
+      findings: [],
+    });
+
+    const monitored = await runMonitor(
+      { sha256: nativeSha256, verify: nativeVerify },
+      { sources: [published], logVkeys: [logVkey], directory: join(home, 'monitor'), watch: [], intervalMs: 1, once: true },
+      { finding: () => undefined, passed: () => undefined },
+      new AbortController().signal,
+    ); // prettier-ignore
+    expect(monitored).toMatchObject({ alarms: [], isReachable: true });
+  });
+});
