@@ -5,6 +5,8 @@ import { bulkSigningKey } from '#runtime/crypto/sodium';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';
+import { UNQUEUED_CHANNEL } from '#sql/admissions/outcomes';
+import { unpackIds } from '#sql/db/columns';
 import { watchPolicies, startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/check';
 import { policySelfTest } from '#policy/self-test';
@@ -51,6 +53,7 @@ const code = await runProgram('worker', async (program) => {
     (error) => program.fail(error),
   );
   program.onStop(() => worker.close());
+  sql.onNotification(UNQUEUED_CHANNEL, (payload) => worker.takeUnqueued(unpackIds(payload)));
   if (ops.registry !== null) {
     const readings = databaseReadings(ops.registry, program, config.databaseUrl, 'svc-worker-ops');
     waitingGauges(ops.registry, readings, worker);

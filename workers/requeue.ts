@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { NO_REQUEST_IDS } from '#runtime/http/request-ids';
-import type { Logger } from '#runtime/process/log';
+import { logRarely, type Logger } from '#runtime/process/log';
 import type { AdmitQueue } from '#runtime/queue/queues';
 import { pendingOlderThan, type PendingPlace } from '#sql/admissions/outcomes';
 import type { Db } from '#sql/db/transaction';
@@ -26,12 +26,16 @@ const BACKLOG_INTERVAL_MS = 10_000;
 
 type Limits = Pick<RequeueOptions, 'olderThanMs' | 'groupSize'>;
 
-/** Requeues stale admissions and revocations every `everyMs` milliseconds until the signal. */
+/**
+ * Requeues stale admissions and revocations every `everyMs` milliseconds until the signal, except
+ * while the queue is down.
+ */
 export async function keepRequeueing(
   { sql, log, metrics }: AdmitContext,
   queue: AdmitQueue,
   { everyMs, ...limits }: { everyMs: number } & Limits,
   signal: AbortSignal,
+  isDown = (): boolean => false,
 ): Promise<void> {
   const pages = async <P>(
     kind: 'admission' | 'revocation',
@@ -39,10 +43,10 @@ export async function keepRequeueing(
   ): Promise<void> => {
     let next: P | null = null;
     const page = async (): Promise<void> => {
-      next = await requeue(next);
+      if (!isDown()) next = await requeue(next);
     };
     await repeat(everyMs, signal, page, (error) => {
-      log.warn({ err: error }, `${kind} requeue failed; it is retried`);
+      logRarely(log, 'warn', { err: error }, `${kind} requeue failed; it is retried`);
     });
   };
   let lastSearch = -Infinity;
@@ -115,5 +119,6 @@ export async function requeueStaleRevocations(
   return nextPlace(stale, groupSize);
 }
 
-const nextPlace = <P>(page: P[], limit: number): P | null =>
+/** The position of the next page; null after the last one. */
+export const nextPlace = <P>(page: P[], limit: number): P | null =>
   page.length < limit ? null : (page.at(-1) ?? null);

@@ -1,8 +1,9 @@
 import type { Clock } from '#runtime/process/clock';
 import type { RedisClient } from '#runtime/queue/redis';
-import type { Logger } from '#runtime/process/log';
+import { logRarely, type Logger } from '#runtime/process/log';
 import type { AdmitQueue } from '#runtime/queue/queues';
 import type { Lane } from '#sql/admissions/intake';
+import { announceUnqueued } from '#sql/admissions/outcomes';
 import type { Pool } from '#sql/db/transaction';
 import type { RevocationOutcome } from '#sql/lifecycle/revocations';
 import type { PdfRequest } from './pdf/render.js';
@@ -93,14 +94,17 @@ export interface EngineMetrics {
 
 /** Best effort: workers poll the registry as well, so a lost job only delays. */
 export async function wakeWorkers(
-  { log, queue }: Pick<EngineContext, 'log' | 'queue'>,
+  { log, queue, sql }: Pick<EngineContext, 'log' | 'queue' | 'sql'>,
   send: (to: EngineContext['queue']) => Promise<unknown>,
   consequence: string,
   fields: Record<string, unknown>,
+  admissions: readonly string[] = [],
 ): Promise<void> {
   try {
     await send(queue);
   } catch (error) {
-    log.warn({ err: error, ...fields }, `queue unavailable, ${consequence}`);
+    logRarely(log, 'warn', { err: error, ...fields }, `queue unavailable, ${consequence}`);
+    // Without an answer from PostgreSQL they also wait for the requeue.
+    if (admissions.length > 0) await announceUnqueued(sql, admissions).catch(() => undefined);
   }
 }

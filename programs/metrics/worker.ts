@@ -65,7 +65,7 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
 export function waitingGauges(
   registry: Registry,
   readings: Readings,
-  worker: Pick<AdmitWorker, 'queues'>,
+  worker: Pick<AdmitWorker, 'isQueueUp' | 'queues'>,
 ): void {
   const pending = readings.every(5_000, 'pending', () => pendingNow(readings.sql));
   const queues = readings.every(5_000, 'queues', () => worker.queues());
@@ -80,6 +80,11 @@ export function waitingGauges(
       'svc_pending_oldest_seconds',
       'Age of the oldest pending admission; 0 without any',
       () => pending.value && secondsSince(pending.value.oldestAt),
+    ],
+    [
+      'svc_queue_up',
+      'Whether the queue answers; without it the worker finds pending admissions in the registry',
+      () => Number(worker.isQueueUp()),
     ],
     [
       'svc_queue_jobs',

@@ -57,3 +57,30 @@ export function logger(program: string, level: LogLevel = 'info'): Logger {
     pino.destination({ fd: 2, sync: true }),
   );
 }
+
+const RARELY_MS = 10_000;
+const repeated = new WeakMap<object, Map<string, { at: number; unlogged: number }>>();
+
+/**
+ * Logs a message at most once in ten seconds, because a lasting fault repeats it many times per
+ * second; `unlogged` counts what was left out since the last line.
+ */
+export function logRarely<Level extends 'warn' | 'error'>(
+  log: Pick<Logger, Level>,
+  level: Level,
+  fields: object,
+  message: string,
+): void {
+  const messages = repeated.get(log) ?? new Map<string, { at: number; unlogged: number }>();
+  repeated.set(log, messages);
+  const last = messages.get(message) ?? { at: -Infinity, unlogged: 0 };
+  messages.set(message, last);
+  const now = performance.now();
+  if (now - last.at < RARELY_MS) {
+    last.unlogged += 1;
+    return;
+  }
+  const { unlogged } = last;
+  messages.set(message, { at: now, unlogged: 0 });
+  log[level]({ ...fields, ...(unlogged > 0 && { unlogged }) }, message);
+}

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { UnrecoverableError } from 'bullmq';
 import type { QueueConfig } from '../config.js';
-import { logger, type Logger } from '../process/log.js';
+import { logger, logRarely, type Logger } from '../process/log.js';
 import {
   type AdmitProcessor,
   JOB,
@@ -27,7 +27,6 @@ const ANSWER_MS = 3_000;
 const REOPEN_MS = 1_000;
 const CLOSE_MS = 10_000;
 const CLOSE_WORKER_MS = 20_000;
-const LOG_EVERY_MS = 5_000;
 
 type QueueLog = Pick<Logger, 'warn'>;
 
@@ -40,21 +39,10 @@ function inTime<T>(promise: Promise<T>, ms: number, what: string): Promise<T> {
   return withTimeout(promise, ms, () => new QueueUnavailableError(late));
 }
 
-/** Logs at intervals: an unreachable queue reports many errors per second. */
-function throttleLog(log: QueueLog, what: string): (error: unknown) => void {
-  let last = -Infinity;
-  let more = 0;
-  return (error) => {
-    const now = performance.now();
-    if (now - last < LOG_EVERY_MS) {
-      more += 1;
-      return;
-    }
-    log.warn({ err: error, unlogged: more }, `${what}: queue error`);
-    last = now;
-    more = 0;
-  };
-}
+const logTo =
+  (log: QueueLog, what: string) =>
+  (error: unknown): void =>
+    logRarely(log, 'warn', { err: error }, `${what}: queue error`);
 
 /** Waits for the connection; drops a client that cannot connect, which has no work to finish. */
 async function connected(opened: Opened<Member>): Promise<void> {
@@ -120,7 +108,7 @@ export function openBatchQueue(config: QueueConfig, options: QueueOptions = {}):
 }
 
 function openProducer(config: QueueConfig, name: QueueName, options: QueueOptions): AdmitQueue {
-  const onError = throttleLog(options.log ?? logger('queue'), 'enqueueing');
+  const onError = logTo(options.log ?? logger('queue'), 'enqueueing');
   let current: Promise<OpenQueue> | null = null;
   let closed = false;
 
@@ -268,7 +256,7 @@ export function openConsumer(
   handlers: Partial<Record<(typeof KINDS)[number], Handler>>,
   options: QueueOptions & { concurrency: number },
 ): Running {
-  const report = throttleLog(options.log ?? logger('queue'), 'job consumer');
+  const report = logTo(options.log ?? logger('queue'), 'job consumer');
   const processor: AdmitProcessor = async (job) => {
     const read = readJob(job.data);
     if (read === null) throw new UnrecoverableError('the job is not a list of ids');

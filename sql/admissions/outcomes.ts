@@ -136,6 +136,8 @@ export async function admissionState(
 
 /** Notifications on this channel have joined ids of admissions or revocations as their payload. */
 export const OUTCOMES_CHANNEL = 'svc_outcomes';
+/** Likewise, with ids of admissions that an engine could not enqueue. */
+export const UNQUEUED_CHANNEL = 'svc_unqueued';
 /** PostgreSQL limits a payload to 7,999 bytes. */
 const IDS_PER_NOTIFICATION = 240;
 
@@ -143,12 +145,19 @@ const IDS_PER_NOTIFICATION = 240;
  * Announces, when the transaction commits, that it decided admissions or revocations, and names those
  * that callers may wait for. A listener reads the outcomes from the registry: any role can notify.
  */
-export async function announceOutcomes(tx: Transaction, ids: readonly string[]): Promise<void> {
+export const announceOutcomes = (tx: Transaction, ids: readonly string[]): Promise<void> =>
+  notify(tx, OUTCOMES_CHANNEL, ids);
+
+/** Hands admissions to the workers that listen, when the queue does not take them. */
+export const announceUnqueued = (sql: Db, ids: readonly string[]): Promise<void> =>
+  notify(sql, UNQUEUED_CHANNEL, ids);
+
+async function notify(sql: Db, channel: string, ids: readonly string[]): Promise<void> {
   const payloads: string[] = [];
   for (let at = 0; at < ids.length || at === 0; at += IDS_PER_NOTIFICATION) {
     payloads.push(ids.slice(at, at + IDS_PER_NOTIFICATION).join(''));
   }
-  await tx`select pg_notify(${OUTCOMES_CHANNEL}, payload) from unnest(${payloads}::text[]) as payload`;
+  await sql`select pg_notify(${channel}, payload) from unnest(${payloads}::text[]) as payload`;
 }
 
 export interface PendingPlace {

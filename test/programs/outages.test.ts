@@ -11,10 +11,12 @@ import { transaction } from '#sql/db/transaction';
 import { appendKeyChange } from '#sql/lifecycle/entries';
 import { adminWith, type AdminLine } from '../fixtures/admin.js';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { batchCall, executeBodies } from '../fixtures/batches.js';
+import { executeBody, headersFor, issueKey, send } from '../fixtures/engine.js';
 import { parseExposition, valueOf } from '../fixtures/exposition.js';
 import { startProgram, type RunningProgram } from '../fixtures/program.js';
 import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
-import { openRegistry } from '../fixtures/registry.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { startTcpProxy, type TcpProxy } from '../fixtures/tcp-proxy.js';
 
 /** Checks what the programs and `admin status` report while one dependency after another fails. */
@@ -24,6 +26,7 @@ const WAIT = { timeout: 60_000, interval: 200 };
 
 let db: TestDatabase;
 let redis: TestRedis;
+let registry: TestRegistry;
 let admin: AdminLine;
 /** Between the database and all programs except the engine. */
 let proxy: TcpProxy;
@@ -59,6 +62,9 @@ async function ask(name: string, path: '/healthz' | '/readyz' | '/metrics') {
 const metricOf = async (name: string, metric: string): Promise<number | null> =>
   valueOf(parseExposition((await ask(name, '/metrics')).text), metric);
 
+const execute = (key: string) =>
+  send(programs['engine']!.url, { headers: headersFor(key), body: JSON.stringify(executeBody()) });
+
 const readiness = async (name: string): Promise<number> => (await ask(name, '/readyz')).status;
 
 async function attention(): Promise<string[]> {
@@ -74,7 +80,7 @@ beforeAll(async () => {
   proxy = await startTcpProxy(new URL(db.url));
   logKey = createSigningKey(join(home, 'log.pem'));
   aepKey = createSigningKey(join(home, 'aep.pem'));
-  const registry = await openRegistry(db);
+  registry = await openRegistry(db);
   const verifierKey = createSigningKey(join(home, 'verifier.pem')).publicKey;
   await appendKeyChange(registry.admin, nativeSha256, {
     use: 'verifier',
@@ -182,9 +188,27 @@ describe.skipIf(skipsRedis)(`during an outage${withoutRedis}`, () => {
     // Metrics of the queue are absent, and the others are still there.
     await expect.poll(() => metricOf('worker', 'svc_queue_jobs'), WAIT).toBeNull();
     expect(await metricOf('worker', 'svc_pending_oldest_seconds')).not.toBeNull();
+    // Workers find admissions and batches in the registry.
+    const { url } = programs['engine']!;
+    const key = await issueKey(registry);
+    expect((await execute(key)).status).toBe(200);
+    const { location } = (await send(url, batchCall(key, executeBodies(3)))).headers;
+    const batch = { method: 'GET', path: location!, headers: headersFor(key) };
+    await expect
+      .poll(async () => (await send(url, batch)).json, WAIT)
+      .toMatchObject({ counts: { admitted: 3 } });
+    expect(await metricOf('worker', 'svc_queue_up')).toBe(0);
     await redis.start();
     await allWell();
   }, 150_000);
+
+  it('an engine hands admissions that Redis rejects to the workers', async () => {
+    await redis.client.config('SET', 'maxmemory', '1');
+    // Neither the engine nor the requeue can add a job.
+    const reply = await execute(await issueKey(registry));
+    await redis.client.config('SET', 'maxmemory', '0');
+    expect(reply.status).toBe(200);
+  }, 60_000);
 
   it("admin status names the publisher's error, which log end requires", async () => {
     const end = ['log', 'end', LOG_ORIGIN, '--reason', 'a test', '--confirm', LOG_ORIGIN];

@@ -1,4 +1,4 @@
-import type { Logger } from '#runtime/process/log';
+import { logRarely, type Logger } from '#runtime/process/log';
 import type { BatchQueue } from '#runtime/queue/queues';
 import {
   leaseNextChunks,
@@ -72,7 +72,7 @@ export function startChunkDispatcher(options: ChunkDispatcherOptions): ChunkDisp
     if (stopping.signal.aborted) return;
     dispatching ??= dispatchUntilQuiet()
       .catch((error: unknown) => {
-        log.warn({ err: error }, 'batch dispatcher: dispatch failed; it is retried');
+        logRarely(log, 'warn', { err: error }, 'batch dispatcher: dispatch failed; it is retried');
       })
       .finally(() => {
         dispatching = null;
@@ -90,7 +90,8 @@ export function startChunkDispatcher(options: ChunkDispatcherOptions): ChunkDisp
     options.requeueEveryMs,
     stopping.signal,
     () => requeue().finally(wake),
-    (error) => log.warn({ err: error }, 'batch dispatcher: requeue failed; it is retried'),
+    (error) =>
+      logRarely(log, 'warn', { err: error }, 'batch dispatcher: requeue failed; it is retried'),
   );
 
   return {

@@ -1,10 +1,12 @@
 import { PolicySetError } from '#policy/policy-set';
 import type { KeyStatus } from '#protocol/keys';
 import type { QueueConfig } from '#runtime/config';
+import { singleFlight } from '#runtime/concurrency';
 import { type RequestIds, NO_REQUEST_IDS } from '#runtime/http/request-ids';
 import { healthCheck, type Readiness } from '#runtime/ops/health';
-import type { Logger } from '#runtime/process/log';
+import { logRarely, type Logger } from '#runtime/process/log';
 import { TaskWatchdog, type HungError } from '#runtime/process/watchdog';
+import { isIds } from '#runtime/queue/backend';
 import {
   openAdmitQueue,
   openBatchQueue,
@@ -15,6 +17,7 @@ import { policyActivations } from '#sql/admissions/policies';
 import type { Db } from '#sql/db/transaction';
 import { processRevocations } from '../lifecycle/revocations.js';
 import { keepRequeueing, repeat } from '../requeue.js';
+import { workWithoutQueue } from '../without-queue.js';
 import { startChunkDispatcher } from './batches.js';
 import { type AdmitContext, signingKeyState, DeferredError } from './context.js';
 import { firstOf, processAdmissions, processChunks } from './process.js';
@@ -50,11 +53,13 @@ export const WORKER_DEFAULTS: WorkerOptions = {
 
 /** Largest group. */
 const IDS_AT_ONCE = 256;
-const REPORT_EVERY_MS = 5_000;
 
 export interface AdmitWorker {
-  /** Resolves when the worker takes jobs. */
+  /** Resolves when the worker takes jobs, or processes what is pending without the queue. */
   ready: Promise<void>;
+  isQueueUp(): boolean;
+  /** Processes admissions that an engine could not enqueue. Ignores malformed ids, and never throws. */
+  takeUnqueued(ids: string[]): void;
   /** Depth and age of the queues. */
   queues(): Promise<Record<'admit' | 'batch', QueueState>>;
   /** Ready when this worker can commit admissions. */
@@ -82,7 +87,6 @@ export function startAdmitWorker(
     limitMs: options.stallTimeoutMs,
     onHung,
   });
-  let reportedAt = -Infinity;
   const watched = async (
     kind: 'admissions' | 'chunks',
     ids: string[],
@@ -92,23 +96,35 @@ export function startAdmitWorker(
     try {
       await watchdog.watch(work);
     } catch (error) {
-      // The queue only counts failures; this log line has the cause, at most once per interval.
-      if (performance.now() - reportedAt >= REPORT_EVERY_MS) {
-        reportedAt = performance.now();
-        log.error(
-          { err: error, [kind]: ids.length, first: firstOf(ids, requests) },
-          'admissions cannot be committed; they are kept and retried',
-        );
-      }
+      // The queue only counts failures; this log line has the cause.
+      logRarely(
+        log,
+        'error',
+        { err: error, [kind]: ids.length, first: firstOf(ids, requests) },
+        'admissions cannot be committed; they are kept and retried',
+      );
       throw error;
     }
   };
   const queue = openAdmitQueue(queueConfig, { log });
   const batchQueue = openBatchQueue(queueConfig, { log });
+  const processChunk = (ids: string[], requests = NO_REQUEST_IDS): Promise<void> => {
+    // Taking this chunk made room in the queue for the next one.
+    dispatcher.wake();
+    return watched('chunks', ids, requests, () => processChunks(context, ids));
+  };
+  const isDown = (): boolean => withoutQueue?.isDown() ?? false;
   const dispatcher = startChunkDispatcher({
     sql: context.sql,
     log,
-    queue: batchQueue,
+    queue: {
+      depth: async () => (isDown() ? 0 : batchQueue.depth()),
+      add: async (ids) => {
+        if (!isDown()) return batchQueue.add(ids);
+        await processChunk([...ids]);
+        return '';
+      },
+    },
     ahead: options.batchConcurrency + 1,
     requeueEveryMs: options.requeueEveryMs,
     chunkLeaseMs: options.chunkLeaseMs,
@@ -117,13 +133,7 @@ export function startAdmitWorker(
   const batchWorker = openConsumer(
     queueConfig,
     'batch',
-    {
-      admissions: (ids, requests) => {
-        // Taking this chunk made room in the queue for the next one.
-        dispatcher.wake();
-        return watched('chunks', ids, requests, () => processChunks(context, ids));
-      },
-    },
+    { admissions: processChunk },
     { concurrency: options.batchConcurrency, log },
   );
   const processJob = groupJobs({
@@ -132,13 +142,14 @@ export function startAdmitWorker(
     process: (ids, requests) =>
       watched('admissions', ids, requests, () => processAdmissions(context, ids, requests)),
   });
+  const revoke = (ids: string[], requests = NO_REQUEST_IDS): Promise<void> =>
+    watchdog.watch(() => processRevocations(context, ids, requests));
   const worker = openConsumer(
     queueConfig,
     'admit',
     {
       admissions: processJob,
-      revocations: (ids, requests) =>
-        watchdog.watch(() => processRevocations(context, ids, requests)),
+      revocations: revoke,
       batches: (ids, requests) => {
         for (const id of ids) {
           log.debug({ batch_id: `batch_${id}`, request_id: requests.of(id) }, 'batch received');
@@ -157,6 +168,22 @@ export function startAdmitWorker(
     signingKey = await signingKeyState(context.sql, context.keyId);
   });
   const reachesQueue = healthCheck(() => queue.ping());
+  // A queue in PostgreSQL is down only when the registry is.
+  const withoutQueue =
+    queueConfig.redisUrl === null
+      ? null
+      : workWithoutQueue(
+          {
+            sql: context.sql,
+            log,
+            ping: singleFlight(() => queue.ping()),
+            admissions: (ids) => processJob(ids, NO_REQUEST_IDS),
+            revocations: revoke,
+            chunks: () => dispatcher.wake(),
+            groupSize: IDS_AT_ONCE,
+          },
+          stopping.signal,
+        );
   const requeueing = keepRequeueing(
     context,
     queue,
@@ -166,19 +193,20 @@ export function startAdmitWorker(
       groupSize: IDS_AT_ONCE,
     },
     stopping.signal,
+    isDown,
   );
 
   async function readiness(): Promise<Readiness> {
     const [databaseState, queueState] = await Promise.all([database(), reachesQueue()]);
-    const jobs = worker.isRunning() && batchWorker.isRunning() ? 'up' : 'down';
-    // Not ready without the queue, because no job reaches a worker, and not with an inactive key,
-    // because no admission is committed.
-    const ready =
-      databaseState === 'up' && queueState === 'up' && jobs === 'up' && signingKey === 'active';
+    const takesJobs = queueState === 'up' && worker.isRunning() && batchWorker.isRunning();
+    const jobs = takesJobs || isDown() ? 'up' : 'down';
+    // Not ready with an inactive key, because no admission is committed.
+    const ready = databaseState === 'up' && jobs === 'up' && signingKey === 'active';
+    const whenReady = takesJobs ? 'ready' : 'degraded';
     return {
       ready,
       details: {
-        status: ready ? 'ready' : 'unavailable',
+        status: ready ? whenReady : 'unavailable',
         dependencies: { database: databaseState, queue: queueState },
         jobs,
         ...(signingKey !== null && { signing_key: signingKey }),
@@ -187,12 +215,19 @@ export function startAdmitWorker(
   }
 
   return {
+    isQueueUp: () => !isDown(),
+    takeUnqueued: (ids) => {
+      if (isIds(ids)) void processJob(ids, NO_REQUEST_IDS).catch(() => undefined);
+    },
     queues: async () => ({ admit: await queue.stats(), batch: await batchQueue.stats() }),
     readiness,
-    ready: Promise.all([worker.ready, batchWorker.ready]).then(() => undefined),
+    ready: Promise.race([
+      Promise.all([worker.ready, batchWorker.ready]),
+      ...(withoutQueue === null ? [] : [withoutQueue.down]),
+    ]).then(() => undefined),
     close: async () => {
       stopping.abort();
-      await Promise.all([worker.close(), batchWorker.close()]);
+      await Promise.all([worker.close(), batchWorker.close(), withoutQueue?.over]);
       watchdog.stop();
       await requeueing;
       await dispatcher.close();

@@ -125,6 +125,7 @@ export const approveOperation = tenantOperation(
           (queue) => queue.add([accepted.proofId], [requestIdOf(res)]),
           'the second decision is delayed until stale admissions are requeued',
           { proof_id: accepted.proofId, aep_hash },
+          [accepted.proofId],
         );
     }
     sendPending(res, accepted.proofId);

@@ -67,6 +67,7 @@ export function createSubmit(ctx: EngineContext): Submit {
       (queue) => queue.add(proofIds, requestIds),
       'admissions are delayed until a worker requeues stale admissions',
       { admissions: proofIds.length },
+      proofIds,
     );
   }
   const submitTogether = coalesce<Unseeded, IntakeOutcome>({

@@ -1,0 +1,87 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { pino } from 'pino';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type AdmitWorker, startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
+import { accepted, stateOf } from '../fixtures/admissions.js';
+import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
+import { useRegistry } from '../fixtures/use-registry.js';
+
+const { db, registry } = useRegistry('file');
+const WAIT = { timeout: 20_000, interval: 50 };
+const lines: { msg: string }[] = [];
+const log = pino(
+  { level: 'info' },
+  { write: (line: string) => void lines.push(JSON.parse(line) as { msg: string }) },
+);
+const named = () => lines.map(({ msg }) => msg).filter((msg) => msg.startsWith('Redis'));
+
+let redis: TestRedis;
+let worker: AdmitWorker;
+
+/** Starts a worker that would not find a stale admission during the test. */
+const start = (): AdmitWorker =>
+  startAdmitWorker(
+    { ...registry.admit, log },
+    { databaseUrl: db.urlFor('svc_worker'), redisUrl: redis.url },
+    { ...WORKER_DEFAULTS, requeueEveryMs: 3_600_000, staleAfterMs: 3_600_000 },
+  );
+const proved = async () => {
+  const id = await accepted(registry, registry.item());
+  await expect.poll(() => stateOf(registry, id), WAIT).toMatchObject({ state: 'proved' });
+};
+
+describe.skipIf(skipsRedis)(`a worker without Redis${withoutRedis}`, () => {
+  beforeAll(async () => {
+    redis = await startRedis();
+    worker = start();
+    await worker.ready;
+  });
+  afterAll(async () => {
+    await worker.close();
+    await redis.close();
+  });
+
+  it.each([
+    ['is killed', (): unknown => redis.kill(), (): unknown => redis.start()],
+    [
+      'hangs',
+      (): unknown => process.kill(redis.pid, 'SIGSTOP'),
+      (): unknown => process.kill(redis.pid, 'SIGCONT'),
+    ],
+  ])(
+    'finds pending admissions in the registry while it %s',
+    async (_, stop, restart) => {
+      lines.length = 0;
+      const unqueued = await accepted(registry, registry.item());
+      await sleep(600);
+      // It only searches the registry while Redis is away.
+      expect(await stateOf(registry, unqueued)).toBeUndefined();
+      await stop();
+      await expect.poll(() => stateOf(registry, unqueued), WAIT).toMatchObject({ state: 'proved' });
+      await proved();
+      expect(named()).toEqual([
+        'Redis is unreachable: this worker finds pending admissions in PostgreSQL until it answers',
+      ]);
+      expect(worker.isQueueUp()).toBe(false);
+      expect(await worker.readiness()).toMatchObject({
+        ready: true,
+        details: { status: 'degraded', dependencies: { queue: 'down' } },
+      });
+      await restart();
+      await expect.poll(named, WAIT).toHaveLength(2);
+      await expect
+        .poll(() => worker.readiness(), WAIT)
+        .toMatchObject({ details: { status: 'ready' } });
+    },
+    60_000,
+  );
+
+  it('is ready when it starts during an outage', async () => {
+    await redis.kill();
+    await worker.close();
+    worker = start();
+    await worker.ready;
+    await proved();
+    await redis.start();
+  }, 60_000);
+});

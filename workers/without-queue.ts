@@ -1,0 +1,117 @@
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
+import type { Logger } from '#runtime/process/log';
+import { pendingOlderThan, type PendingPlace } from '#sql/admissions/outcomes';
+import type { Db } from '#sql/db/transaction';
+import { type PendingRevocation, revocationsOlderThan } from '#sql/lifecycle/revocations';
+import { nextPlace, repeat } from './requeue.js';
+
+export interface WithoutQueueOptions {
+  sql: Db;
+  log: Pick<Logger, 'warn' | 'info'>;
+  ping: () => Promise<void>;
+  admissions: (ids: string[]) => Promise<void>;
+  revocations: (ids: string[]) => Promise<void>;
+  /** Dispatches batch chunks. Never throws. */
+  chunks: () => void;
+  /** Ids per page. */
+  groupSize: number;
+}
+
+export interface QueueWatch {
+  isDown(): boolean;
+  /** Resolves when the queue is first found unreachable. */
+  down: Promise<void>;
+  /** Resolves after the signal, when the last work has ended. */
+  over: Promise<void>;
+}
+
+const LOOK_EVERY_MS = 250;
+const ANSWER_MS = 400;
+/** Younger admissions are announced by their engine. */
+const PENDING_MS = 100;
+const AFTER_FAILURE_MS = 1_000;
+
+/**
+ * Asks every quarter of a second whether the queue answers, and meanwhile processes what is pending
+ * in the registry. Workers may process the same items at once: the append lock decides who commits.
+ */
+export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSignal): QueueWatch {
+  const { sql, log, ping, groupSize } = options;
+  let downSince: number | null = null;
+  let foundDown = (): void => undefined;
+  const down = new Promise<void>((resolve) => (foundDown = resolve));
+
+  const look = async (): Promise<void> => {
+    const error = await failureWithin(ping, ANSWER_MS);
+    if (signal.aborted) return;
+    if (error !== null && downSince === null) {
+      downSince = performance.now();
+      foundDown();
+      log.warn(
+        { err: error },
+        'Redis is unreachable: this worker finds pending admissions in PostgreSQL until it answers',
+      );
+    } else if (error === null && downSince !== null) {
+      const seconds = Math.round((performance.now() - downSince) / 1_000);
+      downSince = null;
+      log.info({ seconds }, 'Redis answers again');
+    }
+  };
+
+  async function pages<P>(
+    read: (after: P | null) => Promise<P[]>,
+    work: (page: P[]) => Promise<void>,
+  ): Promise<void> {
+    let after: P | null = null;
+    while (!signal.aborted) {
+      let pause = LOOK_EVERY_MS;
+      if (downSince !== null) {
+        const page: P[] = await read(after).catch(() => []);
+        after = nextPlace(page, groupSize);
+        if (after !== null) pause = 0;
+        // The work logs its failures.
+        if (page.length > 0) await work(page).catch(() => (pause = AFTER_FAILURE_MS));
+      }
+      await sleep(pause, undefined, { signal }).catch(() => undefined);
+    }
+  }
+
+  const wakeDispatcher = (): Promise<void> => {
+    if (downSince !== null) options.chunks();
+    return Promise.resolve();
+  };
+  const over = Promise.all([
+    repeat(LOOK_EVERY_MS, signal, look, () => undefined),
+    repeat(LOOK_EVERY_MS, signal, wakeDispatcher, () => undefined),
+    pages<PendingPlace>(
+      (after) => pendingOlderThan(sql, PENDING_MS, groupSize, after),
+      (page) => options.admissions(page.map(({ proofId }) => proofId)),
+    ),
+    pages<PendingRevocation>(
+      (after) => revocationsOlderThan(sql, PENDING_MS, groupSize, after),
+      (page) => options.revocations(page.map(({ requestId }) => requestId)),
+    ),
+  ]).then(() => undefined);
+  return { isDown: () => downSince !== null, down, over };
+}
+
+/** Why `ask` failed or did not answer in time; null when it answered. */
+async function failureWithin(ask: () => Promise<void>, ms: number): Promise<unknown> {
+  const answer = ask().then(
+    () => null,
+    (error: unknown) => error,
+  );
+  const timer = new AbortController();
+  const late = sleep(ms, undefined, { signal: timer.signal }).then(
+    // After a stall of this process the answer may only wait to be read.
+    async () => {
+      await setImmediate();
+      await setImmediate();
+      return new Error(`no answer in ${ms} ms`);
+    },
+    () => null,
+  );
+  const failure = await Promise.race([answer, late]);
+  timer.abort();
+  return failure;
+}
