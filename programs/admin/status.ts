@@ -1,4 +1,5 @@
 import { isUnavailable } from '#sql/db/errors';
+import { recordMaintenance } from '#sql/ops/maintenance';
 import { activeKeys } from './aep-keys.js';
 import { type AddCommand, type Admin, type Outcome, plain, readable } from './command.js';
 import { checkPublicApi, readFacts, type Facts, PROGRAMS, UNKNOWN_SIGNER } from './status/facts.js';
@@ -9,6 +10,15 @@ export function addStatusCommand(add: AddCommand): void {
     'Show the state of the whole service; exit code 0 healthy, 1 with problems or unchecked parts, 2 database unreachable',
     '--json',
     showStatus,
+  );
+  add(
+    'backup record',
+    'Record that a base backup has ended and is verified; its age is part of status and metrics',
+    '',
+    async ({ act }) => {
+      await act(recordMaintenance);
+      return { document: { recorded: 'backup' } };
+    },
   );
 }
 

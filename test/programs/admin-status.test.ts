@@ -5,6 +5,7 @@ import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import { attentionFor } from '#programs/admin/status';
 import { type Facts } from '#programs/admin/status/facts';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
+import { readUpkeep, recordMaintenance } from '#sql/ops/maintenance';
 import { adminWith } from '../fixtures/admin.js';
 import { testLog } from '../fixtures/checkpoints.js';
 import { issueKey } from '../fixtures/engine.js';
@@ -86,6 +87,26 @@ describe('admin status', () => {
     const reply = await adminWith(nowhere)('status', '--json');
     expect(reply).toMatchObject({ code: 2, err: '', json: { status: 'unreachable' } });
     expect(reply.out).not.toContain('hush');
+  });
+});
+
+describe('admin backup record', () => {
+  it('records a backup, and shows it in the metrics of the publisher', async () => {
+    const ages = async () =>
+      (await readUpkeep(db.as('svc_publisher'))).maintenance.map(({ kind, endedAt }) => [
+        kind,
+        endedAt !== null,
+      ]);
+    expect(await ages()).toEqual([
+      ['backup', false],
+      ['fsck', false],
+    ]);
+    expect((await admin('backup', 'record')).code).toBe(0);
+    expect(await ages()).toEqual([
+      ['backup', true],
+      ['fsck', false],
+    ]);
+    await expect(recordMaintenance(db.as('svc_publisher'))).rejects.toThrow(/permission denied/);
   });
 });
 
