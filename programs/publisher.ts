@@ -1,3 +1,4 @@
+import { statfs } from 'node:fs/promises';
 import { DatabaseLease } from '#publisher/registry/lease';
 import { formatVkey } from '#protocol/note';
 import { createPublisher, type Publisher } from '#publisher/publisher';
@@ -8,6 +9,7 @@ import { publisherConfig } from '#runtime/config';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { openSigner } from '#runtime/crypto/signer';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
+import type { Readiness } from '#runtime/ops/health';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';
 import { openStore } from '#runtime/store/open';
@@ -21,6 +23,7 @@ import { openReplica } from './replica.js';
 
 /** Limit of the last heartbeat: an unresponsive database must not block the exit. */
 const LAST_BEAT_MS = 3_000;
+const STATFS_MS = 1_000;
 
 // Published files are public: web servers and public API servers may run as other users.
 process.umask(0o022);
@@ -80,8 +83,30 @@ const code = await runProgram('publisher', async (program) => {
     'verifier key that readers pin',
   );
   const readiness = publisherReadiness();
-  ops.readyWhen(() => readiness.find());
-  const beat = await startHeartbeat(sql, () => readiness.find(), program);
+  const find = async (): Promise<Readiness> => {
+    const { ready, details } = readiness.find();
+    const { directory } = store;
+    // A bucket has no disk of its own.
+    const disk =
+      directory === null
+        ? null
+        : await withTimeout(statfs(directory), STATFS_MS, () => new Error('late')).catch(
+            () => null,
+          );
+    return {
+      ready,
+      details: {
+        ...details,
+        snapshot_disk: disk && {
+          free_bytes: disk.bavail * disk.bsize,
+          size_bytes: disk.blocks * disk.bsize,
+        },
+        quorum_ms_ago: policy && publisher.isLeader() ? publisher.quorumAgeMs() : null,
+      },
+    };
+  };
+  ops.readyWhen(find);
+  const beat = await startHeartbeat(sql, find, program);
   let hasPublished = false;
   const firstPublication: CycleObserver = {
     went: ({ outcome }) => {

@@ -1,4 +1,5 @@
 import { isUnavailable } from '#sql/db/errors';
+import { recordMaintenance } from '#sql/ops/maintenance';
 import { activeKeys } from './aep-keys.js';
 import { type AddCommand, type Admin, type Outcome, plain, readable } from './command.js';
 import { checkPublicApi, readFacts, type Facts, PROGRAMS, UNKNOWN_SIGNER } from './status/facts.js';
@@ -9,6 +10,15 @@ export function addStatusCommand(add: AddCommand): void {
     'Show the state of the whole service; exit code 0 healthy, 1 with problems or unchecked parts, 2 database unreachable',
     '--json',
     showStatus,
+  );
+  add(
+    'backup record',
+    'Record that a base backup has ended and is verified; its age is part of status and metrics',
+    '',
+    async ({ act }) => {
+      await act(recordMaintenance);
+      return { document: { recorded: 'backup' } };
+    },
   );
 }
 
@@ -37,7 +47,8 @@ async function showStatus({ database, statusConfig }: Admin): Promise<Outcome> {
 
 /** Formats the facts, then the problems, to fit one screen. */
 function screen(facts: Facts, attention: readonly Attention[]): string {
-  const { pending, batches, verifier, checkpoint, publication } = facts;
+  const { pending, batches, verifier, checkpoint, publication, snapshot_disk: disk } = facts;
+  const { quorum_age_ms: quorum, archive_age_ms: archived } = facts;
   const waiting = (count: number, oldest: number | null): string =>
     count === 0 ? 'none' : `${count}, the oldest waiting for ${ago(oldest)}`;
   const text = readable({
@@ -64,6 +75,12 @@ function screen(facts: Facts, attention: readonly Attention[]): string {
         ? 'none signed yet'
         : `${checkpoint.tree_size} leaves, signed ${ago(checkpoint.age_ms)} ago, ${checkpoint.lag} behind`,
     database: size(facts.database.bytes),
+    disk: disk === null ? 'unknown' : `${size(disk.free_bytes)} of ${size(disk.size_bytes)} free`,
+    witnesses: quorum === null ? 'none' : `quorum ${ago(quorum)} ago`,
+    upkeep: facts.maintenance
+      .map(({ kind, recorded, age_ms: age }) => `${kind} ${recorded ? `${ago(age)} ago` : 'never'}`)
+      .join(', '),
+    WAL: `${archived === null ? 'not archived' : `archived ${ago(archived)} ago`}, slots ${size(facts.replication_lag_bytes)} behind`,
     connections: facts.roles
       .map(
         ({ role, login, connections }) => `${role.slice(4)} ${login ? connections : '(no login)'}`,
@@ -118,6 +135,12 @@ interface Attention {
 
 /** Longer delays are problems: restarts and requeues of stale admissions take less time. */
 const TIMEOUT_MS = 30_000;
+// The limits of the alerts in deploy/prometheus/alerts.yml.
+const DAY_MS = 86_400_000;
+const MAINTENANCE_MS: Record<string, number> = { fsck: 35 * DAY_MS, backup: 8 * DAY_MS };
+const QUORUM_MS = 180_000;
+const ARCHIVE_MS = 600_000;
+const SLOT_BYTES = 1e9;
 
 const START = 'start one, or read the log of the last one';
 const PUBLISHING =
@@ -222,6 +245,34 @@ export function attentionFor(facts: Facts): Attention[] {
     unsigned > 0 && verifier.lag < unsigned && (checkpoint?.age_ms ?? Infinity) > TIMEOUT_MS,
     `no signed checkpoint covers the last ${unsigned} leaves`,
     "read the publisher's log: it signs in every publish cycle",
+  );
+  const { snapshot_disk: disk, quorum_age_ms: quorum } = facts;
+  when(
+    disk !== null && disk.free_bytes < disk.size_bytes / 10,
+    `the disk of the snapshots is nearly full: ${size(disk?.free_bytes ?? 0)} free`,
+    'make room (docs/operate.md#growth-retention-archiving)',
+  );
+  when(
+    (quorum ?? 0) > QUORUM_MS,
+    `no quorum of witnesses has cosigned for ${seconds(quorum)}`,
+    "read the publisher's log: it names the witnesses that fail",
+  );
+  for (const { kind, recorded, age_ms: age } of facts.maintenance) {
+    when(
+      age > (MAINTENANCE_MS[kind] ?? Infinity),
+      `the last ${kind} ${recorded ? `was ${ago(age)} ago` : 'is not recorded'}`,
+      kind === 'fsck' ? 'npm run fsck' : 'make and verify a base backup, then backup record',
+    );
+  }
+  when(
+    (facts.archive_age_ms ?? 0) > ARCHIVE_MS,
+    `PostgreSQL has archived no WAL for ${ago(facts.archive_age_ms)}`,
+    "read PostgreSQL's log: archive_command fails, or archive_timeout is missing",
+  );
+  when(
+    facts.replication_lag_bytes > SLOT_BYTES,
+    `a replication slot is ${size(facts.replication_lag_bytes)} behind`,
+    'repair its standby, or drop the slot: it fills the disk',
   );
   return found;
 }

@@ -20,6 +20,7 @@ import { openSigner } from '#runtime/crypto/signer';
 import { isForOperator, OperatorError } from '#runtime/process/operator-error';
 import { isBucket, openStore } from '#runtime/store/open';
 import { filesIn } from '#runtime/store/store';
+import { recordMaintenance } from '#sql/ops/maintenance';
 import { openFiles } from '#sdk/cli/monitor/files';
 import { openDatabase } from '../database.js';
 import { pinning } from '../trust.js';
@@ -137,6 +138,11 @@ async function run(
     });
     bar.end();
     const code = result.isCorrupt ? 1 : result.isComplete ? 0 : 3;
+    if (code === 0 && sql !== null) {
+      await recordMaintenance(sql).catch(({ message }: Error) =>
+        terminal.err(`The database did not record this run: ${message}\n`),
+      );
+    }
     const seconds = (performance.now() - began) / 1000;
     const text = given.json
       ? `${JSON.stringify(document(result, code, seconds), null, 2)}\n`

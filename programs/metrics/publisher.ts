@@ -6,6 +6,7 @@ import type { CycleObserver } from '#publisher/run';
 import { addGauges, distribution, SECONDS, Tally, type Registry } from '#runtime/ops/instruments';
 import type { Clock } from '#runtime/process/clock';
 import { StoreError } from '#runtime/store/store';
+import { readUpkeep } from '#sql/ops/maintenance';
 import { databaseBytes, logAndCheckpoint } from '#sql/ops/queries';
 import type { Readings } from './readings.js';
 import { snapshotGauges } from './snapshot.js';
@@ -39,6 +40,7 @@ export function publisherMetrics(
   const log = readings.every(5_000, 'log', () => logAndCheckpoint(readings.sql));
   const size = readings.every(30_000, 'database_size', () => databaseBytes(readings.sql));
   const disk = directory === null ? null : readings.every(10_000, 'disk', () => statfs(directory));
+  const upkeep = readings.every(30_000, 'maintenance', () => readUpkeep(readings.sql));
   let latest: OpenedLocation | null = null;
   let isStoreUp = true;
   const ticks = distribution(
@@ -105,6 +107,26 @@ export function publisherMetrics(
       'svc_snapshot_free_bytes',
       'Free space on the disk of the snapshot directory',
       () => disk?.value && disk.value.bavail * disk.value.bsize,
+    ],
+    [
+      'svc_maintenance_age_seconds',
+      'Time since the last fsck without findings, or recorded backup; before it, since the migration',
+      () =>
+        upkeep.value?.maintenance.map(({ kind, since, endedAt }) => ({
+          labels: { kind },
+          value: Math.max(0, (clock.now() - (endedAt ?? since)) / 1_000),
+        })),
+      ['kind'],
+    ],
+    [
+      'svc_archive_age_seconds',
+      'Time since PostgreSQL archived a WAL segment; 0 without an archive',
+      () => upkeep.value && (upkeep.value.archiveAgeMs ?? 0) / 1_000,
+    ],
+    [
+      'svc_replication_lag_bytes',
+      'WAL that the slowest replication slot has not received; 0 without a slot',
+      () => upkeep.value?.replicationBytes,
     ],
   ]);
   const bytes = new Tally(

@@ -9,6 +9,10 @@ import type { ProgramContext } from '../process/lifecycle.js';
 import { packageRoot } from '../process/files.js';
 import type { Readiness } from './health.js';
 
+/** Limit of the readiness check of a scrape: without its answer the other metrics remain. */
+const READINESS_MS = 2_000;
+const NO_DETAILS: Pick<Readiness, 'details'> = { details: {} };
+
 /** A program's side of the operations listener. */
 export interface Ops {
   /** Registry for the program's metrics; null when no listener is configured to serve them. */
@@ -32,16 +36,27 @@ export async function openOps(
     ready: false,
     details: { status: 'starting' },
   });
-  const source = {
-    metrics: () =>
-      registry.metrics().catch((error: unknown) => {
-        log.error({ err: error }, 'the metrics could not be collected');
-        throw error;
-      }),
-    readiness: async () =>
-      signal.aborted ? { ready: false, details: { status: 'stopping' } } : find(),
+  const dependencyUp = new Gauge({
+    name: 'svc_dependency_up',
+    help: '1 while the dependency answers this program, else 0',
+    labelNames: ['dependency'],
+    registers: [registry],
+  });
+  const readiness = async (): Promise<Readiness> =>
+    signal.aborted ? { ready: false, details: { status: 'stopping' } } : find();
+  const metrics = async (): Promise<string> => {
+    const late = (): Error => new Error('no readiness in time');
+    const { details } = await withTimeout(readiness(), READINESS_MS, late).catch(() => NO_DETAILS);
+    dependencyUp.reset();
+    for (const [dependency, state] of Object.entries(details['dependencies'] ?? {})) {
+      dependencyUp.set({ dependency }, state === 'up' ? 1 : 0);
+    }
+    return registry.metrics().catch((error: unknown) => {
+      log.error({ err: error }, 'the metrics could not be collected');
+      throw error;
+    });
   };
-  const server = await openOpsListener(source, config);
+  const server = await openOpsListener({ metrics, readiness }, config);
   onStop(() => server.close(0));
   log.info({ ops_url: server.url }, 'operations listener started');
   return { registry, readyWhen: (finder) => void (find = finder) };

@@ -48,11 +48,14 @@ function expectFound(
   }
 }
 
-it('fsck > finds no corruption in an undamaged registry', async () => {
-  const { env } = await plantation.copy();
+it('fsck > finds no corruption in an undamaged registry, and records the run', async () => {
+  const { env, damage } = await plantation.copy();
   const { code, corrupt, document, err } = await checked(env, '--only', 'registry');
   expect({ code, corrupt, err }).toEqual({ code: 0, corrupt: {}, err: '' });
   expect(document).toMatchObject({ clean: true, not_checked: [], resumed_from: 0 });
+  await damage(`do $$ begin
+    assert (select array_agg(kind) from svc.maintenance where ended_at is not null) = '{fsck}';
+  end $$`);
 });
 
 describe('fsck of the registry', () => {

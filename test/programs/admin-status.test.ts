@@ -5,6 +5,7 @@ import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import { attentionFor } from '#programs/admin/status';
 import { type Facts } from '#programs/admin/status/facts';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
+import { readUpkeep, recordMaintenance } from '#sql/ops/maintenance';
 import { adminWith } from '../fixtures/admin.js';
 import { testLog } from '../fixtures/checkpoints.js';
 import { issueKey } from '../fixtures/engine.js';
@@ -17,7 +18,12 @@ const READINESS = {
   engine: { status: 'ready', dependencies: { database: 'up', queue: 'up' } },
   worker: { status: 'ready', jobs: 'up' },
   verifier: { status: 'ready', rounds: { log: 'up' } },
-  publisher: { status: 'ready', published_ms_ago: 400 },
+  publisher: {
+    status: 'ready',
+    published_ms_ago: 400,
+    snapshot_disk: { free_bytes: 5e9, size_bytes: 9e9 },
+    quorum_ms_ago: 700,
+  },
 };
 const beats: (() => Promise<void>)[] = [];
 
@@ -73,6 +79,14 @@ describe('admin status', () => {
       batches: { open: 0, oldest_ms: null },
       verifier: { lag: 0, failing_leaves: 0 },
       checkpoint: { tree_size: 3, lag: 0 },
+      snapshot_disk: { free_bytes: 5e9 },
+      quorum_age_ms: 700,
+      maintenance: [
+        { kind: 'backup', recorded: false },
+        { kind: 'fsck', recorded: false },
+      ],
+      archive_age_ms: null,
+      replication_lag_bytes: 0,
     });
     expect(said.programs.map(({ alive }) => alive)).toEqual([1, 1, 1, 1]);
     expect(said.publication.age_ms).toBeGreaterThanOrEqual(400);
@@ -86,6 +100,26 @@ describe('admin status', () => {
     const reply = await adminWith(nowhere)('status', '--json');
     expect(reply).toMatchObject({ code: 2, err: '', json: { status: 'unreachable' } });
     expect(reply.out).not.toContain('hush');
+  });
+});
+
+describe('admin backup record', () => {
+  it('records a backup, and shows it in the metrics of the publisher', async () => {
+    const ages = async () =>
+      (await readUpkeep(db.as('svc_publisher'))).maintenance.map(({ kind, endedAt }) => [
+        kind,
+        endedAt !== null,
+      ]);
+    expect(await ages()).toEqual([
+      ['backup', false],
+      ['fsck', false],
+    ]);
+    expect((await admin('backup', 'record')).code).toBe(0);
+    expect(await ages()).toEqual([
+      ['backup', true],
+      ['fsck', false],
+    ]);
+    await expect(recordMaintenance(db.as('svc_publisher'))).rejects.toThrow(/permission denied/);
   });
 });
 
@@ -119,6 +153,11 @@ describe('attentionFor', () => {
     verifier: { lag: 2, scrubbed_to: 0, failing_leaves: 0, voided_leaves: 0, verified_ms_ago: 200 },
     checkpoint: { tree_size: 7, lag: 3, age_ms: 1_000 },
     database: { bytes: 1 },
+    snapshot_disk: { free_bytes: 50, size_bytes: 100 },
+    quorum_age_ms: 1_000,
+    maintenance: [{ kind: 'fsck', recorded: true, age_ms: 86_400_000 }],
+    archive_age_ms: 60_000,
+    replication_lag_bytes: 0,
     roles: ['svc_engine', 'svc_worker', 'svc_verifier', 'svc_publisher'].map((role) => ({
       role,
       login: true,
@@ -151,6 +190,15 @@ describe('attentionFor', () => {
       { checkpoint: { tree_size: 7, lag: 3, age_ms: late } },
     ],
     ['no signed checkpoint covers the last 10', { checkpoint: null }],
+    ['the disk of the snapshots', { snapshot_disk: { free_bytes: 9, size_bytes: 100 } }],
+    ['no quorum of witnesses', { quorum_age_ms: 181_000 }],
+    ['the last fsck was', { maintenance: [{ kind: 'fsck', recorded: true, age_ms: 4e9 }] }],
+    [
+      'the last backup is not recorded',
+      { maintenance: [{ kind: 'backup', recorded: false, age_ms: 7e8 }] },
+    ],
+    ['PostgreSQL has archived no WAL', { archive_age_ms: 601_000 }],
+    ['a replication slot is', { replication_lag_bytes: 2e9 }],
     ['4 leaves do not verify', { verifier: { ...well.verifier, failing_leaves: 4 } }],
   ])('reports that %s', (what, facts) => {
     const found = attentionFor({ ...well, ...facts });

@@ -2,7 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { HttpServer } from '#runtime/http/server';
 import { healthCheck } from '#runtime/ops/health';
-import { openOpsListener, type OpsSource, createRegistry } from '#runtime/ops/ops';
+import type { Logger } from '#runtime/process/log';
+import { openOps, openOpsListener, type OpsSource, createRegistry } from '#runtime/ops/ops';
 
 const open: HttpServer[] = [];
 afterEach(async () => {
@@ -36,6 +37,30 @@ describe('operations listener', () => {
     for (const path of ['/', '/metrics/', '/v1/proofs', '/api/public/verify/x', '//metrics']) {
       expect(await status(path)).toBe(404);
     }
+  });
+
+  it('shows as a gauge which dependencies answer', async () => {
+    const stops: (() => unknown)[] = [];
+    let url = '';
+    const info = (said: { ops_url: string }) => void (url = said.ops_url);
+    const program = {
+      signal: new AbortController().signal,
+      log: { info } as unknown as Logger,
+      onStop: (stop: () => unknown) => void stops.push(stop),
+    };
+    const ops = await openOps('engine', { bind: '127.0.0.1', port: 0 }, program);
+    const shown = async () =>
+      (await (await fetch(`${url}/metrics`)).text()).match(/^svc_dependency_up\{.*/gm) ?? [];
+    expect(await shown()).toEqual([]);
+    const dependencies = { database: 'up', queue: 'down' };
+    ops.readyWhen(() => ({ ready: true, details: { status: 'degraded', dependencies } }));
+    expect(await shown()).toEqual([
+      'svc_dependency_up{dependency="database",program="engine"} 1',
+      'svc_dependency_up{dependency="queue",program="engine"} 0',
+    ]);
+    ops.readyWhen(() => Promise.reject(new Error('unknown')));
+    expect(await shown()).toEqual([]);
+    for (const stop of stops) await stop();
   });
 
   it('collects metrics once for concurrent requests', async () => {

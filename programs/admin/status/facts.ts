@@ -4,6 +4,7 @@ import type { StatusConfig } from '#runtime/config';
 import { listLanes } from '#sql/tenants/administration';
 import type { Db } from '#sql/db/transaction';
 import { publishing, readHeartbeats, type Heartbeat } from '#sql/ops/heartbeats';
+import { readUpkeep } from '#sql/ops/maintenance';
 import {
   databaseBytes,
   logAndCheckpoint,
@@ -26,6 +27,7 @@ export async function readFacts(sql: Db, activeAepKeys: string[], publicApi: Pub
   const policy = await activePolicy(sql);
   const bytes = await databaseBytes(sql);
   const heartbeats = await readHeartbeats(sql);
+  const upkeep = await readUpkeep(sql);
   // Read last, so that its clock is later than everything read before.
   const overview = await readOverview(sql);
   const since = (at: number): number => Math.max(0, overview.now - at);
@@ -61,6 +63,16 @@ export async function readFacts(sql: Db, activeAepKeys: string[], publicApi: Pub
       age_ms: since(checkpoint.signedAt),
     },
     database: { bytes },
+    ...publisherFacts(heartbeats, overview.now),
+    /** The last fsck and backup; before the first, `age_ms` counts from the migration. */
+    maintenance: upkeep.maintenance.map(({ kind, since: began, endedAt }) => ({
+      kind,
+      recorded: endedAt !== null,
+      age_ms: since(endedAt ?? began),
+    })),
+    /** Null without a WAL archive. */
+    archive_age_ms: upkeep.archiveAgeMs,
+    replication_lag_bytes: upkeep.replicationBytes,
     roles: overview.roles,
   };
 }
@@ -71,12 +83,40 @@ export const PROGRAMS = ['engine', 'worker', 'verifier', 'publisher'] as const;
 /** A program counts as alive for this long after a heartbeat: five intervals. */
 const ALIVE_MS = 10_000;
 
+const isAlive = (beatAt: number, now: number): boolean =>
+  // Ignores heartbeats from the future, recorded before the database's clock was set back.
+  Math.abs(now - beatAt) <= ALIVE_MS;
+
+/** What live publishers report: the fullest disk of snapshots, and the age of the witnesses' quorum. */
+function publisherFacts(heartbeats: readonly Heartbeat[], now: number) {
+  const found = heartbeats
+    .filter(({ program, beatAt }) => program === 'publisher' && isAlive(beatAt, now))
+    .map(({ readiness }) => readiness as PublisherDetails);
+  const disks = found.flatMap(({ snapshot_disk: disk }) => disk ?? []);
+  const share = (disk: Disk): number => disk.free_bytes / disk.size_bytes;
+  const ages = found.flatMap(({ quorum_ms_ago: age }) => age ?? []);
+  return {
+    snapshot_disk: disks.sort((a, b) => share(a) - share(b))[0] ?? null,
+    /** Null without witnesses. */
+    quorum_age_ms: ages.length === 0 ? null : Math.max(...ages),
+  };
+}
+
+interface Disk {
+  free_bytes: number;
+  size_bytes: number;
+}
+
+interface PublisherDetails {
+  snapshot_disk?: Disk | null;
+  quorum_ms_ago?: number | null;
+}
+
 /** A program's state according to its heartbeats. Times in milliseconds. */
 export function programFacts(heartbeats: readonly Heartbeat[], now: number) {
   return PROGRAMS.map((program) => {
     const all = heartbeats.filter((one) => one.program === program);
-    // Ignores heartbeats from the future, recorded before the database's clock was set back.
-    const alive = all.filter(({ beatAt }) => Math.abs(now - beatAt) <= ALIVE_MS);
+    const alive = all.filter(({ beatAt }) => isAlive(beatAt, now));
     /** Parts reported as down, failing, stalled or silent, each with the number of instances. */
     const faults: Record<string, number> = {};
     for (const fault of alive.flatMap(({ readiness }) => faultsIn(readiness))) {

@@ -1,0 +1,36 @@
+import { inMs } from '../db/columns.js';
+import type { Db } from '../db/transaction.js';
+
+/** Records that a run of fsck, or a base backup, ended now; the role decides which. */
+export async function recordMaintenance(sql: Db): Promise<void> {
+  await sql`select svc.record_maintenance()`;
+}
+
+export interface Upkeep {
+  now: number;
+  /** The end of the last one, in epoch milliseconds; before the first, that of the migration. */
+  maintenance: { kind: string; since: number; endedAt: number | null }[];
+  /** Milliseconds since PostgreSQL archived a WAL segment; null without an archive. */
+  archiveAgeMs: number | null;
+  /** WAL that the slowest replication slot has not received; 0 without a slot. */
+  replicationBytes: number;
+}
+
+/** Reads views that every role may read; `pg_stat_replication` would need another privilege. */
+export async function readUpkeep(sql: Db): Promise<Upkeep> {
+  const rows = await sql<{ kind: string; since: Date; endedAt: Date | null }[]>`
+    select kind, since, ended_at as "endedAt" from svc.maintenance order by kind`;
+  const [row] = await sql<[{ now: Date; archivedAt: Date | null; replicationBytes: number }]>`
+    select now(),
+      (select coalesce(last_archived_time, stats_reset, pg_postmaster_start_time()) from pg_stat_archiver
+        where current_setting('archive_mode') <> 'off') as "archivedAt",
+      (select coalesce(max(pg_current_wal_lsn() - restart_lsn), 0)::bigint
+        from pg_replication_slots where not pg_is_in_recovery()) as "replicationBytes"`;
+  const { now, archivedAt, replicationBytes } = inMs(row);
+  return {
+    now,
+    maintenance: rows.map(inMs),
+    archiveAgeMs: archivedAt && Math.max(0, now - archivedAt),
+    replicationBytes,
+  };
+}
