@@ -15,7 +15,7 @@ import type { FsckOptions } from './state.js';
 /** A running publisher publishes a checkpoint within seconds. */
 const PUBLISHED_WITHIN_MS = 60_000;
 
-/** Checks the public snapshot: the log, and the map that it gives. */
+/** Checks the public snapshot: the log, and the map rebuilt from the log. */
 export class SnapshotHalf {
   private readonly ctx: SnapshotContext;
   private opened: OpenedLocation | null = null;

@@ -217,7 +217,7 @@ function placeOf(text: string, offset: number): { line: number; column: number }
  */
 async function openPolicySet(stored: StoredPolicySet): Promise<PolicyEngine> {
   const all = Object.entries(stored.files.policies);
-  // The engine, which stores them, decides nothing: it could store a permit.
+  // A compromised engine, which stores overlays, could store a permit.
   rejectErrors(overlayFormProblems(Object.fromEntries(all.filter(([id]) => isOverlayId(id)))));
   const engine = await preparePolicyEngine(stored);
   const { schema, policies, counters } = stored.files;

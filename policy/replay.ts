@@ -148,7 +148,7 @@ export function decideUnder(
   recorded: ReplayPolicy,
   input: PolicyInput,
 ): Decision {
-  // A counter in the input has its run, if it needs one: any id gives equal keys to equal definitions.
+  // Keys with the same run id are equal exactly if the definitions are; any id serves, here ''.
   const shared = Object.entries(input.budgets).filter(([name]) => {
     const keys = [other, recorded].map(({ counters }) => {
       const counter = Object.hasOwn(counters, name) ? counters[name] : undefined;

@@ -10,8 +10,8 @@ export function isRunTimely({ id }: Run, now: number): boolean {
 }
 
 /**
- * Why a close with `seq` cannot end the run of these requests, or null: the requests 0 to `seq` − 1 are
- * decided, and there is no other.
+ * Why a close with `seq` cannot end the run of these requests; null if they are exactly the decided
+ * requests 0 to `seq` − 1.
  */
 export function incompleteness(seq: number, members: readonly RunMember[]): string | null {
   const others = members.filter(({ closes }) => !closes);

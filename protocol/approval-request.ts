@@ -11,7 +11,7 @@ export interface ApprovalSubject {
   aep: Aep;
   aepHash: string;
   requestHash: string;
-  /** Name and value of everything else that the AEP commits to, ascending. */
+  /** Name and value of each other commitment of the AEP, ascending by name. */
   values: readonly (readonly [name: string, value: JsonValue])[];
   /** Statements of the server only. */
   notes: Pick<ApprovalRequest, 'expires_at' | 'sentences'>;
@@ -91,7 +91,7 @@ function textOf(value: JsonValue): string {
   return typeof text === 'string' ? text : canonicalize(text);
 }
 
-/** Long enough to arrive, and too short for a signature that leaks to be used later. */
+/** Long enough for delivery, and short, so that a leaked signature soon expires. */
 const SIGNED_FOR_MS = 5 * 60_000;
 
 /** `expires_at` of an approval that is signed at `now`, in epoch milliseconds. */

@@ -65,7 +65,7 @@ export interface PendingProof {
   reasons: readonly string[] | null;
 }
 
-/** Why an approval never was one of a pending proof, or null. */
+/** Why an approval had no effect on the pending proof, or null. */
 export function approvalFault(
   crypto: ApprovalCrypto,
   { envelope, registration, reasons }: StoredApproval,
@@ -104,7 +104,7 @@ export interface RecordedApproval {
   stored: StoredApproval;
   /** Null when the tenant has no such proof. */
   pending: (PendingProof & { leafIndex: number }) | null;
-  /** Whether both decisions are about the same request; null once that of the first is erased. */
+  /** Whether both decisions are about the same request; null once the first request is erased. */
   isSame: boolean | null;
   /** Whether no other proof names the pending proof. */
   isOnly: boolean;
@@ -154,7 +154,7 @@ export function secondDecisionFault(
     : 'the rejection differs from the decision';
 }
 
-/** The form of the signature is that of the registration. */
+/** Signature and registration must have the same form. */
 function isSignedBy(
   crypto: ApprovalCrypto,
   { public_key, webauthn }: Registration,

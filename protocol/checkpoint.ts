@@ -48,7 +48,7 @@ export function parseCheckpoint(text: string, extensible = false): Checkpoint {
   throw new ProtocolError('malformed_checkpoint', 'checkpoint is not in its canonical form');
 }
 
-/** The checkpoint in a note, without a check of its signatures: readers verify those with own keys. */
+/** The checkpoint in a note, without a check of its signatures: readers verify those under pinned keys. */
 export function uncheckedCheckpoint(note: string): Checkpoint {
   return parseCheckpoint(note.slice(0, note.lastIndexOf('\n\n') + 1));
 }

@@ -41,7 +41,7 @@ export function commitmentTo(sha256: Sha256, disclosure: Disclosure): string {
 export const REQUEST_HASH = 'request_hash';
 const STATED_HASHES = ['arguments_hash', 'result_hash'] as const;
 
-/** The names of disclosures without a prefix: a fact with such a name would be ambiguous. */
+/** Names of disclosed values without a prefix; no fact may have them. */
 export const COMMITTED_HASHES: readonly string[] = [REQUEST_HASH, ...STATED_HASHES];
 
 /** The values that an AEP commits to, besides the hash of its request, keyed by name. */

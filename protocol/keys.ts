@@ -83,7 +83,7 @@ export function keyStateAt(
       if (entry.change === 'retire') retired = true;
       else activated = true;
     }
-    // The first entry that names the key fixes its bytes.
+    // The public key is that of the first entry that names the key.
     publicKey ??= fromBase64Url(entry.public_key);
   }
   const voided = voidedAt(keyEntries, keyId, leafIndex);

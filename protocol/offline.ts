@@ -66,7 +66,7 @@ export interface OfflineOptions {
    * inclusion proof of the document.
    */
   tlogProof?: TextOrBytes | undefined;
-  /** The receipt of which the document must be the evidence. */
+  /** The receipt that the document must prove. */
   receipt?: Receipt | undefined;
   /** Milliseconds since 1970. Without it, `valid_until` of the AEP is not checked. */
   now?: number | undefined;
@@ -152,7 +152,7 @@ function endOf({ aep, verdict }: SignedDocument, now: number | undefined): strin
   return end !== null && now !== undefined && end <= formatTime(now) ? 'EXPIRED' : null;
 }
 
-/** Null for evidence of a receipt from before the checkpoint. */
+/** Null for receipt evidence without an inclusion proof. */
 function placeInLog(
   document: SignedDocument,
   tlogProof: TextOrBytes | undefined,

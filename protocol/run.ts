@@ -172,7 +172,7 @@ function placeOf(
   };
 }
 
-/** All in one tree, so that their indexes compare, and the close last. */
+/** Members must be in one tree, so that their indexes can be compared, and the close must be last. */
 function requireLogOrder(all: readonly PlacedMember[]): void {
   const [{ tree }] = all as [PlacedMember];
   all.forEach((one, i) => {

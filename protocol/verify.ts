@@ -31,7 +31,7 @@ export interface ProofEvidence {
   /** The seed of the salts, 32 bytes; null once erased. */
   seed: Uint8Array | null;
   aep: Uint8Array;
-  /** The AEP whose RFC 8785 form the caller made as `aep`; absent when the bytes must be parsed. */
+  /** The AEP from which the caller made the bytes in `aep`; absent when these must be parsed. */
   builtAep?: Aep;
   /** 64 bytes */
   signature: Uint8Array;
@@ -43,7 +43,7 @@ export interface ProofEvidence {
    * when the log does not know the key.
    */
   key: KeyState | null;
-  /** Of a second decision; null for another proof, and when the rows have none. */
+  /** Null unless the proof is a second decision, and when its rows have no approval. */
   approval: ApprovalEvidence | null;
   /**
    * Either the leaf hash at `leafIndex` of a tree whose root the caller has verified, or an
@@ -63,8 +63,8 @@ export interface ProofFindings {
 /**
  * Re-derives a proof from its bytes, down to the leaf of the log. Only the key state and the tree
  * are trusted; every other input may be an attacker's. Never throws. The checks are independent, so
- * a forged part fails under its own name; a check that cannot be computed fails too. Only the hash
- * of an erased request and the approval of another proof than a second decision are `not_applicable`.
+ * a forged part fails under its own name; a check that cannot be computed fails too. `not_applicable`
+ * are only `request_hash` after an erasure, and `approval` unless the proof is a second decision.
  */
 export function verifyProof(crypto: ProofCrypto, evidence: ProofEvidence): Check[] {
   return examineProof(crypto, evidence).checks;

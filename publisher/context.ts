@@ -20,11 +20,11 @@ export interface PublicState {
   log: LogState;
   map: MapHead;
   shares: MapHead;
-  /** The last change that `shares` has; 0 to apply all of them again. */
+  /** The last change that `shares` contains; 0 to apply all changes again. */
   shareChange: number;
 }
 
-/** What a publisher is given and its cycles use. */
+/** Settings of a publisher that its cycles use. */
 export interface PublisherSettings {
   registry: RegistryView;
   clock: Clock;

@@ -197,7 +197,7 @@ async function publishNext(
   };
 }
 
-/** Whether the published snapshot reports this state, for about as long as a new one would. */
+/** Whether the published snapshot reports this state, and is valid about as long as a new one. */
 function isCurrent(
   ctx: CycleContext,
   published: Published,

@@ -12,7 +12,7 @@ export type StopCode =
   | 'changes_behind'
   | 'log_forked'
   | 'tree_mismatch'
-  /** A snapshot entry of the log states another map than its entries give. */
+  /** A snapshot entry states another map than the entries of the log yield. */
   | 'map_mismatch'
   | 'checkpoint_unverifiable'
   | 'log_ended'

@@ -335,9 +335,9 @@ export function fsckConfig(only: 'registry' | 'snapshot' | null, env: Environmen
 
 const publicKeyFile = (which: string) =>
   field
-    .required(`name a PEM file with the public key of the ${which}`)
+    .required(`name a PEM file with the public half of the ${which}`)
     .describe(
-      `PEM file with the public key of the ${which}, which \`setup\` activates unless the log already has an entry for it`,
+      `PEM file with the public half of the ${which}; \`setup\` activates the key unless the log already has an entry for it`,
     );
 
 const setupSettings = {
@@ -356,7 +356,7 @@ const hostAndPort = (fallback: string) =>
     .string()
     .regex(/^[A-Za-z0-9.-]+:\d{1,5}$/, 'must be host:port')
     .default(fallback)
-    .describe('host in the URLs that it creates, as the programs reach it');
+    .describe('host in the URLs that `secrets` creates, as programs reach it');
 
 const secretsSettings = {
   SECRETS_DIR: field.directory(join('deploy', 'secrets')).describe('folder for what Compose needs'),
@@ -367,7 +367,7 @@ const secretsSettings = {
     .string()
     .regex(/^[a-z][a-z0-9_]{0,62}$/, 'must be a plain lower-case name')
     .default('svc')
-    .describe('database in the URLs that it creates'),
+    .describe('database in the URLs that `secrets` creates'),
 };
 
 export function secretsConfig(env: Environment = process.env) {

@@ -33,7 +33,7 @@ const ES256 = -7;
 const element = <T extends HTMLElement>(id: string): T => document.getElementById(id) as T;
 const input = (id: string): HTMLInputElement => element(id);
 
-/** The request on display, about which the approver decides; null before. */
+/** The displayed request, which the approver decides; null until one is displayed. */
 let shown: { apiKey: string; registration: Registration; subject: ApprovalSubject } | null = null;
 
 onSubmit('load', showRequest);
@@ -111,7 +111,7 @@ async function decide(button: HTMLButtonElement): Promise<void> {
   const { proof_id: second } = accepted.document;
   if (accepted.status !== 202 || typeof second !== 'string')
     throw new Error(`Not accepted. ${describe(accepted)}`);
-  // A request is decided once: the next decision needs another one.
+  // Each request is decided once: another decision needs another request.
   shown = null;
   element('request').hidden = true;
   report(`Accepted: ${statement.decision}. Waiting for the decision…`);
@@ -181,7 +181,7 @@ async function register(): Promise<void> {
   link.focus();
 }
 
-/** The key in SubjectPublicKeyInfo, at whose end its coordinates are (RFC 5480, RFC 8410). */
+/** Reads the coordinates of the key at the end of its SubjectPublicKeyInfo (RFC 5480, RFC 8410). */
 function publicKeyOf(response: AuthenticatorAttestationResponse): ApproverKey {
   const spki = new Uint8Array(response.getPublicKey() ?? []);
   const algorithm = response.getPublicKeyAlgorithm();
@@ -228,7 +228,7 @@ async function assertion(
   };
 }
 
-/** Browsers have no other object for pages under an IP address or without TLS. */
+/** Runs a WebAuthn ceremony. Browsers reject these under an IP address and without TLS. */
 async function confirmed(ceremony: () => Promise<Credential | null>): Promise<PublicKeyCredential> {
   if (!window.isSecureContext || /^[\d.]+$|:/.test(location.hostname)) {
     throw new Error('Open this page with https and its domain name, or as localhost.');

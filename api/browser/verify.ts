@@ -44,7 +44,7 @@ function readPin(): string | null {
   }
 }
 
-/** A change of the pin changes the whole page, so it loads again. */
+/** Reloads the page after a change of the pin, which affects every part of it. */
 function showForm(id: string, change: (form: HTMLFormElement) => void): void {
   const form = document.getElementById(id) as HTMLFormElement;
   form.hidden = false;
@@ -82,7 +82,7 @@ function report(role: 'status' | 'alert', ...lines: string[]): void {
   result.replaceChildren(box);
 }
 
-/** In words and shape too: the style sheet removes the colour and the symbol of the verdict. */
+/** Adds words, because the style sheet can only remove the colour and the symbol of the verdict. */
 function markUnproven(): void {
   document.title = `Not proven: ${document.title}`;
   document.getElementById('main')!.classList.add('unproven');

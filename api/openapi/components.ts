@@ -46,7 +46,7 @@ export function componentsOf<Spec extends OperationSpec>(
     answered.has(id) &&
     !fixed.has(id) &&
     JSON.stringify(schemas[id]).includes('"additionalProperties":false');
-  /** Separate names for requests, which reject unknown members, where responses may have them. */
+  /** The name of a schema in requests. They reject unknown members, so a schema that responses may extend has two names. */
   const sentName = (id: string): string =>
     answered.has(id) && [...reachable(schemas, [id])].some(gains) ? `Submitted${id}` : id;
   const named = Object.fromEntries([

@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { utf8 } from '#protocol/bytes';
-import { QUERY_NAMES } from '#protocol/lookup-routes';
+import { QUERY_NAMES, type VerdictRoute } from '#protocol/lookup-routes';
 import { formatVkey } from '#protocol/note';
 import { chainView, historyView } from '#protocol/state/views';
 import { nativeSha256 } from '#runtime/crypto/node';
@@ -74,10 +74,10 @@ function sendHome(exchange: Exchange): void {
 async function sendVerdict(exchange: Exchange, identifier: string): Promise<void> {
   const { ctx } = exchange;
   const jsonUrl = lookupUrl(identifier);
-  const { snapshot, answer, ...model } = await loadVerdictPage(ctx, jsonUrl);
+  const { snapshot, route, answer, ...model } = await loadVerdictPage(ctx, jsonUrl);
   const isYoung =
     (model.relayed?.lookup.matched_on ?? null) === null &&
-    mayAppear(snapshot, identifier, ctx.clock.now());
+    mayAppear(snapshot, route, identifier, ctx.clock.now());
   const { entry, log, generation } = snapshot;
   const { name, publicKey } = snapshot.opened.signedBy;
   const view = verdictView({
@@ -99,7 +99,7 @@ async function sendVerdict(exchange: Exchange, identifier: string): Promise<void
 async function loadVerdictPage(
   ctx: PublicContext,
   jsonUrl: string,
-): Promise<PageModel & { snapshot: Snapshot; answer: Answer }> {
+): Promise<PageModel & { snapshot: Snapshot; route: VerdictRoute; answer: Answer }> {
   const target = lookupAt(jsonUrl);
   // The message omits the URL: it may contain a share token.
   if (target === null) throw new Error('verdict page: the URL is not a lookup route');
@@ -110,12 +110,12 @@ async function loadVerdictPage(
   const relayed = readAnswer(answer);
   // Packages have no history or chain of their own; their members do.
   if (resolved === null || relayed === null || membersIn(relayed) !== null) {
-    return { snapshot, answer, relayed, events: [], links: [] };
+    return { snapshot, route, answer, relayed, events: [], links: [] };
   }
   const response = lookupResponse(resolved);
   const proof = proofIn(resolved);
   const { events } = historyView(response, proof);
-  return { snapshot, answer, relayed, events, links: chainView(response, proof).links };
+  return { snapshot, route, answer, relayed, events, links: chainView(response, proof).links };
 }
 
 /** Sends an error page, which must not look like a verdict. */

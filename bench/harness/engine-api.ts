@@ -112,7 +112,7 @@ export async function executeAtRate(
   onReceipt: (answered: Answered, body: string) => Promise<void> | void,
 ): Promise<void> {
   const { credentials, perSecond, count, unexpected, signal } = options;
-  // Made when first needed: a thousand tenants' templates would delay the first request.
+  // Built on first use: the templates of a thousand tenants would delay the first request.
   const templates = new Map<Credential, string[]>();
   const run = newRun();
   const send = async (n: number, due: number): Promise<void> => {

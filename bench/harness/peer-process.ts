@@ -11,7 +11,7 @@ export interface PeerTask {
   constant?: string;
 }
 
-/** Entry point of a server, on a free loopback port, that the engine or public API is compared with. */
+/** Entry point of a server on a free loopback port, with which the engine or public API is compared. */
 runTask<PeerTask>(async ({ constant }, stopping) => {
   const server = createServer(constant === undefined ? expressEcho() : respondWith(constant));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -21,7 +21,7 @@ runTask<PeerTask>(async ({ constant }, stopping) => {
   server.closeAllConnections();
 });
 
-/** No lookup: the most that a server on Node's HTTP can reach. */
+/** Looks nothing up: the highest rate that a server on Node's HTTP can reach. */
 function respondWith(body: string): RequestListener {
   const headers = {
     'Content-Type': 'application/json; charset=utf-8',

@@ -9,7 +9,7 @@ export interface Bound {
 
 /** One line of the table, and one of the `results` in `bench/results/latest.json`. */
 export interface Result {
-  /** Must not change: results of different days are compared by name. */
+  /** Must not change, because results of different days are compared by name. */
   name: string;
   value: number;
   unit: string;

@@ -49,7 +49,7 @@ function logPaths(size: number): string[] {
   });
 }
 
-/** The pages of a map, from the one that holds it downwards. */
+/** The bytes of a map's pages, from the head page down. */
 async function mapBytes(snapshotDir: string, top: PageId): Promise<number> {
   let bytes = 0;
   const pages = [top];

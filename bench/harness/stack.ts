@@ -82,7 +82,7 @@ export function startProgram(
       ...queue,
       DATABASE_URL: registry.roleUrl('svc_engine'),
       ENGINE_PORT: '0',
-      // No load of the bench reaches it. Requests are still counted in Redis.
+      // Higher than any load of the bench. Requests are still counted in Redis.
       RATE_LIMIT: '1000000',
       LOG_VKEY: registry.logVkey,
     },

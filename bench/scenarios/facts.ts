@@ -24,7 +24,7 @@ import {
 import { type BenchStack, startPrograms } from '../harness/stack.js';
 import { median, pairedRatio, whole } from '../harness/statistics.js';
 
-/** Agent envelopes with facts and a key restricted to the agent, against envelopes without both. */
+/** Agent envelopes with facts and a key restricted to the agent, against envelopes without either. */
 export const facts: Scenario = { name: 'facts', run };
 
 const QUICK = { rounds: 1, warmUpSeconds: 1, seconds: 4, items: 1_000, inFlight: 5_000 };

@@ -97,11 +97,11 @@ async function evidenceTarget(
   return { target: { name: 'evidence', url, pids: [pid], pathsFile, isAbsent: false }, bytes };
 }
 
-/** Few, so that a response is looked up thousands of times in the second until it expires. */
+/** Few paths, so that each response is looked up thousands of times in the second until it expires. */
 const HOT_PATHS = 100;
-/** More than are looked up in the two seconds until nginx sees every response as expired. */
+/** More paths than are looked up in the two seconds until nginx considers every response expired. */
 const EXPIRED_PATHS = 40_000;
-/** Until every expired path was requested twice: the second request stores the response. */
+/** Enough to request every expired path twice: the second request stores the response. */
 const STORE_SECONDS = 15;
 
 /** The shipped cache and the public API server behind it, on the same core. */

@@ -11,7 +11,7 @@ import { whole } from '../harness/statistics.js';
 /** Bytes per proof in Postgres, and bytes written per byte published. */
 export const storage: Scenario = { name: 'storage', run };
 
-/** Every cycle writes the newest bundle of entries again: this many fill it to 256 and start the next. */
+/** Each cycle rewrites the newest entry bundle: this many cycles fill it to 256 and start the next. */
 const TRICKLE_CYCLES = 40;
 
 async function run(context: RunContext): Promise<Result[]> {
@@ -39,7 +39,7 @@ async function run(context: RunContext): Promise<Result[]> {
       name: 'bytes written per cycle of five proofs',
       value: trickle.written / trickle.cycles,
       unit: 'bytes',
-      // A cycle a second, at most.
+      // At most one cycle a second.
       target: { value: { atMost: 100_000 } },
     }),
   ];

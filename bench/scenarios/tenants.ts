@@ -17,7 +17,7 @@ const STEPS = [1, 10, 100, 1_000];
 const PER_SECOND = 200;
 const QUICK = { rounds: 1, warmUpSeconds: 1, seconds: 3 };
 const FULL = { rounds: 4, warmUpSeconds: 2, seconds: 10 };
-/** Until every tenant has sent requests, and the hot code is compiled. */
+/** First round: every tenant sends requests, and the hot code gets compiled. */
 const FIRST = { warmUpSeconds: 0, seconds: 10 };
 
 /** Rounds of one number of tenants. */

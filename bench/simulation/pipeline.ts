@@ -58,9 +58,9 @@ export interface Setup {
   checkers: number;
   /** Worker processes of each log. */
   workers: number;
-  /** `rows`: not in the log. Otherwise entries, appended as a cycle begins, or half a cycle later. */
+  /** `rows`: no verdict entries. Otherwise entries are appended when a cycle begins, or half a cycle later. */
   verdicts: 'rows' | 'at each cycle' | 'between cycles';
-  /** Cores that everything shares; without a limit if absent. */
+  /** Cores that all tasks share; unlimited if absent. */
   cores?: number;
   seconds?: number;
   seed?: number;
@@ -92,7 +92,7 @@ type Callback = () => void;
 
 class Clock {
   now = 0;
-  /** The next event last; of two at one time, the one that was planned first. */
+  /** The next event is last; of two events at one time, the one that was planned first is next. */
   private readonly events: { at: number; run: Callback }[] = [];
 
   after(ms: number, run: Callback): void {
@@ -115,13 +115,13 @@ class Clock {
   }
 }
 
-/** A process, its threads, a lock, or the cores: serves `width` tasks at a time, in their order. */
+/** A process, its threads, a lock, or the cores: runs `width` tasks at a time, in the order of arrival. */
 class Server {
   busyMs = 0;
   private running = 0;
   private readonly waiting: { ms: number; done: Callback }[] = [];
 
-  /** @param cores what the tasks run on; null: on cores of their own */
+  /** @param cores on which the tasks run; null: on cores of their own */
   constructor(
     private readonly clock: Clock,
     private readonly cores: Server | null,
@@ -178,7 +178,7 @@ class Log {
   /** Checked ranges after the checked prefix: where they end, by where they begin. */
   private readonly ranges = new Map<number, number>();
   private accepted = 0;
-  /** Accepted items that no worker has. */
+  /** Number of accepted items that no worker has taken. */
   private queued = 0;
   private size = 0;
   private claimed = 0;
@@ -204,7 +204,7 @@ class Log {
     const { engine, postgres, lock, others } = this.setup.costs;
     this.accepted += REQUEST_ITEMS;
     this.requests.push({ end: this.accepted, at: this.clock.now });
-    // Engines can be added; the time under the append lock is PostgreSQL's too.
+    // No engine limit, because engines can be added. Time under the append lock is PostgreSQL's too.
     const micros = engine + others + Math.max(0, postgres - lock);
     this.backends.run(toMs(micros, REQUEST_ITEMS), () => {
       this.queued += REQUEST_ITEMS;
@@ -212,7 +212,7 @@ class Log {
     });
   }
 
-  /** Workers take what waits, in groups; each prepares one while another waits for the append lock. */
+  /** Workers take waiting items in groups; each prepares one while another waits for the append lock. */
   private decide(): void {
     const { lock, worker: cpu } = this.setup.costs;
     const perItem = Math.max(0, toMs(lock, 1) - ASSUMED.commitMs / GROUP_ITEMS);
@@ -247,7 +247,7 @@ class Log {
       const share = Math.max(RANGE.least, Math.ceil(open / this.setup.checkers));
       const to = from + Math.min(open, share, RANGE.most);
       this.claimed = to;
-      // Uneven, so that ranges end in another order than they begin.
+      // Uneven durations, so that ranges do not end in the order in which they begin.
       const work = toMs(this.setup.costs.verifier, to - from) * (0.8 + 0.4 * this.random());
       this.checkers.run(work, () => {
         if (from < this.checked) throw new Error('a range was covered before it was checked');

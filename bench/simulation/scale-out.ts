@@ -58,7 +58,7 @@ function add(name: string, more: Partial<Setup>): void {
   });
 }
 
-/** The model of today's programs on two cores beside the measured figures. */
+/** Prints the model of today's programs on two cores next to the measured figures. */
 function printComparison(): void {
   const today: Setup = { ...one, workers: 1, verdicts: 'rows', cores: 2 };
   const measured = (name: string): number =>

@@ -50,7 +50,7 @@ export async function checkAdmissions(
 function checkAdmission(row: AdmissionRow, report: Report): void {
   const { proofId, isRefused, hasProof, hasRefusal, isPending, isErased, unproved } = row;
   const where = `svc.intake proof_id=${proofId}`;
-  // If there is a proof, the check of its leaf reports what remains.
+  // If there is a proof, the check of its leaf reports a payload that remains.
   if (!hasProof && isErased && row.hasPayload) {
     report('erasure_incomplete', where, 'no payload after its erasure');
   } else if (!hasProof && !isErased && row.lacksPayload) {

@@ -119,7 +119,7 @@ export function checkProof(
     return { verifies: false, aep: failed.has('signature') ? null : aep, faults: [] };
   if (failed.has('aep_hash')) return altered();
   if (failed.has('aep_schema')) {
-    return fails('aep_invalid', 'an AEP with the fields of svc.aep/1.0');
+    return fails('aep_invalid', 'an AEP with the fields of svc.aep/1.1');
   }
   const approval = checks.find(({ name }) => name === 'approval');
   if (approval?.result === 'fail') {

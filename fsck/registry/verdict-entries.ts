@@ -15,7 +15,7 @@ const PAGE = 1_000;
 export interface VerdictEntriesState {
   /** The leaf from which on no verdict entry is checked yet. */
   next: number;
-  /** The last one that counts. */
+  /** The last verdict entry that counts. */
   last: Placed | null;
   /** The leaves that entries for the same log list as failed, and not as restored since. */
   listed: number[];

@@ -42,7 +42,7 @@ export class RebuiltMap {
 
   /**
    * Rebuilds the map, compares it with every snapshot entry, and the pages of the published map with
-   * those that the log gives.
+   * those of the rebuilt map.
    *
    * @returns whether all entries could be read
    */

@@ -115,7 +115,7 @@ interface AdoptOptions {
 
 /**
  * Appends the published leaves that the database lacks in one transaction, so a kill leaves all or
- * nothing. Everything is verified before: a second read of a file is verified again.
+ * nothing. Verifies every file first, and again when it reads the file a second time.
  */
 async function adopt(
   { act, actor, database, say }: Admin,
@@ -150,7 +150,7 @@ async function adopt(
   return { document: { ...document, proofs } };
 }
 
-/** Requires that the stored log of `size` leaves and the published one do not contradict each other. */
+/** Requires that the shorter of the stored log, with `size` leaves, and the published log begins the longer. */
 async function requireSameLeaves(
   sql: Pool,
   tree: PublishedLog['tree'],

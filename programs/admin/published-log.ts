@@ -74,7 +74,7 @@ async function publishedCheckpoint(
   }
 }
 
-/** The verified entries of the published log from `from` on, a level-0 tile at a time. */
+/** The verified entries of the published log from `from` on, one level-0 tile at a time. */
 export async function* entriesFrom(tree: VerifiedTree, from: number) {
   const { size } = tree.head;
   for (let first = from; first < size;) {
@@ -85,7 +85,7 @@ export async function* entriesFrom(tree: VerifiedTree, from: number) {
 }
 
 /**
- * How many of the first `most` leaves database and published log share. Binary search: leaves commit to
+ * How many of the first `most` leaves database and published log share, by binary search: leaves contain
  * random ids, so logs that have diverged never agree again.
  */
 export async function commonLeaves(sql: Pool, tree: VerifiedTree, most: number): Promise<number> {

@@ -23,8 +23,8 @@ export async function simulate(
     format: '{bar} {value} log entries evaluated, newest {at}',
     stream: process.stderr,
   });
-  // From the beginning of the day, for the counters. Appends are nearly in the order of acceptance:
-  // left out is an admission that waited a day longer than one after it.
+  // Starts at the beginning of the day, for the counters. Appends nearly follow the order of acceptance:
+  // only an admission that waited a day longer than a later one is missed.
   const start = 1 + (await lastAcceptedBefore(sql, from - (from % DAY_MS) - DAY_MS));
   bar.start((await treeSize(sql)) - start, 0, { at: '' });
   for await (const page of decidedSince((first) => decidedFrom(sql, first, PAGE), start)) {

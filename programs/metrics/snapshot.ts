@@ -9,7 +9,7 @@ interface Snapshot {
   validUntil: number;
 }
 
-/** Gauges of a snapshot: in the publisher of the published, in public API servers of the served. */
+/** Gauges of a snapshot: the published one in the publisher, the served one in public API servers. */
 export function snapshotGauges(
   registry: Registry,
   clock: Clock,

@@ -13,7 +13,7 @@ import { parseTime } from '../time.js';
 import type { VerifyCrypto } from '../verify.js';
 import { verifyEvidence, type EvidenceOptions, type ProvedState } from './verify.js';
 
-/** An answer recomputed from evidence. It is that of the snapshot's time: see {@link proveAnswer}. */
+/** An answer recomputed from evidence, as of the snapshot's time: see {@link proveAnswer}. */
 export interface ProvedAnswer {
   response: Facade | NotFound;
   /** The proof of the artifact; null when the lookup does not resolve to one. */

@@ -30,7 +30,7 @@ export interface EvidenceOptions {
   log: LogPin;
   /** Milliseconds since 1970. */
   now: number;
-  /** The highest accepted age, besides that of every snapshot; in milliseconds. */
+  /** Limit on the age in milliseconds, in addition to that of every snapshot. */
   maxAgeMs?: number | undefined;
 }
 
@@ -46,7 +46,7 @@ export interface ProvedState {
   key: Vkey;
   /** Names of the policy's witnesses that cosigned it; empty without a policy. */
   witnesses: string[];
-  /** Since the state in milliseconds. */
+  /** Age of the state, in milliseconds. */
   ageMs: number;
   /** Why the state no longer supports an answer other than `REVOKED`; null while it does. */
   outdated: 'evidence_expired' | 'evidence_too_old' | null;
@@ -164,7 +164,7 @@ function checkLookup(
   return value;
 }
 
-/** Rejects the record of a leaf that the snapshot does not cover: no entry can have given it. */
+/** Rejects the record of a leaf that the snapshot does not cover: no entry can have created it. */
 function requireCovered({ proofs }: FoundRecords, { logs }: SnapshotEntry): void {
   for (const [id, found] of proofs) {
     const log = logs.find(({ shard }) => shard === shardOf(id));

@@ -51,8 +51,8 @@ export interface MapLeaf {
   valueHash: Uint8Array;
 }
 
-// Hashing is synchronous and keeps no input, so all calls share these buffers. What is copied to `leaf`
-// and `inner` must fill its place: bytes of the call before would be hashed otherwise.
+// Hashing is synchronous and keeps no input, so all calls share these buffers. Copies to `leaf` and
+// `inner` must fill their fields; otherwise bytes of the previous call are hashed.
 const scratch = new Uint8Array(1024);
 const leaf = Uint8Array.of(3, ...new Uint8Array(KEY_BYTES + HASH_BYTES));
 const inner = Uint8Array.of(4, 0, ...new Uint8Array(2 * HASH_BYTES));

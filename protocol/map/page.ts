@@ -32,7 +32,7 @@ export interface PageId {
 
 /** A page as the page above it describes it. */
 export interface PageRef extends MapNode, PageId {
-  /** The first bit in which the keys of the page differ; 136 if there is one. */
+  /** The first bit in which the keys of the page differ; 136 for a single key. */
   bit: number;
   /** Number of leaves or pages in the page. */
   count: number;

@@ -30,8 +30,8 @@ const CAPACITY = 128;
  * subtrees of at most 128 leaves, those of level n the largest subtrees of at most 128 pages of level
  * n − 1. An update writes new pages in place of the changed ones and those above them.
  *
- * Every page that is read must have the digest by which the page above it names it; a ProtocolError is
- * `malformed_map_page`. The head is trusted.
+ * Every page that is read must have the digest stated in the page above it; otherwise methods throw
+ * `malformed_map_page`. The caller must trust the head.
  */
 export class MapPages {
   /** The items of the pages read or written last, by digest. */
@@ -59,7 +59,7 @@ export class MapPages {
   }
 
   /**
-   * Applies changes, each of another key, and writes the new pages, lowest first.
+   * Applies changes, at most one for each key, and writes the new pages, lowest level first.
    *
    * @returns the new map, and the pages that it no longer has
    */

@@ -19,7 +19,7 @@ import {
   type PageId,
 } from './page.js';
 
-/** A page as a page above it, or a signed root, refers to it. */
+/** A reference to a page, in the page above it or from a signed root. */
 export interface PageLink extends PageId {
   /** The root of its items. */
   hash: Uint8Array;
@@ -37,7 +37,7 @@ export class StoredPage {
   private readonly starts: Uint32Array;
   /** By index of an item: the first bit in which its key differs from the key before it. */
   private readonly bits: Uint8Array;
-  /** By index: the hash of the node that divides before an item. At level 0, then those of the items. */
+  /** By item index: the hash of the node that splits before the item. At level 0, item hashes follow. */
   private hashes: Uint8Array | null = null;
 
   /** @throws ProtocolError `malformed_map_page` for a page of another form or level */
@@ -79,7 +79,7 @@ export class StoredPage {
     return end;
   }
 
-  /** The items, from the first up to the second index, among which are all keys that begin with a byte. */
+  /** The range of items that includes every key that begins with this byte. */
   itemsOf(first: number): [from: number, to: number] {
     const prefix = Uint8Array.of(first);
     let from = 0;
@@ -195,7 +195,7 @@ export class StoredPage {
     return mapLeafHash(sha256, { key: this.keyAt(at), valueHash: hash });
   }
 
-  /** Before which of at least two items their keys divide. */
+  /** The item before which the keys of at least two items split. */
   private divide(from: number, to: number): number {
     let least = from + 1;
     for (let at = from + 2; at < to; at++) if (this.bits[at]! < this.bits[least]!) least = at;
@@ -203,7 +203,7 @@ export class StoredPage {
   }
 }
 
-/** Reads the page of an item of another page. */
+/** Reads the page that an item refers to. */
 export type ReadBelow = (page: StoredPage, at: number) => StoredPage;
 
 /** The value of a key in the map whose head page this is; null if the map has none. */

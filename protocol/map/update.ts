@@ -32,7 +32,7 @@ type Neighbors = readonly [Page | undefined, Page | undefined];
 interface Updated {
   /** The page that holds the whole map; null if it is empty. */
   head: PageRef | null;
-  /** The pages to write; one that changes leave as it is may be among them. */
+  /** The pages to write, possibly some that did not change. */
   pages: { page: PageId; bytes: Uint8Array; items: readonly (Leaf | PageRef)[] }[];
   /** The pages that the new map no longer has. */
   superseded: PageId[];
@@ -51,7 +51,7 @@ export class Update {
     private readonly load: (page: PageId) => Promise<readonly (Leaf | PageRef)[]>,
   ) {}
 
-  /** Applies changes, each of another key. New pages come before those above them. */
+  /** Applies changes, at most one for each key. Each new page precedes the pages above it. */
   async run(old: PageId | null, changes: readonly MapChange[]): Promise<Updated> {
     let level = old?.level ?? 0;
     const items = old === null ? [] : await this.stored(old);
@@ -134,7 +134,7 @@ export class Update {
     return [...kept, ...put].sort(byKey);
   }
 
-  /** Pages of one level with the items: of the largest subtrees that fit into a page. */
+  /** Puts the items into pages of one level, each with the largest subtree that fits. */
   private split(level: number, items: readonly Item[], from = 0, to = items.length): Page[] {
     if (from === to) return [];
     if (to - from <= this.capacity) return [pageOf(level, items.slice(from, to))];
@@ -199,7 +199,7 @@ function pageOf(level: number, items: readonly Item[]): Page {
   return { level, key: first.key, bit, count: items.length, hashes: null, items };
 }
 
-/** Whether a key belongs to the subtree of a page: it differs from none of its keys above its root. */
+/** Whether a key belongs to the subtree of a page: it has the bits that all keys of the page share. */
 const isWithin = (page: Page | undefined, key: Uint8Array): boolean =>
   page !== undefined && firstDifference(page.key, key) >= page.bit;
 

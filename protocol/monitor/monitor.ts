@@ -47,7 +47,7 @@ interface Served {
 export class Monitor {
   private readonly state: MonitorState;
   private rebuild: Rebuild;
-  /** The look at the log before its last growth. */
+  /** The poll before the last growth of the log. */
   private before: EarlierLook | null = null;
   /** When the main source served the checkpoint of `state.head`. */
   private lookedAt: number | null = null;
@@ -63,10 +63,9 @@ export class Monitor {
   }
 
   /**
-   * Looks once at all sources. The first is the one whose entries are read; the others are compared
-   * with it.
+   * Polls all sources once. Reads the entries of the first, and compares the others with it.
    *
-   * @returns what it found, each also reported at once
+   * @returns the findings, each of which was also reported at once
    */
   async pass(
     [main, ...others]: readonly [LogFiles, ...LogFiles[]],
@@ -207,7 +206,7 @@ export class Monitor {
       while (await this.rebuild.step(tree, this.before, this.report)) await this.save();
     } catch (error) {
       if (!(error instanceof ProtocolError) || error.code !== 'malformed_map_page') throw error;
-      // The pages are not synced to disk, because the log gives them again.
+      // Pages are not synced to disk, because they can be rebuilt from the log.
       this.rebuild = this.rebuildFrom(NOTHING_REBUILT);
       while (await this.rebuild.step(tree, null, this.report)) await this.save();
     }

@@ -30,9 +30,9 @@ export const NOTHING_REBUILT: RebuiltLog = {
   snapshot: null,
 };
 
-/** An earlier look at the log. */
+/** An earlier poll of the log. */
 export interface EarlierLook {
-  /** Number of leaves that the checkpoint of that time covered. */
+  /** Number of leaves that the checkpoint covered. */
   size: number;
   /** Milliseconds since 1970. */
   at: number;
@@ -60,7 +60,7 @@ export class Rebuild {
   /**
    * Processes the next entries of a tree that extends the rebuilt one.
    *
-   * @param before the last look at the log, to check the merge delay; null if it was the first
+   * @param before the previous poll of the log, to check the merge delay; null without one
    * @param end where to stop, at most the size of the tree
    * @returns false when there are no more
    * @throws ProtocolError `malformed_tile`; `malformed_map_page` when the store is damaged
@@ -130,8 +130,8 @@ export class Rebuild {
   }
 
   /**
-   * Only the time of a proof may be long before its append. An entry after it shows when that was, at
-   * the latest.
+   * Only a proof may be much older than its append, so proofs are not checked: the next entry of another
+   * type shows by when they were appended.
    */
   private checkMergeDelay(
     index: number,

@@ -74,7 +74,7 @@ export function encodeState({ rebuilt, ...rest }: MonitorState): Uint8Array {
   return utf8(canonicalize(stored));
 }
 
-/** @throws ProtocolError or ZodError unless {@link encodeState} gave the bytes */
+/** @throws ProtocolError or ZodError for bytes that {@link encodeState} did not write */
 export function decodeState(bytes: Uint8Array): MonitorState {
   const { rebuilt, ...rest } = stateSchema.parse(parseStrict(bytes));
   const { map, ...others } = rebuilt;

@@ -45,7 +45,7 @@ export type ReadDocument = { document: SignedDocument } | { fault: OfflineFault 
 /**
  * Reads an export or the evidence of a receipt, whose parts fit together.
  *
- * @param receipt of which the document must be the proof
+ * @param receipt the receipt that the document must prove
  */
 export function readSigned(value: unknown, sha256: Sha256, receipt?: Receipt): ReadDocument {
   const read = readDocument(value);
@@ -374,7 +374,7 @@ export type OfflineResult =
       included?: boolean;
       /** Absent unless authentic. */
       aep?: Aep;
-      /** The disclosed values of the decision by name, and the number of withheld ones; as `aep`. */
+      /** The disclosed values by name, and the number of withheld ones. Absent unless authentic. */
       disclosed?: Record<string, JsonValue>;
       withheld?: number;
       /**

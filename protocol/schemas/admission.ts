@@ -103,7 +103,7 @@ const envelopeMembers = {
   run: runSchema
     .meta({
       description:
-        'The run that this request belongs to, and its place there, from 0. The agent creates the id.',
+        'The run of this request, and its number in the run, from 0. The agent creates the id.',
     })
     .exactOptional(),
 };

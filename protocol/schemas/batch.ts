@@ -117,7 +117,9 @@ export const batchResultSchema = z.strictObject({
     .exactOptional(),
   receipt: z.union([executeReceiptSchema, agentReceiptSchema]).exactOptional(),
   expires_at: timeSchema
-    .meta({ description: 'For a required approval: from when on an approval has no effect.' })
+    .meta({
+      description: 'For a required approval: the time from which on an approval has no effect.',
+    })
     .exactOptional(),
   problem: problemSchema.exactOptional(),
 });

@@ -62,10 +62,10 @@ export const runIdSchema = z
   .string()
   .regex(PROOF_ID_PATTERN, 'expected a UUIDv7 as 32 lower-case hex characters');
 
-/** The requests of a run have the numbers from 0 on. */
+/** The requests of a run are numbered from 0. */
 const MAX_SEQ = 10_000;
 
-/** A place in a run. */
+/** A run, and the number of a request in it. */
 export const runSchema = z.strictObject({
   id: runIdSchema,
   seq: z.int().nonnegative().max(MAX_SEQ),

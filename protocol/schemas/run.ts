@@ -16,7 +16,7 @@ export const disclosedExportSchema = receiptEvidenceSchema.extend({
 });
 export type DisclosedExport = z.infer<typeof disclosedExportSchema>;
 
-/** The commitments in the log, and nothing of a payload that is gone. */
+/** A proof without its payload: only the commitments in the log. */
 export const erasedExportSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.disclosure),
   proof_record: z.null(),

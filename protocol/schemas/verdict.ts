@@ -53,10 +53,7 @@ export const verdictStatementSchema = z
       trust: statusSchema,
     }),
     verified_at: timeSchema.nullable(),
-    /**
-     * Log size that the statement covers: that of the verdict, or up to the last counted revocation
-     * if larger.
-     */
+    /** Log size that the statement covers: that of the verdict, or past the last counted revocation if larger. */
     log_size: logIndexSchema,
   })
   .refine(assertsByStatus, {

@@ -20,7 +20,7 @@ const logKeySchema = z.strictObject({
   compromisedFrom: placeSchema,
   /** Key id of the root that its delegation names. */
   root: z.string().nullable(),
-  /** False for a delegation that is not by a root that was active. */
+  /** False for a delegation that no active root signed. */
   isAuthorized: z.boolean(),
   /** The number of proofs after which a delegated key is retired. */
   maxProofs: placeSchema,
@@ -38,7 +38,7 @@ const logStateSchema = z.strictObject({
   verdict: z
     .strictObject({ index: logIndexSchema, to: logIndexSchema, expiredThrough: timeSchema })
     .nullable(),
-  /** A verifier key was retired since that verdict, so the next one may lower `expiredThrough`. */
+  /** Whether a verifier key was retired since that verdict: the next may then lower `expiredThrough`. */
   mayLowerExpiry: z.boolean(),
   /** The last snapshot entry, and its data about this log. */
   snapshot: z
@@ -68,7 +68,7 @@ export function encodeLogState(state: LogState): Uint8Array {
   return canonicalBytes({ ...state, keys: [...state.keys.values()], proofs: [...state.proofs] });
 }
 
-/** @throws ProtocolError or ZodError unless {@link encodeLogState} gave the bytes */
+/** @throws ProtocolError or ZodError for bytes that {@link encodeLogState} did not write */
 export function decodeLogState(bytes: Uint8Array): LogState {
   const { keys, proofs, ...rest } = logStateSchema.parse(parseStrict(bytes));
   return { ...rest, keys: new Map(keys.map((key) => [key.id, key])), proofs: new Map(proofs) };

@@ -189,7 +189,7 @@ export function decodeAepKey(bytes: Uint8Array): AepKeyLife {
     life.from !== null &&
     life.from >= Math.min(life.retiredFrom ?? NONE, life.compromisedFrom ?? NONE)
   ) {
-    throw malformed('its signatures count after their end');
+    throw malformed('the key is activated at or after its retirement or compromise');
   }
   return life;
 }

@@ -29,11 +29,11 @@ import {
   type PublicProof,
 } from './record.js';
 
-/** Reads the state before the next entries. Reads may be concurrent. */
+/** Reads the previous state and the log. Reads may be concurrent. */
 export interface LogReader {
-  /** The value of a key in the map of the state before; null if it has none. */
+  /** The value of a key in the previous map; null if it has none. */
   value: (key: Uint8Array) => Promise<MapValue | null>;
-  /** The bytes of an entry that the state before covers. */
+  /** The bytes of an entry that the previous state covers. */
   entry: (index: number) => Promise<Uint8Array>;
   /** The root of the tree at any size up to the last of the next entries. */
   rootAt: (size: number) => Promise<Uint8Array>;

@@ -49,7 +49,7 @@ export async function leafFiles(
 }
 
 /**
- * The files that a tree has and a tree of `from` leaves has not, in runs that fit in memory. Leaf tiles
+ * The files that a tree adds to a tree of `from` leaves, in groups that fit in memory. Leaf tiles
  * and entry bundles that are full below `covered` are left out.
  */
 export async function* logFiles(

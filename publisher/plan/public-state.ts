@@ -106,8 +106,8 @@ export async function startingState(
 }
 
 /**
- * The state that reducing the first `size` entries gives. Reads few of them: this publisher, or an
- * earlier one, covered them, so the last verdict entry counts, and the map has every key's life.
+ * The state after the first `size` entries. Reads few of them: a snapshot covers them, so the last
+ * verdict entry counts, and the map has the record of every key.
  */
 export async function restoreLogState(
   ctx: CycleContext,
@@ -163,8 +163,8 @@ async function restoreKeys(
   }
   for (const key of keys.values()) {
     if (key.use !== 'aep') continue;
-    // The log covers the map, but not the column by which key entries are found. And only the map has
-    // the index of a delegated key's last proof.
+    // The log commits to the map, but not to the column by which key entries are found; and only the
+    // map has the index of a delegated key's last proof.
     const value = await ctx.maps.find(map, aepKeyMapKey(0, key.index));
     if (value === null) throw new LostPageError(`the published map lacks the key ${key.id}`);
     const { retiredFrom, compromisedFrom } = decodeAepKey(value.record);

@@ -78,7 +78,7 @@ const linesOf = (bytes: Uint8Array | null): string[] =>
   fromUtf8(bytes ?? new Uint8Array()).split('\n');
 
 /**
- * The pages of a map of shares may be on another host, and no log gives them. A checkpoint over an
+ * The pages of a map of shares may be on another host, and cannot follow from a log. A checkpoint over an
  * entry with such a map waits until the entry supports no answer any more.
  */
 export async function requireStoredShares(

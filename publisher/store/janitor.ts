@@ -25,12 +25,12 @@ export class Janitor {
 
   constructor(private readonly store: SnapshotStore) {}
 
-  /** The published maps have no page with these names any more. */
+  /** Records that the published maps no longer have pages with these names. */
   supersede(names: Iterable<string>, now: number): void {
     for (const name of names) this.unreferencedSince.set(pathOf(name), now);
   }
 
-  /** A map is about to have a page with this name again. */
+  /** Records that a map will have a page with this name again. */
   keep(name: string): void {
     this.unreferencedSince.delete(pathOf(name));
   }

@@ -26,7 +26,7 @@ export class StoredMaps {
   private readonly pages: MapPages;
   private readonly pending = new Map<string, { page: PageId; bytes: Uint8Array }>();
   private pendingBytes = 0;
-  /** Names of written pages that no map has since the last `takeSuperseded`. */
+  /** Names of written pages that updates superseded since the last `takeSuperseded`. */
   private superseded = new Set<string>();
 
   constructor(
@@ -65,7 +65,7 @@ export class StoredMaps {
     return lost(() => this.pages.find(head, key));
   }
 
-  /** Applies changes, each of another key, and returns the new map. */
+  /** Applies changes, at most one for each key, and returns the new map. */
   async update(head: MapHead, changes: readonly MapChange[]): Promise<MapHead> {
     if (changes.length === 0) return head;
     const updated = await lost(() => this.pages.update(head, changes));

@@ -66,14 +66,14 @@ export const maxMergeDelay = duration(
   .transform((ms) => Math.ceil(ms / 1000))
   .prefault('60s')
   .describe(
-    'time after a receipt within which a checkpoint covers its entry, as snapshots promise',
+    'longest time from a receipt to a checkpoint that covers its entry; snapshots declare it',
   );
 
 export const rateLimit = wholeNumber(1, 1_000_000, '5000').describe(
   'requests per second of a tenant without a limit of its own',
 );
 export const maxQueuedAdmissions = wholeNumber(1, 100_000_000, '100000').describe(
-  'undecided admissions from which on the engine rejects more; batches may use half',
+  'undecided admissions at which the engine stops accepting more; batches may use half',
 );
 export const recentLookupLimit = wholeNumber(1, 100_000_000, '100000').describe(
   'number of recent log entries whose proofs generic lookups cover',
@@ -136,11 +136,13 @@ export const vkeys = (which: string) =>
     required(
       `pin the ${which}'s public key, name+hash+key, as published by the publisher's operator`,
     ),
-  ).describe(`trust anchor of readers, set by \`start\`; exports of an engine name the first`);
+  ).describe(
+    `pinned verifier keys of the log, set by \`start\`; exports of an engine contain the first`,
+  );
 export const retiredVkeys = vkeyList(z.string())
   .or(z.tuple([]))
   .default([])
-  .describe('keys that signed before the current one');
+  .describe('former verifier keys of the log');
 
 export const witnessLogVkeys = vkeyList(
   required('name the verifier keys of the logs to cosign, separated by commas'),
@@ -154,7 +156,7 @@ export const list = (what: string) =>
     .describe(what);
 export const monitorInterval = duration(100, 86_400_000, 'must be a duration like 10s')
   .prefault('10s')
-  .describe('time between two looks of the monitor at its sources');
+  .describe('time between two polls by the monitor');
 
 export const keyFile = (which: string) =>
   required(
@@ -163,7 +165,7 @@ export const keyFile = (which: string) =>
     `file of mode 0600 with the ${which}, or [a key in an HSM or in AWS KMS](deploy.md#keys-in-an-hsm-or-in-aws-kms); \`start\` generates it below \`DATA_DIR\``,
   );
 
-/** Signs thousands of times per second, which devices and services do not. */
+/** The file of a key that signs thousands of times per second, which no device or service does. */
 export const bulkKeyFile = (which: string) =>
   required(`name a file of mode 0600 that holds the ${which} (openssl genpkey -algorithm ed25519)`)
     .refine((where) => !isKeyUri(where), 'must be a file: an HSM or KMS signs too slowly')

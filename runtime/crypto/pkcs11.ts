@@ -4,7 +4,7 @@ import { readPrivateFile } from '../process/files.js';
 import { OperatorError } from '../process/operator-error.js';
 import { publicKeyInSpki, type Signer } from './key-uri.js';
 
-/** A device that does not answer must not stop its program from noticing. */
+/** A call fails after this time, so that a silent device cannot stall the program. */
 const TIMEOUT_MS = 5_000;
 
 interface Pkcs11Uri {

@@ -20,7 +20,7 @@ interface PostgresExit {
 export interface ServerOptions {
   /** 0 takes any free port. */
   port: number;
-  /** Server parameters over the defaults. */
+  /** Server parameters in addition to the defaults, or in their place. */
   settings: Record<string, string>;
   /** Cancels a start in progress: recovery may take long. */
   signal?: AbortSignal;

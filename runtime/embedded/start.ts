@@ -38,7 +38,7 @@ export interface EmbeddedPostgresOptions {
   log?: Pick<Logger, 'debug' | 'info'>;
   /** Any free port by default; a restart after a crash keeps the port, so that URLs stay valid. */
   port?: number;
-  /** Server parameters over the defaults; `fsync=off` also applies to initdb. */
+  /** Server parameters in addition to the defaults, or in their place; `fsync=off` also applies to initdb. */
   settings?: Record<string, string>;
   /** Cancels the start and leaves no process running. */
   signal?: AbortSignal;

@@ -6,7 +6,7 @@ import { copyWith } from './tool.js';
 
 /** Options of `admitTools`. */
 export type AiOptions<Name extends string = string> = (AdapterOptions | Gate) & {
-  /** Tools without an `execute`, which run beyond this adapter: at the provider or in a browser. */
+  /** Tools without an `execute`, which run outside of this process: at the provider or in a browser. */
   elsewhere?: readonly Name[];
 };
 

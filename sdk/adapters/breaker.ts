@@ -31,7 +31,7 @@ export function openBreaker(pauseMs: number): Breaker {
   };
 }
 
-/** An error with a proof id shows an engine that accepted the request, and has not decided yet. */
+/** An error with a proof id comes from an engine that accepted the request and has not decided yet. */
 function isUnreachable(error: unknown): error is SdkError {
   return (
     error instanceof SdkError &&

@@ -18,7 +18,7 @@ export interface HookMatcher {
   onFailure?: 'block';
 }
 
-/** Longer than a decision takes: the host would run the tool, or block it, without the reason. */
+/** Longer than any decision: at a timeout the host runs or blocks the tool, without the reason. */
 const HOOK_TIMEOUT_S = 600;
 
 /**

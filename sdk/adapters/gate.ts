@@ -24,7 +24,7 @@ import { actionOf } from './tool.js';
 export interface Gate {
   readonly mode: 'enforce' | 'observe';
   /**
-   * Resolves after an `ADMITTED` receipt for this very call. Throws `NotAdmittedError` otherwise, also
+   * Resolves after an `ADMITTED` receipt for this call. Throws `NotAdmittedError` otherwise, also
    * in the mode `observe`.
    */
   begin(call: GatedCall): Promise<Admission>;
@@ -238,7 +238,7 @@ export function success(value: unknown): Outcome {
 
 interface PlannedCall extends Pick<GatedCall, 'run'> {
   action: string;
-  /** Complete except for the place in the run. The arguments stay in this process. */
+  /** Complete except for the number in the run. The arguments stay in this process. */
   envelope: AgentEnvelope;
   /** Equal for calls that one decision admits. */
   fingerprint: string;

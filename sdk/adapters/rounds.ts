@@ -1,6 +1,6 @@
 import type { Admission } from './options.js';
 
-/** Admissions of calls that are not at their end. Each is taken once. */
+/** Admissions of calls that have not ended. Each can be taken once. */
 export interface AdmissionStore {
   keep(call: string, admission: Admission): void | Promise<void>;
   take(call: string): Admission | undefined | Promise<Admission | undefined>;

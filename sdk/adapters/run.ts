@@ -12,7 +12,7 @@ export interface AgentRun {
    * package then proves that it has these requests and no others. After an error, call it again.
    */
   close(): Promise<Admitted<AgentReceipt>>;
-  /** Sends a request with the next number. A rejected request leaves its number to another one. */
+  /** Sends a request with the next number. The next request takes the number of a rejected one. */
   send<T>(envelope: AgentEnvelope, send: (numbered: AgentEnvelope) => Promise<T>): Promise<T>;
   /** Throws `invalid_input` for another tenant or agent, whose run this is not. */
   requireOwner(tenantId: string, agentId: string): void;

@@ -28,7 +28,7 @@ export const maxAgeOption = (): Option =>
     throw new InvalidArgumentError('Expected seconds, as in --max-age 60.');
   });
 
-/** The pinned keys; of a log, with the policy. */
+/** The pinned keys; a pinned log includes the policy. */
 export async function readPins(options: PinOptions): Promise<OfflineTrust> {
   const trust = await readKeys(options);
   if (options.policy === undefined) return trust;

@@ -146,7 +146,7 @@ export function listShareTokensHttp(
   return itemsOf(read, (page) => page.share_tokens);
 }
 
-/** `DELETE /v1/share-tokens/{token_hash}`: the token shows nothing any more, at once. */
+/** `DELETE /v1/share-tokens/{token_hash}`: the token stops working at once. */
 export async function revokeShareTokenHttp(
   options: EngineOptions,
   input: { token_hash: string },

@@ -77,7 +77,7 @@ export function openHttpClient(
 
 /**
  * Milliseconds before retry `n` (from 1): doubled each time up to a cap, and drawn from the upper
- * half, so that clients which failed together do not return together.
+ * half, so that clients which failed together do not retry together.
  *
  * @param random a number in [0, 1)
  */

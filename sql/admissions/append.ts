@@ -9,7 +9,7 @@ export interface BatchRef {
   items: number;
 }
 
-/** An admission as accepted, with what claims it. */
+/** An accepted admission, with the pending row that claims it. */
 export interface PendingIntake extends PinnedIntake {
   /** Null outside a batch. */
   batch: BatchRef | null;
@@ -31,7 +31,7 @@ export function loadPending(sql: Db, proofIds: readonly string[]): Promise<Pendi
 
 /**
  * Reads the admissions of those chunks that are still pending, ordered by id: whole chunks with up to
- * `most` admissions, as a forged job may name more.
+ * `most` admissions, because a forged job may name more.
  */
 export function loadChunks(
   sql: Db,
@@ -166,8 +166,8 @@ export interface Gate {
   allowlisted: boolean;
   environmentOpen: boolean;
   /**
-   * The caller's API key is not revoked, and neither is that of the request that an approval is about,
-   * which had not expired at acceptance of the approval. Expiry since acceptance does not matter.
+   * The caller's API key is not revoked. For an approval, neither is the key of the approved request, which
+   * had not expired when the approval was accepted. An expiry since acceptance does not matter.
    */
   keyHolds: boolean;
   /** Agent that the API key is restricted to, or null. */

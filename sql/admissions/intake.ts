@@ -36,7 +36,7 @@ export interface IntakeItem {
 export type IntakeOutcome =
   | { outcome: 'accepted'; proofId: string }
   | { outcome: 'repeat'; proofId: string }
-  /** `run_seq_taken`: another request has the place in the run. */
+  /** `run_seq_taken`: another request of the run has this number. */
   | { outcome: 'idempotency_conflict' | 'run_seq_taken' };
 
 /**
@@ -109,8 +109,8 @@ function acceptSome(
   );
 }
 
-// Concurrent groups may share deduplication keys and places in runs. All insert in one order, so that
-// waits for a unique key cannot deadlock: requests with an equal deduplication key have an equal place.
+// Concurrent groups may share deduplication keys and run numbers. All insert in one order, so that
+// waits for a unique key cannot deadlock: requests with equal deduplication keys have equal run numbers.
 export const byUniqueKeys = (a: IntakeRow, b: IntakeRow): number =>
   a.tenantNo - b.tenantNo ||
   a.lane - b.lane ||
@@ -187,7 +187,7 @@ export async function insertOrFind<R extends IntakeRow>(
   return admissions;
 }
 
-/** The rows whose place in a run another request has. */
+/** The rows whose number in their run another request already has. */
 async function withTakenPlaces<R extends IntakeRow>(tx: Db, rows: readonly R[]): Promise<Set<R>> {
   const inRuns = rows.flatMap((row) => (row.run === null ? [] : [{ ...row.run, row }]));
   if (inRuns.length === 0) return new Set();
@@ -328,7 +328,7 @@ function insertingIntake(tx: Transaction, items: readonly IntakeRow[], policy: F
     left join svc.fixture f using (fixture_ref)
     left join svc.api_key k on k.key_no = i.key_no and k.tenant_no = i.tenant_no
     order by i.n
-    -- Its deduplication key, or its place in a run, is in use.
+    -- The deduplication key, or the number in the run, is in use.
     on conflict do nothing
     returning proof_id as id`;
 }

@@ -5,7 +5,7 @@ import type { AepSubject } from '#protocol/schemas/aep';
 import type { Effect } from '#protocol/status';
 import { asTenants, type Db, type Pool } from '../db/transaction.js';
 
-/** The place of a request in a run, as its intake row has it. */
+/** The run of a request and its number there, as in its intake row. */
 export interface RunPlace {
   /** Lower-case hex: a hash, because an erasure keeps it. */
   runKey: string;
@@ -25,7 +25,7 @@ export function runPlaceOf(request: ExecuteRequest | AgentEnvelope): RunPlace | 
   return { runKey: runKeyOf(agent.id, run.id), seq: run.seq, closes: kind === 'close' };
 }
 
-/** Whether this is the place of the subject's request in a run; null: outside of runs. */
+/** Whether the subject has this run and number; null: outside of runs. */
 export function isPlaceOf(subject: AepSubject, place: RunPlace | null): boolean {
   if (!('run' in subject) || subject.run === undefined) return place === null;
   return (
@@ -100,7 +100,7 @@ export function readRunStates(
   });
 }
 
-/** Place of each admission in its run, by proof id, and whether the log has the close of that run. */
+/** Run and number of each admission, by proof id, and whether the log has the close of that run. */
 export async function placesOf(
   tx: Db,
   proofIds: readonly string[],

@@ -57,7 +57,7 @@ export type BatchOutcome =
   | { outcome: 'repeat'; batchId: string }
   | { outcome: 'idempotency_conflict' }
   | { outcome: 'no_room' }
-  /** Nothing is stored: other requests have the places of these items in runs. */
+  /** Nothing is stored: other requests already have the run numbers of these items. */
   | { outcome: 'run_seq_taken'; indexes: number[] };
 
 /** The request type number of batches in the table of idempotency keys. */

@@ -54,7 +54,7 @@ export async function erasePayloads(
   return settled;
 }
 
-/** Nulls the payloads, each beside its erasure record. */
+/** Deletes the payloads, and writes an erasure record for each. */
 async function nullPayloads(
   tx: Transaction,
   fresh: readonly { proofId: string; leafIndex: number | null }[],
@@ -99,7 +99,7 @@ const PAGE = 1_000;
 
 /**
  * Records that the payloads of the adopted proofs, from leaf `from` on, are lost, and names them in
- * erasure entries. Erases again what adopted entries report as erased: the restored database has it.
+ * erasure entries. Erases again payloads that adopted entries report as erased: the backup has them.
  *
  * @returns how many proofs lost their payload
  */

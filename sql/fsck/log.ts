@@ -145,12 +145,12 @@ interface StoredProofRow extends SubjectColumns {
   signature: Buffer | null;
   /** Null after an erasure, and when the rows do not form an AEP. */
   rebuilt: BuiltAep | null;
-  /** Of a second decision. */
+  /** The approval of a second decision. */
   approval: RecordedApproval | null;
   hasIntake: boolean;
   /** The columns of the intake row that differ from the log entry. */
   differing: string[];
-  /** Of the intake row; null outside of runs. */
+  /** The place in a run, from the intake row; null outside of runs. */
   run: RunPlace | null;
   /** Null where erased. */
   payload: Record<string, unknown>;

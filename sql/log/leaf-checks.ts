@@ -30,7 +30,7 @@ export interface LeafEvidence {
   proof: ({ proofId: string } & ProofRow) | null;
 }
 
-/** A proof as its rows give it. */
+/** A proof as read from its rows. */
 interface ProofRow extends SubjectColumns {
   keyId: string;
   request: Buffer | null;

@@ -55,7 +55,7 @@ export const entryColumns = (sql: Db) => sql`
 
 /** The canonical bytes of a leaf, as hashed into the tree. */
 export function entryBytesOf(row: EntryRow): Uint8Array {
-  // An adopted proof has its entry as it was published.
+  // The row of an adopted proof has the published bytes.
   if (row.kind !== PROOF || row.body !== null) return row.body ?? new Uint8Array();
   const { effect, isOutcome } = row;
   if (effect === null || isOutcome === null) return new Uint8Array();
@@ -98,7 +98,7 @@ export interface EntryBody {
   body: Uint8Array;
 }
 
-/** The entries that match, which continues the where clause. */
+/** The entries that match; `matching` continues the where clause. */
 export const entriesWhere = (sql: Db, matching: Fragment) => sql<EntryBody[]>`
   select leaf_index as "leafIndex", body from svc.log_entry where ${matching}`;
 

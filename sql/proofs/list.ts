@@ -344,7 +344,7 @@ async function withStatusInputs(
   }));
 }
 
-/** Who called what, by a stored request. */
+/** Agent, tool and run of a stored request. */
 function callIn(request: Buffer | null): Pick<ProofInList, 'agent' | 'run' | 'tool'> {
   if (request === null) return {};
   const { agent, run, tool } = (attempt(() => parseStrict(request)) ?? {}) as Partial<ProofInList>;

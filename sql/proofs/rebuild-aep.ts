@@ -147,7 +147,7 @@ function approvalEvidence(bytes: Buffer | null): Aep['evidence']['approval'] {
 export const inputHashOf = (input: PolicyInput, saltOf: SaltOf): string =>
   nativeTextHash(policyInputText(input, saltOf('input')));
 
-/** The AEP of an admission: a function of what it pinned, its request and its decision. */
+/** The AEP of an admission: a function of its pinned inputs, its request and its decision. */
 export function aepOf(
   intake: Omit<PinnedIntake, 'tenantNo' | 'lane' | 'request'>,
   request: ExecuteRequest | AgentEnvelope,
@@ -182,7 +182,7 @@ export function aepOf(
   return { aep, bytes: Buffer.from(orderedText(aep)), input };
 }
 
-/** The columns of a proof that give its AEP again. */
+/** The columns from which the AEP of a proof is rebuilt. */
 export interface AepRow {
   proofId: string;
   tenantId: string;
@@ -231,7 +231,7 @@ export function statedRun(members: readonly RunMemberRow[] | null): ClosedRun | 
 }
 
 /**
- * The AEP that was signed, from its row; null when the row does not form one. An altered row gives
+ * The AEP that was signed, from its row; null when the row does not form one. An altered row yields
  * another AEP: the caller must compare its hash with the one in the log.
  */
 export function rebuildAep({ at, validity, ...row }: AepRow): BuiltAep | null {

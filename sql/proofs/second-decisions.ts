@@ -4,7 +4,7 @@ import { arrayOf } from '../db/columns.js';
 import { asTenants, type Db, type Pool } from '../db/transaction.js';
 import { APPROVAL_SECONDS, readStoredApproval } from './rebuild-aep.js';
 
-/** A pending proof with what decides whether an approval still has an effect. */
+/** A pending proof, with the facts that decide whether an approval still has an effect. */
 export interface PendingAdmission extends PendingProof {
   leafIndex: number;
   isErased: boolean;
@@ -36,7 +36,7 @@ export function readPendingProof(
   });
 }
 
-/** A second decision beside its pending proof. */
+/** A second decision and its pending proof. */
 export interface SecondDecision {
   proofId: string;
   /** Null when the tenant has no such proof. */

@@ -4,7 +4,77 @@ import { startEngine, type TestEngine } from '../fixtures/engine.js';
 import { openPublicServers, type PublicServers } from '../fixtures/public-servers.js';
 import { RawClient, statusesOf } from '../fixtures/raw-client.js';
 import { openRegistry } from '../fixtures/registry.js';
-import { SMUGGLED } from '../fixtures/smuggled.js';
+
+const POST = 'POST /first HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n';
+const GET = 'GET /first HTTP/1.1\r\nHost: x\r\n';
+const CHUNKED = `${POST}Transfer-Encoding: chunked\r\n\r\n`;
+
+/** Bytes that must never be processed as a separate request. */
+const HIDDEN = 'GET /healthz HTTP/1.1\r\nHost: x\r\nX-Hidden: yes\r\n\r\n';
+
+/** Requests whose end two parsers may locate differently; servers must reject them entirely. */
+const SMUGGLED: readonly (readonly [string, string])[] = [
+  [
+    'a length and chunks',
+    `${POST}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n${HIDDEN}`,
+  ],
+  [
+    'chunks and a length',
+    `${POST}Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n${HIDDEN}`,
+  ],
+  ['two lengths', `${POST}Content-Length: 0\r\nContent-Length: 6\r\n\r\n${HIDDEN}`],
+  ['one length twice', `${POST}Content-Length: 0\r\nContent-Length: 0\r\n\r\n${HIDDEN}`],
+  ['a list of lengths', `${POST}Content-Length: 0, 0\r\n\r\n${HIDDEN}`],
+  ['a length with a sign', `${POST}Content-Length: +0\r\n\r\n${HIDDEN}`],
+  ['a negative length', `${POST}Content-Length: -1\r\n\r\n${HIDDEN}`],
+  ['a hexadecimal length', `${POST}Content-Length: 0x0\r\n\r\n${HIDDEN}`],
+  ['a space before the colon', `${POST}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n${HIDDEN}`],
+  ['a tab in the name', `${POST}Transfer\tEncoding: chunked\r\n\r\n0\r\n\r\n${HIDDEN}`],
+  ['another coding', `${POST}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n${HIDDEN}`],
+  [
+    'chunks that are not last',
+    `${POST}Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n${HIDDEN}`,
+  ],
+  [
+    'identity before chunks',
+    `${POST}Transfer-Encoding: identity, chunked\r\n\r\n0\r\n\r\n${HIDDEN}`,
+  ],
+  [
+    'two codings in two lines',
+    `${POST}Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n${HIDDEN}`,
+  ],
+  [
+    'a vertical tab before the coding',
+    `${POST}Transfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n${HIDDEN}`,
+  ],
+  ['a folded line', `${GET}A: b\r\n c\r\n\r\n${HIDDEN}`],
+  ['a folded coding', `${POST}Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n${HIDDEN}`],
+  ['a folded first header', `GET /first HTTP/1.1\r\n Host: x\r\nHost: y\r\n\r\n${HIDDEN}`],
+  ['line feeds alone', `GET /first HTTP/1.1\nHost: x\n\n${HIDDEN}`],
+  ['a line feed alone in the headers', `GET /first HTTP/1.1\r\nHost: x\nA: b\r\n\r\n${HIDDEN}`],
+  ['a line feed alone at the end of the headers', `${GET}\n${HIDDEN}`],
+  ['a carriage return alone', `GET /first HTTP/1.1\r\nHost: x\rA: b\r\n\r\n${HIDDEN}`],
+  ['a NUL in a header', `${GET}A: b\0c\r\n\r\n${HIDDEN}`],
+  ['a header without a name', `${GET}: b\r\n\r\n${HIDDEN}`],
+  ['a chunk size that ends in a line feed', `${CHUNKED}0\n\r\n${HIDDEN}`],
+  ['a chunk that ends in a line feed', `${CHUNKED}1\r\na\n0\r\n\r\n${HIDDEN}`],
+  ['a chunk size with 0x', `${CHUNKED}0x0\r\n\r\n${HIDDEN}`],
+  ['a negative chunk size', `${CHUNKED}-1\r\na\r\n0\r\n\r\n${HIDDEN}`],
+  ['a chunk size that overflows', `${CHUNKED}10000000000000000\r\n${HIDDEN}`],
+  ['a space after a chunk size', `${CHUNKED}0 \r\n\r\n${HIDDEN}`],
+  ['a line feed in a chunk extension', `${CHUNKED}0;a\nb\r\n\r\n${HIDDEN}`],
+  ['a length in the trailer', `${CHUNKED}0\r\nContent-Length: 5\r\n\r\n${HIDDEN}`],
+  [
+    'chunks in HTTP/1.0',
+    `POST /first HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n${HIDDEN}`,
+  ],
+  ['no host', `GET /first HTTP/1.1\r\n\r\n${HIDDEN}`],
+  ['two hosts', `GET /first HTTP/1.1\r\nHost: x\r\nhost: y\r\n\r\n${HIDDEN}`],
+  ['HTTP/2.0', `GET /first HTTP/2.0\r\nHost: x\r\n\r\n${HIDDEN}`],
+  ['the preface of HTTP/2', `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n${HIDDEN}`],
+  ['HTTP/1.2', `GET /first HTTP/1.2\r\nHost: x\r\n\r\n${HIDDEN}`],
+  ['HTTP/0.9', `GET /first\r\n\r\n${HIDDEN}`],
+];
 
 let db: TestDatabase;
 let engine: TestEngine;

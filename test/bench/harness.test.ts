@@ -27,9 +27,13 @@ const { signal } = new AbortController();
 test.for<[string, Partial<Measured>, boolean | null]>([
   ['no target', {}, null],
   ['a ratio at the limit', { target: { ratio: { atLeast: 0.9 } } }, true],
-  ['a ratio below', { target: { ratio: { atLeast: 0.91 } } }, false],
+  ['a ratio below the limit', { target: { ratio: { atLeast: 0.91 } } }, false],
   ['a value within both limits', { target: { value: { atLeast: 90, atMost: 90 } } }, true],
-  ['a missed value', { target: { ratio: { atLeast: 0.5 }, value: { atLeast: 91 } } }, false],
+  [
+    'a value below its limit',
+    { target: { ratio: { atLeast: 0.5 }, value: { atLeast: 91 } } },
+    false,
+  ],
   ['a ratio that is not a number', { ratio: NaN, target: { ratio: { atLeast: 0 } } }, false],
   ['a value that is not a number', { value: NaN, target: { value: { atMost: 1 } } }, false],
 ])('resultOf > compares the value with the target: %s', ([, more, ok]) => {

@@ -34,13 +34,13 @@ const TABLE = `
   NOT_FOUND as VALID                   | at once  | at once  | at once     | no
   a package without its revoked member | at once  | at once  | at once     | no
   evidence of another log              | at once  | at once  | at once     | no
-  another log                          | at once  | at once  | at once     | next look
-  the newest entries hidden            | max age  | max age  | valid until | next look
-  a false map in the log               | no       | no       | no          | next look
-  another log under the same key       | no       | no       | no          | next look
+  another log                          | at once  | at once  | at once     | next poll
+  the newest entries hidden            | max age  | max age  | valid until | next poll
+  a false map in the log               | no       | no       | no          | next poll
+  another log under the same key       | no       | no       | no          | next poll
 `;
 type Client = 'SDK' | 'svc' | 'page' | 'monitor';
-type Detection = 'at once' | 'max age' | 'valid until' | 'next look' | 'no';
+type Detection = 'at once' | 'max age' | 'valid until' | 'next poll' | 'no';
 type Row = Record<Client, Detection> & { lie: string };
 const ROWS: Row[] = (() => {
   const [names, ...rows] = TABLE.trim()
@@ -99,7 +99,7 @@ async function forged(
   return serve(log);
 }
 
-/** From where the server takes answers and pages, evidence, and the files of the log. */
+/** The server's sources of answers and pages, of evidence, and of the files of the log. */
 interface Sources {
   answers: Served;
   evidence: Served;
@@ -237,7 +237,7 @@ const detects: Record<Exclude<Client, 'monitor'>, Detects> = {
   },
 };
 
-/** Whether a monitor that looked at the honest log reports an alarm at its next look. */
+/** Whether a monitor that has polled the honest log raises an alarm at its next poll. */
 async function monitorDetects(lie: Partial<Sources>, name: string): Promise<boolean> {
   const look = () =>
     svc(
@@ -278,7 +278,7 @@ describe(`a lie about public answers${withoutChromium}`, () => {
         if (when !== 'max age' && when !== 'valid until') continue;
         expect([client, await detects[client](lie.query, when)]).toEqual([client, true]);
       }
-      expect(await monitorDetects(lie.sources, row.lie)).toBe(row.monitor === 'next look');
+      expect(await monitorDetects(lie.sources, row.lie)).toBe(row.monitor === 'next poll');
     },
     60_000,
   );

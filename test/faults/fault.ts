@@ -24,7 +24,7 @@ export interface Fault {
   recoverMs?: number;
   /** Requests must fail during the fault; otherwise the fault did not happen. */
   mustFail?: true;
-  /** A longer load before and after the fault shows nothing more. */
+  /** The load before and after the fault is short, because a longer one would detect no more. */
   isBrief?: true;
   /** The fault needs a file system that can be filled. */
   needsDisks?: true;

@@ -23,12 +23,12 @@ export interface Single extends Sent {
   revoked: Set<ArtifactKind>;
   /** Whether its erasure was requested. */
   isErased: boolean;
-  /** Whether its passport, and all that depends on it, expires at once. */
+  /** Whether its passport expires at once, and with it the certificate and the trust artifact. */
   ends: boolean;
   /** Number of related requests without an acknowledgement. */
   open: number;
   inPackage: boolean;
-  /** Whether it is no action, so that no other request is about it. */
+  /** Whether it is an outcome or a close, to which no later request refers. */
   isReport: boolean;
 }
 

@@ -140,28 +140,26 @@ describe('killed fsck run', () => {
   });
 });
 
-describe('fsck', () => {
-  it('exits with 2 for unknown options or missing settings, and names them', async () => {
-    const { env } = await plantation.copy();
-    expect(await checked(env, '--only', 'facade')).toMatchObject({ code: 2 });
-    expect(await checked(env, '--wait', 'long')).toMatchObject({ code: 2 });
-    const cases: [Record<string, string>, RegExp][] = [
-      [{ ...env, DATABASE_URL: '' }, /DATABASE_URL is not set/],
-      [{ ...env, LOG_VKEY: '' }, /LOG_VKEY is not set: pin .* LOG_KEY_FILE/],
-      [{ ...env, SNAPSHOT_DIR: '/nowhere' }, /\/nowhere is not a directory/],
-      [
-        { ...env, DATABASE_URL: opened.db.urlFor('svc_admin') },
-        /fsck starts only with no more than its own/,
-      ],
-    ];
-    for (const [wrong, message] of cases) {
-      const { code, err } = await checked(wrong);
-      expect({ code, err }).toMatchObject({
-        code: 2,
-        err: expect.stringMatching(message) as string,
-      });
-    }
-  });
+it('fsck > exits with 2 for unknown options or missing settings, and names them', async () => {
+  const { env } = await plantation.copy();
+  expect(await checked(env, '--only', 'facade')).toMatchObject({ code: 2 });
+  expect(await checked(env, '--wait', 'long')).toMatchObject({ code: 2 });
+  const cases: [Record<string, string>, RegExp][] = [
+    [{ ...env, DATABASE_URL: '' }, /DATABASE_URL is not set/],
+    [{ ...env, LOG_VKEY: '' }, /LOG_VKEY is not set: pin .* LOG_KEY_FILE/],
+    [{ ...env, SNAPSHOT_DIR: '/nowhere' }, /\/nowhere is not a directory/],
+    [
+      { ...env, DATABASE_URL: opened.db.urlFor('svc_admin') },
+      /fsck starts only with no more than its own/,
+    ],
+  ];
+  for (const [wrong, message] of cases) {
+    const { code, err } = await checked(wrong);
+    expect({ code, err }).toMatchObject({
+      code: 2,
+      err: expect.stringMatching(message) as string,
+    });
+  }
 });
 
 function killed(task: DyingCheck): Promise<NodeJS.Signals | null> {

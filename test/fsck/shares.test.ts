@@ -96,33 +96,31 @@ describe('fsck of published shares and packages', () => {
   });
 });
 
-describe('readShares', () => {
-  it('reads the map of the snapshot, and reports lost pages and another root', async () => {
-    const store = new MemoryStore();
-    const changes = Array.from({ length: 300 }, (_, n) => ({
-      key: mapKey('share', sha256(Uint8Array.of(n, n >> 8)).slice(0, 16)),
-      value: { record: Uint8Array.of(n), history: new Uint8Array(0) },
-    }));
-    const { head } = await new MapPages(sha256, store).update(null, changes);
-    const files = new Map(
-      [...store.pages.values()].map((bytes) => [pagePath({ digest: sha256(bytes) }), bytes]),
-    );
-    const read = async (root: Uint8Array) => {
-      const ctx = { findings: new Findings(), files: filesOf(files) } as unknown as SnapshotContext;
-      const shares = { level: head!.level, digest: toHex(head!.digest) };
-      const snapshot = { shares_root: toBase64(root) };
-      const found = await readShares(ctx, { location: { shares }, snapshot } as OpenedLocation);
-      return [found?.size, ctx.findings.state.counts];
-    };
-    expect(await read(head!.hash)).toEqual([300, {}]);
-    expect(await read(new Uint8Array(32))).toEqual([300, { shares_root_differs: 1 }]);
-    const [path] = files.keys();
-    files.set(
-      path!,
-      files.get(path!)!.map((byte) => byte ^ 1),
-    );
-    expect(await read(head!.hash)).toEqual([undefined, { map_page_altered: 1 }]);
-    files.delete(path!);
-    expect(await read(head!.hash)).toEqual([undefined, { map_page_missing: 1 }]);
-  });
+it('readShares > reads the map of the snapshot, and reports lost pages and another root', async () => {
+  const store = new MemoryStore();
+  const changes = Array.from({ length: 300 }, (_, n) => ({
+    key: mapKey('share', sha256(Uint8Array.of(n, n >> 8)).slice(0, 16)),
+    value: { record: Uint8Array.of(n), history: new Uint8Array(0) },
+  }));
+  const { head } = await new MapPages(sha256, store).update(null, changes);
+  const files = new Map(
+    [...store.pages.values()].map((bytes) => [pagePath({ digest: sha256(bytes) }), bytes]),
+  );
+  const read = async (root: Uint8Array) => {
+    const ctx = { findings: new Findings(), files: filesOf(files) } as unknown as SnapshotContext;
+    const shares = { level: head!.level, digest: toHex(head!.digest) };
+    const snapshot = { shares_root: toBase64(root) };
+    const found = await readShares(ctx, { location: { shares }, snapshot } as OpenedLocation);
+    return [found?.size, ctx.findings.state.counts];
+  };
+  expect(await read(head!.hash)).toEqual([300, {}]);
+  expect(await read(new Uint8Array(32))).toEqual([300, { shares_root_differs: 1 }]);
+  const [path] = files.keys();
+  files.set(
+    path!,
+    files.get(path!)!.map((byte) => byte ^ 1),
+  );
+  expect(await read(head!.hash)).toEqual([undefined, { map_page_altered: 1 }]);
+  files.delete(path!);
+  expect(await read(head!.hash)).toEqual([undefined, { map_page_missing: 1 }]);
 });

@@ -152,43 +152,41 @@ it('fsck > accepts the entries of a retired log, if they counted in it before th
   expect(await ignoredBy([])).toEqual([...genuine, ...forged]);
 });
 
-describe('fsck of public records that the registry contradicts', () => {
-  it('finds a passing verdict on a proof that fails, and facts that differ from the AEP', async () => {
-    const found: string[] = [];
-    const findings = new Findings();
-    Object.assign(findings, { add: (code: string) => found.push(code) });
-    const { vkey } = log.keys.log;
-    const files = filesOf(log.files);
-    const ctx = { files, findings, log: pinKeys(sha256, [vkey]) };
-    const head = { size: log.size, root: fromBase64(log.rootAt(log.size)), where: 'checkpoint' };
-    const map = new RebuiltMap(ctx, head);
-    expect(await map.check(null, () => undefined)).toBe(true);
-    const keyId = log.keys.aep.key_id;
-    const decision = { effect: 'ADMIT', isOutcome: false, environment: 'sandbox', keyId } as const;
-    const sound = {
-      leafIndex: 2,
-      proofId: proofIdOf(0),
-      verifies: true,
-      isVoided: false,
-      decision,
-      ends: [],
-    };
-    await map.compare(sound);
-    // The verifier withdraws the verdict on a voided proof only later.
-    await map.compare({ ...sound, verifies: false, isVoided: true });
-    expect(found).toEqual([]);
-    await map.compare({ ...sound, verifies: false });
-    expect(found).toEqual(['record_asserts']);
-    for (const other of [
-      { leafIndex: 3 },
-      { decision: { ...decision, effect: 'DENY' as const } },
-      { decision: { ...decision, environment: 'live' as const } },
-      { decision: { ...decision, keyId: 'x' } },
-      { ends: [{ kind: 'proof' as const, expiresAt: 5 }] },
-    ]) {
-      found.length = 0;
-      await map.compare({ ...sound, ...other });
-      expect([other, found]).toEqual([other, ['record_differs']]);
-    }
-  });
+it('fsck of public records that the registry contradicts > finds a passing verdict on a proof that fails, and facts that differ from the AEP', async () => {
+  const found: string[] = [];
+  const findings = new Findings();
+  Object.assign(findings, { add: (code: string) => found.push(code) });
+  const { vkey } = log.keys.log;
+  const files = filesOf(log.files);
+  const ctx = { files, findings, log: pinKeys(sha256, [vkey]) };
+  const head = { size: log.size, root: fromBase64(log.rootAt(log.size)), where: 'checkpoint' };
+  const map = new RebuiltMap(ctx, head);
+  expect(await map.check(null, () => undefined)).toBe(true);
+  const keyId = log.keys.aep.key_id;
+  const decision = { effect: 'ADMIT', isOutcome: false, environment: 'sandbox', keyId } as const;
+  const sound = {
+    leafIndex: 2,
+    proofId: proofIdOf(0),
+    verifies: true,
+    isVoided: false,
+    decision,
+    ends: [],
+  };
+  await map.compare(sound);
+  // The verifier withdraws the verdict on a voided proof only later.
+  await map.compare({ ...sound, verifies: false, isVoided: true });
+  expect(found).toEqual([]);
+  await map.compare({ ...sound, verifies: false });
+  expect(found).toEqual(['record_asserts']);
+  for (const other of [
+    { leafIndex: 3 },
+    { decision: { ...decision, effect: 'DENY' as const } },
+    { decision: { ...decision, environment: 'live' as const } },
+    { decision: { ...decision, keyId: 'x' } },
+    { ends: [{ kind: 'proof' as const, expiresAt: 5 }] },
+  ]) {
+    found.length = 0;
+    await map.compare({ ...sound, ...other });
+    expect([other, found]).toEqual([other, ['record_differs']]);
+  }
 });

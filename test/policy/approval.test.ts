@@ -1,30 +1,22 @@
-import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { parsePolicyCases, runPolicyCase } from '#policy/cases';
 import { checkPolicyTexts, whyNotActivate } from '#policy/check';
 import { preparePolicyEngine, type PolicyEngine } from '#policy/decide';
-import { makePolicySet, readPolicyFolder, readPolicyTexts } from '#policy/policy-set';
+import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import type { PolicyInput } from '#protocol/policy-input';
 import { packageRoot } from '#runtime/process/files';
+import { policyInput } from '../fixtures/policy-input.js';
 
 const { schema } = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
 const PERMIT = 'permit (principal, action, resource == Svc::Operation::"PAY");';
 const HOLD = '@requires("approval") forbid (principal, action, resource);';
 const OVERFLOW = 'when { 9223372036854775807 + 1 == 0 }';
 
-const input = (approved: boolean, action = 'PAY'): PolicyInput => ({
-  tenant: { tenant_id: 'acme', environment: 'sandbox' },
-  environment: 'sandbox',
-  lane: 'execute',
-  action,
-  agent: null,
-  tool: null,
-  fixture: null,
-  facts: {},
-  approval: approved ? { approver: 'ops-lead', registration_hash: '11'.repeat(32) } : null,
-  budgets: {},
-});
+const input = (approved: boolean, action = 'PAY'): PolicyInput =>
+  policyInput({
+    action,
+    approval: approved ? { approver: 'ops-lead', registration_hash: '11'.repeat(32) } : null,
+  });
 
 const setOf = (policies: Record<string, string>) =>
   makePolicySet({ schema, policies, sentences: {} });
@@ -34,15 +26,6 @@ async function decisions(policies: Record<string, string>, action?: string) {
   const engine: PolicyEngine = await preparePolicyEngine(await setOf(policies));
   return [false, true].map((approved) => engine.decide(input(approved, action)));
 }
-
-const EXAMPLE = join(packageRoot, 'examples', 'policies', 'approval');
-
-it('the example set has no problems and decides its cases as expected', async () => {
-  expect(await checkPolicyTexts(await readPolicyTexts(EXAMPLE))).toEqual([]);
-  const engine = await preparePolicyEngine(await makePolicySet(await readPolicyFolder(EXAMPLE)));
-  const cases = parsePolicyCases(readFileSync(join(EXAMPLE, 'cases.json')));
-  expect(cases.filter((one) => !runPolicyCase(engine, one).passed)).toEqual([]);
-});
 
 const DENY = (...reasons: string[]) => ({ effect: 'DENY', reasons });
 const ADMIT = (...reasons: string[]) => ({ effect: 'ADMIT', reasons });

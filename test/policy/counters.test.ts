@@ -8,27 +8,20 @@ import { checkPolicyTexts, whyNotActivate } from '#policy/check';
 import { unmetBudgets } from '#policy/counters';
 import { preparePolicyEngine } from '#policy/decide';
 import { decideUnder, type ReplayPolicy } from '#policy/replay';
-import { makePolicySet, readPolicyFolder, readPolicyTexts } from '#policy/policy-set';
+import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { budgetsOf, type Counter, counterKey } from '#protocol/counters';
 import { type PolicyInput, policyInputText } from '#protocol/policy-input';
 import type { Facts } from '#protocol/schemas/facts';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
+import { policyInput } from '../fixtures/policy-input.js';
 import next from '../../protocol/vectors/next.json' with { type: 'json' };
 
 const DAILY = join(packageRoot, 'examples', 'policies', 'daily-limit');
 const files = await readPolicyFolder(DAILY);
 
 describe('examples/policies/daily-limit', () => {
-  it('has no problems', async () => {
-    expect(await checkPolicyTexts(await readPolicyTexts(DAILY))).toEqual([]);
-  });
-
   const cases = parsePolicyCases(readFileSync(join(DAILY, 'cases.json')));
-  it.each(cases)('decides $name as expected', async (one) => {
-    const engine = await preparePolicyEngine(await makePolicySet(files));
-    expect(runPolicyCase(engine, one)).toMatchObject({ passed: true });
-  });
 
   it('rejects a case about a counter that the set does not declare', async () => {
     const engine = await preparePolicyEngine(await makePolicySet(files));
@@ -41,19 +34,14 @@ describe('examples/policies/daily-limit', () => {
 const sum: Counter = { actions: ['ISSUE_REFUND'], sum: 'amount', per: 'agent', window: 'day' };
 const count: Counter = { actions: null, sum: null, per: 'tenant', window: 'day' };
 
-const input = (facts: Facts, overrides: Partial<PolicyInput> = {}): PolicyInput => ({
-  tenant: { tenant_id: 'acme', environment: 'live' },
-  environment: 'live',
-  lane: 'agent',
-  action: 'ISSUE_REFUND',
-  agent: { id: 'support-1', framework: null, bound: true },
-  tool: null,
-  fixture: null,
-  facts,
-  approval: null,
-  budgets: {},
-  ...overrides,
-});
+const input = (facts: Facts, overrides: Partial<PolicyInput> = {}): PolicyInput =>
+  policyInput({
+    lane: 'agent',
+    action: 'ISSUE_REFUND',
+    agent: { id: 'support-1', framework: null, bound: true },
+    facts,
+    ...overrides,
+  });
 
 /** The value after an action, and the reasons to deny the action before evaluation. */
 function applied(counter: Counter, given: PolicyInput, before: number) {
@@ -208,7 +196,7 @@ describe('counters.json', () => {
   });
 });
 
-it('a replay under a set without counters ignores one that is called like a member of every object', () => {
+it('a replay under a set without counters ignores a counter with the name of a property of every object', () => {
   const evaluated: PolicyInput[] = [];
   const setWith = (counters: ReplayPolicy['counters']): ReplayPolicy => ({
     ...{ counters, digest: '', engineVersion: '', sameEngine: true },

@@ -10,20 +10,7 @@ import { preparePolicyEngine, type Decision, type PolicyEngine } from '#policy/d
 import type { PolicyInput } from '#protocol/policy-input';
 import { CEDAR_VERSION, makePolicySet, PolicySetError, readPolicyFolder } from '#policy/policy-set';
 import { freshDatabase } from '../fixtures/database.js';
-
-const input = (overrides: Partial<PolicyInput> = {}): PolicyInput => ({
-  tenant: { tenant_id: 'acme', environment: 'sandbox' },
-  environment: 'sandbox',
-  lane: 'execute',
-  action: 'BOOK_RESERVATION',
-  agent: null,
-  tool: null,
-  fixture: null,
-  facts: {},
-  approval: null,
-  budgets: {},
-  ...overrides,
-});
+import { policyInput as input } from '../fixtures/policy-input.js';
 
 /** Adding 1 to it is an error in Cedar. */
 const MAX = '9223372036854775807';

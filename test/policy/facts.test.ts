@@ -1,70 +1,32 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { checkPolicyTexts } from '#policy/check';
 import { preparePolicyEngine, type PolicyEngine } from '#policy/decide';
-import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import { makePolicySet } from '#policy/policy-set';
 import { canonicalize, type JsonValue } from '#protocol/json';
 import { type PolicyInput, policyInputText } from '#protocol/policy-input';
 import type { Facts } from '#protocol/schemas/facts';
 import { packageRoot } from '#runtime/process/files';
+import { policyInput } from '../fixtures/policy-input.js';
 
-const REFUNDS = join(packageRoot, 'examples', 'policies', 'refunds');
 const DEFAULT = join(packageRoot, 'policy', 'default');
 const PERMIT = 'permit (principal, action, resource);';
 const text = readFileSync(join(DEFAULT, 'schema.cedarschema'), 'utf8');
 
 const schemaWith = (facts: string): string => text.replace('facts: {}', `facts: { ${facts} }`);
 
-const refund = (facts: Facts, overrides: Partial<PolicyInput> = {}): PolicyInput => ({
-  tenant: { tenant_id: 'acme', environment: 'live' },
-  environment: 'live',
-  lane: 'agent',
-  action: 'ISSUE_REFUND',
-  agent: { id: 'support-1', framework: null, bound: false },
-  tool: 'refunds.create',
-  fixture: null,
-  facts,
-  approval: null,
-  budgets: {},
-  ...overrides,
-});
+const refund = (facts: Facts, overrides: Partial<PolicyInput> = {}): PolicyInput =>
+  policyInput({
+    lane: 'agent',
+    action: 'ISSUE_REFUND',
+    agent: { id: 'support-1', framework: null, bound: false },
+    facts,
+    ...overrides,
+  });
 
 const engineOf = async (schema: string, policies: Record<string, string>): Promise<PolicyEngine> =>
   preparePolicyEngine(await makePolicySet({ schema, policies, sentences: {} }));
-
-describe('examples/policies/refunds', () => {
-  let engine: PolicyEngine;
-  beforeAll(async () => {
-    engine = await preparePolicyEngine(await makePolicySet(await readPolicyFolder(REFUNDS)));
-  });
-
-  const EUR = { currency: 'EUR' };
-  it.each<[attack: string, facts: Facts, reasons: string[]]>([
-    ['9999 as text', { ...EUR, amount: '9999' }, ['fact.amount']],
-    [
-      'a decimal text, which Cedar alone would accept',
-      { ...EUR, amount: '480.00' },
-      ['fact.amount'],
-    ],
-    ['the greatest integer', { ...EUR, amount: Number.MAX_SAFE_INTEGER }, ['fact.amount']],
-    ['a decimal with five places', { ...EUR, amount: { decimal: '4.00001' } }, []],
-    [
-      'a set around the currency',
-      { amount: { decimal: '1.00' }, currency: ['EUR'] },
-      ['fact.currency'],
-    ],
-    [
-      'the currency in lower case',
-      { amount: { decimal: '1.00' }, currency: 'eur' },
-      ['refunds-in-eur'],
-    ],
-    ['the limit in cents', { ...EUR, amount: { decimal: '50000.00' } }, ['refunds-at-most-500']],
-    ['nothing', { ...EUR, amount: { decimal: '0.00' } }, ['refunds-at-most-500']],
-  ])('denies %s', (_, facts, reasons) => {
-    expect(engine.decide(refund(facts))).toEqual({ effect: 'DENY', reasons });
-  });
-});
 
 describe('facts of a schema', () => {
   const problemsOf = async (facts: string, rule = PERMIT): Promise<string[]> => {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import type { PolicyInput } from '#protocol/policy-input';
 import { makePolicySet } from '#policy/policy-set';
 import { replayPolicies } from '#policy/replay';
+import { policyInput } from '../fixtures/policy-input.js';
 
 const SCHEMA = `namespace Svc {
   entity Tenant = { environment: String };
@@ -13,18 +13,7 @@ const SCHEMA = `namespace Svc {
   };
 }`;
 
-const INPUT: PolicyInput = {
-  tenant: { tenant_id: 'acme', environment: 'sandbox' },
-  environment: 'sandbox',
-  lane: 'execute',
-  action: 'READ',
-  agent: null,
-  tool: null,
-  fixture: null,
-  facts: {},
-  approval: null,
-  budgets: {},
-};
+const INPUT = policyInput();
 
 const set = (policies: Record<string, string>) =>
   makePolicySet({ schema: SCHEMA, policies, sentences: {} });
@@ -65,19 +54,5 @@ describe('replayPolicies', () => {
       errs: 'forbid (principal, action, resource) when { 9223372036854775807 + 1 == 0 };',
     });
     expect((await open(erring)).decide(INPUT)).toEqual({ effect: 'DENY', reasons: ['errs'] });
-  });
-
-  it('computes the digest from the stored texts', async () => {
-    const open = replayPolicies();
-    const stored = await set({ all: 'permit (principal, action, resource);' });
-    expect(await open(stored)).toMatchObject({
-      digest: stored.digest.toString('hex'),
-      sameEngine: true,
-    });
-    const { schema } = stored.files;
-    const otherSchema = { ...stored, files: { ...stored.files, schema: `${schema}\n` } };
-    expect((await open(otherSchema)).digest).not.toBe(stored.digest.toString('hex'));
-    const otherManifest = { ...stored, manifest: 'no manifest at all' };
-    expect((await open(otherManifest)).digest).toBe(stored.digest.toString('hex'));
   });
 });

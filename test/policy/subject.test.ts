@@ -2,7 +2,6 @@ import { describe, expect, it } from 'vitest';
 import { join } from 'node:path';
 import { preparePolicyEngine } from '#policy/decide';
 import { IntakeMismatchError, readRequest, UnknownRequestTypeError } from '#policy/derive-aep';
-import { parentFault } from '#policy/parent';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { replayPolicies } from '#policy/replay';
 import { subjectOf } from '#protocol/aep';
@@ -133,16 +132,14 @@ describe('outcome envelope', () => {
   });
 });
 
-describe('execute request', () => {
-  it('is parsed only by the schema of its own request type', () => {
-    expect(read(executeBody({ intent_id: 'i' }), { lane: 1 }).subject).toEqual({
-      kind: 'execute',
-      intent_id: 'i',
-      action: 'BOOK_RESERVATION',
-    });
-    expect(() => read(executeBody())).toThrow();
-    expect(() => read(admissionEnvelope(), { lane: 1 })).toThrow();
+it('execute request > is parsed only by the schema of its own request type', () => {
+  expect(read(executeBody({ intent_id: 'i' }), { lane: 1 }).subject).toEqual({
+    kind: 'execute',
+    intent_id: 'i',
+    action: 'BOOK_RESERVATION',
   });
+  expect(() => read(executeBody())).toThrow();
+  expect(() => read(admissionEnvelope(), { lane: 1 })).toThrow();
 });
 
 describe('accepted request', () => {
@@ -155,21 +152,5 @@ describe('accepted request', () => {
 
   it('stays pending for a newer worker version when its request type is unknown', () => {
     expect(() => read(executeBody(), { lane: 3 as 1 })).toThrow(UnknownRequestTypeError);
-  });
-});
-
-describe('parentFault', () => {
-  const action = { effect: 'ADMIT', kind: 'action' } as const;
-  it.each([
-    ['outcome', action, null],
-    ['outcome', null, 'parent_not_found'],
-    ['outcome', { ...action, effect: 'DENY' }, 'parent_not_admitted'],
-    ['outcome', { ...action, kind: 'outcome' }, 'parent_not_admitted'],
-    ['admission', action, null],
-    ['admission', null, 'parent_not_found'],
-    ['admission', { ...action, effect: 'DENY' }, null],
-    ['admission', { ...action, kind: 'outcome' }, null],
-  ] as const)('returns, for an %s with parent %j: %s', (kind, parent, fault) => {
-    expect(parentFault(kind, parent)).toBe(fault);
   });
 });

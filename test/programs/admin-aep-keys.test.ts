@@ -178,20 +178,18 @@ describe('AEP key rotation', () => {
   });
 });
 
-describe('aep-key activate', () => {
-  it('rejects keys of small order, under which anyone could forge signatures', async () => {
-    // SPKI of the neutral element, y = 1.
-    const der = Buffer.concat([
-      Buffer.from('302a300506032b6570032100', 'hex'),
-      Buffer.from(`01${'00'.repeat(31)}`, 'hex'),
-    ]);
-    const file = join(folder, 'small.pem');
-    writeFileSync(
-      file,
-      `-----BEGIN PUBLIC KEY-----\n${der.toString('base64')}\n-----END PUBLIC KEY-----\n`,
-    );
-    const { code, err } = await admin('aep-key', 'activate', file);
-    expect(code).toBe(1);
-    expect(err).not.toContain('unexpected');
-  });
+it('aep-key activate > rejects keys of small order, under which anyone could forge signatures', async () => {
+  // SPKI of the neutral element, y = 1.
+  const der = Buffer.concat([
+    Buffer.from('302a300506032b6570032100', 'hex'),
+    Buffer.from(`01${'00'.repeat(31)}`, 'hex'),
+  ]);
+  const file = join(folder, 'small.pem');
+  writeFileSync(
+    file,
+    `-----BEGIN PUBLIC KEY-----\n${der.toString('base64')}\n-----END PUBLIC KEY-----\n`,
+  );
+  const { code, err } = await admin('aep-key', 'activate', file);
+  expect(code).toBe(1);
+  expect(err).not.toContain('unexpected');
 });

@@ -33,11 +33,11 @@ const databases: TestDatabase[] = [];
 
 let original: TestDatabase;
 let before: TestRegistry;
-/** At the backup: proofs, an admission and a batch without decisions. */
+/** In the backup: proofs, an admission and a batch without decisions. */
 let kept: string[];
 let pending: IntakeItem;
 let batch: AcceptedBatch;
-/** After the backup. */
+/** Proofs from after the backup. */
 let lost: string[];
 /** The original database, with every published leaf. */
 let whole: Pool;
@@ -100,7 +100,7 @@ afterAll(async () => {
 });
 
 describe('admin log adopt', () => {
-  it('refuses files that were changed, and other keys', async () => {
+  it('rejects changed files and unknown keys', async () => {
     const lying = join(home, 'lying');
     cpSync(published, lying, { recursive: true });
     const bundle = join(lying, `tile/entries/001.p/${size - 256}`);
@@ -115,7 +115,7 @@ describe('admin log adopt', () => {
     expect(await treeSize(restored.sql)).toBe(common);
   });
 
-  it('refuses a database with leaves of its own, and names the first', async () => {
+  it('rejects a database with leaves of its own, and names the first', async () => {
     const other = databases[2]!;
     const forked = await openRegistry(other, { goesOn: before });
     await forked.admitAll([forked.item()]);
@@ -162,6 +162,9 @@ describe('admin log adopt', () => {
     expect(grown).toBe(size + 1);
     expect(await done(adopt(restored))).toMatchObject({ adopted: 0, proofs: 0 });
     expect(await treeSize(restored.sql)).toBe(grown);
+    const audited = await restored.sql`
+      select act, db_role from svc.audit where object = 'adoption'`;
+    expect(audited).toEqual([{ act: 'log adopt', db_role: 'svc_erase' }]);
   });
 
   it('closes what was pending: no admission gets a second proof, and the batch is complete', async () => {

@@ -168,7 +168,7 @@ describe('restored database that lacks published leaves', () => {
     const counts = { newLeaves: 0, changedRecords: 0, shareChanges: 0 };
     const report = { outcome: 'published', generation: 1, treeSize: 6, ...counts } as const;
     await recordPublisher((publisher) => publisher.went(report, 1));
-    // A publisher that was restarted on the original database continued.
+    // A publisher has published since, so the recorded loss no longer counts.
     expect((await end(ORIGIN)).err).toContain('no publisher has reported a loss');
     expect(await restored.sql`select from svc.ended_log`).toHaveLength(0);
     await recordPublisher((publisher) => publisher.failed(stopped, 1));

@@ -85,7 +85,7 @@ it('witness > remembers a head that it stored before a kill, and not one that it
   await expect(witness.add(log.request(leaves.slice(0, 12), 9))).rejects.toThrow();
   unlock();
   await dying('after');
-  // No cosignature left the process, so the other tree is as good as the first.
+  // No cosignature left the process, so the witness may still cosign the other tree.
   await expect(witness.add(log.request(leaves.slice(0, 14), 9))).rejects.toThrow();
   await restart();
   const unsigned = [...leaves.slice(0, 9), ...leaves.slice(0, 5)];

@@ -28,19 +28,17 @@ describe('AEP', () => {
   });
 });
 
-describe('proof record', () => {
-  it('has canonical JSON bytes for every AEP', () => {
-    fc.assert(
-      fc.property(anyAep, fc.uint8Array({ minLength: 64, maxLength: 64 }), (aep, signature) => {
-        const made = buildProofRecord(sha256, {
-          proof_id: aep.proof_id,
-          aep: aepBytes(aep),
-          signature,
-          key_id: aep.key_id,
-        });
-        expect(proofRecordHash(sha256, made)).toBe(hashHex(sha256, canonicalBytes(made)));
-        expect(proofRecordSchema.safeParse(made).success).toBe(true);
-      }),
-    );
-  });
+it('proof record > has canonical JSON bytes for every AEP', () => {
+  fc.assert(
+    fc.property(anyAep, fc.uint8Array({ minLength: 64, maxLength: 64 }), (aep, signature) => {
+      const made = buildProofRecord(sha256, {
+        proof_id: aep.proof_id,
+        aep: aepBytes(aep),
+        signature,
+        key_id: aep.key_id,
+      });
+      expect(proofRecordHash(sha256, made)).toBe(hashHex(sha256, canonicalBytes(made)));
+      expect(proofRecordSchema.safeParse(made).success).toBe(true);
+    }),
+  );
 });

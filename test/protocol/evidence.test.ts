@@ -66,7 +66,7 @@ describe('evidence', () => {
     const found = vectors.evidence.map((evidence) => {
       const { found, index, ageMs, outdated } = verify(evidence);
       expect({ index, outdated }).toEqual({ index: 17, outdated: null });
-      // The generic text looks up no log, so only the time of the snapshot counts.
+      // Evidence about a text that is not an id looks up no log: only the time of the snapshot counts.
       expect(ageMs).toBe(options.now - (evidence === ofNothing ? SNAPSHOT_TIME : EXPIRED_THROUGH));
       return [...found.proofs].map(([id, proof]) => [id, proof?.proof.revoked]);
     });

@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { eventsOf, type RevocationInHistory, type VerdictInHistory } from '#protocol/history';
 import { proofEventSchema, type ProofEvent } from '#protocol/schemas/proof-view';
 import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
@@ -106,14 +106,12 @@ function observedEvents(failsAtFirst: boolean, steps: readonly Step[]): ProofEve
 
 const timeOf = (event: ProofEvent): string => ('at' in event ? event.at : '');
 
-describe('eventsOf', () => {
-  it('lists the changes that an observer of the published statuses would record', () => {
-    fc.assert(
-      fc.property(fc.boolean(), fc.array(stepArbitrary(), { maxLength: 12 }), (fails, steps) => {
-        const events = eventsOf(PROOF, registryRows(fails, steps));
-        expect(events).toEqual(observedEvents(fails, steps));
-        for (const event of events) expect(proofEventSchema.parse(event)).toEqual(event);
-      }),
-    );
-  });
+it('eventsOf > lists the changes that an observer of the published statuses would record', () => {
+  fc.assert(
+    fc.property(fc.boolean(), fc.array(stepArbitrary(), { maxLength: 12 }), (fails, steps) => {
+      const events = eventsOf(PROOF, registryRows(fails, steps));
+      expect(events).toEqual(observedEvents(fails, steps));
+      for (const event of events) expect(proofEventSchema.parse(event)).toEqual(event);
+    }),
+  );
 });

@@ -45,34 +45,30 @@ const PLACES = [
   (key: string) => `key: ${key} # ours`,
 ];
 
-describe('documented pattern for secret scanners', () => {
-  it('matches every issued key in any context', async () => {
-    for (const pattern of Object.values(await patterns())) {
-      for (let i = 0; i < 500; i += 1) {
-        const key = newKey();
-        const text = PLACES[i % PLACES.length]!(key);
-        const found = text.match(pattern)?.map((one) => FOUND.exec(one)?.[0]);
-        expect(found, text).toEqual([key]);
-      }
+it('documented pattern for secret scanners > matches every issued key in any context', async () => {
+  for (const pattern of Object.values(await patterns())) {
+    for (let i = 0; i < 500; i += 1) {
+      const key = newKey();
+      const text = PLACES[i % PLACES.length]!(key);
+      const found = text.match(pattern)?.map((one) => FOUND.exec(one)?.[0]);
+      expect(found, text).toEqual([key]);
     }
-  });
+  }
 });
 
-describe('source repository', () => {
-  it('contains only example keys', async () => {
-    const { stdout } = await promisify(execFile)('git', ['ls-files', '-z'], { cwd: packageRoot });
-    const files = stdout.split('\0').filter((file) => file !== '');
-    expect(files.length).toBeGreaterThan(500);
-    const leaked: string[] = [];
-    for (const file of files) {
-      const text = await readFile(join(packageRoot, file), 'latin1').catch(() => '');
-      for (const [one] of text.matchAll(new RegExp(FOUND, 'g'))) {
-        const key = parseApiKey(one);
-        if (key !== null && !EXAMPLE_IDS.includes(key.keyId)) leaked.push(`${file}: ${key.keyId}`);
-      }
+it('source repository > contains only example keys', async () => {
+  const { stdout } = await promisify(execFile)('git', ['ls-files', '-z'], { cwd: packageRoot });
+  const files = stdout.split('\0').filter((file) => file !== '');
+  expect(files.length).toBeGreaterThan(500);
+  const leaked: string[] = [];
+  for (const file of files) {
+    const text = await readFile(join(packageRoot, file), 'latin1').catch(() => '');
+    for (const [one] of text.matchAll(new RegExp(FOUND, 'g'))) {
+      const key = parseApiKey(one);
+      if (key !== null && !EXAMPLE_IDS.includes(key.keyId)) leaked.push(`${file}: ${key.keyId}`);
     }
-    expect(leaked).toEqual([]);
-  });
+  }
+  expect(leaked).toEqual([]);
 });
 
 describe('svc command line', () => {

@@ -77,7 +77,7 @@ it('monitor > reports the keys of a correct log, follows it, and rebuilds its ma
   }
   expect(stored.rebuilt.state).toEqual(log.state);
   const { map } = stored.rebuilt;
-  // A map is a function of the log, not of the looks.
+  // The map depends on the log only, not on when the monitor polls.
   stored = newState(ORIGIN);
   store = new MemoryPages();
   await look();
@@ -131,7 +131,7 @@ describe('monitor of a publisher with its own keys', () => {
     expect(codes(found)).toEqual(['entry_ignored', 'key_entry']);
   });
 
-  it('finds a fork of the same size, at the next look and at a mirror', async () => {
+  it('finds a fork of the same size, at the next poll and at a mirror', async () => {
     const fork = await ServedLog.open({ keys: log.keys });
     fork.entries[2] = log.entries[3]!;
     await fork.snapshotAll();

@@ -93,14 +93,12 @@ describe('signed notes', () => {
 const CHECKPOINT =
   'example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n';
 
-describe('checkpoints', () => {
-  it('survive parsing and formatting for the example of the specification', () => {
-    const checkpoint = parseCheckpoint(CHECKPOINT);
-    expect(checkpoint.origin).toBe('example.com/behind-the-sofa');
-    expect(checkpoint.size).toBe(20852163);
-    expect(checkpoint.root).toEqual(fromBase64('CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I='));
-    expect(formatCheckpoint(checkpoint)).toBe(CHECKPOINT);
-  });
+it('checkpoints > survive parsing and formatting for the example of the specification', () => {
+  const checkpoint = parseCheckpoint(CHECKPOINT);
+  expect(checkpoint.origin).toBe('example.com/behind-the-sofa');
+  expect(checkpoint.size).toBe(20852163);
+  expect(checkpoint.root).toEqual(fromBase64('CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I='));
+  expect(formatCheckpoint(checkpoint)).toBe(CHECKPOINT);
 });
 
 describe('tlog-proofs', () => {

@@ -37,19 +37,17 @@ const near = (text: string): fc.Arbitrary<string> =>
     )
     .map(([at, gone, put]) => text.slice(0, at) + put + text.slice(at + gone));
 
-describe('buildAep', () => {
-  it('has its members in canonical order, whatever the order of its input', () => {
-    fc.assert(
-      fc.property(anyAep, ({ decision, policy, ...aep }) => {
-        const { proof } = aep.valid_until;
-        const ends = { certificate: null, passport: null, trust: null, ...aep.valid_until, proof };
-        const built = buildAep({ ...aep, valid_until: ends, policy, decision });
-        expect(built).toEqual({ ...aep, decision, policy });
-        expect(orderedText(built)).toBe(canonicalize(built));
-      }),
-      { numRuns: 500 },
-    );
-  });
+it('buildAep > has its members in canonical order, whatever the order of its input', () => {
+  fc.assert(
+    fc.property(anyAep, ({ decision, policy, ...aep }) => {
+      const { proof } = aep.valid_until;
+      const ends = { certificate: null, passport: null, trust: null, ...aep.valid_until, proof };
+      const built = buildAep({ ...aep, valid_until: ends, policy, decision });
+      expect(built).toEqual({ ...aep, decision, policy });
+      expect(orderedText(built)).toBe(canonicalize(built));
+    }),
+    { numRuns: 500 },
+  );
 });
 
 describe('readAep', () => {

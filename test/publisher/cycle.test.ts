@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { toBase64 } from '#protocol/bytes';
@@ -10,11 +10,6 @@ import { useSnapshot } from '../fixtures/use-registry.js';
 
 const snapshot = useSnapshot();
 const read = (path: string): Buffer => readFileSync(join(snapshot.directory, path));
-const pages = (): string[] =>
-  readdirSync(join(snapshot.directory, 'map'), { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .map((entry) => join(entry.parentPath, entry.name));
-
 describe('publish cycle', () => {
   it('publishes the leaves up to the last verdict entry, under a checkpoint over every leaf', async () => {
     const { registry } = snapshot;
@@ -112,36 +107,13 @@ describe('publish cycle', () => {
     expect(published.status(ids[4]!)).toBe('BACKEND_LOOKUP_REQUIRED');
   });
 
-  it('continues from the published maps after a restart', async () => {
-    const { registry } = snapshot;
-    const ids = registry.addProofs(700);
-    registry.revoke(ids[3]!);
-    registry.addKeyEntry('compromise', 600);
-    registry.verify();
-    await snapshot.publishOnce({ chunkLeaves: 256 });
-    registry.recordVerdict(ids[2]!, { outcome: 'fail' });
-    registry.verify();
-    const from: number[] = [];
-    const entries = registry.entries.bind(registry);
-    registry.entries = (start, end) => {
-      if (end - start > 1) from.push(start);
-      return entries(start, end);
-    };
-    await snapshot.publisher({ chunkLeaves: 256 }).runCycle();
-    // Only the entries of the last tile, and those around the changed leaf.
-    expect([...new Set(from)].sort((a, b) => a - b)).toEqual([0, 512]);
-    const published = await snapshot.published();
-    expect(published.status(ids[3]!)).toBe('REVOKED');
-    expect(published.status(ids[2]!)).toBe('BACKEND_LOOKUP_REQUIRED');
-  });
-
   it('rebuilds lost and damaged pages of the maps from the log', async () => {
     const { registry } = snapshot;
     const ids = snapshot.grow(700);
     const token = registry.share('proof', ids[0]!);
     const publisher = snapshot.publisher();
     await publisher.runCycle();
-    const files = pages();
+    const files = snapshot.pages();
     rmSync(files[0]!);
     writeFileSync(files[1]!, 'damaged');
     registry.verify();
@@ -159,28 +131,10 @@ describe('publish cycle', () => {
     await snapshot.publishOnce();
     const { location } = (await snapshot.published()).opened;
     const head = join(snapshot.directory, pagePath(pageIdOf(location.map)!));
-    const leaf = pages().find((path) => path !== head)!;
+    const leaf = snapshot.pages().find((path) => path !== head)!;
     rmSync(leaf);
     expect(await snapshot.publisher().runCycle()).toMatchObject({ outcome: 'unchanged' });
     await snapshot.published();
-  });
-
-  it('rebuilds the lost map and lookup folders from the log', async () => {
-    const { registry } = snapshot;
-    const ids = registry.addProofs(700);
-    registry.revoke(ids[3]!);
-    registry.verify();
-    const first = snapshot.publisher({ chunkLeaves: 256 });
-    await first.runCycle();
-    const before = await snapshot.published();
-    await first.close();
-    for (const folder of ['lookup', 'map']) {
-      rmSync(join(snapshot.directory, folder), { recursive: true });
-    }
-    await snapshot.publisher({ chunkLeaves: 256 }).runCycle();
-    const after = await snapshot.published();
-    expect(after.opened.index).toBeGreaterThan(before.opened.index);
-    expect(after.opened.snapshot.map_root).toBe(before.opened.snapshot.map_root);
   });
 
   it('continues after a cycle that took longer than the snapshot would be valid', async () => {

@@ -100,7 +100,7 @@ describe('publisher on PostgreSQL', () => {
     expect(published.share(lasting)).not.toBeNull();
   });
 
-  it("leads in one of two processes, and fails over when the leader's connection is cut", async () => {
+  it("has one leader in two processes, and fails over when the leader's connection is cut", async () => {
     const elsewhere = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
     const one = snapshot.publisher();
     const two = snapshot.publisher({ directory: elsewhere });

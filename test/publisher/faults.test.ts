@@ -49,35 +49,24 @@ it('publisher > never exposes a partly written file', async () => {
 });
 
 describe('publish cycle', () => {
-  it.each([
-    'treeSize',
-    'tile',
-    'entries',
-    'latestEntry',
-    'keyEntries',
-    'snapshotEntriesFrom',
-    'latestCheckpoint',
-    'insertCheckpoint',
-    'shareChangesSince',
-    'sharesNow',
-    'packages',
-    'databaseTime',
-    'appendSnapshot',
-  ] as const)('leaves the published snapshot unchanged when %s fails', async (query) => {
-    const before = [fileAt('lookup/snapshot'), fileAt('checkpoint')];
-    const publisher = snapshot.publisher();
-    snapshot.registry.onCall = (name) => {
-      if (name === query) throw new Error(`no answer of ${name}`);
-    };
-    await expect(publisher.runCycle()).rejects.toThrow('no answer');
-    expect([fileAt('lookup/snapshot'), fileAt('checkpoint')]).toEqual(before);
-    snapshot.registry.onCall = () => undefined;
-    expect(await publisher.runCycle()).toMatchObject({
-      outcome: 'published',
-      treeSize: 567,
-      shareChanges: 2,
-    });
-    expect(snapshot.registry.checkpoints).toHaveLength(2);
-    await snapshot.published();
-  });
+  it.each(['entries', 'sharesNow', 'appendSnapshot', 'insertCheckpoint'] as const)(
+    'leaves the published snapshot unchanged when %s fails',
+    async (query) => {
+      const before = [fileAt('lookup/snapshot'), fileAt('checkpoint')];
+      const publisher = snapshot.publisher();
+      snapshot.registry.onCall = (name) => {
+        if (name === query) throw new Error(`no answer of ${name}`);
+      };
+      await expect(publisher.runCycle()).rejects.toThrow('no answer');
+      expect([fileAt('lookup/snapshot'), fileAt('checkpoint')]).toEqual(before);
+      snapshot.registry.onCall = () => undefined;
+      expect(await publisher.runCycle()).toMatchObject({
+        outcome: 'published',
+        treeSize: 567,
+        shareChanges: 2,
+      });
+      expect(snapshot.registry.checkpoints).toHaveLength(2);
+      await snapshot.published();
+    },
+  );
 });

@@ -1,5 +1,5 @@
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { Janitor } from '#publisher/store/janitor';
 import { DirectoryStore } from '#runtime/store/directory';
@@ -11,9 +11,9 @@ const snapshot = useSnapshot();
 
 const at = (path: string): string => join(snapshot.directory, path);
 const pages = (): string[] =>
-  readdirSync(at('map'), { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .map(({ name }) => name)
+  snapshot
+    .pages()
+    .map((path) => basename(path))
     .sort();
 
 async function publishProofs(publisher: { runCycle(): Promise<unknown> }, count: number) {

@@ -157,18 +157,4 @@ describe('publisher whose directory is not writable', () => {
     await stop();
     expect(lines).toContainEqual(expect.stringMatching(/releases its leases.*ENOTDIR/));
   }, 30_000);
-
-  it('retries when there is no standby, and logs the cause once', async () => {
-    let cycles = 0;
-    snapshot.registry.onCall = (what) => void (cycles += Number(what === 'treeSize'));
-    run(snapshot.publisher());
-    await expect.poll(() => cycles, { timeout: 20_000 }).toBeGreaterThan(3);
-    rmSync(obstacle);
-    await expect.poll(() => lines.join('\n'), { timeout: 20_000 }).toContain('publishing again');
-    await stop();
-    expect(lines.filter((line) => line.includes('ENOTDIR'))).toEqual([
-      expect.stringMatching(/^publisher: (the cycle failed; )?nothing was published/),
-      expect.stringMatching(/^publisher: cycles keep failing/),
-    ]);
-  }, 60_000);
 });

@@ -58,18 +58,6 @@ afterAll(async () => {
   await db.close();
 });
 
-/** Records the names of the registry's queries. */
-function asked(view: RegistryView): { view: RegistryView; names: Set<string> } {
-  const names = new Set<string>();
-  const noted = new Proxy(view, {
-    get: (target, name: keyof RegistryView) => {
-      names.add(name);
-      return target[name];
-    },
-  });
-  return { view: noted, names };
-}
-
 const own = { directory, logKey };
 
 async function publisherWith(
@@ -102,25 +90,6 @@ const admit = (count: number): Promise<string[]> =>
 const revoke = (proofId: string): Promise<unknown> => registry.revoke(proofId);
 
 describe('publisher with a replica', () => {
-  it('reads everything from the replica except checkpoints, snapshot entries and what it appends', async () => {
-    await admit(300);
-    await registry.reportAll();
-    await db.caughtUp();
-    const { view, names } = asked(sqlRegistry(primary, primary));
-    const publisher = await publisherWith(view);
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
-    names.clear();
-    const [id] = await admit(20);
-    await registry.reportAll();
-    await db.caughtUp();
-    const keyEntries = names.has('keyEntries');
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
-    expect((await snapshot()).status(id!)).toBe('VALID');
-    expect([keyEntries, names.has('keyEntries'), names.has('sharesNow')]).toEqual(
-      Array(3).fill(false),
-    );
-  });
-
   it('shortens validity by the lag of the replica', async () => {
     const [id] = await admit(1);
     await registry.reportAll();
@@ -237,15 +206,6 @@ describe('DATABASE_READ_URL', () => {
     await expect(opening(db.standbyUrlFor('svc_engine'))).rejects.toThrow(
       'DATABASE_READ_URL is not usable: the database role svc_engine',
     );
-  });
-
-  it('logs a warning when it names the primary or a standby that may cancel long queries', async () => {
-    expect(await opening(db.primary.urlFor('svc_publisher'))).toEqual([
-      expect.stringContaining('names the primary'),
-    ]);
-    expect(await opening(db.standbyUrlFor('svc_publisher'))).toEqual([
-      expect.stringContaining('hot_standby_feedback'),
-    ]);
   });
 
   it('makes the program publish from the replica', async () => {

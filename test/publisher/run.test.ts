@@ -125,10 +125,8 @@ describe('runPublisher schedule', () => {
   });
 });
 
-describe('DatabaseLease', () => {
-  it('requires a pool of one connection', () => {
-    expect(() => new DatabaseLease({ options: { max: 4 } } as Pool)).toThrow();
-  });
+it('DatabaseLease > requires a pool of one connection', () => {
+  expect(() => new DatabaseLease({ options: { max: 4 } } as Pool)).toThrow();
 });
 
 it('publisherReadiness > is not ready while the verifier is silent', () => {

@@ -62,21 +62,19 @@ describe('operations listener', () => {
   });
 });
 
-describe('healthCheck', () => {
-  it('runs one check at a time when the check hangs, and the next check afterwards', async () => {
-    let asked = 0;
-    let end: () => void = () => undefined;
-    const find = healthCheck(() => {
-      asked += 1;
-      return new Promise<void>((resolve) => (end = resolve));
-    });
-    expect(await Promise.all([find(), find()])).toEqual(['down', 'down']);
-    expect(asked).toBe(1);
-    end();
-    await sleep(0);
-    const next = find();
-    setTimeout(() => end(), 10);
-    expect(await next).toBe('up');
-    expect(asked).toBe(2);
+it('healthCheck > runs one check at a time when the check hangs, and the next check afterwards', async () => {
+  let asked = 0;
+  let end: () => void = () => undefined;
+  const find = healthCheck(() => {
+    asked += 1;
+    return new Promise<void>((resolve) => (end = resolve));
   });
+  expect(await Promise.all([find(), find()])).toEqual(['down', 'down']);
+  expect(asked).toBe(1);
+  end();
+  await sleep(0);
+  const next = find();
+  setTimeout(() => end(), 10);
+  expect(await next).toBe('up');
+  expect(asked).toBe(2);
 });

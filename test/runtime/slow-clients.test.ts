@@ -236,31 +236,29 @@ describe('connection limit', () => {
   });
 });
 
-describe('pipelined requests', () => {
-  it('are read up to a limit and answered in order', async () => {
-    let open = 0;
-    let most = 0;
-    const server = await serve({ pipelined: 4 }, (req, res) => {
-      open += 1;
-      most = Math.max(most, open);
-      setTimeout(() => {
-        open -= 1;
-        res.end(`<${req.url}>`);
-      }, 2);
-    });
-    const flood = await client(server);
-    // Long requests, so that one read returns few of them.
-    const ask = (n: number): string =>
-      `GET /${n} HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(8_000)}\r\n\r\n`;
-    flood.say(Array.from({ length: 400 }, (_, n) => ask(n)).join(''));
-    await expect
-      .poll(() => [...flood.received.matchAll(/<\/(\d+)>/g)].length, { timeout: 15_000 })
-      .toBe(400);
-    const order = [...flood.received.matchAll(/<\/(\d+)>/g)].map(([, n]) => Number(n));
-    expect(order).toEqual(Array.from({ length: 400 }, (_, n) => n));
-    // One read returns up to 64 KiB, whatever the limit on pipelined requests.
-    expect(most).toBeLessThan(4 + 10);
+it('pipelined requests > are read up to a limit and answered in order', async () => {
+  let open = 0;
+  let most = 0;
+  const server = await serve({ pipelined: 4 }, (req, res) => {
+    open += 1;
+    most = Math.max(most, open);
+    setTimeout(() => {
+      open -= 1;
+      res.end(`<${req.url}>`);
+    }, 2);
   });
+  const flood = await client(server);
+  // Long requests, so that one read returns few of them.
+  const ask = (n: number): string =>
+    `GET /${n} HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(8_000)}\r\n\r\n`;
+  flood.say(Array.from({ length: 400 }, (_, n) => ask(n)).join(''));
+  await expect
+    .poll(() => [...flood.received.matchAll(/<\/(\d+)>/g)].length, { timeout: 15_000 })
+    .toBe(400);
+  const order = [...flood.received.matchAll(/<\/(\d+)>/g)].map(([, n]) => Number(n));
+  expect(order).toEqual(Array.from({ length: 400 }, (_, n) => n));
+  // One read returns up to 64 KiB, whatever the limit on pipelined requests.
+  expect(most).toBeLessThan(4 + 10);
 });
 
 describe('oversized headers', () => {
@@ -279,18 +277,16 @@ describe('oversized headers', () => {
   });
 });
 
-describe('bytes after a rejected request', () => {
-  it('reach no handler', async () => {
-    const heard: string[] = [];
-    const server = await serve({}, (req, res) => {
-      heard.push(req.url ?? '');
-      res.end();
-    });
-    const one = await client(server);
-    one.say(`GET /first HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n${GET}${GET}`);
-    expect(statusesOf(await one.end())).toEqual([400]);
-    expect(heard).toEqual([]);
+it('bytes after a rejected request > reach no handler', async () => {
+  const heard: string[] = [];
+  const server = await serve({}, (req, res) => {
+    heard.push(req.url ?? '');
+    res.end();
   });
+  const one = await client(server);
+  one.say(`GET /first HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n${GET}${GET}`);
+  expect(statusesOf(await one.end())).toEqual([400]);
+  expect(heard).toEqual([]);
 });
 
 describe('chunked request body', () => {

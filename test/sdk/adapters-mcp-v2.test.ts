@@ -170,18 +170,16 @@ describe('admitServer with MCP SDK v2', () => {
   });
 });
 
-describe('admitClient with MCP SDK v2', () => {
-  it('admits a call of several rounds once, and sends no call without an admission', async () => {
-    const ran: string[] = [];
-    const agent = admitClient(client(modern), world.common);
-    await joinedModern(() => server(ran), agent);
-    expect(await agent.callTool(toBook)).toMatchObject(text('a table for 2'));
-    expect(ran).toHaveLength(2);
-    expect(await outcomes()).toMatchObject([{ result: 'succeeded' }]);
-    expect(await agent.callTool({ name: 'deleteAuditLog' })).toMatchObject(denied);
-    const aborted = agent.callTool(toBook, { signal: AbortSignal.abort() });
-    await expect(aborted).rejects.toMatchObject({ code: 'aborted' });
-    expect(ran).toHaveLength(2);
-    await agent.close();
-  });
+it('admitClient with MCP SDK v2 > admits a call of several rounds once, and sends no call without an admission', async () => {
+  const ran: string[] = [];
+  const agent = admitClient(client(modern), world.common);
+  await joinedModern(() => server(ran), agent);
+  expect(await agent.callTool(toBook)).toMatchObject(text('a table for 2'));
+  expect(ran).toHaveLength(2);
+  expect(await outcomes()).toMatchObject([{ result: 'succeeded' }]);
+  expect(await agent.callTool({ name: 'deleteAuditLog' })).toMatchObject(denied);
+  const aborted = agent.callTool(toBook, { signal: AbortSignal.abort() });
+  await expect(aborted).rejects.toMatchObject({ code: 'aborted' });
+  expect(ran).toHaveLength(2);
+  await agent.close();
 });

@@ -23,79 +23,73 @@ const textOf = ({ content: [part] }: CallToolResult): string =>
   part?.type === 'text' ? part.text : '';
 const proofOf = ({ _meta }: CallToolResult): string => String(_meta?.[PROOF_ID_META]);
 
-describe('admitServer over stdio', () => {
-  it('runs an admitted call but not a denied call, and both have a proof', async () => {
-    const ready = await readyFile(world.options);
-    const transport = new StdioClientTransport({
-      command: process.execPath,
-      args: ['examples/adapters/mcp-server.mjs', ready.path],
-      cwd: packageRoot,
-      stderr: 'pipe',
-    });
-    let stderr = '';
-    (transport.stderr as Readable).on('data', (chunk: Buffer) => (stderr += chunk.toString()));
-    const client = new Client({ name: 'agent', version: '1.0.0' });
-    try {
-      await client.connect(transport);
-      const booked = await called(client, 'book_table', { seats: 2 });
-      expect(textOf(booked)).toBe('a table for 2');
-      expect(booked.isError).toBeUndefined();
-      await world.expectProof(proofOf(booked), {
-        agent: { id: 'concierge-7', framework: 'mcp' },
-        action: 'BOOK_TABLE',
-        tool: 'book_table',
-        args: { seats: 2 },
-        result: { content: [{ type: 'text', text: 'a table for 2' }] },
-      });
-
-      const denied = await called(client, 'delete_audit_log', {});
-      expect(denied).toMatchObject({ isError: true, _meta: { [NOT_ADMITTED_META]: 'denied' } });
-      expect(textOf(denied)).toMatch(
-        /^delete_audit_log did not run: denied by policy: .+ \(proof /,
-      );
-      expect(await world.verdict(proofOf(denied))).toEqual({ status: 'VALID', effect: 'DENY' });
-      expect(await world.outcomesOf(proofOf(denied))).toEqual([]);
-    } finally {
-      await client.close();
-      await ready.remove();
-    }
-    expect(stderr).toBe('booking for 2\n');
+it('admitServer over stdio > runs an admitted call but not a denied call, and both have a proof', async () => {
+  const ready = await readyFile(world.options);
+  const transport = new StdioClientTransport({
+    command: process.execPath,
+    args: ['examples/adapters/mcp-server.mjs', ready.path],
+    cwd: packageRoot,
+    stderr: 'pipe',
   });
-});
-
-describe('admitClient', () => {
-  it('requests admission for every client method that calls a tool', async () => {
-    const ran: string[] = [];
-    const { server: plain, client, connect } = mcpPair();
-    registerTools(plain, ran);
-    await connect();
-    expect(admitClient(client, world.common)).toBe(client);
+  let stderr = '';
+  (transport.stderr as Readable).on('data', (chunk: Buffer) => (stderr += chunk.toString()));
+  const client = new Client({ name: 'agent', version: '1.0.0' });
+  try {
+    await client.connect(transport);
     const booked = await called(client, 'book_table', { seats: 2 });
     expect(textOf(booked)).toBe('a table for 2');
-    expect(booked._meta).toMatchObject({ [PROOF_ID_META]: world.admitted[0] });
-    expect(await world.verdict(proofOf(booked))).toEqual({ status: 'VALID', effect: 'ADMIT' });
-    world.network.faults.push(...Array.from({ length: 5 }, () => ({ kind: 'lost' }) as const));
-    expect(await called(client, 'book_table', { seats: 3 })).toMatchObject({
-      isError: true,
-      _meta: { [NOT_ADMITTED_META]: 'undecided' },
+    expect(booked.isError).toBeUndefined();
+    await world.expectProof(proofOf(booked), {
+      agent: { id: 'concierge-7', framework: 'mcp' },
+      action: 'BOOK_TABLE',
+      tool: 'book_table',
+      args: { seats: 2 },
+      result: { content: [{ type: 'text', text: 'a table for 2' }] },
     });
-    expect(ran.splice(0)).toEqual(['book_table']);
-    const { CallToolResultSchema } = await import('@modelcontextprotocol/sdk/types.js');
-    const params = { name: 'deleteAuditLog' };
-    const result = await client.request({ method: 'tools/call', params }, CallToolResultSchema);
-    expect(result.isError).toBe(true);
-    const streamed = client.experimental.tasks.callToolStream(params);
-    for await (const message of streamed) {
-      expect(message).toMatchObject({ type: 'result', result: { isError: true } });
-    }
-    const task = client.experimental.tasks.callToolStream(params, undefined, { task: { ttl: 1 } });
-    for await (const message of task) {
-      expect(message).toMatchObject({ type: 'error' });
-      expect(message.type === 'error' && message.error.message).toContain('did not run');
-    }
-    expect(ran).toEqual([]);
+
+    const denied = await called(client, 'delete_audit_log', {});
+    expect(denied).toMatchObject({ isError: true, _meta: { [NOT_ADMITTED_META]: 'denied' } });
+    expect(textOf(denied)).toMatch(/^delete_audit_log did not run: denied by policy: .+ \(proof /);
+    expect(await world.verdict(proofOf(denied))).toEqual({ status: 'VALID', effect: 'DENY' });
+    expect(await world.outcomesOf(proofOf(denied))).toEqual([]);
+  } finally {
     await client.close();
+    await ready.remove();
+  }
+  expect(stderr).toBe('booking for 2\n');
+});
+
+it('admitClient > requests admission for every client method that calls a tool', async () => {
+  const ran: string[] = [];
+  const { server: plain, client, connect } = mcpPair();
+  registerTools(plain, ran);
+  await connect();
+  expect(admitClient(client, world.common)).toBe(client);
+  const booked = await called(client, 'book_table', { seats: 2 });
+  expect(textOf(booked)).toBe('a table for 2');
+  expect(booked._meta).toMatchObject({ [PROOF_ID_META]: world.admitted[0] });
+  expect(await world.verdict(proofOf(booked))).toEqual({ status: 'VALID', effect: 'ADMIT' });
+  world.network.faults.push(...Array.from({ length: 5 }, () => ({ kind: 'lost' }) as const));
+  expect(await called(client, 'book_table', { seats: 3 })).toMatchObject({
+    isError: true,
+    _meta: { [NOT_ADMITTED_META]: 'undecided' },
   });
+  expect(ran.splice(0)).toEqual(['book_table']);
+  const { CallToolResultSchema } = await import('@modelcontextprotocol/sdk/types.js');
+  const params = { name: 'deleteAuditLog' };
+  const result = await client.request({ method: 'tools/call', params }, CallToolResultSchema);
+  expect(result.isError).toBe(true);
+  const streamed = client.experimental.tasks.callToolStream(params);
+  for await (const message of streamed) {
+    expect(message).toMatchObject({ type: 'result', result: { isError: true } });
+  }
+  const task = client.experimental.tasks.callToolStream(params, undefined, { task: { ttl: 1 } });
+  for await (const message of task) {
+    expect(message).toMatchObject({ type: 'error' });
+    expect(message.type === 'error' && message.error.message).toContain('did not run');
+  }
+  expect(ran).toEqual([]);
+  await client.close();
 });
 
 describe('admitServer', () => {

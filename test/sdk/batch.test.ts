@@ -195,13 +195,13 @@ function swapReceipts(body: string): string {
   return JSON.stringify(page);
 }
 
-describe('followBatchHttp', () => {
-  it('returns the outcomes of a batch, rejects other ids', async ({ world }) => {
-    const [one] = await admitAll(world.shaky, executions(2));
-    const results = await followBatchHttp(world.options, { batch_id: one?.batch_id ?? '' });
-    expect(results[0]).toEqual(one);
-    await sdkError(followBatchHttp(world.options, { batch_id: 'batch_1' }), 'invalid_input');
-    const unknown = { batch_id: 'batch_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f' };
-    await sdkError(followBatchHttp(world.options, unknown), 'not_found');
-  });
+it('followBatchHttp > returns the outcomes of a batch, and rejects other ids', async ({
+  world,
+}) => {
+  const [one] = await admitAll(world.shaky, executions(2));
+  const results = await followBatchHttp(world.options, { batch_id: one?.batch_id ?? '' });
+  expect(results[0]).toEqual(one);
+  await sdkError(followBatchHttp(world.options, { batch_id: 'batch_1' }), 'invalid_input');
+  const unknown = { batch_id: 'batch_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f' };
+  await sdkError(followBatchHttp(world.options, unknown), 'not_found');
 });

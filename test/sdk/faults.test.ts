@@ -76,13 +76,11 @@ describe('executeIntentHttp, on an error response', () => {
   });
 });
 
-describe('Retry-After', () => {
-  it('makes the call fail when it exceeds the remaining time', async ({ world }) => {
-    world.network.faults.push(answering(429, { 'Retry-After': '3600' }));
-    const error = await sdkError(executeIntentHttp(world.shaky, intent()), 'rate_limited');
-    expect(error.retryAfterMs).toBe(3_600_000);
-    expect(world.network.seen).toHaveLength(1);
-  });
+it('Retry-After > makes the call fail when it exceeds the remaining time', async ({ world }) => {
+  world.network.faults.push(answering(429, { 'Retry-After': '3600' }));
+  const error = await sdkError(executeIntentHttp(world.shaky, intent()), 'rate_limited');
+  expect(error.retryAfterMs).toBe(3_600_000);
+  expect(world.network.seen).toHaveLength(1);
 });
 
 describe('AbortSignal of a call', () => {

@@ -47,11 +47,9 @@ describe('SDK option timeoutMs', () => {
   });
 });
 
-describe('SDK option retry', () => {
-  it('SDK option publicUrl > keeps its host when its path resembles another host', async () => {
-    const { fetch, sent } = answering(() => Promise.resolve(new Response('', { status: 500 })));
-    const options = { publicUrl: 'http://registry.example//other.example/', fetch };
-    await sdkError(lookupHttp(options, { kind: 'proof', identifier: PROOF }), 'engine_failed');
-    expect(sent.map((url) => new URL(url).host)).toEqual(['registry.example']);
-  });
+it('SDK option publicUrl > keeps its host when its path resembles another host', async () => {
+  const { fetch, sent } = answering(() => Promise.resolve(new Response('', { status: 500 })));
+  const options = { publicUrl: 'http://registry.example//other.example/', fetch };
+  await sdkError(lookupHttp(options, { kind: 'proof', identifier: PROOF }), 'engine_failed');
+  expect(sent.map((url) => new URL(url).host)).toEqual(['registry.example']);
 });

@@ -146,39 +146,41 @@ describe('lookupHttp', () => {
   });
 });
 
-describe('history, chain and trust package functions', () => {
-  it('throw for a document about another artifact', async ({ facades, options, publicNetwork }) => {
-    const { trust_id } = idsOf(facades.proof);
-    const other = idsOf(facades.revoked).trust_id;
-    const input = { kind: 'trust', identifier: trust_id } as const;
-    const views = [readHistoryHttp, readTrustChainHttp];
-    const calls = [
-      ...views.map((view) => () => view(options, input)),
-      () => readTrustPackageHttp(options, { trust_id }),
-    ];
-    const changes: ((document: PublicTrustPackage) => void)[] = [
-      (document) => (document.identifier = other),
-      (document) => (document.lookup.requested = other),
-      (document) => (document.artifact_kind = 'passport'),
-    ];
-    const partChanges: typeof changes = [
-      ({ facade }) => (facade.identifier = other),
-      ({ history }) => (history.identifier = other),
-      ({ chain }) => (chain.identifier = other),
-      ({ evidence }) => (evidence!.log_entry.proof_id = facades.revoked),
-    ];
-    const changed = async (call: () => Promise<unknown>, change: (typeof changes)[number]) => {
-      publicNetwork.faults.push({
-        kind: 'changed',
-        change: (body) => {
-          const document = JSON.parse(body) as PublicTrustPackage;
-          change(document);
-          return JSON.stringify(document);
-        },
-      });
-      await sdkError(call(), 'unexpected_response');
-    };
-    for (const call of calls) for (const change of changes) await changed(call, change);
-    for (const change of partChanges) await changed(calls.at(-1)!, change);
-  });
+it('history, chain and trust package functions > throw for a document about another artifact', async ({
+  facades,
+  options,
+  publicNetwork,
+}) => {
+  const { trust_id } = idsOf(facades.proof);
+  const other = idsOf(facades.revoked).trust_id;
+  const input = { kind: 'trust', identifier: trust_id } as const;
+  const views = [readHistoryHttp, readTrustChainHttp];
+  const calls = [
+    ...views.map((view) => () => view(options, input)),
+    () => readTrustPackageHttp(options, { trust_id }),
+  ];
+  const changes: ((document: PublicTrustPackage) => void)[] = [
+    (document) => (document.identifier = other),
+    (document) => (document.lookup.requested = other),
+    (document) => (document.artifact_kind = 'passport'),
+  ];
+  const partChanges: typeof changes = [
+    ({ facade }) => (facade.identifier = other),
+    ({ history }) => (history.identifier = other),
+    ({ chain }) => (chain.identifier = other),
+    ({ evidence }) => (evidence!.log_entry.proof_id = facades.revoked),
+  ];
+  const changed = async (call: () => Promise<unknown>, change: (typeof changes)[number]) => {
+    publicNetwork.faults.push({
+      kind: 'changed',
+      change: (body) => {
+        const document = JSON.parse(body) as PublicTrustPackage;
+        change(document);
+        return JSON.stringify(document);
+      },
+    });
+    await sdkError(call(), 'unexpected_response');
+  };
+  for (const call of calls) for (const change of changes) await changed(call, change);
+  for (const change of partChanges) await changed(calls.at(-1)!, change);
 });

@@ -97,51 +97,51 @@ describe('readProofHttp', () => {
   });
 });
 
-describe('verifyProofHttp', () => {
-  it('sends a canonical JSON body, and returns the verdict', async ({ world, proof }) => {
-    const envelope = await verifyProofHttp(world.shaky, proof);
-    const request = { schema_version: 'svc.verification.verify_request/1.0', ...proof };
-    expectEnvelope(envelope, request);
-    expect(world.network.seen[0]?.body).toBe(envelope.canonical_request);
-    expect(envelope.response).toMatchObject({ status: 'VALID', can_assert_validity: true });
-  });
+it('verifyProofHttp > sends a canonical JSON body, and returns the verdict', async ({
+  world,
+  proof,
+}) => {
+  const envelope = await verifyProofHttp(world.shaky, proof);
+  const request = { schema_version: 'svc.verification.verify_request/1.0', ...proof };
+  expectEnvelope(envelope, request);
+  expect(world.network.seen[0]?.body).toBe(envelope.canonical_request);
+  expect(envelope.response).toMatchObject({ status: 'VALID', can_assert_validity: true });
 });
 
-describe('getProofInclusionHttp', () => {
-  it('returns JSON, or a C2SP tlog-proof', async ({ world, proof }) => {
-    const path = `/v1/proofs/${proof.proof_id}/inclusion`;
-    const json = await getProofInclusionHttp(world.options, proof);
-    expectEnvelope(json, got(path));
-    expect(json.response.state).toBe('included');
-    const text = await getProofInclusionHttp(world.options, { ...proof, format: 'tlog-proof' });
-    expectEnvelope(text, got(path));
-    const { index, checkpoint } = parseTlogProof(text.response);
-    expect(index).toBe(json.response.leaf_index);
-    expect(checkpoint).toBe(json.response.inclusion?.checkpoint);
-    world.network.faults.push({ kind: 'changed', change: (body) => body.replace('index ', 'at ') });
-    const html = { 'Content-Type': 'text/html' };
-    world.network.faults.push({ kind: 'answer', status: 200, headers: html, body: text.response });
-    for (let i = 0; i < 2; i++) {
-      const changed = getProofInclusionHttp(world.shaky, { ...proof, format: 'tlog-proof' });
-      await sdkError(changed, 'unexpected_response');
-    }
-  });
-});
-
-describe('replayProofHttp', () => {
-  it('returns the replay with the hash of the request', async ({ world, proof }) => {
-    const envelope = await replayProofHttp(world.options, proof);
-    const request = { schema_version: 'svc.verification.replay_request/1.0', ...proof };
-    expectEnvelope(envelope, request);
-    expect(envelope.response).toMatchObject({ result: 'match', differences: [] });
-    const { policy_digest } = envelope.response;
-    const other = await replayProofHttp(world.options, { ...proof, policy_digest });
-    expect(other.response.counterfactual).toMatchObject({ differs: false });
-    const change = (body: string) => body.replaceAll(policy_digest, 'f'.repeat(64));
-    world.network.faults.push({ kind: 'changed', change });
-    const changed = replayProofHttp(world.shaky, { ...proof, policy_digest });
+it('getProofInclusionHttp > returns JSON, or a C2SP tlog-proof', async ({ world, proof }) => {
+  const path = `/v1/proofs/${proof.proof_id}/inclusion`;
+  const json = await getProofInclusionHttp(world.options, proof);
+  expectEnvelope(json, got(path));
+  expect(json.response.state).toBe('included');
+  const text = await getProofInclusionHttp(world.options, { ...proof, format: 'tlog-proof' });
+  expectEnvelope(text, got(path));
+  const { index, checkpoint } = parseTlogProof(text.response);
+  expect(index).toBe(json.response.leaf_index);
+  expect(checkpoint).toBe(json.response.inclusion?.checkpoint);
+  world.network.faults.push({ kind: 'changed', change: (body) => body.replace('index ', 'at ') });
+  const html = { 'Content-Type': 'text/html' };
+  world.network.faults.push({ kind: 'answer', status: 200, headers: html, body: text.response });
+  for (let i = 0; i < 2; i++) {
+    const changed = getProofInclusionHttp(world.shaky, { ...proof, format: 'tlog-proof' });
     await sdkError(changed, 'unexpected_response');
-  });
+  }
+});
+
+it('replayProofHttp > returns the replay with the hash of the request', async ({
+  world,
+  proof,
+}) => {
+  const envelope = await replayProofHttp(world.options, proof);
+  const request = { schema_version: 'svc.verification.replay_request/1.0', ...proof };
+  expectEnvelope(envelope, request);
+  expect(envelope.response).toMatchObject({ result: 'match', differences: [] });
+  const { policy_digest } = envelope.response;
+  const other = await replayProofHttp(world.options, { ...proof, policy_digest });
+  expect(other.response.counterfactual).toMatchObject({ differs: false });
+  const change = (body: string) => body.replaceAll(policy_digest, 'f'.repeat(64));
+  world.network.faults.push({ kind: 'changed', change });
+  const changed = replayProofHttp(world.shaky, { ...proof, policy_digest });
+  await sdkError(changed, 'unexpected_response');
 });
 
 describe('listProofsHttp', () => {

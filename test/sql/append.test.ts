@@ -149,24 +149,22 @@ describe('append to the log fails, and succeeds after a repair,', () => {
   });
 });
 
-describe('processAdmissions', () => {
-  it('leaves an admission pending while the tiles are damaged, and commits it after a repair', async () => {
-    const registry = await openRegistry(db);
-    await registry.admitAll([registry.item()]);
-    const items = [registry.item(), registry.item()];
-    const ids = items.map((item) => item.proofId);
-    await acceptIntake(registry.engine, items);
-    await flip(0, 0, 1);
-    await expect(processAdmissions(registry.admit, ids)).rejects.toThrow(TileDamagedError);
-    expect((await registry.readOutcomes(ids)).size).toBe(0);
-    await flip(0, 0, 1);
-    await processAdmissions(registry.admit, ids);
-    const settled = await registry.readOutcomes(ids);
-    expect(ids.map((id) => settled.get(id)?.state)).toEqual(['proved', 'proved']);
-    await registry.verifyAll();
-    const failed = await db.sql`select from svc.verdict where outcome = 'fail'`;
-    expect(failed).toHaveLength(0);
-  });
+it('processAdmissions > leaves an admission pending while the tiles are damaged, and commits it after a repair', async () => {
+  const registry = await openRegistry(db);
+  await registry.admitAll([registry.item()]);
+  const items = [registry.item(), registry.item()];
+  const ids = items.map((item) => item.proofId);
+  await acceptIntake(registry.engine, items);
+  await flip(0, 0, 1);
+  await expect(processAdmissions(registry.admit, ids)).rejects.toThrow(TileDamagedError);
+  expect((await registry.readOutcomes(ids)).size).toBe(0);
+  await flip(0, 0, 1);
+  await processAdmissions(registry.admit, ids);
+  const settled = await registry.readOutcomes(ids);
+  expect(ids.map((id) => settled.get(id)?.state)).toEqual(['proved', 'proved']);
+  await registry.verifyAll();
+  const failed = await db.sql`select from svc.verdict where outcome = 'fail'`;
+  expect(failed).toHaveLength(0);
 });
 
 it('claimPending > claims nothing outside a transaction, where a claim would lose the admission', async () => {

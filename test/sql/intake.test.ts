@@ -67,15 +67,13 @@ describe('acceptIntake of a group', () => {
   });
 });
 
-describe('readPinnedIntake', () => {
-  it('returns only the tenant’s own admission, even without row-level security', async () => {
-    const item = registry.item();
-    await accept(item);
-    // A superuser sees all rows, so only the condition in the query filters them.
-    const own = await readPinnedIntake(db.sql, item.tenantNo, item.proofId);
-    expect(own?.requestHash).toEqual(Buffer.from(item.requestHash));
-    expect(await readPinnedIntake(db.sql, otherTenantNo, item.proofId)).toBeNull();
-  });
+it('readPinnedIntake > returns only the tenant’s own admission, even without row-level security', async () => {
+  const item = registry.item();
+  await accept(item);
+  // A superuser sees all rows, so only the condition in the query filters them.
+  const own = await readPinnedIntake(db.sql, item.tenantNo, item.proofId);
+  expect(own?.requestHash).toEqual(Buffer.from(item.requestHash));
+  expect(await readPinnedIntake(db.sql, otherTenantNo, item.proofId)).toBeNull();
 });
 
 describe('acceptIntake of a repeated request', () => {

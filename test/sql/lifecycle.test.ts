@@ -7,18 +7,16 @@ import { useRegistry } from '../fixtures/use-registry.js';
 
 const { registry } = useRegistry('file');
 
-describe('appendKeyChange', () => {
-  it('rejects the retirement of a key that was never activated', async () => {
-    const stranger = { keyId: 'A'.repeat(43), publicKey: 'A'.repeat(43) };
-    for (const change of ['retire', 'compromise'] as const) {
-      const ended = appendKeyChange(registry.admin, nativeSha256, {
-        ...stranger,
-        change,
-        ...(change === 'compromise' ? { fromIndex: 0 } : {}),
-      });
-      await expect(ended).rejects.toThrow(/never activated/);
-    }
-  });
+it('appendKeyChange > rejects the retirement of a key that was never activated', async () => {
+  const stranger = { keyId: 'A'.repeat(43), publicKey: 'A'.repeat(43) };
+  for (const change of ['retire', 'compromise'] as const) {
+    const ended = appendKeyChange(registry.admin, nativeSha256, {
+      ...stranger,
+      change,
+      ...(change === 'compromise' ? { fromIndex: 0 } : {}),
+    });
+    await expect(ended).rejects.toThrow(/never activated/);
+  }
 });
 
 describe('appendRevocation', () => {

@@ -15,24 +15,22 @@ const notes = async () =>
     (row) => row.text,
   );
 
-describe('connection pool on a server without free connections', () => {
-  it('reports DatabaseUnavailableError, without unhandled rejections', async () => {
-    const role = `crowded_${db.name}`;
-    await db.sql.unsafe(`create role ${role} login password 'x' connection limit 0`);
-    const url = new URL(db.url);
-    url.username = role;
-    url.password = 'x';
-    const sql = connect(url.toString(), { application: 'test', max: 1 });
-    try {
-      const error: unknown = await sql`select`.catch((reason: unknown) => reason);
-      expect(error).toMatchObject({ code: '53300' });
-      expect(isUnavailable(error)).toBe(true);
-      expect(isConnectionLost(error)).toBe(true);
-    } finally {
-      await sql.end();
-      await db.sql.unsafe(`drop role ${role}`);
-    }
-  });
+it('connection pool on a server without free connections > reports DatabaseUnavailableError, without unhandled rejections', async () => {
+  const role = `crowded_${db.name}`;
+  await db.sql.unsafe(`create role ${role} login password 'x' connection limit 0`);
+  const url = new URL(db.url);
+  url.username = role;
+  url.password = 'x';
+  const sql = connect(url.toString(), { application: 'test', max: 1 });
+  try {
+    const error: unknown = await sql`select`.catch((reason: unknown) => reason);
+    expect(error).toMatchObject({ code: '53300' });
+    expect(isUnavailable(error)).toBe(true);
+    expect(isConnectionLost(error)).toBe(true);
+  } finally {
+    await sql.end();
+    await db.sql.unsafe(`drop role ${role}`);
+  }
 });
 
 /** Like a server restart, or an operator who terminates sessions. */

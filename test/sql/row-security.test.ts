@@ -195,11 +195,11 @@ describe('TENANT_TABLES', () => {
   );
 });
 
-describe('engine role can insert only', () => {
+describe('engine role', () => {
   const refused = /violates row-level security/;
   const hash = randomBytes(32);
 
-  it('rows of the tenant in scope', async () => {
+  it('can insert only rows of the tenant in scope', async () => {
     const insert = asTenants(registry.engine, [ours], (tx) => fill(tx, theirs, theirProof));
     await expect(insert).rejects.toThrow(refused);
     const accepted = asTenants(
@@ -258,7 +258,7 @@ describe('engine role can insert only', () => {
         insert into svc.chunk_pending
         values (${ourOpen}::uuid, ${theirBatch}::uuid, 9, ${ours}, now(), 1, null, null)`,
     ],
-  ])('%s that refers to a proof of the tenant in scope', async (_, insert) => {
+  ])('can insert %s only if it refers to a proof of the tenant in scope', async (_, insert) => {
     const foreignKeyAlone = asTenants(registry.engine, [ours], (tx) => insert(tx));
     await expect(foreignKeyAlone).rejects.toThrow(refused);
     // The reference is rejected even when both tenants are in scope, as in a group of admissions.
@@ -268,24 +268,22 @@ describe('engine role can insert only', () => {
   });
 });
 
-describe('readOutcomes', () => {
-  it('returns an outcome only to the tenant of the admission, even in a query for several tenants', async () => {
-    const asked = await readOutcomes(registry.engine, [
-      { tenantNo: ours, id: ourProof },
-      { tenantNo: ours, id: theirProof },
-    ]);
-    expect([...asked.keys()]).toEqual([ourProof]);
-    const both = await readOutcomes(registry.engine, [
-      { tenantNo: ours, id: ourProof },
-      { tenantNo: theirs, id: theirProof },
-    ]);
-    expect(both.size).toBe(2);
-    const crossed = await readOutcomes(registry.engine, [
-      { tenantNo: theirs, id: ourProof },
-      { tenantNo: ours, id: theirProof },
-    ]);
-    expect(crossed.size).toBe(0);
-  });
+it('readOutcomes > returns an outcome only to the tenant of the admission, even in a query for several tenants', async () => {
+  const asked = await readOutcomes(registry.engine, [
+    { tenantNo: ours, id: ourProof },
+    { tenantNo: ours, id: theirProof },
+  ]);
+  expect([...asked.keys()]).toEqual([ourProof]);
+  const both = await readOutcomes(registry.engine, [
+    { tenantNo: ours, id: ourProof },
+    { tenantNo: theirs, id: theirProof },
+  ]);
+  expect(both.size).toBe(2);
+  const crossed = await readOutcomes(registry.engine, [
+    { tenantNo: theirs, id: ourProof },
+    { tenantNo: ours, id: theirProof },
+  ]);
+  expect(crossed.size).toBe(0);
 });
 
 describe('tenant scope of a transaction', () => {

@@ -213,7 +213,7 @@ describe('admission that is accepted and not yet appended', () => {
       const settled = await eventually(
         async () => (await outcome()) ?? null,
         10_000,
-        'what was swept',
+        'an outcome of the requeued admission',
       );
       expect(settled).toMatchObject({ state: 'proved' });
     } finally {

@@ -111,22 +111,20 @@ describe('columns stored at acceptance', () => {
   });
 });
 
-describe('concurrent workers', () => {
-  it('append one after the other, without a gap in the log', async () => {
-    const ids = [
-      await accepted(registry, registry.item()),
-      await accepted(registry, registry.item()),
-    ];
-    const lock = await holdAppendLock(db.sql);
-    const working = ids.map((id) => processAdmissions(registry.admit, [id]));
-    await untilWaiting(db.sql, 2);
-    await lock.commit();
-    await Promise.all(working);
-    const settled = await registry.readOutcomes(ids);
-    const indexes = ids.map((id) => {
-      const one = settled.get(id);
-      return one?.state === 'proved' ? one.leafIndex : -1;
-    });
-    expect(indexes.sort((a, b) => a - b)).toEqual([lock.size, lock.size + 1]);
+it('concurrent workers > append one after the other, without a gap in the log', async () => {
+  const ids = [
+    await accepted(registry, registry.item()),
+    await accepted(registry, registry.item()),
+  ];
+  const lock = await holdAppendLock(db.sql);
+  const working = ids.map((id) => processAdmissions(registry.admit, [id]));
+  await untilWaiting(db.sql, 2);
+  await lock.commit();
+  await Promise.all(working);
+  const settled = await registry.readOutcomes(ids);
+  const indexes = ids.map((id) => {
+    const one = settled.get(id);
+    return one?.state === 'proved' ? one.leafIndex : -1;
   });
+  expect(indexes.sort((a, b) => a - b)).toEqual([lock.size, lock.size + 1]);
 });

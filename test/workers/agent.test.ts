@@ -54,15 +54,13 @@ describe('worker rejects an agent envelope', () => {
   });
 });
 
-describe('worker denies an agent envelope', () => {
-  it('whose facts do not fit the pinned policy set, as after a change of the active set', async () => {
-    const facts = { amount: { decimal: '480.00' }, vip: true };
-    const item = agentItem(registry, admissionEnvelope({ facts }));
-    expect(await settled(item)).toMatchObject({
-      state: 'proved',
-      effect: 'DENY',
-      reasons: ['fact.amount', 'fact.vip'],
-    });
+it('worker > denies an agent envelope whose facts do not fit the pinned policy set, as after a change of the active set', async () => {
+  const facts = { amount: { decimal: '480.00' }, vip: true };
+  const item = agentItem(registry, admissionEnvelope({ facts }));
+  expect(await settled(item)).toMatchObject({
+    state: 'proved',
+    effect: 'DENY',
+    reasons: ['fact.amount', 'fact.vip'],
   });
 });
 

@@ -17,28 +17,26 @@ const { tamper, verdictOf } = tampering({ db, registry });
 
 const noEnd = { proof: null, certificate: null, passport: null, trust: null };
 
-describe('expired artifact', () => {
-  it('stays expired when the leaf is verified again', async () => {
-    const validity = { certificate: 3600, passport: 7200, trust: 3600 };
-    await setValidity(registry.admin, TENANT, { ...noEnd, ...validity });
-    const [id = ''] = await registry.admitAll([registry.item()]);
-    expect(await recordExpiries(registry.verify, 100)).toBe(0);
-    await registry.verifyAll();
-    await tamper(`update svc.expiry set expires_at = now() where artifact_kind <> 'passport'`, []);
-    expect(await recordExpiries(registry.verify, 100)).toBe(1);
-    expect(await recordExpiries(registry.verify, 100)).toBe(0);
-    expect(await verdictOf(id)).toMatchObject({
-      outcome: 'pass',
-      expired: ['certificate', 'trust'],
-    });
-    await tamper(FLIP.signature, [id]);
-    await scrub(registry.verify, 1000);
-    await tamper(FLIP.signature, [id]);
-    await scrub(registry.verify, 1000);
-    expect(await verdictOf(id)).toMatchObject({
-      outcome: 'pass',
-      expired: ['certificate', 'trust'],
-    });
+it('expired artifact > stays expired when the leaf is verified again', async () => {
+  const validity = { certificate: 3600, passport: 7200, trust: 3600 };
+  await setValidity(registry.admin, TENANT, { ...noEnd, ...validity });
+  const [id = ''] = await registry.admitAll([registry.item()]);
+  expect(await recordExpiries(registry.verify, 100)).toBe(0);
+  await registry.verifyAll();
+  await tamper(`update svc.expiry set expires_at = now() where artifact_kind <> 'passport'`, []);
+  expect(await recordExpiries(registry.verify, 100)).toBe(1);
+  expect(await recordExpiries(registry.verify, 100)).toBe(0);
+  expect(await verdictOf(id)).toMatchObject({
+    outcome: 'pass',
+    expired: ['certificate', 'trust'],
+  });
+  await tamper(FLIP.signature, [id]);
+  await scrub(registry.verify, 1000);
+  await tamper(FLIP.signature, [id]);
+  await scrub(registry.verify, 1000);
+  expect(await verdictOf(id)).toMatchObject({
+    outcome: 'pass',
+    expired: ['certificate', 'trust'],
   });
 });
 

@@ -101,7 +101,7 @@ describe('close of a run', () => {
     const id = newRunId();
     const pending = member(id, 0);
     const early = close(id, 1);
-    // As after a race: the engine checks before it accepts.
+    // Both skip the engine's check, as in a race.
     await accept(pending, early);
     expect(await work(early)).toEqual(['run_incomplete']);
     expect(await work(pending)).toEqual(['proved']);

@@ -91,7 +91,7 @@ describe('appendVerdictEntry', () => {
     expect(await entries()).toMatchObject([{ failed: [] }]);
   });
 
-  it('stays below new failures for which there is no room', async () => {
+  it('leaves failures that exceed the limit of an entry to the next entry', async () => {
     await verifyAndAppend();
     await transaction(db.sql, async (tx) => {
       const size = await lockHead(tx); // 3

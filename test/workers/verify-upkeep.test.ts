@@ -141,25 +141,23 @@ describe('scanExpiries', () => {
   });
 });
 
-describe('runVerifier', () => {
-  it('records expiries but no scan time while it cannot extend the verified prefix', async () => {
-    const stopping = new AbortController();
-    const options = { ...VERIFIER_DEFAULTS, idleMs: 5, expiryScanMs: 5, scrubMs: 3_600_000 };
-    while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
-    await scanExpiries(registry.verify, 10);
-    const before = (await expiryScanDoneAt(db.sql))!;
-    // The log head counts one leaf more than the log contains.
-    await withoutTriggers(db, 'update svc.log_head set tree_size = tree_size + 1');
-    const token = await share(60_000);
-    await letEnd(token);
-    const running = runVerifier(registry.verify, stopping.signal, options);
-    try {
-      await step('the end of a token', async () => !(await isLive(token)));
-      expect(await expiryScanDoneAt(db.sql)).toBe(before);
-    } finally {
-      stopping.abort();
-      await running;
-    }
+it('runVerifier > records expiries but no scan time while it cannot extend the verified prefix', async () => {
+  const stopping = new AbortController();
+  const options = { ...VERIFIER_DEFAULTS, idleMs: 5, expiryScanMs: 5, scrubMs: 3_600_000 };
+  while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
+  await scanExpiries(registry.verify, 10);
+  const before = (await expiryScanDoneAt(db.sql))!;
+  // The log head counts one leaf more than the log contains.
+  await withoutTriggers(db, 'update svc.log_head set tree_size = tree_size + 1');
+  const token = await share(60_000);
+  await letEnd(token);
+  const running = runVerifier(registry.verify, stopping.signal, options);
+  try {
+    await step('the end of a token', async () => !(await isLive(token)));
     expect(await expiryScanDoneAt(db.sql)).toBe(before);
-  });
+  } finally {
+    stopping.abort();
+    await running;
+  }
+  expect(await expiryScanDoneAt(db.sql)).toBe(before);
 });

@@ -227,24 +227,22 @@ describe('leaf', () => {
   });
 });
 
-describe('revocation entry', () => {
-  it('fails when any of its columns is damaged', async () => {
-    const [id = ''] = await registry.admitAll([registry.item()]);
-    const index = await registry.revoke(id, 'certificate');
-    await registry.verifyAll();
-    const outcome = async () => {
-      await scrub(registry.verify, 1000);
-      return (await verdictAt(index))?.outcome;
-    };
-    expect(await outcome()).toBe('pass');
-    const refile = `update svc.log_entry set revokes = $1::uuid where kind = 2`;
-    await tamper(refile, ['0'.repeat(32)]);
-    expect(await outcome()).toBe('fail');
-    await tamper(refile, [id]);
-    expect(await outcome()).toBe('pass');
-    await tamper(`update svc.log_entry set body = '{}' where kind = 2`, []);
-    expect(await outcome()).toBe('fail');
-  });
+it('revocation entry > fails when any of its columns is damaged', async () => {
+  const [id = ''] = await registry.admitAll([registry.item()]);
+  const index = await registry.revoke(id, 'certificate');
+  await registry.verifyAll();
+  const outcome = async () => {
+    await scrub(registry.verify, 1000);
+    return (await verdictAt(index))?.outcome;
+  };
+  expect(await outcome()).toBe('pass');
+  const refile = `update svc.log_entry set revokes = $1::uuid where kind = 2`;
+  await tamper(refile, ['0'.repeat(32)]);
+  expect(await outcome()).toBe('fail');
+  await tamper(refile, [id]);
+  expect(await outcome()).toBe('pass');
+  await tamper(`update svc.log_entry set body = '{}' where kind = 2`, []);
+  expect(await outcome()).toBe('fail');
 });
 
 describe('flipped or missing tile hash', () => {

@@ -223,7 +223,7 @@ function rejectionBy(
   }
   if (!gate.keyHolds) {
     const detail =
-      'the API key was revoked before signing, or that of the approved request revoked or expired';
+      'the API key was revoked before signing, or the key of the approved request was revoked or expired';
     return { code: 'api_key_revoked', detail };
   }
   if (!gate.allowlisted) {

@@ -48,7 +48,7 @@ function faultOf(
   if (run === undefined || place === undefined || !isPlaceOf(subject, place)) {
     return {
       code: 'processing_failed',
-      detail: 'the stored place in the run differs from the request',
+      detail: 'the stored run or number differs from the request',
     };
   }
   if (!isRunTimely(run, acceptedAt)) {

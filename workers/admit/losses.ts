@@ -2,13 +2,13 @@ import type { CounterMove } from '#policy/counter-values';
 import type { AepSubject } from '#protocol/schemas/aep';
 import { type PinnedIntake, readStoredApproval } from '#sql/proofs/rebuild-aep';
 
-/** How far the clock that made an id may be ahead, in milliseconds. */
+/** Tolerated lead of the clock that created an id, in milliseconds. */
 const MAX_AHEAD_MS = 60_000;
 const timeOf = (id: string): number => Number.parseInt(id.slice(0, 12), 16);
 
 /**
- * Why an item depends on something that adopted leaves have lost, or null: the members of a run, the
- * second decision about a pending proof, or the value of a counter of that day or an earlier one.
+ * The rejection of an item that depends on data that the service lost with adopted leaves, or null. Such
+ * data are members of a run, second decisions, and counter values up to the day of the adoption.
  *
  * @param adopted the time of the last adoption, in epoch milliseconds, or null
  */
@@ -21,7 +21,8 @@ export function lossFault(
   const run = 'run' in subject ? subject.run : undefined;
   const pending = readStoredApproval(intake.approval)?.envelope.statement.proof_id;
   if ((run && timeOf(run.id) < end) || (pending !== undefined && timeOf(pending) < end)) {
-    const detail = 'the service lost proofs of the time of this run or pending proof: start again';
+    const detail =
+      'the service has lost proofs from the time of this run or pending proof: start a new one';
     return { code: 'run_closed', detail };
   }
   const day = new Date(adopted).toISOString().slice(0, 10);

@@ -32,7 +32,7 @@ import type { VerifyContext } from './context.js';
 /**
  * Runs every check of one leaf on the stored bytes. Never throws.
  *
- * @param origins for any of which a verifier key must have signed a verdict entry; by default the
+ * @param origins names of the log, for one of which a verdict entry must be signed; by default the
  *   signature is not checked
  */
 export function checkLeaf(

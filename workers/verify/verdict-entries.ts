@@ -136,7 +136,7 @@ async function requireActive(
 
 const PAGE = 10;
 
-/** The last verdict entry that counts, and the index of the last one of all. */
+/** The last verdict entry that counts, and the index of the last one, whether it counts or not. */
 async function lastVerdict(
   tx: Transaction,
   counts: (row: EntryBody) => VerdictEntry[],

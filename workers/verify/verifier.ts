@@ -75,7 +75,7 @@ async function verify(
   const { signer } = context;
   let upkeepDue = 0;
   let verdictDue = 0;
-  // An earlier process may have ended before it appended an entry.
+  // Not -Infinity: an earlier process may have ended before it appended an entry.
   let changedAt = performance.now();
   let scanBegan = 0;
   let isEarly = false;
@@ -102,7 +102,7 @@ async function verify(
         appendVerdictEntry(context, signer, hasChanged),
       );
       isEarly = result === 'early';
-      // Only a later scan covers what ended right before it was recorded.
+      // A change may be newer than the scan that the entry reports: only a later scan covers it.
       if ((result === 'appended' || result === 'none') && scanBegan > changedAt)
         changedAt = -Infinity;
       verdictDue = performance.now() + options.expiryScanMs;

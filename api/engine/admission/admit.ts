@@ -34,9 +34,9 @@ import { requireKeyAllows } from './key-restriction.js';
 import { sendOutcome, sendPending } from './outcome.js';
 import { runProblems } from './runs.js';
 
-/** How an API states a request, and responds to it. */
+/** How an API encodes a request, and responds to it. */
 export interface AdmissionApi {
-  /** The request body of the type, and the place of its members in the sent body. */
+  /** Translates the sent body to a request; `pointerOf` maps pointers into it back to the sent body. */
   translate(
     deps: EngineDeps,
     caller: Caller,

@@ -12,8 +12,8 @@ interface Checked {
 }
 
 /**
- * The problems of requests whose runs are closed, or incomplete for a close, by index. A worker decides
- * again; the insert finds a taken place.
+ * The problems of requests whose runs are closed, or incomplete for a close, by index. A worker checks
+ * both again; the insert detects a `seq` in use.
  */
 export async function runProblems(
   { tenantSql }: Pick<EngineContext, 'tenantSql'>,

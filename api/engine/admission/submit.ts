@@ -21,10 +21,10 @@ type Unseeded = Submission & { proofId: string };
 
 const SEED_BYTES = 32;
 
-/** Wait of an admission that arrives alone: those of one client often arrive in the same moment. */
+/** How long a lone admission waits for others: those of one client often arrive at the same moment. */
 const ALONE_MS = 2;
 
-/** One group commits while the next gathers: more would make groups smaller and cost more. */
+/** One group commits while the next gathers: concurrent commits would make groups smaller and cost more. */
 const MAX_RUNNING_GROUPS = 1;
 
 /**
@@ -65,7 +65,7 @@ export function createSubmit(ctx: EngineContext): Submit {
     void wakeWorkers(
       ctx,
       (queue) => queue.add(proofIds, requestIds),
-      'admissions are delayed until stale ones are requeued',
+      'admissions are delayed until a worker requeues stale admissions',
       { admissions: proofIds.length },
     );
   }

@@ -189,7 +189,7 @@ async function accept(
     });
   switch (outcome.outcome) {
     case 'run_seq_taken': {
-      // Their items are invalid now, and the others go on.
+      // Rejects these items as invalid, and tries again with the others.
       const problems = new Map(batch.problems);
       for (const index of outcome.indexes) problems.set(index, new Problem(outcome.outcome));
       const left = new Map(all.filter(([index]) => !problems.has(index)));

@@ -22,7 +22,7 @@ export interface Caller extends Omit<
 /** @param key the API key; default: X-Svc-Api-Key */
 export type Authenticate = (req: Request, res: Response, key?: string) => Promise<Caller>;
 
-// Checked in place of an unknown key, so that timing does not reveal it. This id is never issued.
+// Compared in place of an unknown key, so that timing does not reveal the miss. This id is never issued.
 const UNKNOWN_KEY = { keyId: '0'.repeat(12), secret: new Uint8Array(32) };
 const NO_HASH = Buffer.alloc(32);
 

@@ -61,7 +61,7 @@ export function hasScope(caller: Caller, scopes: readonly Scope[]): boolean {
   return [...scopes, 'admin'].some((scope) => caller.scopes.includes(scope));
 }
 
-/** Throws a 406 before the request has an effect that the client could not read about. */
+/** Throws a 406 before the request has an effect when the client accepts no type of the response. */
 export function requireAcceptable(req: Request, types: readonly [string, ...string[]]): string {
   const chosen = req.accepts([...types]);
   if (chosen === false) {

@@ -46,7 +46,7 @@ function isProblemCode(code: string): code is ProblemCode {
   return Object.hasOwn(PROBLEMS, code);
 }
 
-/** The first of these faults in a body names the problem: others may follow from it. */
+/** The first of these faults in a body determines the problem code: others may follow from it. */
 const SUMMARIES = {
   unsupported_schema_version:
     'The schema_version of the body is not supported. See errors for the supported one.',

@@ -64,7 +64,7 @@ export const PROBLEMS = {
   pending_verdict: [409, 'Proof not yet verified'],
   payload_erased: [410, 'Payload erased'],
   pending_checkpoint: [409, 'No checkpoint covers the proof yet'],
-  run_seq_taken: [409, 'Place in the run taken'],
+  run_seq_taken: [409, 'Number in the run already used'],
   run_closed: [409, 'Run closed'],
   run_incomplete: [409, 'Run incomplete'],
   run_open: [409, 'Run not closed'],

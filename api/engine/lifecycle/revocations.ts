@@ -132,7 +132,7 @@ async function requestRevocation(
       void wakeWorkers(
         ctx,
         (queue) => queue.addRevocations([request.requestId], [requestId]),
-        'the revocation is delayed until stale ones are requeued',
+        'the revocation is delayed until a worker requeues stale revocations',
         { request_id: requestId },
       );
     }

@@ -139,7 +139,7 @@ function callFields(subject: Exclude<AepSubject, { kind: 'execute' }>): Field[] 
   return [
     ...(run === undefined
       ? []
-      : [field('Run', exact(run.id)), field('Place in the run', exact(String(run.seq)))]),
+      : [field('Run', exact(run.id)), field('Number in the run', exact(String(run.seq)))]),
     ...given('Tool call', 'tool_call_id' in subject ? subject.tool_call_id : undefined),
     ...given('Trace', traceparent),
   ];

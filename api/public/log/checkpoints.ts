@@ -10,7 +10,7 @@ import type { SnapshotSource } from '../snapshot/source.js';
 /** How long a cosigned checkpoint may be behind the snapshot: the origin could withhold newer ones. */
 const MAX_BEHIND_MS = 5 * 60_000;
 
-/** A read serves all requests of this time, so that they do not multiply at the origin. */
+/** Requests within this time share one read, so that their number does not load the origin. */
 const READ_EVERY_MS = 1_000;
 
 export interface ServedCheckpoint {

@@ -33,7 +33,7 @@ type Read = (
   last: string,
 ) => Promise<Pick<Answer, 'type' | 'body'> & Partial<Answer>>;
 
-/** Serves what follows from the log as of the served snapshot, also when the snapshot is expired. */
+/** Serves data of the log as of the served snapshot, even after the snapshot has expired. */
 const ofSnapshot =
   (read: Read): Handler =>
   async (exchange, last) => {
@@ -190,7 +190,7 @@ export async function keysOf(ctx: PublicContext, snapshot: Snapshot): Promise<Pu
   for (const { key, record } of keys) {
     const { keyId, from, retiredFrom, compromisedFrom } = decodeAepKey(record);
     const activatedAt = activationIn(key);
-    // Its signatures never count for another reason than a compromise: verifiers need not know it.
+    // The key never counts, for a reason other than a compromise: verifiers need not know it.
     if (from === null && (compromisedFrom ?? Infinity) > activatedAt + 1) continue;
     aep.push({
       ...(await jwkOf(ctx, snapshot, activatedAt, keyId)),
@@ -199,7 +199,7 @@ export async function keysOf(ctx: PublicContext, snapshot: Snapshot): Promise<Pu
       compromised_from: compromisedFrom,
     });
   }
-  // Former keys of the log are not listed: only with the size of its last tree may a reader pin one.
+  // Lists no former log key: a reader may pin one only with the size of the last tree that it signed.
   const log = { origin: signedBy.name, vkey: vkey(signedBy), retired: [] };
   return { schema_version: KEYS_SCHEMA, aep, log };
 }

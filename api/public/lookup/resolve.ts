@@ -64,17 +64,23 @@ export function resolve(
   return newest >= snapshot.log.lookup_from ? resolved : null;
 }
 
-/** Clocks of the database and of this server may differ by so much. */
+/** Tolerated difference between the clocks of the database and of this server. */
 const MAX_SKEW_MS = 5_000;
 
 /**
  * Whether an identifier that does not resolve is too young for the snapshot: its proof may be in the
- * log, which the snapshot covers up to the merge delay that it promises. No later time counts, or a
- * made-up identifier could be waited for without end.
+ * log, which the snapshot covers up to the merge delay that it promises. A time in the future does not
+ * count: clients would wait for a made-up identifier forever.
  */
-export function mayAppear({ entry, issuedAt }: Snapshot, requested: string, now: number): boolean {
+export function mayAppear(
+  { entry, issuedAt }: Snapshot,
+  route: VerdictRoute,
+  requested: string,
+  now: number,
+): boolean {
+  const field = lookupNameOf(requested);
   const madeAt = timeOfId(requested);
-  if (madeAt === null) return false;
+  if (field === null || route.matches[field] === undefined || madeAt === null) return false;
   return madeAt > issuedAt - 1000 * entry.max_merge_delay && madeAt <= now + MAX_SKEW_MS;
 }
 

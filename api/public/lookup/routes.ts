@@ -165,7 +165,7 @@ export function postLookup(exchange: Exchange): Promise<void> {
   return withBody(exchange, (target) => answerLookup(exchange, target));
 }
 
-/** Answers a lookup request. The body may contain a share token, and so may what an error quotes. */
+/** Answers a lookup request. Its body may contain a share token, which an error may quote. */
 export async function withBody(
   exchange: Exchange,
   answer: (target: LookupTarget) => void | Promise<void>,
@@ -256,7 +256,7 @@ function sendVerdict(exchange: Exchange, { route, requested }: LookupTarget): vo
   const snapshot = currentValidSnapshot(ctx);
   const resolved = resolve(snapshot, route, requested);
   const answer = verdictAnswer(route, requested, resolved);
-  if (resolved === null && mayAppear(snapshot, requested, ctx.clock.now())) {
+  if (resolved === null && mayAppear(snapshot, route, requested, ctx.clock.now())) {
     answer.headers = NOT_YET;
   }
   send(exchange, snapshot, answer);
@@ -305,19 +305,19 @@ export function verdictAnswer(
   }
   const { body } = resolved;
   const answer: Answer = { status: 200, type: JSON_TYPE, cache, body: sendable(body) };
-  // With the generation in its tag, the answer of this URL is determined.
+  // `send` adds the generation to the tag; together they determine the answer of this URL.
   if (!secret) answer.etag = resolved.kind;
   return answer;
 }
 
-/** Latin-1 text, which Node sends faster than bytes, if the text is ASCII; only a log origin may not be. */
+/** ASCII stays text, which Node sends faster than bytes; only a log origin may contain other characters. */
 function sendable(text: string): string | Uint8Array {
   return Buffer.byteLength(text) === text.length ? text : utf8(text);
 }
 
 const STATUS_NAME = '"verification_status":"';
 
-/** The status of an answer, for metrics. A resolved identifier has no quotes that could contain one. */
+/** The status of an answer, for metrics. A resolved identifier contains no quotes, so it cannot fake one. */
 function statusIn(route: VerdictRoute, resolved: Resolved | null): string {
   if (resolved === null) {
     return route.unmatched === 'not-found' ? 'NOT_FOUND' : 'BACKEND_LOOKUP_REQUIRED';

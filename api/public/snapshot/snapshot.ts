@@ -41,7 +41,7 @@ export class Snapshot {
   /** By shard. */
   private readonly logs: ReadonlyMap<number, LogView>;
 
-  /** The records that lookups read so far: a log has few keys. */
+  /** Key records that lookups have read; kept without a limit, because a log has few keys. */
   private readonly aepKeys = new Map<number, AepKeyLife>();
 
   private constructor(

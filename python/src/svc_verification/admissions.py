@@ -59,7 +59,7 @@ def valid_input(form: Form, document: dict[str, Any]) -> dict[str, Any]:
 
 
 def require_proof_id(text: str) -> str:
-    """No other text may become part of a path."""
+    """Rejects other text, because it becomes part of a path."""
     if not is_proof_id(text):
         raise SvcError("invalid_input", "a proof id is a UUIDv7 as 32 lower-case hex characters")
     return text
@@ -70,7 +70,7 @@ def require_proof_id(text: str) -> str:
 
 @dataclass(frozen=True)
 class Expected:
-    """What binds a receipt to its request; None where another process knows it."""
+    """The values that bind a receipt to its request; None for values that only another process knows."""
 
     form: Form
     request_hash: str | None = None
@@ -129,7 +129,7 @@ def follow(service: Service, deadline: Deadline, expected: Expected) -> Steps[Re
 
 
 def _require_second_decision(service: Service, deadline: Deadline, expected: Expected, receipt: Receipt) -> Steps[None]:
-    """Without the hash of the request, only evidence shows that another proof is about the pending one."""
+    """Without the request hash, only evidence shows that the second decision is about the pending proof."""
     if expected.request_hash is not None or receipt["registry_proof_id"] == expected.proof_id:
         return
     path = f"/v1/proofs/{receipt['registry_proof_id']}/receipt-evidence"

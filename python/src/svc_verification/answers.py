@@ -32,7 +32,7 @@ LINKS = ("execution_id", "registry_entry_id", "proof_id", "passport_id", "certif
 
 
 def identify(identifier: str) -> tuple[str | None, str]:
-    """The field that an identifier has the form of, and its proof id, package id or token."""
+    """The field whose form an identifier has, and its proof id, package id or token."""
     if is_share_token(identifier):
         return "share_token", identifier
     if is_package_id(identifier):

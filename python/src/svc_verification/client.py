@@ -166,7 +166,7 @@ class _Call(Generic[P, T]):
 class _Calls(_Settings):
     @_Call
     def execute(self, **fields: Unpack[ExecuteFields]) -> Steps[Receipt]:
-        """Admits an execution. Returns only an `ADMITTED` receipt with the hash of this very request.
+        """Admits an execution. Returns only an `ADMITTED` receipt with the hash of this request.
 
         Raises `SvcError`: `policy_denied` with its receipt in `denial`, `approval_required` with its receipt in
         `approval`, and others without a decision. The same fields return the first receipt again.

@@ -117,7 +117,7 @@ def just(expected: object) -> Form:
 
 
 def constant(expected: str, code: str) -> Form:
-    """One text; `code` is the fault of another text."""
+    """Exactly this text; `code` is the fault of any other text."""
 
     def check(value: Any) -> bool:
         if isinstance(value, str):

@@ -15,7 +15,7 @@ class Agent(TypedDict):
 
 
 class Run(TypedDict):
-    """A place in a run; `id` is a UUIDv7 as 32 characters of hex, `seq` counts from 0."""
+    """A run and the number of a request in it; `id` is a UUIDv7 as 32 characters of hex, `seq` counts from 0."""
 
     id: str
     seq: int

@@ -61,7 +61,7 @@ def _parse_signature(line: str) -> Signature:
 
 
 def open_note(note: str, keys: list[Vkey]) -> tuple[str, list[Vkey]]:
-    """The text of a note, and the keys that signed it, of which there is one at least."""
+    """The text of a note, and the keys that signed it, at least one."""
     text, signatures = parse_note(note)
     signers = []
     for name, key_hash, signature in signatures:
@@ -121,7 +121,7 @@ class _Policy:
     def __init__(self, text: str) -> None:
         self.rules: dict[str, Quorum] = {}
         self.quorums: list[Quorum | None] = []
-        # Each of these lists names nothing twice.
+        # A duplicate in one of these lists is rejected.
         self.logs: list[bytes] = []
         self.witnesses: list[bytes] = []
         self.grouped: list[str] = []

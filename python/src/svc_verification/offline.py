@@ -96,7 +96,7 @@ def verify_export(
 ) -> OfflineResult:
     """Verifies an export, or the evidence of a receipt.
 
-    With `receipt`, the document must be about it. A `tlog_proof` takes the place of the document's own inclusion.
+    With `receipt`, the document must be about it. A `tlog_proof` replaces the inclusion proof of the document.
     `now` replaces the clock of the reader.
     """
     result = OfflineResult(authentic=False, included=None if pins.log is None else False)

@@ -65,7 +65,7 @@ def _read_history(data: bytes) -> Iterator[Event]:
 
 
 class Recorded:
-    """A proof as its record, its history and the record of its key have it."""
+    """A proof, as in its record, its history and the record of its key."""
 
     def __init__(self, proof_id: str, record: bytes, history: bytes) -> None:
         _require(len(record) == 122 and record[0] == 1 and record[3] == 0)

@@ -36,7 +36,7 @@ class Retry:
             raise SvcError("invalid_input", "retry: attempts and attempt_timeout must be positive, delays at least 0")
 
     def backoff(self, attempt: int) -> float:
-        """Drawn from the upper half, so that clients which failed together do not return together."""
+        """A random delay from the upper half, so that clients which failed together do not retry together."""
         full = min(self.max_delay, self.base_delay * 2 ** min(attempt - 1, 30))
         return float(full * (1 + random.random()) / 2)  # noqa: S311
 

@@ -39,7 +39,7 @@ interface HookOptions {
 
 const DECISION_TIMEOUT_MS = 10_000;
 const BREAKER_MS = 2_000;
-/** No tool runs longer. */
+/** Files of calls are kept for this time, which no tool call exceeds. */
 const KEPT_MS = 24 * 60 * 60_000;
 const MAX_BODY_BYTES = 64 * 1024 * 1024;
 

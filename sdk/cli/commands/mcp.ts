@@ -20,9 +20,9 @@ import { type ProxyOptions, serveHost } from '../mcp/proxy.js';
 import { openStdioHost, startServer } from '../mcp/stdio.js';
 import { EXIT, type ExitCode } from '../terminal.js';
 
-/** A host waits: it should learn soon that there is no decision. */
+/** Short, because the host waits for the decision. */
 const TIMEOUT_MS = 5_000;
-/** For the close of a run: hosts end a proxy that does not exit. */
+/** Time limit for the close of a run: hosts kill a proxy that does not exit. */
 const CLOSE_TIMEOUT_MS = 10_000;
 /** After a call that did not reach the engine, other calls fail at once for this time. */
 const BREAKER_MS = 2_000;

@@ -51,7 +51,7 @@ export function addMonitor(add: AddCommand): Command {
       collect,
     )
     .option('--once', 'look once')
-    .option('--interval <SECONDS>', 'time between two looks', wholeNumber, 10)
+    .option('--interval <SECONDS>', 'time between two polls', wholeNumber, 10)
     .option('--metrics-port <PORT>', 'serve Prometheus metrics on this loopback port', wholeNumber);
 }
 

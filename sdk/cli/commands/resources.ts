@@ -123,7 +123,7 @@ async function list({
   return EXIT.success;
 }
 
-const IDS = ['token_hash', 'batch_id', 'package_id', 'key_id', 'overlay_id', 'proof_id'];
+const IDS = ['token_hash', 'package_id', 'key_id', 'overlay_id', 'proof_id', 'batch_id'];
 
 /** The members of an item that have a value; first the id that other commands take. */
 function columns(item: object): string {

@@ -236,7 +236,7 @@ function offlineExit(result: OfflineResult): ExitCode {
   return result.aep?.decision.effect === 'ADMIT' ? EXIT.success : EXIT.denied;
 }
 
-/** Whether an offline status says that the proof is not valid: every one but `unknown…` does. */
+/** Whether an offline status means that the proof is not valid: every status but `unknown…`. */
 function isWithdrawn(status: string): boolean {
   return !status.startsWith('unknown');
 }

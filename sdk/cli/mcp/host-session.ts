@@ -19,7 +19,7 @@ import { openReply, type Reply } from './reply.js';
 /** Messages that wait for the host's GET stream; servers may send some before it is open. */
 const WAITING_MAX = 100;
 
-/** An open request of a host, under its own names. */
+/** An open request, with the id and the progress token that the host chose. */
 interface OpenRequest {
   id: RequestId;
   progressToken: unknown;

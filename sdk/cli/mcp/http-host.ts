@@ -30,8 +30,8 @@ export interface HostListenerOptions {
 }
 
 /**
- * Listens on loopback for hosts that speak streamable HTTP. Up to 2025-11-25 each host has a session;
- * requests since 2026-07-28 are stateless, and share one.
+ * Listens on loopback for hosts that speak streamable HTTP. In MCP versions up to 2025-11-25 each host
+ * has a session; requests of MCP 2026-07-28 are stateless, and share one.
  */
 export async function listenForHosts({ port, token, serve }: HostListenerOptions) {
   const sessions = new Map<string, HostSession>();

@@ -37,10 +37,11 @@ export const HOSTS: Record<string, Host> = {
 
 export interface Installation {
   host: string;
-  /** Instead of the host's own file. */
+  /** Path of the configuration file; by default that of the host. */
   file?: string | undefined;
+  /** Name of the server in the file. */
   name: string;
-  /** The server; empty: the one that the file has under this name. */
+  /** Command line or URL of the server; empty: those of the file. */
   target: readonly string[];
   /** The command line of `svc mcp` before the target. */
   proxy: readonly [command: string, ...args: string[]];

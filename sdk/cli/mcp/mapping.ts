@@ -40,11 +40,11 @@ const mappingSchema = z.strictObject({ tools: z.record(z.string(), toolSchema) }
 export type Mapping = z.infer<typeof mappingSchema>;
 type Fact = z.infer<typeof factSchema>;
 
-/** What the engine gets of a call. */
+/** The data about a call that the engine gets. */
 export interface Described {
   action?: string;
   facts?: Record<string, FactValue>;
-  /** What the hash covers. */
+  /** The arguments that the hash covers. */
   hashed: JsonObject;
 }
 
@@ -58,7 +58,7 @@ export async function readMapping(file: string): Promise<Mapping> {
   );
 }
 
-/** A fact that the arguments do not give is left out: policies deny by `@required_for`. */
+/** Omits a fact that the arguments lack: policies deny the call by `@required_for`. */
 export function describe(mapping: Mapping, tool: string, given: JsonObject): Described {
   if (!Object.hasOwn(mapping.tools, tool)) return { hashed: given };
   const { action, facts: wanted = {}, hashed } = mapping.tools[tool]!;

@@ -8,7 +8,7 @@ export type RequestId = string | number;
 /** A JSON-RPC message. */
 export interface Message {
   json: JsonObject;
-  /** What the other side gets: the received text, unless two JSON parsers could disagree about it. */
+  /** The text to forward: as received, unless two JSON parsers could disagree about it. */
   text: string;
   /** Whether the received text has one meaning for every parser. */
   isStrict: boolean;

@@ -62,7 +62,7 @@ export interface RelayOptions {
   run: AgentRun | undefined;
   toHost: (message: Message) => Promise<void>;
   toServer: (message: Message) => Promise<void>;
-  /** What approvers do, for people. */
+  /** Instructions for approvers. */
   howToApprove: (proofId: string) => string;
   log: (text: string) => void;
 }
@@ -93,12 +93,12 @@ export function openRelay(options: RelayOptions) {
   }
 
   async function fromHostNotification(method: string, message: Message): Promise<void> {
-    // A server could run it.
+    // A server could run such a call.
     if (method === 'tools/call') return log('dropped a tools/call without an id');
     const found = pending.get(keyOf(paramsOf(message)['requestId']));
     if (method === 'notifications/cancelled' && found !== undefined && 'stop' in found) {
       found.stop.abort();
-      // The server does not know the request.
+      // The server never got the request.
       if (found.settle === undefined) return;
       setTimeout(found.settle, CANCEL_GRACE_MS, null);
     }
@@ -258,7 +258,7 @@ function withProofIn(response: Message, admission: Admission | null): Message {
   return makeMessage({ ...json, result: withProof(json['result'], admission) }, relatedTo);
 }
 
-/** What the model reads. A call that starts a task has no result of a tool. */
+/** The message that the model reads. A call that starts a task has no tool result. */
 function rejectionOf(id: RequestId, call: Message, error: unknown): Message {
   if (!(error instanceof NotAdmittedError)) {
     return errorResponse(id, ERROR.internal, (error as Error).message);

@@ -34,6 +34,6 @@ export async function* readEvents(
       }
     }
   } catch {
-    // The caller sees what is missing.
+    // Callers notice missing events.
   }
 }

@@ -42,7 +42,7 @@ export interface MonitorPass {
 }
 
 /**
- * Follows a log until the signal, or looks once.
+ * Follows a log until the signal, or makes one pass.
  *
  * @returns the last pass; null if the signal came before its end
  * @throws UsageError
@@ -91,7 +91,7 @@ function pinLog(crypto: VerifyCrypto, { logVkeys, policy }: MonitorSettings): Lo
   }
 }
 
-/** Reads the watched files. A file that did not change gives the same objects again. */
+/** Reads the watched files. An unchanged file yields the same objects again. */
 function openWatched({ sha256 }: VerifyCrypto, paths: readonly string[]) {
   const known = new Map<string, { version: string; watched: Watched[] }>();
 

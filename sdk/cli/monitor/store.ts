@@ -13,7 +13,7 @@ import { isMissing } from './files.js';
 
 /**
  * Pages of a map as files. They are not synced: a page that a crash damages has another digest, and
- * the log gives it again.
+ * is rebuilt from the log.
  */
 export class DirectoryPages implements MapStore {
   private readonly stale = new Map<string, PageId>();

@@ -1,6 +1,5 @@
 import { pino } from 'pino';
 import { describe, expect } from 'vitest';
-import { batchCall } from '../../fixtures/batches.js';
 import { executeBody, headersFor } from '../../fixtures/engine.js';
 import { TENANT } from '../../fixtures/registry.js';
 import { engineTest, keyIdOf } from './setup.js';
@@ -42,17 +41,6 @@ describe('access log', () => {
     for (const secret of [setup.key.slice(20), 'payload-of-the-tenant', 'opaque', 'in-the-query']) {
       expect(text).not.toContain(secret);
     }
-  });
-
-  it('writes a line without an error when a batch gets too_many_batches', async ({ setup }) => {
-    await setup.withEngine({ log, batchesOfOneTenant: 0 }, async ({ call }) => {
-      const reply = await call(batchCall(setup.key, [executeBody()]));
-      expect(reply.json['code']).toBe('too_many_batches');
-      await expect.poll(() => lines.length).toBeGreaterThan(0);
-    });
-    expect(lines).toMatchObject([
-      { level: pino.levels.values['info'], msg: 'request', status: 503 },
-    ]);
   });
 
   it('omits share tokens however the path spells or encodes them', async ({ setup }) => {

@@ -38,28 +38,14 @@ async function subjectOf({ get }: Setup, proofId: string): Promise<unknown> {
   return (json['aep'] as Fields)['subject'];
 }
 
-describe('agent admission', () => {
-  it('records the agent envelope in the AEP, without the hash of the arguments', async ({
-    proved,
-    setup,
-  }) => {
-    const parent = await proved();
-    const body = admissionEnvelope({ parent_proof_id: parent });
-    expect(await subjectOf(setup, await proved(body))).toEqual({
-      kind: 'admission',
-      agent: { ...(body['agent'] as object), bound: false },
-      action: body['action'],
-      tool: body['tool'],
-      parent_proof_id: parent,
-    });
-  });
-
-  it('shares no idempotency keys with executions', async ({ admit, setup: { execute } }) => {
-    const headers = { 'X-Svc-Idempotency-Key': 'lane-key' };
-    expect((await admit(admissionEnvelope(), headers)).status).toBe(200);
-    expectProblem(await admit(admissionEnvelope(), headers), 422, 'idempotency_conflict');
-    expect((await execute(executeBody(), headers)).status).toBe(200);
-  });
+it('agent admission > shares no idempotency keys with executions', async ({
+  admit,
+  setup: { execute },
+}) => {
+  const headers = { 'X-Svc-Idempotency-Key': 'lane-key' };
+  expect((await admit(admissionEnvelope(), headers)).status).toBe(200);
+  expectProblem(await admit(admissionEnvelope(), headers), 422, 'idempotency_conflict');
+  expect((await execute(executeBody(), headers)).status).toBe(200);
 });
 
 describe('outcome envelope', () => {
@@ -103,59 +89,59 @@ describe('outcome envelope', () => {
   });
 });
 
-describe('admission checks', () => {
-  it('run in the documented order', async ({ setup: { db, engine, keyFor, registry } }) => {
-    const tenant = 'walker';
-    await createTenant(registry.admin, { tenantId: tenant, environment: 'live' });
-    const walker = await keyFor({ tenantId: tenant, scopes: ['read'] });
-    const own = { tenant_id: tenant };
-    const bound = admissionEnvelope(own);
-    const child = admissionEnvelope({ ...own, parent_proof_id: ABSENT_ID });
-    const headers: Record<string, string> = {
-      'X-Svc-Api-Key': 'wrong',
-      'X-Svc-Tenant-Id': 'wrong',
-      'X-Svc-Idempotency-Key': 'é',
-      'svc-api-version': 'v2',
-      'Content-Type': 'text/plain',
-      Accept: 'image/png',
-    };
-    const request = { path: PATH, headers, body: 'x'.repeat(2 * 1024 * 1024) };
-    const rateOf = (limit: number | null) =>
-      db.sql`update svc.tenant set rate_limit = ${limit} where tenant_id = ${tenant}`;
-    const admitScope = () =>
-      db.sql`update svc.api_key set scopes = '{admit}' where key_id = ${keyIdOf(walker)}`;
-    const send = (body: unknown) => (request.body = JSON.stringify(body));
-    const walk: [status: number, code: string, correct: () => unknown][] = [
-      [401, 'unauthenticated', () => (headers['X-Svc-Api-Key'] = walker)],
-      [429, 'rate_limited', () => rateOf(null)],
-      [423, 'lane_locked', () => setLane(registry.admin, 'live', true)],
-      [403, 'tenant_mismatch', () => delete headers['X-Svc-Tenant-Id']],
-      [403, 'tenant_header_missing', () => (headers['X-Svc-Tenant-Id'] = tenant)],
-      [403, 'scope_missing', admitScope],
-      [403, 'tenant_not_allowlisted', () => setAllowlisted(registry.admin, tenant, true)],
-      [415, 'unsupported_media_type', () => (headers['Content-Type'] = 'application/json')],
-      [413, 'body_too_large', () => (request.body = '{"tenant_id":1')],
-      [406, 'not_acceptable', () => (headers['Accept'] = 'application/json')],
-      [400, 'unsupported_api_version', () => (headers['svc-api-version'] = 'v1')],
-      [400, 'invalid_idempotency_key', () => (headers['X-Svc-Idempotency-Key'] = 'bound')],
-      [400, 'malformed_json', () => send({ schema_version: '0' })],
-      [400, 'unsupported_schema_version', () => send(outcomeEnvelope(ABSENT_ID))],
-      [403, 'tenant_body_mismatch', () => send({ ...child, facts: { amount: 1 } })],
-      [400, 'invalid_fact', () => send(child)],
-      [422, 'parent_not_found', () => send(admissionEnvelope(own))],
-      [422, 'idempotency_conflict', () => send(bound)],
-    ];
-    await rateOf(1);
-    for (const [status, code, correct] of walk) {
-      if (code === 'rate_limited') await engine.call(request);
-      if (code === 'idempotency_conflict') {
-        const first = await engine.call({ ...request, body: JSON.stringify(bound) });
-        expect(first.json).toMatchObject({ code: 'policy_denied' });
-      }
-      expectProblem(await engine.call(request), status, code);
-      await correct();
+it('admission checks > run in the documented order', async ({
+  setup: { db, engine, keyFor, registry },
+}) => {
+  const tenant = 'walker';
+  await createTenant(registry.admin, { tenantId: tenant, environment: 'live' });
+  const walker = await keyFor({ tenantId: tenant, scopes: ['read'] });
+  const own = { tenant_id: tenant };
+  const bound = admissionEnvelope(own);
+  const child = admissionEnvelope({ ...own, parent_proof_id: ABSENT_ID });
+  const headers: Record<string, string> = {
+    'X-Svc-Api-Key': 'wrong',
+    'X-Svc-Tenant-Id': 'wrong',
+    'X-Svc-Idempotency-Key': 'é',
+    'svc-api-version': 'v2',
+    'Content-Type': 'text/plain',
+    Accept: 'image/png',
+  };
+  const request = { path: PATH, headers, body: 'x'.repeat(2 * 1024 * 1024) };
+  const rateOf = (limit: number | null) =>
+    db.sql`update svc.tenant set rate_limit = ${limit} where tenant_id = ${tenant}`;
+  const admitScope = () =>
+    db.sql`update svc.api_key set scopes = '{admit}' where key_id = ${keyIdOf(walker)}`;
+  const send = (body: unknown) => (request.body = JSON.stringify(body));
+  const walk: [status: number, code: string, correct: () => unknown][] = [
+    [401, 'unauthenticated', () => (headers['X-Svc-Api-Key'] = walker)],
+    [429, 'rate_limited', () => rateOf(null)],
+    [423, 'lane_locked', () => setLane(registry.admin, 'live', true)],
+    [403, 'tenant_mismatch', () => delete headers['X-Svc-Tenant-Id']],
+    [403, 'tenant_header_missing', () => (headers['X-Svc-Tenant-Id'] = tenant)],
+    [403, 'scope_missing', admitScope],
+    [403, 'tenant_not_allowlisted', () => setAllowlisted(registry.admin, tenant, true)],
+    [415, 'unsupported_media_type', () => (headers['Content-Type'] = 'application/json')],
+    [413, 'body_too_large', () => (request.body = '{"tenant_id":1')],
+    [406, 'not_acceptable', () => (headers['Accept'] = 'application/json')],
+    [400, 'unsupported_api_version', () => (headers['svc-api-version'] = 'v1')],
+    [400, 'invalid_idempotency_key', () => (headers['X-Svc-Idempotency-Key'] = 'bound')],
+    [400, 'malformed_json', () => send({ schema_version: '0' })],
+    [400, 'unsupported_schema_version', () => send(outcomeEnvelope(ABSENT_ID))],
+    [403, 'tenant_body_mismatch', () => send({ ...child, facts: { amount: 1 } })],
+    [400, 'invalid_fact', () => send(child)],
+    [422, 'parent_not_found', () => send(admissionEnvelope(own))],
+    [422, 'idempotency_conflict', () => send(bound)],
+  ];
+  await rateOf(1);
+  for (const [status, code, correct] of walk) {
+    if (code === 'rate_limited') await engine.call(request);
+    if (code === 'idempotency_conflict') {
+      const first = await engine.call({ ...request, body: JSON.stringify(bound) });
+      expect(first.json).toMatchObject({ code: 'policy_denied' });
     }
-    // The policy permits every action here; the shipped policy permits only the sandbox.
-    expectProblem(await engine.call(request), 403, 'policy_denied');
-  });
+    expectProblem(await engine.call(request), status, code);
+    await correct();
+  }
+  // The policy permits every action here; the shipped policy permits only the sandbox.
+  expectProblem(await engine.call(request), 403, 'policy_denied');
 });

@@ -235,13 +235,6 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
         expect.soft(violations.map(({ id, nodes }) => [id, nodes[0]?.html])).toEqual([]);
         const overflow = 'document.documentElement.scrollWidth - innerWidth';
         expect.soft(await page.evaluate(overflow)).toBe(0);
-        const directory = process.env['SCREENSHOTS'];
-        if (directory !== undefined) {
-          await page.screenshot({
-            path: `${directory}/approve-${colorScheme}.png`,
-            fullPage: true,
-          });
-        }
       }
     });
   },

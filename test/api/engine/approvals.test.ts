@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect } from 'vitest';
 import { checkProof } from '#fsck/registry/check-leaf';
 import { KeyHistory } from '#fsck/registry/context';
-import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import { readPolicyFolder } from '#policy/policy-set';
 import { leafHash } from '#protocol/merkle';
 import type { Approval } from '#protocol/schemas/approvals';
 import { formatTime } from '#protocol/time';
@@ -13,7 +13,7 @@ import { verifyRun } from '#protocol/run';
 import { proofExportSchema, receiptEvidenceSchema } from '#protocol/schemas/proof-export';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
-import { activatePolicy, type PolicyFiles, storePolicySet } from '#sql/admissions/policies';
+import { type PolicyFiles } from '#sql/admissions/policies';
 import { readEvidence } from '#sql/log/leaf-checks';
 import { keyEntries, keysInLog } from '#sql/log/log';
 import { readChunk } from '#sql/fsck/log';
@@ -24,10 +24,17 @@ import type { Pool } from '#sql/db/transaction';
 import { addApprover, retireApprover } from '#sql/lifecycle/approvers';
 import { appendRevocation } from '#sql/lifecycle/entries';
 import { setApprovalTime } from '#sql/tenants/administration';
-import { admissionEnvelope, closeEnvelope, newRunId } from '../../fixtures/agent.js';
+import {
+  admissionEnvelope,
+  closeEnvelope,
+  newRunId,
+  outcomeEnvelope,
+} from '../../fixtures/agent.js';
+import { activateSet } from '../../fixtures/approval-world.js';
 import { newApprover } from '../../fixtures/approvals.js';
+import { batchIn, BATCHES, resultsOf } from '../../fixtures/batches.js';
 import { withoutTriggers } from '../../fixtures/database.js';
-import { headersFor, issueKey, type Reply } from '../../fixtures/engine.js';
+import { headersFor, issueKey, type Reply, workBatches } from '../../fixtures/engine.js';
 import { eraseProof } from '../../fixtures/erase.js';
 import { checked } from '../../fixtures/planted.js';
 import { activationBody, overlayBody, overlayCase } from '../../fixtures/overlays.js';
@@ -57,9 +64,7 @@ async function activate(
   policies: Record<string, string>,
   changes: Partial<PolicyFiles> = {},
 ): Promise<void> {
-  const set = await makePolicySet({ schema, policies, sentences: {}, ...changes });
-  await storePolicySet(setup.registry.admin, set);
-  await activatePolicy(setup.registry.admin, set.digest);
+  await activateSet(setup.registry.admin, { schema, policies, sentences: {}, ...changes });
 }
 
 interface Pending {
@@ -91,6 +96,63 @@ async function secondOf(reply: Reply) {
   return { proof_id, aep: json['aep'] as { decision: object; evidence: object } };
 }
 
+it('a required approval is a signed 202 with its expiry, and permits nothing', async () => {
+  await setApprovalTime(setup.registry.admin, TENANT, 60);
+  const envelope = admissionEnvelope({ action: 'PAY' });
+  const reply = await setup.post(AGENT, envelope);
+  expect(reply.status).toBe(202);
+  const { receipt, ...status } = reply.json as { proof_id: string; receipt: object };
+  const proofId = status.proof_id;
+  expect(status).toEqual({
+    schema_version: 'svc.runtime.admission_status/1.0',
+    proof_id: proofId,
+    state: 'approval_required',
+    expires_at: expect.stringMatching(/Z$/) as string,
+  });
+  expect(receipt).toMatchObject({ status: 'APPROVAL_REQUIRED', registry_proof_id: proofId });
+  expect(reply.headers['location']).toBe(`/v1/admissions/${proofId}`);
+
+  const repeated = await setup.post(AGENT, envelope);
+  expect([repeated.status, repeated.bytes]).toEqual([202, reply.bytes]);
+
+  const view = (await setup.get(`/v1/proofs/${proofId}`)).json as {
+    aep: { accepted_at: string; decision: object; valid_until: object; evidence: object };
+  };
+  expect(view.aep).toMatchObject({
+    decision: { effect: 'REQUIRE_APPROVAL', reasons: ['hold'] },
+    evidence: { approval: null },
+  });
+  expect(Object.keys(view.aep.valid_until)).toEqual(['proof']);
+  const { expires_at } = status as unknown as { expires_at: string };
+  expect(Date.parse(expires_at) - Date.parse(view.aep.accepted_at)).toBe(60_000);
+
+  const outcome = await setup.post(AGENT, outcomeEnvelope(proofId));
+  expectProblem(outcome, 422, 'parent_not_admitted');
+  await setApprovalTime(setup.registry.admin, TENANT, 900);
+});
+
+it('a batch counts required approvals, also those of earlier admissions', async () => {
+  const held = admissionEnvelope({ action: 'PAY' });
+  for (const replayed of [0, 1]) {
+    const items = [held, admissionEnvelope({ action: 'SHIP' })];
+    const sent = await setup.post(BATCHES, items);
+    await workBatches(setup.registry);
+    const batchId = batchIn(sent).batch_id;
+    expect((await setup.get(`/v1/batches/${batchId}`)).json).toMatchObject({
+      state: 'completed',
+      counts: { total: 2, admitted: 1, denied: 0, approval_required: 1, pending: 0 },
+      replayed,
+    });
+    const [first] = await resultsOf(setup.engine, setup.key, batchId);
+    expect(first).toMatchObject({
+      state: 'approval_required',
+      status: 202,
+      receipt: { status: 'APPROVAL_REQUIRED' },
+      expires_at: expect.stringMatching(/Z$/) as string,
+    });
+  }
+});
+
 it('an approval causes a second decision, which the repeated admission returns', async () => {
   const pending = await held();
   const approval = approver.approve(about(pending));
@@ -115,7 +177,7 @@ it('an approval causes a second decision, which the repeated admission returns',
   const again = await send(approval);
   expect(again.json).toEqual(sent.json);
   expect(again.headers['idempotent-replayed']).toBe('true');
-  // Another one finds the pending proof decided.
+  // A different approval is too late: the pending proof already has a second decision.
   expectProblem(await send(approver.approve(about(pending))), 409, 'already_decided');
 
   await setup.publish();
@@ -258,7 +320,7 @@ it('only an approved second decision moves a counter', async () => {
   expect(await setup.db.sql`select value from svc.counter`).toEqual([{ value: 1 }]);
 });
 
-it('a second decision has the place of its pending proof in the run', async () => {
+it('a second decision repeats the run number of its pending proof', async () => {
   const { get, log, post, registry } = setup;
   const run = newRunId();
   const pending = await held({ run: { id: run, seq: 0 } });

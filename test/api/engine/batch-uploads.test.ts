@@ -77,15 +77,4 @@ describe('BatchUploads', () => {
     await other;
     expect(complete.evicted.aborted).toBe(false);
   });
-
-  it('gives memory to a waiting upload when another upload ends', async () => {
-    const uploads = openUploads();
-    const first = uploads.start(1);
-    await receive(first, 9);
-    const second = receive(uploads.start(2), 9);
-    await vi.advanceTimersByTimeAsync(500);
-    first.release();
-    await vi.advanceTimersByTimeAsync(500);
-    await second;
-  });
 });

@@ -134,11 +134,6 @@ describe('POST /v1/batches', () => {
     expect(json['completed_at']).not.toBeNull();
     expect(json['rate']).toBeGreaterThan(0);
   });
-
-  it('completes at once when all items are invalid', async ({ send }) => {
-    const counts = { total: 2, invalid: 2, pending: 0 };
-    expect(batchIn(await send([{}, 1]))).toMatchObject({ state: 'completed', counts });
-  });
 });
 
 describe('duplicate batch items', () => {
@@ -170,42 +165,30 @@ describe('duplicate batch items', () => {
   });
 });
 
-describe('batch results', () => {
-  it('are served in consecutive pages of canonical JSON', async ({ completed, setup: { get } }) => {
-    const items = [...executeBodies(7), {}, executeBody({ action: 'DELETE_AUDIT_LOG' })];
-    const { batchId, results } = await completed(items);
-    const found: BatchResult[] = [];
-    let cursor = '';
-    let pages = 0;
-    do {
-      const path = `${BATCHES}/${batchId}/results?limit=4${cursor && `&cursor=${cursor}`}`;
-      const reply = await get(path);
-      expect(reply.bytes).toEqual(Buffer.from(canonicalBytes(reply.json as JsonValue)));
-      found.push(...(reply.json['results'] as BatchResult[]));
-      cursor = (reply.json['next_cursor'] as string | null) ?? '';
-      pages += 1;
-    } while (cursor !== '');
-    expect(pages).toBe(3);
-    expect(found).toEqual(results);
-    const headers = { Accept: LINES['Content-Type'] };
-    const two = await get(`${BATCHES}/${batchId}/results?limit=2`, headers);
-    expect(two.headers['content-type']).toBe(LINES['Content-Type']);
-    const lines = results.slice(0, 2).map((one) => canonicalize(one as unknown as JsonValue));
-    expect(two.bytes.toString()).toBe(`${lines.join('\n')}\n`);
-  });
-});
-
-describe('GET /v1/batches', () => {
-  it('lists all batches in pages, newest first', async ({ completed, setup: { get } }) => {
-    const made: string[] = [];
-    for (let i = 0; i < 3; i += 1) made.unshift((await completed(executeBodies(1))).batchId);
-    const first = await get(`${BATCHES}?limit=2`);
-    const listed = first.json['batches'] as { batch_id: string }[];
-    expect(listed.map((one) => one.batch_id)).toEqual(made.slice(0, 2));
-    expect(listed[0]).toEqual((await get(`${BATCHES}/${made[0]!}`)).json);
-    const second = await get(`${BATCHES}?limit=2&cursor=${String(first.json['next_cursor'])}`);
-    expect((second.json['batches'] as { batch_id: string }[])[0]?.batch_id).toBe(made[2]);
-  });
+it('batch results > are served in consecutive pages of canonical JSON', async ({
+  completed,
+  setup: { get },
+}) => {
+  const items = [...executeBodies(7), {}, executeBody({ action: 'DELETE_AUDIT_LOG' })];
+  const { batchId, results } = await completed(items);
+  const found: BatchResult[] = [];
+  let cursor = '';
+  let pages = 0;
+  do {
+    const path = `${BATCHES}/${batchId}/results?limit=4${cursor && `&cursor=${cursor}`}`;
+    const reply = await get(path);
+    expect(reply.bytes).toEqual(Buffer.from(canonicalBytes(reply.json as JsonValue)));
+    found.push(...(reply.json['results'] as BatchResult[]));
+    cursor = (reply.json['next_cursor'] as string | null) ?? '';
+    pages += 1;
+  } while (cursor !== '');
+  expect(pages).toBe(3);
+  expect(found).toEqual(results);
+  const headers = { Accept: LINES['Content-Type'] };
+  const two = await get(`${BATCHES}/${batchId}/results?limit=2`, headers);
+  expect(two.headers['content-type']).toBe(LINES['Content-Type']);
+  const lines = results.slice(0, 2).map((one) => canonicalize(one as unknown as JsonValue));
+  expect(two.bytes.toString()).toBe(`${lines.join('\n')}\n`);
 });
 
 describe('invalid batch item', () => {
@@ -321,36 +304,26 @@ describe('batch limits', () => {
       expect((await call(single)).status).toBe(200);
     });
   });
-
-  it('do not count batches that ended', async ({ setup: { key, withEngine } }) => {
-    await withEngine({ batchesAtOnce: 1 }, async ({ call }) => {
-      for (const body of ['[', JSON.stringify(executeBodies(1)), '{}']) {
-        expect((await call(batchCall(key, body))).status).not.toBe(503);
-      }
-    });
-  });
 });
 
 // Must run last: this test erases the tenant.
-describe('batch results', () => {
-  it('list every index, but no item data, when the tenant was erased', async ({
-    completed,
-    results,
-    setup: { db, get },
-  }) => {
-    const items = [...executeBodies(2), { intent_id: 'Maria Markworth' }, ...executeBodies(1)];
-    const { batchId, results: before } = await completed(items);
-    const erase = adminOn(db, { url: db.urlFor('svc_erase') });
-    await done(erase('erase', 'tenant', TENANT, '--reason', 'CASE-1', '--confirm', TENANT));
-    const after = await results(batchId);
-    // Clients compare the number of results with the number of items.
-    expect(after.map(({ index }) => index)).toEqual([0, 1, 2, 3]);
-    for (const [index, result] of after.entries()) {
-      const { state, status, proof_id, problem } = batchResultSchema.parse(result);
-      expect([state, status, proof_id]).toEqual(['erased', 410, before[index]!.proof_id]);
-      expect(problem?.code).toBe('payload_erased');
-    }
-    const page = await get(`${BATCHES}/${batchId}/results?limit=3`);
-    expect(page.json['results']).toHaveLength(3);
-  });
+it('batch results > list every index, but no item data, when the tenant was erased', async ({
+  completed,
+  results,
+  setup: { db, get },
+}) => {
+  const items = [...executeBodies(2), { intent_id: 'Maria Markworth' }, ...executeBodies(1)];
+  const { batchId, results: before } = await completed(items);
+  const erase = adminOn(db, { url: db.urlFor('svc_erase') });
+  await done(erase('erase', 'tenant', TENANT, '--reason', 'CASE-1', '--confirm', TENANT));
+  const after = await results(batchId);
+  // Clients compare the number of results with the number of items.
+  expect(after.map(({ index }) => index)).toEqual([0, 1, 2, 3]);
+  for (const [index, result] of after.entries()) {
+    const { state, status, proof_id, problem } = batchResultSchema.parse(result);
+    expect([state, status, proof_id]).toEqual(['erased', 410, before[index]!.proof_id]);
+    expect(problem?.code).toBe('payload_erased');
+  }
+  const page = await get(`${BATCHES}/${batchId}/results?limit=3`);
+  expect(page.json['results']).toHaveLength(3);
 });

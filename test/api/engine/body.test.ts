@@ -61,7 +61,7 @@ describe('request body', () => {
     expect((await good()).status).toBe(200);
   });
 
-  it('with several faults gets a problem that lists each of them', async ({ setup }) => {
+  it('gets a problem that lists each of its faults', async ({ setup }) => {
     const reply = await setup.execute(executeBody({ action: 'x', intent_id: '', extra: 1 }));
     expect(reply.json['code']).toBe('unknown_field');
     expect(

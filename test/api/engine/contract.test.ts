@@ -1,90 +1,72 @@
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { expect } from 'vitest';
 import { html } from '#api/docs/html';
-import { PROBLEMS, type ProblemCode } from '#api/engine/http/problem';
+import { PROBLEMS } from '#api/engine/http/problem';
+import type { OperationSpec } from '#api/engine/operation';
 import { engineOpenApi } from '#api/engine/openapi/document';
 import { OPERATIONS } from '#api/engine/operations';
-import { createTenant, setAllowlisted } from '#sql/tenants/administration';
-import { commonScenario } from '../../fixtures/common-scenarios.js';
-import { checkContract } from '../../fixtures/contract-checks.js';
-import { headersFor, issueKey, type Call } from '../../fixtures/engine.js';
+import { SCOPES } from '#protocol/schemas/api-keys';
+import { admissionEnvelope } from '../../fixtures/agent.js';
+import { activateHold } from '../../fixtures/approval-world.js';
 import {
-  established,
-  get,
-  openEngineWorld,
-  type EngineWorld,
-} from '../../fixtures/engine-world.js';
-import { SCENARIOS } from '../../fixtures/operation-scenarios.js';
+  checkContract,
+  codesOf,
+  exampleCall,
+  SPOILED_BODIES,
+} from '../../fixtures/contract-checks.js';
+import { headersFor, without, type Call } from '../../fixtures/engine.js';
+import { expectProblem } from '../../fixtures/problem.js';
 import { TENANT } from '../../fixtures/registry.js';
 import { openApiReader, step } from '../../fixtures/served-openapi.js';
+import { engineTest, fillTenant, type Setup } from './setup.js';
 
 const specs = OPERATIONS.map(({ spec }) => spec);
 const document = engineOpenApi(specs);
+const it = engineTest({ rateLimit: 100_000, batchLimit: 1024 * 1024 });
 
-let world: EngineWorld;
-beforeAll(async () => {
-  world = await openEngineWorld();
+let setup: Setup;
+/** One resource of each kind, by its name in paths and bodies. */
+let ids: Record<string, string>;
+let pending: string;
+
+it.beforeAll(async ({ setup: opened }) => {
+  setup = opened;
+  await activateHold(setup.registry.admin);
+  ids = { ...(await fillTenant(setup, TENANT, {})), artifact_kind: 'certificate' };
+  const held = await setup.post('/v1/agent/admissions', admissionEnvelope({ action: 'PAY' }));
+  pending = String(held.json['proof_id']);
+  await setup.publish();
 });
-afterAll(() => world.close());
 
-/** Ids of one resource of every kind. */
-async function resources() {
-  const made = async (operation: string, id: string): Promise<string> =>
-    String((await world.engine.call(await SCENARIOS[operation]!.good(world))).json[id]);
-  return {
-    proof_id: await established(world),
-    package_id: await made('createPackage', 'package_id'),
-    token_hash: await made('createShareToken', 'token_hash'),
-    batch_id: await made('createBatch', 'batch_id'),
-    overlay_id: await made('storeOverlay', 'overlay_id'),
-  };
-}
-
-/** A spoiled call has no effect, so that one good call per operation is enough for all of them. */
-const unspoiled = new Map<string, Promise<Call>>();
-function reusableCall(id: string): Promise<Call> {
-  const call = unspoiled.get(id) ?? SCENARIOS[id]!.good(world);
-  unspoiled.set(id, call);
-  return call;
+function good(spec: OperationSpec): Call {
+  const query = spec.path.includes('{run}') ? '?agent=agent-7' : '';
+  const own = spec.path.startsWith('/v1/approvals') ? { ...ids, proof_id: pending } : ids;
+  const headers = headersFor(setup.key);
+  const call = exampleCall(spec, own, query);
+  const isRead = call.body === undefined;
+  return { ...call, headers: isRead ? without(headers, 'Content-Type') : headers };
 }
 
 checkContract({
   api: 'engine',
-  title: 'Engine API',
   specs,
   document,
   problems: PROBLEMS,
-  urlOf: () => world.engine.url,
-  send: (call) => world.engine.call(call),
-  scenarios: Object.keys(SCENARIOS),
-  good: (id) => SCENARIOS[id]!.good(world),
-  ownAnswers: (id) => Object.keys(SCENARIOS[id]?.own ?? {}),
-  scenarioOf(spec, answer) {
-    const { good, own } = SCENARIOS[spec.id]!;
-    const code = answer.split(' ')[1] as ProblemCode;
-    const isAccepted = code === 'rate_limited' || code === 'tenant_busy';
-    const call = isAccepted ? good : () => reusableCall(spec.id);
-    const scenario = answer in own ? own[answer] : commonScenario(code, spec, call);
-    return scenario ? () => scenario(world) : null;
-  },
-  async variables() {
-    const ids = await resources();
-    return {
-      SVC_API_KEY: world.key,
-      SVC_TENANT_ID: TENANT,
-      ...Object.fromEntries(Object.entries(ids).map(([name, id]) => [name.toUpperCase(), id])),
-    };
-  },
+  urlOf: () => setup.engine.url,
+  send: (call) => setup.engine.call(call),
+  good,
+  variables: () => ({
+    SVC_API_KEY: setup.key,
+    SVC_TENANT_ID: TENANT,
+    ...Object.fromEntries(Object.entries(ids).map(([name, id]) => [name.toUpperCase(), id])),
+  }),
   rejectedExamples: { statuses: /^(404|422) /, most: 6 },
   async random() {
-    const { engine, key, registry } = world;
-    const ids = await resources();
-    await createTenant(registry.admin, { tenantId: 'other', environment: 'sandbox' });
-    await setAllowlisted(registry.admin, 'other', true);
-    const stranger = await issueKey(registry, { tenantId: 'other', scopes: ['admin'] });
+    const { get, key, keyFor, registry } = setup;
+    const stranger = (await setup.tenant('other'))['X-Svc-Api-Key']!;
     const credentials = {
       good: headersFor(key),
       others: [
-        headersFor(await issueKey(registry, { scopes: ['read'] })),
+        headersFor(await keyFor({ scopes: ['read'] })),
         headersFor(stranger, 'other'),
         headersFor(stranger),
         headersFor('svc_sk_nonsense'),
@@ -92,16 +74,17 @@ checkContract({
       ],
     };
     // One proof is verified and the other is not.
-    const proofs = [ids.proof_id, ...(await registry.admitAll([registry.item()]))];
+    const proofs = [ids['proof_id'], ...(await registry.admitAll([registry.item()]))];
+    const names = ['package_id', 'token_hash', 'batch_id', 'overlay_id'];
     const known = {
-      ...Object.fromEntries(Object.entries(ids).map(([name, id]) => [name, [id]])),
+      ...Object.fromEntries(names.map((name) => [name, [ids[name]]])),
       tenant_id: [TENANT],
       proof_id: proofs,
       parent_proof_id: proofs,
       action: ['BOOK_RESERVATION', 'DELETE_AUDIT_LOG', 'PAY'],
       artifact_kind: ['proof', 'passport', 'certificate', 'trust'],
     };
-    const exported = await engine.call(get(world, `/v1/proofs/${ids.proof_id}/export`));
+    const exported = await get(`/v1/proofs/${String(ids['proof_id'])}/export`);
     expect(exported.status).toBe(200);
     // Exports of the engine, for the operations that accept an export.
     const genuine = { verifyProof: [exported.json], replayProof: [exported.json] };
@@ -110,12 +93,64 @@ checkContract({
   runs: 12,
 });
 
-it.each([...new Set(specs.map(({ path }) => path))])('%s > has one spelling', async (path) => {
-  const address = path.replaceAll(/\{\w+\}/g, 'x');
-  for (const other of [`${address}/`, address.toUpperCase(), `${address}/y/z`]) {
-    const reply = await world.engine.call({ method: 'GET', path: other });
-    expect(reply.json).toMatchObject({ status: 404, code: 'route_not_found' });
-    expect(reply.json['detail']).toContain('/docs');
+type Headers = Record<string, string | string[]>;
+const withHeaders =
+  (headers: Headers) =>
+  (call: Call): Call => ({ ...call, headers: { ...call.headers, ...headers } });
+
+/** Changes that make a request fail, by problem code. */
+const CHANGES: Record<string, (call: Call, spec: OperationSpec) => Call | Promise<Call>> = {
+  malformed_path: (call, { path }) => ({ ...call, path: path.replaceAll(/\{\w+\}/g, '%zz') }),
+  unauthenticated: withHeaders({ 'X-Svc-Api-Key': 'wrong' }),
+  tenant_header_missing: (call) => ({
+    ...call,
+    headers: without(call.headers!, 'X-Svc-Tenant-Id'),
+  }),
+  tenant_mismatch: withHeaders({ 'X-Svc-Tenant-Id': 'somebody-else' }),
+  scope_missing: async (call, { scopes: own }) => {
+    const scopes = SCOPES.filter((scope) => scope !== 'admin' && !own.includes(scope));
+    return withHeaders({ 'X-Svc-Api-Key': await setup.keyFor({ scopes }) })(call);
+  },
+  key_restricted: async (call) => {
+    const key = await setup.keyFor({ restriction: { environment: 'live' } });
+    return withHeaders({ 'X-Svc-Api-Key': key })(call);
+  },
+  unsupported_api_version: withHeaders({ 'svc-api-version': 'v2' }),
+  duplicate_header: withHeaders({ 'svc-api-version': ['v1', 'v1'] }),
+  not_acceptable: withHeaders({ Accept: 'image/png' }),
+  invalid_query: (call) => ({ ...call, path: `${call.path!.replace(/\?.*/, '')}?no-such=1` }),
+  unsupported_media_type: withHeaders({ 'Content-Type': 'text/plain' }),
+  unsupported_content_encoding: withHeaders({ 'Content-Encoding': 'gzip' }),
+  missing_field: (call) => ({ ...call, body: '{}' }),
+  unknown_field: (call) => ({ ...call, body: String(call.body).replace('{', '{"extra":1,') }),
+  invalid_idempotency_key: withHeaders({ 'X-Svc-Idempotency-Key': 'tab\there' }),
+  ...Object.fromEntries(
+    Object.entries(SPOILED_BODIES).map(([code, body]) => [code, (call) => ({ ...call, body })]),
+  ),
+};
+
+it.for(specs.filter(({ scopes }) => scopes.length > 0))(
+  '$id > rejects requests as documented',
+  async (spec) => {
+    // The items of a batch are rejected one by one.
+    const isBatch = spec.path === '/v1/batches';
+    const codes = codesOf(document, spec).filter((code) => code in CHANGES);
+    expect(codes).toEqual(expect.arrayContaining(['unauthenticated', 'scope_missing']));
+    for (const code of codes) {
+      if (isBatch && (code in SPOILED_BODIES || /_field$/.test(code))) continue;
+      const reply = await setup.engine.call(await CHANGES[code]!(good(spec), spec));
+      expectProblem(reply, PROBLEMS[code as keyof typeof PROBLEMS][0], code);
+    }
+  },
+);
+
+it('each path > has one spelling', async () => {
+  for (const path of new Set(specs.map((spec) => spec.path))) {
+    const address = path.replaceAll(/\{\w+\}/g, 'x');
+    for (const other of [`${address}/`, address.toUpperCase(), `${address}/y/z`]) {
+      const reply = await setup.engine.call({ method: 'GET', path: other });
+      expect([other, reply.json['code']]).toEqual([other, 'route_not_found']);
+    }
   }
 });
 

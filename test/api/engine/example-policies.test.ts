@@ -1,10 +1,10 @@
 import { join } from 'node:path';
 import { describe, expect, onTestFinished } from 'vitest';
-import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import { readPolicyFolder } from '#policy/policy-set';
 import { packageRoot } from '#runtime/process/files';
-import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
 import { createTenant, setAllowlisted, setLane } from '#sql/tenants/administration';
 import { admissionEnvelope } from '../../fixtures/agent.js';
+import { activateSet } from '../../fixtures/approval-world.js';
 import { executeBody, headersFor } from '../../fixtures/engine.js';
 import { activationBody, overlayBody, overlayCase } from '../../fixtures/overlays.js';
 import { missingTools, shellBlocks, withoutTools, workplace } from '../../fixtures/other-tools.js';
@@ -17,13 +17,11 @@ type Fields = Record<string, unknown>;
 type Expected = string | string[];
 type Attack = [what: string, body: Fields | string, expected: Expected, boundTo?: string];
 
-async function activate({ registry }: Setup, set: string): Promise<void> {
-  const stored = await makePolicySet(
+const activate = async ({ registry }: Setup, set: string): Promise<unknown> =>
+  activateSet(
+    registry.admin,
     await readPolicyFolder(join(packageRoot, 'examples', 'policies', set)),
   );
-  await storePolicySet(registry.admin, stored);
-  await activatePolicy(registry.admin, stored.digest);
-}
 
 /** Sends requests as an agent would. Returns the answer to each: `ADMITTED`, reasons or a code. */
 async function outcomesOf({ engine, key, keyFor }: Setup, attacks: Attack[]) {
@@ -59,53 +57,28 @@ const refundText = (facts: string): string =>
 const REFUNDS: Attack[] = [
   ['the limit', refund(euros('500.00')), 'ADMITTED'],
   ['one unit above', refund(euros('500.0001')), ['refunds-at-most-500']],
-  ['9,999', refund(euros('9999.00')), ['refunds-at-most-500']],
   ['zero', refund(euros('0.00')), ['refunds-at-most-500']],
   ['a negative amount', refund(euros('-480.00')), ['refunds-at-most-500']],
   [
-    'an action of that name and more',
+    'an action whose name begins with ISSUE_REFUND',
     { ...refund(euros('9999.00')), action: 'ISSUE_REFUND.UP_TO_500' },
     [],
   ],
-  [
-    'an action in another script',
-    { ...refund(euros('9.00')), action: 'ISSUE_REFUN\u0044\u0301' },
-    'invalid_field',
-  ],
-  ['a lower-case action', { ...refund(euros('9.00')), action: 'issue_refund' }, 'invalid_field'],
   ['another currency', refund(euros('480.00', { currency: 'JPY' })), ['refunds-in-eur']],
-  ['a currency in lower case', refund(euros('480.00', { currency: 'eur' })), ['refunds-in-eur']],
   [
     'a currency with a Cyrillic letter',
     refund(euros('480.00', { currency: '\u0415UR' })),
     ['refunds-in-eur'],
   ],
-  ['several currencies', refund(euros('480.00', { currency: [EUR] })), 'invalid_fact'],
-  ['an amount in cents', refund(euros('48000.00')), ['refunds-at-most-500']],
-  ['an integer', refund({ amount: 480, currency: EUR }), 'invalid_fact'],
   ['a text', refund({ amount: '480.00', currency: EUR }), 'invalid_fact'],
   ['a decimal with an exponent', refund(euros('1e2')), 'invalid_field'],
-  ['a decimal with five places', refund(euros('480.00001')), 'invalid_field'],
-  ['a decimal too great for Cedar', refund(euros('922337203685477.5808')), 'invalid_field'],
   ['no amount', refund({ currency: EUR }), ['fact.amount']],
-  ['no currency', refund({ amount: { decimal: '480.00' } }), ['fact.currency']],
   ['no facts', refund(undefined), ['fact.amount', 'fact.currency']],
-  ['null', refund({ amount: null, currency: EUR }), 'invalid_field'],
-  [
-    'a fact of another case',
-    refund({ Amount: { decimal: '1.00' }, currency: EUR }),
-    'invalid_field',
-  ],
   ['an undeclared fact', refund(euros('480.00', { approved: true })), 'invalid_fact'],
   [
     'an amount twice',
     refundText('{"amount":{"decimal":"9999.00"},"amount":{"decimal":"1.00"},"currency":"EUR"}'),
     'duplicate_key',
-  ],
-  [
-    'an amount by prototype',
-    refundText('{"__proto__":{"amount":{"decimal":"1.00"}},"currency":"EUR"}'),
-    'invalid_field',
   ],
   ['an execution', executeBody({ action: 'ISSUE_REFUND' }), ['fact.amount', 'fact.currency']],
 ];

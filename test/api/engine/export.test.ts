@@ -3,17 +3,18 @@ import { vkeyFor } from '#api/engine/proofs/inclusion';
 import { formatVkey } from '#protocol/note';
 import { fromBase64, toBase64Url } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/json';
-import { hashHex } from '#protocol/hash';
+import { documentHash, hashHex } from '#protocol/hash';
 import { verifyOffline } from '#protocol/offline';
 import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-export';
 import { AEP_PAYLOAD_TYPE } from '#protocol/schemas/aep';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
+import { admissionEnvelope } from '../../fixtures/agent.js';
 import { readPdf } from '../../fixtures/pdf.js';
 import { testKey } from '../../fixtures/snapshot.js';
 import { checkpoint, logVkey, ORIGIN } from '../../fixtures/worked-log.js';
 import { engineTest, type Setup } from './setup.js';
 
-const it = engineTest({ scopes: ['export', 'verify'] });
+const it = engineTest({ scopes: ['admit', 'export', 'verify'] });
 
 const exportOf = ({ get }: Setup, id: string, query = '', headers: Record<string, string> = {}) =>
   get(`/v1/proofs/${id}/export${query}`, headers);
@@ -50,17 +51,6 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
       included: true,
       status: `unknown since checkpoint ${document.inclusion.tree_size}`,
     });
-  });
-
-  it('returns the same document while the verdict is unchanged and the log grows', async ({
-    setup,
-  }) => {
-    const id = await published(setup);
-    const first = await exportOf(setup, id);
-    await published(setup);
-    const second = await exportOf(setup, id, '?format=json');
-    expect(second.bytes).toEqual(first.bytes);
-    expect(second.headers.etag).toBe(first.headers.etag);
   });
 
   it('shows a revocation at once, with a checkpoint that includes it', async ({ setup }) => {
@@ -137,4 +127,56 @@ it('export > names the log key that signed the checkpoint, also after a rotation
   ] as const) {
     expect(vkeyFor(checkpoint, { logVkey: current, retiredLogVkeys: retired })).toBe(expected);
   }
+});
+
+const ARGUMENTS_HASH = documentHash(nativeSha256, { amount: 480 });
+
+async function withArguments({ post, publish }: Setup): Promise<string> {
+  const body = admissionEnvelope({ arguments_hash: ARGUMENTS_HASH });
+  const { json } = await post('/v1/agent/admissions', body);
+  await publish();
+  return String(json['registry_proof_id']);
+}
+
+async function disclosing({ get }: Setup, proofId: string, names: string): Promise<ProofExport> {
+  const { json } = await get(`/v1/proofs/${proofId}/export?disclose=${names}`);
+  return proofExportSchema.parse(json);
+}
+
+describe('export with disclosed values', () => {
+  it('proves these values and no others, offline and to the engine', async ({ setup }) => {
+    const document = await disclosing(setup, await withArguments(setup), 'arguments_hash');
+    const disclosed = { arguments_hash: ARGUMENTS_HASH };
+    const pins = {
+      aepKeys: [setup.registry.admit.signer.publicKey],
+      log: { vkey: setup.log.vkey, origin: setup.log.origin },
+    };
+    expect(verifyOffline(document, pins, nativeCrypto)).toMatchObject({
+      authentic: true,
+      included: true,
+      disclosed,
+      withheld: 1,
+    });
+    const verdict = await setup.post('/v1/proofs/verify', document);
+    expect(verdict.json).toMatchObject({ status: 'VALID', disclosed, withheld: 1 });
+    const disclosures = document.disclosures.map(([salt, name]) => [salt, name, '0'.repeat(64)]);
+    const altered = await setup.post('/v1/proofs/verify', { ...document, disclosures });
+    expect(altered.json).toMatchObject({ status: 'INVALID', cause: 'altered', disclosed: null });
+  });
+
+  it('rejects names that the proof does not commit to, an empty name and a second list', async ({
+    setup,
+  }) => {
+    const proofId = await withArguments(setup);
+    expect((await disclosing(setup, proofId, '')).disclosures).toEqual([]);
+    for (const [query, why] of [
+      ['disclose=arguments_hash,amount', 'amount'],
+      ['disclose=arguments_hash,', 'expected names separated by commas'],
+      ['disclose=arguments_hash&disclose=amount', 'The parameter "disclose" is repeated'],
+    ]) {
+      const { status, json } = await setup.get(`/v1/proofs/${proofId}/export?${query!}`);
+      expect([status, json['code']]).toEqual([400, 'invalid_query']);
+      expect(json['detail']).toContain(why);
+    }
+  });
 });

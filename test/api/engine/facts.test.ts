@@ -2,12 +2,13 @@ import { join } from 'node:path';
 import { describe, expect } from 'vitest';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { packageRoot } from '#runtime/process/files';
-import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
+import { type PolicyFiles, storePolicySet } from '#sql/admissions/policies';
 import { admissionEnvelope } from '../../fixtures/agent.js';
+import { activateSet } from '../../fixtures/approval-world.js';
 import { batchCall, batchIn, resultsOf } from '../../fixtures/batches.js';
-import { headersFor, workBatches } from '../../fixtures/engine.js';
+import { headersFor, issueKey, workBatches } from '../../fixtures/engine.js';
 import { expectProblem } from '../../fixtures/problem.js';
-import { engineTest } from './setup.js';
+import { engineTest, type Setup } from './setup.js';
 
 const PATH = '/v1/agent/admissions';
 const AMOUNT = { decimal: '480.00' };
@@ -16,24 +17,15 @@ const files = await readPolicyFolder(join(packageRoot, 'examples', 'policies', '
 
 const refund = (facts: object) => admissionEnvelope({ action: 'ISSUE_REFUND', facts });
 
-const it = engineTest({ rateLimit: 100_000 }).extend<{
-  /** Activates the example set for refunds, with changes to its schema. Returns its digest. */
-  activate: (change?: (schema: string) => string) => Promise<string>;
-  countIntake: () => Promise<number>;
-}>({
-  activate: async ({ setup: { registry } }, use) =>
-    use(async (change = (schema) => schema) => {
-      const set = await makePolicySet({ ...files, schema: change(files.schema) });
-      await storePolicySet(registry.admin, set);
-      await activatePolicy(registry.admin, set.digest);
-      return set.digest.toString('hex');
-    }),
-  countIntake: async ({ setup: { db } }, use) =>
-    use(async () => {
-      const [row] = await db.sql<[{ count: number }]>`select count(*)::int from svc.intake`;
-      return row.count;
-    }),
-});
+const it = engineTest({ rateLimit: 100_000 });
+
+/** Activates the example set for refunds, with changes to its schema. Returns its digest. */
+async function activate({ registry }: Setup, change = (schema: string) => schema): Promise<string> {
+  const digest = await activateSet(registry.admin, { ...files, schema: change(files.schema) });
+  return digest.toString('hex');
+}
+const countIntake = async ({ db }: Setup): Promise<number> =>
+  (await db.sql`select from svc.intake`).length;
 
 const WRONG: [facts: Record<string, unknown>, errors: { pointer: string; detail: RegExp }[]][] = [
   [
@@ -55,49 +47,29 @@ const expected = (errors: (typeof WRONG)[0][1]) =>
   }));
 
 describe('POST /v1/agent/admissions', () => {
-  it('rejects undeclared facts with 400 and stores nothing', async ({
-    activate,
-    countIntake,
-    setup,
-  }) => {
-    await activate();
-    const before = await countIntake();
+  it('rejects undeclared facts with 400 and stores nothing', async ({ setup }) => {
+    await activate(setup);
+    const before = await countIntake(setup);
     for (const [facts, errors] of WRONG) {
       const reply = await setup.post(PATH, refund(facts));
       expectProblem(reply, 400, 'invalid_fact');
       expect(reply.json['errors']).toEqual(expected(errors));
     }
-    expect(await countIntake()).toBe(before);
+    expect(await countIntake(setup)).toBe(before);
     const sound = await setup.post(PATH, refund({ amount: AMOUNT, currency: 'EUR' }));
     expect(sound.json).toMatchObject({ status: 'ADMITTED' });
   });
 
-  it('names a missing required fact in the denial', async ({ activate, setup }) => {
-    await activate();
-    const reply = await setup.post(PATH, refund({ currency: 'EUR' }));
-    expectProblem(reply, 403, 'policy_denied');
-    expect(reply.json).toMatchObject({
-      detail:
-        'The fact amount is missing, or the policy set does not declare it with the stated type.',
-      reasons: ['fact.amount'],
-      sentences: {
-        'fact.amount':
-          'The fact amount is missing, or the policy set does not declare it with the stated type.',
-      },
-    });
-  });
-
   it('accepts a fact while the set that declares it is active, and returns the first receipt afterwards', async ({
-    activate,
     setup,
   }) => {
-    await activate();
+    await activate(setup);
     const body = refund({ amount: AMOUNT, currency: 'EUR', vip: true });
     expectProblem(await setup.post(PATH, body), 400, 'invalid_fact');
-    await activate((schema) => schema.replace('facts: {', 'facts: { vip?: Bool,'));
+    await activate(setup, (schema) => schema.replace('facts: {', 'facts: { vip?: Bool,'));
     const admitted = await setup.post(PATH, body);
     expect(admitted.json).toMatchObject({ status: 'ADMITTED' });
-    await activate();
+    await activate(setup);
     // A new engine has no cached set.
     await setup.withEngine({}, async ({ call }) => {
       const send = (fields: object) =>
@@ -110,56 +82,50 @@ describe('POST /v1/agent/admissions', () => {
   });
 });
 
-describe('replay', () => {
-  it('evaluates the stored facts under the recorded and under another policy set', async ({
-    activate,
-    setup,
-  }) => {
-    await activate();
-    const digest = await activate((schema) =>
-      schema.replace(
-        'currency?: String',
-        'currency?: String, @required_for("ISSUE_REFUND") order?: Long',
-      ),
-    );
-    await activate();
-    const { json } = await setup.post(PATH, refund({ amount: AMOUNT, currency: 'EUR' }));
-    const proof_id = json['registry_proof_id'];
-    await setup.publish();
-    const schema_version = 'svc.verification.verify_request/1.0';
-    const verified = await setup.post('/v1/proofs/verify', { schema_version, proof_id });
-    expect(verified.json).toMatchObject({ verdict: { verification_status: 'VALID' } });
-    const replay = await setup.post('/v1/proofs/replay', {
-      schema_version: 'svc.verification.replay_request/1.0',
-      proof_id,
-      policy_digest: digest,
-    });
-    expect(replay.json).toMatchObject({
-      result: 'match',
-      counterfactual: {
-        decision: { effect: 'DENY', reasons: ['fact.order'] },
-        sentences: {
-          'fact.order':
-            'The fact order is missing, or the policy set does not declare it with the stated type.',
-        },
+it('replay > evaluates the stored facts under the recorded and under another policy set', async ({
+  setup,
+}) => {
+  await activate(setup);
+  const digest = await activate(setup, (schema) =>
+    schema.replace(
+      'currency?: String',
+      'currency?: String, @required_for("ISSUE_REFUND") order?: Long',
+    ),
+  );
+  await activate(setup);
+  const { json } = await setup.post(PATH, refund({ amount: AMOUNT, currency: 'EUR' }));
+  const proof_id = json['registry_proof_id'];
+  await setup.publish();
+  const schema_version = 'svc.verification.verify_request/1.0';
+  const verified = await setup.post('/v1/proofs/verify', { schema_version, proof_id });
+  expect(verified.json).toMatchObject({ verdict: { verification_status: 'VALID' } });
+  const replay = await setup.post('/v1/proofs/replay', {
+    schema_version: 'svc.verification.replay_request/1.0',
+    proof_id,
+    policy_digest: digest,
+  });
+  expect(replay.json).toMatchObject({
+    result: 'match',
+    counterfactual: {
+      decision: { effect: 'DENY', reasons: ['fact.order'] },
+      sentences: {
+        'fact.order':
+          'The fact order is missing, or the policy set does not declare it with the stated type.',
       },
-    });
+    },
   });
 });
 
-it('batch > rejects only the items with undeclared facts', async ({
-  activate,
-  countIntake,
-  setup: { engine, key, registry },
-}) => {
-  await activate();
-  const before = await countIntake();
+it('batch > rejects only the items with undeclared facts', async ({ setup }) => {
+  const { engine, key, registry } = setup;
+  await activate(setup);
+  const before = await countIntake(setup);
   const items = [
     ...WRONG.map(([facts]) => refund(facts)),
     refund({ amount: AMOUNT, currency: 'EUR' }),
   ];
   const { batch_id: batchId } = batchIn(await engine.call(batchCall(key, items)));
-  expect(await countIntake()).toBe(before + 1);
+  expect(await countIntake(setup)).toBe(before + 1);
   await workBatches(registry);
   expect(await resultsOf(engine, key, batchId)).toMatchObject([
     ...WRONG.map(([, errors]) => ({
@@ -169,4 +135,82 @@ it('batch > rejects only the items with undeclared facts', async ({
     })),
     { state: 'admitted' },
   ]);
+});
+
+const budgeted = await readPolicyFolder(join(packageRoot, 'examples', 'policies', 'daily-limit'));
+const stored = async ({ registry }: Setup, changes: Partial<PolicyFiles>): Promise<Buffer> => {
+  const set = await makePolicySet({ ...budgeted, ...changes });
+  await storePolicySet(registry.admin, set);
+  return set.digest;
+};
+const budgetedRefund = (amount: string) => ({
+  ...refund({ amount: { decimal: amount }, currency: 'EUR' }),
+  agent: { id: 'support-1' },
+});
+
+// Must run last: this test alters a row of the log.
+it('budgets of a proof are verified, disclosed and replayed', async ({ setup }) => {
+  const { db, get, post, registry } = setup;
+  await activateSet(registry.admin, budgeted);
+  const own = headersFor(await issueKey(registry, { restriction: { agent_id: 'support-1' } }));
+  const send = (body: Record<string, unknown>) => post('/v1/agent/admissions', body, own);
+  const first = await send(budgetedRefund('1500.00'));
+  expect(first.json).toMatchObject({ status: 'ADMITTED' });
+  const second = await send(budgetedRefund('500.0001'));
+  expectProblem(second, 403, 'policy_denied');
+  expect(second.json).toMatchObject({
+    reasons: ['at-most-2000-a-day'],
+    detail: 'An agent refunds at most 2,000.00 EUR a day.',
+  });
+  const third = await send(budgetedRefund('-1500.00'));
+  expect(third.json).toMatchObject({
+    reasons: ['budget.daily_refunds'],
+    detail: expect.stringContaining('The counter daily_refunds cannot count this action') as string,
+  });
+
+  const proofId = String((second.json['receipt'] as Record<string, unknown>)['registry_proof_id']);
+  await setup.publish();
+  const { json } = await get(`/v1/proofs/${proofId}/export?disclose=budget.daily_refunds`);
+  const verdict = await post('/v1/proofs/verify', json);
+  const [{ day }] = await db.sql<[{ day: string }]>`
+    select to_char(at at time zone 'UTC', 'YYYY-MM-DD') as day from svc.log_entry
+    where proof_id = ${proofId}::uuid`;
+  expect(verdict.json).toMatchObject({
+    status: 'VALID',
+    disclosed: {
+      'budget.daily_refunds': { window: { day }, before: 15_000_000, after: 20_000_001 },
+    },
+  });
+
+  const replay = async (policyDigest: Buffer) => {
+    const reply = await post('/v1/proofs/replay', {
+      schema_version: 'svc.verification.replay_request/1.0',
+      proof_id: proofId,
+      policy_digest: policyDigest.toString('hex'),
+    });
+    return reply.json;
+  };
+  const limit = budgeted.policies['at-most-2000-a-day']!;
+  const higher = await stored(setup, {
+    policies: { ...budgeted.policies, 'at-most-2000-a-day': limit.replace('20000000', '20000001') },
+  });
+  expect(await replay(higher)).toMatchObject({
+    result: 'match',
+    counterfactual: { decision: { effect: 'ADMIT', reasons: ['refunds-are-permitted'] } },
+  });
+  // The value of a counter with another definition is unknown.
+  const counter = budgeted.counters!['daily_refunds']!;
+  const perTenant = await stored(setup, {
+    counters: { daily_refunds: { ...counter, per: 'tenant' } },
+  });
+  expect(await replay(perTenant)).toMatchObject({
+    counterfactual: { decision: { effect: 'DENY', reasons: ['budget.daily_refunds'] } },
+  });
+
+  await setup.byHand(
+    (tx) => tx`update svc.log_entry set budgets = jsonb_set(budgets, '{daily_refunds,before}', '0')
+      where proof_id = ${proofId}::uuid`,
+  );
+  expect(await replay(higher)).toMatchObject({ result: 'divergence' });
+  expectProblem(await get(`/v1/proofs/${proofId}/export`), 500, 'integrity_failure');
 });

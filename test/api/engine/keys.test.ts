@@ -129,36 +129,34 @@ describe('revoked API key', () => {
   });
 });
 
-describe('expired API key', () => {
-  it('does not affect admissions that were accepted before its expiry', async ({ setup }) => {
-    const key = await setup.keyFor();
-    const reply = await setup.whileItWaits(
-      () => send(setup, key),
-      () => setup.db.sql`update svc.api_key set expires_at = now() where key_id = ${keyIdOf(key)}`,
-    );
-    expect(reply.status).toBe(200);
-    expectProblem(await send(setup, key), 401, 'unauthenticated');
-  });
+it('expired API key > does not affect admissions that were accepted before its expiry', async ({
+  setup,
+}) => {
+  const key = await setup.keyFor();
+  const reply = await setup.whileItWaits(
+    () => send(setup, key),
+    () => setup.db.sql`update svc.api_key set expires_at = now() where key_id = ${keyIdOf(key)}`,
+  );
+  expect(reply.status).toBe(200);
+  expectProblem(await send(setup, key), 401, 'unauthenticated');
 });
 
-describe('API key rotation', () => {
-  it('fails no request under load', async ({ setup }) => {
-    let current = await setup.keyFor();
-    const running = load(setup, 8, () => current);
-    await expect.poll(() => running.replies.length).toBeGreaterThan(20);
-    const [keyId, secret] = [apiKeyIdFrom(randomBytes(8)), randomBytes(32)];
-    await rotateApiKey(setup.registry.admin, {
-      oldKeyId: keyIdOf(current),
-      newKeyId: keyId,
-      secretHash: apiKeySecretHash(nativeSha256, secret),
-      overlap: 2,
-    });
-    const rotated = current;
-    // The client needs some of the overlap to receive the new key.
-    await sleep(200);
-    current = formatApiKey({ keyId, secret });
-    await expect.poll(async () => (await send(setup, rotated)).status).toBe(401);
-    await running.stop();
-    expect(new Set(running.replies.map(({ status }) => status))).toEqual(new Set([200]));
+it('API key rotation > fails no request under load', async ({ setup }) => {
+  let current = await setup.keyFor();
+  const running = load(setup, 8, () => current);
+  await expect.poll(() => running.replies.length).toBeGreaterThan(20);
+  const [keyId, secret] = [apiKeyIdFrom(randomBytes(8)), randomBytes(32)];
+  await rotateApiKey(setup.registry.admin, {
+    oldKeyId: keyIdOf(current),
+    newKeyId: keyId,
+    secretHash: apiKeySecretHash(nativeSha256, secret),
+    overlap: 2,
   });
+  const rotated = current;
+  // The client needs some of the overlap to receive the new key.
+  await sleep(200);
+  current = formatApiKey({ keyId, secret });
+  await expect.poll(async () => (await send(setup, rotated)).status).toBe(401);
+  await running.stop();
+  expect(new Set(running.replies.map(({ status }) => status))).toEqual(new Set([200]));
 });

@@ -2,7 +2,6 @@ import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pino } from 'pino';
 import { describe, expect } from 'vitest';
-import { formatCursor } from '#api/engine/http/paging';
 import { isShareToken } from '#protocol/ids';
 import { parseRevocationReason } from '#protocol/entries';
 import {
@@ -44,7 +43,7 @@ const it = engineTest({
 
 it.beforeAll(async ({ setup }) => {
   ({ db, registry, engine } = setup);
-  client = await clientOf(db, registry, engine);
+  client = await clientOf(registry, engine);
 });
 it.beforeEach(async ({ setup }) => {
   proofId = await setup.admitOne();
@@ -117,13 +116,6 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect(await treeSize()).toBe(before + 1);
   });
 
-  it('returns an administrator’s earlier revocation: 200', async ({ setup }) => {
-    const leaf_index = await setup.revoke(proofId);
-    const reply = await revoke();
-    expect(reply.status).toBe(200);
-    expect(reply.json).toMatchObject({ leaf_index });
-  });
-
   it('logs only the salted hash of the reason', async () => {
     const salts = new Set<string>();
     for (const kind of ['proof', 'trust']) {
@@ -176,7 +168,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
   });
 
   it('revokes nothing when its API key is revoked before the append', async () => {
-    const stolen = await clientOf(db, registry, engine);
+    const stolen = await clientOf(registry, engine);
     engine.worker.rests = true;
     const first = revoke({}, stolen);
     await expect.poll(() => engine.worker.revocations.length, { interval: 5 }).toBe(1);
@@ -262,7 +254,7 @@ describe('POST /v1/share-tokens', () => {
 
 describe('GET /v1/share-tokens', () => {
   it('lists hashes in pages, newest first, and never tokens', async ({ setup }) => {
-    const own = await clientOf(db, registry, engine, { tenantId: 'lister' });
+    const own = await clientOf(registry, engine, { tenantId: 'lister' });
     const lister = await db.sql`select tenant_no from svc.tenant where tenant_id = 'lister'`;
     const { tenant_no: no } = lister[0] as { tenant_no: number };
     await setup.byHand(
@@ -282,15 +274,6 @@ describe('GET /v1/share-tokens', () => {
     expect(times).toEqual([...times].sort().reverse());
     expect(JSON.stringify(seen)).not.toMatch(/share_[A-Za-z0-9_-]{43}/);
   });
-
-  it.for(['253402300800000:' + '0'.repeat(64), '1:x', '1'])(
-    'rejects a forged cursor to %s: 400',
-    async (position) => {
-      const list = { list: 'share_tokens', tenantNo: registry.tenantNo, filters: {} };
-      const path = `${SHARES}?cursor=${formatCursor(list, position)}`;
-      expectProblem(await client.get(path), 400, 'invalid_query');
-    },
-  );
 });
 
 it('DELETE /v1/share-tokens/{token_hash} > revokes permanently, and may be repeated', async () => {
@@ -332,6 +315,7 @@ describe('POST /v1/packages', () => {
     const repeat = replies.find(({ status }) => status === 200);
     expect(repeat?.headers['idempotent-replayed']).toBe('true');
     expect((await pack([...ids].reverse())).status).toBe(201);
+    expectProblem(await pack([proofId, proofId]), 400, 'invalid_field');
   });
 
   it('keeps a package whose member is erased, but rejects the member in new packages', async () => {
@@ -345,20 +329,6 @@ describe('POST /v1/packages', () => {
     expect(pointersIn(reply)).toEqual(['/proof_ids/1']);
   });
 
-  it('accepts 1 to 100 distinct proofs', async () => {
-    const ids = await proofs(101);
-    expect((await pack(ids.slice(0, 100))).status).toBe(201);
-    for (const [bad, pointer] of [
-      [ids, '/proof_ids'],
-      [[], '/proof_ids'],
-      [[ids[0]!, ids[0]!], '/proof_ids/1'],
-    ] as const) {
-      const reply = await pack([...bad]);
-      expectProblem(reply, 400, 'invalid_field');
-      expect(pointersIn(reply)).toEqual([pointer]);
-    }
-  });
-
   it('rejects members that are not the tenant’s admissions: 422 with JSON pointers', async () => {
     const reply = await pack([proofId, bare[0]!, ABSENT_ID, bare[1]!]);
     expectProblem(reply, 422, 'package_member_unfit');
@@ -366,24 +336,5 @@ describe('POST /v1/packages', () => {
     const members = await db.sql`
       select from svc.package_member where proof_id = ${bare[0]!}::uuid`;
     expect(members).toEqual([]);
-  });
-});
-
-describe('GET /v1/packages', () => {
-  it('lists packages in pages, newest first', async () => {
-    const made: unknown[] = [];
-    for (let n = 0; n < 3; n += 1) {
-      const ids = await registry.admitAll([registry.item()]);
-      made.unshift((await pack(ids)).json['package_id']);
-    }
-    const listed = (await paged(PACKAGES, 'packages', 1)).map(({ package_id }) => package_id);
-    expect(listed.slice(0, 3)).toEqual(made);
-  });
-
-  it('rejects a cursor of another list: 400', async () => {
-    await share();
-    await share();
-    const cursor = String((await client.get(`${SHARES}?limit=1`)).json['next_cursor']);
-    expectProblem(await client.get(`${PACKAGES}?cursor=${cursor}`), 400, 'invalid_query');
   });
 });

@@ -27,20 +27,6 @@ describe('list of proofs with a status filter', () => {
     expect(await firstPage(setup, 'EXPIRED')).toEqual([]);
   });
 
-  it('finds an intent_id behind newer exceptions, and repeats no proof', async ({ setup }) => {
-    const items = ['wanted', 'other-1', 'other-2'].map((intent_id) =>
-      setup.registry.item({ intent_id }),
-    );
-    const admitted = await setup.registry.admitAll(items);
-    for (const proofId of admitted) await setup.revoke(proofId);
-    // Revoked but not verified, so listed as an exception for both reasons.
-    const listed = await idsOf(setup, { status: 'BACKEND_LOOKUP_REQUIRED' });
-    expect(new Set(listed).size).toBe(listed.length);
-    expect(listed).toEqual(expect.arrayContaining(admitted));
-    await setup.registry.verifyAll();
-    expect(await firstPage(setup, 'REVOKED', { intent_id: 'wanted' })).toEqual([admitted[0]]);
-  });
-
   it('finds a proof that was erased after its verification', async ({ setup }) => {
     const [erased = ''] = await setup.registry.admitAll([
       setup.registry.item({ intent_id: 'erased' }),

@@ -6,14 +6,19 @@ import { asTenants, transaction } from '#sql/db/transaction';
 import { revokeApiKey } from '#sql/tenants/administration';
 import { createTenantKey, revokeTenantKey, rotateApiKey } from '#sql/tenants/api-keys';
 import { admissionEnvelope } from '../../fixtures/agent.js';
-import { apiKeyBody } from '../../fixtures/api-key-scenarios.js';
 import { untilWaiting } from '../../fixtures/append-lock.js';
-import { headersFor, type Reply } from '../../fixtures/engine.js';
+import { headersFor, send, type Reply } from '../../fixtures/engine.js';
 import { APPEND_LOCK, holdLock } from '../../fixtures/hold-lock.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { engineTest, keyIdOf, type Setup } from './setup.js';
 
 const it = engineTest();
+
+const apiKeyBody = (members: Record<string, unknown>) => ({
+  schema_version: 'svc.tenant.api_key_request/1.0',
+  scopes: ['admit', 'read'],
+  ...members,
+});
 
 const create = ({ post }: Setup, key: string, members: Record<string, unknown> = {}) =>
   post('/v1/keys', apiKeyBody(members), headersFor(key));
@@ -226,7 +231,11 @@ describe('revocation during another change', () => {
     await db.sql`update svc.api_key set revoked_at = null where key_id = ${keyIdOf(root)}`;
     const connection = await db.sql.reserve();
     await connection.unsafe(`begin; update svc.api_key ${set}`);
-    const creating = create(setup, root);
+    const creating = send(setup.engine.url, {
+      path: '/v1/keys',
+      headers: headersFor(root),
+      body: JSON.stringify(apiKeyBody({})),
+    });
     await untilWaiting(db.sql);
     await connection`commit`;
     connection.release();

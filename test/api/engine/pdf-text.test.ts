@@ -1,13 +1,7 @@
 import fc from 'fast-check';
 import PDFDocument from 'pdfkit';
 import { describe, expect, it } from 'vitest';
-import {
-  coverageOf,
-  MONO_ADVANCE,
-  safeText,
-  wrapPieces,
-  type Piece,
-} from '#api/engine/pdf/page-writer';
+import { coverageOf, safeText, wrapPieces, type Piece } from '#api/engine/pdf/page-writer';
 import { FONTS } from '#api/engine/pdf/render';
 
 const doc = new PDFDocument({ font: '' });
@@ -29,17 +23,21 @@ const readBack = (pieces: readonly Piece[]): string =>
 
 describe('safeText', () => {
   it.each([
-    ['what the font lacks', '漢a😀', '[\\u{6F22}]a[\\u{1F600}]'],
+    ['characters that the font lacks', '漢a😀', '[\\u{6F22}]a[\\u{1F600}]'],
     ['controls', 'a\tb\u0007\n', 'a[\\u{9}]b[\\u{7}][\\u{A}]'],
-    ['what turns the reading direction', 'a\u202Eb\u2066c', 'a[\\u{202E}]b[\\u{2066}]c'],
+    ['controls that change the reading direction', 'a\u202Eb\u2066c', 'a[\\u{202E}]b[\\u{2066}]c'],
     ['right-to-left letters that the font has', 'אa', '[\\u{5D0}]a'],
     ['right-to-left marks that no script owns', 'a\u061f', 'a[\\u{61F}]'],
     ['combining marks that the font has', 'e\u0301a\u0336', 'e[\\u{301}]a[\\u{336}]'],
-    ['what has no width or no ink', 'a\u200bb\u00adc\u2028', 'a[\\u{200B}]b[\\u{AD}]c[\\u{2028}]'],
+    [
+      'characters without width or ink',
+      'a\u200bb\u00adc\u2028',
+      'a[\\u{200B}]b[\\u{AD}]c[\\u{2028}]',
+    ],
     ['unusual spaces', 'a\u00a0b\u3000c', 'a[\\u{A0}]b[\\u{3000}]c'],
     ['spaces that would not be seen', ' a  b ', '[\\u{20}]a[\\u{20}][\\u{20}]b[\\u{20}]'],
     ['halves of pairs', 'a\ud800', 'a[\\u{D800}]'],
-    ['what copying normalizes', '\u212a\u2126', '[\\u{212A}][\\u{2126}]'],
+    ['characters that copying normalizes', '\u212a\u2126', '[\\u{212A}][\\u{2126}]'],
     ['the beginning of an imitated escape', '\\u{41}', '[\\u{5C}]u{41}'],
   ])('shows %s as escaped code points', (_what, text, expected) => {
     expect(shown(text)).toBe(expected);
@@ -61,66 +59,5 @@ describe('safeText', () => {
         },
       ),
     );
-  });
-
-  it('gives text that can be decoded without ambiguity when copied', () => {
-    const plain = (text: string) =>
-      safeText(text, covers)
-        .map((piece) => piece.text)
-        .join('');
-    const readable = (copied: string) =>
-      copied.replaceAll(/\\u\{([0-9A-F]+)\}/g, (_, hex: string) =>
-        String.fromCodePoint(parseInt(hex, 16)),
-      );
-    const unit = fc.constantFrom('\\', 'u', '{', '5', 'C', '}', ' ', '\u0301', '漢');
-    fc.assert(
-      fc.property(fc.string({ unit }), (text) => {
-        expect(readable(plain(text))).toBe(text);
-      }),
-    );
-  });
-});
-
-interface Glyph {
-  id: number;
-  advanceWidth: number;
-  path: { commands: unknown[] };
-}
-
-interface FontInside {
-  layout(text: string): { glyphs: Glyph[] };
-  unitsPerEm: number;
-}
-
-/** The font as the PDF library loads it. */
-function opened(file: Uint8Array): FontInside {
-  const doc = new PDFDocument({ font: '' });
-  doc.font(Buffer.from(file));
-  return (doc as unknown as { _font: { font: FontInside } })._font.font;
-}
-
-describe('unescaped characters', () => {
-  const characters = Array.from({ length: 0x110000 }, (_, point) => point)
-    .filter((point) => point < 0xd800 || point > 0xdfff)
-    .filter((point) => covers(point))
-    .map((point) => String.fromCodePoint(point))
-    .filter((character) => safeText(character, covers)[0]?.escaped === false);
-
-  it.each(['mono', 'monoBold'] as const)('have one visible glyph of one width in %s', (name) => {
-    // Only escapes are bold, and they are ASCII.
-    const set = name === 'mono' ? characters : characters.filter((one) => one < '\u0080');
-    const font = opened(FONTS[name]);
-    const wrong = set.filter((character) => {
-      const { glyphs } = font.layout(character);
-      const [glyph] = glyphs;
-      return (
-        glyphs.length !== 1 ||
-        glyph === undefined ||
-        glyph.id === 0 ||
-        glyph.path.commands.length === 0 ||
-        glyph.advanceWidth / font.unitsPerEm !== MONO_ADVANCE
-      );
-    });
-    expect(wrong).toEqual([]);
   });
 });

@@ -20,7 +20,7 @@ const outcome =
   async ({ admitOne }: Setup): Promise<Fields> =>
     outcomeEnvelope(await admitOne(), fields);
 
-/** More than a sentence lists. */
+/** More names than the message of a rejection lists. */
 const MANY = Array.from({ length: 32 }, (_, n) => '\u{1f512}'.repeat(100) + String(n));
 
 /** Request, and the pointer of its rejection; null: allowed. */

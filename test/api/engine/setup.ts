@@ -41,7 +41,10 @@ export function engineTest(options: Options = {}) {
   const it = test.extend<{ setup: Setup }>({
     setup: [({}, use) => withSetup(options, use), { scope: 'file' }],
   });
-  it.afterEach(async ({ setup: { engine, registry } }) => {
+  it.afterEach(async ({ setup }: { setup?: Setup }) => {
+    // Absent in a test of the file that another function made.
+    if (setup === undefined) return;
+    const { engine, registry } = setup;
     engine.worker.rests = false;
     engine.worker.fails = null;
     await engine.worker.work();

@@ -42,24 +42,24 @@ const changeKey = (
     ...change,
   });
 
-describe('proof that is not in the registry', () => {
-  it('is NOT_FOUND even when another registry signed and logged it', async ({ setup }) => {
-    let foreign: ProofExport | undefined;
-    await withSetup({}, async (other) => {
-      foreign = await other.exported(await other.admitOne());
-    });
-    for (const body of allWays(foreign!)) {
-      const verdict = await verdictOn(setup, body);
-      expect(verdict).toMatchObject({
-        status: 'NOT_FOUND',
-        cause: 'not_in_registry',
-        verdict: null,
-      });
-      expect(checkOf(verdict, 'registered')).toBe('fail');
-      if ('proof_id' in body && !('inclusion' in body)) expect(verdict.key).toBeNull();
-      else expect(verdict.key).toMatchObject({ state: 'unknown', activated_at_index: null });
-    }
+it('proof that is not in the registry > is NOT_FOUND even when another registry signed and logged it', async ({
+  setup,
+}) => {
+  let foreign: ProofExport | undefined;
+  await withSetup({}, async (other) => {
+    foreign = await other.exported(await other.admitOne());
   });
+  for (const body of allWays(foreign!)) {
+    const verdict = await verdictOn(setup, body);
+    expect(verdict).toMatchObject({
+      status: 'NOT_FOUND',
+      cause: 'not_in_registry',
+      verdict: null,
+    });
+    expect(checkOf(verdict, 'registered')).toBe('fail');
+    if ('proof_id' in body && !('inclusion' in body)) expect(verdict.key).toBeNull();
+    else expect(verdict.key).toMatchObject({ state: 'unknown', activated_at_index: null });
+  }
 });
 
 describe('signing key', () => {

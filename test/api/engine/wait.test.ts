@@ -1,4 +1,4 @@
-import { describe, expect, it, vi } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { createOutcomeWaiter, type OutcomeWaiter } from '#api/engine/admission/wait';
 import { logger } from '#runtime/process/log';
 import type { Outcome } from '#sql/admissions/outcomes';
@@ -50,23 +50,6 @@ describe('createOutcomeWaiter', () => {
     waiting.wake(['a', 'somebody else']);
     expect(await answer).toBe(proved);
     expect(questions).toEqual([['a'], ['a']]);
-  });
-
-  it('polls in one query for all waiters, at increasing intervals', async () => {
-    vi.useFakeTimers();
-    try {
-      const { questions, waiting } = registry();
-      const answers = ['a', 'b', 'c'].map((id) => waiting.wait(own(id), { timeoutMs: 2_400 }));
-      await vi.advanceTimersByTimeAsync(2_500);
-      expect(await Promise.all(answers)).toEqual([null, null, null]);
-      expect(questions.every((ids) => ids.length === 3)).toBe(true);
-      // Intervals of 100, 200, 400, 500, 500, 500 ms, each rounded up to a timer tick.
-      expect(questions).toHaveLength(6);
-      await vi.advanceTimersByTimeAsync(60_000);
-      expect(questions).toHaveLength(6);
-    } finally {
-      vi.useRealTimers();
-    }
   });
 
   it('rejects a second tenant that waits for the same proof id', async () => {

@@ -60,7 +60,7 @@ const republish = async () => {
   await publicServer.poller.refresh();
 };
 
-/** Each lookup that leads to a voided proof. */
+/** The paths of all lookups that find a voided proof. */
 const LOOKUPS = after.flatMap((id) => {
   const ids = idsOf(id);
   return [

@@ -1,7 +1,6 @@
-import { cpSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { pino } from 'pino';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { fromHex } from '#protocol/bytes';
 import type { MapQuery } from '#protocol/evidence/lookups';
@@ -66,36 +65,6 @@ describe('SnapshotPoller', () => {
     expect(second).not.toBe(first);
   });
 
-  it('backs off while polls fail and then resumes its interval', async () => {
-    let looks = 0;
-    let fails = true;
-    const inner = directorySource(snapshot.directory);
-    const source: SnapshotSource = {
-      ...inner,
-      location: () => {
-        looks++;
-        return fails ? Promise.reject(new Error('away')) : Promise.resolve(location());
-      },
-    };
-    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
-    try {
-      const publicServer = snapshot.publicServer({ source });
-      await publicServer.start();
-      const looksIn = async (ms: number): Promise<number> => {
-        const before = looks;
-        await vi.advanceTimersByTimeAsync(ms);
-        return looks - before;
-      };
-      expect(await looksIn(20_000)).toBeLessThan(15);
-      fails = false;
-      await looksIn(4_000);
-      expect(publicServer.poller.rejection).toBeNull();
-      expect(await looksIn(10_000)).toBeGreaterThan(30);
-    } finally {
-      vi.useRealTimers();
-    }
-  });
-
   it('makes the server ready with the first snapshot', async () => {
     const good = location();
     rmSync(locationPath());
@@ -131,23 +100,6 @@ describe('SnapshotPoller', () => {
     await publishMore();
     await publicServer.poller.refresh();
     expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(200);
-  });
-
-  it('logs each expiry and each recovery once', async () => {
-    const lines: string[] = [];
-    const log = pino({ base: null }, { write: (line) => lines.push(line) });
-    const publicServer = snapshot.publicServer({ log });
-    const said = () => lines.splice(0).map((line) => (JSON.parse(line) as { msg: string }).msg);
-    await publicServer.poller.refresh();
-    expect(said()).toEqual([]);
-    snapshot.clock.at = publicServer.poller.current!.validUntil;
-    await publicServer.poller.refresh();
-    expect(said()).toEqual(['snapshot expired: lookups answer 503 until a newer snapshot arrives']);
-    await publicServer.poller.refresh();
-    expect(said()).toEqual([]);
-    await publishMore();
-    await publicServer.poller.refresh();
-    expect(said()).toEqual(['snapshot valid again: lookups answer verdicts']);
   });
 
   it('rejects an older snapshot and keeps the newer one', async () => {
@@ -215,45 +167,51 @@ describe('SnapshotPoller', () => {
   });
 });
 
-describe('unreadable snapshot', () => {
-  const pages = (): string[] => {
-    const root = join(snapshot.directory, 'map');
-    const names = readdirSync(root, { recursive: true, withFileTypes: true });
-    return names
-      .filter((one) => one.isFile())
-      .map(({ parentPath, name }) => join(parentPath, name));
-  };
-
-  it('makes lookups answer 503, never 404, when any byte of its pages was changed', async () => {
-    snapshot.registry.addProofs(200);
-    const last = await publishMore();
-    let refused = 0;
-    for (const path of pages()) {
-      const bytes = readFileSync(path);
-      for (let at = 0; at < bytes.length; at += Math.ceil(bytes.length / 20)) {
-        const changed = Buffer.from(bytes);
-        changed[at]! ^= 0x10;
-        writeFileSync(path, changed);
-        const publicServer = snapshot.publicServer();
-        const server = await snapshot.serve(publicServer);
-        const { current } = publicServer.poller;
-        for (const id of [first, last]) {
-          const { status, code } = await get(`${server.url}/api/public/verify/proof/${id}`);
-          if (status !== 200) expect({ status, code }).toEqual({ status: 503, code: code! });
-          if (current !== null && status === 503) {
-            refused++;
-            expect(code).toBe('snapshot_unreadable');
-            // The next lookup reads the repaired page.
-            writeFileSync(path, bytes);
-            expect((await get(`${server.url}/api/public/verify/proof/${id}`)).status).toBe(200);
-            writeFileSync(path, changed);
-          }
+it('unreadable snapshot > makes lookups answer 503, never 404, when any byte of its pages was changed', async () => {
+  snapshot.registry.addProofs(200);
+  const last = await publishMore();
+  let refused = 0;
+  for (const path of snapshot.pages()) {
+    const bytes = readFileSync(path);
+    for (let at = 0; at < bytes.length; at += Math.ceil(bytes.length / 20)) {
+      const changed = Buffer.from(bytes);
+      changed[at]! ^= 0x10;
+      writeFileSync(path, changed);
+      const publicServer = snapshot.publicServer();
+      const server = await snapshot.serve(publicServer);
+      const { current } = publicServer.poller;
+      for (const id of [first, last]) {
+        const { status, code } = await get(`${server.url}/api/public/verify/proof/${id}`);
+        if (status !== 200) expect({ status, code }).toEqual({ status: 503, code: code! });
+        if (current !== null && status === 503) {
+          refused++;
+          expect(code).toBe('snapshot_unreadable');
+          // The next lookup reads the repaired page.
+          writeFileSync(path, bytes);
+          expect((await get(`${server.url}/api/public/verify/proof/${id}`)).status).toBe(200);
+          writeFileSync(path, changed);
         }
-        await server.close(0);
-        publicServer.close();
       }
-      writeFileSync(path, bytes);
+      await server.close(0);
+      publicServer.close();
     }
-    expect(refused).toBeGreaterThan(20);
+    writeFileSync(path, bytes);
+  }
+  expect(refused).toBeGreaterThan(20);
+});
+
+it('/readyz > reports the served snapshot, its age and its source', async () => {
+  const { url } = await snapshot.serve(snapshot.publicServer());
+  const { snapshot: entry } = (await snapshot.published()).opened;
+  snapshot.clock.at += 4_321;
+  const response = await fetch(`${url}/readyz`);
+  expect(response.headers.get('cache-control')).toBe('no-store');
+  expect(await response.json()).toMatchObject({
+    status: 'ready',
+    source: 'directory',
+    issued_at: entry.time,
+    valid_until: entry.valid_until,
+    age_ms: 4_321,
+    refusal: null,
   });
 });

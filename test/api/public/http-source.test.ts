@@ -121,20 +121,6 @@ async function publishMore(): Promise<string> {
 }
 
 describe('public API server over httpSource', () => {
-  it('answers like one over directorySource', async () => {
-    for (const id of [ids[0]!, ids[1234]!, ids[1999]!]) expect(await look(id)).toBe(200);
-    expect(await look('0'.repeat(32))).toBe(404);
-    const body = await (await fetch(`${url}/api/public/verify/proof/${ids[7]}`)).text();
-    const beside = await snapshot.serve(snapshot.publicServer());
-    expect(body).toBe(
-      await (await fetch(`${beside.url}/api/public/verify/proof/${ids[7]}`)).text(),
-    );
-    for (const path of ['/log/checkpoint', '/log/tile/0/001', '/log/proof/1500', '/log/entry/3']) {
-      expect((await fetch(url + path)).status).toBe(200);
-    }
-    expect((await fetch(`${url}/log/tile/0/099`)).status).toBe(404);
-  });
-
   it('makes a conditional request only for a location that it accepted', async () => {
     await publishMore();
     // The location is changed in transit, but its ETag is not.
@@ -147,23 +133,6 @@ describe('public API server over httpSource', () => {
     origin.tamper = (_path, bytes) => bytes;
     await publicServer.poller.refresh();
     expect(publicServer.poller.rejection).toBeNull();
-  });
-
-  it('rejects pages of the wrong length, and redirects', async () => {
-    origin.tamper = (path, bytes) =>
-      path.startsWith('map/') ? Buffer.concat([bytes, Buffer.alloc(1)]) : bytes;
-    expect(await look(ids[9]!)).toBe(503);
-    origin.tamper = (_path, bytes) => bytes;
-    expect(await look(ids[9]!)).toBe(200);
-    const elsewhere = createServer((req, res) =>
-      res.writeHead(302, { Location: `http://127.0.0.1:${origin.port}${req.url}` }).end(),
-    );
-    await new Promise<void>((resolve) => elsewhere.listen(0, '127.0.0.1', resolve));
-    const { port } = elsewhere.address() as AddressInfo;
-    const other = snapshot.publicServer({ source: httpSource(`http://127.0.0.1:${port}`) });
-    await other.poller.refresh();
-    expect(other.poller.current).toBeNull();
-    elsewhere.close();
   });
 
   it('refetches a location in full while it is younger than its ETag’s resolution of one second', async () => {

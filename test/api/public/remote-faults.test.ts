@@ -1,5 +1,4 @@
 import { readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
-import { gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type HttpSourceOptions } from '#api/public/snapshot/http-source';
 import { skipsNginx, withoutNginx } from '../../fixtures/nginx.js';
@@ -20,11 +19,8 @@ afterEach(async () => {
 const FAULTS: [what: string, fail: () => Promise<void> | void, options?: HttpSourceOptions][] = [
   ['is away', () => world.nginx.stop()],
   ['hangs', () => world.nginx.freeze(), SOON],
-  ['answers 502', () => restart(`return 502 '<html>Bad Gateway</html>';`)],
   ['answers 404', () => restart('return 404;')],
   ['is behind a portal', () => restart(`return 200 '<html>Log in to the network</html>';`)],
-  ['is moved', () => restart(`return 302 https://elsewhere.example/;`)],
-  ['trickles', () => restart('limit_rate 20;'), SOON],
   ['changes the text', changeText],
   ['has files that were cut short', cutShort],
 ];
@@ -34,7 +30,7 @@ async function restart(directives: string): Promise<void> {
   await world.nginx.start(directives);
 }
 
-const files = (): string[] => [world.at(LOCATION), ...world.pages()];
+const files = (): string[] => [world.at(LOCATION), ...world.snapshot.pages()];
 
 async function changeText(): Promise<void> {
   utimesSync(world.at(LOCATION), 1_710_000_000, 1_710_000_000);
@@ -99,17 +95,6 @@ describe.skipIf(skipsNginx)(`remote snapshot during an nginx fault${withoutNginx
       }
     },
   );
-
-  it('is served when nginx compresses responses', async () => {
-    const ids = await world.publish(300);
-    const { look, publicServer } = await world.startPublicServer();
-    for (const file of files()) writeFileSync(`${file}.gz`, gzipSync(readFileSync(file)));
-    await restart('gzip_static always;');
-    await publicServer.poller.refresh();
-    expect(publicServer.poller.rejection).toBeNull();
-    expect(await look(ids[295]!)).toMatchObject(READABLE);
-    expect(await (await world.startPublicServer()).look(ids[3]!)).toMatchObject(READABLE);
-  });
 });
 
 describe.skipIf(skipsNginx)(`tampered remote snapshot${withoutNginx}`, () => {

@@ -5,7 +5,7 @@ import { join, relative } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
 import { skipsNginx, withoutNginx } from '../../fixtures/nginx.js';
-import { READABLE, RemoteWorld } from '../../fixtures/remote-world.js';
+import { RemoteWorld } from '../../fixtures/remote-world.js';
 
 let world: RemoteWorld;
 beforeEach(async () => {
@@ -13,54 +13,6 @@ beforeEach(async () => {
 });
 afterEach(async () => {
   if (!skipsNginx) await world.close();
-});
-
-describe.skipIf(skipsNginx)(`public API server over nginx${withoutNginx}`, () => {
-  it('fetches the location and a head page, then only requested and new pages', async () => {
-    const ids = await world.publish(600);
-    const { publicServer, look } = await world.startPublicServer();
-    const { map } = publicServer.poller.current!.opened.location;
-    const page = ({ digest }: { digest: string }): string => `/map/${digest.slice(0, 2)}/${digest}`;
-    const paths = async (): Promise<string[]> =>
-      (await world.nginx.requests()).map(({ path }) => path);
-    expect(await paths()).toEqual(['/lookup/snapshot', page(map!)]);
-
-    // Nothing changed, so the poll is one conditional request without a response body.
-    await publicServer.poller.refresh();
-    const poll = await world.nginx.requests();
-    expect(poll).toMatchObject([{ path: '/lookup/snapshot', status: 304, bytes: 0 }]);
-    expect(poll[0]!.ifNoneMatch).not.toBe('');
-
-    expect(await look(ids[300]!)).toMatchObject(READABLE);
-    // The page of the proof, and the page of the key.
-    expect((await paths()).length).toBeLessThanOrEqual(2);
-    expect(await look(ids[300]!)).toMatchObject(READABLE);
-    expect(await paths()).toEqual([]);
-
-    const [later] = await world.publish(3);
-    await publicServer.poller.refresh();
-    const more = await paths();
-    expect(more.filter((path) => !path.startsWith('/tile/'))).toEqual([
-      '/lookup/snapshot',
-      page(publicServer.poller.current!.opened.location.map!),
-    ]);
-    // The other requests fetch the right-edge tiles of the consistency proof.
-    expect(more.length).toBeLessThan(8);
-    expect(await look(ids[300]!)).toMatchObject(READABLE);
-    expect(await paths()).toEqual([]);
-    expect(await look(later!)).toMatchObject(READABLE);
-  });
-
-  it('fetches a page once for concurrent lookups and reuses connections', async () => {
-    const ids = await world.publish(300);
-    const { look } = await world.startPublicServer();
-    await world.nginx.requests();
-    await Promise.all(Array.from({ length: 50 }, () => look(ids[5]!)));
-    expect((await world.nginx.requests()).length).toBeLessThanOrEqual(2);
-    const before = await world.nginx.connections();
-    for (const id of ids.slice(0, 50)) await look(id);
-    expect((await world.nginx.connections()) - before).toBeLessThan(5);
-  });
 });
 
 describe.skipIf(skipsNginx)(`public API program with SNAPSHOT_URL${withoutNginx}`, () => {
@@ -99,7 +51,7 @@ describe.skipIf(skipsNginx)(`documented nginx configuration${withoutNginx}`, () 
 
   it('marks immutable files as cacheable and mutable files for revalidation', async () => {
     await world.publish(300);
-    const page = relative(world.snapshot.directory, world.pages()[0]!);
+    const page = relative(world.snapshot.directory, world.snapshot.pages()[0]!);
     for (const path of ['/lookup/snapshot', '/checkpoint']) {
       const { status, headers } = await ask(path);
       expect(status).toBe(200);

@@ -24,7 +24,7 @@ let server: HttpServer;
 let proof: string;
 let tokens: Record<'proof' | 'package', string>;
 /** Tokens that do not resolve, each for another reason. */
-let dark: Record<string, string>;
+let unresolved: Record<string, string>;
 const never = `share_${'A'.repeat(43)}`;
 
 beforeAll(async () => {
@@ -35,14 +35,14 @@ beforeAll(async () => {
     proof: registry.share('proof', proof),
     package: registry.share('package', registry.bundle([proof])),
   };
-  dark = {
+  unresolved = {
     'never made': never,
     revoked: registry.share('proof', proof),
-    'of an artifact that a denial has not': registry.share('trust', denied),
+    'of an artifact that a denial lacks': registry.share('trust', denied),
     'of a proof that is not published yet': registry.share('proof', proofIdAt(clock.at, 'later')),
-    'of a package that is not there': registry.share('package', `pkg_${proofIdAt(clock.at, 'p')}`),
+    'of a missing package': registry.share('package', `pkg_${proofIdAt(clock.at, 'p')}`),
   };
-  registry.endShare(dark.revoked!);
+  registry.endShare(unresolved.revoked!);
   registry.verify();
   publisher = snapshot.publisher();
   await publisher.runCycle();
@@ -80,7 +80,7 @@ function without(token: string, reply: Reply): unknown {
 describe.each(WAYS)('share token looked up by %s', (_way, ask) => {
   it('gets an identical response for every reason not to resolve', async () => {
     const expected = without(never, await ask(never));
-    for (const token of Object.values(dark)) {
+    for (const token of Object.values(unresolved)) {
       const reply = await ask(token);
       expect(facadeSchema.parse(reply.body)).toMatchObject({
         artifact: {},
@@ -118,7 +118,9 @@ describe.each(WAYS)('share token looked up by %s', (_way, ask) => {
 
 describe('share token', () => {
   it('appears in no published file', () => {
-    const all = [...Object.values(tokens), ...Object.values(dark)].filter((one) => one !== never);
+    const all = [...Object.values(tokens), ...Object.values(unresolved)].filter(
+      (one) => one !== never,
+    );
     for (const path of readdirSync(snapshot.directory, { recursive: true, encoding: 'utf8' })) {
       const file = join(snapshot.directory, path);
       if (!statSync(file).isFile()) continue;

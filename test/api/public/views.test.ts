@@ -132,45 +132,16 @@ it.each(KINDS)(
 
 describe('view paths', () => {
   it.each([
-    `/api/public/proof/%p`,
-    `/api/public/proof/%p/`,
     `/api/public/proof/%p/trust-chain`,
-    `/api/public/proof/%p/history/`,
     `/api/public/trust-asset/asset_%p`,
-    `/api/public/certificate/cert_%p/chain`,
     `/api/public/certificate/cert_%p/package`,
-    `/api/public/trust/trust_%p/history`,
     `/api/public/trust/trust_%p/constructor`,
     `/api/public/trust/trust_%p/PACKAGE`,
-    `/api/public/trust/trust_%p/`,
     `/api/public/trust/trust_%p%2Fpackage/x`,
-    `/api/public/trust//package`,
-    `/api/public/trust`,
-    `/api/public/Trust/trust_%p`,
-    `/api/public-trust/trust_%p/package`,
-    `/api/public/constructor/x`,
-    `/api/public/verify/trust/trust_%p/package`,
   ])('do not include %s', async (path) => {
     const { status, body } = await call(path.replace('%p', plain));
     expect(status).toBe(404);
     expect(body).toMatchObject({ code: 'route_not_found' });
-  });
-
-  it('are percent-decoded once, with or without a query string', async () => {
-    const encoded = `trust_${plain}`.replace(/./g, (c) => `%${c.charCodeAt(0).toString(16)}`);
-    const direct = await call(`/api/public/trust/trust_${plain}/chain`);
-    for (const path of [
-      `/api/public/trust/${encoded}/chain`,
-      `/api/public/trust/trust_${plain}/chain?x=y`,
-      `${server.url}/api/public/trust/trust_${plain}/chain`,
-    ]) {
-      expect(comparable(await call(path))).toEqual(comparable(direct));
-    }
-    const twice = encoded.replaceAll('%', '%25');
-    expect((await call(`/api/public/trust/${twice}/chain`)).body).toMatchObject({
-      identifier: encoded,
-      lookup: { matched_on: null },
-    });
   });
 
   it('return an ETag that covers the whole body', async () => {

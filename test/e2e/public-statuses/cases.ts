@@ -171,7 +171,7 @@ export interface Answer {
   asserts: unknown;
   identifier: unknown;
   lookup: { requested: string; matched_on: string | null } | undefined;
-  /** Also undefined in a history. */
+  /** Undefined in a history and in the not-found record. */
   chain: { available?: unknown; sequence?: unknown } | undefined;
 }
 

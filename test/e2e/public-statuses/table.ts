@@ -10,9 +10,9 @@ export type Kind = (typeof KINDS)[number];
 export const NONE = '-';
 
 /**
- * Every lookup. `matches`: the only ids it matches. `shows`: the artifact of its verdict (`asked`: the
- * one that the id names, see SHOWN_BY). `else`: the response for an unresolved id, either the not-found
- * record or BACKEND_LOOKUP_REQUIRED with that kind. A POST sends the id in the named member.
+ * Every lookup. `matches`: the ids that the lookup finds. `shows`: the artifact that its answer is about
+ * (`asked`: the one that the id names, see SHOWN_BY). `else`: the answer for an unresolved id, either the
+ * not-found record or BACKEND_LOOKUP_REQUIRED with that kind. A POST sends the id in the named member.
  */
 export const LOOKUPS = table<
   'method' | 'path' | 'member' | 'matches' | 'shows' | 'within' | 'answer' | 'else'

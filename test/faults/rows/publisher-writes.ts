@@ -61,7 +61,7 @@ async function killAtEach(scene: Scene, at: 'staged' | 'in-place'): Promise<void
     await until(async () => (hasDied = await isDead()) || isOver(), TICK_MS);
     if (!hasDied) return false;
     const path = (await linesOf(died)).at(-1) ?? '';
-    const where = `killed at write ${which} of a tick, ${path}`;
+    const where = `killed at write ${which} of a publish cycle, ${path}`;
     if (!(await until(() => publisher.pid !== pid, TICK_MS))) found.push(`${where}: it goes on`);
     const [problem] = await runFsck(world, 'snapshot');
     if (problem !== undefined) found.push(`${where}: ${problem}`);

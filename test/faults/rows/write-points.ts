@@ -315,7 +315,7 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
       'select svc.create_api_key(',
       'select svc.revoke_api_key(',
     ],
-    'the same: `admin key list` and `GET /v1/keys` show whether it was done',
+    '`admin key list` and `GET /v1/keys` show whether it was done',
   ],
   [
     'tenants/administration.ts',
@@ -325,23 +325,19 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
       'update svc.lane set ',
       'insert into svc.fixture ',
     ],
-    'the same: a repeated command changes nothing',
+    'a repeated command changes nothing',
   ],
   [
     'admissions/policies.ts',
     ['insert into svc.policy_set ', 'insert into svc.policy_activation '],
-    'the same: a set is stored by its digest, and `admin policy list` shows which is active',
+    'a set is stored by its digest, and `admin policy list` shows which is active',
   ],
   [
     'admissions/overlays.ts',
     ['insert into svc.overlay_set ', 'select svc.store_overlay(', 'select svc.activate_overlay('],
-    'the same: an overlay is stored by its digest, and `GET /v1/overlays` shows which is active',
+    'an overlay is stored by its digest, and `GET /v1/overlays` shows which is active',
   ],
-  [
-    'log/checkpoints.ts',
-    ['select svc.end_log('],
-    'the same: a second retirement reports the first',
-  ],
+  ['log/checkpoints.ts', ['select svc.end_log('], 'a second retirement reports the first'],
   [
     'ops/heartbeats.ts',
     ['select svc.record_heartbeat('],
