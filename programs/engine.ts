@@ -10,6 +10,7 @@ import { engineConfig } from '#runtime/config';
 import { listen } from '#runtime/http/server';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
+import { openTracing } from '#runtime/ops/tracing';
 import { connect } from '#runtime/postgres/connect';
 import { openAdmitQueue } from '#runtime/queue/queues';
 import { openRedis, warnOfEviction } from '#runtime/queue/redis';
@@ -37,6 +38,7 @@ const exitCode = await runProgram('engine', async (program) => {
   const config = engineConfig();
   program.drainAs(config.drain);
   const ops = await openOps('engine', config.ops, program);
+  const tracing = await openTracing('engine', config, program);
   const sql = connect(config.databaseUrl, {
     application: 'svc-engine',
     max: ADMISSION_CONNECTIONS,
@@ -94,6 +96,7 @@ const exitCode = await runProgram('engine', async (program) => {
     maxQueuedAdmissions: config.maxQueuedAdmissions,
     redis,
     ...(ops.registry && { metrics: engineMetrics(ops.registry) }),
+    ...(tracing && { tracing }),
     stopping: program.signal,
   });
   const server = await listen(engine, {

@@ -11,10 +11,12 @@ import { openSigner } from '#runtime/crypto/signer';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import type { Readiness } from '#runtime/ops/health';
 import { openOps } from '#runtime/ops/ops';
+import { openTracing } from '#runtime/ops/tracing';
 import { connect } from '#runtime/postgres/connect';
 import { openStore } from '#runtime/store/open';
 import { withTimeout } from '#runtime/concurrency';
 import { startHeartbeat, assertDatabase } from './database.js';
+import { tracedLeaves } from './metrics/traces.js';
 import { publisherMetrics, watchedBy } from './metrics/publisher.js';
 import { databaseReadings } from './metrics/readings.js';
 import { pinning, readTrustedCheckpoint } from './trust.js';
@@ -38,6 +40,7 @@ const code = await runProgram('publisher', async (program) => {
   program.onStop(() => sql.end({ timeout: 5 }));
   const lock = connect(config.databaseUrl, { application: 'svc-publisher-lock', max: 1 });
   program.onStop(() => lock.end({ timeout: 5 }));
+  const tracing = await openTracing('publisher', config, program);
   await assertDatabase(sql, 'publisher');
   const replica = await openReplica(config.databaseReadUrl, sql, program);
 
@@ -117,7 +120,21 @@ const code = await runProgram('publisher', async (program) => {
     },
     failed: () => undefined,
   };
-  const watch = watchedBy(readiness, ...(metrics === null ? [] : [metrics]), firstPublication);
+  const traced = tracing && tracedLeaves('publish', tracing, sql, log);
+  const traces: CycleObserver = {
+    went: (report, ms) => {
+      if (report.outcome !== 'published') return;
+      const { treeSize, newLeaves } = report;
+      traced?.(treeSize - newLeaves, treeSize, Date.now() - ms);
+    },
+    failed: () => undefined,
+  };
+  const watch = watchedBy(
+    readiness,
+    ...(metrics === null ? [] : [metrics]),
+    firstPublication,
+    traces,
+  );
   const running = runPublisher(publisher, { signal, log, watch }).catch(async (error: unknown) => {
     // Records the reason for refusing to publish, for `admin status`.
     await withTimeout(beat(), LAST_BEAT_MS, () => new Error('late')).catch(() => undefined);

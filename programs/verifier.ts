@@ -5,12 +5,14 @@ import { nativeBase64, nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { openSigner } from '#runtime/crypto/signer';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
+import { openTracing } from '#runtime/ops/tracing';
 import { connect } from '#runtime/postgres/connect';
 import { bulkVerification } from '#runtime/crypto/sodium';
 import { OUTCOMES_CHANNEL } from '#sql/admissions/outcomes';
 import { verifierHeartbeats, verifierReadiness, VoidedProofs } from '#workers/verify/context';
 import { runVerifier } from '#workers/verify/verifier';
 import { assertDatabase, startHeartbeat } from './database.js';
+import { tracedLeaves } from './metrics/traces.js';
 import { databaseReadings } from './metrics/readings.js';
 import { verifierGauges, verifierMetrics } from './metrics/verifier.js';
 
@@ -28,6 +30,7 @@ const code = await runProgram('verifier', async (program) => {
   };
   const sql = connect(config.databaseUrl, { application: 'svc-verifier', max: 2 });
   program.onStop(() => sql.end({ timeout: 5 }));
+  const tracing = await openTracing('verifier', config, program);
   await assertDatabase(sql, 'verifier');
   const signatures = await bulkVerification();
   if (signatures.library === 'OpenSSL') {
@@ -51,7 +54,10 @@ const code = await runProgram('verifier', async (program) => {
   const idleSleep = new WakeableSleep();
   sql.onNotification(OUTCOMES_CHANNEL, () => idleSleep.wake());
   const running = runVerifier(
-    { sql, signer, crypto, log, pulses, idleSleep, voided: new VoidedProofs(), ...metrics },
+    {
+      ...{ sql, signer, crypto, log, pulses, idleSleep, voided: new VoidedProofs(), ...metrics },
+      ...(tracing && { traced: tracedLeaves('verify', tracing, sql, log) }),
+    },
     signal,
   ).catch((error: unknown) => program.fail(error));
   program.onStop(() => running);

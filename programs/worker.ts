@@ -4,6 +4,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { bulkSigningKey } from '#runtime/crypto/sodium';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
+import { openTracing } from '#runtime/ops/tracing';
 import { connect } from '#runtime/postgres/connect';
 import { UNQUEUED_CHANNEL } from '#sql/admissions/outcomes';
 import { unpackIds } from '#sql/db/columns';
@@ -12,6 +13,7 @@ import { policyCache } from '#policy/check';
 import { policySelfTest } from '#policy/self-test';
 import { assertDatabase, startHeartbeat } from './database.js';
 import { databaseReadings } from './metrics/readings.js';
+import { tracedDecisions } from './metrics/traces.js';
 import { admitMetrics, waitingGauges } from './metrics/worker.js';
 
 const code = await runProgram('worker', async (program) => {
@@ -34,6 +36,7 @@ const code = await runProgram('worker', async (program) => {
     max: WORKER_DEFAULTS.groupsAtOnce + WORKER_DEFAULTS.batchConcurrency + 4,
   });
   program.onStop(() => sql.end({ timeout: 5 }));
+  const tracing = await openTracing('worker', config, program);
   await assertDatabase(sql, 'worker');
   const policy = policyCache(sql);
   const watching = watchPolicies({ sql, log, policy }, program.signal);
@@ -47,6 +50,7 @@ const code = await runProgram('worker', async (program) => {
       policy,
       admissionsPaused: config.admissionsPaused,
       ...(ops.registry && { metrics: admitMetrics(ops.registry) }),
+      ...(tracing && { traced: tracedDecisions(tracing, sql, log) }),
     },
     config,
     WORKER_DEFAULTS,

@@ -57,6 +57,8 @@ const engineSettings = {
   PUBLIC_PORT: publicPort,
   LOG_VKEY: field.vkeys('log').optional(),
   ADMISSIONS_PAUSED: field.paused,
+  ...field.tracingSettings,
+  OTEL_TRACES_SAMPLER_ARG: field.traceRatio,
   ...field.processSettings,
 };
 
@@ -77,6 +79,7 @@ const workerSettings = {
   REDIS_URL: field.redisUrl,
   AEP_KEY_FILE: field.bulkKeyFile('key that signs AEPs'),
   ADMISSIONS_PAUSED: field.paused,
+  ...field.tracingSettings,
   ...field.processSettings,
 };
 
@@ -91,6 +94,7 @@ const verifierSettings = {
   EMBEDDED_DATABASE,
   LOG_ORIGIN: field.origin,
   SNAPSHOT_TTL: field.snapshotTtl,
+  ...field.tracingSettings,
   ...field.processSettings,
 };
 
@@ -129,6 +133,7 @@ const publisherSettings = {
   LOG_KEY_FILE: field.keyFile('key that signs checkpoints'),
   EMBEDDED_DATABASE,
   ...logSettings,
+  ...field.tracingSettings,
   ...field.processSettings,
 };
 
@@ -237,6 +242,8 @@ const startSettings = {
   LOG_KEY_FILE: z.string().optional(),
   ADMISSIONS_PAUSED: field.paused,
   ...logSettings,
+  ...field.tracingSettings,
+  OTEL_TRACES_SAMPLER_ARG: field.traceRatio,
   ...field.processSettings,
 };
 

@@ -1,5 +1,6 @@
 import type { Clock } from '#runtime/process/clock';
 import type { RedisClient } from '#runtime/queue/redis';
+import type { Tracing } from '#runtime/ops/tracing';
 import { logRarely, type Logger } from '#runtime/process/log';
 import type { AdmitQueue } from '#runtime/queue/queues';
 import type { Lane } from '#sql/admissions/intake';
@@ -59,6 +60,8 @@ export interface EngineContext {
   rateLimit: number;
   /** Shared rate-limit counters; null: this process counts locally. */
   redis: RedisClient | null;
+  /** Default: no spans. */
+  tracing?: Tracing;
   /** Undecided admissions at which the engine stops accepting more. */
   maxQueuedAdmissions: number;
   metrics?: EngineMetrics;

@@ -328,6 +328,23 @@ export const processSettings = {
   LOG_LEVEL: logLevel,
 };
 
+/** The settings of programs that record spans. */
+export const tracingSettings = {
+  OTEL_EXPORTER_OTLP_ENDPOINT: z
+    .string()
+    .refine((text) => plainUrl(text) !== null, 'must be an http or https URL')
+    .nullable()
+    .default(null)
+    .describe('OTLP/HTTP collector of [traces](runbooks.md#traces); by default there are none'),
+};
+
+export const traceRatio = z
+  .string()
+  .regex(/^(0(\.\d+)?|1(\.0+)?)$/, 'must be a number from 0 to 1')
+  .default('1')
+  .transform(Number)
+  .describe('share of requests that are traced when their `traceparent` does not decide');
+
 /** The process environment, or a test's replacement. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 

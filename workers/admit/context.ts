@@ -6,6 +6,13 @@ import type { Logger } from '#runtime/process/log';
 import type { Db, Pool } from '#sql/db/transaction';
 import { keyEntries, treeSize } from '#sql/log/log';
 
+export interface Decided {
+  proofId: string;
+  /** Epoch milliseconds, like every time here. */
+  acceptedAt: number;
+  outcome: string;
+}
+
 /** Dependencies of the admit pipeline. */
 export interface AdmitContext {
   sql: Pool;
@@ -19,6 +26,8 @@ export interface AdmitContext {
   admissionsPaused: boolean;
   /** Default: no metrics. */
   metrics?: AdmitMetrics;
+  /** Records spans of single admissions, whose processing began at `startedAt`. Default: none. */
+  traced?(decisions: readonly Decided[], startedAt: number): void;
 }
 
 /** The log does not list this key as active at the next index, so its signatures would not verify. */

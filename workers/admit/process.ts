@@ -3,7 +3,6 @@ import { ZodError } from 'zod';
 import { IntakeMismatchError } from '#policy/derive-aep';
 import { ProtocolError } from '#protocol/errors';
 import { NO_REQUEST_IDS, type RequestIds } from '#runtime/http/request-ids';
-import type { Logger } from '#runtime/process/log';
 import {
   ChunkIncompleteError,
   claimPending,
@@ -30,6 +29,9 @@ function isItemError(error: unknown): boolean {
   return /^(22...|23...|P0001)$/.test(String((error as { code?: unknown }).code));
 }
 
+/** When the processing of the group began. */
+type Timed = AdmitContext & { startedAt: number };
+
 const YIELD_AFTER_MS = 1;
 
 /**
@@ -41,10 +43,11 @@ const YIELD_AFTER_MS = 1;
  *   the uncommitted admissions.
  */
 export async function processAdmissions(
-  context: AdmitContext,
+  base: AdmitContext,
   ids: string[],
   requests: RequestIds = NO_REQUEST_IDS,
 ): Promise<void> {
+  const context = { ...base, startedAt: Date.now() };
   const { closes, prepared, failed } = await prepareAll(context, () =>
     loadPending(context.sql, ids),
   );
@@ -58,7 +61,7 @@ export async function processAdmissions(
   // Last, because they may end the runs of the others.
   for (const intake of closes) {
     try {
-      logOutcomes(context.log, await appendClose(context, intake), requests);
+      logOutcomes(context, await appendClose(context, intake), requests);
     } catch (error) {
       if (isItemError(error)) await quarantine(context, intake, error, requests);
       else deferred.push({ intake, error });
@@ -73,7 +76,8 @@ export async function processAdmissions(
  *
  * @param chunkIds like `ids` of `processAdmissions`
  */
-export async function processChunks(context: AdmitContext, chunkIds: string[]): Promise<void> {
+export async function processChunks(base: AdmitContext, chunkIds: string[]): Promise<void> {
+  const context = { ...base, startedAt: Date.now() };
   const load = () => loadChunks(context.sql, chunkIds, CHUNK_ITEMS);
   const { closes, prepared, failed } = await prepareAll(context, load);
   const all = [...prepared, ...failed, ...closes.map((intake) => ({ intake }))];
@@ -81,7 +85,7 @@ export async function processChunks(context: AdmitContext, chunkIds: string[]): 
   let error = failed[0]?.error;
   if (failed.length === 0 && closes.length === 0) {
     try {
-      logOutcomes(context.log, await append(context, prepared), NO_REQUEST_IDS);
+      logOutcomes(context, await append(context, prepared), NO_REQUEST_IDS);
       return;
     } catch (cause) {
       if (!isItemError(cause)) throw cause;
@@ -148,13 +152,13 @@ async function prepareAll(
 
 /** Error isolation: a failed group is appended item by item, so one bad item rejects only itself. */
 async function appendOrIsolate(
-  context: AdmitContext,
+  context: Timed,
   prepared: Prepared[],
   requests: RequestIds,
 ): Promise<void> {
   if (prepared.length === 0) return;
   try {
-    logOutcomes(context.log, await append(context, prepared), requests);
+    logOutcomes(context, await append(context, prepared), requests);
   } catch (error) {
     if (!isItemError(error)) throw error;
     const [only, ...others] = prepared;
@@ -211,8 +215,19 @@ interface LoggedOutcome {
  * Logs the outcome of a group in one line. Success is logged at debug, because the engine logs the
  * request already; rejected and late admissions are logged with their ids.
  */
-function logOutcomes(log: Logger, appended: Appended, requests: RequestIds): void {
+function logOutcomes(
+  { log, startedAt, ...context }: Timed,
+  appended: Appended,
+  requests: RequestIds,
+): void {
   const { admitted, rejected } = appended;
+  context.traced?.(
+    [
+      ...admitted.map(({ intake, effect }) => ({ ...intake, outcome: effect })),
+      ...rejected.map(({ intake, code }) => ({ ...intake, outcome: code })),
+    ].filter(({ batch }) => batch === null),
+    startedAt,
+  );
   const fields = (outcomes: readonly LoggedOutcome[]) => ({
     ...logFields(outcomes, requests),
     admissions: outcomes.length,

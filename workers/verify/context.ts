@@ -33,6 +33,8 @@ export interface VerifyContext {
   pulses?: VerifierHeartbeats;
   /** Default: no metrics. */
   metrics?: VerifierMetrics;
+  /** Records spans of verified leaves, `from` to `to` - 1. Default: none. */
+  traced?(from: number, to: number, startedAt: number): void;
   /** The last logged failure, so that the log does not repeat it at every pass. */
   lastFailure?: { message: string; at: number };
 }

@@ -54,6 +54,7 @@ import { kindsByLeaf, verdictOn } from './expiries.js';
  */
 export async function extendVerifiedPrefix(context: VerifyContext, limit: number): Promise<number> {
   const { sql } = context;
+  const startedAt = Date.now();
   const start = await verifiedPrefix(sql);
   const from = start?.treeSize ?? 0;
   const to = Math.min(await treeSize(sql), from + limit);
@@ -115,6 +116,7 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
   );
   const compromised = compromises(keys.entries, from);
   if (!(await commit(context, prefix, leafVerdicts, compromised, ends))) return 0;
+  context.traced?.(from, to, startedAt);
   let altered = 0;
   for (const { leaf, outcome, checks } of others) {
     if (outcome !== 'fail') continue;

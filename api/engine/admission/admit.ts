@@ -27,7 +27,7 @@ import type { Caller } from '../http/authenticate.js';
 import { authorizeAdmission, readAdmissionHeaders, tenantOperation } from '../http/gates.js';
 import { parseJson, readBody, parseDocument } from '../http/parse-body.js';
 import { at, Problem, type ProblemCode } from '../http/problem.js';
-import { addLogFields, requestIdOf } from '../http/request-context.js';
+import { addLogFields, requestIdOf, traceparentOf } from '../http/request-context.js';
 import { clientGone } from '../http/respond.js';
 import { type EngineDeps, type Operation, type OperationSpec, json, specOf } from '../operation.js';
 import { requireKeyAllows } from './key-restriction.js';
@@ -140,6 +140,7 @@ async function submitBody<Body extends AdmissionBody>(
     requestHash: Buffer.from(parsed.requestHash, 'hex'),
     idempotencyKey,
     requestId: requestIdOf(res),
+    traceparent: traceparentOf(res),
   });
   if (!('proofId' in intake)) throw new Problem(intake.outcome);
   return { tenantNo, proofId: intake.proofId, isRepeat: intake.outcome === 'repeat' };

@@ -4,6 +4,8 @@ import { Limiter } from '#runtime/concurrency/limiter';
 import { acceptIntake, type IntakeItem, type IntakeOutcome } from '#sql/admissions/intake';
 import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';
 import { pendingDepth } from '#sql/admissions/outcomes';
+import { storeTraces } from '#sql/ops/traces';
+import { logRarely } from '#runtime/process/log';
 import { wakeWorkers, type EngineContext } from '../context.js';
 import { newUuidHex } from '../http/request-context.js';
 import { Problem } from '../http/problem.js';
@@ -12,6 +14,8 @@ import { Problem } from '../http/problem.js';
 export type Submission = Omit<IntakeItem, 'proofId' | 'seed'> & {
   /** Request id, for the worker's log lines. */
   requestId: string;
+  /** Trace context, for the spans of the other programs; null when the request is not sampled. */
+  traceparent: string | null;
 };
 
 /** Resolves once the admission is durable in the registry, even if the queue fails. */
@@ -59,12 +63,24 @@ export function createSubmit(ctx: EngineContext): Submit {
     if (accepted.length > 0) enqueue(accepted);
     return outcomes;
   }
+  async function keepTraces(accepted: readonly Unseeded[]): Promise<void> {
+    const traces = accepted.flatMap(({ proofId, traceparent }) =>
+      traceparent === null ? [] : [{ proofId, traceparent }],
+    );
+    if (traces.length === 0) return;
+    await storeTraces(ctx.sql, traces).catch((error: unknown) => {
+      logRarely(ctx.log, 'warn', { err: error }, 'tracing: contexts are lost');
+    });
+  }
   function enqueue(accepted: Unseeded[]): void {
     const proofIds = accepted.map(({ proofId }) => proofId);
     const requestIds = accepted.map(({ requestId }) => requestId);
     void wakeWorkers(
       ctx,
-      (queue) => queue.add(proofIds, requestIds),
+      async (queue) => {
+        await keepTraces(accepted);
+        return queue.add(proofIds, requestIds);
+      },
       'admissions are delayed until a worker requeues stale admissions',
       { admissions: proofIds.length },
       proofIds,

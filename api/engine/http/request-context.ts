@@ -2,6 +2,7 @@ import type { NextFunction, Request, RequestHandler, Response } from 'express';
 import { v7 as uuidv7 } from 'uuid';
 import { newProofId } from '#protocol/ids';
 import { isRequestId } from '#runtime/http/request-ids';
+import type { RequestSpan } from '#runtime/ops/tracing';
 import { securityHeaders } from '../../http/responses.js';
 import type { EngineContext } from '../context.js';
 
@@ -30,6 +31,11 @@ export function requestIdOf(res: Response): string {
   return localsOf(res).request_id;
 }
 
+const traces = new WeakMap<Response, RequestSpan>();
+
+/** The trace context of a sampled request; null otherwise. */
+export const traceparentOf = (res: Response): string | null => traces.get(res)?.traceparent ?? null;
+
 /** Adds fields to the request's access log line. Never secrets, never payload. */
 export function addLogFields(res: Response, fields: Partial<LogFields>): void {
   Object.assign(localsOf(res), fields);
@@ -39,13 +45,16 @@ export function addLogFields(res: Response, fields: Partial<LogFields>): void {
 export function requestContext({
   log,
   metrics,
-}: Pick<EngineContext, 'log' | 'metrics'>): RequestHandler {
+  tracing,
+}: Pick<EngineContext, 'log' | 'metrics' | 'tracing'>): RequestHandler {
   return (req: Request, res: Response, next: NextFunction) => {
     const started = performance.now();
     const sent = req.get('x-request-id');
     const locals = localsOf(res);
     locals.request_id = sent !== undefined && isRequestId(sent) ? sent : uuidv7();
     locals.route = null;
+    const span = tracing?.begin(req.get('traceparent'));
+    if (span !== undefined) traces.set(res, span);
     res.setHeader('X-Request-Id', locals.request_id);
     for (const name of SECURITY_HEADER_NAMES) res.setHeader(name, SECURITY_HEADERS[name]);
     res.setHeader('Cache-Control', 'no-store');
@@ -53,6 +62,13 @@ export function requestContext({
       const status = res.headersSent ? res.statusCode : null;
       const ms = performance.now() - started;
       metrics?.answered(locals.route ?? null, req.method, status, ms);
+      span?.end(`${req.method} ${locals.route ?? 'unknown'}`, {
+        'http.request.method': req.method,
+        'http.route': locals.route ?? '',
+        'http.response.status_code': status ?? 499,
+        ...(locals.proof_id !== undefined && { proof_id: locals.proof_id }),
+        request_id: locals.request_id,
+      });
       const outcome = status === null ? { disconnected: true } : { status };
       log.info(
         { ...locals, method: req.method, ...outcome, ms: Math.round(ms * 10) / 10 },
