@@ -73,6 +73,7 @@ describe('audit of admin commands', () => {
     ['tenant validity', () => 'beta none 60 60 30', ['UPDATE tenant']],
     ['tenant limit', () => 'beta 7', ['UPDATE tenant']],
     ['tenant approval', () => 'beta 3600', ['UPDATE tenant']],
+    ['backup record', () => '', ['UPDATE maintenance']],
     ['lane open', () => 'live', ['UPDATE lane']],
     ['lane lock', () => 'live', ['UPDATE lane']],
     ['key issue', () => 'beta --review REV-1', ['INSERT api_key']],
@@ -132,7 +133,7 @@ describe('audit of admin commands', () => {
   ];
 
   it.each(acts)('records exactly the changes that %s makes', async (name, line, records) => {
-    const words = `${name} ${await line()} --actor ada`.split(' ');
+    const words = `${name} ${await line()} --actor ada`.split(/ +/);
     const document = await done(admin(...words));
     if (name === 'aep-key activate') aepKeyId = String(document['key_id']);
     if (name === 'verifier-key activate') verifierKeyId = String(document['key_id']);

@@ -130,7 +130,7 @@ describe('TENANT_TABLES', () => {
       with recursive owned as (
         select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace and n.nspname = 'svc'
         join pg_attribute a on a.attrelid = c.oid and a.attname in ('tenant_no', 'proof_id')
-        where c.relkind = 'r' and c.relname <> 'tenant'
+        where c.relkind = 'r' and c.relname not in ('tenant', 'trace')
         union
         select k.conrelid from owned o join pg_constraint k on k.confrelid = o.oid and k.contype = 'f')
       select relname as name from owned join pg_class using (oid) order by 1`;
