@@ -65,6 +65,7 @@ export {
   type LookupInput,
   type LookupKind,
   type LookupQuery,
+  type LookupRequest,
   type PublicAnswer,
   type SnapshotFacts,
 } from './public/lookup.js';
