@@ -106,13 +106,10 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
         name,
         service.user?.split(':')[0],
       ]);
-      const files = (service.configs ?? []).map(({ source }) =>
-        source.replace('public-key', 'public-key-pem'),
-      );
       const secrets = pod.volumes.flatMap(({ projected }) => projected?.sources ?? []);
       expect([name, secrets.map(({ secret }) => secret.name).sort()]).toEqual([
         name,
-        [...(service.secrets ?? []), ...files]
+        [...(service.secrets ?? [])]
           .map((one) => `svc-${one.replaceAll('.', '-')}`)
           .sort(),
       ]);
