@@ -1,12 +1,13 @@
+import { uuidTime } from '#protocol/ids';
 import type { Run } from '#protocol/schemas/primitives';
 import type { RunMember } from '#sql/admissions/runs';
 
 /** How far a run's id may be ahead of its requests, in milliseconds: clocks differ. */
-const MAX_AHEAD_MS = 60_000;
+export const MAX_AHEAD_MS = 60_000;
 
 /** Whether a run's id, a UUIDv7, has an acceptable time at `now`, in epoch milliseconds. */
 export function isRunTimely({ id }: Run, now: number): boolean {
-  return Number.parseInt(id.slice(0, 12), 16) <= now + MAX_AHEAD_MS;
+  return uuidTime(id) <= now + MAX_AHEAD_MS;
 }
 
 /**

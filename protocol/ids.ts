@@ -38,13 +38,16 @@ const FIELD_OF_PREFIX = new Map<string, IdField>(
   (Object.keys(ID_PREFIX) as IdField[]).map((field) => [ID_PREFIX[field], field]),
 );
 
+/** The time of a UUIDv7 in hex without hyphens (RFC 9562 §5.7), in milliseconds since 1970. */
+export const uuidTime = (hex: string): number => Number.parseInt(hex.slice(0, 12), 16);
+
 /**
- * The time at which a proof or package id was made, in milliseconds since 1970 (RFC 9562 §5.7), from any
+ * The time at which a proof or package id was made, in milliseconds since 1970, from any
  * of its identifiers; null for every other text. An id can state any time: the service accepts only its own.
  */
 export function timeOfId(text: string): number | null {
   const id = isPackageId(text) ? text.slice(-32) : resolveIdentifier(text)?.proof_id;
-  return id === undefined ? null : parseInt(id.slice(0, 12), 16);
+  return id === undefined ? null : uuidTime(id);
 }
 
 export function isProofId(text: string): boolean {

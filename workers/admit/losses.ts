@@ -1,10 +1,8 @@
 import type { CounterMove } from '#policy/counter-values';
+import { MAX_AHEAD_MS } from '#policy/run';
+import { uuidTime } from '#protocol/ids';
 import type { AepSubject } from '#protocol/schemas/aep';
 import { type PinnedIntake, readStoredApproval } from '#sql/proofs/rebuild-aep';
-
-/** Tolerated lead of the clock that created an id, in milliseconds. */
-const MAX_AHEAD_MS = 60_000;
-const timeOf = (id: string): number => Number.parseInt(id.slice(0, 12), 16);
 
 /**
  * The rejection of an item that depends on data that the service lost with adopted leaves, or null. Such
@@ -20,7 +18,7 @@ export function lossFault(
   const end = adopted + MAX_AHEAD_MS;
   const run = 'run' in subject ? subject.run : undefined;
   const pending = readStoredApproval(intake.approval)?.envelope.statement.proof_id;
-  if ((run && timeOf(run.id) < end) || (pending !== undefined && timeOf(pending) < end)) {
+  if ((run && uuidTime(run.id) < end) || (pending !== undefined && uuidTime(pending) < end)) {
     const detail =
       'the service has lost proofs from the time of this run or pending proof: start a new one';
     return { code: 'run_closed', detail };
