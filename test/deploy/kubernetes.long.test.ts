@@ -109,9 +109,7 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
       const secrets = pod.volumes.flatMap(({ projected }) => projected?.sources ?? []);
       expect([name, secrets.map(({ secret }) => secret.name).sort()]).toEqual([
         name,
-        [...(service.secrets ?? [])]
-          .map((one) => `svc-${one.replaceAll('.', '-')}`)
-          .sort(),
+        [...(service.secrets ?? [])].map((one) => `svc-${one.replaceAll('.', '-')}`).sort(),
       ]);
       const { volumeMounts } = pod.containers[0]!;
       const snapshot = volumeMounts.find((mount) => mount.name === 'snapshot');

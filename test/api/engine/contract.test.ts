@@ -106,7 +106,7 @@ const CHANGES: Record<string, (call: Call, spec: OperationSpec) => Call | Promis
     ...call,
     headers: without(call.headers!, 'X-Svc-Tenant-Id'),
   }),
-  tenant_mismatch: withHeaders({ 'X-Svc-Tenant-Id': 'somebody-else' }),
+  tenant_mismatch: withHeaders({ 'X-Svc-Tenant-Id': 'other-tenant' }),
   scope_missing: async (call, { scopes: own }) => {
     const scopes = SCOPES.filter((scope) => scope !== 'admin' && !own.includes(scope));
     return withHeaders({ 'X-Svc-Api-Key': await setup.keyFor({ scopes }) })(call);
