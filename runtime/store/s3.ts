@@ -240,9 +240,16 @@ export class S3Store implements SnapshotStore {
   }
 }
 
-async function bodyOf({ Body, ContentLength = 0 }: GetObjectCommandOutput): Promise<Uint8Array> {
-  if (ContentLength > MAX_BYTES) throw new Error('longer than any file of a snapshot');
-  return (await Body?.transformToByteArray()) ?? new Uint8Array();
+/** Counts the bytes: a response may be longer than it states. */
+async function bodyOf({ Body }: GetObjectCommandOutput): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  for await (const chunk of Body as AsyncIterable<Uint8Array>) {
+    length += chunk.length;
+    if (length > MAX_BYTES) throw new Error('longer than any file of a snapshot');
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks, length);
 }
 
 const sameBytes = (a: Uint8Array | null, b: Uint8Array | null): boolean =>

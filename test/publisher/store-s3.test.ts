@@ -99,6 +99,13 @@ describe.skipIf(skipsS3)('snapshot in a bucket', () => {
   });
 });
 
+it.skipIf(skipsS3)('a bucket > sends no more bytes than a file of a snapshot has', async () => {
+  const body = 'x'.repeat(18 * 1024 * 1024);
+  const headers = { 'Transfer-Encoding': 'chunked' };
+  network.faults.push(...times(3, { kind: 'answer', status: 200, headers, body }));
+  await expect(directory.read('checkpoint')).rejects.toThrow('longer than any file of a snapshot');
+});
+
 describe.skipIf(skipsS3)('a publish cycle', () => {
   beforeEach(async () => {
     snapshot.grow(200);
