@@ -1,5 +1,7 @@
 import { join } from 'node:path';
 import { check } from '#programs/fsck/main';
+import { nativeSha256 as sha256, nativeVerify as verify } from '#runtime/crypto/node';
+import { runMonitor } from '#sdk/cli/monitor/run';
 import { parseEntry } from '#protocol/entries';
 import { fromUuid, packageIdOf } from '#sql/db/columns';
 import { Erasure, Package, Revocation, ShareToken, type Act } from './acts.js';
@@ -206,4 +208,23 @@ export async function runFsck(world: World, only?: 'snapshot'): Promise<string[]
     { ...world.fsckEnv, DATABASE_URL: world.database.running.urlFor('svc_fsck') },
   );
   return code === 0 ? [] : [`fsck exited with ${String(code)}: ${output.trim().slice(0, 2000)}`];
+}
+
+/** Follows the public log from its first leaf; returns its alarms. */
+export async function monitorLog({ publicUrl, fsckEnv, dir }: World): Promise<string[]> {
+  const pass = await runMonitor(
+    { sha256, verify },
+    {
+      sources: [publicUrl],
+      logVkeys: [fsckEnv.LOG_VKEY],
+      directory: join(dir, 'monitor'),
+      watch: [],
+      intervalMs: 1,
+      once: true,
+    },
+    { finding: () => undefined, passed: () => undefined },
+    new AbortController().signal,
+  );
+  if (pass?.isReachable !== true) return ['monitor: the log is unreachable'];
+  return pass.alarms.map((alarm) => `monitor: ${JSON.stringify(alarm)}`);
 }

@@ -1,5 +1,3 @@
-import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { readiness } from '#bench/harness/public-api';
 import { parseEntry } from '#protocol/entries';
@@ -138,7 +136,7 @@ async function unfinished(world: World): Promise<string | null> {
   const behind = row.reported - covered;
   if (behind > 0) return `${String(behind)} leaves have no public verdict`;
   const { snapshot, share_change } = locationSchema.parse(
-    JSON.parse(await readFile(join(world.snapshotDir, LOCATION_PATH), 'utf8')),
+    JSON.parse(Buffer.from((await world.store.read(LOCATION_PATH)) ?? []).toString()),
   );
   if (share_change < row.changes) return 'changes of shares are not published';
   const expiredThrough = parseTime(snapshot.logs[0]!.expired_through);

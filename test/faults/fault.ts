@@ -28,6 +28,8 @@ export interface Fault {
   isBrief?: true;
   /** The fault needs a file system that can be filled. */
   needsDisks?: true;
+  /** The fault concerns a snapshot in a directory. */
+  needsDirectory?: true;
   /** After this fault, no other fault can use the stack. */
   isLast?: true;
   /** Programs that are expected to exit. */

@@ -1,7 +1,8 @@
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { audit } from './audit.js';
+import { audit, monitorLog } from './audit.js';
+import { DEVICE_FAULTS } from './devices.js';
 import { NO_ACTS } from './next-acts.js';
 import type { Fault, Scene } from './fault.js';
 import { openScene } from './stacks.js';
@@ -15,6 +16,8 @@ const USAGE = `npm run test:soak -- [options]
   --minutes <n>   duration (10)
   --every <s>     seconds from one fault to the next (20)
   --seed <n>      seed of the order of the faults
+  --production    the snapshot in a bucket, the keys of verifier and publisher in an HSM, two of
+                  each program
   --rate <n>      single requests a second (half of the measured capacity of this machine)
   --json <file>   write the figures to a file
 `;
@@ -25,6 +28,7 @@ const { values } = parseArgs({
     every: { type: 'string', default: '20' },
     seed: { type: 'string', default: String(Date.now() % 1_000_000) },
     rate: { type: 'string' },
+    production: { type: 'boolean', default: false },
     json: { type: 'string' },
     help: { type: 'boolean', default: false },
   },
@@ -42,9 +46,14 @@ interface Happened {
   problems: string[];
 }
 
+const isProduction = values.production;
 /** Faults that a running stack survives and that need no small disk. */
-const survivable = FAULTS.filter(
-  (fault) => fault.isLast !== true && fault.needsDisks !== true && fault.mustReject === undefined,
+const survivable = [...FAULTS, ...(isProduction ? DEVICE_FAULTS : [])].filter(
+  (fault) =>
+    fault.isLast !== true &&
+    fault.needsDisks !== true &&
+    fault.mustReject === undefined &&
+    !(isProduction && fault.needsDirectory === true),
 );
 
 const AT_ONCE = 32;
@@ -111,6 +120,7 @@ async function main(): Promise<void> {
     itemsPerBatch: ITEMS_PER_BATCH,
     actsPerSecond: { revocation: 2, package: 1, token: 2, 'token end': 1, erasure: 1 },
     withDisks: false,
+    isProduction,
   });
   const { client, world } = scene;
   const began = performance.now();
@@ -137,7 +147,10 @@ async function main(): Promise<void> {
     requests: client.records.requests,
     acts: client.acts.sent,
   });
+  const monitored = await monitorLog(world);
   const problems = [
+    ...monitored,
+    ...world.replicas.flatMap(({ ended }) => ended),
     ...happened.flatMap((one) => one.problems.map((problem) => `${one.fault}: ${problem}`)),
     ...unsettled,
     ...lost,
@@ -158,6 +171,7 @@ async function main(): Promise<void> {
     settled_after_ms: Math.round(settledMs),
     slowest_recovery_ms: Math.round(Math.max(0, ...happened.map((one) => one.answeredMs ?? 0))),
     fsck_clean: !wrong.some((problem) => problem.startsWith('fsck')),
+    monitor_clean: monitored.length === 0,
     problems: problems.slice(0, 50),
     happened,
   };

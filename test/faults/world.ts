@@ -6,12 +6,15 @@ import type { ProgramName } from '#bench/harness/stack';
 import { bootstrap } from '#programs/bootstrap';
 import { formatVkey } from '#protocol/note';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { openSigner } from '#runtime/crypto/signer';
 import { isConnectionLost } from '#sql/db/errors';
 import { logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
+import { openStore } from '#runtime/store/open';
 import { freePort } from '../fixtures/free-port.js';
 import { adminWith, done } from '../fixtures/admin.js';
 import { Cluster } from './cluster.js';
+import { openDevices } from './devices.js';
 import { Link } from './link.js';
 import { mountSmallDisk, type SmallDisk } from './mount.js';
 import { until } from './pace.js';
@@ -82,10 +85,13 @@ export interface WorldOptions {
   settings?: Record<string, string>;
   /** A Redis for the queue in place of its own; null for the queue in Postgres. */
   redisUrl?: string | null | undefined;
+  /** The snapshot is in a bucket, two keys are in an HSM, and each program runs twice. */
+  isProduction?: boolean;
 }
 
 /** The separate programs as they run in production, over a Postgres and a Redis of their own. */
-export async function startWorld({ withDisks, settings = {}, redisUrl }: WorldOptions) {
+export async function startWorld(options: WorldOptions) {
+  const { withDisks, settings = {}, redisUrl, isProduction = false } = options;
   const dir = await mkdtemp(join(tmpdir(), 'svc-faults-'));
   // Readable by the account that Postgres runs as when the tests run as root.
   await chmod(dir, 0o755);
@@ -125,10 +131,15 @@ export async function startWorld({ withDisks, settings = {}, redisUrl }: WorldOp
     stops.push(async () => redis?.close());
 
     const keyFile = (name: string): string => join(dir, `${name}.pem`);
+    const devices = isProduction ? await openDevices(dir, stops) : null;
+    const [logKeyFile, verifierKeyFile] = devices?.keyUris ?? [keyFile('log'), keyFile('verifier')];
+    const snapshotEnv = devices?.snapshotEnv ?? { SNAPSHOT_DIR: snapshotDir };
+    const names = devices === null ? (['aep', 'verifier', 'log'] as const) : (['aep'] as const);
+    for (const name of names) createSigningKey(keyFile(name));
     const keys = {
-      aep: createSigningKey(keyFile('aep')),
-      verifier: createSigningKey(keyFile('verifier')),
-      log: createSigningKey(keyFile('log')),
+      aep: await openSigner(keyFile('aep')),
+      verifier: await openSigner(verifierKeyFile),
+      log: await openSigner(logKeyFile),
     };
     const { tenantId, apiKey } = await bootstrap({
       ownerUrl: database.running.superuserUrl,
@@ -192,20 +203,26 @@ export async function startWorld({ withDisks, settings = {}, redisUrl }: WorldOp
       'worker-2': worker('worker-2'),
       verifier: {
         DATABASE_URL: databaseUrl('verifier', 'verifier'),
-        VERIFIER_KEY_FILE: keyFile('verifier'),
+        ...devices?.hsmEnv,
+        VERIFIER_KEY_FILE: verifierKeyFile,
         LOG_ORIGIN,
       },
       publisher: {
         DATABASE_URL: databaseUrl('publisher', 'publisher'),
-        LOG_KEY_FILE: keyFile('log'),
+        ...devices?.hsmEnv,
+        ...snapshotEnv,
+        LOG_KEY_FILE: logKeyFile,
         LOG_ORIGIN,
-        SNAPSHOT_DIR: snapshotDir,
       },
-      facade: { ...vkeys, PUBLIC_PORT: String(publicPort), SNAPSHOT_DIR: snapshotDir },
+      facade: { ...vkeys, ...snapshotEnv, PUBLIC_PORT: String(publicPort) },
     };
-    const startProcess = (process: ProcessName, of: string = process): Program => {
+    const startProcess = (process: ProcessName, of: string = process, env = {}): Program => {
       const name = process.replace(/-\d$/, '') as ProgramName;
-      const program = new Program(name, environments[process], join(dir, `${of}.log`));
+      const program = new Program(
+        name,
+        { ...environments[process], ...env },
+        join(dir, `${of}.log`),
+      );
       started.push(program);
       stops.push(() => program.stop());
       return program;
@@ -214,13 +231,26 @@ export async function startWorld({ withDisks, settings = {}, redisUrl }: WorldOp
     const programs = Object.fromEntries(
       PROCESSES.toReversed().map((process) => [process, startProcess(process)]),
     ) as Record<ProcessName, Program>;
-    await Promise.all(Object.values(programs).map((program) => program.ready()));
+    const replicas = isProduction
+      ? [
+          startProcess('verifier', 'verifier-2'),
+          startProcess('publisher', 'publisher-2'),
+          startProcess('facade', 'facade-2', { PUBLIC_PORT: String(await freePort()) }),
+        ]
+      : [];
+    const all = [...Object.values(programs), ...replicas];
+    await Promise.all(all.map((program) => program.ready()));
     await untilPublished(publicUrl);
     return {
       database,
       /** Null when the queue is not in Redis. */
       redis,
       programs,
+      /** Second processes of the programs that a world has once by default. */
+      replicas,
+      /** The bucket and the HSM of a production world. */
+      devices,
+      store: await openStore(snapshotEnv.SNAPSHOT_STORE ?? snapshotDir),
       /** Proxies to Postgres, one for each process and one for the admin program. */
       links,
       /** Proxies to the Redis that `redis` describes. */
@@ -239,7 +269,7 @@ export async function startWorld({ withDisks, settings = {}, redisUrl }: WorldOp
       /** Runs an admin command. Throws when the command fails. */
       admin: (line: string[]) =>
         done(adminWith({ DATABASE_URL: databaseUrl('admin', 'admin') })(...line, '--json')),
-      fsckEnv: { ...vkeys, LOG_ORIGIN, DATA_DIR: dir, SNAPSHOT_DIR: snapshotDir },
+      fsckEnv: { ...vkeys, ...snapshotEnv, LOG_ORIGIN, DATA_DIR: dir },
       /** Starts a second process of a program. */
       startAnother: (process: ProcessName): Program => {
         const other = startProcess(process, `another-${process}`);

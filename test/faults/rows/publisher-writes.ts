@@ -97,6 +97,7 @@ function verdictOn(at: string): string[] {
 
 const atEach = (at: 'staged' | 'in-place', position: string): Fault => ({
   name: `publisher killed at each write of a publish cycle, the file ${position}`,
+  needsDirectory: true,
   injectMs: 180_000,
   inject: async (scene) => {
     await killAtEach(scene, at);

@@ -1,0 +1,69 @@
+import { rename } from 'node:fs/promises';
+import { join } from 'node:path';
+import { awsSettings, BUCKET, skipsS3, startS3 } from '../fixtures/s3-server.js';
+import { openToken, skipsSoftHsm } from '../fixtures/signing-devices.js';
+import { lasting, type Fault, type Scene } from './fault.js';
+import { Link } from './link.js';
+
+type Devices = Awaited<ReturnType<typeof openDevices>>;
+
+/** A bucket on the S3 server versitygw, and two keys in a token of SoftHSM. */
+export async function openDevices(dir: string, stops: (() => Promise<unknown>)[]) {
+  if (skipsS3 || skipsSoftHsm) {
+    throw new Error('a production world needs TEST_VERSITYGW, and softhsm2 and opensc from Debian');
+  }
+  const server = await startS3();
+  stops.push(() => server.stop());
+  const bucket = await Link.open(Number(new URL(server.url).port), 'other');
+  stops.push(() => bucket.close());
+  const aws = awsSettings(`http://127.0.0.1:${String(bucket.port)}`);
+  // Checks of this process go through the proxy, too.
+  Object.assign(process.env, aws);
+  const uri = openToken(dir);
+  const tokens = join(dir, 'tokens');
+  return {
+    bucket,
+    snapshotEnv: { ...aws, SNAPSHOT_STORE: `s3://${BUCKET}/log` } as Record<string, string>,
+    hsmEnv: {
+      PATH: process.env['PATH'] ?? '',
+      SOFTHSM2_CONF: process.env['SOFTHSM2_CONF'] ?? '',
+    },
+    keyUris: [uri('01'), uri('04')] as const,
+    /** Removes the HSM, or returns it. */
+    remove: (isGone: boolean) =>
+      isGone ? rename(tokens, `${tokens}.gone`) : rename(`${tokens}.gone`, tokens),
+  };
+}
+
+const devicesOf = ({ world: { devices } }: Scene): Devices => {
+  if (devices === null) throw new Error('this world has no devices');
+  return devices;
+};
+
+/** Faults of a production world only. */
+export const DEVICE_FAULTS: Fault[] = [
+  lasting(
+    'bucket unreachable for 5 s',
+    5_000,
+    (scene) => devicesOf(scene).bucket.cut(true),
+    (scene) => devicesOf(scene).bucket.cut(false),
+  ),
+  lasting(
+    'bucket silent for 5 s',
+    5_000,
+    (scene) => devicesOf(scene).bucket.stall(true),
+    (scene) => devicesOf(scene).bucket.stall(false),
+  ),
+  lasting(
+    'bucket slow: 200 ms delay each way for 5 s',
+    5_000,
+    (scene) => devicesOf(scene).bucket.slow(200),
+    (scene) => devicesOf(scene).bucket.slow(0),
+  ),
+  lasting(
+    'HSM gone for 5 s',
+    5_000,
+    (scene) => devicesOf(scene).remove(true),
+    (scene) => devicesOf(scene).remove(false),
+  ),
+];
