@@ -165,7 +165,7 @@ export function startAdmitWorker(
   let signingKey: KeyStatus | null = null;
   const database = healthCheck(async () => {
     signingKey = null;
-    signingKey = await signingKeyState(context.sql, context.keyId);
+    signingKey = await signingKeyState(context);
   });
   const reachesQueue = healthCheck(() => queue.ping());
   // A queue in PostgreSQL is down only when the registry is.
