@@ -39,7 +39,7 @@ export async function recover(day: Day, options: Omit<ClientOptions, 'run'>) {
   const problems: string[] = [];
   const seen: string[] = [];
   await host.cutArchive();
-  const lost = await load(world, { ...options, run: 'lost' }, problems);
+  const lost = await load(world, { ...options, run: 'day-1' }, problems);
   problems.push(...(await monitorLog(world)));
   await Promise.all(WRITERS.map((name) => world.programs[name].stop()));
   await host.lose();
@@ -64,7 +64,7 @@ export async function recover(day: Day, options: Omit<ClientOptions, 'run'>) {
   const watch = new Watch(world);
   const healthy = seconds(await watch.untilHealthy());
 
-  const next = await load(world, { ...options, run: 'after the loss' }, problems);
+  const next = await load(world, { ...options, run: 'day-2' }, problems);
   seen.push(`requests are admitted and public (after ${seconds(performance.now() - began)})`);
   const known = day.client.records.requests.filter((one): one is Single => one.kind === 'single');
   const differing = await differingStatuses(world.publicUrl, [
