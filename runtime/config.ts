@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import * as z from 'zod';
 import * as field from './config/fields.js';
-import { ConfigError, type Environment, read, readProcess, type Values } from './config/fields.js';
+import { ConfigError, type Environment, FROM_FILES, type Values } from './config/fields.js';
 import { isKeyUri } from './crypto/key-uri.js';
 import { LOG_LEVELS, type LogLevel } from './process/log.js';
 
@@ -18,6 +18,14 @@ export {
 } from './config/fields.js';
 
 // Only this module reads `process.env`; tests pass another environment.
+
+const read = <Shape extends z.ZodRawShape>(shape: Shape, env: Environment) =>
+  field.read(shape, env, settingNames());
+
+const readProcess = <Shape extends z.ZodRawShape>(
+  shape: Shape & typeof field.processSettings,
+  env: Environment,
+) => field.readProcess(shape, env, settingNames());
 
 interface SnapshotSettings {
   snapshotDir?: string | undefined;
@@ -441,6 +449,12 @@ export const SETTINGS = {
   setup: setupSettings,
   secrets: secretsSettings,
 };
+
+const settingNames = (): ReadonlySet<string> =>
+  new Set([
+    ...Object.values(SETTINGS).flatMap(Object.keys),
+    ...FROM_FILES.map((name) => `${name}_FILE`),
+  ]);
 
 /** Reads the log level of a program before its configuration is read. */
 export function readLogLevel(fallback: LogLevel, env: Environment = process.env): LogLevel {

@@ -5,6 +5,7 @@ import { isKeyUri } from '../crypto/key-uri.js';
 import { LOG_LEVELS } from '../process/log.js';
 import { OperatorError } from '../process/operator-error.js';
 import { readRedisAddress } from '../queue/redis-address.js';
+import { misspelt } from './misspelt.js';
 
 // The description of a setting becomes its row in docs/configuration.md.
 
@@ -362,7 +363,7 @@ export class ConfigError extends OperatorError {
 /**
  * Variables with secrets or trusted keys, which can be read from a file, e.g. `DATABASE_URL_FILE`.
  */
-const FROM_FILES: readonly string[] = [
+export const FROM_FILES: readonly string[] = [
   'DATABASE_URL',
   'DATABASE_READ_URL',
   'REDIS_URL',
@@ -409,10 +410,17 @@ export type Values<Shape extends z.ZodRawShape> = {
 const camel = (name: string): string =>
   name.toLowerCase().replace(/_(.)/g, (_, letter: string) => letter.toUpperCase());
 
-/** Treats an empty variable as unset, and ignores variables outside `shape`. */
-export function read<Shape extends z.ZodRawShape>(shape: Shape, env: Environment): Values<Shape> {
+/**
+ * Treats an empty variable as unset, and ignores variables outside `shape`, unless they misspell a
+ * setting of any program.
+ */
+export function read<Shape extends z.ZodRawShape>(
+  shape: Shape,
+  env: Environment,
+  settings: ReadonlySet<string>,
+): Values<Shape> {
   const given: Record<string, string> = {};
-  const problems = new Map<string, string>();
+  const problems = new Map(misspelt(env, settings).map((problem) => [problem, problem]));
   for (const name of Object.keys(shape)) {
     const found = find(env, name);
     if ('problem' in found) problems.set(name, found.problem);
@@ -435,8 +443,9 @@ export function read<Shape extends z.ZodRawShape>(shape: Shape, env: Environment
 export function readProcess<Shape extends z.ZodRawShape>(
   shape: Shape & typeof processSettings,
   env: Environment,
+  settings: ReadonlySet<string>,
 ): Values<Shape> & { ops: OpsConfig | null; drain: DrainConfig } {
-  const v = read<Shape & typeof processSettings>(shape, env);
+  const v = read<Shape & typeof processSettings>(shape, env, settings);
   const { opsPort, opsBind, shutdownDelay, shutdownTimeout } = v as Values<typeof processSettings>;
   const ops = opsPort === undefined ? null : { port: opsPort, bind: opsBind };
   return { ...v, ops, drain: { delayMs: shutdownDelay, deadlineMs: shutdownTimeout } };
