@@ -9,12 +9,14 @@ import { LOG_LEVELS, type LogLevel } from './process/log.js';
 export {
   ConfigError,
   type Environment,
+  defaultOpsPort,
   LOCAL_ORIGIN,
   opsPortOf,
   opsPortsOf,
   type DrainConfig,
   type OpsConfig,
   type QueueConfig,
+  type ServingProgram,
 } from './config/fields.js';
 
 // Only this module reads `process.env`; tests pass another environment.

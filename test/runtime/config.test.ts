@@ -70,7 +70,7 @@ describe('configuration', () => {
     [engine, { ADMISSIONS_PAUSED: 'true' }, { admissionsPaused: true }],
     [engine, { LOG_VKEY: `${one},${two}` }, { logVkey: one, logRetiredVkeys: [two] }],
     [engine, { SHUTDOWN_TIMEOUT: '25s' }, { drain: { delayMs: 0, deadlineMs: 25_000 } }],
-    [engine, { OPS_PORT: '' }, { ops: null }],
+    [engine, { OPS_PORT: '' }, { ops: { port: null } }],
     [engine, { OPS_PORT: '0' }, { ops: { port: 0, bind: '127.0.0.1' } }],
     [engine, { PUBLIC_URL: 'https://a.example/v//' }, { publicUrl: 'https://a.example/v' }],
     [
