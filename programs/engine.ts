@@ -95,7 +95,7 @@ const exitCode = await runProgram('engine', async (program) => {
     rateLimit: config.rateLimit,
     maxQueuedAdmissions: config.maxQueuedAdmissions,
     redis,
-    ...(ops.registry && { metrics: engineMetrics(ops.registry) }),
+    metrics: engineMetrics(ops.registry),
     ...(tracing && { tracing }),
     stopping: program.signal,
   });
@@ -113,9 +113,7 @@ const exitCode = await runProgram('engine', async (program) => {
     revocations.capDeadline(lastWaitMs);
     return server.close();
   });
-  if (ops.registry !== null) {
-    databaseReadings(ops.registry, program, config.databaseUrl, 'svc-engine-ops');
-  }
+  databaseReadings(ops.registry, program, config.databaseUrl, 'svc-engine-ops');
   const readiness = engineReadiness({ sql, queue });
   ops.readyWhen(readiness);
   await startHeartbeat(sql, readiness, program);

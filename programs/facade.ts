@@ -97,16 +97,14 @@ async function serve(config: FacadeConfig, program: ProgramContext): Promise<str
       publicUrl: config.publicUrl,
       clock: systemClock,
       log: program.log,
-      ...(ops.registry && { metrics: publicMetrics(ops.registry) }),
+      metrics: publicMetrics(ops.registry),
       stopping: program.signal,
     }),
   );
-  if (ops.registry !== null) {
-    snapshotGauges(ops.registry, systemClock, () => {
-      const { current } = publicServer.poller;
-      return current && { ...current, treeSize: current.log.size };
-    });
-  }
+  snapshotGauges(ops.registry, systemClock, () => {
+    const { current } = publicServer.poller;
+    return current && { ...current, treeSize: current.log.size };
+  });
   program.onStop(() => publicServer.close());
   ops.readyWhen(() => publicServer.readiness());
   await publicServer.start();

@@ -12,7 +12,7 @@ const code = await runProgram('monitor', async (program) => {
   const config = monitorConfig();
   program.drainAs(config.drain);
   const ops = await openOps('monitor', config.ops, program);
-  const metrics = ops.registry === null ? null : monitorMetrics(ops.registry);
+  const metrics = monitorMetrics(ops.registry);
   let hasPassed = false;
   ops.readyWhen(() => ({
     ready: hasPassed,
@@ -31,12 +31,12 @@ const code = await runProgram('monitor', async (program) => {
     },
     {
       finding: (found) => {
-        metrics?.found(found);
+        metrics.found(found);
         const level = FINDINGS[found.code] === 'notice' ? 'info' : 'error';
         log[level]({ finding: found }, 'monitor: finding');
       },
       passed: (pass) => {
-        metrics?.passed(pass);
+        metrics.passed(pass);
         if (hasPassed) return;
         hasPassed = true;
         log.info({ leaves: pass.size, alarms: pass.alarms.length }, 'monitor: first pass complete');

@@ -47,19 +47,17 @@ const code = await runProgram('publisher', async (program) => {
   const lastCheckpoint = await readTrustedCheckpoint(config.trustedCheckpoint);
   const store = await openStore(config.snapshotPlace);
   const policy = readWitnessPolicy(config.witnessPolicyFile, logKey.publicKey);
-  const metrics =
-    ops.registry &&
-    publisherMetrics(
-      ops.registry,
-      databaseReadings(ops.registry, program, config.databaseUrl, 'svc-publisher-ops'),
-      {
-        clock: systemClock,
-        isLeader: () => publisher.isLeader(),
-        quorumAgeMs: () => publisher.quorumAgeMs(),
-        written: () => publisher.written().bytes,
-        directory: store.directory,
-      },
-    );
+  const metrics = publisherMetrics(
+    ops.registry,
+    databaseReadings(ops.registry, program, config.databaseUrl, 'svc-publisher-ops'),
+    {
+      clock: systemClock,
+      isLeader: () => publisher.isLeader(),
+      quorumAgeMs: () => publisher.quorumAgeMs(),
+      written: () => publisher.written().bytes,
+      directory: store.directory,
+    },
+  );
   const publisher: Publisher = pinning('LOG_RETIRED_VKEYS', () =>
     createPublisher({
       registry: sqlRegistry(sql, lock),
@@ -73,12 +71,12 @@ const code = await runProgram('publisher', async (program) => {
       log,
       ...(lastCheckpoint === null ? {} : { trustedCheckpoint: lastCheckpoint }),
       ...(policy && {
-        witnesses: { policy, onAnswer: (...of) => metrics?.witnessAnswered(...of) },
+        witnesses: { policy, onAnswer: (...of) => metrics.witnessAnswered(...of) },
       }),
       snapshotTtlMs: config.snapshotTtl,
       maxMergeDelay: config.maxMergeDelay,
       recentLookupLimit: config.recentLookupLimit,
-      ...(metrics && { onPublished: (snapshot) => metrics.published(snapshot) }),
+      onPublished: (snapshot) => metrics.published(snapshot),
     }),
   );
   log.info(
@@ -129,12 +127,7 @@ const code = await runProgram('publisher', async (program) => {
     },
     failed: () => undefined,
   };
-  const watch = watchedBy(
-    readiness,
-    ...(metrics === null ? [] : [metrics]),
-    firstPublication,
-    traces,
-  );
+  const watch = watchedBy(readiness, metrics, firstPublication, traces);
   const running = runPublisher(publisher, { signal, log, watch }).catch(async (error: unknown) => {
     // Records the reason for refusing to publish, for `admin status`.
     await withTimeout(beat(), LAST_BEAT_MS, () => new Error('late')).catch(() => undefined);

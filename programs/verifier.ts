@@ -41,21 +41,19 @@ const code = await runProgram('verifier', async (program) => {
   }
   const crypto = { ...nativeCrypto, verify: signatures.verify, base64: nativeBase64 };
   const pulses = verifierHeartbeats();
-  if (ops.registry !== null) {
-    verifierGauges(
-      ops.registry,
-      databaseReadings(ops.registry, program, config.databaseUrl, 'svc-verifier-ops'),
-    );
-  }
+  verifierGauges(
+    ops.registry,
+    databaseReadings(ops.registry, program, config.databaseUrl, 'svc-verifier-ops'),
+  );
   const readiness = verifierReadiness(sql, pulses);
   ops.readyWhen(readiness);
   await startHeartbeat(sql, readiness, program);
-  const metrics = ops.registry && { metrics: verifierMetrics(ops.registry) };
+  const metrics = verifierMetrics(ops.registry);
   const idleSleep = new WakeableSleep();
   sql.onNotification(OUTCOMES_CHANNEL, () => idleSleep.wake());
   const running = runVerifier(
     {
-      ...{ sql, signer, crypto, log, pulses, idleSleep, voided: new VoidedProofs(), ...metrics },
+      ...{ sql, signer, crypto, log, pulses, idleSleep, voided: new VoidedProofs(), metrics },
       ...(tracing && { traced: tracedLeaves('verify', tracing, sql, log) }),
     },
     signal,

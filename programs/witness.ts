@@ -39,7 +39,7 @@ const code = await runProgram('witness', async (program) => {
       clock: systemClock,
     },
     log,
-    ops.registry === null ? () => undefined : witnessMetrics(ops.registry),
+    witnessMetrics(ops.registry),
   );
   const server = await listen(handler, {
     host: config.listenAddress,

@@ -49,7 +49,7 @@ const code = await runProgram('worker', async (program) => {
       keyId,
       policy,
       admissionsPaused: config.admissionsPaused,
-      ...(ops.registry && { metrics: admitMetrics(ops.registry) }),
+      metrics: admitMetrics(ops.registry),
       ...(tracing && { traced: tracedDecisions(tracing, sql, log) }),
     },
     config,
@@ -58,10 +58,8 @@ const code = await runProgram('worker', async (program) => {
   );
   program.onStop(() => worker.close());
   sql.onNotification(UNQUEUED_CHANNEL, (payload) => worker.takeUnqueued(unpackIds(payload)));
-  if (ops.registry !== null) {
-    const readings = databaseReadings(ops.registry, program, config.databaseUrl, 'svc-worker-ops');
-    waitingGauges(ops.registry, readings, worker);
-  }
+  const readings = databaseReadings(ops.registry, program, config.databaseUrl, 'svc-worker-ops');
+  waitingGauges(ops.registry, readings, worker);
   ops.readyWhen(() => worker.readiness());
   await worker.ready;
   await startHeartbeat(sql, () => worker.readiness(), program);

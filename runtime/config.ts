@@ -2,22 +2,32 @@ import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import * as z from 'zod';
 import * as field from './config/fields.js';
-import { ConfigError, type Environment, read, readProcess, type Values } from './config/fields.js';
+import { ConfigError, type Environment, FROM_FILES, type Values } from './config/fields.js';
 import { isKeyUri } from './crypto/key-uri.js';
 import { LOG_LEVELS, type LogLevel } from './process/log.js';
 
 export {
   ConfigError,
   type Environment,
+  defaultOpsPort,
   LOCAL_ORIGIN,
   opsPortOf,
   opsPortsOf,
   type DrainConfig,
   type OpsConfig,
   type QueueConfig,
+  type ServingProgram,
 } from './config/fields.js';
 
 // Only this module reads `process.env`; tests pass another environment.
+
+const read = <Shape extends z.ZodRawShape>(shape: Shape, env: Environment) =>
+  field.read(shape, env, settingNames());
+
+const readProcess = <Shape extends z.ZodRawShape>(
+  shape: Shape & typeof field.processSettings,
+  env: Environment,
+) => field.readProcess(shape, env, settingNames());
 
 interface SnapshotSettings {
   snapshotDir?: string | undefined;
@@ -441,6 +451,12 @@ export const SETTINGS = {
   setup: setupSettings,
   secrets: secretsSettings,
 };
+
+const settingNames = (): ReadonlySet<string> =>
+  new Set([
+    ...Object.values(SETTINGS).flatMap(Object.keys),
+    ...FROM_FILES.map((name) => `${name}_FILE`),
+  ]);
 
 /** Reads the log level of a program before its configuration is read. */
 export function readLogLevel(fallback: LogLevel, env: Environment = process.env): LogLevel {

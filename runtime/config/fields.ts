@@ -5,6 +5,7 @@ import { isKeyUri } from '../crypto/key-uri.js';
 import { LOG_LEVELS } from '../process/log.js';
 import { OperatorError } from '../process/operator-error.js';
 import { readRedisAddress } from '../queue/redis-address.js';
+import { misspelt } from './misspelt.js';
 
 // The description of a setting becomes its row in docs/configuration.md.
 
@@ -282,27 +283,45 @@ export interface DrainConfig {
   deadlineMs: number | null;
 }
 
-/** Listener of health and metrics; port 0 takes any free one. */
+/** The operations listeners' default ports, from this one on in this order. */
+const FIRST_OPS_PORT = 9464;
+const WITH_OPS_PORT = [
+  'engine',
+  'worker',
+  'verifier',
+  'publisher',
+  'facade',
+  'board',
+  'witness',
+  'monitor',
+] as const;
+export type ServingProgram = (typeof WITH_OPS_PORT)[number];
+
+export const defaultOpsPort = (program: ServingProgram): number =>
+  FIRST_OPS_PORT + WITH_OPS_PORT.indexOf(program);
+
+/** Listener of health and metrics. */
 export interface OpsConfig {
-  port: number;
+  /** 0 takes any free one; null takes the program's default, or when it is taken, another. */
+  port: number | null;
   bind: string;
 }
 
 /** OPS_PORT for child number `at`: child processes take consecutive ports. */
-export const opsPortOf = (ops: OpsConfig | null, at: number): Record<string, string> =>
-  ops === null ? {} : { OPS_PORT: String(ops.port === 0 ? 0 : ops.port + at) };
+export const opsPortOf = ({ port }: OpsConfig, at: number): Record<string, string> =>
+  port === null ? {} : { OPS_PORT: String(port === 0 ? 0 : port + at) };
 
 /** The ports of `count` child processes, to be probed; none when each takes any free one. */
-export function opsPortsOf(ops: OpsConfig | null, count: number) {
-  if (ops === null || ops.port === 0) return [];
-  if (ops.port + count > 65_536) {
+export function opsPortsOf({ port, bind }: OpsConfig, count: number) {
+  if (port === null || port === 0) return [];
+  if (port + count > 65_536) {
     throw new ConfigError([
-      `OPS_PORT is ${String(ops.port)}: ${String(count)} processes use it and the ports above it, up to 65535`,
+      `OPS_PORT is ${String(port)}: ${String(count)} processes use it and the ports above it, up to 65535`,
     ]);
   }
   return Array.from({ length: count }, (_, at) => ({
-    host: ops.bind,
-    port: ops.port + at,
+    host: bind,
+    port: port + at,
     portVariable: 'OPS_PORT',
     hostVariable: 'OPS_BIND',
   }));
@@ -310,12 +329,11 @@ export function opsPortsOf(ops: OpsConfig | null, count: number) {
 
 /** The settings of every program that serves, read by {@link readProcess}. */
 export const processSettings = {
-  OPS_PORT: portNumber(
-    'must be a port number, or 0 for any free one; unset disables the operations listener',
-  )
-    .optional()
+  OPS_PORT: portNumber('must be a port number, or 0 for any free one')
+    .nullable()
+    .default(null)
     .describe(
-      'listener of `/healthz`, `/readyz` and `/metrics`: see [metrics](runbooks.md#metrics-and-readiness)',
+      `listener of \`/healthz\`, \`/readyz\` and \`/metrics\`: see [metrics](runbooks.md#metrics-and-readiness); by default ${WITH_OPS_PORT.map((program) => `${program} ${String(defaultOpsPort(program))}`).join(', ')}`,
     ),
   OPS_BIND: listenAddress,
   SHUTDOWN_DELAY: duration(0, 300_000, 'must be a duration from 0 to 5m, like 10s')
@@ -362,7 +380,7 @@ export class ConfigError extends OperatorError {
 /**
  * Variables with secrets or trusted keys, which can be read from a file, e.g. `DATABASE_URL_FILE`.
  */
-const FROM_FILES: readonly string[] = [
+export const FROM_FILES: readonly string[] = [
   'DATABASE_URL',
   'DATABASE_READ_URL',
   'REDIS_URL',
@@ -409,10 +427,17 @@ export type Values<Shape extends z.ZodRawShape> = {
 const camel = (name: string): string =>
   name.toLowerCase().replace(/_(.)/g, (_, letter: string) => letter.toUpperCase());
 
-/** Treats an empty variable as unset, and ignores variables outside `shape`. */
-export function read<Shape extends z.ZodRawShape>(shape: Shape, env: Environment): Values<Shape> {
+/**
+ * Treats an empty variable as unset, and ignores variables outside `shape`, unless they misspell a
+ * setting of any program.
+ */
+export function read<Shape extends z.ZodRawShape>(
+  shape: Shape,
+  env: Environment,
+  settings: ReadonlySet<string>,
+): Values<Shape> {
   const given: Record<string, string> = {};
-  const problems = new Map<string, string>();
+  const problems = new Map(misspelt(env, settings).map((problem) => [problem, problem]));
   for (const name of Object.keys(shape)) {
     const found = find(env, name);
     if ('problem' in found) problems.set(name, found.problem);
@@ -431,13 +456,14 @@ export function read<Shape extends z.ZodRawShape>(shape: Shape, env: Environment
   ]);
 }
 
-/** Reads the settings of a program that serves; `ops` is null without a listener and metrics. */
+/** Reads the settings of a program that serves. */
 export function readProcess<Shape extends z.ZodRawShape>(
   shape: Shape & typeof processSettings,
   env: Environment,
-): Values<Shape> & { ops: OpsConfig | null; drain: DrainConfig } {
-  const v = read<Shape & typeof processSettings>(shape, env);
+  settings: ReadonlySet<string>,
+): Values<Shape> & { ops: OpsConfig; drain: DrainConfig } {
+  const v = read<Shape & typeof processSettings>(shape, env, settings);
   const { opsPort, opsBind, shutdownDelay, shutdownTimeout } = v as Values<typeof processSettings>;
-  const ops = opsPort === undefined ? null : { port: opsPort, bind: opsBind };
+  const ops = { port: opsPort, bind: opsBind };
   return { ...v, ops, drain: { delayMs: shutdownDelay, deadlineMs: shutdownTimeout } };
 }

@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { collectDefaultMetrics, Gauge, Registry } from 'prom-client';
 import { singleFlight, withTimeout } from '../concurrency.js';
-import type { OpsConfig } from '../config.js';
+import { defaultOpsPort, type OpsConfig, type ServingProgram } from '../config.js';
 import { listen, type HttpServer } from '../http/server.js';
 import type { ProgramContext } from '../process/lifecycle.js';
 import { packageRoot } from '../process/files.js';
@@ -15,8 +15,8 @@ const NO_DETAILS: Pick<Readiness, 'details'> = { details: {} };
 
 /** A program's side of the operations listener. */
 export interface Ops {
-  /** Registry for the program's metrics; null when no listener is configured to serve them. */
-  registry: Registry | null;
+  /** Registry for the program's metrics. */
+  registry: Registry;
   /** Sets the readiness check. Before, the program reports "starting". */
   readyWhen(find: () => Readiness | Promise<Readiness>): void;
 }
@@ -26,11 +26,10 @@ export interface Ops {
  * for its database. The listener closes last. While draining, it reports not ready.
  */
 export async function openOps(
-  name: string,
-  config: OpsConfig | null,
+  name: ServingProgram,
+  config: OpsConfig,
   { signal, log, onStop }: Pick<ProgramContext, 'signal' | 'log' | 'onStop'>,
 ): Promise<Ops> {
-  if (config === null) return { registry: null, readyWhen: () => undefined };
   const registry = createRegistry(name);
   let find = (): Readiness | Promise<Readiness> => ({
     ready: false,
@@ -56,10 +55,34 @@ export async function openOps(
       throw error;
     });
   };
-  const server = await openOpsListener({ metrics, readiness }, config);
+  const server = await openOnDefault({ metrics, readiness }, name, config);
   onStop(() => server.close(0));
   log.info({ ops_url: server.url }, 'operations listener started');
   return { registry, readyWhen: (finder) => void (find = finder) };
+}
+
+/** Instances of a program on one host that have a default port of their own. */
+const INSTANCES = 10;
+/** More than there are programs, so that no instance takes the port of another program. */
+const INSTANCE_STEP = 10;
+
+/** Without a configured port, a second instance takes the next one, and after ten any free one. */
+async function openOnDefault(
+  source: OpsSource,
+  name: ServingProgram,
+  { bind, port }: OpsConfig,
+): Promise<HttpServer> {
+  if (port !== null) return openOpsListener(source, { bind, port });
+  for (let instance = 0; instance < INSTANCES; instance += 1) {
+    try {
+      const next = defaultOpsPort(name) + instance * INSTANCE_STEP;
+      return await openOpsListener(source, { bind, port: next });
+    } catch (error) {
+      const { code } = ((error as Error).cause ?? {}) as NodeJS.ErrnoException;
+      if (code !== 'EADDRINUSE') throw error;
+    }
+  }
+  return openOpsListener(source, { bind, port: 0 });
 }
 
 /** The metrics registry of one program, whose name every value has as the label `program`. */
@@ -105,7 +128,7 @@ const AGAIN_SOON = { 'Retry-After': '1' };
  */
 export function openOpsListener(
   source: OpsSource,
-  { bind, port }: OpsConfig,
+  { bind, port }: { bind: string; port: number },
   patienceMs = TIMEOUT_MS,
 ): Promise<HttpServer> {
   const bounded = <T>(promise: Promise<T>): Promise<T> =>

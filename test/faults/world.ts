@@ -85,13 +85,36 @@ export interface WorldOptions {
   settings?: Record<string, string>;
   /** A Redis for the queue in place of its own; null for the queue in Postgres. */
   redisUrl?: string | null | undefined;
+  /** The Postgres of the stack; by default an embedded one. */
+  openDatabase?: (settings: Record<string, string>) => Promise<Cluster>;
+  /** Prepares the empty database for admissions; by default as `npm start` does. */
+  prepare?: (owner: Owner) => Promise<{ tenantId: string; apiKey: string }>;
+  /** Checkout whose build the programs run; by default this one. */
+  root?: string;
   /** The snapshot is in a bucket, two keys are in an HSM, and each program runs twice. */
   isProduction?: boolean;
 }
 
+export interface Owner {
+  database: Cluster;
+  dataDir: string;
+  keyFiles: { aep: string; verifier: string };
+  keys: { aep: Uint8Array; verifier: Uint8Array };
+}
+
+const asStartDoes = ({ database, dataDir, keys }: Owner): ReturnType<typeof bootstrap> =>
+  bootstrap({
+    ownerUrl: database.running.superuserUrl,
+    dataDir,
+    rolePassword: (role) => database.running.rolePassword(role),
+    keys,
+    openSandbox: true,
+    log: logger('faults', 'warn'),
+  });
+
 /** The separate programs as they run in production, over a Postgres and a Redis of their own. */
 export async function startWorld(options: WorldOptions) {
-  const { withDisks, settings = {}, redisUrl, isProduction = false } = options;
+  const { withDisks, settings = {}, redisUrl, isProduction = false, root } = options;
   const dir = await mkdtemp(join(tmpdir(), 'svc-faults-'));
   // Readable by the account that Postgres runs as when the tests run as root.
   await chmod(dir, 0o755);
@@ -124,7 +147,8 @@ export async function startWorld(options: WorldOptions) {
     const snapshotDir = join(dir, 'snapshot', 'public');
     await mkdir(snapshotDir, { mode: 0o755 });
 
-    const database = await Cluster.start(join(dir, 'database', 'registry'), settings);
+    const database = await (options.openDatabase?.(settings) ??
+      Cluster.start(join(dir, 'database', 'registry'), settings));
     servers.push(database);
     stops.push(() => database.close());
     const redis = redisUrl === undefined ? await TestRedis.start() : null;
@@ -141,13 +165,11 @@ export async function startWorld(options: WorldOptions) {
       verifier: await openSigner(verifierKeyFile),
       log: await openSigner(logKeyFile),
     };
-    const { tenantId, apiKey } = await bootstrap({
-      ownerUrl: database.running.superuserUrl,
+    const { tenantId, apiKey } = await (options.prepare ?? asStartDoes)({
+      database,
       dataDir: dir,
-      rolePassword: (role) => database.running.rolePassword(role),
+      keyFiles: { aep: keyFile('aep'), verifier: verifierKeyFile },
       keys: { aep: keys.aep.publicKey, verifier: keys.verifier.publicKey },
-      openSandbox: true,
-      log: logger('faults', 'warn'),
     });
     const vkeys = {
       LOG_VKEY: formatVkey(nativeSha256, LOG_ORIGIN, keys.log.publicKey),
@@ -222,6 +244,7 @@ export async function startWorld(options: WorldOptions) {
         name,
         { ...environments[process], ...env },
         join(dir, `${of}.log`),
+        root,
       );
       started.push(program);
       stops.push(() => program.stop());
@@ -266,6 +289,8 @@ export async function startWorld(options: WorldOptions) {
       snapshotDir,
       /** Database URL of the role svc_erase, through the proxy of the admin program. */
       eraseUrl: databaseUrl('admin', 'erase'),
+      /** Database URL of the role svc_admin, through its proxy. */
+      adminUrl: databaseUrl('admin', 'admin'),
       /** Runs an admin command. Throws when the command fails. */
       admin: (line: string[]) =>
         done(adminWith({ DATABASE_URL: databaseUrl('admin', 'admin') })(...line, '--json')),

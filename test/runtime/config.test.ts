@@ -70,7 +70,7 @@ describe('configuration', () => {
     [engine, { ADMISSIONS_PAUSED: 'true' }, { admissionsPaused: true }],
     [engine, { LOG_VKEY: `${one},${two}` }, { logVkey: one, logRetiredVkeys: [two] }],
     [engine, { SHUTDOWN_TIMEOUT: '25s' }, { drain: { delayMs: 0, deadlineMs: 25_000 } }],
-    [engine, { OPS_PORT: '' }, { ops: null }],
+    [engine, { OPS_PORT: '' }, { ops: { port: null } }],
     [engine, { OPS_PORT: '0' }, { ops: { port: 0, bind: '127.0.0.1' } }],
     [engine, { PUBLIC_URL: 'https://a.example/v//' }, { publicUrl: 'https://a.example/v' }],
     [
@@ -154,6 +154,22 @@ describe('configuration', () => {
     const problems = problemsOf(() => read(env));
     expect(problems).toEqual([expect.stringMatching(problem)]);
     expect(problems.join()).not.toContain('hunter');
+  });
+
+  it('refuses misspelt settings of any program by name, but no variables of others', () => {
+    const others = {
+      PGHOST: 'a',
+      ENGINE_HOST: 'a',
+      SNAPSHOT_TTLL: ' ',
+      ENGINES_PORT: 'tcp://10.0.0.1:8080',
+      SVC_ENGINE_PORT_8080_TCP: 'tcp://10.0.0.1:8080',
+    };
+    const wrong = { SNAPSHOT_TTLS: '15m', MAX_QUEUD_ADMISIONS: '5', DATABASE_RUL: url };
+    expect(problemsOf(() => engine({ ...others, ...wrong }))).toEqual([
+      'SNAPSHOT_TTLS is not a setting: did you mean SNAPSHOT_TTL?',
+      'MAX_QUEUD_ADMISIONS is not a setting: did you mean MAX_QUEUED_ADMISSIONS?',
+      'DATABASE_RUL is not a setting: did you mean DATABASE_URL?',
+    ]);
   });
 
   it('of a public API server contains no database, queue or secret from the environment', () => {

@@ -39,6 +39,25 @@ describe('operations listener', () => {
     }
   });
 
+  it('opens on the default port of its program, and a second instance on the next', async () => {
+    const stops: (() => unknown)[] = [];
+    const urls: string[] = [];
+    const info = (said: { ops_url: string }) => void urls.push(said.ops_url);
+    const program = {
+      signal: new AbortController().signal,
+      log: { info } as unknown as Logger,
+      onStop: (stop: () => unknown) => void stops.push(stop),
+    };
+    // An own address, because programs of other tests use the ports on 127.0.0.1.
+    const config = { bind: '127.0.0.94', port: null };
+    for (const name of ['engine', 'worker', 'engine'] as const)
+      await openOps(name, config, program);
+    expect(urls.map((url) => new URL(url).port)).toEqual(['9464', '9465', '9474']);
+    const taken = openOps('engine', { ...config, port: 9464 }, program);
+    await expect(taken).rejects.toThrow('Port 9464 is in use: set OPS_PORT');
+    for (const stop of stops) await stop();
+  });
+
   it('shows as a gauge which dependencies answer', async () => {
     const stops: (() => unknown)[] = [];
     let url = '';
