@@ -49,11 +49,13 @@ export function statesOf(entries: readonly KeyedEntry[], origin: string | undefi
 const isSameRow = (row: EntryBody, other: EntryBody): boolean =>
   row.leafIndex === other.leafIndex && equalBytes(row.body, other.body);
 
-const readers = new WeakMap<Pool, KeyEntryReader>();
+const readers = new WeakMap<Pool, Map<string | undefined, KeyEntryReader>>();
 
-/** The reader of a pool, whose programs sign for one log. */
+/** The reader of a pool, by the log for which delegations are signed. */
 export function keyEntryReader(sql: Pool, logOrigin: string | undefined): KeyEntryReader {
-  const reader = readers.get(sql) ?? new KeyEntryReader(logOrigin);
-  readers.set(sql, reader);
+  const ofPool = readers.get(sql) ?? new Map<string | undefined, KeyEntryReader>();
+  readers.set(sql, ofPool);
+  const reader = ofPool.get(logOrigin) ?? new KeyEntryReader(logOrigin);
+  ofPool.set(logOrigin, reader);
   return reader;
 }
