@@ -174,6 +174,7 @@ export const bulkKeyFile = (which: string) =>
       (where) => !isKeyUri(where),
       'must be a file: an HSM or KMS signs too slowly. Name its key in AEP_ROOT_KEY_FILE',
     )
+    .optional()
     .describe(`file of mode 0600 with the ${which}; \`start\` generates it below \`DATA_DIR\``);
 
 export const rootKeyFile = z
