@@ -155,15 +155,27 @@ export const NO_KEYS: KeyHistory = { entries: [], digest: NO_KEYS_DIGEST, sound:
 const FIRST_OF_NAME = 2;
 const C_OF_CHANGE = 0x63;
 
-const parsed = new Map<number, { bytes: Uint8Array; entry: KeyEntry | null }>();
+interface KnownEntry {
+  bytes: Uint8Array;
+  entry: KeyEntry | null;
+  /** The digest before and after the entry. */
+  digests: [before: Buffer, after: Buffer];
+}
+const known = new Map<number, KnownEntry>();
 
-/** Parses each entry once: delegation makes many, and every pass reads them all. */
-function readKeyEntry(leafIndex: number, bytes: Uint8Array): KeyEntry | null {
-  const known = parsed.get(leafIndex);
-  if (known !== undefined && equalBytes(known.bytes, bytes)) return known.entry;
+/** Parses and hashes each entry once: delegation makes many, and every pass reads them all. */
+function readKeyEntry(leafIndex: number, bytes: Uint8Array, before: Buffer): KnownEntry {
+  const last = known.get(leafIndex);
+  if (last?.digests[0].equals(before) === true && equalBytes(last.bytes, bytes)) return last;
   const entry = readEntry(bytes);
-  const found = entry?.type === 'key' ? entry : null;
-  parsed.set(leafIndex, { bytes: Uint8Array.from(bytes), entry: found });
+  const isKey = entry?.type === 'key';
+  const after = isKey ? nextKeysDigest(nativeSha256, before, leafIndex, bytes) : before;
+  const found: KnownEntry = {
+    bytes: Uint8Array.from(bytes),
+    entry: isKey ? entry : null,
+    digests: [before, after],
+  };
+  known.set(leafIndex, found);
   return found;
 }
 
@@ -175,10 +187,10 @@ export function extendHistory(
   const entries = [...before];
   let digest = digestBefore;
   for (const { leafIndex, bytes } of leaves) {
-    const entry = bytes[FIRST_OF_NAME] === C_OF_CHANGE ? readKeyEntry(leafIndex, bytes) : null;
-    if (entry === null) continue;
-    if (sound) entries.push({ leafIndex, entry });
-    digest = nextKeysDigest(nativeSha256, digest, leafIndex, bytes);
+    if (bytes[FIRST_OF_NAME] !== C_OF_CHANGE) continue;
+    const { digests, entry } = readKeyEntry(leafIndex, bytes, digest);
+    if (entry !== null && sound) entries.push({ leafIndex, entry });
+    digest = digests[1];
   }
   return { entries, digest, sound };
 }
