@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { readiness } from '#bench/harness/public-api';
 import type { ProgramName } from '#bench/harness/stack';
 import { bootstrap } from '#programs/bootstrap';
-import { formatVkey } from '#protocol/note';
+import { formatVkey, parseVkey } from '#protocol/note';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { openSigner } from '#runtime/crypto/signer';
 import { isConnectionLost } from '#sql/db/errors';
@@ -141,18 +141,20 @@ export async function startWorld(options: WorldOptions) {
       verifier: await openSigner(verifierKeyFile),
       log: await openSigner(logKeyFile),
     };
+    const logVkey = formatVkey(nativeSha256, LOG_ORIGIN, keys.log.publicKey);
+    const vkeys = { PINS_FILE: join(dir, 'pins.json') };
     const { tenantId, apiKey } = await bootstrap({
       ownerUrl: database.running.superuserUrl,
       dataDir: dir,
       rolePassword: (role) => database.running.rolePassword(role),
-      keys: { aep: keys.aep.publicKey, verifier: keys.verifier.publicKey },
+      keys: {
+        aep: keys.aep.publicKey,
+        verifier: keys.verifier.publicKey,
+        log: parseVkey(logVkey),
+      },
       openSandbox: true,
       log: logger('faults', 'warn'),
     });
-    const vkeys = {
-      LOG_VKEY: formatVkey(nativeSha256, LOG_ORIGIN, keys.log.publicKey),
-    };
-
     const linksTo = async <Name extends string>(
       port: number,
       protocol: 'postgres' | 'other',
@@ -194,7 +196,6 @@ export async function startWorld(options: WorldOptions) {
       ...queuing(process, 'engine'),
       ENGINE_PORT: String(enginePorts[process]),
       PUBLIC_URL: publicUrl,
-      LOG_VKEY: vkeys.LOG_VKEY,
     });
     const environments: Record<ProcessName, Record<string, string>> = {
       'engine-1': engine('engine-1'),
@@ -269,7 +270,8 @@ export async function startWorld(options: WorldOptions) {
       /** Runs an admin command. Throws when the command fails. */
       admin: (line: string[]) =>
         done(adminWith({ DATABASE_URL: databaseUrl('admin', 'admin') })(...line, '--json')),
-      fsckEnv: { ...vkeys, ...snapshotEnv, LOG_ORIGIN, DATA_DIR: dir },
+      fsckEnv: { ...vkeys, ...snapshotEnv, DATA_DIR: dir },
+      logVkey,
       /** Starts a second process of a program. */
       startAnother: (process: ProcessName): Program => {
         const other = startProcess(process, `another-${process}`);
