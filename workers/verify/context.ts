@@ -1,4 +1,4 @@
-import { keyStateAt, type KeyedEntry } from '#protocol/keys';
+import type { KeyStates } from '#protocol/state/key-states';
 import type { TileReader } from '#protocol/tiles';
 import type { Check, ProofCrypto } from '#protocol/verify';
 import type { WakeableSleep } from '#runtime/concurrency';
@@ -124,15 +124,13 @@ export interface VerifierHeartbeats {
 export function voidingKey(
   leaf: LeafEvidence | undefined,
   checks: readonly Check[],
-  keys: readonly KeyedEntry[],
-  logSize: number,
+  keys: KeyStates,
 ): string | null {
   const failed = checks.filter(({ result }) => result === 'fail');
   const keyId = leaf?.proof?.keyId ?? null;
   if (leaf === undefined || keyId === null) return null;
   if (failed.length !== 1 || failed[0]?.name !== 'signing_key') return null;
-  const { state } = keyStateAt(keys, keyId, leaf.leafIndex, logSize);
-  return state === 'compromised' ? keyId : null;
+  return keys.at(keyId, leaf.leafIndex).state === 'compromised' ? keyId : null;
 }
 
 /** Collects the proofs that compromised keys void, to log one line per key and not per proof. */
