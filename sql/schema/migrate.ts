@@ -295,7 +295,7 @@ export async function requireSchema(sql: Db, known: number): Promise<{ ahead: bo
       select to_regclass('public.svc_migration') is not null as there`,
   );
   if (list?.there !== true) {
-    throw new SchemaMismatchError('the database has no registry yet: run migrate as its owner');
+    throw new SchemaMismatchError('the database has no registry yet: prepare it (npm run admin -- init)');
   }
   const [row] = await mapStartupDbErrors(
     () => sql<{ version: number; breaking: string | null }[]>`
