@@ -66,7 +66,8 @@ const UNUSABLE: Record<string, string> = {
   '3F000': 'the database has no registry yet: prepare it (npm run admin -- init)',
   '42P01': 'the database lacks tables of this version: prepare it (npm run admin -- init)',
   '42703': 'the database lacks columns of this version: prepare it (npm run admin -- init)',
-  '42501': 'the role in DATABASE_URL lacks privileges of this version: prepare it (npm run admin -- init)',
+  '42501':
+    'the role in DATABASE_URL lacks privileges of this version: prepare it (npm run admin -- init)',
 };
 
 /** Runs a program's first query: its errors name the cause and the next step. */

@@ -17,7 +17,7 @@ import { Link } from './link.js';
 import { until } from './pace.js';
 
 /** Small enough for a small disk. */
-const SETTINGS = { max_wal_size: '96MB', min_wal_size: '32MB', max_connections: '160' };
+export const SETTINGS = { max_wal_size: '96MB', min_wal_size: '32MB', max_connections: '160' };
 
 const quiet = { debug: () => undefined };
 
@@ -28,9 +28,9 @@ export class Cluster {
   /** The superuser's pool, without a proxy. */
   sql: Pool;
 
-  private constructor(
+  protected constructor(
     private readonly dataDir: string,
-    private readonly settings: Record<string, string>,
+    protected readonly settings: Record<string, string>,
     /** The server that the programs use. */
     public running: EmbeddedPostgres,
   ) {
@@ -166,7 +166,7 @@ export class Cluster {
     }
   }
 
-  private connectTo(url: string): Pool {
+  protected connectTo(url: string): Pool {
     return connect(url, { application: 'faults', max: 4, statementTimeoutMs: 20_000 });
   }
 }

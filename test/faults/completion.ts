@@ -41,9 +41,7 @@ export async function untilComplete(
       if (deadline.hasPassed) return;
       await (one.kind === 'single' ? client.send(one) : followBatch(client, one));
     });
-    await forEach(openActs, async (act) => {
-      if (!deadline.hasPassed) await client.acts.send(act);
-    });
+    if (!deadline.hasPassed) await repeatActs(client);
     if (client.records.requests.some(isOpen)) await sleep(100);
   }
   for (;;) {
@@ -61,6 +59,13 @@ export async function untilComplete(
     await sleep(50);
   }
 }
+
+/** Sends every act again that has no acknowledgement. */
+export const repeatActs = (client: Client): Promise<void> =>
+  forEach(
+    client.acts.sent.filter((act) => !act.acknowledged),
+    async (act) => void (await client.acts.send(act)),
+  );
 
 async function followBatch(client: Client, batch: Batch): Promise<void> {
   if (batch.batchId === null && !(await client.send(batch))) return;

@@ -1,8 +1,9 @@
 import { fork, type ChildProcess } from 'node:child_process';
 import { openSync } from 'node:fs';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { builtFile } from '#bench/harness/child';
 import type { ProgramName } from '#bench/harness/stack';
+import { packageRoot } from '#runtime/process/files';
 
 /** The delay before a restart, as a supervisor has it. */
 const RESTART_AFTER_MS = 200;
@@ -16,15 +17,15 @@ export class Program {
   private serves: Promise<void> = Promise.resolve();
   private wasKilled = false;
   private mayKillItself = false;
+  private execArgv: string[] = [];
   /** Exits that the test did not cause. */
   readonly ended: string[] = [];
 
   constructor(
     readonly name: ProgramName,
     private env: Record<string, string>,
-
     readonly logFile: string,
-    private execArgv: string[] = [],
+    private root = packageRoot,
   ) {
     this.start();
   }
@@ -63,6 +64,12 @@ export class Program {
   async restartWith(execArgv: string[], env: Record<string, string>): Promise<void> {
     this.execArgv = execArgv;
     this.env = { ...this.env, ...env };
+    await this.restart();
+  }
+
+  /** Restarts the program in order, optionally from another checkout. */
+  async restart(root = this.root): Promise<void> {
+    this.root = root;
     await this.stop();
     this.release();
     await this.ready();
@@ -92,7 +99,8 @@ export class Program {
 
   private start(): void {
     const output = openSync(this.logFile, 'a');
-    const child = fork(builtFile(`programs/${this.name}`), [], {
+    const child = fork(join(this.root, `dist/programs/${this.name}.js`), [], {
+      cwd: this.root,
       env: { LOG_LEVEL: 'info', ...this.env },
       execArgv: this.execArgv,
       stdio: ['ignore', output, output, 'ipc'],

@@ -8,7 +8,7 @@ import type { Fault, Scene } from './fault.js';
 import { openScene } from './stacks.js';
 import { FAULTS } from './rows/index.js';
 import { beginFault, clearAfter, endFault } from './run-fault.js';
-import { untilComplete } from './completion.js';
+import { repeatActs, untilComplete } from './completion.js';
 import { Random } from '../fuzz/mutate.js';
 import { runEntryPoint } from './world.js';
 
@@ -96,6 +96,8 @@ async function strike(scene: Scene, fault: Fault, began: number): Promise<Happen
   };
   try {
     happened.answeredMs = await endFault(scene, await beginFault(scene, fault));
+    // A tenant repeats them at once: an approval has no effect after 15 minutes.
+    await repeatActs(scene.client);
     happened.problems.push(...((await fault.expects?.(scene)) ?? []));
   } catch (error) {
     happened.problems.push(error instanceof Error ? error.message : String(error));

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { readiness } from '#bench/harness/public-api';
 import type { ProgramName } from '#bench/harness/stack';
 import { bootstrap } from '#programs/bootstrap';
+import type { AdmissionKeys } from '#programs/shipped-policy';
 import { formatVkey, parseVkey } from '#protocol/note';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { openSigner } from '#runtime/crypto/signer';
@@ -12,6 +13,7 @@ import { logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
 import { openStore } from '#runtime/store/open';
 import { freePort } from '../fixtures/free-port.js';
+import { pinning } from '../fixtures/pins.js';
 import { adminWith, done } from '../fixtures/admin.js';
 import { Cluster } from './cluster.js';
 import { openDevices } from './devices.js';
@@ -85,13 +87,36 @@ export interface WorldOptions {
   settings?: Record<string, string>;
   /** A Redis for the queue in place of its own; null for the queue in Postgres. */
   redisUrl?: string | null | undefined;
+  /** The Postgres of the stack; by default an embedded one. */
+  openDatabase?: (settings: Record<string, string>) => Promise<Cluster>;
+  /** Prepares the empty database for admissions; by default as `npm start` does. */
+  prepare?: (owner: Owner) => Promise<{ tenantId: string; apiKey: string }>;
+  /** Checkout whose build the programs run; by default this one. */
+  root?: string;
   /** The snapshot is in a bucket, two keys are in an HSM, and each program runs twice. */
   isProduction?: boolean;
 }
 
+export interface Owner {
+  database: Cluster;
+  dataDir: string;
+  keyFiles: { aep: string; verifier: string };
+  keys: AdmissionKeys;
+}
+
+const asStartDoes = ({ database, dataDir, keys }: Owner): ReturnType<typeof bootstrap> =>
+  bootstrap({
+    ownerUrl: database.running.superuserUrl,
+    dataDir,
+    rolePassword: (role) => database.running.rolePassword(role),
+    keys,
+    openSandbox: true,
+    log: logger('faults', 'warn'),
+  });
+
 /** The separate programs as they run in production, over a Postgres and a Redis of their own. */
 export async function startWorld(options: WorldOptions) {
-  const { withDisks, settings = {}, redisUrl, isProduction = false } = options;
+  const { withDisks, settings = {}, redisUrl, isProduction = false, root } = options;
   const dir = await mkdtemp(join(tmpdir(), 'svc-faults-'));
   // Readable by the account that Postgres runs as when the tests run as root.
   await chmod(dir, 0o755);
@@ -124,7 +149,8 @@ export async function startWorld(options: WorldOptions) {
     const snapshotDir = join(dir, 'snapshot', 'public');
     await mkdir(snapshotDir, { mode: 0o755 });
 
-    const database = await Cluster.start(join(dir, 'database', 'registry'), settings);
+    const database = await (options.openDatabase?.(settings) ??
+      Cluster.start(join(dir, 'database', 'registry'), settings));
     servers.push(database);
     stops.push(() => database.close());
     const redis = redisUrl === undefined ? await TestRedis.start() : null;
@@ -142,18 +168,17 @@ export async function startWorld(options: WorldOptions) {
       log: await openSigner(logKeyFile),
     };
     const logVkey = formatVkey(nativeSha256, LOG_ORIGIN, keys.log.publicKey);
-    const vkeys = { PINS_FILE: join(dir, 'pins.json') };
-    const { tenantId, apiKey } = await bootstrap({
-      ownerUrl: database.running.superuserUrl,
+    // The programs of an earlier release have the key in a variable.
+    const vkeys = { ...pinning(logVkey), LOG_VKEY: logVkey };
+    const { tenantId, apiKey } = await (options.prepare ?? asStartDoes)({
+      database,
       dataDir: dir,
-      rolePassword: (role) => database.running.rolePassword(role),
+      keyFiles: { aep: keyFile('aep'), verifier: verifierKeyFile },
       keys: {
         aep: keys.aep.publicKey,
         verifier: keys.verifier.publicKey,
         log: parseVkey(logVkey),
       },
-      openSandbox: true,
-      log: logger('faults', 'warn'),
     });
     const linksTo = async <Name extends string>(
       port: number,
@@ -217,12 +242,20 @@ export async function startWorld(options: WorldOptions) {
       },
       facade: { ...vkeys, ...snapshotEnv, PUBLIC_PORT: String(publicPort) },
     };
+    const opsPorts: Record<string, number> = {};
+    for (const process of PROCESSES) opsPorts[process] = await freePort();
     const startProcess = (process: ProcessName, of: string = process, env = {}): Program => {
       const name = process.replace(/-\d$/, '') as ProgramName;
       const program = new Program(
         name,
-        { ...environments[process], ...env },
+        {
+          // A second process of a program takes any free port.
+          OPS_PORT: String(of === process ? opsPorts[process] : 0),
+          ...environments[process],
+          ...env,
+        },
         join(dir, `${of}.log`),
+        root,
       );
       started.push(program);
       stops.push(() => program.stop());
@@ -247,6 +280,8 @@ export async function startWorld(options: WorldOptions) {
       /** Null when the queue is not in Redis. */
       redis,
       programs,
+      /** Ports of the operations listeners, by process. */
+      opsPorts,
       /** Second processes of the programs that a world has once by default. */
       replicas,
       /** The bucket and the HSM of a production world. */
@@ -267,6 +302,8 @@ export async function startWorld(options: WorldOptions) {
       snapshotDir,
       /** Database URL of the role svc_erase, through the proxy of the admin program. */
       eraseUrl: databaseUrl('admin', 'erase'),
+      /** Database URL of the role svc_admin, through its proxy. */
+      adminUrl: databaseUrl('admin', 'admin'),
       /** Runs an admin command. Throws when the command fails. */
       admin: (line: string[]) =>
         done(adminWith({ DATABASE_URL: databaseUrl('admin', 'admin') })(...line, '--json')),

@@ -1,0 +1,253 @@
+import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import { formatVkey } from '#protocol/note';
+import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { packageRoot } from '#runtime/process/files';
+import { activeKeys } from '#programs/admin/aep-keys';
+import type { Client } from '../faults/client.js';
+import { PROCESSES, type Owner, type ProcessName, type World } from '../faults/world.js';
+import { Erasure } from '../faults/acts.js';
+import { until } from '../faults/pace.js';
+import type { Host } from './database.js';
+import type { startPrometheus } from './prometheus.js';
+import { runProgram } from './release.js';
+import type { Signals } from './watch.js';
+
+/** An installation under load, and its operator. */
+export interface Day {
+  world: World;
+  client: Client;
+  host: Host;
+  prometheus: Awaited<ReturnType<typeof startPrometheus>>;
+  /** A folder for files of the operator. */
+  home: string;
+}
+
+export interface Step {
+  name: string;
+  /** Resolves when everything should recover. */
+  play(day: Day): Promise<unknown>;
+  /** Later steps depend on this one. */
+  isNeeded?: true;
+  signals?: Signals;
+  /** Programs that are expected to exit. */
+  mayEnd?: ProcessName[];
+}
+
+const TENANT = 'acme';
+const OUTAGE_MS = 8_000;
+
+/** Prepares an empty database with the commands of the earlier release. */
+export async function prepareEarlier(root: string, { database, keyFiles }: Owner) {
+  const { superuserUrl, urlFor } = database.running;
+  const role = (name: string): Record<string, string> => ({ DATABASE_URL: urlFor(`svc_${name}`) });
+  await runProgram(root, { DATABASE_URL: superuserUrl }, 'migrate');
+  const roles = ['engine', 'worker', 'verifier', 'publisher', 'admin', 'fsck', 'erase'];
+  for (const name of roles) await database.sql.unsafe(`alter role svc_${name} login`);
+  const files = { AEP_PUBLIC_KEY_FILE: keyFiles.aep, VERIFIER_PUBLIC_KEY_FILE: keyFiles.verifier };
+  await runProgram(root, { ...role('admin'), ...files }, 'setup');
+  const admin = (line: string): Promise<string> =>
+    runProgram(root, role('admin'), 'admin', ...line.split(' '), '--json');
+  await admin('lane open sandbox');
+  await admin(`tenant create ${TENANT} sandbox`);
+  await admin(`tenant allow ${TENANT}`);
+  const scopes = 'admit,read,export,verify,lifecycle,keys';
+  const issued = await admin(`key issue ${TENANT} --review day --scopes ${scopes}`);
+  return { tenantId: TENANT, apiKey: (JSON.parse(issued) as { api_key: string }).api_key };
+}
+
+async function restartEach(
+  { world }: Day,
+  names: readonly ProcessName[],
+  env: Record<string, string> = {},
+): Promise<void> {
+  for (const name of names) await world.programs[name].restartWith([], env);
+}
+
+const names = (program: string): ProcessName[] =>
+  PROCESSES.filter((name) => name === program || name.startsWith(`${program}-`));
+
+const kill = (name: ProcessName): Step => ({
+  name: `${name} is killed`,
+  signals: { alert: 'SvcTargetDown' },
+  play: async ({ world }) => {
+    const program = world.programs[name];
+    program.hold();
+    // Prometheus scrapes each second.
+    await sleep(3_000);
+    program.release();
+    await program.ready();
+  },
+});
+
+/** A new private key in a file of the operator. */
+function newKey({ home }: Day, name: string) {
+  const file = join(home, `${name}-2.pem`);
+  const key = createSigningKey(file);
+  return { file, vkey: (origin: string) => formatVkey(nativeSha256, origin, key.publicKey) };
+}
+
+/** Activates a new key, restarts its programs with it, and retires the key before. */
+async function rotate(day: Day, use: 'aep' | 'verifier', programs: ProcessName[]): Promise<void> {
+  const { admin, database } = day.world;
+  const { file } = newKey(day, use);
+  const [before = ''] = await activeKeys(database.sql, use);
+  await admin([`${use}-key`, 'activate', file]);
+  await restartEach(day, programs, { [`${use.toUpperCase()}_KEY_FILE`]: file });
+  await admin([`${use}-key`, 'retire', before, '--confirm', before]);
+}
+
+/** The script of docs/operate.md that moves old files, for files of any age. */
+function archiveScript(snapshot: string, archive: string): string {
+  const page = readFileSync(join(packageRoot, 'docs/operate.md'), 'utf8');
+  const script = /^cd \/srv\/public && .*?(?=^```)/ms.exec(page)?.[0];
+  if (script === undefined) throw new Error('docs/operate.md has no archive script');
+  return script
+    .replaceAll('/srv/public', snapshot)
+    .replaceAll('/archive/public', archive)
+    .replace('-mtime +30 ', '');
+}
+
+export const STEPS: Step[] = [
+  {
+    name: 'upgrade while serving',
+    isNeeded: true,
+    play: async ({ world, home }) => {
+      const { superuserUrl } = world.database.running;
+      const folder = join(home, 'owner');
+      await mkdir(folder);
+      await writeFile(join(folder, 'owner-database-url'), superuserUrl);
+      await runProgram(packageRoot, {}, 'admin', 'init', folder, '--only', 'database');
+      // Workers before the last engine, as docs/deploy.md has it.
+      const order: ProcessName[] = ['engine-1', ...names('worker'), 'engine-2'];
+      for (const name of [...order, 'verifier', 'publisher', 'facade'] as const) {
+        await world.programs[name].restart(packageRoot);
+      }
+    },
+  },
+  {
+    name: 'scale out',
+    play: async ({ world }) => {
+      const more = (['worker-1', 'verifier', 'publisher'] as const).map((name) =>
+        world.startAnother(name),
+      );
+      await Promise.all(more.map((program) => program.ready()));
+      await sleep(3_000);
+    },
+  },
+  {
+    name: 'scale in',
+    play: async ({ world }) => {
+      const ended = await world.stopOthers();
+      if (ended.length > 0) throw new Error(ended.join(', '));
+    },
+  },
+  {
+    name: 'rolling restart',
+    play: async (day) => restartEach(day, PROCESSES),
+  },
+  ...PROCESSES.map(kill),
+  {
+    name: 'the disk of the snapshot is full',
+    signals: { problem: /ticks failing/, log: /ENOSPC/, alert: 'SvcPublishFailing' },
+    play: async ({ world }) => {
+      if (typeof world.disks === 'string') throw new Error(world.disks);
+      await world.disks.snapshot.fill();
+      await sleep(OUTAGE_MS);
+      await world.disks.snapshot.empty();
+    },
+  },
+  {
+    name: 'PostgreSQL is stopped',
+    signals: {
+      problem: /the database cannot be reached/,
+      log: /database|registry/i,
+      alert: 'SvcDatabaseDown',
+    },
+    play: async ({ world, host }) => {
+      host.signal('SIGINT');
+      await world.database.running.exited;
+      await sleep(OUTAGE_MS);
+      await host.restart();
+    },
+  },
+  {
+    name: 'Redis is stopped',
+    signals: { problem: /queue down/, log: /Redis is unreachable/, alert: 'SvcRedisDown' },
+    play: async ({ world }) => {
+      await world.redis?.kill();
+      await sleep(OUTAGE_MS);
+      await world.redis?.start();
+    },
+  },
+  {
+    name: 'the AEP key is rotated',
+    play: (day) => rotate(day, 'aep', names('worker')),
+  },
+  {
+    name: 'the verifier key is rotated',
+    play: (day) => rotate(day, 'verifier', names('verifier')),
+  },
+  {
+    name: 'the log key is rotated',
+    play: async (day) => {
+      const { world, home } = day;
+      const { admin, fsckEnv, logVkey: old } = world;
+      const key = newKey(day, 'log');
+      const vkey = key.vkey(old.split('+')[0]!);
+      const pins = { PINS_FILE: join(home, 'pins.json') };
+      const repin = async (): Promise<void> => {
+        await writeFile(pins.PINS_FILE, JSON.stringify(await admin(['pins'])));
+        await restartEach(day, ['facade'], pins);
+      };
+      for (const one of [old, vkey]) await admin(['log-key', 'activate', one]);
+      await repin();
+      await restartEach(day, ['publisher'], { LOG_KEY_FILE: key.file });
+      await restartEach(day, names('engine'));
+      await sleep(3_000);
+      await admin(['log-key', 'retire', old, '--confirm', old]);
+      await repin();
+      Object.assign(fsckEnv, pins);
+      Object.assign(world, { logVkey: vkey });
+    },
+  },
+  {
+    name: 'a backup is made',
+    isNeeded: true,
+    play: async ({ world, host }) => {
+      await host.backUp();
+      await world.admin(['backup', 'record']);
+    },
+  },
+  {
+    name: 'a payload is erased',
+    play: async ({ world, client }) => {
+      const single = client.records.admitted.find((one) => !one.isErased && one.open === 0);
+      if (single === undefined) throw new Error('there is no proof to erase');
+      await client.acts.begin(new Erasure(client, single, world.eraseUrl));
+      const status = async (): Promise<string> => {
+        const url = `${world.publicUrl}/api/public/verify/proof/${single.proofId ?? ''}`;
+        const body = (await (await fetch(url)).json()) as {
+          verification?: { verification_status: string };
+        };
+        return body.verification?.verification_status ?? '';
+      };
+      const isPublic = async (): Promise<boolean> =>
+        ['BACKEND_LOOKUP_REQUIRED', 'REVOKED'].includes(await status());
+      if (!(await until(isPublic, 30_000))) throw new Error('the erasure is not public');
+    },
+  },
+  {
+    name: 'old files are archived',
+    play: async ({ world, home }) => {
+      const archive = join(home, 'archive');
+      await mkdir(archive);
+      const script = archiveScript(world.snapshotDir, archive);
+      await promisify(execFile)('bash', ['-c', script]);
+    },
+  },
+];
