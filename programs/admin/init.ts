@@ -91,14 +91,15 @@ async function prepareDatabase(folder: string) {
 
 async function urlIn(path: string): Promise<URL> {
   const text = (await readOperatorsFile(path)).toString().trim();
-  const url = /^postgres(ql)?:/.test(text) && URL.canParse(text) ? new URL(text) : null;
-  if (url !== null && url.username !== '' && url.password !== '') return url;
+  if (/^postgres(ql)?:/.test(text) && URL.canParse(text)) return new URL(text);
   throw new OperatorError(
     `${path} does not hold a URL like postgres://role:password@host:5432/database`,
   );
 }
 
 function passwordOf(role: string, path: string, { username, password }: URL): string {
-  if (decodeURIComponent(username) === role) return decodeURIComponent(password);
-  throw new OperatorError(`${path} has a URL of ${username}, not of ${role}`);
+  if (decodeURIComponent(username) !== role)
+    throw new OperatorError(`${path} has a URL of ${username}, not of ${role}`);
+  if (password === '') throw new OperatorError(`${path} has a URL without a password`);
+  return decodeURIComponent(password);
 }

@@ -8,7 +8,7 @@ import { formatTime } from '#protocol/time';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
 import { appendLocked, lockHead } from '../log/append.js';
-import { latestCheckpointBy } from '../log/checkpoints.js';
+import { latestCheckpoint, latestCheckpointBy } from '../log/checkpoints.js';
 import { keyEntries } from '../log/keys.js';
 import { databaseTime } from '../log/verdicts.js';
 import { AdministrationError, joinTransaction } from '../tenants/audit.js';
@@ -63,6 +63,7 @@ export function appendLogKeyChange(
     const bound = change === 'activate' ? {} : { fromSize: await lastSize(tx, vkey) };
     const leafIndex = await lockHead(tx);
     const keys = await logStateKeys(tx, name);
+    if (![...keys.values()].some(({ use }) => use === 'log')) await requireCurrent(tx, vkey);
     const at = await databaseTime(tx);
     const entry = {
       type: 'key' as const,
@@ -106,6 +107,15 @@ async function lastSize(tx: Transaction, vkey: LogVkey): Promise<number> {
   if (size < row.newest || row.isOurs) return size;
   throw new AdministrationError(
     'the running publisher signs with this key: restart it with the successor first',
+  );
+}
+
+/** The first log key that a log names signed its last checkpoint, or its publisher would stop. */
+async function requireCurrent(tx: Transaction, vkey: LogVkey): Promise<void> {
+  const newest = (await latestCheckpoint(tx))?.treeSize ?? 0;
+  if ((await latestCheckpointBy(tx, [vkey])) === newest) return;
+  throw new AdministrationError(
+    'the log does not name the key that signed its last checkpoint: activate that one first',
   );
 }
 

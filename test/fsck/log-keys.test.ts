@@ -42,6 +42,7 @@ it('fsck > follows the keys that the log activates, up to the last tree of a ret
     appendLogKeyChange(registry.admin, parseVkey(vkeyOf(key)), what);
 
   await publish(former);
+  await expect(change(next, 'activate')).rejects.toThrow('activate that one first');
   await change(former, 'activate');
   await expect(publish(next)).rejects.toThrow('No checkpoint by a former log key covers');
   await change(next, 'activate');
