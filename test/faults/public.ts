@@ -1,4 +1,5 @@
 import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
+import { forEach } from './pace.js';
 import type { Single } from './records.js';
 
 /** The public status that must follow from a committed request. */
@@ -50,14 +51,14 @@ export async function differingStatuses(
   publicUrl: string,
   expected: readonly ExpectedStatus[],
 ): Promise<(ExpectedStatus & { problem: string })[]> {
-  const found = await Promise.all(
-    expected.map(async (one) => {
-      const status = await statusAt(publicUrl, one.path).catch(String);
-      const problem = `the public status of ${one.path} is ${status}, not ${String(one.status)}`;
-      return { ...one, problem, differs: status !== String(one.status) };
-    }),
-  );
-  return found.filter(({ differs }) => differs);
+  const found: (ExpectedStatus & { problem: string })[] = [];
+  await forEach(expected, async (one) => {
+    const status = await statusAt(publicUrl, one.path).catch(String);
+    if (status === String(one.status)) return;
+    const problem = `the public status of ${one.path} is ${status}, not ${String(one.status)}`;
+    found.push({ ...one, problem });
+  });
+  return found;
 }
 
 /** A public status: `null` for an id that does not resolve, or a description of an invalid answer. */

@@ -238,11 +238,18 @@ export async function startWorld(options: WorldOptions) {
       },
       facade: { ...vkeys, ...snapshotEnv, PUBLIC_PORT: String(publicPort) },
     };
+    const opsPorts: Record<string, number> = {};
+    for (const process of PROCESSES) opsPorts[process] = await freePort();
     const startProcess = (process: ProcessName, of: string = process, env = {}): Program => {
       const name = process.replace(/-\d$/, '') as ProgramName;
       const program = new Program(
         name,
-        { ...environments[process], ...env },
+        {
+          // A second process of a program takes any free port.
+          OPS_PORT: String(of === process ? opsPorts[process] : 0),
+          ...environments[process],
+          ...env,
+        },
         join(dir, `${of}.log`),
         root,
       );
@@ -269,6 +276,8 @@ export async function startWorld(options: WorldOptions) {
       /** Null when the queue is not in Redis. */
       redis,
       programs,
+      /** Ports of the operations listeners, by process. */
+      opsPorts,
       /** Second processes of the programs that a world has once by default. */
       replicas,
       /** The bucket and the HSM of a production world. */

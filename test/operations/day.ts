@@ -12,6 +12,7 @@ import { Host } from './database.js';
 import { earlierRelease } from './release.js';
 import { prepareEarlier, STEPS, type Day, type Step } from './steps.js';
 import { recover } from './loss.js';
+import { startPrometheus } from './prometheus.js';
 import { seconds, Watch } from './watch.js';
 
 const USAGE = `npm run test:operations -- [options]
@@ -34,6 +35,9 @@ const COMPLETE_MS = 3 * 60_000;
 
 interface Report {
   step: string;
+  /** Requests that were not acknowledged at once. */
+  failed: number;
+  took: string;
   /** From the end of the step to an acknowledged request at each engine, and to a healthy status. */
   answered: string;
   healthy: string;
@@ -41,23 +45,37 @@ interface Report {
   problems: string[];
 }
 
+const newReport = (step: string): Report => ({
+  step,
+  failed: 0,
+  took: '–',
+  answered: '–',
+  healthy: '–',
+  seen: [],
+  problems: [],
+});
+
 async function play(day: Day, step: Step): Promise<Report> {
   const { world, client } = day;
   const problems: string[] = [];
-  const report: Report = { step: step.name, answered: '–', healthy: '–', seen: [], problems };
-  const watch = new Watch(world);
+  const began = performance.now();
+  const failedBefore = client.failed;
+  const report = { ...newReport(step.name), problems };
+  const watch = new Watch(world, day.prometheus);
   await watch.start();
   try {
     await step.play(day);
-    const began = performance.now();
+    const ended = performance.now();
+    report.took = seconds(ended - began);
     const at = await inTime(client.nextSuccess(), ANSWER_MS, 'no request succeeds after the step');
-    report.answered = seconds(at - began);
+    report.answered = seconds(at - ended);
     const healthy = await watch.untilHealthy();
     report.healthy = seconds(healthy);
     if (healthy === null) problems.push(...(await watch.problems()));
   } catch (error) {
     problems.push(error instanceof Error ? (error.stack ?? error.message) : String(error));
   }
+  report.failed = client.failed - failedBefore;
   const { seen, missing } = await watch.stop(step.signals ?? {});
   report.seen = seen;
   problems.push(...missing, ...endedOf(world, step), ...client.records.wrong.splice(0).slice(0, 3));
@@ -70,9 +88,10 @@ const endedOf = ({ programs }: World, { mayEnd = [] }: Step): string[] =>
     return mayEnd.some((one) => one === name) ? [] : ended;
   });
 
-function print({ step, answered, healthy, seen, problems }: Report): void {
+function print({ step, failed, took, answered, healthy, seen, problems }: Report): void {
   const outcome = problems.length === 0 ? 'ok' : 'FAILED';
-  console.log(`${outcome} ${step}: requests succeed after ${answered}, healthy after ${healthy}`);
+  const recovery = `requests succeed after ${answered}, healthy after ${healthy}`;
+  console.log(`${outcome} ${step}: took ${took}, ${String(failed)} requests failed; ${recovery}`);
   for (const line of seen) console.log(`    saw: ${line}`);
   for (const line of problems) console.log(`    PROBLEM: ${line}`);
 }
@@ -93,7 +112,8 @@ async function main(): Promise<void> {
   const { engineUrls, apiKey, tenantId, eraseUrl } = world;
   const open = { ...LOAD, engineUrls, apiKey, tenantId, eraseUrl };
   const client = new Client({ ...open, run: 'day-0' });
-  const day: Day = { world, client, home, host: world.database as Host };
+  const prometheus = await startPrometheus(home, world.opsPorts);
+  const day: Day = { world, client, home, host: world.database as Host, prometheus };
   const reports: Report[] = [];
   client.start();
   await inTime(client.nextSuccess(), ANSWER_MS, 'the earlier release admits nothing');
@@ -109,8 +129,11 @@ async function main(): Promise<void> {
   const acts = client.acts.sent;
   const late = await untilComplete(world, client, acts, COMPLETE_MS);
   const audited = await audit(world, client, { requests, acts });
-  const last = await recover(day, open);
-  print({ ...last, answered: '–' });
+  const last = {
+    ...newReport('the host is lost, restored and its log adopted'),
+    ...(await recover(day, open)),
+  };
+  print(last);
   const problems = [
     ...reports.flatMap((one) => one.problems.map((problem) => `${one.step}: ${problem}`)),
     ...late,
@@ -134,6 +157,7 @@ async function main(): Promise<void> {
     const steps = [...reports, last];
     await writeFile(values.json, `${JSON.stringify({ ...figures, steps }, null, 2)}\n`);
   }
+  await prometheus.stop();
   await world.close();
   await rm(home, { recursive: true, force: true });
   if (problems.length > 0) process.exitCode = 1;

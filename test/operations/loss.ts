@@ -61,7 +61,7 @@ export async function recover(day: Day, options: Omit<ClientOptions, 'run'>) {
   );
   for (const name of WRITERS) world.programs[name].release();
   await Promise.all(WRITERS.map((name) => world.programs[name].ready()));
-  const watch = new Watch(world);
+  const watch = new Watch(world, day.prometheus);
   const healthy = seconds(await watch.untilHealthy());
 
   const next = await load(world, { ...options, run: 'day-2' }, problems);
@@ -74,5 +74,5 @@ export async function recover(day: Day, options: Omit<ClientOptions, 'run'>) {
   ]);
   problems.push(...differing.map(({ problem }) => problem));
   if (Number(adopted['proofs']) < proofIdsOf(lost).length) problems.push('proofs are not adopted');
-  return { step: 'the host is lost, restored and its log adopted', healthy, seen, problems };
+  return { healthy, seen, problems };
 }

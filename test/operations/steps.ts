@@ -4,7 +4,6 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { migrateDatabase } from '#programs/migrate-database';
 import { formatVkey } from '#protocol/note';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
@@ -14,6 +13,7 @@ import { PROCESSES, type Owner, type ProcessName, type World } from '../faults/w
 import { Erasure } from '../faults/acts.js';
 import { until } from '../faults/pace.js';
 import type { Host } from './database.js';
+import type { startPrometheus } from './prometheus.js';
 import { runProgram } from './release.js';
 import type { Signals } from './watch.js';
 
@@ -22,6 +22,7 @@ export interface Day {
   world: World;
   client: Client;
   host: Host;
+  prometheus: Awaited<ReturnType<typeof startPrometheus>>;
   /** A folder for files of the operator. */
   home: string;
 }
@@ -72,9 +73,14 @@ const names = (program: string): ProcessName[] =>
 
 const kill = (name: ProcessName): Step => ({
   name: `${name} is killed`,
+  signals: { alert: 'SvcTargetDown' },
   play: async ({ world }) => {
-    world.programs[name].signal('SIGKILL');
-    await sleep(1_000);
+    const program = world.programs[name];
+    program.hold();
+    // Prometheus scrapes each second.
+    await sleep(3_000);
+    program.release();
+    await program.ready();
   },
 });
 
@@ -111,7 +117,8 @@ export const STEPS: Step[] = [
     name: 'upgrade while serving',
     isNeeded: true,
     play: async ({ world }) => {
-      await migrateDatabase(world.database.running.superuserUrl, () => 'not needed');
+      const { superuserUrl } = world.database.running;
+      await runProgram(packageRoot, { DATABASE_URL: superuserUrl }, 'migrate');
       // Workers before the last engine, as docs/deploy.md has it.
       const order: ProcessName[] = ['engine-1', ...names('worker'), 'engine-2'];
       for (const name of [...order, 'verifier', 'publisher', 'facade'] as const) {
@@ -142,8 +149,22 @@ export const STEPS: Step[] = [
   },
   ...PROCESSES.map(kill),
   {
+    name: 'the disk of the snapshot is full',
+    signals: { problem: /ticks failing/, log: /ENOSPC/, alert: 'SvcPublishFailing' },
+    play: async ({ world }) => {
+      if (typeof world.disks === 'string') throw new Error(world.disks);
+      await world.disks.snapshot.fill();
+      await sleep(OUTAGE_MS);
+      await world.disks.snapshot.empty();
+    },
+  },
+  {
     name: 'PostgreSQL is stopped',
-    signals: { problem: /the database cannot be reached/, log: /database/i },
+    signals: {
+      problem: /the database cannot be reached/,
+      log: /database|registry/i,
+      alert: 'SvcDatabaseDown',
+    },
     play: async ({ world, host }) => {
       host.signal('SIGINT');
       await world.database.running.exited;
@@ -153,21 +174,11 @@ export const STEPS: Step[] = [
   },
   {
     name: 'Redis is stopped',
-    signals: { problem: /queue down/, log: /Redis is unreachable/ },
+    signals: { problem: /queue down/, log: /Redis is unreachable/, alert: 'SvcRedisDown' },
     play: async ({ world }) => {
       await world.redis?.kill();
       await sleep(OUTAGE_MS);
       await world.redis?.start();
-    },
-  },
-  {
-    name: 'the disk of the snapshot is full',
-    signals: { problem: /ticks failing/, log: /ENOSPC/ },
-    play: async ({ world }) => {
-      if (typeof world.disks === 'string') throw new Error(world.disks);
-      await world.disks.snapshot.fill();
-      await sleep(OUTAGE_MS);
-      await world.disks.snapshot.empty();
     },
   },
   {

@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { adminWith } from '../fixtures/admin.js';
 import { until } from '../faults/pace.js';
 import type { World } from '../faults/world.js';
+import type { startPrometheus } from './prometheus.js';
 
 const EVERY_MS = 250;
 const HEALTHY_MS = 90_000;
@@ -14,29 +15,37 @@ export interface Signals {
   problem?: RegExp;
   /** A log line of any program. */
   log?: RegExp;
+  /** An alert, without its `for`. */
+  alert?: string;
 }
+
+type Prometheus = Awaited<ReturnType<typeof startPrometheus>>;
 
 interface Status {
   status: string;
   attention: { what: string; do: string }[];
 }
 
-/** Follows `admin status` and the programs' logs, as an operator would. */
+/** Follows `admin status`, the alerts and the programs' logs, as an operator would. */
 export class Watch {
-  /** Problems, and the milliseconds after which each appeared. */
+  /** Problems and alerts, and the milliseconds after which each appeared. */
   private readonly seen = new Map<string, number>();
   private readonly offsets = new Map<string, number>();
   private readonly end = new AbortController();
   private following: Promise<void> = Promise.resolve();
 
-  constructor(private readonly world: World) {}
+  constructor(
+    private readonly world: World,
+    private readonly prometheus: Prometheus,
+  ) {}
 
   async start(): Promise<void> {
     for (const [name, text] of await this.logs()) this.offsets.set(name, text.length);
     const began = performance.now();
+    const since = Date.now();
     const follow = async (): Promise<void> => {
       while (!this.end.signal.aborted) {
-        for (const what of await this.problems()) {
+        for (const what of [...(await this.problems()), ...(await this.alerts(since))]) {
           if (!this.seen.has(what)) this.seen.set(what, performance.now() - began);
         }
         await sleep(EVERY_MS, undefined, { signal: this.end.signal }).catch(() => undefined);
@@ -54,6 +63,10 @@ export class Watch {
     return status === null ? [err] : status.attention.map(({ what }) => what);
   }
 
+  private async alerts(since: number): Promise<string[]> {
+    return (await this.prometheus.firing(since)).map((name) => `alert ${name}`);
+  }
+
   /** Resolves with the milliseconds until status is healthy again; null if it never is. */
   async untilHealthy(): Promise<number | null> {
     const began = performance.now();
@@ -62,13 +75,16 @@ export class Watch {
   }
 
   /** Ends the step; returns what was seen, and which signals were missing. */
-  async stop({ problem, log }: Signals): Promise<{ seen: string[]; missing: string[] }> {
+  async stop({ alert, problem, log }: Signals): Promise<{ seen: string[]; missing: string[] }> {
     this.end.abort();
     await this.following;
     const missing: string[] = [];
     const seen = [...this.seen].map(([what, ms]) => `${what} (after ${seconds(ms)})`);
     if (problem !== undefined && ![...this.seen.keys()].some((what) => problem.test(what))) {
       missing.push(`admin status did not report ${problem.source}`);
+    }
+    if (alert !== undefined && !this.seen.has(`alert ${alert}`)) {
+      missing.push(`the alert ${alert} did not fire`);
     }
     if (log !== undefined) {
       const lines = (await this.logs()).flatMap(([name, text]) =>
