@@ -238,7 +238,7 @@ export async function startWorld(options: WorldOptions) {
       },
       facade: { ...vkeys, ...snapshotEnv, PUBLIC_PORT: String(publicPort) },
     };
-    const opsPorts: Record<string, number> = {};
+    const opsPorts = {} as Record<ProcessName, number>;
     for (const process of PROCESSES) opsPorts[process] = await freePort();
     const startProcess = (process: ProcessName, of: string = process, env = {}): Program => {
       const name = process.replace(/-\d$/, '') as ProgramName;
