@@ -1,7 +1,7 @@
 import express, { type Express, type Response, type ErrorRequestHandler } from 'express';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { pinKeys } from '#protocol/snapshot/trust';
+import { type PinnedLogKey, pinKeys } from '#protocol/snapshot/trust';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { requestIdFrom } from '#runtime/http/request-ids';
 import type { Readiness } from '#runtime/ops/health';
@@ -23,7 +23,7 @@ export interface PublicServerOptions
     Partial<Pick<PublicContext, 'publicUrl'>> {
   snapshotSource: SnapshotSource;
   /** The pinned log key, a C2SP vkey whose name is the log origin; several during a rotation. */
-  logVkey: string | readonly string[];
+  logVkey: PinnedLogKey | readonly PinnedLogKey[];
   /** Limits of the memory for pages of the maps. */
   pageMemory?: PageMemory;
   /** Interval of the snapshot poller. */

@@ -148,7 +148,7 @@ async function entriesOf(sql: Db, use: Use) {
   });
 }
 
-async function loggedKeys(sql: Db): Promise<AepKey[]> {
+export async function loggedKeys(sql: Db): Promise<AepKey[]> {
   const entries = (await keyEntries(sql)).flatMap(({ leafIndex, body }) => {
     const entry = parseEntry(body);
     return isAepKeyEntry(entry) ? [{ leafIndex, entry }] : [];

@@ -306,7 +306,7 @@ export async function requireSchema(sql: Db, known: number): Promise<{ ahead: bo
   const version = row?.version ?? 0;
   if (version < known) {
     throw new SchemaMismatchError(
-      `the database has ${version} migrations, this version needs ${known}: run migrate of this version as its owner (npm run migrate), and start the program again`,
+      `the database has ${version} migrations, this version needs ${known}: migrate it with this version (npm run admin -- init), and start the program again`,
     );
   }
   if (typeof row?.breaking === 'string') {
