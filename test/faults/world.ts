@@ -244,7 +244,7 @@ export async function startWorld(options: WorldOptions) {
       },
       facade: { PINS_FILE: pinsFile, ...snapshotEnv, PUBLIC_PORT: String(publicPort) },
     };
-    const opsPorts: Record<string, number> = {};
+    const opsPorts = {} as Record<ProcessName, number>;
     for (const process of PROCESSES) opsPorts[process] = await freePort();
     const startProcess = (process: ProcessName, of: string = process, own = {}): Program => {
       const name = process.replace(/-\d$/, '') as ProgramName;

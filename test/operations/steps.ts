@@ -13,7 +13,7 @@ import { PROCESSES, type Owner, type ProcessName, type World } from '../faults/w
 import { Erasure } from '../faults/acts.js';
 import { until } from '../faults/pace.js';
 import type { Host } from './database.js';
-import type { startPrometheus } from './prometheus.js';
+import type { Prometheus } from '../faults/prometheus.js';
 import { runProgram } from './release.js';
 import type { Signals } from './watch.js';
 
@@ -22,7 +22,7 @@ export interface Day {
   world: World;
   client: Client;
   host: Host;
-  prometheus: Awaited<ReturnType<typeof startPrometheus>>;
+  prometheus: Prometheus;
   /** A folder for files of the operator. */
   home: string;
 }
@@ -102,7 +102,7 @@ const kill = (name: ProcessName): Step => ({
   play: async ({ world }) => {
     const program = world.programs[name];
     program.hold();
-    // Prometheus scrapes each second.
+    // Prometheus scrapes every two seconds.
     await sleep(3_000);
     program.release();
     await program.ready();
