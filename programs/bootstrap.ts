@@ -13,20 +13,20 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
 import { connect } from '#runtime/postgres/connect';
-import { createPrivateFile } from '#runtime/process/files';
+import { createPrivateFile, writePrivateFile } from '#runtime/process/files';
 import { createTenant, setLane } from '#sql/tenants/administration';
 import { insertApiKey } from '#sql/tenants/api-keys';
 import type { Db } from '#sql/db/transaction';
 import { migrateDatabase, type ProgramRole } from './migrate-database.js';
-import { prepareAdmissions } from './shipped-policy.js';
+import { pinsOf } from './pins.js';
+import { type AdmissionKeys, prepareAdmissions } from './shipped-policy.js';
 
 interface BootstrapOptions {
   /** Connection URL of the database's owner. */
   ownerUrl: string;
   dataDir: string;
   rolePassword: (role: ProgramRole) => string;
-  /** Public keys, 32 bytes each. */
-  keys: { aep: Uint8Array; verifier: Uint8Array };
+  keys: AdmissionKeys;
   openSandbox: boolean;
   log: Logger;
   /** Cancels the bootstrap; the next start continues it. */
@@ -64,6 +64,7 @@ export async function bootstrap(options: BootstrapOptions) {
       }
       await ensureApiKey(tx, key);
     });
+    writePrivateFile(join(dataDir, 'pins.json'), `${JSON.stringify(await pinsOf(sql))}\n`);
     return { roleUrl, tenantId: TENANT, apiKey: formatApiKey(key) };
   } finally {
     await sql.end({ timeout: 5 });

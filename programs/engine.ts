@@ -5,6 +5,8 @@ import { TENANT_CONNECTIONS, TenantConnections } from '#api/engine/tenant-connec
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { unreadProblem } from '#api/engine/http/problem';
 import { createOutcomeWaiter } from '#api/engine/admission/wait';
+import { formatVkey } from '#protocol/note';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { systemClock } from '#runtime/process/clock';
 import { engineConfig } from '#runtime/config';
 import { listen } from '#runtime/http/server';
@@ -14,6 +16,7 @@ import { openTracing } from '#runtime/ops/tracing';
 import { connect } from '#runtime/postgres/connect';
 import { openAdmitQueue } from '#runtime/queue/queues';
 import { openRedis, warnOfEviction } from '#runtime/queue/redis';
+import { logKeysIn } from '#sql/lifecycle/log-keys';
 import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
 import { OUTCOMES_CHANNEL, readOutcomes } from '#sql/admissions/outcomes';
 import { unpackIds } from '#sql/db/columns';
@@ -78,6 +81,11 @@ const exitCode = await runProgram('engine', async (program) => {
   const pdf = createPdfRenderer(PDF_DEFAULTS);
   program.onStop(() => pdf.close());
 
+  // The last key is the current one; others may have signed older checkpoints.
+  const logKeys = (await logKeysIn(sql)).reverse();
+  const [logVkey = null, ...retiredLogVkeys] = logKeys.map(({ name, publicKey }) =>
+    formatVkey(nativeSha256, name, publicKey),
+  );
   const engine = createEngine({
     ...ENGINE_DEFAULTS,
     sql,
@@ -87,8 +95,8 @@ const exitCode = await runProgram('engine', async (program) => {
     revocations,
     log,
     clock: systemClock,
-    logVkey: config.logVkey,
-    retiredLogVkeys: config.logRetiredVkeys,
+    logVkey,
+    retiredLogVkeys,
     pdf,
     publicUrl: config.publicUrl,
     admissionsPaused: config.admissionsPaused,
@@ -117,7 +125,7 @@ const exitCode = await runProgram('engine', async (program) => {
   const readiness = engineReadiness({ sql, queue });
   ops.readyWhen(readiness);
   await startHeartbeat(sql, readiness, program);
-  log.info({ url: server.url }, 'engine started');
+  log.info({ url: server.url }, 'listening');
   reportReady(server.url);
 });
 

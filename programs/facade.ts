@@ -14,7 +14,6 @@ import { isBucket, openStore } from '#runtime/store/open';
 import { supervise, type Supervised } from '#runtime/process/supervise';
 import { publicMetrics } from './metrics/http.js';
 import { snapshotGauges } from './metrics/snapshot.js';
-import { pinning } from './trust.js';
 
 /** Drain time of a process before it is killed. */
 const PROCESS_GRACE_MS = 30_000;
@@ -90,17 +89,15 @@ async function sourceOf({ snapshotPlace, snapshotUrl }: FacadeConfig): Promise<S
 async function serve(config: FacadeConfig, program: ProgramContext): Promise<string> {
   const ops = await openOps('facade', config.ops, program);
   const snapshotSource = await sourceOf(config);
-  const publicServer = pinning('LOG_VKEY', () =>
-    createPublicServer({
-      snapshotSource,
-      logVkey: config.logVkey,
-      publicUrl: config.publicUrl,
-      clock: systemClock,
-      log: program.log,
-      metrics: publicMetrics(ops.registry),
-      stopping: program.signal,
-    }),
-  );
+  const publicServer = createPublicServer({
+    snapshotSource,
+    logVkey: config.pins,
+    publicUrl: config.publicUrl,
+    clock: systemClock,
+    log: program.log,
+    metrics: publicMetrics(ops.registry),
+    stopping: program.signal,
+  });
   snapshotGauges(ops.registry, systemClock, () => {
     const { current } = publicServer.poller;
     return current && { ...current, treeSize: current.log.size };
@@ -134,7 +131,7 @@ const code = await runProgram(
       config.publicProcesses === 1 || cluster.isWorker
         ? await serve(config, program)
         : await superviseProcesses(config, program);
-    program.log.info({ url, pid: process.pid }, 'public API started');
+    program.log.info({ url }, 'listening');
     reportReady(url);
   },
   { drainMs: DRAIN_MS },

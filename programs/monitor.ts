@@ -22,8 +22,7 @@ const code = await runProgram('monitor', async (program) => {
     { sha256: nativeSha256, verify: nativeVerify },
     {
       sources: [config.monitorUrl, ...config.monitorMirrors],
-      // During a rotation, the retired key is in both lists.
-      logVkeys: [...new Set([...config.logVkey, ...config.logRetiredVkeys])],
+      logVkeys: config.pins,
       directory: config.monitorDir,
       watch: config.monitorWatch,
       intervalMs: config.monitorInterval,

@@ -1,6 +1,7 @@
 import { statfs } from 'node:fs/promises';
 import { DatabaseLease } from '#publisher/registry/lease';
 import { formatVkey } from '#protocol/note';
+import { logKeysOf } from '#protocol/state/log-keys';
 import { createPublisher, type Publisher } from '#publisher/publisher';
 import { publisherReadiness, runPublisher, type CycleObserver } from '#publisher/run';
 import { sqlRegistry } from '#publisher/registry/sql-registry';
@@ -15,6 +16,7 @@ import { openTracing } from '#runtime/ops/tracing';
 import { connect } from '#runtime/postgres/connect';
 import { openStore } from '#runtime/store/open';
 import { withTimeout } from '#runtime/concurrency';
+import { logStateKeys } from '#sql/lifecycle/log-keys';
 import { startHeartbeat, assertDatabase } from './database.js';
 import { tracedLeaves } from './metrics/traces.js';
 import { publisherMetrics, watchedBy } from './metrics/publisher.js';
@@ -58,7 +60,8 @@ const code = await runProgram('publisher', async (program) => {
       directory: store.directory,
     },
   );
-  const publisher: Publisher = pinning('LOG_RETIRED_VKEYS', () =>
+  const named = await logStateKeys(sql, config.logOrigin);
+  const publisher: Publisher = pinning('LOG_ORIGIN', () =>
     createPublisher({
       registry: sqlRegistry(sql, lock),
       ...(replica === null ? {} : { replica }),
@@ -66,7 +69,7 @@ const code = await runProgram('publisher', async (program) => {
       directory: store,
       origin: config.logOrigin,
       logKey,
-      retired: config.logRetiredVkeys,
+      logged: logKeysOf(nativeSha256, config.logOrigin, named.values()),
       clock: systemClock,
       log,
       ...(lastCheckpoint === null ? {} : { trustedCheckpoint: lastCheckpoint }),

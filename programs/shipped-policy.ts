@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { toBase64Url, toHex } from '#protocol/bytes';
 import { jwkThumbprint } from '#protocol/keys';
+import type { LogVkey } from '#protocol/note';
 import { whyNotRun } from '#policy/check';
 import { activateWithOverlays } from '#policy/overlays';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
@@ -9,6 +10,7 @@ import type { Logger } from '#runtime/process/log';
 import { packageRoot } from '#runtime/process/files';
 import type { Db, Pool, Transaction } from '#sql/db/transaction';
 import { ensureKeyActive } from '#sql/lifecycle/entries';
+import { ensureLogKeyActive } from '#sql/lifecycle/log-keys';
 import { withAuditContext } from '#sql/tenants/audit';
 import {
   activePolicy,
@@ -17,18 +19,23 @@ import {
   type StoredPolicySet,
 } from '#sql/admissions/policies';
 
+/** Public keys, of 32 bytes each. */
+export interface AdmissionKeys {
+  aep: Uint8Array;
+  verifier: Uint8Array;
+  log: LogVkey;
+}
+
 /** The command name in audit records of a stack's start. */
 export const BOOTSTRAP = 'bootstrap';
 
 /**
- * Activates a policy set and the AEP key, without which no admission can be committed, and the
- * verifier key. Idempotent: keeps what an operator activated or retired.
- *
- * @param keys the public keys, 32 bytes each
+ * Activates a policy set and the AEP key, without which no admission can be committed, the verifier
+ * key and the log key. Idempotent: keeps what an operator activated or retired.
  */
 export async function prepareAdmissions(
   sql: Pool,
-  keys: { aep: Uint8Array; verifier: Uint8Array },
+  keys: AdmissionKeys,
   log: Logger,
   more: (tx: Transaction) => Promise<void> = () => Promise.resolve(),
 ): Promise<void> {
@@ -39,6 +46,7 @@ export async function prepareAdmissions(
       const keyId = jwkThumbprint(nativeSha256, keys[use]);
       await ensureKeyActive(tx, nativeSha256, { use, keyId, publicKey: toBase64Url(keys[use]) });
     }
+    await ensureLogKeyActive(tx, keys.log);
     await more(tx);
   });
 }

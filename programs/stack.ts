@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { formatVkey } from '#protocol/note';
+import { formatVkey, parseVkey } from '#protocol/note';
 import {
   opsPortOf,
   opsPortsOf,
@@ -99,7 +99,6 @@ type ProgramName = (typeof PROGRAMS)[number];
 function environments(
   config: StartConfig,
   database: Bootstrapped,
-  logVkey: string,
 ): Record<ProgramName, Environment> {
   /** The settings that this program was given and the child has too, and the child's own. */
   const child = (name: ProgramName, own: Environment): Environment => {
@@ -123,11 +122,7 @@ function environments(
     ...(config.databaseUrl === null && { EMBEDDED_DATABASE: 'yes' }),
   };
   return {
-    engine: child('engine', {
-      ...role('svc_engine'),
-      ...queue,
-      LOG_VKEY: [logVkey, ...config.logRetiredVkeys].join(','),
-    }),
+    engine: child('engine', { ...role('svc_engine'), ...queue }),
     worker: child('worker', {
       ...role('svc_worker'),
       ...queue,
@@ -144,7 +139,7 @@ function environments(
       ...log,
       LOG_KEY_FILE: config.logKeyFile,
     }),
-    facade: child('facade', { ...snapshot, LOG_VKEY: logVkey }),
+    facade: child('facade', { ...snapshot, PINS_FILE: join(config.dataDir, 'pins.json') }),
   };
 }
 
@@ -220,14 +215,18 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
   const admitted = await bootstrap({
     ...database,
     dataDir: config.dataDir,
-    keys: { aep: keys.aep.publicKey, verifier: keys.verifier.publicKey },
+    keys: {
+      aep: keys.aep.publicKey,
+      verifier: keys.verifier.publicKey,
+      log: parseVkey(logVkey, nativeSha256),
+    },
     openSandbox: true,
     log,
     signal: ctx.signal,
   });
   step('database set up');
 
-  const env = environments(config, admitted, logVkey);
+  const env = environments(config, admitted);
   // Programs start together and stop in reverse order, so that each outlives its clients.
   const start = (name: ProgramName, portVariable?: string): Supervised => {
     const child = supervise(

@@ -3,7 +3,7 @@ import type { Ed25519Verify } from './ed25519.js';
 import { ProtocolError } from './errors.js';
 import { nobleSha256, type Sha256 } from './hash.js';
 import { HASH_BYTES } from './merkle.js';
-import { openNote, parseVkey, type Vkey } from './note.js';
+import { openNote, parseVkey, type LogVkey, type Vkey } from './note.js';
 
 /** The head of a log (C2SP tlog-checkpoint). */
 export interface Checkpoint {
@@ -59,13 +59,13 @@ export interface OpenedCheckpoint {
 }
 
 /**
- * Opens a signed checkpoint: a pinned key must have signed it, and the origin must be the expected
- * one. A log has several keys after a key change. Throws the errors of `openNote` and {@link
- * parseCheckpoint}, and `wrong_origin`.
+ * Opens a signed checkpoint: a pinned key that counts at its size must have signed it, and the
+ * origin must be the expected one. A log has several keys after a key change. Throws the errors of
+ * `openNote` and {@link parseCheckpoint}, and `wrong_origin`.
  */
 export function openCheckpointNote(
   note: string,
-  vkeys: readonly Vkey[],
+  vkeys: readonly LogVkey[],
   origin: string,
   verify: Ed25519Verify,
 ): OpenedCheckpoint {
@@ -74,7 +74,10 @@ export function openCheckpointNote(
   if (checkpoint.origin !== origin) {
     throw new ProtocolError('wrong_origin', `checkpoint of ${checkpoint.origin}, not of ${origin}`);
   }
-  return { checkpoint, key };
+  // The holder of a stolen, retired key can still sign larger trees.
+  const counted = vkeys.filter(({ maxSize = Infinity }) => checkpoint.size <= maxSize);
+  if (counted.length === vkeys.length) return { checkpoint, key };
+  return { checkpoint, key: openNote(note, counted, verify).key };
 }
 
 export function openCheckpoint(

@@ -26,6 +26,12 @@ export interface Vkey {
   publicKey: Uint8Array;
 }
 
+/** A key of a log. */
+export interface LogVkey extends Vkey {
+  /** Its checkpoints of a greater size do not count; absent while it is not retired. */
+  maxSize?: number;
+}
+
 /** Key id: the first 4 bytes of SHA-256(name || 0x0A || signature type || public key). */
 export function keyId(
   sha256: Sha256,

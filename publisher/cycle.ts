@@ -8,6 +8,7 @@ import { formatTime, parseTime } from '#protocol/time';
 import { commitCheckpoint, commitLocation } from './commit.js';
 import type { CycleContext, PublicState } from './context.js';
 import { FatalPublishError, LeaseLostError, LostPageError } from './errors.js';
+import { requireSigningKey } from './plan/signing-key.js';
 import {
   loadPublishInputs,
   type PublishInputs,
@@ -171,6 +172,7 @@ async function publishNext(
       return { outcome: 'waiting' };
     throw mismatch(`the verdict entry at leaf ${verdict.index} does not count`);
   }
+  requireSigningKey(ctx, advanced.state.log.keys, inputs.stored);
   const shareChange = published?.location.share_change ?? 0;
   const state = await applyShares(ctx, advanced.state, shareChange);
   await requireStoredShares(ctx, claims, state, published);

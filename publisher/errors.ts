@@ -15,6 +15,8 @@ export type StopCode =
   /** A snapshot entry states another map than the entries of the log yield. */
   | 'map_mismatch'
   | 'checkpoint_unverifiable'
+  /** The log retired the key of this publisher. */
+  | 'log_key_retired'
   | 'log_ended'
   | 'snapshot_unverifiable'
   | 'published_file_differs';
@@ -55,7 +57,7 @@ export class UnknownSignerError extends OperatorError {
   ) {
     super(
       `${where} is signed by ${key}, a key that this publisher does not know. It stays a standby and signs nothing.  ` +
-        'If the key was changed, restart this publisher with the new LOG_KEY_FILE and the earlier keys in LOG_RETIRED_VKEYS; ' +
+        'If the key was changed, restart this publisher with the new LOG_KEY_FILE, after "admin log-key activate" for both keys; ' +
         'if it was not, find out who signed before you continue.',
       { cause },
     );

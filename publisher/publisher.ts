@@ -1,6 +1,7 @@
-import { formatVkey, keyId } from '#protocol/note';
+import { formatVkey, keyId, type LogVkey } from '#protocol/note';
 import type { Signer } from '#runtime/crypto/key-uri';
 import { type PinnedKeys, pinKeys } from '#protocol/snapshot/trust';
+import { withLogKeys } from '#protocol/state/log-keys';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
 import type { CycleContext, PublisherSettings } from './context.js';
@@ -23,8 +24,8 @@ export interface PublisherContext extends PublisherSettings {
   /** Name of the log, and first line of its checkpoints. */
   origin: string;
   logKey: Signer;
-  /** Vkeys of earlier keys of the log: verified, but never used for signing. */
-  retired?: readonly string[];
+  /** The keys that the log names. Others than `logKey` are verified, but never used for signing. */
+  logged?: readonly LogVkey[];
   log: Logger;
   /** `TRUSTED_CHECKPOINT`: the publisher signs only trees that extend it. */
   trustedCheckpoint?: string;
@@ -58,10 +59,8 @@ const CHUNK_LEAVES = 8192;
 
 export function createPublisher(options: PublisherContext): Publisher {
   const { origin, logKey, replica = null, log: logger, clock, witnesses } = options;
-  const log = pinKeys(nativeSha256, [
-    formatVkey(nativeSha256, origin, logKey.publicKey),
-    ...(options.retired ?? []),
-  ]);
+  const own = pinKeys(nativeSha256, [formatVkey(nativeSha256, origin, logKey.publicKey)]);
+  const log = withLogKeys(own, options.logged ?? []);
   const store =
     typeof options.directory === 'string'
       ? new DirectoryStore(options.directory, options.step)

@@ -1,8 +1,8 @@
-import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import * as z from 'zod';
 import * as field from './config/fields.js';
-import { ConfigError, type Environment, FROM_FILES, type Values } from './config/fields.js';
+import { ConfigError, type Environment, FROM_FILES } from './config/fields.js';
+import { logKeysIn } from './config/pins.js';
 import { isKeyUri } from './crypto/key-uri.js';
 import { LOG_LEVELS, type LogLevel } from './process/log.js';
 
@@ -53,6 +53,13 @@ function localPlaceOf(v: SnapshotSettings & { snapshotUrl: string | null }): str
   ]);
 }
 
+/** The pinned keys of the log. */
+function pinsOf({ pinsFile, dataDir }: { pinsFile?: string | undefined; dataDir: string }) {
+  const keys = logKeysIn(resolve(pinsFile ?? join(dataDir, 'pins.json')));
+  if (typeof keys === 'string') throw new ConfigError([keys]);
+  return keys;
+}
+
 const enginePort = field.port('8080', 'the engine API');
 const publicPort = field.port('8081', 'the public API');
 
@@ -65,7 +72,6 @@ const engineSettings = {
   MAX_QUEUED_ADMISSIONS: field.maxQueuedAdmissions,
   PUBLIC_URL: field.publicUrl,
   PUBLIC_PORT: publicPort,
-  LOG_VKEY: field.vkeys('log').optional(),
   ADMISSIONS_PAUSED: field.paused,
   ...field.tracingSettings,
   OTEL_TRACES_SAMPLER_ARG: field.traceRatio,
@@ -77,10 +83,6 @@ export function engineConfig(env: Environment = process.env) {
   return {
     ...v,
     publicUrl: v.publicUrl ?? field.localUrl(v.publicPort),
-    /** The current log key, included in exports; null omits it. */
-    logVkey: v.logVkey?.[0] ?? null,
-    /** Former log keys, included in exports whose checkpoint they signed. */
-    logRetiredVkeys: v.logVkey?.slice(1) ?? [],
   };
 }
 
@@ -131,7 +133,6 @@ export function verifierConfig(env: Environment = process.env) {
 
 /** The settings of a log and its snapshots. */
 const logSettings = {
-  LOG_RETIRED_VKEYS: field.retiredVkeys,
   LOG_ORIGIN: field.origin,
   DATA_DIR: field.dataDir,
   SNAPSHOT_DIR: field.snapshotDir,
@@ -171,7 +172,7 @@ export function publisherConfig(env: Environment = process.env) {
 
 /** Has no database, queue or secret, so that a compromised public API server exposes none. */
 const facadeSettings = {
-  LOG_VKEY: field.vkeys('log'),
+  PINS_FILE: field.pinsFile,
   DATA_DIR: field.dataDir,
   SNAPSHOT_DIR: field.snapshotDir,
   SNAPSHOT_STORE: field.snapshotStore,
@@ -189,7 +190,7 @@ export type FacadeConfig = ReturnType<typeof facadeConfig>;
 
 export function facadeConfig(env: Environment = process.env) {
   const v = readProcess(facadeSettings, env);
-  return { ...v, snapshotPlace: localPlaceOf(v) };
+  return { ...v, pins: pinsOf(v), snapshotPlace: localPlaceOf(v) };
 }
 
 /** Reads only what the dashboard needs: with the queue in Redis, no database URL. */
@@ -247,12 +248,15 @@ const monitorSettings = {
     .directory(join('.data', 'monitor'))
     .describe('directory with the last checkpoint, the map and the lasting alarms of the monitor'),
   MONITOR_INTERVAL: field.monitorInterval,
-  LOG_VKEY: field.vkeys('log'),
-  LOG_RETIRED_VKEYS: field.retiredVkeys,
+  PINS_FILE: field.pinsFile,
+  DATA_DIR: field.dataDir,
   ...field.processSettings,
 };
 
-export const monitorConfig = (env: Environment = process.env) => readProcess(monitorSettings, env);
+export function monitorConfig(env: Environment = process.env) {
+  const v = readProcess(monitorSettings, env);
+  return { ...v, pins: pinsOf(v) };
+}
 
 const startSettings = {
   DATABASE_URL: field.databaseUrl(field.OWNER_URL).nullable().default(null),
@@ -323,26 +327,11 @@ export function statusConfig(env: Environment = process.env) {
   return { publicUrls: v.publicUrl ?? [], dataDir: v.dataDir };
 }
 
-/** A key that an external check trusts: the public key, or the file of the private key. */
-export type TrustedKey = { vkeys: string[] } | { name: string; keyFile: string };
-
 export type FsckConfig = ReturnType<typeof fsckConfig>;
-
-function trustedKey(v: Omit<Values<typeof fsckSettings>, 'databaseUrl'>): TrustedKey {
-  if (v.logVkey !== undefined) return { vkeys: v.logVkey };
-  const name = v.logOrigin ?? field.LOCAL_ORIGIN;
-  if (v.logKeyFile !== undefined) return { name, keyFile: v.logKeyFile };
-  throw new ConfigError([
-    "LOG_VKEY is not set: pin the log's public key, or name its file in LOG_KEY_FILE",
-  ]);
-}
 
 const fsckSettings = {
   DATABASE_URL: field.databaseUrl(field.ROLE_URL('fsck')),
-  LOG_VKEY: field.vkeys('log').optional(),
-  LOG_RETIRED_VKEYS: field.retiredVkeys,
-  LOG_KEY_FILE: z.string().optional(),
-  LOG_ORIGIN: field.origin,
+  PINS_FILE: field.pinsFile,
   DATA_DIR: field.dataDir,
   SNAPSHOT_DIR: field.snapshotDir,
   SNAPSHOT_STORE: field.snapshotStore,
@@ -359,96 +348,11 @@ export function fsckConfig(only: 'registry' | 'snapshot' | null, env: Environmen
     ...v,
     /** Null to skip the registry. */
     databaseUrl: only === 'snapshot' ? null : (v.databaseUrl ?? null),
-    logKey: trustedKey(v),
+    pins: pinsOf(v),
     /** Null to skip the snapshot, or when it is read over HTTP. */
     snapshotPlace: only === 'registry' ? null : localPlaceOf(v),
     snapshotUrl: only === 'registry' ? null : v.snapshotUrl,
   };
-}
-
-const publicKeyFile = (which: string) =>
-  field
-    .required(`name a PEM file with the public half of the ${which}`)
-    .describe(
-      `PEM file with the public half of the ${which}; \`setup\` activates the key unless the log already has an entry for it`,
-    );
-
-const setupSettings = {
-  DATABASE_URL: field.databaseUrl(field.ROLE_URL('admin')),
-  AEP_PUBLIC_KEY_FILE: publicKeyFile('key that signs AEPs'),
-  VERIFIER_PUBLIC_KEY_FILE: publicKeyFile('key that signs verdict entries'),
-  LOG_LEVEL: field.logLevel,
-};
-
-export const setupConfig = (env: Environment = process.env) => read(setupSettings, env);
-
-export type SecretsConfig = ReturnType<typeof secretsConfig>;
-
-const hostAndPort = (fallback: string) =>
-  z
-    .string()
-    .regex(/^[A-Za-z0-9.-]+:\d{1,5}$/, 'must be host:port')
-    .default(fallback)
-    .describe('host in the URLs that `secrets` creates, as programs reach it');
-
-const secretsSettings = {
-  SECRETS_DIR: field.directory(join('deploy', 'secrets')).describe('folder for what Compose needs'),
-  LOG_ORIGIN: field.origin,
-  DATABASE_HOST: hostAndPort('postgres:5432'),
-  QUEUE_HOST: hostAndPort('valkey:6379'),
-  DATABASE_NAME: z
-    .string()
-    .regex(/^[a-z][a-z0-9_]{0,62}$/, 'must be a plain lower-case name')
-    .default('svc')
-    .describe('database in the URLs that `secrets` creates'),
-};
-
-export function secretsConfig(env: Environment = process.env) {
-  const v = read(secretsSettings, env);
-  return { ...v, logOrigin: field.originFor(v.logOrigin, false) };
-}
-
-/** The role and password in a program's `DATABASE_URL_FILE`, or the problem with the file. */
-function loginIn(file: string): { role: string; password: string } | string {
-  let content;
-  try {
-    content = readFileSync(file, 'utf8').trim();
-  } catch (cause) {
-    return `cannot be read (${(cause as NodeJS.ErrnoException).code ?? 'unknown'})`;
-  }
-  const url = /^postgres(ql)?:/.test(content) && URL.canParse(content) ? new URL(content) : null;
-  if (url === null || url.username === '' || url.password === '') {
-    return 'does not hold a URL like postgres://role:password@host:5432/database';
-  }
-  return { role: decodeURIComponent(url.username), password: decodeURIComponent(url.password) };
-}
-
-const migrateSettings = {
-  DATABASE_URL: field.databaseUrl(field.OWNER_URL),
-  ROLE_URL_FILES: z
-    .string()
-    .default('')
-    .transform((list, context) =>
-      list
-        .split(',')
-        .map((file) => file.trim())
-        .filter((file) => file !== '')
-        .flatMap((file) => {
-          const found = loginIn(file);
-          if (typeof found !== 'string') return [found];
-          context.addIssue({ code: 'custom', message: `names ${file}, which ${found}` });
-          return [];
-        }),
-    )
-    .describe(
-      "files with the programs' database URLs, separated by commas: sets these roles' passwords and allows login",
-    ),
-  LOG_LEVEL: field.logLevel,
-};
-
-export function migrateConfig(env: Environment = process.env) {
-  const { roleUrlFiles: roleLogins, ...v } = read(migrateSettings, env);
-  return { ...v, roleLogins };
 }
 
 /** The settings of each program, for the documentation and for the children of `start`. */
@@ -463,9 +367,6 @@ export const SETTINGS = {
   witness: witnessSettings,
   monitor: monitorSettings,
   fsck: fsckSettings,
-  migrate: migrateSettings,
-  setup: setupSettings,
-  secrets: secretsSettings,
 };
 
 const settingNames = (): ReadonlySet<string> =>

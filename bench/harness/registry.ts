@@ -5,7 +5,7 @@ import { join, resolve } from 'node:path';
 import { bootstrap } from '#programs/bootstrap';
 import type { ProgramRole } from '#programs/migrate-database';
 import { apiKeyIdFrom, apiKeySecretHash, formatApiKey } from '#protocol/api-key';
-import { formatVkey } from '#protocol/note';
+import { formatVkey, parseVkey } from '#protocol/note';
 import { LOCAL_ORIGIN } from '#runtime/config';
 import {
   createSigningKey,
@@ -37,6 +37,7 @@ export interface BenchRegistry {
   keyFiles: { aep: string; verifier: string; log: string };
   origin: string;
   logVkey: string;
+  pinsFile: string;
 }
 
 const openKey = (file: string): SigningKey =>
@@ -65,17 +66,18 @@ export async function openBenchRegistry(dataDir: string, cleanup: Cleanup): Prom
     log: join(home, 'log-key.pem'),
   };
   const [aep, verifier, log] = Object.values(keyFiles).map(openKey);
+  const origin = LOCAL_ORIGIN;
+  const logVkey = formatVkey(nativeSha256, origin, log!.publicKey);
   const { tenantId, apiKey, ...admitted } = await bootstrap({
     ownerUrl,
     dataDir: home,
     rolePassword: (role) => postgres.rolePassword(role),
-    keys: { aep: aep!.publicKey, verifier: verifier!.publicKey },
+    keys: { aep: aep!.publicKey, verifier: verifier!.publicKey, log: parseVkey(logVkey) },
     openSandbox: true,
     log: logger('bench', 'warn'),
   });
   const roleUrl = (role: ProgramRole): string => admitted.roleUrl(role);
   for (const role of WRITERS) await requireDurable(role, roleUrl(role));
-  const origin = LOCAL_ORIGIN;
   return {
     snapshotDir,
     postgresPid: postgres.pid,
@@ -86,7 +88,8 @@ export async function openBenchRegistry(dataDir: string, cleanup: Cleanup): Prom
     apiKey,
     keyFiles,
     origin,
-    logVkey: formatVkey(nativeSha256, origin, log!.publicKey),
+    pinsFile: join(home, 'pins.json'),
+    logVkey,
   };
 }
 

@@ -84,7 +84,6 @@ export function startProgram(
       ENGINE_PORT: '0',
       // Higher than any load of the bench. Requests are still counted in Redis.
       RATE_LIMIT: '1000000',
-      LOG_VKEY: registry.logVkey,
     },
     worker: {
       ...queue,
@@ -104,7 +103,7 @@ export function startProgram(
     },
     facade: {
       ...snapshot,
-      LOG_VKEY: registry.logVkey,
+      PINS_FILE: registry.pinsFile,
       PUBLIC_PORT: '0',
     },
   };

@@ -13,6 +13,7 @@ import { inclusionRanges, leafHash, nodeHash } from '#protocol/merkle';
 import { formatVkey, noteSigner, signNote } from '#protocol/note';
 import type { SnapshotEntry } from '#protocol/schemas/log-entry';
 import { SCHEMA } from '#protocol/schemas/ids';
+import { KEYS_SCHEMA } from '#protocol/snapshot/keys';
 import {
   encodeLocation,
   LOCATION_PATH,
@@ -204,7 +205,12 @@ async function measurePublicApi(
   await write(LOCATION_PATH, location);
 
   const startedAt = performance.now();
-  const env = { LOG_LEVEL: 'warn', SNAPSHOT_DIR: root, LOG_VKEY: logVkey, PUBLIC_PORT: '0' };
+  const pins = { origin: LOCAL_ORIGIN, vkey: logVkey, retired: [] };
+  await writeFile(
+    join(dir, 'pins.json'),
+    JSON.stringify({ schema_version: KEYS_SCHEMA, aep: [], log: pins }),
+  );
+  const env = { LOG_LEVEL: 'warn', SNAPSHOT_DIR: root, DATA_DIR: dir, PUBLIC_PORT: '0' };
   const { url, pid } = await startServer({ module: 'programs/facade', env }, cleanup);
   await untilReady(url);
   const seconds = (performance.now() - startedAt) / 1_000;

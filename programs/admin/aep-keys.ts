@@ -4,6 +4,7 @@ import { parseEntry } from '#protocol/entries';
 import { jwkThumbprint, type KeyedEntry } from '#protocol/keys';
 import { formatVkey } from '#protocol/note';
 import { keyIdSchema } from '#protocol/schemas/primitives';
+import type { AepKey } from '#protocol/snapshot/keys';
 import { KeyStates } from '#protocol/state/key-states';
 import { keyStatusAt } from '#protocol/state/log-state';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
@@ -157,36 +158,44 @@ async function readKeys(sql: Db, keyIds: readonly string[]): Promise<KeyedEntry[
   return keys;
 }
 
-async function listKeys(sql: Db) {
-  const keys = (await keyEntries(sql)).map(({ leafIndex, body }) => {
+async function aepKeysIn(sql: Db) {
+  const entries = (await keyEntries(sql)).map(({ leafIndex, body }) => {
     return { leafIndex, entry: parseEntry(body) };
   });
-  const log_size = await treeSize(sql);
   const [origin] = (await latestCheckpoint(sql))?.note.split('\n') ?? [];
   const origins = origin === undefined ? [] : [origin];
-  const states = new KeyStates({ sha256: nativeSha256, verify: nativeVerify, origins }, keys);
-  const ids = keys.flatMap(({ entry }) =>
+  const states = new KeyStates({ sha256: nativeSha256, verify: nativeVerify, origins }, entries);
+  const ids = entries.flatMap(({ entry }) =>
     entry.type === 'key' && 'key_id' in entry && AEP_USES.includes(entry.use) ? [entry.key_id] : [],
   );
   await countProofs(sql, states, ids);
-  return [...new Set(ids)].flatMap((id) => {
-    const key = states.keyOf(id);
-    if (key === null) return [];
-    const { compromisedFrom: compromised_from, retiredFrom: retired_at, root, use } = key;
+  return [...new Set(ids)].flatMap((id) => states.keyOf(id) ?? []);
+}
+
+async function listKeys(sql: Db) {
+  const [keys, log_size] = [await aepKeysIn(sql), await treeSize(sql)];
+  return keys.map((key) => {
+    const { id: key_id, compromisedFrom: compromised_from, retiredFrom: retired_at, use } = key;
     const state = compromised_from !== null ? 'compromised' : keyStatusAt(key, log_size);
-    return [
-      {
-        key_id: id,
-        use,
-        root_key_id: root,
-        state,
-        activated_at: key.index,
-        retired_at,
-        compromised_from,
-        log_size,
-      },
-    ];
+    const range = { activated_at: key.index, retired_at, compromised_from, log_size };
+    return { key_id, use, root_key_id: key.root, state, ...range };
   });
+}
+
+/** The AEP keys that no root delegated, as `GET /api/public/keys` has them. */
+export async function loggedKeys(sql: Db): Promise<AepKey[]> {
+  const keys = (await aepKeysIn(sql)).filter(({ root, use }) => use === 'aep' && root === null);
+  return keys.map(({ compromisedFrom, id, index, publicKey, retiredFrom }) => ({
+    kty: 'OKP',
+    crv: 'Ed25519',
+    x: publicKey!,
+    kid: id,
+    use: 'sig',
+    alg: 'EdDSA',
+    activated_at: index,
+    retired_at: retiredFrom,
+    compromised_from: compromisedFrom,
+  }));
 }
 
 /** Finds a public key by its file, or by its id in the log, because the file may be lost. */

@@ -19,6 +19,8 @@ import {
 } from './command.js';
 import { addFixtureCommands } from './fixtures.js';
 import { addApiKeyCommands } from './keys.js';
+import { addInitCommand } from './init.js';
+import { addLogKeyCommands } from './log-keys.js';
 import { addLogCommands } from './logs.js';
 import { addPolicyCommands } from './policies.js';
 import { addProofCommands } from './proofs.js';
@@ -124,6 +126,7 @@ function buildProgram(terminal?: Terminal, executed?: Execute): Command {
         await executed?.(name, options, (admin) => run(admin, ...(given as never[])));
       });
   };
+  addInitCommand(add);
   addTenantCommands(add);
   addApiKeyCommands(add);
   addPolicyCommands(add);
@@ -131,6 +134,7 @@ function buildProgram(terminal?: Terminal, executed?: Execute): Command {
   addAepKeyCommands(add);
   addApproverCommands(add);
   addProofCommands(add);
+  addLogKeyCommands(add);
   addLogCommands(add);
   addAuditCommands(add);
   addStatusCommand(add);

@@ -4,26 +4,19 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { type FindingCode, FINDINGS } from '#fsck/findings';
 import { fsck, Stopped } from '#fsck/run';
-import { type FsckOptions, type FsckResult, StateStore, type Stage } from '#fsck/state';
+import { acceptedLogKeys } from '#fsck/log-keys';
+import { type FsckResult, StateStore, type Stage } from '#fsck/state';
 import { toHex } from '#protocol/bytes';
-import { formatVkey } from '#protocol/note';
-import { pinKeys, type PinnedKeys } from '#protocol/snapshot/trust';
-import {
-  fsckConfig,
-  readLogLevel,
-  type Environment,
-  type FsckConfig,
-  type TrustedKey,
-} from '#runtime/config';
+import type { LogFiles } from '#protocol/monitor/files';
+import { pinKeys } from '#protocol/snapshot/trust';
+import { fsckConfig, readLogLevel, type Environment, type FsckConfig } from '#runtime/config';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { openSigner } from '#runtime/crypto/signer';
 import { isForOperator, OperatorError } from '#runtime/process/operator-error';
 import { isBucket, openStore } from '#runtime/store/open';
 import { filesIn } from '#runtime/store/store';
 import { recordMaintenance } from '#sql/ops/maintenance';
 import { openFiles } from '#sdk/cli/monitor/files';
 import { openDatabase } from '../database.js';
-import { pinning } from '../trust.js';
 
 const USAGE = `npm run fsck -- [options]     check the registry and the public snapshot completely
   --only registry|snapshot   check only this half
@@ -113,22 +106,23 @@ async function run(
 ): Promise<number> {
   const began = performance.now();
   const config = fsckConfig(given.only, env);
-  const logVkeys = await trustedKeys(config.logKey, config.logRetiredVkeys);
-  const snapshot = await openSnapshot(config, logVkeys);
+  const pinned = pinKeys(nativeSha256, config.pins);
   const { databaseUrl } = config;
   const file = given.state ?? join(config.dataDir, 'fsck.json');
+  const files = await openSnapshot(config);
   const identity = {
-    log: `${logVkeys[0].name}+${toHex(logVkeys[0].keyHash)}`,
+    log: `${pinned[0].name}+${toHex(pinned[0].keyHash)}`,
     database: databaseUrl === null ? null : databaseName(databaseUrl),
-    snapshot: snapshot?.files.where ?? null,
+    snapshot: files?.where ?? null,
   };
   const state = await StateStore.open(file, identity, given.restart);
   const sql = databaseUrl === null ? null : await openDatabase(databaseUrl, 'fsck', FSCK_POOL);
   const bar = progressBar(terminal.isTerminal === true);
   try {
+    const log = sql === null ? pinned : await acceptedLogKeys(sql, pinned);
     const result = await fsck({
-      registry: sql && { sql, logVkeys },
-      snapshot,
+      registry: sql && { sql, logVkeys: log },
+      snapshot: files && { files, log },
       waitMs: given.waitMs,
       state,
       progress: (stage, done, total) => bar.show(stage, done, total),
@@ -172,22 +166,11 @@ function trouble(error: unknown, env: Environment | undefined): string {
   return `Incomplete check: ${reason.message}${cause}. ${again}`;
 }
 
-/** Reads the keys to pin. From a key file it uses only the public key. */
-async function trustedKeys(key: TrustedKey, retired: readonly string[]): Promise<PinnedKeys> {
-  const vkeys =
-    'vkeys' in key
-      ? key.vkeys
-      : [formatVkey(nativeSha256, key.name, (await openSigner(key.keyFile)).publicKey)];
-  // During a rotation, the retired key is in both lists.
-  const all = [...new Set([...vkeys, ...retired])];
-  return pinning('LOG_VKEY', () => pinKeys(nativeSha256, all));
-}
-
-async function openSnapshot(config: FsckConfig, log: PinnedKeys): Promise<FsckOptions['snapshot']> {
+async function openSnapshot(config: FsckConfig): Promise<LogFiles | null> {
   const { snapshotPlace, snapshotUrl } = config;
   if (snapshotPlace === null && snapshotUrl === null) return null;
   if (snapshotPlace !== null && isBucket(snapshotPlace)) {
-    return { files: filesIn(await openStore(snapshotPlace)), log };
+    return filesIn(await openStore(snapshotPlace));
   }
   const isDirectory = async (path: string): Promise<boolean> =>
     stat(path).then(
@@ -197,7 +180,7 @@ async function openSnapshot(config: FsckConfig, log: PinnedKeys): Promise<FsckOp
   if (snapshotPlace !== null && !(await isDirectory(snapshotPlace))) {
     throw new OperatorError(`SNAPSHOT_DIR: ${snapshotPlace} is not a directory`);
   }
-  return { files: openFiles(snapshotUrl ?? snapshotPlace ?? '', {}), log };
+  return openFiles(snapshotUrl ?? snapshotPlace ?? '', {});
 }
 
 /** Names the database without credentials. */

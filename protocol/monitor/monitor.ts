@@ -1,12 +1,12 @@
-import { equalBytes, fromBase64, fromBase64Url, fromUtf8, toBase64, toHex } from '../bytes.js';
+import { equalBytes, fromBase64, fromBase64Url, fromUtf8Lossy, toBase64, toHex } from '../bytes.js';
 import type { Checkpoint } from '../checkpoint.js';
 import { ProtocolError } from '../errors.js';
 import { isSignedBy } from '../offline.js';
 import { openPinned, type LogPin } from '../offline/trust.js';
 import { LOCATION_PATH, openLocation, type OpenedLocation } from '../snapshot/location.js';
-import type { PinnedKeys } from '../snapshot/trust.js';
 import { parseTime } from '../time.js';
 import { statusOf } from '../state/answers.js';
+import { logKeysOf, withLogKeys } from '../state/log-keys.js';
 import { parseTlogProof } from '../tlog-proof.js';
 import type { VerifyCrypto } from '../verify.js';
 import { UnreachableError, type LogFiles } from './files.js';
@@ -75,6 +75,8 @@ export class Monitor {
     const served = await this.open(main);
     if (served !== null && (await this.extend(served))) {
       await this.guard(main, () => this.readEntries(served.tree));
+      // These entries may have retired the key that signed this checkpoint.
+      this.openNote(served.note, main.where);
       if (this.rebuild.log.state.size === served.tree.head.size) this.checkValidity();
     }
     const { head } = this.state;
@@ -125,7 +127,6 @@ export class Monitor {
   }
 
   private async open(files: LogFiles): Promise<Served | null> {
-    const { crypto, pin } = this.options;
     let served: Served | null = null;
     await this.guard(files, async () => {
       const bytes = await files.read('checkpoint');
@@ -133,17 +134,31 @@ export class Monitor {
         this.add('checkpoint_missing', files.where, 'there is no checkpoint');
         return;
       }
-      try {
-        const note = fromUtf8(bytes);
-        const { checkpoint } = openPinned(note, pin, crypto.verify);
-        served = { files, note, tree: this.treeOf(checkpoint, files) };
-      } catch (error) {
-        if (!(error instanceof ProtocolError)) throw error;
-        this.add('checkpoint_unverifiable', files.where, `${error.code}: ${error.message}`);
-      }
+      const note = fromUtf8Lossy(bytes);
+      const checkpoint = this.openNote(note, files.where);
+      if (checkpoint !== null) served = { files, note, tree: this.treeOf(checkpoint, files) };
     });
     if (served !== null) this.checkSize(served);
     return served;
+  }
+
+  /** The signed checkpoint; reports and returns null when no key of the log signed it. */
+  private openNote(note: string, where: string): Checkpoint | null {
+    try {
+      return openPinned(note, this.pin, this.options.crypto.verify).checkpoint;
+    } catch (error) {
+      if (!(error instanceof ProtocolError)) throw error;
+      this.add('checkpoint_unverifiable', where, `${error.code}: ${error.message}`);
+      return null;
+    }
+  }
+
+  /** The pinned keys, with the changes of log keys in the entries read so far. */
+  private get pin(): LogPin {
+    const { pin, crypto } = this.options;
+    const { keys } = this.rebuild.log.state;
+    const logged = logKeysOf(crypto.sha256, pin.origin, keys.values());
+    return { ...pin, vkeys: withLogKeys(pin.vkeys, logged) };
   }
 
   private checkSize({ files: { where }, tree: { head } }: Served): void {
@@ -229,14 +244,15 @@ export class Monitor {
 
   /** Checks the snapshot that a source serves: its entry is in the log, and none is older. */
   private async checkLocation({ files }: Served, tree: SignedTree): Promise<void> {
-    const { crypto, pin } = this.options;
+    const { pin } = this;
+    const { crypto } = this.options;
     const bytes = await files.read(LOCATION_PATH);
     if (bytes === null) return;
     const where = `${files.where}, ${LOCATION_PATH}`;
     let opened: OpenedLocation;
     let note: string;
     try {
-      opened = openLocation(crypto, bytes, pin.vkeys as unknown as PinnedKeys);
+      opened = openLocation(crypto, bytes, pin.vkeys);
       note = parseTlogProof(opened.location.tlog_proof).checkpoint;
       openPinned(note, pin, crypto.verify);
     } catch (error) {
@@ -305,10 +321,9 @@ export class Monitor {
   private async compareNote(one: Watched, tree: SignedTree): Promise<void> {
     const { proofId, tlogProof = null } = one;
     if (tlogProof === null || this.compared.has(one)) return;
-    const { crypto, pin } = this.options;
     try {
       const note = parseTlogProof(tlogProof).checkpoint;
-      const { checkpoint } = openPinned(note, pin, crypto.verify);
+      const { checkpoint } = openPinned(note, this.pin, this.options.crypto.verify);
       if (checkpoint.size > tree.head.size) return;
       if (equalBytes(await tree.rootAt(checkpoint.size), checkpoint.root)) {
         this.compared.add(one);

@@ -4,8 +4,9 @@ import { isPoint, isUsablePublicKey, type Ed25519Verify } from '../ed25519.js';
 import { ProtocolError } from '../errors.js';
 import type { Sha256 } from '../hash.js';
 import { ED25519_PUBLIC_KEY_BYTES, jwkThumbprint } from '../keys.js';
-import type { Vkey } from '../note.js';
-import { pinKeys } from '../snapshot/trust.js';
+import { type PinnedKeys, type PinnedLogKey, pinKeys } from '../snapshot/trust.js';
+
+export type { PinnedLogKey };
 import { parsePolicy, requireQuorum, type TlogPolicy } from '../tlog-policy.js';
 
 /**
@@ -54,9 +55,6 @@ export interface PinnedLog {
   policy?: string | undefined;
 }
 
-/** A C2SP verifier key. Checkpoints of a size greater than `from_size` do not count. */
-export type PinnedLogKey = string | { vkey: string; from_size?: number | null | undefined };
-
 /** Reasons why a pin is unusable. They are thrown, because the caller supplies the pins. */
 export const PIN_ERRORS = [
   'malformed_key',
@@ -80,7 +78,7 @@ export interface AepKeyPin {
 }
 
 export interface LogPin {
-  vkeys: readonly (Vkey & { maxSize: number })[];
+  vkeys: PinnedKeys;
   origin: string;
   /** Null: no cosignatures are required. */
   policy: TlogPolicy | null;
@@ -117,9 +115,7 @@ export function readLog(sha256: Sha256, log: OfflineTrust['log']): LogPin | null
   if (log === undefined || log === null) return null;
   const list = typeof log.vkey === 'string' ? [log.vkey] : log.vkey;
   if (!Array.isArray(list)) throw new ProtocolError('malformed_vkey', 'expected a verifier key');
-  const pins = (list as readonly PinnedLogKey[]).map(logKeyOf);
-  const texts = pins.map(({ vkey }) => vkey);
-  const vkeys = pinKeys(sha256, texts).map((key, at) => ({ ...key, maxSize: pins[at]!.maxSize }));
+  const vkeys = pinKeys(sha256, list as readonly PinnedLogKey[]);
   for (const { publicKey, name } of vkeys) usable(publicKey, `verifier key of ${name}`);
   if (typeof log.origin !== 'string' || !/^[^\u0000-\u001f]+$/.test(log.origin)) {
     throw new ProtocolError('malformed_origin', 'expected one line of text as the log origin');
@@ -140,25 +136,9 @@ export function readLog(sha256: Sha256, log: OfflineTrust['log']): LogPin | null
  * pinned policy. Throws the errors of `openCheckpointNote` and `requireQuorum`.
  */
 export function openPinned(note: string, log: LogPin, verify: Ed25519Verify): OpenedCheckpoint {
-  let opened = openCheckpointNote(note, log.vkeys, log.origin, verify);
-  const { size } = opened.checkpoint;
-  // The holder of a stolen, retired key can still sign larger trees.
-  const counted = log.vkeys.filter(({ maxSize }) => size <= maxSize);
-  if (counted.length < log.vkeys.length) {
-    opened = openCheckpointNote(note, counted, log.origin, verify);
-  }
+  const opened = openCheckpointNote(note, log.vkeys, log.origin, verify);
   if (log.policy !== null) requireQuorum(note, log.policy, verify);
   return opened;
-}
-
-function logKeyOf(pin: PinnedLogKey): { vkey: string; maxSize: number } {
-  const { vkey, from_size: size = null } =
-    typeof pin === 'object' && pin !== null ? pin : { vkey: pin };
-  if (typeof vkey !== 'string')
-    throw new ProtocolError('malformed_vkey', 'expected a verifier key');
-  if (size === null) return { vkey, maxSize: Infinity };
-  if (Number.isSafeInteger(size) && size >= 0) return { vkey, maxSize: size };
-  throw new ProtocolError('malformed_vkey', 'expected a log size or null as the bound of the key');
 }
 
 function isJwk(key: PinnedAepKey): key is PinnedJwk {

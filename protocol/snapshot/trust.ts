@@ -1,17 +1,20 @@
 import { equalBytes } from '../bytes.js';
 import { ProtocolError } from '../errors.js';
 import type { Sha256 } from '../hash.js';
-import { parseVkey, type Vkey } from '../note.js';
+import { type LogVkey, parseVkey } from '../note.js';
+
+/** A C2SP verifier key. Checkpoints of a size greater than `from_size` do not count. */
+export type PinnedLogKey = string | { vkey: string; from_size?: number | null | undefined };
 
 /** At least one key: first the current one, then former ones. */
-export type PinnedKeys = readonly [Vkey, ...Vkey[]];
+export type PinnedKeys = readonly [LogVkey, ...LogVkey[]];
 
 /**
  * Pins verifier keys of one name, which is the log's origin: keys of two logs must not mix. Throws
  * `malformed_vkey` for an unusable or duplicate key, different names, or an empty list.
  */
-export function pinKeys(sha256: Sha256, vkeys: readonly string[]): PinnedKeys {
-  const [first, ...others] = vkeys.map((vkey) => parseVkey(vkey, sha256));
+export function pinKeys(sha256: Sha256, vkeys: readonly PinnedLogKey[]): PinnedKeys {
+  const [first, ...others] = vkeys.map((pin) => logKeyOf(sha256, pin));
   if (first === undefined) throw new ProtocolError('malformed_vkey', 'no verifier key is pinned');
   others.forEach((other, index) => {
     if (other.name !== first.name) {
@@ -26,4 +29,16 @@ export function pinKeys(sha256: Sha256, vkeys: readonly string[]): PinnedKeys {
     }
   });
   return [first, ...others];
+}
+
+function logKeyOf(sha256: Sha256, pin: PinnedLogKey): LogVkey {
+  const { vkey, from_size: size = null } =
+    typeof pin === 'object' && pin !== null ? pin : { vkey: pin };
+  if (typeof vkey !== 'string')
+    throw new ProtocolError('malformed_vkey', 'expected a verifier key');
+  if (size === null) return parseVkey(vkey, sha256);
+  if (Number.isSafeInteger(size) && size >= 0) {
+    return { ...parseVkey(vkey, sha256), maxSize: size };
+  }
+  throw new ProtocolError('malformed_vkey', 'expected a log size or null as the bound of the key');
 }

@@ -48,7 +48,8 @@ export function keysChangedBy(
   }
   if (key === undefined || key.use !== entry.use) return [];
   if (!('from_index' in entry)) {
-    return [{ ...key, retiredFrom: earlier(key.retiredFrom, index + 1) }];
+    const from = 'from_size' in entry ? placeOf(entry.from_size ?? 0) : index + 1;
+    return [{ ...key, retiredFrom: earlier(key.retiredFrom, from) }];
   }
   const from = placeOf(entry.from_index ?? 0);
   const delegated = [...keys.values()].filter(({ root }) => root === key.id);

@@ -14,7 +14,7 @@ const logKeySchema = z.strictObject({
   publicKey: z.string().nullable(),
   /** Index of its activation. */
   index: logIndexSchema,
-  /** The first leaf index at which it is retired. */
+  /** The first leaf index at which it is retired; for a log key, its `from_size`. */
   retiredFrom: placeSchema,
   /** The first leaf index at which it or its root is compromised. */
   compromisedFrom: placeSchema,

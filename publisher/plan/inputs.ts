@@ -116,7 +116,7 @@ export async function storedCheckpoint(ctx: CycleContext): Promise<StoredCheckpo
     throw new FatalPublishError(
       'checkpoint_unverifiable',
       `${where} is not signed by this publisher's log key for ${ctx.logSigner.name}. ` +
-        'Give the publisher the LOG_KEY_FILE and LOG_ORIGIN of this log; if its key was changed on purpose, add the vkey of the earlier key to LOG_RETIRED_VKEYS.',
+        'Give the publisher the LOG_KEY_FILE and LOG_ORIGIN of this log; if its key was changed on purpose, activate the earlier key with "admin log-key activate" and restart the publisher.',
       { cause },
     );
   }

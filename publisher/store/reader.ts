@@ -73,7 +73,7 @@ export class SnapshotReader {
       new FatalPublishError(
         'snapshot_unverifiable',
         `${where} is not signed by this publisher's log key. ` +
-          'If the log key was changed on purpose, add the vkey of the earlier key to LOG_RETIRED_VKEYS; ' +
+          'If the log key was changed on purpose, activate the earlier key with "admin log-key activate" and restart the publisher; ' +
           'if the files belong to another log, give this publisher an empty SNAPSHOT_DIR or SNAPSHOT_STORE; ' +
           'otherwise another process has written there: find it before you start the publisher again.',
         { cause },
@@ -95,7 +95,7 @@ export function trustedHead(note: string | undefined, log: PinnedKeys): TreeHead
     throw new FatalPublishError(
       'checkpoint_unverifiable',
       `TRUSTED_CHECKPOINT is not a checkpoint of ${log[0].name} signed by this publisher's log key. ` +
-        'Name one of this log; if its key was changed since, add the vkey of the earlier key to LOG_RETIRED_VKEYS.',
+        'Name one of this log; if its key was changed since, activate the earlier key with "admin log-key activate".',
       { cause },
     );
   }

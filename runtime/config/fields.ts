@@ -127,27 +127,19 @@ const VKEYS = new RegExp(`^${VKEY}(?:,${VKEY})*$`);
 /** A comma after a complete key: a key name may contain commas, which do not separate. */
 const BETWEEN_VKEYS = /(?<=\+[0-9a-f]{8}\+[A-Za-z0-9+/]{43}[A-Za-z0-9+/=]),/;
 
-const vkeyList = (text: z.ZodString): z.ZodType<[string, ...string[]]> =>
-  text
-    .regex(VKEYS, 'must be a C2SP verifier key, name+hash+key, or several separated by commas')
-    .transform((list) => list.split(BETWEEN_VKEYS) as [string, ...string[]]);
+export const witnessLogVkeys = required(
+  'name the verifier keys of the logs to cosign, separated by commas',
+)
+  .regex(VKEYS, 'must be a C2SP verifier key, name+hash+key, or several separated by commas')
+  .transform((list) => list.split(BETWEEN_VKEYS))
+  .describe('verifier keys of the logs to cosign, separated by commas');
 
-export const vkeys = (which: string) =>
-  vkeyList(
-    required(
-      `pin the ${which}'s public key, name+hash+key, as published by the publisher's operator`,
-    ),
-  ).describe(
-    `pinned verifier keys of the log, set by \`start\`; exports of an engine contain the first`,
+export const pinsFile = z
+  .string()
+  .optional()
+  .describe(
+    'file with the public keys of the log that this program trusts: the output of `admin pins`, copied once from the operator; by default `DATA_DIR/pins.json`, which `start` writes',
   );
-export const retiredVkeys = vkeyList(z.string())
-  .or(z.tuple([]))
-  .default([])
-  .describe('former verifier keys of the log');
-
-export const witnessLogVkeys = vkeyList(
-  required('name the verifier keys of the logs to cosign, separated by commas'),
-).describe('verifier keys of the logs to cosign, separated by commas');
 
 export const list = (what: string) =>
   z
@@ -396,7 +388,6 @@ export const FROM_FILES: readonly string[] = [
   'DATABASE_URL',
   'DATABASE_READ_URL',
   'REDIS_URL',
-  'LOG_VKEY',
   'WITNESS_LOG_VKEYS',
 ];
 

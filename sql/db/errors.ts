@@ -63,10 +63,11 @@ const UNUSABLE: Record<string, string> = {
   '28P01': 'the database rejected the password in DATABASE_URL',
   '28000': 'the database rejected the user in DATABASE_URL',
   '3D000': 'the server has no database of the name in DATABASE_URL',
-  '3F000': 'the database has no registry yet: run migrate as its owner',
-  '42P01': 'the database lacks tables of this version: run migrate as its owner',
-  '42703': 'the database lacks columns of this version: run migrate as its owner',
-  '42501': 'the role in DATABASE_URL lacks privileges of this version: run migrate as its owner',
+  '3F000': 'the database has no registry yet: prepare it (npm run admin -- init)',
+  '42P01': 'the database lacks tables of this version: prepare it (npm run admin -- init)',
+  '42703': 'the database lacks columns of this version: prepare it (npm run admin -- init)',
+  '42501':
+    'the role in DATABASE_URL lacks privileges of this version: prepare it (npm run admin -- init)',
 };
 
 /** Runs a program's first query: its errors name the cause and the next step. */

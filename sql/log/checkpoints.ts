@@ -1,3 +1,5 @@
+import { toBase64 } from '#protocol/bytes';
+import type { Vkey } from '#protocol/note';
 import type { Db } from '../db/transaction.js';
 import { publishing, readHeartbeats } from '../ops/heartbeats.js';
 import { AdministrationError } from '../tenants/audit.js';
@@ -34,6 +36,19 @@ export async function insertCheckpoint(
       and ${previous}::bigint = coalesce((select max(tree_size) from svc.checkpoint), 0)
     on conflict do nothing`;
   return inserted.count === 1;
+}
+
+/** The size of the last checkpoint by one of these keys; 0 without one. The signature is not verified. */
+export async function latestCheckpointBy(sql: Db, keys: readonly Vkey[]): Promise<number> {
+  // Five characters of base64 have 30 of the 32 bits of a key id.
+  const lines = keys.map(
+    ({ name, keyHash }) => `\n\u2014 ${name} ${toBase64(keyHash).slice(0, 5)}`,
+  );
+  const [row] = await sql<{ size: number }[]>`
+    select tree_size as size from svc.checkpoint
+    where exists (select from unnest(${lines}::text[]) line where position(line in note) > 0)
+    order by tree_size desc limit 1`;
+  return row?.size ?? 0;
 }
 
 /** The smallest checkpoint with at least `treeSize` leaves, or null; it never changes. */

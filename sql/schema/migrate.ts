@@ -137,7 +137,7 @@ async function apply(
   { lockTimeoutMs, patienceMs }: MigrateOptions,
 ): Promise<void> {
   const advice =
-    'did not get its locks and was rolled back: end the transaction that holds them (the oldest xact_start in pg_stat_activity), and run migrate again';
+    'did not get its locks and was rolled back: end the transaction that holds them (the oldest xact_start in pg_stat_activity), and migrate again';
   await retryLocks(`migration ${migration.name} ${advice}`, patienceMs, async () => {
     try {
       await connection.unsafe(`begin; set local lock_timeout = ${lockTimeoutMs}`);
@@ -159,7 +159,7 @@ async function applyOutside(
   { patienceMs }: MigrateOptions,
 ): Promise<void> {
   const advice =
-    'waits for a transaction that does not end: end it (the oldest xact_start in pg_stat_activity), and run migrate again. It may have left an invalid index; the next run drops it and builds it again';
+    'waits for a transaction that does not end: end it (the oldest xact_start in pg_stat_activity), and migrate again. It may have left an invalid index; the next run drops it and builds it again';
   await retryLocks(`migration ${migration.name} ${advice}`, patienceMs, (leftMs) =>
     runIndexStatement(connection, migration.text, statement, leftMs),
   );
@@ -295,7 +295,9 @@ export async function requireSchema(sql: Db, known: number): Promise<{ ahead: bo
       select to_regclass('public.svc_migration') is not null as there`,
   );
   if (list?.there !== true) {
-    throw new SchemaMismatchError('the database has no registry yet: run migrate as its owner');
+    throw new SchemaMismatchError(
+      'the database has no registry yet: prepare it (npm run admin -- init)',
+    );
   }
   const [row] = await mapStartupDbErrors(
     () => sql<{ version: number; breaking: string | null }[]>`
@@ -306,7 +308,7 @@ export async function requireSchema(sql: Db, known: number): Promise<{ ahead: bo
   const version = row?.version ?? 0;
   if (version < known) {
     throw new SchemaMismatchError(
-      `the database has ${version} migrations, this version needs ${known}: run migrate of this version as its owner (npm run migrate), and start the program again`,
+      `the database has ${version} migrations, this version needs ${known}: migrate it with this version (npm run admin -- init), and start the program again`,
     );
   }
   if (typeof row?.breaking === 'string') {

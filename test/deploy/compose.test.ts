@@ -69,20 +69,22 @@ describe('docker-compose.yml', () => {
   it('gives each program its own database role, and the owner role only to migrate', () => {
     for (const [name, { secrets = [], environment = {} }] of ours) {
       const urls = secrets.filter((secret) => secret.endsWith('-database-url'));
-      if (name === 'migrate') continue;
-      const own = name === 'setup' ? 'admin' : name;
+      if (name === 'init') continue;
       const expected = ['facade', 'secrets', 'board', 'monitor'].includes(name)
         ? []
-        : [`${own}-database-url`];
+        : [`${name}-database-url`];
       expect([name, urls]).toEqual([name, expected]);
       expect(environment['DATABASE_URL_FILE']).toBe(
         expected[0] === undefined ? undefined : `/run/secrets/${expected[0]}`,
       );
     }
-    const roles = (service('migrate').environment?.['ROLE_URL_FILES'] ?? '').split(',');
-    expect(roles.map((file) => file.replace(/^.*\/(\w+)-database-url$/, 'svc_$1')).sort()).toEqual(
+    const urls = (service('init').secrets ?? []).filter((name) => name.endsWith('-database-url'));
+    expect(urls.map((name) => name.replace(/^(\w+)-database-url$/, 'svc_$1')).sort()).toEqual(
       // The dashboard reads the queue in Valkey, and erasure is not set up by default.
-      PROGRAM_ROLES.filter((role) => !['svc_board', 'svc_erase'].includes(role)).sort(),
+      [
+        ...PROGRAM_ROLES.filter((role) => !['svc_board', 'svc_erase'].includes(role)),
+        'svc_owner',
+      ].sort(),
     );
   });
 
@@ -94,7 +96,7 @@ describe('docker-compose.yml', () => {
     expect(holders('redis-url')).toEqual(['engine', 'worker']);
     expect(holders('postgres-password')).toEqual(['postgres']);
     // A public key.
-    expect(service('facade').secrets).toEqual(['log.vkey']);
+    expect(service('facade').secrets).toEqual(['pins.json']);
     for (const [name, { secrets = [] }] of all) {
       for (const secret of secrets)
         expect([name, compose.secrets[secret]]).not.toContain(undefined);

@@ -97,9 +97,7 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
   });
 
   it('runs every program and job with the user, the secrets and the paths of docker-compose.yml', () => {
-    expect(pods.map(({ name }) => name).sort()).toEqual(
-      [...PROGRAMS, 'fsck', 'migrate', 'setup'].sort(),
-    );
+    expect(pods.map(({ name }) => name).sort()).toEqual([...PROGRAMS, 'fsck', 'init'].sort());
     for (const { name, pod } of pods) {
       const service = services[name]!;
       expect([name, `${pod.securityContext.runAsUser}`]).toEqual([
@@ -156,8 +154,7 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
       'svc-verifier': [53, 5432],
       'svc-publisher': [53, 5432],
       'svc-facade': [],
-      'svc-migrate': [53, 5432],
-      'svc-setup': [53, 5432],
+      'svc-init': [53, 5432],
       'svc-fsck': [53, 5432],
     });
     const peer = [{ ipBlock: { cidr: '10.0.0.0/8' } }];

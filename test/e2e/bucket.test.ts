@@ -7,6 +7,7 @@ import { breakNetwork, type BrokenNetwork } from '../fixtures/broken-network.js'
 import { checked } from '../fixtures/planted.js';
 import { awsSettings, BUCKET, skipsS3, startS3 } from '../fixtures/s3-server.js';
 import { eventually, startStack, type RunningStack } from '../fixtures/stack.js';
+import { pinning } from '../fixtures/pins.js';
 
 const where = `s3://${BUCKET}/2026/log`;
 
@@ -61,7 +62,7 @@ describe.skipIf(skipsS3)('a stack whose snapshot is in a bucket', () => {
     const { code, corrupt, err } = await checked({
       DATABASE_URL: `postgres://svc_fsck:fsck@127.0.0.1:${String(port)}/svc`,
       SNAPSHOT_STORE: where,
-      LOG_VKEY: log.vkey,
+      ...pinning(log.vkey),
       DATA_DIR: stack.dataDir,
     });
     expect({ code, corrupt, err }).toEqual({ code: 0, corrupt: {}, err: '' });

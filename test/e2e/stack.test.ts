@@ -4,14 +4,16 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { toBase64 } from '#protocol/bytes';
-import { parseVkey } from '#protocol/note';
+import { formatVkey, parseVkey } from '#protocol/note';
 import { facadeSchema } from '#protocol/schemas/facade';
 import { executeReceiptSchema } from '#protocol/schemas/admission';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
+import { adminWith, type AdminLine } from '../fixtures/admin.js';
 import { publishedLog } from '../fixtures/published-log.js';
 import { startProgram } from '../fixtures/program.js';
 import { eventually, startStack, type RunningStack } from '../fixtures/stack.js';
+import { pinning } from '../fixtures/pins.js';
 
 interface Action {
   intent_id: string;
@@ -20,11 +22,19 @@ interface Action {
 
 interface PublishedKeys {
   aep: { kid: string }[];
-  log: { vkey: string; retired: unknown[] };
+  log: { origin: string; vkey: string; retired: unknown[] };
 }
 
 async function keysOf({ publicUrl }: RunningStack): Promise<PublishedKeys> {
   return (await (await fetch(`${publicUrl}/api/public/keys`)).json()) as PublishedKeys;
+}
+
+/** The admin command on the embedded database. */
+async function adminOf(stack: RunningStack): Promise<AdminLine> {
+  const sql = stack.superuser();
+  await sql`alter role svc_admin login password 'admin'`;
+  const [row] = await sql<[{ port: number }]>`select inet_server_port() as port`;
+  return adminWith({ DATABASE_URL: `postgres://svc_admin:admin@127.0.0.1:${row.port}/svc` });
 }
 
 describe('admissions in a running stack', () => {
@@ -95,7 +105,7 @@ describe('admissions in a running stack', () => {
     const keys = await keysOf(stack);
     const facade = await startProgram('facade', {
       SNAPSHOT_DIR: copy,
-      LOG_VKEY: keys.log.vkey,
+      ...pinning(keys.log.vkey),
       PUBLIC_PORT: '0',
     });
     try {
@@ -166,18 +176,19 @@ describe('admissions in a running stack', () => {
     const { apiKey } = stack;
     const before = await keysOf(stack);
     expect(before).toMatchObject({ log: { retired: [] } });
-    const { size: lastSize } = await publishedLog(stack);
-    expect(await stack.stop()).toBe(0);
     // The worker signs with its old key again.
-    const keyFiles = Object.fromEntries(
-      ['LOG', 'VERIFIER'].map((name) => {
-        const file = join(stack.dataDir, `new-${name}.pem`);
-        createSigningKey(file);
-        return [`${name}_KEY_FILE`, file];
-      }),
-    );
-    const retired = { LOG_RETIRED_VKEYS: before.log.vkey };
-    stack = await startStack({ ...keyFiles, ...retired }, stack.dataDir);
+    const [log, verifier] = ['LOG', 'VERIFIER'].map((name) => {
+      const file = join(stack.dataDir, `new-${name}.pem`);
+      return { publicKey: createSigningKey(file).publicKey, env: { [`${name}_KEY_FILE`]: file } };
+    });
+    const vkey = formatVkey(nativeSha256, before.log.origin, log!.publicKey);
+    const activated = await (await adminOf(stack))('log-key', 'activate', vkey, '--actor', 'ada');
+    const { leaf_index: at } = activated.json as { leaf_index: number };
+    await expect.poll(async () => (await publishedLog(stack)).size).toBeGreaterThan(at);
+    expect(await stack.stop()).toBe(0);
+    const note = await readFile(join(stack.dataDir, 'public', 'checkpoint'), 'utf8');
+    const lastSize = Number(note.split('\n')[1]);
+    stack = await startStack({ ...log!.env, ...verifier!.env }, stack.dataDir);
     expect(stack.apiKey).toBe(apiKey);
     for (const id of ids) await expectValid(id);
     const again = await stack.execute(actions[0]!);
@@ -188,8 +199,10 @@ describe('admissions in a running stack', () => {
     await expectValid(id);
     const after = await keysOf(stack);
     expect(after.log.vkey).not.toBe(before.log.vkey);
-    // Readers pin a former key with the size of its last tree, which they get from elsewhere.
-    expect(after.log.retired).toEqual([]);
+    const former = before.log.vkey;
+    const retire = ['log-key', 'retire', former, '--confirm', former, '--actor', 'ada'];
+    const retired = await (await adminOf(stack))(...retire);
+    expect(retired.json).toMatchObject({ vkey: former, from_size: lastSize });
     const { name, keyHash } = parseVkey(before.log.vkey, nativeSha256);
     const line = `\n\u2014 ${name} ${toBase64(keyHash).slice(0, 5)}`;
     expect(
@@ -201,10 +214,11 @@ describe('admissions in a running stack', () => {
     expect(ids.filter((old) => !proofs.has(old))).toEqual([]);
 
     const records = await stack.superuser()<{ actor: string; object: string }[]>`
-      select distinct actor, object from svc.audit where actor is not null order by object`;
+      select distinct actor, object from svc.audit where actor is not null order by object, actor`;
     expect(records.map(({ actor, object }) => `${actor} ${object}`)).toEqual([
       'bootstrap api_key',
       'bootstrap lane',
+      'ada log_entry',
       'bootstrap log_entry',
       'bootstrap policy_activation',
       'bootstrap policy_set',

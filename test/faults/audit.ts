@@ -211,12 +211,12 @@ export async function runFsck(world: World, only?: 'snapshot'): Promise<string[]
 }
 
 /** Follows the public log from its first leaf; returns its alarms. */
-export async function monitorLog({ publicUrl, fsckEnv, dir }: World): Promise<string[]> {
+export async function monitorLog({ publicUrl, logVkey, dir }: World): Promise<string[]> {
   const pass = await runMonitor(
     { sha256, verify },
     {
       sources: [publicUrl],
-      logVkeys: [fsckEnv.LOG_VKEY],
+      logVkeys: [logVkey],
       directory: join(dir, 'monitor'),
       watch: [],
       intervalMs: 1,

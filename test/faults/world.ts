@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { readiness } from '#bench/harness/public-api';
 import type { ProgramName } from '#bench/harness/stack';
 import { bootstrap } from '#programs/bootstrap';
-import { formatVkey } from '#protocol/note';
+import { formatVkey, parseVkey } from '#protocol/note';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { openSigner } from '#runtime/crypto/signer';
 import { isConnectionLost } from '#sql/db/errors';
@@ -88,7 +88,7 @@ export interface WorldOptions {
   /** The Postgres of the stack; by default an embedded one. */
   openDatabase?: (settings: Record<string, string>) => Promise<Cluster>;
   /** Prepares the empty database for admissions; by default as `npm start` does. */
-  prepare?: (owner: Owner) => Promise<{ tenantId: string; apiKey: string }>;
+  prepare?: (owner: Owner) => Promise<Prepared>;
   /** Checkout whose build the programs run; by default this one. */
   root?: string;
   /** The snapshot is in a bucket, two keys are in an HSM, and each program runs twice. */
@@ -100,14 +100,22 @@ export interface Owner {
   dataDir: string;
   keyFiles: { aep: string; verifier: string };
   keys: { aep: Uint8Array; verifier: Uint8Array };
+  logVkey: string;
 }
 
-const asStartDoes = ({ database, dataDir, keys }: Owner): ReturnType<typeof bootstrap> =>
+interface Prepared {
+  tenantId: string;
+  apiKey: string;
+  /** Settings of every program. */
+  env?: Record<string, string>;
+}
+
+const asStartDoes = ({ database, dataDir, keys, logVkey }: Owner): Promise<Prepared> =>
   bootstrap({
     ownerUrl: database.running.superuserUrl,
     dataDir,
     rolePassword: (role) => database.running.rolePassword(role),
-    keys,
+    keys: { ...keys, log: parseVkey(logVkey) },
     openSandbox: true,
     log: logger('faults', 'warn'),
   });
@@ -165,16 +173,15 @@ export async function startWorld(options: WorldOptions) {
       verifier: await openSigner(verifierKeyFile),
       log: await openSigner(logKeyFile),
     };
-    const { tenantId, apiKey } = await (options.prepare ?? asStartDoes)({
+    const logVkey = formatVkey(nativeSha256, LOG_ORIGIN, keys.log.publicKey);
+    const pinsFile = join(dir, 'pins.json');
+    const { tenantId, apiKey, env } = await (options.prepare ?? asStartDoes)({
       database,
       dataDir: dir,
       keyFiles: { aep: keyFile('aep'), verifier: verifierKeyFile },
       keys: { aep: keys.aep.publicKey, verifier: keys.verifier.publicKey },
+      logVkey,
     });
-    const vkeys = {
-      LOG_VKEY: formatVkey(nativeSha256, LOG_ORIGIN, keys.log.publicKey),
-    };
-
     const linksTo = async <Name extends string>(
       port: number,
       protocol: 'postgres' | 'other',
@@ -216,7 +223,6 @@ export async function startWorld(options: WorldOptions) {
       ...queuing(process, 'engine'),
       ENGINE_PORT: String(enginePorts[process]),
       PUBLIC_URL: publicUrl,
-      LOG_VKEY: vkeys.LOG_VKEY,
     });
     const environments: Record<ProcessName, Record<string, string>> = {
       'engine-1': engine('engine-1'),
@@ -236,19 +242,20 @@ export async function startWorld(options: WorldOptions) {
         LOG_KEY_FILE: logKeyFile,
         LOG_ORIGIN,
       },
-      facade: { ...vkeys, ...snapshotEnv, PUBLIC_PORT: String(publicPort) },
+      facade: { PINS_FILE: pinsFile, ...snapshotEnv, PUBLIC_PORT: String(publicPort) },
     };
-    const opsPorts: Record<string, number> = {};
+    const opsPorts = {} as Record<ProcessName, number>;
     for (const process of PROCESSES) opsPorts[process] = await freePort();
-    const startProcess = (process: ProcessName, of: string = process, env = {}): Program => {
+    const startProcess = (process: ProcessName, of: string = process, own = {}): Program => {
       const name = process.replace(/-\d$/, '') as ProgramName;
       const program = new Program(
         name,
         {
           // A second process of a program takes any free port.
           OPS_PORT: String(of === process ? opsPorts[process] : 0),
-          ...environments[process],
           ...env,
+          ...environments[process],
+          ...own,
         },
         join(dir, `${of}.log`),
         root,
@@ -303,7 +310,9 @@ export async function startWorld(options: WorldOptions) {
       /** Runs an admin command. Throws when the command fails. */
       admin: (line: string[]) =>
         done(adminWith({ DATABASE_URL: databaseUrl('admin', 'admin') })(...line, '--json')),
-      fsckEnv: { ...vkeys, ...snapshotEnv, LOG_ORIGIN, DATA_DIR: dir },
+      fsckEnv: { PINS_FILE: pinsFile, ...snapshotEnv, DATA_DIR: dir },
+      origin: LOG_ORIGIN,
+      logVkey,
       /** Starts a second process of a program. */
       startAnother: (process: ProcessName): Program => {
         const other = startProcess(process, `another-${process}`);

@@ -11,6 +11,7 @@ import { eraseProof } from '../fixtures/erase.js';
 import { checked } from '../fixtures/planted.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { useDatabase } from '../fixtures/use-registry.js';
+import { pinning } from '../fixtures/pins.js';
 
 const db = useDatabase('file');
 const home = mkdtempSync(join(tmpdir(), 'svc-budgets-'));
@@ -23,7 +24,7 @@ beforeAll(async () => {
     policy: { ...files, policies: Object.fromEntries(policies) },
   });
   const log = testLog(db);
-  env = { DATABASE_URL: db.urlFor('svc_fsck'), DATA_DIR: home, LOG_VKEY: log.vkey };
+  env = { DATABASE_URL: db.urlFor('svc_fsck'), DATA_DIR: home, ...pinning(log.vkey) };
 });
 afterAll(() => rmSync(home, { recursive: true }));
 

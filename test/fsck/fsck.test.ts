@@ -107,7 +107,7 @@ describe('killed fsck run', () => {
       await damage(`update svc.intake set accepted_at = accepted_at + interval '1 ms'
         where proof_id = '${id}'`);
     }
-    const { LOG_VKEY: logVkey = '' } = env;
+    const { logVkey } = sound;
     const [name = '', hash = ''] = logVkey.split('+');
     const databaseUrl = env['DATABASE_URL'] ?? '';
     const signal = await killed({
@@ -149,7 +149,7 @@ it('fsck > exits with 2 for unknown options or missing settings, and names them'
   expect(await checked(env, '--wait', 'long')).toMatchObject({ code: 2 });
   const cases: [Record<string, string>, RegExp][] = [
     [{ ...env, DATABASE_URL: '' }, /DATABASE_URL is not set/],
-    [{ ...env, LOG_VKEY: '' }, /LOG_VKEY is not set: pin .* LOG_KEY_FILE/],
+    [{ ...env, PINS_FILE: '' }, /PINS_FILE names .*pins.json, which cannot be read/],
     [{ ...env, SNAPSHOT_DIR: '/nowhere' }, /\/nowhere is not a directory/],
     [
       { ...env, DATABASE_URL: opened.db.urlFor('svc_admin') },

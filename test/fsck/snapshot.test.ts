@@ -13,6 +13,7 @@ import { serveLocally } from '../fixtures/local-server.js';
 import { checked } from '../fixtures/planted.js';
 import { ORIGIN, proofIdOf } from '../fixtures/public-log.js';
 import { filesOf, ServedLog } from '../fixtures/served-log.js';
+import { pinning } from '../fixtures/pins.js';
 
 /** fsck of a published log without its registry. */
 
@@ -29,7 +30,7 @@ async function check(where: Record<string, string> = {}) {
   await log.writeTo(join(home, 'public'));
   return checked(
     {
-      LOG_VKEY: log.keys.log.vkey,
+      ...pinning(log.keys.log.vkey),
       DATA_DIR: home,
       SNAPSHOT_DIR: join(home, 'public'),
       ...where,
@@ -120,15 +121,18 @@ it('fsck > reads a snapshot over HTTP, and exits with 3 when it cannot', async (
   }
 });
 
-it('fsck > reports a key rotation only when the earlier key is not pinned', async () => {
+it('fsck > accepts an earlier key only if it is pinned, and only up to its last tree', async () => {
   const { vkey } = log.keys.log;
   const other = await ServedLog.open();
-  const next = { LOG_VKEY: other.keys.log.vkey };
-  expect(await check({ ...next, LOG_RETIRED_VKEYS: vkey })).toMatchObject({ code: 0 });
-  expect((await check(next)).corrupt).toEqual({
-    public_checkpoint_unverifiable: 1,
-    snapshot_unverifiable: 1,
-  });
+  const next = (retired: Parameters<typeof pinning>[1]) =>
+    check(pinning(other.keys.log.vkey, retired));
+  expect(await next([{ vkey, from_size: log.size }])).toMatchObject({ code: 0 });
+  for (const retired of [[], [{ vkey, from_size: log.size - 1 }]]) {
+    expect((await next(retired)).corrupt).toEqual({
+      public_checkpoint_unverifiable: 1,
+      snapshot_unverifiable: 1,
+    });
+  }
 });
 
 it('fsck > accepts the entries of a retired log, if they counted in it before this log began', async () => {

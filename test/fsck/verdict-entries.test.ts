@@ -17,6 +17,7 @@ import { checked } from '../fixtures/planted.js';
 import { freshSigner } from '../fixtures/registry.js';
 import { FLIP, tampering } from '../fixtures/tampering.js';
 import { useRegistry } from '../fixtures/use-registry.js';
+import { pinning } from '../fixtures/pins.js';
 import { verdictSigner } from '../fixtures/verdict-signer.js';
 
 const { db, registry } = useRegistry('test');
@@ -26,8 +27,8 @@ const ORIGIN = 'example.org/log';
 it('fsck > finds verdict entries that contradict the tree, each other or the verdicts', async () => {
   const home = await mkdtemp(join(tmpdir(), 'svc-fsck-'));
   onTestFinished(() => rm(home, { recursive: true }));
-  const LOG_VKEY = formatVkey(nativeSha256, ORIGIN, freshSigner().publicKey);
-  const env = { DATABASE_URL: db.urlFor('svc_fsck'), DATA_DIR: home, LOG_VKEY };
+  const pins = pinning(formatVkey(nativeSha256, ORIGIN, freshSigner().publicKey));
+  const env = { DATABASE_URL: db.urlFor('svc_fsck'), DATA_DIR: home, ...pins };
   const found = async (): Promise<string[]> => {
     const { corrupt, findings } = await checked(env, '--only', 'registry', '--restart');
     expect(Object.keys(corrupt).filter((code) => code !== 'signature_invalid')).toEqual(

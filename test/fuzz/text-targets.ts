@@ -151,8 +151,8 @@ export const TEXT_TARGETS: readonly Target[] = [
   {
     name: 'config',
     seeds: texts(
-      'DATABASE_URL=postgres://u:p@h/d\nENGINE_PORT=0\nLOG_VKEY=' + checkpoint.vkey,
-      `SNAPSHOT_URL=https://h\nLOG_VKEY=${checkpoint.vkey},${checkpoint.vkey}`,
+      'DATABASE_URL=postgres://u:p@h/d\nENGINE_PORT=0',
+      'SNAPSHOT_URL=https://h\nSNAPSHOT_DIR=a',
       'DATABASE_URL=postgres://h/d\nLOG_KEY_FILE=a\nLOG_ORIGIN=a/log\nSNAPSHOT_VALID_FOR=2s',
     ),
     run: (input) => {

@@ -14,6 +14,7 @@ import { recordHeartbeat } from '#sql/ops/heartbeats';
 import { adminCommands } from '#programs/admin/main';
 import { done } from '../fixtures/admin.js';
 import { newApprover } from '../fixtures/approvals.js';
+import { logKey } from '../fixtures/evidence-log.js';
 import { verdictSigner } from '../fixtures/verdict-signer.js';
 import { testFolder, testRegistry } from './world.js';
 
@@ -66,6 +67,7 @@ describe('audit of admin commands', () => {
   const approverFile = join(folder, 'approver.json');
   writeFileSync(approverFile, canonicalBytes(registration));
   createSigningKey(verifierKey);
+  const logVkeys = [logKey(), logKey()].map(({ vkey }) => vkey);
   const acts: [string, () => string | Promise<string>, string[]][] = [
     ['tenant create', () => 'beta sandbox', ['INSERT tenant']],
     ['tenant allow', () => 'beta', ['UPDATE tenant']],
@@ -101,6 +103,16 @@ describe('audit of admin commands', () => {
         await verdictSigner(registry, 'test.example/log').activate(); // the last cannot be retired
         await fresh();
         return `${verifierKey} --confirm ${verifierKeyId}`;
+      },
+      ['INSERT log_entry'],
+    ],
+    ['log-key activate', () => logVkeys[0]!, ['INSERT log_entry']],
+    [
+      'log-key retire',
+      async () => {
+        await done(admin('log-key', 'activate', logVkeys[1]!)); // the last cannot be retired
+        await fresh();
+        return `${logVkeys[0]!} --confirm ${logVkeys[0]!}`;
       },
       ['INSERT log_entry'],
     ],
@@ -148,10 +160,10 @@ describe('audit of admin commands', () => {
   });
 
   it('is tested above for every command that changes data', () => {
-    const asks = /(list|show|diff|test|simulate|validate|vkey|status|lost)$/;
+    const asks = /(list|show|diff|test|simulate|validate|vkey|pins|status|lost)$/;
     const names = [...adminCommands().keys()];
-    // Erasures and adoptions need another role, and have tests of their own.
-    const changing = names.filter((name) => !asks.test(name) && !/^erase|adopt$/.test(name));
+    // Erasures, adoptions and init need another role, and have tests of their own.
+    const changing = names.filter((name) => !asks.test(name) && !/^erase|adopt$|^init$/.test(name));
     expect(acts.map(([name]) => name).sort()).toEqual(changing.sort());
   });
 

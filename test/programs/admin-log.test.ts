@@ -25,6 +25,7 @@ import { checked } from '../fixtures/planted.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { ORIGIN, testKey } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
+import { pinning } from '../fixtures/pins.js';
 
 /** An operator restores a backup older than the last publication, following docs/runbooks.md. */
 
@@ -245,7 +246,7 @@ describe('restored database that lacks published leaves', () => {
       DATABASE_URL: restored.urlFor('svc_fsck'),
       DATA_DIR: home,
       SNAPSHOT_DIR: directory,
-      LOG_VKEY: formatVkey(nativeSha256, NEXT_ORIGIN, logKey.publicKey),
+      ...pinning(formatVkey(nativeSha256, NEXT_ORIGIN, logKey.publicKey)),
     };
     expect(await checked(env)).toMatchObject({ code: 0, findings: [] });
   });

@@ -95,7 +95,7 @@ describe('admin with a command that the database rejects', () => {
     ['the role is wrong', db.urlFor('svc_worker'), /as svc_admin/],
     ['the role is the owner', db.url, /is a superuser/],
     ['the database is missing', urlOf(/test_\w+/, 'nowhere'), /no database of the name/],
-    ['the database is empty', urlOf(/test_\w+/, 'postgres'), /run migrate/],
+    ['the database is empty', urlOf(/test_\w+/, 'postgres'), /npm run admin -- init/],
   ])('exits with 1 and the reason when %s', async ([, url, reason]) => {
     const { code, err } = await adminOn(db, { url })('tenant', 'list');
     expect(code).toBe(1);

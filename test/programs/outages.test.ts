@@ -18,6 +18,7 @@ import { startProgram, type RunningProgram } from '../fixtures/program.js';
 import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { startTcpProxy, type TcpProxy } from '../fixtures/tcp-proxy.js';
+import { pinning } from '../fixtures/pins.js';
 
 /** Checks what the programs and `admin status` report while one dependency after another fails. */
 
@@ -93,7 +94,7 @@ beforeAll(async () => {
     start('facade', {
       PUBLIC_PORT: '0',
       SNAPSHOT_DIR: join(home, 'public'),
-      LOG_VKEY: formatVkey(nativeSha256, LOG_ORIGIN, logKey.publicKey),
+      ...pinning(formatVkey(nativeSha256, LOG_ORIGIN, logKey.publicKey)),
     }),
     start('engine', { ...queue, ENGINE_PORT: '0', PUBLIC_URL: 'http://127.0.0.1:1' }),
     start('worker', { ...queue, AEP_KEY_FILE: join(home, 'aep.pem') }),

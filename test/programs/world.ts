@@ -11,6 +11,7 @@ import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { startProgram, type RunningProgram } from '../fixtures/program.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { TestSnapshot } from '../fixtures/snapshot.js';
+import { pinning } from '../fixtures/pins.js';
 
 // Each of these resources lasts for the tests of one file, which awaits it at its top.
 
@@ -41,7 +42,7 @@ export async function testSnapshot() {
   const { size: treeSize } = (await snapshot.published()).log;
   const env = {
     SNAPSHOT_DIR: snapshot.directory,
-    LOG_VKEY: snapshot.logVkey,
+    ...pinning(snapshot.logVkey),
     PUBLIC_PORT: '0',
   };
   return { proofs, treeSize, env };

@@ -37,11 +37,12 @@ interface Look {
   others?: LogFiles[];
   watched?: Watched[];
   policy?: string;
+  vkey?: string;
 }
 
 /** A monitor that starts from what the last one stored. */
-function open(policy?: string): Monitor {
-  const pin = readLog(sha256, { vkey: log.keys.log.vkey, origin: ORIGIN, policy })!;
+function open(policy?: string, vkey = log.keys.log.vkey): Monitor {
+  const pin = readLog(sha256, { vkey, origin: ORIGIN, policy })!;
   return new Monitor({
     crypto: { sha256, verify: nativeVerify },
     pin,
@@ -56,8 +57,8 @@ function open(policy?: string): Monitor {
   });
 }
 
-async function look({ main, others = [], watched, policy }: Look = {}): Promise<Finding[]> {
-  const found = await open(policy).pass([main ?? filesOf(log.files), ...others], watched);
+async function look({ main, others = [], watched, policy, vkey }: Look = {}): Promise<Finding[]> {
+  const found = await open(policy, vkey).pass([main ?? filesOf(log.files), ...others], watched);
   return found.filter(({ code }) => code !== 'key_entry');
 }
 const codes = (found: readonly Finding[]): string[] => found.map(({ code }) => code);
@@ -129,6 +130,29 @@ describe('monitor of a publisher with its own keys', () => {
     log.publish();
     const found = await open().pass([filesOf(log.files)]);
     expect(codes(found)).toEqual(['entry_ignored', 'key_entry']);
+  });
+
+  it('follows log keys that the log activates, and refuses larger trees of a retired one', async () => {
+    const [former, next] = [log.keys.log, logKey(ORIGIN)];
+    const { vkey } = former;
+    const ofLog = (key: typeof former, fromSize?: number) =>
+      log.logKey(ORIGIN, { raw: key.publicKey }, fromSize);
+    await log.append(ofLog(former), ofLog(next));
+    log.publish();
+    expect(await look({ vkey })).toEqual([]);
+    const lastSize = log.size;
+    Object.assign(log.keys, { log: next });
+    await log.snapshotAll();
+    expect(await look({ vkey })).toEqual([]);
+    await log.append(ofLog(former, lastSize));
+    await log.snapshotAll();
+    expect(await look({ vkey })).toEqual([]);
+    Object.assign(log.keys, { log: former });
+    log.publish();
+    expect(codes(await look({ vkey }))).toContain('checkpoint_unverifiable');
+    // A new monitor, too, once it has read the retirement.
+    [stored, store] = [newState(ORIGIN), new MemoryPages()];
+    expect(codes(await look({ vkey }))).toContain('checkpoint_unverifiable');
   });
 
   it('finds a fork of the same size, at the next poll and at a mirror', async () => {

@@ -3,12 +3,14 @@ import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
 import type { PublicServer } from '#api/public/server';
 import { openCheckpoint } from '#protocol/checkpoint';
-import { formatVkey } from '#protocol/note';
+import { entryBytes } from '#protocol/entries';
+import { formatVkey, parseVkey } from '#protocol/note';
 import type { Publisher } from '#publisher/publisher';
 import { publisherReadiness, runPublisher } from '#publisher/run';
 import { UnknownSignerError } from '#publisher/errors';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { logger } from '#runtime/process/log';
+import { formatTime } from '#protocol/time';
 import { ORIGIN, testKey, TestSnapshot } from '../fixtures/snapshot.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
@@ -25,7 +27,7 @@ const newLogVkey = formatVkey(nativeSha256, ORIGIN, newLogKey.publicKey);
 
 /** A publisher with the new key that knows the old one. */
 const rotated = (overrides: Parameters<TestSnapshot['publisher']>[0] = {}): Publisher =>
-  snapshot.publisher({ logKey: newLogKey, retired: [snapshot.logVkey], ...overrides });
+  snapshot.publisher({ logKey: newLogKey, logged: [parseVkey(snapshot.logVkey)], ...overrides });
 
 const pinningBoth = (): PublicServer =>
   snapshot.publicServer({ logVkey: [newLogVkey, snapshot.logVkey] });
@@ -44,12 +46,23 @@ async function grow(publisher: Publisher): Promise<string> {
   return id;
 }
 
+/** Appends the activation of a log key, or its retirement. */
+function nameLogKey(vkey: string, fromSize?: number): void {
+  const time = formatTime(snapshot.clock.now());
+  const change =
+    fromSize === undefined ? { change: 'activate' } : { change: 'retire', from_size: fromSize };
+  const entry = { type: 'key', use: 'log', vkey, ...change, time };
+  snapshot.registry.addEntry(entryBytes(entry as Parameters<typeof entryBytes>[0]));
+}
+
+const idOf = (vkey: string): string => vkey.split('+').slice(0, 2).join('+');
+
 describe('publisher with a new key', () => {
-  it('does not become leader unless the old key is configured as retired', async () => {
+  it('does not become leader unless the log names the old key', async () => {
     const publisher = snapshot.publisher({ logKey: newLogKey });
     const error = await publisher.runCycle().catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(UnknownSignerError);
-    expect((error as Error).message).toContain('LOG_RETIRED_VKEYS');
+    expect((error as Error).message).toContain('admin log-key activate');
     expect(publisher.isLeader()).toBe(false);
   });
 
@@ -66,10 +79,24 @@ describe('publisher with a new key', () => {
     expect(snapshot.registry.checkpoints.map(({ note }) => note)).toEqual([before, after]);
   });
 
-  it('never signs with a retired key, and rejects its own key when configured as retired', () => {
-    expect(() => rotated({ retired: [newLogVkey] })).toThrow(/duplicate/);
-    const elsewhere = formatVkey(nativeSha256, 'elsewhere.example/log', testKey().publicKey);
-    expect(() => rotated({ retired: [elsewhere] })).toThrow(/different names/);
+  it('signs only with an active key, after a checkpoint by the key before covers its activation', async () => {
+    const former = snapshot.publisher();
+    nameLogKey(snapshot.logVkey);
+    await grow(former);
+    nameLogKey(newLogVkey);
+    await former.close();
+    snapshot.registry.verify();
+    const publisher = rotated();
+    await expect(publisher.runCycle()).rejects.toThrow('No checkpoint by a former log key covers');
+    await publisher.close();
+    await grow(former);
+    await former.close();
+    await grow(publisher);
+    await publisher.close();
+    nameLogKey(snapshot.logVkey, snapshot.registry.size);
+    await expect(grow(former)).rejects.toMatchObject({ key: idOf(newLogVkey) });
+    const informed = snapshot.publisher({ logged: [parseVkey(newLogVkey)] });
+    await expect(grow(informed)).rejects.toMatchObject({ code: 'log_key_retired' });
   });
 
   it('still checks that the log extends the tree that the old key signed', async () => {
@@ -84,8 +111,6 @@ describe('publisher with a new key', () => {
 });
 
 describe('standby that has only the old key', () => {
-  const idOf = (vkey: string): string => vkey.split('+').slice(0, 2).join('+');
-
   it('remains a standby, and its readiness names the unknown key', async () => {
     const leader = rotated();
     await grow(leader);

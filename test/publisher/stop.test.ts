@@ -184,7 +184,7 @@ describe('publisher stops with an error that names the next step', () => {
     expect(snapshot.registry.checkpoints).toHaveLength(0);
     expect(existsSync(file('checkpoint'))).toBe(false);
     const other = () => snapshot.publisher({ trustedCheckpoint, origin: 'other.example/log' });
-    expect(other).toThrow(/TRUSTED_CHECKPOINT.*LOG_RETIRED/s);
+    expect(other).toThrow(/TRUSTED_CHECKPOINT.*log-key activate/s);
   });
 
   it('when its log is marked as ended', async () => {

@@ -9,19 +9,20 @@ import {
   engineConfig,
   type Environment,
   facadeConfig,
-  migrateConfig,
   opsPortsOf,
   publisherConfig,
   startConfig,
   verifierConfig,
   workerConfig,
 } from '#runtime/config';
+import { logKey } from '../fixtures/evidence-log.js';
+import { pinning } from '../fixtures/pins.js';
 
 const url = 'postgres://role:secret@127.0.0.1:5432/svc';
-const vkey = (name: string): string => `${name}+0a1b2c3d+${'A'.repeat(43)}=`;
-const [one, two] = [vkey('example.org/a,log'), vkey('example.org/b')];
+const [LOG, FORMER] = [logKey('a/log').vkey, logKey('a/log').vkey];
+const RETIRED = { vkey: FORMER, from_size: 7 };
 
-const facade = (env: Environment) => facadeConfig({ LOG_VKEY: one, ...env });
+const facade = (env: Environment) => facadeConfig({ ...pinning(LOG), ...env });
 const engine = (env: Environment) => engineConfig({ DATABASE_URL: url, ...env });
 const publisher = (env: Environment) => {
   const key = { LOG_KEY_FILE: 'log.pem' };
@@ -45,7 +46,6 @@ describe('configuration', () => {
     ['verifier', verifierConfig],
     ['publisher', publisherConfig],
     ['admin', (env) => adminConfig('admin', env)],
-    ['migrate', migrateConfig],
   ])('of %s requires DATABASE_URL and names it when missing', (_, read) => {
     for (const env of [{}, { DATABASE_URL: '  ' }]) {
       expect(problemsOf(() => read(env))).toContainEqual(
@@ -68,7 +68,6 @@ describe('configuration', () => {
     [engine, { REDIS_URL: '', ENGINE_PORT: '' }, { redisUrl: null, enginePort: 8080 }],
     [engine, { ENGINE_PORT: '0', RATE_LIMIT: '50' }, { enginePort: 0, rateLimit: 50 }],
     [engine, { ADMISSIONS_PAUSED: 'true' }, { admissionsPaused: true }],
-    [engine, { LOG_VKEY: `${one},${two}` }, { logVkey: one, logRetiredVkeys: [two] }],
     [engine, { SHUTDOWN_TIMEOUT: '25s' }, { drain: { delayMs: 0, deadlineMs: 25_000 } }],
     [engine, { OPS_PORT: '' }, { ops: { port: null } }],
     [engine, { OPS_PORT: '0' }, { ops: { port: 0, bind: '127.0.0.1' } }],
@@ -80,7 +79,7 @@ describe('configuration', () => {
     ],
     [engine, { PUBLIC_PORT: '9000' }, { publicUrl: 'http://127.0.0.1:9000' }],
     [engine, { PUBLIC_PORT: '0', PUBLIC_URL: 'http://a:1' }, { publicUrl: 'http://a:1' }],
-    [facade, { LOG_VKEY: `${one},${two}` }, { logVkey: [one, two] }],
+    [facade, pinning(LOG, [RETIRED]), { pins: [LOG, RETIRED] }],
     [facade, {}, { snapshotPlace: resolve('.data/public'), snapshotUrl: null, publicPort: 8081 }],
     [
       facade,
@@ -88,7 +87,6 @@ describe('configuration', () => {
       { snapshotPlace: null, snapshotUrl: 'https://a.org/s' },
     ],
     [facade, { SNAPSHOT_STORE: 's3://b-1/a/b' }, { snapshotPlace: 's3://b-1/a/b' }],
-    [publisher, { LOG_RETIRED_VKEYS: `${one},${two}` }, { logRetiredVkeys: [one, two] }],
     [publisher, { MAX_MERGE_DELAY: '2m' }, { maxMergeDelay: 120 }],
     [publisher, { SNAPSHOT_TTL: '15m' }, { snapshotTtl: 900_000 }],
     [publisher, { SNAPSHOT_TTL: '900' }, { snapshotTtl: 900_000 }],
@@ -133,9 +131,15 @@ describe('configuration', () => {
     [engine, { PUBLIC_URL: 'https://u:hunter2@a.example' }, /^PUBLIC_URL must be an http/],
     [engine, { PUBLIC_URL: 'https://a.example/?a=b' }, /^PUBLIC_URL must be an http/],
     [engine, { PUBLIC_URL: `https://a.example/${'a'.repeat(200)}` }, /^PUBLIC_URL must be an http/],
-    [facade, { LOG_VKEY: '' }, /^LOG_VKEY is not set: pin/],
-    [facade, { LOG_VKEY: `${one},` }, /^LOG_VKEY must be a C2SP verifier key/],
-    [facade, { LOG_VKEY: `${one} ${two}` }, /^LOG_VKEY must be a C2SP verifier key/],
+    [facade, { PINS_FILE: '', DATA_DIR: '/x' }, /^PINS_FILE names \/x\/pins.json, which cannot be/],
+    [facade, { PINS_FILE: '/etc/hostname' }, /which is not the output of "admin pins"/],
+    [facade, pinning('a+0a1b2c3d+AA=='), /not usable: unusable verifier key a/],
+    [facade, pinning(LOG, [{ vkey: LOG, from_size: 1 }]), /not usable: duplicate verifier key/],
+    [
+      facade,
+      pinning(LOG, [{ ...RETIRED, size: 1 } as never]),
+      /log retired 0 Unrecognized key: "size"/,
+    ],
     [facade, { SNAPSHOT_URL: 'file:///x' }, /^SNAPSHOT_URL must be an http or https URL/],
     [facade, { SNAPSHOT_URL: 'https://u:hunter2@a.org' }, /^SNAPSHOT_URL must be an http/],
     [publisher, { LOG_KEY_FILE: '' }, /^LOG_KEY_FILE is not set/],
@@ -229,12 +233,10 @@ describe('*_FILE settings', () => {
     const env = {
       DATABASE_URL_FILE: await file('wrong', 'mysql://u:hunter2@host/db'),
       REDIS_URL_FILE: empty,
-      LOG_VKEY_FILE: dir,
       LOG_LEVEL: 'loud',
     };
     expect(problemsOf(() => engineConfig(env))).toEqual([
       `REDIS_URL_FILE names ${empty}, which is empty`,
-      `LOG_VKEY_FILE names ${dir}, which cannot be read (EISDIR)`,
       'DATABASE_URL must be a URL like postgres://user:password@host:5432/database',
       expect.stringMatching(/^LOG_LEVEL must be one of/) as string,
     ]);

@@ -114,7 +114,7 @@ describe('migrate while the old version serves', () => {
   it('stops the new version from starting before the migration', async () => {
     const tooNew = requireSchema(db.as('svc_verifier'), copy.known + 1);
     await expect(tooNew).rejects.toThrow(SchemaMismatchError);
-    await expect(tooNew).rejects.toThrow(/run migrate/);
+    await expect(tooNew).rejects.toThrow(/npm run admin -- init/);
   });
 });
 

@@ -12,6 +12,7 @@ import { withoutTriggers } from '../fixtures/database.js';
 import { checked } from '../fixtures/planted.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { useDatabase } from '../fixtures/use-registry.js';
+import { pinning } from '../fixtures/pins.js';
 
 const db = useDatabase('file');
 let registry: TestRegistry;
@@ -40,7 +41,7 @@ async function decide(...items: IntakeItem[]): Promise<Row[]> {
 
 const findCorrupt = async (log: ReturnType<typeof testLog>) => {
   const home = await mkdtemp(join(tmpdir(), 'svc-run-budgets-'));
-  const env = { DATABASE_URL: db.urlFor('svc_fsck'), DATA_DIR: home, LOG_VKEY: log.vkey };
+  const env = { DATABASE_URL: db.urlFor('svc_fsck'), DATA_DIR: home, ...pinning(log.vkey) };
   const { corrupt } = await checked(env, '--only', 'registry');
   await rm(home, { recursive: true });
   return corrupt;

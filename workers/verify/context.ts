@@ -35,8 +35,6 @@ export interface VerifyContext {
   metrics?: VerifierMetrics;
   /** Records spans of verified leaves, `from` to `to` - 1. Default: none. */
   traced?(from: number, to: number, startedAt: number): void;
-  /** The last logged failure, so that the log does not repeat it at every pass. */
-  lastFailure?: { message: string; at: number };
 }
 
 /** The log is damaged: a leaf is missing, or verified leaves changed. */

@@ -1,4 +1,4 @@
-import { fromBase64Url, utf8 } from '#protocol/bytes';
+import { equalBytes, fromBase64Url, utf8 } from '#protocol/bytes';
 import type { Checkpoint } from '#protocol/checkpoint';
 import { parseEntry } from '#protocol/entries';
 import { publicJwk, type PublicJwk } from '#protocol/keys';
@@ -199,8 +199,13 @@ export async function keysOf(ctx: PublicContext, snapshot: Snapshot): Promise<Pu
       compromised_from: compromisedFrom,
     });
   }
-  // Lists no former log key: a reader may pin one only with the size of the last tree that it signed.
-  const log = { origin: signedBy.name, vkey: vkey(signedBy), retired: [] };
+  // A reader may pin another log key only with the size of the last tree that it signed.
+  const retired = ctx.trust.flatMap((key) =>
+    key.maxSize === undefined || equalBytes(key.publicKey, signedBy.publicKey)
+      ? []
+      : [{ vkey: vkey(key), from_size: key.maxSize }],
+  );
+  const log = { origin: signedBy.name, vkey: vkey(signedBy), retired };
   return { schema_version: KEYS_SCHEMA, aep, log };
 }
 

@@ -87,7 +87,7 @@ template:
     restartPolicy: Never
     containers:
       - name: {{ .name }}
-        command: [node, dist/programs/{{ .name }}.js]
+        command: [{{ join ", " .command }}]
         {{- include "svc.container" . | nindent 8 }}
         env: {{- include "svc.env" . | nindent 10 }}
         resources: { requests: { cpu: 250m, memory: 256Mi }, limits: { memory: 2Gi } }

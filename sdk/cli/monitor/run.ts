@@ -6,7 +6,7 @@ import { ProtocolError } from '../../../protocol/errors.js';
 import { FINDINGS, type Finding } from '../../../protocol/monitor/findings.js';
 import { Monitor } from '../../../protocol/monitor/monitor.js';
 import { parseWatched, type Watched } from '../../../protocol/monitor/watch.js';
-import { readLog, type LogPin } from '../../../protocol/offline/trust.js';
+import { readLog, type LogPin, type PinnedLogKey } from '../../../protocol/offline/trust.js';
 import type { VerifyCrypto } from '../../../protocol/verify.js';
 import { SdkError } from '../../index.js';
 import { UsageError } from '../config.js';
@@ -16,7 +16,7 @@ import { openStore } from './store.js';
 export interface MonitorSettings {
   /** Addresses or directories: first the one whose entries are read. */
   sources: readonly [string, ...string[]];
-  logVkeys: readonly string[];
+  logVkeys: readonly PinnedLogKey[];
   /** The text of a C2SP tlog-policy. */
   policy?: string | undefined;
   /** Directory of the state; without it the state is in memory. */
@@ -82,7 +82,8 @@ export async function runMonitor(
 }
 
 function pinLog(crypto: VerifyCrypto, { logVkeys, policy }: MonitorSettings): LogPin {
-  const [origin = ''] = (logVkeys[0] ?? '').split('+');
+  const [first = ''] = logVkeys;
+  const [origin = ''] = (typeof first === 'string' ? first : first.vkey).split('+');
   try {
     return readLog(crypto.sha256, { vkey: logVkeys, origin, policy })!;
   } catch (cause) {

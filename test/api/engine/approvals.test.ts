@@ -42,6 +42,7 @@ import { expectProblem } from '../../fixtures/problem.js';
 import { TENANT } from '../../fixtures/registry.js';
 import { byId, checkOf, verdictIn } from '../../fixtures/verify-call.js';
 import { engineTest, type Setup } from './setup.js';
+import { pinning } from '../../fixtures/pins.js';
 
 const AGENT = '/v1/agent/admissions';
 const PATH = '/v1/approvals';
@@ -577,7 +578,7 @@ it('fsck finds an altered and a missing registration', async () => {
   const env = {
     DATABASE_URL: setup.db.urlFor('svc_fsck'),
     DATA_DIR: home,
-    LOG_VKEY: setup.log.vkey,
+    ...pinning(setup.log.vkey),
   };
   const corrupt = async () => (await checked(env, '--only', 'registry')).corrupt;
   expect(await corrupt()).toEqual({});

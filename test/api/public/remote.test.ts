@@ -6,6 +6,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
 import { skipsNginx, withoutNginx } from '../../fixtures/nginx.js';
 import { RemoteWorld } from '../../fixtures/remote-world.js';
+import { pinning } from '../../fixtures/pins.js';
 
 let world: RemoteWorld;
 beforeEach(async () => {
@@ -24,7 +25,7 @@ describe.skipIf(skipsNginx)(`public API program with SNAPSHOT_URL${withoutNginx}
       env: {
         ...process.env,
         SNAPSHOT_URL: world.nginx.url,
-        LOG_VKEY: world.snapshot.logVkey,
+        ...pinning(world.snapshot.logVkey),
         PUBLIC_PORT: '0',
         LOG_LEVEL: 'silent',
       },

@@ -3,7 +3,7 @@ import { chmodSync, chownSync, existsSync, mkdirSync, statSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { formatVkey } from '#protocol/note';
-import type { SecretsConfig } from '#runtime/config';
+import { KEYS_SCHEMA } from '#protocol/snapshot/keys';
 import {
   createSigningKey,
   loadSigningKey,
@@ -20,8 +20,10 @@ const password = (): string => randomBytes(32).toString('base64url');
  * Creates every missing secret of a deployment, each readable by the one program that needs it, and
  * returns the names of those created. Existing files are kept.
  */
-export async function makeSecrets(config: SecretsConfig): Promise<string[]> {
-  const { secretsDir: directory, databaseHost, queueHost, databaseName: database } = config;
+export async function makeSecretFiles(
+  directory: string,
+  { logOrigin, database, queue }: { logOrigin: string; database: string; queue: string },
+): Promise<string[]> {
   // Mode 711: the user that starts containers checks that the files exist, but must not list them.
   mkdirSync(directory, { recursive: true, mode: 0o711 });
   const made: string[] = [];
@@ -66,16 +68,16 @@ export async function makeSecrets(config: SecretsConfig): Promise<string[]> {
   secret('postgres-password', password, 'postgres');
   secret(
     'owner-database-url',
-    () => `postgres://svc_owner:${password()}@${databaseHost}/${database}`,
+    () => `postgres://svc_owner:${password()}@${database}`,
     'migrate',
     'postgres',
   );
   for (const program of PROGRAMS) {
-    const url = (): string => `postgres://svc_${program}:${password()}@${databaseHost}/${database}`;
+    const url = (): string => `postgres://svc_${program}:${password()}@${database}`;
     secret(`${program}-database-url`, url, program, 'migrate');
   }
 
-  secret('redis-url', () => `redis://:${password()}@${queueHost}`, 'engine', 'worker');
+  secret('redis-url', () => `redis://:${password()}@${queue}`, 'engine', 'worker');
   const queueUrl = new URL((await readFile(join(directory, 'redis-url'), 'utf8')).trim());
   secret('board-redis-url', () => queueUrl.href, 'board');
   secret('board-key', password, 'board');
@@ -95,7 +97,18 @@ export async function makeSecrets(config: SecretsConfig): Promise<string[]> {
     );
   }
   const log = signingKey('log-key.pem', 'publisher');
-  publish('log.vkey', formatVkey(nativeSha256, config.logOrigin, log.publicKey));
+  const vkey = formatVkey(nativeSha256, logOrigin, log.publicKey);
+  publish('log.vkey', vkey);
+  if (!existsSync(join(directory, 'pins.json'))) {
+    // The AEP keys follow with `admin pins`, once the log names them.
+    const pins = {
+      schema_version: KEYS_SCHEMA,
+      aep: [],
+      log: { origin: logOrigin, vkey, retired: [] },
+    };
+    publish('pins.json', JSON.stringify(pins));
+    made.push('pins.json');
+  }
   return made;
 }
 

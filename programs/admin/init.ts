@@ -1,0 +1,105 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseVkey } from '#protocol/note';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { connect } from '#runtime/postgres/connect';
+import { logger } from '#runtime/process/log';
+import { OperatorError } from '#runtime/process/operator-error';
+import { assertRole } from '#sql/db/roles';
+import { migrateDatabase, PROGRAM_ROLES } from '../migrate-database.js';
+import { prepareAdmissions } from '../shipped-policy.js';
+import { pinning } from '../trust.js';
+import { readPublicKey } from './aep-keys.js';
+import { oneOf, readOperatorsFile, UsageError, type AddCommand } from './command.js';
+import { makeSecretFiles } from './secret-files.js';
+
+interface InitOptions {
+  logOrigin?: string;
+  database: string;
+  queue: string;
+  only?: string;
+}
+
+const ADDRESS = String.raw`[A-Za-z0-9.-]+:\d{1,5}`;
+
+export function addInitCommand(add: AddCommand): void {
+  add(
+    'init <folder>',
+    'Create the missing keys and passwords of an installation in a folder, migrate its database, and activate policy and keys; repeat it for an upgrade',
+    '/etc/svc --log-origin log.example.org/2026 --database db.example.org:5432/svc',
+    async (_admin, folder: string, options: InitOptions) => {
+      const only = options.only === undefined ? null : oneOf(options.only, ['files', 'database']);
+      const created = only === 'database' ? null : await createFiles(folder, options);
+      const database = only === 'files' ? null : await prepareDatabase(folder);
+      const next =
+        only === 'files'
+          ? `init ${folder} --only database`
+          : 'start the programs, then create a tenant: docs/production.md';
+      return { document: { ...(created && { created }), ...database, next } };
+    },
+  )
+    .option('--log-origin <name>', 'permanent name of the log, in your own domain')
+    .option('--database <host:port/name>', 'the database in new URLs', 'postgres:5432/svc')
+    .option('--queue <host:port>', 'Redis or Valkey in new URLs', 'valkey:6379')
+    .option('--only <files|database>', 'do only this half: files need no database');
+}
+
+function createFiles(
+  folder: string,
+  { logOrigin, database, queue }: InitOptions,
+): Promise<string[]> {
+  if (
+    logOrigin === undefined ||
+    !/^[^\s+]{1,200}$/.test(logOrigin) ||
+    /^svc\.local/.test(logOrigin)
+  )
+    throw new UsageError('name the log in your own domain, like --log-origin log.example.org/2026');
+  if (!new RegExp(`^${ADDRESS}/[a-z][a-z0-9_]{0,62}$`).test(database))
+    throw new UsageError('--database must be host:port/name');
+  if (!new RegExp(`^${ADDRESS}$`).test(queue)) throw new UsageError('--queue must be host:port');
+  return makeSecretFiles(folder, { logOrigin, database, queue });
+}
+
+/** Migrates as the owner, and activates policy and keys as `svc_admin` if the folder has its URL. */
+async function prepareDatabase(folder: string) {
+  const file = (name: string): string => join(folder, name);
+  const owner = await urlIn(file('owner-database-url'));
+  const passwords = new Map<string, string>();
+  for (const role of PROGRAM_ROLES) {
+    const path = file(`${role.replace('svc_', '')}-database-url`);
+    if (existsSync(path)) passwords.set(role, passwordOf(role, path, await urlIn(path)));
+  }
+  const migrations = await migrateDatabase(owner.href, (role) => passwords.get(role));
+  const done = { migrations, roles: [...passwords.keys()] };
+  if (!passwords.has('svc_admin')) return done;
+  const vkey = (await readOperatorsFile(file('log.vkey'))).toString().trim();
+  const keys = {
+    aep: await readPublicKey(file('aep-public-key.pem')),
+    verifier: await readPublicKey(file('verifier-public-key.pem')),
+    log: pinning(file('log.vkey'), () => parseVkey(vkey, nativeSha256)),
+  };
+  const adminUrl = (await urlIn(file('admin-database-url'))).href;
+  const sql = connect(adminUrl, { application: 'svc-init', max: 1 });
+  try {
+    await assertRole(sql, 'admin');
+    await prepareAdmissions(sql, keys, logger('init', 'warn'));
+    return { ...done, log_vkey: vkey };
+  } finally {
+    await sql.end({ timeout: 5 });
+  }
+}
+
+async function urlIn(path: string): Promise<URL> {
+  const text = (await readOperatorsFile(path)).toString().trim();
+  if (/^postgres(ql)?:/.test(text) && URL.canParse(text)) return new URL(text);
+  throw new OperatorError(
+    `${path} does not hold a URL like postgres://role:password@host:5432/database`,
+  );
+}
+
+function passwordOf(role: string, path: string, { username, password }: URL): string {
+  if (decodeURIComponent(username) !== role)
+    throw new OperatorError(`${path} has a URL of ${username}, not of ${role}`);
+  if (password === '') throw new OperatorError(`${path} has a URL without a password`);
+  return decodeURIComponent(password);
+}

@@ -1,0 +1,127 @@
+import { entryBytes, readEntry } from '#protocol/entries';
+import { attempt } from '#protocol/errors';
+import { formatVkey, type LogVkey, parseVkey } from '#protocol/note';
+import { keysChangedBy } from '#protocol/state/key-entries';
+import { logKeysOf } from '#protocol/state/log-keys';
+import type { LogKey } from '#protocol/state/log-state';
+import { formatTime } from '#protocol/time';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import type { Db, Pool, Transaction } from '../db/transaction.js';
+import { appendLocked, lockHead } from '../log/append.js';
+import { latestCheckpoint, latestCheckpointBy } from '../log/checkpoints.js';
+import { keyEntries } from '../log/keys.js';
+import { databaseTime } from '../log/verdicts.js';
+import { AdministrationError, joinTransaction } from '../tenants/audit.js';
+
+const contextOf = (origin: string) => ({
+  sha256: nativeSha256,
+  verify: nativeVerify,
+  origin,
+  shard: 0,
+});
+
+/** The keys of a log by id, as its entries leave them. */
+export async function logStateKeys(sql: Db, origin: string): Promise<Map<string, LogKey>> {
+  const keys = new Map<string, LogKey>();
+  for (const { leafIndex, body } of await keyEntries(sql)) {
+    const entry = readEntry(body);
+    if (entry?.type !== 'key') continue;
+    for (const key of keysChangedBy(contextOf(origin), keys, leafIndex, entry)) {
+      keys.set(key.id, key);
+    }
+  }
+  return keys;
+}
+
+/** The log keys that the log names, in the order of their activation. */
+export async function logKeysIn(sql: Db): Promise<LogVkey[]> {
+  const names = (await keyEntries(sql)).flatMap(({ body }) => {
+    const entry = readEntry(body);
+    if (entry?.type !== 'key' || entry.use !== 'log') return [];
+    return attempt(() => parseVkey(entry.vkey, nativeSha256).name) ?? [];
+  });
+  // A log that continues the leaves of a retired one has another origin.
+  const origin = names.at(-1);
+  if (origin === undefined) return [];
+  return logKeysOf(nativeSha256, origin, (await logStateKeys(sql, origin)).values());
+}
+
+/**
+ * Appends the activation or retirement of a log key and returns its index. The bound of a
+ * retirement is the size of the last checkpoint that the key signed.
+ *
+ * @throws AdministrationError
+ */
+export function appendLogKeyChange(
+  sql: Pool | Transaction,
+  vkey: LogVkey,
+  change: 'activate' | 'retire',
+): Promise<{ leafIndex: number; fromSize?: number }> {
+  const { name, publicKey } = vkey;
+  const text = formatVkey(nativeSha256, name, publicKey);
+  return joinTransaction(sql, async (tx) => {
+    const bound = change === 'activate' ? {} : { fromSize: await lastSize(tx, vkey) };
+    const leafIndex = await lockHead(tx);
+    const keys = await logStateKeys(tx, name);
+    if (![...keys.values()].some(({ use }) => use === 'log')) await requireCurrent(tx, vkey);
+    const at = await databaseTime(tx);
+    const entry = {
+      type: 'key' as const,
+      use: 'log' as const,
+      vkey: text,
+      change,
+      ...(bound.fromSize !== undefined && { from_size: bound.fromSize }),
+      time: formatTime(at),
+    };
+    const body = entryBytes(entry);
+    const changed = keysChangedBy(contextOf(name), keys, leafIndex, {
+      ...entry,
+      schema_version: 'svc.registry.entry/1.1',
+    });
+    if (changed.length === 0) {
+      throw new AdministrationError(
+        change === 'activate'
+          ? `the log already has the key ${text}, or it is not usable: generate a new one`
+          : `log key ${text} was never activated in the log`,
+      );
+    }
+    for (const key of changed) keys.set(key.id, key);
+    const isActive = ({ use, retiredFrom }: LogKey): boolean =>
+      use === 'log' && retiredFrom === null;
+    if (![...keys.values()].some(isActive)) {
+      throw new AdministrationError(
+        'this is the last active log key, and no publisher can publish without one: activate its successor first',
+      );
+    }
+    await appendLocked(tx, nativeSha256, leafIndex, [{ kind: 'key', at, body }]);
+    return { leafIndex, ...bound };
+  });
+}
+
+/** The size of the last checkpoint that a key signed, 0 without one. Requires that it signs no more. */
+async function lastSize(tx: Transaction, vkey: LogVkey): Promise<number> {
+  const size = await latestCheckpointBy(tx, [vkey]);
+  const [row] = await tx<[{ newest: number; isOurs: boolean }]>`
+    select coalesce(max(tree_size), 0) as newest,
+      pg_try_advisory_xact_lock(7566947, 1) as "isOurs" from svc.checkpoint`;
+  if (size < row.newest || row.isOurs) return size;
+  throw new AdministrationError(
+    'the running publisher signs with this key: restart it with the successor first',
+  );
+}
+
+/** The first log key that a log names signed its last checkpoint, or its publisher would stop. */
+async function requireCurrent(tx: Transaction, vkey: LogVkey): Promise<void> {
+  const newest = (await latestCheckpoint(tx))?.treeSize ?? 0;
+  if ((await latestCheckpointBy(tx, [vkey])) === newest) return;
+  throw new AdministrationError(
+    'the log does not name the key that signed its last checkpoint: activate that one first',
+  );
+}
+
+/** Activates a log key unless the log already has an entry for it. */
+export async function ensureLogKeyActive(sql: Transaction, vkey: LogVkey): Promise<void> {
+  const keys = await logStateKeys(sql, vkey.name);
+  const isKnown = [...keys.values()].some(({ use }) => use === 'log');
+  if (!isKnown) await appendLogKeyChange(sql, vkey, 'activate');
+}

@@ -1,0 +1,89 @@
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished } from 'vitest';
+import { PROGRAM_ROLES } from '#programs/migrate-database';
+import { loadSigningKey } from '#runtime/crypto/node';
+import { connect } from '#runtime/postgres/connect';
+import { adminWith, done } from '../fixtures/admin.js';
+
+const ORIGIN = 'log.example.org/2026';
+
+describe('admin init', () => {
+  let directory: string;
+  const init = (...options: string[]) =>
+    done(adminWith({})('init', directory, '--log-origin', ORIGIN, ...options));
+  const make = async () => (await init('--only', 'files'))['created'];
+  const file = (name: string): string => join(directory, name);
+  const content = async (): Promise<Record<string, string>> => {
+    const names = await readdir(directory);
+    const texts = names.map(async (name) => [name, await readFile(file(name), 'utf8')]);
+    return Object.fromEntries(await Promise.all(texts)) as Record<string, string>;
+  };
+  beforeEach(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'svc-init-'));
+  });
+  afterEach(() => rm(directory, { recursive: true, force: true }));
+
+  it('creates all files once, and later only those that were removed', async () => {
+    expect(await make()).toContain('log-key.pem');
+    const first = await content();
+    expect(await make()).toEqual([]);
+    expect(await content()).toEqual(first);
+    await rm(file('worker-database-url'));
+    expect(await make()).toEqual(['worker-database-url']);
+    const { 'worker-database-url': changed, ...rest } = await content();
+    const { 'worker-database-url': before, ...others } = first;
+    expect(changed).not.toBe(before);
+    expect(rest).toEqual(others);
+  });
+
+  it('makes only public files readable by other users', async () => {
+    await make();
+    for (const name of await readdir(directory)) {
+      const { mode } = await stat(file(name));
+      const isPublic = /vkey$|public-key|^pins/.test(name);
+      expect([name, (mode & 0o007) !== 0]).toEqual([name, isPublic]);
+      expect(mode & 0o222).toBe(isPublic ? 0 : mode & 0o200);
+    }
+    expect(loadSigningKey(file('aep-key.pem')).publicKey).toHaveLength(32);
+  });
+
+  it('makes an empty database ready, and changes nothing when it is repeated', async () => {
+    const { url, passwords } = inject('postgres');
+    const name = `init_${randomBytes(4).toString('hex')}`;
+    const server = connect(url, { application: 'test', max: 1 });
+    await server.unsafe(`create database ${name}`);
+    onTestFinished(async () => {
+      await server.unsafe(`drop database ${name} with (force)`);
+      await server.end();
+    });
+    const urlOf = (role: string): string => {
+      const own = Object.assign(new URL(url), { pathname: name });
+      return Object.assign(own, { username: role, password: passwords[role]! }).href;
+    };
+    // The roles of the server are those of other tests, which keep their passwords.
+    const owner = Object.assign(new URL(url), { pathname: name }).href;
+    await writeFile(file('owner-database-url'), owner);
+    for (const role of PROGRAM_ROLES.filter((one) => passwords[one] !== undefined)) {
+      await writeFile(file(`${role.replace('svc_', '')}-database-url`), urlOf(role));
+    }
+    const first = await init();
+    expect(first).toMatchObject({ created: expect.arrayContaining(['log-key.pem']) as string[] });
+    expect(first['migrations']).not.toEqual([]);
+    expect(first['roles']).toContain('svc_engine');
+    const admin = adminWith({ DATABASE_URL: urlOf('svc_admin') });
+    const vkey = (await readFile(file('log.vkey'), 'utf8')).trim();
+    expect((await admin('log-key', 'list')).json).toMatchObject([{ vkey, state: 'active' }]);
+    const pins = await done(admin('pins'));
+    expect(pins).toMatchObject({ aep: [{ activated_at: 0 }], log: { origin: ORIGIN, vkey } });
+    const lines = await admin('policy', 'list');
+    expect(await init()).toMatchObject({ created: [], migrations: [], log_vkey: vkey });
+    expect((await admin('policy', 'list')).json).toEqual(lines.json);
+    expect(await done(admin('pins'))).toEqual(pins);
+
+    await writeFile(file('engine-database-url'), urlOf('svc_worker'));
+    await expect(init('--only', 'database')).rejects.toThrow('a URL of svc_worker, not of svc_eng');
+  });
+});
