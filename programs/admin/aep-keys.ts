@@ -182,9 +182,9 @@ async function listKeys(sql: Db) {
   });
 }
 
-/** The AEP keys that no root delegated, as `GET /api/public/keys` has them. */
+/** The AEP keys and roots that readers pin, in the form of `GET /api/public/keys`: roots cover the keys that they delegate. */
 export async function loggedKeys(sql: Db): Promise<AepKey[]> {
-  const keys = (await aepKeysIn(sql)).filter(({ root, use }) => use === 'aep' && root === null);
+  const keys = (await aepKeysIn(sql)).filter(({ root }) => root === null);
   return keys.map(({ compromisedFrom, id, index, publicKey, retiredFrom }) => ({
     kty: 'OKP',
     crv: 'Ed25519',

@@ -17,6 +17,7 @@ import { type AdmitContext, SigningKeyInactiveError } from '#workers/admit/conte
 import { processAdmissions } from '#workers/admit/process';
 import { scrub } from '#workers/verify/scrub';
 import { done } from '../fixtures/admin.js';
+import { loggedKeys } from '#programs/admin/aep-keys';
 import { idOf, keysUnder } from '../fixtures/delegation.js';
 import { ORIGIN, testKey } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
@@ -196,6 +197,8 @@ it('a root key > is activated, and voids the proofs of its delegated keys when i
       expect.objectContaining({ key_id: keyId, root_key_id: idOf(root), state: 'active' }),
     ]),
   );
+  const pinned = (await loggedKeys(registry.admin)).map(({ kid }) => kid);
+  expect([pinned.includes(idOf(root)), pinned.includes(keyId)]).toEqual([true, false]);
   await done(admin('aep-key', 'compromise', pem, '--from-index', '0', '--confirm', idOf(root)));
   await publish();
   expect(await publicStatus(id)).toBe('BACKEND_LOOKUP_REQUIRED');
