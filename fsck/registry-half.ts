@@ -1,7 +1,9 @@
 import { equalBytes } from '#protocol/bytes';
 import { rootFromTiles } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { keyEntries, readTile } from '#sql/log/log';
+import { endedOrigins } from '#sql/log/checkpoints';
+import { countProofs, keyEntries } from '#sql/log/keys';
+import { readTile } from '#sql/log/log';
 import type { Findings } from './findings.js';
 import { checkAdmissions, checkBatches, checkStrays } from './registry/admissions.js';
 import { type RegistryContext, KeyHistory } from './registry/context.js';
@@ -23,7 +25,10 @@ export async function openRegistry(
   before: WalkState | null,
 ): Promise<RegistryWalk> {
   const size = await checkHead(registry.sql, findings.add);
-  const keys = KeyHistory.read(await keyEntries(registry.sql), size);
+  const { logVkeys, sql } = registry;
+  const origins = [logVkeys[0].name, ...(await endedOrigins(sql))];
+  const keys = KeyHistory.read(await keyEntries(sql), size, origins);
+  await countProofs(sql, keys.states, keys.keyIds);
   for (const anchor of anchors) {
     if (anchor.size <= size) continue;
     const expected = `at most ${size} leaves, as the database has, found ${anchor.size}`;

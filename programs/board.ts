@@ -33,7 +33,7 @@ const code = await runProgram('board', async (program) => {
     const status = found === 'up' ? 'ready' : 'unavailable';
     return { ready: found === 'up', details: { status, dependencies: { queue: found } } };
   });
-  log.info({ url: server.url }, 'queue dashboard started');
+  log.info({ url: server.url }, 'listening');
   reportReady(server.url);
 });
 process.exit(code);

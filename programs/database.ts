@@ -54,12 +54,18 @@ export async function startHeartbeat(
 ): Promise<() => Promise<void>> {
   const instance = randomUUID();
   let isFailing = false;
+  let isReady = true;
   // Serialized, so that an earlier report never replaces a later one.
   let last = Promise.resolve();
   const beat = (): Promise<void> => (last = last.then(record));
   const record = async (): Promise<void> => {
     try {
-      await recordHeartbeat(sql, instance, (await find()).details);
+      const { ready, details } = await find();
+      if (ready !== isReady && details['status'] !== 'starting' && !signal.aborted) {
+        isReady = ready;
+        log[ready ? 'info' : 'warn']({ readiness: details }, ready ? 'ready' : 'not ready');
+      }
+      await recordHeartbeat(sql, instance, details);
       isFailing = false;
     } catch (error) {
       if (!isFailing && !signal.aborted)

@@ -125,7 +125,7 @@ const exitCode = await runProgram('engine', async (program) => {
   const readiness = engineReadiness({ sql, queue });
   ops.readyWhen(readiness);
   await startHeartbeat(sql, readiness, program);
-  log.info({ url: server.url }, 'engine started');
+  log.info({ url: server.url }, 'listening');
   reportReady(server.url);
 });
 

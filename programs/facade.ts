@@ -131,7 +131,7 @@ const code = await runProgram(
       config.publicProcesses === 1 || cluster.isWorker
         ? await serve(config, program)
         : await superviseProcesses(config, program);
-    program.log.info({ url, pid: process.pid }, 'public API started');
+    program.log.info({ url }, 'listening');
     reportReady(url);
   },
   { drainMs: DRAIN_MS },

@@ -1,13 +1,17 @@
 import { jwkThumbprint } from '#protocol/keys';
-import { workerConfig } from '#runtime/config';
+import { workerConfig, type WorkerConfig } from '#runtime/config';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { bulkSigningKey } from '#runtime/crypto/sodium';
+import { openSigner } from '#runtime/crypto/signer';
+import { bulkSigningKey, newBulkSigningKey } from '#runtime/crypto/sodium';
+import type { Logger } from '#runtime/process/log';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { openTracing } from '#runtime/ops/tracing';
 import { connect } from '#runtime/postgres/connect';
 import { UNQUEUED_CHANNEL } from '#sql/admissions/outcomes';
 import { unpackIds } from '#sql/db/columns';
+import type { Pool } from '#sql/db/transaction';
+import { DelegatedKeys } from '#workers/admit/delegated-keys';
 import { watchPolicies, startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/check';
 import { policySelfTest } from '#policy/self-test';
@@ -16,23 +20,40 @@ import { databaseReadings } from './metrics/readings.js';
 import { tracedDecisions } from './metrics/traces.js';
 import { admitMetrics, waitingGauges } from './metrics/worker.js';
 
-const code = await runProgram('worker', async (program) => {
-  const { log } = program;
-  const config = workerConfig();
-  program.drainAs(config.drain);
-  const ops = await openOps('worker', config.ops, program);
-  const signer = await bulkSigningKey(config.aepKeyFile);
+/** The AEP key, or the root that delegates to keys of this process. */
+async function openKey(signing: WorkerConfig['signing'], log: Logger) {
+  const idOf = (publicKey: Uint8Array): string => jwkThumbprint(nativeSha256, publicKey);
+  if (signing.rootKeyFile !== undefined) {
+    const root = await openSigner(signing.rootKeyFile);
+    const signWith = async (sql: Pool) => {
+      const { logOrigin: origin } = signing;
+      const delegated = new DelegatedKeys({ sql, log, root, newKey: newBulkSigningKey, origin });
+      await delegated.renew();
+      return { delegated };
+    };
+    return { id: idOf(root.publicKey), signWith };
+  }
+  const signer = await bulkSigningKey(signing.keyFile);
   if (signer.library === 'OpenSSL') {
     log.warn(
       { err: signer.reason },
       'sodium-native has no binary for this platform: OpenSSL signs, in twice the time',
     );
   }
+  const keyId = idOf(signer.publicKey);
+  return { id: keyId, signWith: () => ({ signer, keyId }) };
+}
+
+const code = await runProgram('worker', async (program) => {
+  const { log } = program;
+  const config = workerConfig();
+  program.drainAs(config.drain);
+  const ops = await openOps('worker', config.ops, program);
+  const key = await openKey(config.signing, log);
   await policySelfTest();
-  const keyId = jwkThumbprint(nativeSha256, signer.publicKey);
   const sql = connect(config.databaseUrl, {
-    // `admin status` reads the key from the application name, because a worker cannot record it.
-    application: `svc-worker ${keyId}`,
+    // `admin status` reads the key or root from the application name, because a worker cannot record it.
+    application: `svc-worker ${key.id}`,
     max: WORKER_DEFAULTS.groupsAtOnce + WORKER_DEFAULTS.batchConcurrency + 4,
   });
   program.onStop(() => sql.end({ timeout: 5 }));
@@ -45,8 +66,7 @@ const code = await runProgram('worker', async (program) => {
     {
       sql,
       log,
-      signer,
-      keyId,
+      ...(await key.signWith(sql)),
       policy,
       admissionsPaused: config.admissionsPaused,
       metrics: admitMetrics(ops.registry),

@@ -1,6 +1,6 @@
 import { AEP_PAYLOAD_TYPE, type Receipt } from './aep.js';
 import { verifyApproval, verifyRegistration } from './approvals.js';
-import { fromBase64 } from './bytes.js';
+import { fromBase64, fromBase64Url } from './bytes.js';
 import { canonicalBytes } from './json.js';
 import { disclosedIn } from './commitments.js';
 import type { Checkpoint } from './checkpoint.js';
@@ -8,8 +8,9 @@ import { pae, parseEnvelope } from './dsse.js';
 import { parseEntry } from './entries.js';
 import { ProtocolError } from './errors.js';
 import { leafHash, verifyInclusion } from './merkle.js';
-import type { LogEntry } from './schemas/log-entry.js';
+import type { Delegation, LogEntry } from './schemas/log-entry.js';
 import type { InclusionProof } from './schemas/proof-export.js';
+import { delegationToSign } from './state/key-entries.js';
 import { canAssertValidity } from './status.js';
 import { formatTime } from './time.js';
 import { parseTlogProof } from './tlog-proof.js';
@@ -103,16 +104,22 @@ export function verifyOffline(
 
   const { key_id: keyId } = document.aep;
   const pinned = pins.filter((pin) => pin.keyId === keyId);
-  const [pin] = pinned;
-  if (pin === undefined) {
+  const delegated = pinned.length === 0 ? delegatedKey(document, pins) : null;
+  const publicKey = pinned[0]?.publicKey ?? delegated?.publicKey;
+  if (publicKey === undefined) {
     return undecidable(
       'signing_key_not_pinned',
       `signed under key ${keyId}, which is not among the pinned ones`,
     );
   }
-  if (!isSignedBy(document, pin.publicKey, crypto)) {
-    const detail = 'the signature does not verify under the pinned key';
+  if (!isSignedBy(document, publicKey, crypto)) {
+    const detail = `the signature does not verify under the ${delegated ? 'delegated' : 'pinned'} key`;
     return notAuthentic({ code: 'bad_signature', detail }, log);
+  }
+  if (delegated !== null && log !== null && !isDelegated(delegated, log, crypto)) {
+    const detail = 'the delegation does not verify under the pinned root key for this log';
+    const pointer = '/key/entry/delegation/sig';
+    return notAuthentic({ code: 'bad_signature', detail, pointer }, log);
   }
   const { approval } = document;
   if (approval !== null && !isApproved(crypto, approval)) {
@@ -120,12 +127,49 @@ export function verifyOffline(
     return notAuthentic({ code: 'bad_approval_signature', detail, pointer: '/approval' }, log);
   }
   const ended = endOf(document, now);
-  const found = log && placeInLog(document, tlogProof, log, crypto);
-  const result = placed(document, pinned, log, found);
+  const found = log && placeInLog(document, tlogProof, log, crypto, delegated !== null);
+  const result = placed(document, delegated ?? pinned, log, found);
   if (!result.decidable || !result.authentic) return result;
-  const shown = { ...result, ...disclosedIn(document) };
+  const state = delegated && ({ keyState: 'unknown' } as const);
+  const shown = { ...result, ...disclosedIn(document), ...state };
   return result.faults.length === 0 && ended !== null ? { ...shown, status: ended } : shown;
 }
+
+/** A key that is not pinned, and the pins of the root that its delegation names. */
+interface DelegatedKey {
+  keyId: string;
+  publicKey: Uint8Array;
+  delegation: Delegation;
+  roots: readonly [AepKeyPin, ...AepKeyPin[]];
+}
+
+function delegatedKey({ key }: SignedDocument, pins: readonly AepKeyPin[]): DelegatedKey | null {
+  const { delegation, key_id: keyId, public_key } = key.entry;
+  if (delegation === undefined) return null;
+  const [root, ...others] = pins.filter((pin) => pin.keyId === delegation.root_key_id);
+  if (root === undefined) return null;
+  return { keyId, publicKey: fromBase64Url(public_key), delegation, roots: [root, ...others] };
+}
+
+const isDelegated = (
+  { delegation, keyId, roots: [root] }: DelegatedKey,
+  { origin }: LogPin,
+  { verify }: Pick<VerifyCrypto, 'verify'>,
+): boolean =>
+  verify(root.publicKey, delegationToSign(origin, keyId, delegation), fromBase64(delegation.sig));
+
+/** Whether the root could delegate at `activatedAt`, and the key sign at `leafIndex`. */
+const isInForce = (
+  { delegation, roots }: DelegatedKey,
+  activatedAt: number,
+  leafIndex: number,
+): boolean =>
+  delegation.max_proofs > 0 &&
+  leafIndex < delegation.until_index &&
+  roots.every(
+    ({ after, before, compromisedFrom }) =>
+      after < activatedAt && activatedAt < before && leafIndex < compromisedFrom,
+  );
 
 /** Whether the approver signed registration and approval, which the AEP names. */
 const isApproved = (
@@ -158,7 +202,8 @@ function placeInLog(
   tlogProof: TextOrBytes | undefined,
   log: LogPin,
   crypto: VerifyCrypto,
-): Placed | null {
+  needsActivation: boolean,
+): PlacedWithKey | null {
   const { entry, inclusion, tlog_proof: own } = document;
   const text = tlogProof ?? own ?? undefined;
   if (text === undefined && inclusion === undefined) return null;
@@ -167,12 +212,18 @@ function placeInLog(
   const found = placeOf(canonicalBytes(entry), read.claim, log, crypto);
   if ('fault' in found) return found;
   const { approval, key } = document;
-  return (
-    activationFault(key, found.place, log, crypto, KEY) ??
-    (approval && activationFault(approval, found.place, log, crypto, APPROVER)) ??
-    found
-  );
+  const activation = findActivation(key, found.place, log, crypto, KEY);
+  if ('fault' in activation) return activation;
+  if (activation.at === null && needsActivation) {
+    const detail = 'the activation of a delegated key has no proof of inclusion';
+    return { fault: { code: KEY.code, detail, pointer: KEY.pointer } };
+  }
+  const approver = approval && findActivation(approval, found.place, log, crypto, APPROVER);
+  if (approver !== null && 'fault' in approver) return approver;
+  return { ...found, activatedAt: activation.at };
 }
+
+type PlacedWithKey = { place: Place; activatedAt: number | null } | { fault: OfflineFault };
 
 const KEY = { code: 'key_not_activated', what: 'key', pointer: '/key/tlog_proof' } as const;
 const APPROVER = {
@@ -181,8 +232,11 @@ const APPROVER = {
   pointer: '/approval/tlog_proof',
 } as const;
 
-/** The activation of the AEP key, and of the approver, must be in the tree too, before the proof. */
-function activationFault(
+/**
+ * The activation of the AEP key, and of the approver, must be in the tree too, before the proof. Its index is
+ * null when the document does not prove it.
+ */
+function findActivation(
   {
     entry,
     tlog_proof,
@@ -191,14 +245,15 @@ function activationFault(
   log: LogPin,
   crypto: VerifyCrypto,
   { code, pointer, what }: typeof KEY | typeof APPROVER,
-): { fault: OfflineFault } | null {
-  if (tlog_proof === null) return null;
+): { fault: OfflineFault } | { at: number | null } {
+  if (tlog_proof === null) return { at: null };
   const read = readTlogProof(tlog_proof);
   // The witnesses have cosigned the checkpoint over the proof, and with it every earlier entry.
   const unwitnessed = { ...log, policy: null };
   const found =
     'fault' in read ? read : placeOf(canonicalBytes(entry), read.claim, unwitnessed, crypto);
-  if (!('fault' in found) && found.place.leafIndex < leafIndex) return null;
+  if (!('fault' in found) && found.place.leafIndex < leafIndex)
+    return { at: found.place.leafIndex };
   const detail =
     'fault' in found ? found.fault.detail : `the ${what} was activated after the proof was logged`;
   return { fault: { code, detail, pointer } };
@@ -212,18 +267,18 @@ function claimOf(inclusion: InclusionProof): InclusionClaim {
 /** Decides by the log position of the proof whether a valid signature counts. */
 function placed(
   { aep }: SignedDocument,
-  pins: readonly AepKeyPin[],
+  key: readonly AepKeyPin[] | DelegatedKey,
   log: LogPin | null,
-  found: Placed | null,
+  found: PlacedWithKey | null,
 ): OfflineResult {
   // A holder of an expired key can still sign, so only the log separates earlier signatures from
   // later ones.
-  const ends = pins.some(({ before }) => before !== Infinity);
+  const ends = 'roots' in key || key.some(({ before }) => before !== Infinity);
   if (found === null) {
     return ends
       ? undecidable(
           'no_pinned_log',
-          'the key was retired or compromised; a pinned log and an inclusion proof must date the signature',
+          'the key was delegated, retired or compromised; a pinned log and an inclusion proof must date the signature',
         )
       : { decidable: true, authentic: true, aep, status: 'unknown', faults: [] };
   }
@@ -233,7 +288,11 @@ function placed(
     return { decidable: true, authentic: true, included: false, aep, status: 'unknown', faults };
   }
   const { leafIndex } = found.place;
-  if (!pins.every(({ after, before }) => after < leafIndex && leafIndex < before)) {
+  const counts =
+    'roots' in key
+      ? isInForce(key, found.activatedAt!, leafIndex)
+      : key.every(({ after, before }) => after < leafIndex && leafIndex < before);
+  if (!counts) {
     const detail = `the pin does not cover signatures at leaf ${leafIndex}`;
     return notAuthentic({ code: 'key_not_in_force', detail }, log);
   }

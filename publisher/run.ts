@@ -99,6 +99,7 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
         if (isLeader && !(error instanceof LeaseLostError)) await countFailure(error);
       }
     } finally {
+      cycleLog.leads(publisher.isLeader());
       isRunning = false;
       watchdog.ended();
       lastCycleAt = performance.now();
@@ -154,8 +155,17 @@ class CycleLog {
   private outcome = '';
   private lastFailure = '';
   private hasSteppedDown = false;
+  private isLeader = false;
 
   constructor(private readonly log: Logger) {}
+
+  leads(isLeader: boolean): void {
+    if (isLeader === this.isLeader) return;
+    this.isLeader = isLeader;
+    this.log.info(
+      isLeader ? 'publisher: it holds the lease now' : 'publisher: it no longer holds the lease',
+    );
+  }
 
   completed(report: CycleReport): void {
     const outcome = report.outcome === 'unchanged' ? 'published' : report.outcome;

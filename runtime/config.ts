@@ -90,12 +90,28 @@ const workerSettings = {
   DATABASE_URL: field.databaseUrl(field.ROLE_URL('worker')),
   REDIS_URL: field.redisUrl,
   AEP_KEY_FILE: field.bulkKeyFile('key that signs AEPs'),
+  AEP_ROOT_KEY_FILE: field.rootKeyFile,
+  LOG_ORIGIN: field.origin,
   ADMISSIONS_PAUSED: field.paused,
   ...field.tracingSettings,
   ...field.processSettings,
 };
 
-export const workerConfig = (env: Environment = process.env) => readProcess(workerSettings, env);
+export type WorkerConfig = ReturnType<typeof workerConfig>;
+
+export function workerConfig(env: Environment = process.env) {
+  const { aepKeyFile, aepRootKeyFile, logOrigin, ...v } = readProcess(workerSettings, env);
+  if (aepKeyFile !== undefined && aepRootKeyFile === undefined) {
+    return { ...v, signing: { keyFile: aepKeyFile } };
+  }
+  if (aepRootKeyFile !== undefined && aepKeyFile === undefined) {
+    const origin = field.originFor(logOrigin, false);
+    return { ...v, signing: { rootKeyFile: aepRootKeyFile, logOrigin: origin } };
+  }
+  throw new ConfigError([
+    'AEP_KEY_FILE must name a file of mode 0600 that holds the key that signs AEPs (openssl genpkey -algorithm ed25519), or AEP_ROOT_KEY_FILE a root key; set one of them',
+  ]);
+}
 
 // Set by `start` for its children only: the database is the embedded one.
 const EMBEDDED_DATABASE = z.literal('yes').optional();

@@ -31,7 +31,7 @@ type Limits = Pick<RequeueOptions, 'olderThanMs' | 'groupSize'>;
  * while the queue is down.
  */
 export async function keepRequeueing(
-  { sql, log, metrics }: AdmitContext,
+  { sql, log, metrics }: Pick<AdmitContext, 'sql' | 'log' | 'metrics'>,
   queue: AdmitQueue,
   { everyMs, ...limits }: { everyMs: number } & Limits,
   signal: AbortSignal,

@@ -1,5 +1,6 @@
 import express, { type ErrorRequestHandler, type Express, type RequestHandler } from 'express';
 import { BusyError } from '#runtime/concurrency/limiter';
+import { logRarely } from '#runtime/process/log';
 import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';
 import { DamagedEntryError } from '#sql/proofs/read';
 import { createAuthenticate } from './http/authenticate.js';
@@ -78,7 +79,10 @@ function toProblem({ log }: EngineContext): ErrorRequestHandler {
   return (error, req, res, _next) => {
     const problem = problemOf(error);
     if (problem.status >= 500 && !CAUSED_BY_TENANT.has(problem.code)) {
-      log.error({ err: error as unknown, request_id: requestIdOf(res), code: problem.code });
+      const fields = { err: error as unknown, request_id: requestIdOf(res), code: problem.code };
+      // Every request has this problem while a dependency is down; each 500 is a defect of its own.
+      if (problem.status === 503) logRarely(log, 'error', fields, `engine: ${problem.code}`);
+      else log.error(fields, 'engine: a request failed');
     }
     if (res.headersSent || res.destroyed) {
       res.destroy();

@@ -165,6 +165,16 @@ export function headerParameter(
   return { name, in: 'header', required: false, description, schema };
 }
 
+/** The request header of both APIs that names a request, and its echo in the response. */
+export const REQUEST_ID = headerParameter(
+  'X-Request-Id',
+  'Your id for this request. The response echoes it.',
+);
+export const REQUEST_ID_HEADER = {
+  description: 'The id of this request: yours, if you sent a valid one.',
+  schema: { type: 'string', pattern: '^[A-Za-z0-9._~:@/+=-]{1,128}$' },
+};
+
 /** The JSON Schema of a string, reduced to type and pattern. */
 export function plainSchema(schema: z.ZodType): JsonObject {
   const { type, pattern } = z.toJSONSchema(schema);

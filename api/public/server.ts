@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type PinnedLogKey, pinKeys } from '#protocol/snapshot/trust';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { requestIdFrom } from '#runtime/http/request-ids';
 import type { Readiness } from '#runtime/ops/health';
 import { CACHE_NEVER, send, sendFailure, sendProblem } from './http/answer.js';
 import { publicReadiness } from './http/health.js';
@@ -62,7 +63,7 @@ export function createPublicServer(options: PublicServerOptions): PublicServer {
   return {
     poller,
     readiness: () => publicReadiness(ctx),
-    handler: ctx.metrics === undefined ? plainHandler(ctx, app) : meteredHandler(ctx, app),
+    handler: observed(ctx, app),
     start: async () => {
       const timeout = new AbortController();
       await Promise.race([
@@ -78,42 +79,46 @@ export function createPublicServer(options: PublicServerOptions): PublicServer {
   };
 }
 
-function plainHandler(ctx: PublicContext, app: Express): RequestHandler {
-  return (req, res) => {
-    if (!handleLookup(ctx, req, res)) app(req, res);
-  };
-}
-
 /** Times one in 64 lookups: two clock reads cost more than counting a request. */
 const SAMPLE_INTERVAL = 64;
+/** Lookups per line in the log: a line for each would cost more than the lookup. */
+const LOG_INTERVAL = 16 * SAMPLE_INTERVAL;
 
 /**
- * Counts and times requests. Lookups count themselves when they respond, which avoids a `close`
- * listener on the hot path; Express responses are counted on `close`.
+ * Counts and times requests, and logs a sample of the lookups. Lookups count themselves when they
+ * respond, which avoids a `close` listener on the hot path; Express responses are counted on `close`.
  */
-function meteredHandler(ctx: PublicContext, app: Express): RequestHandler {
-  const metrics = ctx.metrics!;
+function observed(ctx: PublicContext, app: Express): RequestHandler {
+  const { metrics, log } = ctx;
   let sequence = 0;
   return (req, res) => {
-    sequence = (sequence + 1) % SAMPLE_INTERVAL;
-    const began = sequence === 0 ? performance.now() : null;
-    if (handleLookup(ctx, req, res)) {
-      if (began === null) return;
-      const observe = (): void =>
-        metrics.observeDuration(routeOfLookup(req.url ?? ''), performance.now() - began);
-      res.once('close', observe);
-      return;
-    }
+    const { headers, method = '' } = req;
+    // `send` copies it to the response.
+    const requestId = (headers['x-request-id'] = requestIdFrom(headers['x-request-id']));
+    sequence = (sequence + 1) % LOG_INTERVAL;
+    const isLogged = sequence === 0;
+    const began = sequence % SAMPLE_INTERVAL === 0 ? performance.now() : null;
+    const isLookup = handleLookup(ctx, req, res);
+    if (isLookup && began === null) return;
     const since = began ?? performance.now();
     res.once('close', () => {
-      const route = (res as Response).locals['route'] as string | undefined;
+      const ms = performance.now() - since;
       const status = res.headersSent ? res.statusCode : null;
-      metrics.countRequest(route ?? null, req.method ?? '', status);
-      metrics.observeDuration(route ?? null, performance.now() - since);
+      const route = isLookup ? routeOfLookup(req.url ?? '') : routeIn(res as Response);
+      if (!isLookup) metrics?.countRequest(route, method, status);
+      metrics?.observeDuration(route, ms);
+      if (!isLookup || !isLogged) return;
+      const outcome = status === null ? { disconnected: true } : { status };
+      // Never the URL: it has the identifier, which may be a share token.
+      const fields = { request_id: requestId, method, route, ...outcome };
+      log.info({ ...fields, ms: Math.round(ms * 10) / 10 }, 'request');
     });
-    app(req, res);
+    if (!isLookup) app(req, res);
   };
 }
+
+const routeIn = (res: Response): string | null =>
+  (res.locals['route'] as string | undefined) ?? null;
 
 /** All routes but the lookups, which the server answers before it calls this app. */
 function createApp(ctx: PublicContext): Express {
@@ -128,7 +133,7 @@ function createApp(ctx: PublicContext): Express {
     );
   });
   const onError: ErrorRequestHandler = (error: unknown, req, res, next) => {
-    const route = (res.locals['route'] as string | undefined) ?? null;
+    const route = routeIn(res as Response);
     if (res.headersSent) next(error);
     else sendFailure({ ctx, req, res, route }, error);
   };
@@ -177,7 +182,7 @@ function answerOptions(exchange: Exchange, allow: string): void {
     headers: {
       Allow: allow,
       'Access-Control-Allow-Methods': allow,
-      'Access-Control-Allow-Headers': 'Content-Type, If-None-Match',
+      'Access-Control-Allow-Headers': 'Content-Type, If-None-Match, X-Request-Id',
       'Access-Control-Max-Age': '86400',
     },
   });

@@ -99,7 +99,7 @@ export function checkProof(
       ? fails('aep_altered', 'columns and an intake row with the AEP of the hash in the log entry')
       : fails('request_altered', request, 'intake');
   if (rebuilt === null || signature === null) return altered();
-  const key = keys.stateAt(proof.keyId, leafIndex);
+  const key = keys.states.at(proof.keyId, leafIndex);
   const { checks, aep } = examineProof(crypto, {
     proof_id: filedUnder,
     request: proof.request,

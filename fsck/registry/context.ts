@@ -1,19 +1,14 @@
 import { fromBase64Url } from '#protocol/bytes';
 import { isUsablePublicKey } from '#protocol/ed25519';
-import { readEntry } from '#protocol/entries';
+import { isAepKeyEntry, readEntry } from '#protocol/entries';
 import { attempt } from '#protocol/errors';
 import { documentHash } from '#protocol/hash';
 import { parseStrict } from '#protocol/json';
-import {
-  keyStateAt,
-  voidedAt,
-  type KeyedEntry,
-  type KeyState,
-  jwkThumbprint,
-} from '#protocol/keys';
+import { type KeyedEntry, jwkThumbprint } from '#protocol/keys';
 import type { Vkey } from '#protocol/note';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
-import { nativeSha256 } from '#runtime/crypto/node';
+import { KeyStates } from '#protocol/state/key-states';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { Pool } from '#sql/db/transaction';
 import { NO_KEYS_DIGEST, nextKeysDigest } from '#sql/log/leaf-checks';
 import type { Findings, Report } from '../findings.js';
@@ -66,14 +61,19 @@ export class KeyHistory {
   /** For each key that is not in the log: the number of its proofs and the first one. */
   private readonly unknownKeys = new Map<string, { proofs: number; first: number }>();
 
-  constructor(
+  private constructor(
     readonly entries: readonly KeyedEntry[],
-    private readonly size: number,
+    readonly states: KeyStates,
     /** For each key entry, the hash chain over the key entries up to it. */
-    private readonly digests: readonly { leafIndex: number; digest: Buffer }[] = [],
+    private readonly digests: readonly { leafIndex: number; digest: Buffer }[],
   ) {}
 
-  static read(rows: readonly { leafIndex: number; body: Uint8Array }[], size: number): KeyHistory {
+  /** @param origins names of the log, past and present */
+  static read(
+    rows: readonly { leafIndex: number; body: Uint8Array }[],
+    size: number,
+    origins: readonly string[] = [],
+  ): KeyHistory {
     const entries: KeyedEntry[] = [];
     const digests: { leafIndex: number; digest: Buffer }[] = [];
     let digest = NO_KEYS_DIGEST;
@@ -84,7 +84,8 @@ export class KeyHistory {
       digest = nextKeysDigest(nativeSha256, digest, leafIndex, body);
       digests.push({ leafIndex, digest });
     }
-    return new KeyHistory(entries, size, digests);
+    const ctx = { sha256: nativeSha256, verify: nativeVerify, origins };
+    return new KeyHistory(entries, new KeyStates(ctx, entries), digests);
   }
 
   /** The keys digest that a verdict on the first `size` leaves must have. */
@@ -92,13 +93,9 @@ export class KeyHistory {
     return this.digests.findLast(({ leafIndex }) => leafIndex < size)?.digest ?? NO_KEYS_DIGEST;
   }
 
-  stateAt(keyId: string, leafIndex: number): KeyState {
-    return keyStateAt(this.entries, keyId, leafIndex, this.size);
-  }
-
-  /** The index of the entry that voids a signature; null when the signature is not void. */
-  voidedAt(keyId: string, leafIndex: number): number | null {
-    return voidedAt(this.entries, keyId, leafIndex);
+  /** Ids of the AEP keys that the log activates. */
+  get keyIds(): string[] {
+    return this.entries.flatMap(({ entry }) => (isAepKeyEntry(entry) ? [entry.key_id] : []));
   }
 
   /** Records a proof under a key that the log does not know. */

@@ -99,7 +99,7 @@ export class RegistryWalk {
         if (found.proofId !== null || !isRight) {
           results.set(leafIndex, { ...found, proofId: found.proofId ?? '' });
         }
-        const voidedAt = keys.voidedAt(found.decision?.keyId ?? '', leafIndex) ?? -1;
+        const voidedAt = keys.states.voidedAt(found.decision?.keyId ?? '', leafIndex) ?? -1;
         const isAwaited =
           leafIndex < chunk.urgentUntil || (found.isVoided && voidedAt >= chunk.verified);
         const erasure = { isErased: leaf?.isErased === true, isDue: leaf?.isErasureDue === true };

@@ -1,16 +1,20 @@
 import { createPublicKey } from 'node:crypto';
 import { fromBase64Url, toBase64Url } from '#protocol/bytes';
-import { isAepKeyEntry, parseEntry } from '#protocol/entries';
-import { jwkThumbprint } from '#protocol/keys';
+import { parseEntry } from '#protocol/entries';
+import { jwkThumbprint, type KeyedEntry } from '#protocol/keys';
 import { formatVkey } from '#protocol/note';
 import { keyIdSchema } from '#protocol/schemas/primitives';
-import { aepKeys, type AepKey } from '#protocol/snapshot/keys';
-import { nativeSha256 } from '#runtime/crypto/node';
+import type { AepKey } from '#protocol/snapshot/keys';
+import { KeyStates } from '#protocol/state/key-states';
+import { keyStatusAt } from '#protocol/state/log-state';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { isKeyUri } from '#runtime/crypto/key-uri';
 import { openSigner } from '#runtime/crypto/signer';
 import { OperatorError } from '#runtime/process/operator-error';
 import { appendKeyChange } from '#sql/lifecycle/entries';
-import { keyEntries, treeSize } from '#sql/log/log';
+import { latestCheckpoint } from '#sql/log/checkpoints';
+import { countProofs, keyEntries, keysInLog } from '#sql/log/keys';
+import { treeSize } from '#sql/log/log';
 import type { Db } from '#sql/db/transaction';
 import {
   confirmOption,
@@ -23,44 +27,50 @@ import {
   type Outcome,
 } from './command.js';
 
+const EXAMPLE_FILE = '/etc/svc/aep.pem';
 const EXAMPLE_KEY = 'kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k';
 
 export function addAepKeyCommands(add: AddCommand): void {
-  for (const [use, activate, retire] of [
-    [
-      'aep',
-      'Activate an AEP key for log entries from the next log index on',
-      'Retire an AEP key; earlier signatures stay valid',
-    ],
-    [
-      'verifier',
-      'Activate a verifier key for verdict entries from the next log index on',
-      'Retire a verifier key; its earlier verdict entries stay valid',
-    ],
+  add(
+    'aep-key activate <key.pem>',
+    'Activate an AEP key, or with --root a key that delegates to keys of workers, from the next log index on',
+    EXAMPLE_FILE,
+    async (admin, file: string, { root = false }: { root?: boolean }) =>
+      changeKey(admin, 'activate', {
+        use: root ? 'aep_root' : 'aep',
+        publicKey: await readPublicKey(file),
+      }),
+  ).option('--root', 'activate a root: workers with AEP_ROOT_KEY_FILE create keys under it');
+  add(
+    'verifier-key activate <key.pem>',
+    'Activate a verifier key for verdict entries from the next log index on',
+    '/etc/svc/verifier.pem',
+    async (admin, file: string) =>
+      changeKey(admin, 'activate', { use: 'verifier', publicKey: await readPublicKey(file) }),
+  );
+  for (const [name, uses, retire] of [
+    ['aep', AEP_USES, 'Retire an AEP key or a root; earlier signatures stay valid'],
+    ['verifier', ['verifier'], 'Retire a verifier key; its earlier verdict entries stay valid'],
   ] as const) {
-    const example = `/etc/svc/${use}.pem`;
-    add(`${use}-key activate <key.pem>`, activate, example, async (admin, file: string) =>
-      changeKey(admin, use, 'activate', await readPublicKey(file)),
-    );
     // allowUnknownOption, because one key id in 64 begins with a dash.
     add(
-      `${use}-key retire <key.pem|key_id>`,
+      `${name}-key retire <key.pem|key_id>`,
       retire,
-      `${example} --confirm ${EXAMPLE_KEY}`,
+      `/etc/svc/${name}.pem --confirm ${EXAMPLE_KEY}`,
       async (admin, key: string, { confirm }: { confirm: string }) =>
-        changeKey(admin, use, 'retire', await knownKey(admin, use, key), { confirm }),
+        changeKey(admin, 'retire', await knownKey(admin, uses, key), { confirm }),
     )
       .allowUnknownOption()
       .requiredOption(...confirmOption('key_id'));
   }
   add(
     'aep-key compromise <key.pem|key_id>',
-    'Void every signature of a compromised key from a log index on',
-    `/etc/svc/aep.pem --from-index 48213 --confirm ${EXAMPLE_KEY}`,
+    'Void every signature of a compromised key, and of the keys that it delegated, from a log index on',
+    `${EXAMPLE_FILE} --from-index 48213 --confirm ${EXAMPLE_KEY}`,
     async (admin, key: string, options: { confirm: string; fromIndex: string }) => {
       const fromIndex = wholeNumber(options.fromIndex, 0, Number.MAX_SAFE_INTEGER);
-      const publicKey = await knownKey(admin, 'aep', key);
-      return changeKey(admin, 'aep', 'compromise', publicKey, { ...options, fromIndex });
+      const known = await knownKey(admin, AEP_USES, key);
+      return changeKey(admin, 'compromise', known, { ...options, fromIndex });
     },
   )
     .allowUnknownOption()
@@ -71,21 +81,9 @@ export function addAepKeyCommands(add: AddCommand): void {
     .requiredOption(...confirmOption('key_id'));
   add(
     'aep-key list',
-    'List the AEP keys in the log, with the log positions for which each is valid',
+    'List the AEP keys and roots in the log, with the log positions for which each is valid',
     '',
-    async ({ database }) => {
-      const sql = await database();
-      const [keys, log_size] = [await loggedKeys(sql), await treeSize(sql)];
-      const stateOf = ({ compromised_from, retired_at }: AepKey): string =>
-        compromised_from !== null ? 'compromised' : retired_at !== null ? 'retired' : 'active';
-      return {
-        document: keys.map((key) => {
-          const { kid: key_id, activated_at, retired_at, compromised_from } = key;
-          const state = stateOf(key);
-          return { key_id, state, activated_at, retired_at, compromised_from, log_size };
-        }),
-      };
-    },
+    async ({ database }) => ({ document: await listKeys(await database()) }),
   );
   add(
     'vkey <key_name> <key.pem>',
@@ -101,11 +99,15 @@ export function addAepKeyCommands(add: AddCommand): void {
   );
 }
 
+interface Key {
+  use: Use;
+  publicKey: Uint8Array;
+}
+
 async function changeKey(
   { act }: Admin,
-  use: Use,
   change: 'activate' | 'retire' | 'compromise',
-  publicKey: Uint8Array,
+  { use, publicKey }: Key,
   { confirm, fromIndex }: { confirm?: string; fromIndex?: number } = {},
 ): Promise<Outcome> {
   const keyId = jwkThumbprint(nativeSha256, publicKey);
@@ -118,50 +120,94 @@ async function changeKey(
       change,
       ...(fromIndex === undefined ? {} : { fromIndex }),
     });
+    const signers = use === 'verifier' ? 'verifier' : 'aep';
     // Checked in the same transaction, so that no other key is retired concurrently.
-    if (change === 'retire' && (await activeKeys(tx, use)).length === 0) {
-      throw new OperatorError(`this is the last active key, and ${WITHOUT_KEY[use]}`);
+    if (change === 'retire' && (await activeKeys(tx, signers)).length === 0) {
+      throw new OperatorError(`this is the last active key, and ${WITHOUT_KEY[signers]}`);
     }
     return at;
   });
   return { document: { key_id: keyId, change, leaf_index: leafIndex } };
 }
 
-type Use = 'aep' | 'verifier';
+type Use = 'aep' | 'aep_root' | 'verifier';
+const AEP_USES: readonly Use[] = ['aep', 'aep_root'];
 
-const WITHOUT_KEY: Record<Use, string> = {
+const WITHOUT_KEY = {
   aep: 'admissions cannot be signed without one: activate its successor first; to stop admissions, use lane lock',
   verifier: 'the verifier appends no verdict without one: activate its successor first',
 };
 
-/** Ids of the keys that are active at the end of the log. */
-export async function activeKeys(sql: Db, use: Use): Promise<string[]> {
-  const entries = await entriesOf(sql, use);
+/** Ids of the keys that are active at the end of the log, with roots but without the keys that they delegate. */
+export async function activeKeys(sql: Db, signers: keyof typeof WITHOUT_KEY): Promise<string[]> {
+  const entries = await entriesOf(sql, signers === 'aep' ? AEP_USES : [signers]);
   const ended = entries.flatMap((entry) => (entry.change === 'activate' ? [] : [entry.key_id]));
   return [...new Set(entries.map((entry) => entry.key_id))].filter((id) => !ended.includes(id));
 }
 
-async function entriesOf(sql: Db, use: Use) {
-  return (await keyEntries(sql)).flatMap(({ body }) => {
-    const entry = parseEntry(body);
-    return entry.type === 'key' && 'key_id' in entry && entry.use === use ? [entry] : [];
+/** Key entries of these uses; delegations only of the keys in `keyIds`. */
+async function entriesOf(sql: Db, uses: readonly Use[], keyIds: readonly string[] = []) {
+  return (await readKeys(sql, keyIds)).flatMap(({ entry }) =>
+    entry.type === 'key' && 'key_id' in entry && uses.includes(entry.use) ? [entry] : [],
+  );
+}
+
+async function readKeys(sql: Db, keyIds: readonly string[]): Promise<KeyedEntry[]> {
+  const keys = await keysInLog(sql, keyIds);
+  if (keys === null) throw new OperatorError('a key entry of the log is damaged: run fsck');
+  return keys;
+}
+
+async function aepKeysIn(sql: Db) {
+  const entries = (await keyEntries(sql)).map(({ leafIndex, body }) => {
+    return { leafIndex, entry: parseEntry(body) };
+  });
+  const [origin] = (await latestCheckpoint(sql))?.note.split('\n') ?? [];
+  const origins = origin === undefined ? [] : [origin];
+  const states = new KeyStates({ sha256: nativeSha256, verify: nativeVerify, origins }, entries);
+  const ids = entries.flatMap(({ entry }) =>
+    entry.type === 'key' && 'key_id' in entry && AEP_USES.includes(entry.use) ? [entry.key_id] : [],
+  );
+  await countProofs(sql, states, ids);
+  return [...new Set(ids)].flatMap((id) => states.keyOf(id) ?? []);
+}
+
+async function listKeys(sql: Db) {
+  const [keys, log_size] = [await aepKeysIn(sql), await treeSize(sql)];
+  return keys.map((key) => {
+    const { id: key_id, compromisedFrom: compromised_from, retiredFrom: retired_at, use } = key;
+    const state = compromised_from !== null ? 'compromised' : keyStatusAt(key, log_size);
+    const range = { activated_at: key.index, retired_at, compromised_from, log_size };
+    return { key_id, use, root_key_id: key.root, state, ...range };
   });
 }
 
+/** The AEP keys that no root delegated, as `GET /api/public/keys` has them. */
 export async function loggedKeys(sql: Db): Promise<AepKey[]> {
-  const entries = (await keyEntries(sql)).flatMap(({ leafIndex, body }) => {
-    const entry = parseEntry(body);
-    return isAepKeyEntry(entry) ? [{ leafIndex, entry }] : [];
-  });
-  return aepKeys(nativeSha256, entries);
+  const keys = (await aepKeysIn(sql)).filter(({ root, use }) => use === 'aep' && root === null);
+  return keys.map(({ compromisedFrom, id, index, publicKey, retiredFrom }) => ({
+    kty: 'OKP',
+    crv: 'Ed25519',
+    x: publicKey!,
+    kid: id,
+    use: 'sig',
+    alg: 'EdDSA',
+    activated_at: index,
+    retired_at: retiredFrom,
+    compromised_from: compromisedFrom,
+  }));
 }
 
 /** Finds a public key by its file, or by its id in the log, because the file may be lost. */
-async function knownKey({ database }: Admin, use: Use, key: string): Promise<Uint8Array> {
-  if (!keyIdSchema.safeParse(key).success) return readPublicKey(key);
-  const known = (await entriesOf(await database(), use)).find(({ key_id }) => key_id === key);
-  if (known === undefined) throw new OperatorError(`the log never activated key ${key}`);
-  return fromBase64Url(known.public_key);
+async function knownKey({ database }: Admin, uses: readonly Use[], key: string): Promise<Key> {
+  const isId = keyIdSchema.safeParse(key).success;
+  const given = isId ? null : await readPublicKey(key);
+  const keyId = given === null ? key : jwkThumbprint(nativeSha256, given);
+  const known = (await entriesOf(await database(), uses, [keyId])).find(
+    ({ key_id }) => key_id === keyId,
+  );
+  if (known === undefined) throw new OperatorError(`the log never activated key ${keyId}`);
+  return { use: known.use, publicKey: fromBase64Url(known.public_key) };
 }
 
 /** The raw public key of a PEM file with a public or private key, or of a key in a device or service. */

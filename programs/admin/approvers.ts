@@ -6,7 +6,8 @@ import { HASH_PATTERN } from '#protocol/schemas/primitives';
 import { nativeCrypto } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import { addApprover, listApprovers, retireApprover } from '#sql/lifecycle/approvers';
-import { keysInLog, treeSize } from '#sql/log/log';
+import { keysInLog } from '#sql/log/keys';
+import { treeSize } from '#sql/log/log';
 import {
   type AddCommand,
   confirmOption,

@@ -383,6 +383,11 @@ export type OfflineResult =
        * `unknown`.
        */
       status: string;
+      /**
+       * `unknown` when a pinned root delegated the key: the document does not show whether the key signed
+       * more than its `max_proofs` or was compromised. Absent for a pinned key.
+       */
+      keyState?: 'unknown';
       /** Empty, or the fault that ended the check. */
       faults: OfflineFault[];
     } & Partial<Place>)

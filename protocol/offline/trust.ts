@@ -35,7 +35,10 @@ export type PinnedAepKey = Uint8Array | string | PinnedJwk;
 
 /** Keys that the caller obtained from another source than the checked document. */
 export interface OfflineTrust {
-  /** Without a key, every export is undecidable. */
+  /**
+   * AEP keys, or root keys, which also cover the keys that they delegate. Without a key, every export is
+   * undecidable.
+   */
   aepKeys?: readonly PinnedAepKey[] | undefined;
   /**
    * The log's C2SP verifier keys, several after a key change, and its origin. Without a log, the
@@ -70,6 +73,8 @@ export interface AepKeyPin {
   /** Signatures count at `after < leaf index < before`. */
   after: number;
   before: number;
+  /** The part of `before` that also ends the keys that a root has delegated. */
+  compromisedFrom: number;
 }
 
 export interface LogPin {
@@ -98,8 +103,11 @@ export function readAepKeys(sha256: Sha256, keys: OfflineTrust['aepKeys'] = []):
         `the kid of the key is not its thumbprint, ${keyId}`,
       );
     }
-    const ends = [jwk?.retired_at, jwk?.compromised_from].map((end) => bound(end) ?? Infinity);
-    return { publicKey, keyId, after: bound(jwk?.activated_at) ?? -1, before: Math.min(...ends) };
+    const [retiredAt, compromisedFrom] = [jwk?.retired_at, jwk?.compromised_from].map(
+      (end) => bound(end) ?? Infinity,
+    ) as [number, number];
+    const before = Math.min(retiredAt, compromisedFrom);
+    return { publicKey, keyId, after: bound(jwk?.activated_at) ?? -1, before, compromisedFrom };
   });
 }
 

@@ -74,7 +74,7 @@ export function decodeLogState(bytes: Uint8Array): LogState {
   return { ...rest, keys: new Map(keys.map((key) => [key.id, key])), proofs: new Map(proofs) };
 }
 
-/** The state of a key for a signature at a leaf (spec/next.md, Delegations). */
+/** The state of a key for a signature at a leaf (spec/log.md, Key lifetimes by log position). */
 export function keyStatusAt(key: LogKey, leafIndex: number): KeyStatus {
   if ((key.compromisedFrom ?? NONE) <= leafIndex) return 'compromised';
   if (leafIndex <= key.index || !key.isAuthorized) return 'unknown';

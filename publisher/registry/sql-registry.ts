@@ -2,9 +2,9 @@ import { OperatorError } from '#runtime/process/operator-error';
 import { type Db, type Pool, readSnapshot } from '#sql/db/transaction';
 import { packageRows, shareChangesSince, sharesNow } from '#sql/lifecycle/share-tokens';
 import { endedOrigins, insertCheckpoint, latestCheckpoint } from '#sql/log/checkpoints';
+import { keyEntries } from '#sql/log/keys';
 import {
   entriesBetween,
-  keyEntries,
   latestEntry,
   proofsByKey,
   readTile,

@@ -160,9 +160,21 @@ export const keyFile = (which: string) =>
 
 /** The file of a key that signs thousands of times per second, which no device or service does. */
 export const bulkKeyFile = (which: string) =>
-  required(`name a file of mode 0600 that holds the ${which} (openssl genpkey -algorithm ed25519)`)
-    .refine((where) => !isKeyUri(where), 'must be a file: an HSM or KMS signs too slowly')
+  z
+    .string()
+    .refine(
+      (where) => !isKeyUri(where),
+      'must be a file: an HSM or KMS signs too slowly. Name its key in AEP_ROOT_KEY_FILE',
+    )
+    .optional()
     .describe(`file of mode 0600 with the ${which}; \`start\` generates it below \`DATA_DIR\``);
+
+export const rootKeyFile = z
+  .string()
+  .optional()
+  .describe(
+    'root key, in place of `AEP_KEY_FILE`: [a key in an HSM or in AWS KMS](deploy.md#keys-in-an-hsm-or-in-aws-kms), or a file of mode 0600. It delegates to short-lived keys that a worker keeps in memory',
+  );
 
 const POSTGRES_URL = /^postgres(ql)?:\/\/\S+$/;
 const POSTGRES_SAY = 'must be a URL like postgres://user:password@host:5432/database';

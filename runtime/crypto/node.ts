@@ -95,18 +95,29 @@ export function loadSigningKey(file: string): SigningKey {
   return signingKey(readKey(file));
 }
 
+export interface ExportableKey extends SigningKey {
+  /** Passes the 32 bytes of the private key to `use`, and overwrites them afterwards. */
+  withSeed: <T>(use: (seed: Buffer) => T) => T;
+}
+
 const SEED_BYTES = 32;
 
-/** Passes the 32 bytes of the private key in a file to `use`, and overwrites them afterwards. */
-export function withSeed<T>(file: string, use: (seed: Buffer) => T): T {
-  // RFC 8410: the seed is at the end of the DER form.
-  const der = readKey(file).export({ format: 'der', type: 'pkcs8' });
-  try {
-    return use(der.subarray(der.length - SEED_BYTES));
-  } finally {
-    der.fill(0);
-  }
-}
+const exportable = (key: KeyObject): ExportableKey => ({
+  ...signingKey(key),
+  withSeed: (use) => {
+    // RFC 8410: the seed is at the end of the DER form.
+    const der = key.export({ format: 'der', type: 'pkcs8' });
+    try {
+      return use(der.subarray(der.length - SEED_BYTES));
+    } finally {
+      der.fill(0);
+    }
+  },
+});
+
+export const loadKey = (file: string): ExportableKey => exportable(readKey(file));
+export const generateKey = (): ExportableKey =>
+  exportable(generateKeyPairSync('ed25519').privateKey);
 
 function readKey(file: string): KeyObject {
   const pem = readPrivateFile(file, 'signing key');

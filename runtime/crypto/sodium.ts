@@ -2,7 +2,7 @@ import type sodium from 'sodium-native';
 import { equalBytes, utf8 } from '#protocol/bytes';
 import { type Ed25519Verify, strictEd25519 } from '#protocol/ed25519';
 import { OperatorError } from '../process/operator-error.js';
-import { loadSigningKey, nativeVerify, type SigningKey, withSeed } from './node.js';
+import { type ExportableKey, generateKey, loadKey, nativeVerify, type SigningKey } from './node.js';
 
 type Load<Part extends keyof typeof sodium> = () => Promise<Pick<typeof sodium, Part>>;
 
@@ -37,6 +37,10 @@ export async function bulkVerification(
 const SIGNATURE_BYTES = 64;
 const SECRET_KEY_BYTES = 64;
 
+type Sign = Load<
+  'crypto_sign_detached' | 'crypto_sign_seed_keypair' | 'sodium_malloc' | 'sodium_mprotect_readonly'
+>;
+
 /**
  * The key of a PEM file in guarded memory of libsodium, which signs in half of OpenSSL's time.
  * Ed25519 signatures are deterministic, so both libraries give the same bytes. On platforms without
@@ -44,16 +48,19 @@ const SECRET_KEY_BYTES = 64;
  *
  * @throws OperatorError when the file is unusable, or the libsodium binary signs incorrectly
  */
-export async function bulkSigningKey(
+export const bulkSigningKey = (
   file: string,
-  load: Load<
-    | 'crypto_sign_detached'
-    | 'crypto_sign_seed_keypair'
-    | 'sodium_malloc'
-    | 'sodium_mprotect_readonly'
-  > = loadSodium,
+  load: Sign = loadSodium,
+): Promise<SigningKey & Library> => inGuardedMemory(loadKey(file), load);
+
+/** A new key that exists in the memory of this process only; otherwise as {@link bulkSigningKey}. */
+export const newBulkSigningKey = (): Promise<SigningKey & Library> =>
+  inGuardedMemory(generateKey(), loadSodium);
+
+async function inGuardedMemory(
+  { withSeed, ...known }: ExportableKey,
+  load: Sign,
 ): Promise<SigningKey & Library> {
-  const known = loadSigningKey(file);
   const { publicKey } = known;
   let binding: Awaited<ReturnType<typeof load>>;
   try {
@@ -62,7 +69,7 @@ export async function bulkSigningKey(
     return { ...known, library: 'OpenSSL', reason };
   }
   const secretKey = binding.sodium_malloc(SECRET_KEY_BYTES);
-  withSeed(file, (seed) => {
+  withSeed((seed) => {
     binding.crypto_sign_seed_keypair(Buffer.alloc(publicKey.length), secretKey, seed);
   });
   binding.sodium_mprotect_readonly(secretKey);

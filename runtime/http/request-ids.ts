@@ -1,3 +1,5 @@
+import { randomUUID } from 'node:crypto';
+
 /** Format of a request id, from any source: short, and safe in a log line. */
 const REQUEST_ID = /^[A-Za-z0-9._~:@/+=-]{1,128}$/;
 const LONGEST = 128;
@@ -5,6 +7,10 @@ const LONGEST = 128;
 export function isRequestId(value: string): boolean {
   return REQUEST_ID.test(value);
 }
+
+/** The id of a request: the caller's, if it is well-formed, otherwise a new one. */
+export const requestIdFrom = (sent: string | string[] | undefined): string =>
+  typeof sent === 'string' && isRequestId(sent) ? sent : randomUUID();
 
 /** The request ids of a job's items. Only for log lines. */
 export interface RequestIds {

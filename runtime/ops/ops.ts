@@ -1,12 +1,10 @@
-import { readFileSync } from 'node:fs';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { join } from 'node:path';
 import { collectDefaultMetrics, Gauge, Registry } from 'prom-client';
 import { singleFlight, withTimeout } from '../concurrency.js';
 import { defaultOpsPort, type OpsConfig, type ServingProgram } from '../config.js';
 import { listen, type HttpServer } from '../http/server.js';
 import type { ProgramContext } from '../process/lifecycle.js';
-import { packageRoot } from '../process/files.js';
+import { version } from '../process/files.js';
 import type { Readiness } from './health.js';
 
 /** Limit of the readiness check of a scrape: without its answer the other metrics remain. */
@@ -96,8 +94,7 @@ export function createRegistry(program: string): Registry {
     labelNames: ['version'],
     registers: [registry],
   });
-  const manifest = readFileSync(join(packageRoot, 'package.json'), 'utf8');
-  info.set({ version: (JSON.parse(manifest) as { version: string }).version }, 1);
+  info.set({ version }, 1);
   return registry;
 }
 

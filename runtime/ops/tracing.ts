@@ -1,9 +1,6 @@
-import { readFileSync } from 'node:fs';
-import { hostname } from 'node:os';
-import { join } from 'node:path';
 import type { Attributes, Context, Span } from '@opentelemetry/api';
-import { packageRoot } from '../process/files.js';
-import { logRarely } from '../process/log.js';
+import { version } from '../process/files.js';
+import { instance, logRarely } from '../process/log.js';
 import type { ProgramContext } from '../process/lifecycle.js';
 
 export interface TracingConfig {
@@ -48,9 +45,6 @@ export async function openTracing(
     import('@opentelemetry/exporter-trace-otlp-http'),
     import('@opentelemetry/resources'),
   ]);
-  const { version } = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8')) as {
-    version: string;
-  };
   const exporter = new OTLPTraceExporter({
     url: `${endpoint.replace(/\/$/, '')}/v1/traces`,
   });
@@ -58,7 +52,7 @@ export async function openTracing(
     resource: resourceFromAttributes({
       'service.name': `svc-${program}`,
       'service.version': version,
-      'service.instance.id': `${hostname()}:${process.pid}`,
+      'service.instance.id': instance,
     }),
     sampler: new sdk.ParentBasedSampler({ root: new sdk.TraceIdRatioBasedSampler(ratio) }),
     spanProcessors: [new sdk.BatchSpanProcessor({ exporter, scheduledDelayMillis: 1_000 })],

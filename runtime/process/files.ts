@@ -112,3 +112,8 @@ function findRoot(from: string): string {
 
 /** The directory of package.json, for programs run from source and from dist. */
 export const packageRoot = findRoot(import.meta.dirname);
+
+const manifest = fs.readFileSync(join(packageRoot, 'package.json'), 'utf8');
+
+/** The version of this build. */
+export const { version } = JSON.parse(manifest) as { version: string };

@@ -90,6 +90,7 @@ export async function runProgram(
   const { untilMainReturns = false, logLevel = 'info' } = options;
   let drainMs = options.drainMs ?? 25_000;
   const log = logger(name, readLogLevel(logLevel));
+  const startedAt = performance.now();
   const stopping = new AbortController();
   const stops: (() => unknown)[] = [];
 
@@ -114,6 +115,9 @@ export async function runProgram(
   const started = main({ signal: stopping.signal, log, onStop, drainAs, fail }).then(() => {
     hasReturned = true;
     if (untilMainReturns) end({ code: 0, reason: 'done' });
+    else if (!stopping.signal.aborted) {
+      log.info({ ms: Math.round(performance.now() - startedAt) }, 'started');
+    }
   }, fail);
 
   // Keeps the event loop alive until the program is stopped.
@@ -121,7 +125,7 @@ export async function runProgram(
   const ending = await ended;
   stopping.abort();
   if (ending.code === 1) report(name, log, ending.error);
-  else log.debug({ reason: ending.reason }, 'stopping');
+  else if (!untilMainReturns) log.info({ reason: ending.reason }, 'stopping');
   // After an unhandled error cleanups may hang, and a quick restart matters more than they do.
   const limitMs = ending.code === 0 ? drainMs : Math.min(drainMs, FAILED_DRAIN_MS);
   const began = performance.now();
@@ -131,8 +135,11 @@ export async function runProgram(
   if (ending.code === 0 && !isDone) log.error('program stopped before its work was complete');
   clearInterval(stayUp);
   const isClean = ending.code === 0 && clean && isDone;
-  if (isClean && !untilMainReturns) {
-    log.info({ reason: ending.reason, ms: Math.round(performance.now() - began) }, 'stopped');
+  // The error of a failed start is enough.
+  if (!untilMainReturns && (isClean || hasReturned)) {
+    const reason = ending.code === 0 ? ending.reason : 'error';
+    const ms = Math.round(performance.now() - began);
+    log[isClean ? 'info' : 'error']({ reason, ms }, 'stopped');
   }
   // Signal handlers stay installed, because without them a signal before the exit would kill the
   // process.

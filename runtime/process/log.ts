@@ -1,9 +1,14 @@
+import { hostname } from 'node:os';
 import { pino, stdSerializers, type Logger } from 'pino';
+import { version } from './files.js';
 
 export type { Logger };
 
 export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
+
+/** Names this process among those of its program. */
+export const instance = `${hostname()}:${process.pid}`;
 
 /** Field names that can carry a secret; pino redacts them at every level. */
 const SECRET_NAMES = [
@@ -48,7 +53,7 @@ export function logger(program: string, level: LogLevel = 'info'): Logger {
   return pino(
     {
       level,
-      base: { program },
+      base: { program, version, instance },
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       redact: { paths, censor: '[secret]' },

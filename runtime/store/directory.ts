@@ -87,7 +87,7 @@ export class DirectoryStore implements SnapshotStore {
 
   private async write(path: string, bytes: Uint8Array): Promise<void> {
     const target = join(this.directory, path);
-    await this.step(path, async () => {
+    const put = async (): Promise<void> => {
       await mkdir(dirname(target), { recursive: true });
       const staged = join(this.directory, STAGING, `${this.prefix}-${this.staged++}`);
       const handle = await open(staged, 'w');
@@ -98,7 +98,17 @@ export class DirectoryStore implements SnapshotStore {
         await handle.close();
       }
       await rename(staged, target);
-    });
+    };
+    try {
+      await this.step(path, put);
+    } catch (error) {
+      // Node names no path when writing to an open file fails, as on a full disk.
+      const { code, path: named } = error as NodeJS.ErrnoException;
+      if (code === undefined || named !== undefined) throw error;
+      throw Object.assign(new Error(`${target}: ${(error as Error).message}`, { cause: error }), {
+        code,
+      });
+    }
   }
 }
 

@@ -7,7 +7,7 @@ import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
 import { appendLocked, lockHead } from '../log/append.js';
-import { keyEntries } from '../log/log.js';
+import { keyEntries } from '../log/keys.js';
 import { databaseTime } from '../log/verdicts.js';
 import { AdministrationError, joinTransaction, noTenant } from '../tenants/audit.js';
 

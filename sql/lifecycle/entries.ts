@@ -1,6 +1,6 @@
 import { fromBase64Url } from '#protocol/bytes';
 import { isUsablePublicKey } from '#protocol/ed25519';
-import { entryBytes, parseEntry, statusEntryBytes, revocationReasonBytes } from '#protocol/entries';
+import { entryBytes, statusEntryBytes, revocationReasonBytes } from '#protocol/entries';
 import type { Sha256 } from '#protocol/hash';
 import { isProofId } from '#protocol/ids';
 import type { AepKeyEntry, KeyEntry } from '#protocol/schemas/log-entry';
@@ -9,19 +9,19 @@ import { formatTime } from '#protocol/time';
 import { AdministrationError, joinTransaction } from '../tenants/audit.js';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
 import { appendLocked, lockHead } from '../log/append.js';
-import { keyEntries } from '../log/log.js';
+import { keysInLog } from '../log/keys.js';
 import { databaseTime } from '../log/verdicts.js';
 
 interface Key {
   /** Default: `aep`. */
-  use?: 'aep' | 'verifier';
+  use?: 'aep' | 'aep_root' | 'verifier';
   keyId: string;
   /** base64url of the raw 32 bytes. */
   publicKey: string;
 }
 
 export interface KeyChange extends Key {
-  /** Only an AEP key can be compromised. */
+  /** A verifier key cannot be compromised. */
   change: AepKeyEntry['change'];
   /** For a compromise: the first leaf index whose signatures are void. */
   fromIndex?: number;
@@ -29,10 +29,11 @@ export interface KeyChange extends Key {
 
 /** The entries of the key, whatever their use: a key has one use. */
 async function entriesOf(sql: Db, keyId: string): Promise<KeyEntry[]> {
-  return (await keyEntries(sql)).flatMap(({ body }) => {
-    const entry = parseEntry(body);
-    return entry.type === 'key' && 'key_id' in entry && entry.key_id === keyId ? [entry] : [];
-  });
+  const keys = await keysInLog(sql, [keyId]);
+  if (keys === null) throw new AdministrationError('a key entry of the log is damaged: run fsck');
+  return keys.flatMap(({ entry }) =>
+    entry.type === 'key' && 'key_id' in entry && entry.key_id === keyId ? [entry] : [],
+  );
 }
 
 /**

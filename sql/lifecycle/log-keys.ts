@@ -9,7 +9,7 @@ import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
 import { appendLocked, lockHead } from '../log/append.js';
 import { latestCheckpoint, latestCheckpointBy } from '../log/checkpoints.js';
-import { keyEntries } from '../log/log.js';
+import { keyEntries } from '../log/keys.js';
 import { databaseTime } from '../log/verdicts.js';
 import { AdministrationError, joinTransaction } from '../tenants/audit.js';
 

@@ -1,6 +1,4 @@
-import { parseEntry, proofEntryBytes } from '#protocol/entries';
-import { ProtocolError } from '#protocol/errors';
-import { voidedAt, type KeyedEntry } from '#protocol/keys';
+import { proofEntryBytes } from '#protocol/entries';
 import type { LogEntry } from '#protocol/schemas/log-entry';
 import type { Environment } from '#protocol/schemas/primitives';
 import type { Effect } from '#protocol/status';
@@ -101,32 +99,6 @@ export interface EntryBody {
 /** The entries that match; `matching` continues the where clause. */
 export const entriesWhere = (sql: Db, matching: Fragment) => sql<EntryBody[]>`
   select leaf_index as "leafIndex", body from svc.log_entry where ${matching}`;
-
-export const keyEntries = (sql: Db): Promise<EntryBody[]> =>
-  entriesWhere(sql, sql`kind = 3 order by leaf_index`);
-
-/** Every key entry in order; null when one is unreadable, because it may be a compromise. */
-export async function keysInLog(sql: Db): Promise<KeyedEntry[] | null> {
-  const rows = await keyEntries(sql);
-  try {
-    return rows.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }));
-  } catch (error) {
-    if (error instanceof ProtocolError) return null;
-    throw error;
-  }
-}
-
-/**
- * The index of the entry that voids a proof signed by `keyId` at `leafIndex`; null when the proof
- * is not void. An unreadable entry may be a compromise, so it voids every proof.
- */
-export function voidingLeaf(
-  keys: readonly KeyedEntry[] | null,
-  keyId: string,
-  leafIndex: number,
-): number | null {
-  return keys === null ? 0 : voidedAt(keys, keyId, leafIndex);
-}
 
 /** The status entries about the given proofs at indexes below `size`, in order. */
 export const statusEntriesOf = (sql: Db, proofIds: string[], size: number): Promise<EntryBody[]> =>

@@ -1,5 +1,11 @@
 import { entryBytes } from '#protocol/entries';
-import type { ErasureEntry, SnapshotEntry, VerdictEntry } from '#protocol/schemas/log-entry';
+import type {
+  AepKeyEntry,
+  Delegation,
+  ErasureEntry,
+  SnapshotEntry,
+  VerdictEntry,
+} from '#protocol/schemas/log-entry';
 import type { Db, Transaction } from '../db/transaction.js';
 import { entriesWhere, type EntryBody } from './log.js';
 
@@ -32,6 +38,16 @@ export async function appendVerdict(
 export async function appendSnapshot(lease: Db, entry: Members<SnapshotEntry>): Promise<number> {
   const body = entryBytes({ type: 'snapshot', ...entry });
   const [row] = await lease<[{ at: number }]>`select svc.append_snapshot(${body}) as at`;
+  return row.at;
+}
+
+/** Appends the activation of a delegated AEP key. Only the worker's role may. */
+export async function appendDelegation(
+  sql: Db,
+  entry: Members<AepKeyEntry & { change: 'activate'; delegation: Delegation }>,
+): Promise<number> {
+  const body = entryBytes({ type: 'key', ...entry });
+  const [row] = await sql<[{ at: number }]>`select svc.append_delegation(${body}) as at`;
   return row.at;
 }
 

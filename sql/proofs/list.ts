@@ -5,7 +5,6 @@ import {
   type VerificationStatus,
 } from '#protocol/status';
 import { attempt } from '#protocol/errors';
-import { isAepKeyEntry } from '#protocol/entries';
 import type { VerdictInHistory } from '#protocol/history';
 import { parseStrict } from '#protocol/json';
 import type { KeyedEntry } from '#protocol/keys';
@@ -13,7 +12,7 @@ import type { Run } from '#protocol/schemas/primitives';
 import { formatTime } from '#protocol/time';
 import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import { arrayOf, batchIdOf, comparableTime } from '../db/columns.js';
-import { keysInLog, voidingLeaf } from '../log/log.js';
+import { compromisesIn, keysInLog, voidingLeaf } from '../log/keys.js';
 import { statusesOf } from './read.js';
 import type { Environment } from '../tenants/api-keys.js';
 import { verdictsForLeaves } from '../log/verdicts.js';
@@ -295,18 +294,18 @@ function voidedLeaves(
   below: number,
   size: number,
 ) {
-  const ranges = keys.flatMap(({ leafIndex, entry }) =>
-    isAepKeyEntry(entry) && entry.from_index !== undefined
-      ? [{ keyId: entry.key_id, from: entry.from_index, until: leafIndex }]
-      : [],
-  );
+  const ranges = compromisesIn(keys);
   if (ranges.length === 0) return tx``;
+  const roots = ranges.flatMap(({ isRoot, keyId }) => (isRoot ? [keyId] : []));
   const from = Math.max(floor, Math.min(...ranges.map((range) => range.from)));
   const until = Math.min(below, Math.max(...ranges.map((range) => range.until)));
   return tx`union
     (select leaf_index from svc.log_entry
       where tenant_no = ${tenantNo} and leaf_index < ${until} and leaf_index >= ${from}
-        and key_id = any(${ranges.map((range) => range.keyId)})
+        and (key_id = any(${ranges.map((range) => range.keyId)}) or key_id = any(array(
+          select convert_from(d.body, 'UTF8')::jsonb ->> 'key_id' from svc.log_entry d
+          where d.kind = 3 and position('"delegation"' in d.body) > 0
+            and convert_from(d.body, 'UTF8')::jsonb #>> '{delegation,root_key_id}' = any(${roots}::text[]))))
       order by leaf_index desc limit ${size})`;
 }
 
@@ -332,6 +331,10 @@ async function withStatusInputs(
     if (entry === null) damaged.add(proofId);
     else revoked.set(proofId, [...(revoked.get(proofId) ?? []), entry.artifact_kind]);
   }
+  // A key that a compromised root delegated is known by its activation only.
+  const mayBeVoided = keys !== null && compromisesIn(keys).length > 0;
+  const signers = proofs.map(({ keyId }) => keyId);
+  const withDelegations = mayBeVoided ? await keysInLog(tx, signers) : keys;
   return proofs.map(({ keyId, hasPayload, request, ...proof }) => ({
     ...proof,
     ...callIn(request),
@@ -339,7 +342,7 @@ async function withStatusInputs(
     verdict: damaged.has(proof.proofId)
       ? null
       : inForce(verdicts.get(proof.leafIndex) ?? null, hasPayload),
-    isVoided: voidingLeaf(keys, keyId, proof.leafIndex) !== null,
+    isVoided: voidingLeaf(withDelegations, keyId, proof.leafIndex) !== null,
     revoked: revoked.get(proof.proofId) ?? [],
   }));
 }

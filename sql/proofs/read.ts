@@ -8,7 +8,8 @@ import type { Budgets } from '#protocol/policy-input';
 import type { Effect } from '#protocol/status';
 import { parseTime } from '#protocol/time';
 import { type Pool, asTenants, type Db } from '../db/transaction.js';
-import { keysInLog, treeSize, voidingLeaf } from '../log/log.js';
+import { keysInLog, voidingLeaf } from '../log/keys.js';
+import { treeSize } from '../log/log.js';
 import { verdictHistories } from '../log/verdicts.js';
 import type { Environment } from '../tenants/api-keys.js';
 import { aepColumns, rebuildAep, type AepRow, type Validity } from './rebuild-aep.js';
@@ -98,7 +99,7 @@ export interface ProofHistory {
   isErased?: boolean;
   /** The index of the entry that voids the proof; null or absent when the proof is not void. */
   voidedAt?: number | null;
-  /** Every key entry of the log; null when one is unreadable. */
+  /** The key entries of the log, delegations only of the proof's key; null when one is unreadable. */
   keys: KeyedEntry[] | null;
 }
 
@@ -117,7 +118,7 @@ export async function proofHistory(
   // Reads verdicts first, so that the later reads include the causes of each verdict.
   const verdicts = (await verdictHistories(db, [leafIndex])).get(leafIndex) ?? [];
   const statuses = await statusesOf(db, [proofId]);
-  const [keys, logSize] = await Promise.all([keysInLog(db), treeSize(db)]);
+  const [keys, logSize] = await Promise.all([keysInLog(db, [keyId]), treeSize(db)]);
   const revocations = statuses.flatMap(({ leafIndex: at, entry }): RevocationInHistory[] => {
     if (entry === null) return [];
     const { artifact_kind, reason_hash, time } = entry;

@@ -2,7 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { engineHeaders } from '#bench/harness/engine-api';
 import type { Approval } from '#protocol/schemas/approvals';
-import { keysInLog } from '#sql/log/log';
+import { keysInLog } from '#sql/log/keys';
 import { admissionEnvelope } from '../fixtures/agent.js';
 import { activateHold } from '../fixtures/approval-world.js';
 import { newApprover } from '../fixtures/approvals.js';

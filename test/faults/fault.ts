@@ -1,6 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Client } from './client.js';
 import type { Link } from './link.js';
+import type { Seen } from './observation.js';
+import type { Kind } from './signals.js';
 import type { ProcessName, World } from './world.js';
 
 /** The system under fault. */
@@ -14,6 +16,8 @@ export type Heal = () => unknown;
 
 export interface Fault {
   name: string;
+  /** The signs by which operators recognize it; required in the table. */
+  kind?: Kind;
   /** Causes the fault. Resolves when it has happened, with a function to end a lasting fault. */
   inject(scene: Scene): Promise<Heal | undefined>;
   /** Time limit of `inject`, in milliseconds. */
@@ -67,11 +71,12 @@ export const onLinks = (
   holdMs: number,
   linksOf: (world: World) => Link[],
   set: (link: Link, isFaulty: boolean) => void,
+  kind: Kind,
 ): Fault => {
   const setAll = (isFaulty: boolean): Act => {
     return ({ world }) => linksOf(world).forEach((link) => set(link, isFaulty));
   };
-  return lasting(name, holdMs, setAll(true), setAll(false));
+  return lasting(name, holdMs, setAll(true), setAll(false), { kind });
 };
 
 /** A fault that happens several times in a row. */
@@ -113,6 +118,8 @@ export interface Outcome {
   /** Duration of the scenario including its audit. */
   tookMs: number;
   note?: string;
+  /** What `/readyz`, `admin status`, alerts and logs reported. */
+  seen: Seen[];
   /** Problems; a row without any passes. */
   problems: string[];
 }
@@ -126,5 +133,6 @@ export const newOutcome = (name: string): Outcome => ({
   answeredMs: null,
   settledMs: null,
   tookMs: 0,
+  seen: [],
   problems: [],
 });

@@ -8,7 +8,7 @@ const SLOWEST = 4;
 export const slowness = (load: number, processors: number): number =>
   Math.min(SLOWEST, Math.max(1, load / processors));
 
-const slownessNow = (): number => slowness(loadavg()[0] ?? 0, availableParallelism());
+export const slownessNow = (): number => slowness(loadavg()[0] ?? 0, availableParallelism());
 
 /** A deadline that the CPU load extends, so that a busy machine is not reported as a hang. */
 export class Deadline {

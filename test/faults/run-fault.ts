@@ -3,6 +3,7 @@ import { audit } from './audit.js';
 import { newOutcome, type Fault, type Heal, type Outcome, type Scene } from './fault.js';
 import { inTime } from './pace.js';
 import { untilComplete } from './completion.js';
+import type { Observation } from './observation.js';
 import { PROCESSES } from './world.js';
 
 /** Some requests are committed and some in flight when the fault happens. */
@@ -33,8 +34,16 @@ export async function endFault({ client }: Scene, heal: Heal): Promise<number> {
   return (await inTime(answered, RECOVER_MS, 'no request succeeded after the fault')) - healed;
 }
 
-/** Causes one fault under load and audits every acknowledged request afterwards. */
-export async function runFault(scene: Scene, fault: Fault): Promise<Outcome> {
+/**
+ * Causes one fault under load and audits every acknowledged request afterwards.
+ *
+ * @param observation also compares what operators see with what the kind of the fault declares
+ */
+export async function runFault(
+  scene: Scene,
+  fault: Fault,
+  observation?: Observation,
+): Promise<Outcome> {
   const { world, client } = scene;
   const begin = { requests: client.records.requests.length, acts: client.acts.sent.length };
   const began = performance.now();
@@ -45,17 +54,27 @@ export async function runFault(scene: Scene, fault: Fault): Promise<Outcome> {
   const outcome = newOutcome(fault.name);
   const { problems } = outcome;
   outcome.before = client.records.acknowledged.length;
+  const observe = async (): Promise<void> => {
+    if (observation === undefined) return;
+    if (fault.kind === undefined) throw new Error('the row declares no kind');
+    const { seen, problems: found } = await observation.finish(fault.kind);
+    outcome.seen = seen;
+    problems.push(...found);
+  };
   try {
+    if (fault.kind !== undefined) problems.push(...((await observation?.begin(fault.kind)) ?? []));
     const heal = await beginFault(scene, fault);
     if (fault.mustReject !== undefined) {
       await client.stop();
       await heal();
       outcome.failed = client.failed - failedBefore;
       problems.push(...(await fault.mustReject(scene)));
+      await observe();
       outcome.lost = outcome.double = null;
       return outcome;
     }
     const healed = performance.now();
+    observation?.healed();
     outcome.answeredMs = await endFault(scene, heal);
     await sleep(fault.isBrief === true ? BRIEFLY_MS : AFTER_MS);
     await client.stop();
@@ -64,12 +83,14 @@ export async function runFault(scene: Scene, fault: Fault): Promise<Outcome> {
     const acts = client.acts.sent.slice(begin.acts);
     problems.push(...(await untilComplete(world, client, acts, fault.recoverMs ?? RECOVER_MS)));
     outcome.settledMs = performance.now() - healed;
+    observation?.settled();
     const requests = client.records.requests.slice(begin.requests);
     const audited = await audit(world, client, { requests, acts });
     outcome.lost = audited.lost.length;
     outcome.double = audited.double.length;
     problems.push(...audited.lost, ...audited.double, ...audited.wrong);
     problems.push(...((await fault.expects?.(scene)) ?? []));
+    await observe();
   } catch (error) {
     problems.push(error instanceof Error ? (error.stack ?? error.message) : String(error));
   } finally {

@@ -3,6 +3,7 @@ import { parseArgs } from 'node:util';
 import { table } from '#programs/admin/command';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { Fault, Outcome } from './fault.js';
+import { printed } from './observation.js';
 import { FAULTS } from './rows/index.js';
 import { runFaults } from './stacks.js';
 import { isRed, runUnsafe } from './unsafe.js';
@@ -31,7 +32,10 @@ const rowOf = (outcome: Outcome) => ({
 function print({ skipped, note, ...outcome }: Outcome): void {
   if (skipped !== undefined) return console.log(`${outcome.name}: skipped, ${skipped}`);
   console.log(Object.values(rowOf(outcome)).join(' | '));
-  for (const line of [note ?? [], outcome.problems.slice(0, 8)].flat()) console.log(`    ${line}`);
+  const seen = outcome.seen.map(printed);
+  for (const line of [note ?? [], seen, outcome.problems.slice(0, 8)].flat()) {
+    console.log(`    ${line}`);
+  }
 }
 
 const USAGE = `npm run test:faults -- [options]

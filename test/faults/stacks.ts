@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { Client } from './client.js';
 import { newOutcome, type Fault, type Outcome, type Scene } from './fault.js';
 import { runFault } from './run-fault.js';
+import { Observation } from './observation.js';
 import { startWorld, type WorldOptions } from './world.js';
 
 export const LOAD = {
@@ -34,22 +35,28 @@ export async function runFaults(
   print: (outcome: Outcome) => void,
 ): Promise<Outcome[]> {
   const outcomes = new Map<Fault, Outcome>();
-  // Scenarios that need their own stack run last.
-  const waiting = [...faults].sort((a, b) => Number(a.isLast ?? 0) - Number(b.isLast ?? 0));
+  // Scenarios that need their own stack run last, and the longest ones first, so that lanes end together.
+  const waiting = [...faults].sort(
+    (a, b) =>
+      Number(a.isLast ?? 0) - Number(b.isLast ?? 0) || (b.injectMs ?? 0) - (a.injectMs ?? 0),
+  );
   const runOnStack = async (): Promise<void> => {
     let scene: Scene | null = null;
+    let observation: Observation | null = null;
     const closeScene = async (): Promise<void> => {
+      await observation?.close();
       await scene?.world.close();
-      scene = null;
+      scene = observation = null;
     };
     try {
       for (let fault = waiting.shift(); fault !== undefined; fault = waiting.shift()) {
         scene ??= await openScene();
+        observation ??= await Observation.open(scene.world);
         const { disks } = scene.world;
         const outcome =
           fault.needsDisks === true && typeof disks === 'string'
             ? { ...newOutcome(fault.name), skipped: disks }
-            : await runFault(scene, fault);
+            : await runFault(scene, fault, observation);
         outcomes.set(fault, outcome);
         print(outcome);
         if (outcome.problems.length > 0) await keepLogs(scene, fault);

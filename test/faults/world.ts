@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import { readiness } from '#bench/harness/public-api';
 import type { ProgramName } from '#bench/harness/stack';
 import { bootstrap } from '#programs/bootstrap';
-import type { AdmissionKeys } from '#programs/shipped-policy';
 import { formatVkey, parseVkey } from '#protocol/note';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { openSigner } from '#runtime/crypto/signer';
@@ -13,7 +12,6 @@ import { logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
 import { openStore } from '#runtime/store/open';
 import { freePort } from '../fixtures/free-port.js';
-import { pinning } from '../fixtures/pins.js';
 import { adminWith, done } from '../fixtures/admin.js';
 import { Cluster } from './cluster.js';
 import { openDevices } from './devices.js';
@@ -90,7 +88,7 @@ export interface WorldOptions {
   /** The Postgres of the stack; by default an embedded one. */
   openDatabase?: (settings: Record<string, string>) => Promise<Cluster>;
   /** Prepares the empty database for admissions; by default as `npm start` does. */
-  prepare?: (owner: Owner) => Promise<{ tenantId: string; apiKey: string }>;
+  prepare?: (owner: Owner) => Promise<Prepared>;
   /** Checkout whose build the programs run; by default this one. */
   root?: string;
   /** The snapshot is in a bucket, two keys are in an HSM, and each program runs twice. */
@@ -101,15 +99,23 @@ export interface Owner {
   database: Cluster;
   dataDir: string;
   keyFiles: { aep: string; verifier: string };
-  keys: AdmissionKeys;
+  keys: { aep: Uint8Array; verifier: Uint8Array };
+  logVkey: string;
 }
 
-const asStartDoes = ({ database, dataDir, keys }: Owner): ReturnType<typeof bootstrap> =>
+interface Prepared {
+  tenantId: string;
+  apiKey: string;
+  /** Settings of every program. */
+  env?: Record<string, string>;
+}
+
+const asStartDoes = ({ database, dataDir, keys, logVkey }: Owner): Promise<Prepared> =>
   bootstrap({
     ownerUrl: database.running.superuserUrl,
     dataDir,
     rolePassword: (role) => database.running.rolePassword(role),
-    keys,
+    keys: { ...keys, log: parseVkey(logVkey) },
     openSandbox: true,
     log: logger('faults', 'warn'),
   });
@@ -168,17 +174,13 @@ export async function startWorld(options: WorldOptions) {
       log: await openSigner(logKeyFile),
     };
     const logVkey = formatVkey(nativeSha256, LOG_ORIGIN, keys.log.publicKey);
-    // The programs of an earlier release have the key in a variable.
-    const vkeys = { ...pinning(logVkey), LOG_VKEY: logVkey };
-    const { tenantId, apiKey } = await (options.prepare ?? asStartDoes)({
+    const pinsFile = join(dir, 'pins.json');
+    const { tenantId, apiKey, env } = await (options.prepare ?? asStartDoes)({
       database,
       dataDir: dir,
       keyFiles: { aep: keyFile('aep'), verifier: verifierKeyFile },
-      keys: {
-        aep: keys.aep.publicKey,
-        verifier: keys.verifier.publicKey,
-        log: parseVkey(logVkey),
-      },
+      keys: { aep: keys.aep.publicKey, verifier: keys.verifier.publicKey },
+      logVkey,
     });
     const linksTo = async <Name extends string>(
       port: number,
@@ -240,19 +242,20 @@ export async function startWorld(options: WorldOptions) {
         LOG_KEY_FILE: logKeyFile,
         LOG_ORIGIN,
       },
-      facade: { ...vkeys, ...snapshotEnv, PUBLIC_PORT: String(publicPort) },
+      facade: { PINS_FILE: pinsFile, ...snapshotEnv, PUBLIC_PORT: String(publicPort) },
     };
-    const opsPorts: Record<string, number> = {};
+    const opsPorts = {} as Record<ProcessName, number>;
     for (const process of PROCESSES) opsPorts[process] = await freePort();
-    const startProcess = (process: ProcessName, of: string = process, env = {}): Program => {
+    const startProcess = (process: ProcessName, of: string = process, own = {}): Program => {
       const name = process.replace(/-\d$/, '') as ProgramName;
       const program = new Program(
         name,
         {
           // A second process of a program takes any free port.
           OPS_PORT: String(of === process ? opsPorts[process] : 0),
-          ...environments[process],
           ...env,
+          ...environments[process],
+          ...own,
         },
         join(dir, `${of}.log`),
         root,
@@ -307,7 +310,8 @@ export async function startWorld(options: WorldOptions) {
       /** Runs an admin command. Throws when the command fails. */
       admin: (line: string[]) =>
         done(adminWith({ DATABASE_URL: databaseUrl('admin', 'admin') })(...line, '--json')),
-      fsckEnv: { ...vkeys, ...snapshotEnv, DATA_DIR: dir },
+      fsckEnv: { PINS_FILE: pinsFile, ...snapshotEnv, DATA_DIR: dir },
+      origin: LOG_ORIGIN,
       logVkey,
       /** Starts a second process of a program. */
       startAnother: (process: ProcessName): Program => {

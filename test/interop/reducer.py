@@ -1,4 +1,4 @@
-"""The map of proofs that the entries of a log give, from spec/log.md, spec/next.md and spec/snapshot.md."""
+"""The map of proofs that the entries of a log give, from spec/log.md and spec/snapshot.md."""
 
 import json
 import sys

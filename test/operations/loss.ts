@@ -50,13 +50,19 @@ export async function recover(day: Day, options: Omit<ClientOptions, 'run'>) {
   );
   for (const link of Object.values(world.links)) link.redirect(host.running.port);
 
-  const { logVkey } = world;
-  const [origin = ''] = logVkey.split('+');
   const admin = (line: string[]) => adminWith({ DATABASE_URL: world.eraseUrl })(...line);
-  const missing = await admin(['log', 'lost', world.snapshotDir, '--vkey', logVkey]);
+  const missing = await admin(['log', 'lost', world.snapshotDir, '--vkey', world.logVkey]);
   if (missing.code !== 1) problems.push(`log lost: exit code ${String(missing.code)}`);
-  const line = ['log', 'adopt', world.snapshotDir, '--vkey', logVkey, '--reason', 'host lost'];
-  const adopted = await done(admin([...line, '--confirm', origin]));
+  const line = [
+    'log',
+    'adopt',
+    world.snapshotDir,
+    '--vkey',
+    world.logVkey,
+    '--reason',
+    'host lost',
+  ];
+  const adopted = await done(admin([...line, '--confirm', world.origin]));
   seen.push(
     `${String(adopted['adopted'])} leaves adopted (after ${seconds(performance.now() - began)})`,
   );

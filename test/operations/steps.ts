@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { mkdir, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
@@ -13,7 +13,7 @@ import { PROCESSES, type Owner, type ProcessName, type World } from '../faults/w
 import { Erasure } from '../faults/acts.js';
 import { until } from '../faults/pace.js';
 import type { Host } from './database.js';
-import type { startPrometheus } from './prometheus.js';
+import type { Prometheus } from '../faults/prometheus.js';
 import { runProgram } from './release.js';
 import type { Signals } from './watch.js';
 
@@ -22,7 +22,7 @@ export interface Day {
   world: World;
   client: Client;
   host: Host;
-  prometheus: Awaited<ReturnType<typeof startPrometheus>>;
+  prometheus: Prometheus;
   /** A folder for files of the operator. */
   home: string;
 }
@@ -42,7 +42,7 @@ const TENANT = 'acme';
 const OUTAGE_MS = 8_000;
 
 /** Prepares an empty database with the commands of the earlier release. */
-export async function prepareEarlier(root: string, { database, keyFiles }: Owner) {
+export async function prepareEarlier(root: string, { database, keyFiles, logVkey }: Owner) {
   const { superuserUrl, urlFor } = database.running;
   const role = (name: string): Record<string, string> => ({ DATABASE_URL: urlFor(`svc_${name}`) });
   await runProgram(root, { DATABASE_URL: superuserUrl }, 'migrate');
@@ -57,7 +57,32 @@ export async function prepareEarlier(root: string, { database, keyFiles }: Owner
   await admin(`tenant allow ${TENANT}`);
   const scopes = 'admit,read,export,verify,lifecycle,keys';
   const issued = await admin(`key issue ${TENANT} --review day --scopes ${scopes}`);
-  return { tenantId: TENANT, apiKey: (JSON.parse(issued) as { api_key: string }).api_key };
+  const { api_key: apiKey } = JSON.parse(issued) as { api_key: string };
+  return { tenantId: TENANT, apiKey, env: { LOG_VKEY: logVkey } };
+}
+
+/** The folder that `admin init` reads, with the keys of the earlier release. */
+async function initFolder({ home, host, world }: Day): Promise<string> {
+  const folder = join(home, 'svc');
+  await mkdir(folder);
+  // Roles log in without a password, but a URL must have one.
+  const url = (role: string): string => host.running.urlFor(role).replace('@', ':none@');
+  const files = {
+    'owner-database-url': url('postgres'),
+    'admin-database-url': url('svc_admin'),
+    'log.vkey': world.logVkey,
+    'aep-public-key.pem': await readFile(join(world.dir, 'aep.pem')),
+    'verifier-public-key.pem': await readFile(join(world.dir, 'verifier.pem')),
+  };
+  for (const [name, text] of Object.entries(files)) {
+    await writeFile(join(folder, name), text, { mode: 0o600 });
+  }
+  return folder;
+}
+
+/** Gives every reader the keys that the log names now. */
+async function writePins({ admin, dir }: World): Promise<void> {
+  await writeFile(join(dir, 'pins.json'), JSON.stringify(await admin(['pins'])));
 }
 
 async function restartEach(
@@ -77,7 +102,7 @@ const kill = (name: ProcessName): Step => ({
   play: async ({ world }) => {
     const program = world.programs[name];
     program.hold();
-    // Prometheus scrapes each second.
+    // Prometheus scrapes every two seconds.
     await sleep(3_000);
     program.release();
     await program.ready();
@@ -89,6 +114,17 @@ function newKey({ home }: Day, name: string) {
   const file = join(home, `${name}-2.pem`);
   const key = createSigningKey(file);
   return { file, vkey: (origin: string) => formatVkey(nativeSha256, origin, key.publicKey) };
+}
+
+/** Whether the published checkpoint has a signature by this key. */
+async function signs({ store }: World, vkey: string): Promise<boolean> {
+  const [name = '', hash = ''] = vkey.split('+');
+  const note = Buffer.from((await store.read('checkpoint')) ?? []).toString();
+  const signatures = note.split('\n').filter((line) => line.startsWith(`— ${name} `));
+  return signatures.some((line) => {
+    const keyHash = Buffer.from(line.split(' ')[2] ?? '', 'base64').subarray(0, 4);
+    return keyHash.toString('hex') === hash;
+  });
 }
 
 /** Activates a new key, restarts its programs with it, and retires the key before. */
@@ -116,12 +152,11 @@ export const STEPS: Step[] = [
   {
     name: 'upgrade while serving',
     isNeeded: true,
-    play: async ({ world, home }) => {
-      const { superuserUrl } = world.database.running;
-      const folder = join(home, 'owner');
-      await mkdir(folder);
-      await writeFile(join(folder, 'owner-database-url'), superuserUrl);
+    play: async (day) => {
+      const { world } = day;
+      const folder = await initFolder(day);
       await runProgram(packageRoot, {}, 'admin', 'init', folder, '--only', 'database');
+      await writePins(world);
       // Workers before the last engine, as docs/deploy.md has it.
       const order: ProcessName[] = ['engine-1', ...names('worker'), 'engine-2'];
       for (const name of [...order, 'verifier', 'publisher', 'facade'] as const) {
@@ -195,24 +230,20 @@ export const STEPS: Step[] = [
   {
     name: 'the log key is rotated',
     play: async (day) => {
-      const { world, home } = day;
-      const { admin, fsckEnv, logVkey: old } = world;
+      const { world } = day;
       const key = newKey(day, 'log');
-      const vkey = key.vkey(old.split('+')[0]!);
-      const pins = { PINS_FILE: join(home, 'pins.json') };
-      const repin = async (): Promise<void> => {
-        await writeFile(pins.PINS_FILE, JSON.stringify(await admin(['pins'])));
-        await restartEach(day, ['facade'], pins);
-      };
-      for (const one of [old, vkey]) await admin(['log-key', 'activate', one]);
-      await repin();
+      const vkey = key.vkey(world.origin);
+      await world.admin(['log-key', 'activate', vkey]);
+      await writePins(world);
+      await restartEach(day, ['facade']);
       await restartEach(day, ['publisher'], { LOG_KEY_FILE: key.file });
       await restartEach(day, names('engine'));
-      await sleep(3_000);
-      await admin(['log-key', 'retire', old, '--confirm', old]);
-      await repin();
-      Object.assign(fsckEnv, pins);
-      Object.assign(world, { logVkey: vkey });
+      const isSigned = (): Promise<boolean> => signs(world, vkey);
+      if (!(await until(isSigned, 30_000))) throw new Error('the new key signs no checkpoint');
+      await world.admin(['log-key', 'retire', world.logVkey, '--confirm', world.logVkey]);
+      await writePins(world);
+      await restartEach(day, ['facade']);
+      world.logVkey = vkey;
     },
   },
   {

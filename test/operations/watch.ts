@@ -1,10 +1,10 @@
 import { readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { adminWith } from '../fixtures/admin.js';
+import { problemsOf } from '../faults/observation.js';
 import { until } from '../faults/pace.js';
 import type { World } from '../faults/world.js';
-import type { startPrometheus } from './prometheus.js';
+import type { Prometheus } from '../faults/prometheus.js';
 
 const EVERY_MS = 250;
 const HEALTHY_MS = 90_000;
@@ -17,13 +17,6 @@ export interface Signals {
   log?: RegExp;
   /** An alert, without its `for`. */
   alert?: string;
-}
-
-type Prometheus = Awaited<ReturnType<typeof startPrometheus>>;
-
-interface Status {
-  status: string;
-  attention: { what: string; do: string }[];
 }
 
 /** Follows `admin status`, the alerts and the programs' logs, as an operator would. */
@@ -45,22 +38,13 @@ export class Watch {
     const since = Date.now();
     const follow = async (): Promise<void> => {
       while (!this.end.signal.aborted) {
-        for (const what of [...(await this.problems()), ...(await this.alerts(since))]) {
+        for (const what of [...(await problemsOf(this.world)), ...(await this.alerts(since))]) {
           if (!this.seen.has(what)) this.seen.set(what, performance.now() - began);
         }
         await sleep(EVERY_MS, undefined, { signal: this.end.signal }).catch(() => undefined);
       }
     };
     this.following = follow();
-  }
-
-  /** The problems of `admin status` now. */
-  async problems(): Promise<string[]> {
-    const { adminUrl, publicUrl } = this.world;
-    const admin = adminWith({ DATABASE_URL: adminUrl, PUBLIC_URL: publicUrl });
-    const { json, err } = await admin('status', '--json');
-    const status = json as Status | null;
-    return status === null ? [err] : status.attention.map(({ what }) => what);
   }
 
   private async alerts(since: number): Promise<string[]> {
@@ -70,7 +54,7 @@ export class Watch {
   /** Resolves with the milliseconds until status is healthy again; null if it never is. */
   async untilHealthy(): Promise<number | null> {
     const began = performance.now();
-    const isHealthy = async (): Promise<boolean> => (await this.problems()).length === 0;
+    const isHealthy = async (): Promise<boolean> => (await problemsOf(this.world)).length === 0;
     return (await until(isHealthy, HEALTHY_MS, EVERY_MS)) ? performance.now() - began : null;
   }
 

@@ -17,6 +17,7 @@ import { type AdmitContext, SigningKeyInactiveError } from '#workers/admit/conte
 import { processAdmissions } from '#workers/admit/process';
 import { scrub } from '#workers/verify/scrub';
 import { done } from '../fixtures/admin.js';
+import { idOf, keysUnder } from '../fixtures/delegation.js';
 import { ORIGIN, testKey } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
 import { testFolder, testRegistry } from './world.js';
@@ -176,6 +177,28 @@ describe('AEP key rotation', () => {
     expect(await pendingCount()).toBe(1);
     expect((await publicKeys())[1]).toMatchObject({ compromised_from: row!.leaf_index + 1 });
   });
+});
+
+it('a root key > is activated, and voids the proofs of its delegated keys when it is compromised', async () => {
+  const pem = join(folder, 'root.pem');
+  const root = createSigningKey(pem);
+  const keys = keysUnder(registry, { root });
+  await done(admin('aep-key', 'activate', pem, '--root'));
+  await keys.renew();
+  const id = await prove({ ...registry.admit, ...keys.current! });
+  await publish();
+  expect(await publicStatus(id)).toBe('VALID');
+  const { keyId } = keys.current!;
+  const listed = await done(admin('aep-key', 'list'));
+  expect(listed).toMatchObject(
+    expect.arrayContaining([
+      expect.objectContaining({ key_id: idOf(root), use: 'aep_root', state: 'active' }),
+      expect.objectContaining({ key_id: keyId, root_key_id: idOf(root), state: 'active' }),
+    ]),
+  );
+  await done(admin('aep-key', 'compromise', pem, '--from-index', '0', '--confirm', idOf(root)));
+  await publish();
+  expect(await publicStatus(id)).toBe('BACKEND_LOOKUP_REQUIRED');
 });
 
 it('aep-key activate > rejects keys of small order, under which anyone could forge signatures', async () => {

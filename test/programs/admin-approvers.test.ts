@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { parseEntry } from '#protocol/entries';
 import { canonicalBytes } from '#protocol/json';
 import type { Registration } from '#protocol/schemas/approvals';
-import { keyEntries } from '#sql/log/log';
+import { keyEntries } from '#sql/log/keys';
 import { done } from '../fixtures/admin.js';
 import { newApprover } from '../fixtures/approvals.js';
 import { TENANT } from '../fixtures/registry.js';

@@ -56,6 +56,8 @@ it('engine and worker logs > contain no request content, keys or tokens at any l
 }, 40_000);
 
 it('public API logs > contain no identifiers or tokens of lookups', async () => {
+  const version = expect.stringMatching(/^\d+\.\d+/) as string;
+  const instance = expect.stringMatching(/^[^:]+:\d+$/) as string;
   const facade = await startProgram('facade', { ...snapshot.env, LOG_LEVEL: 'trace' });
   const paths = [
     `/api/public/verify/share/${SHARE}`,
@@ -69,9 +71,29 @@ it('public API logs > contain no identifiers or tokens of lookups', async () => 
     await reply.arrayBuffer();
   }
   await fetch(`${facade.url}/api/public/verify`, { method: 'POST', body: `{"${PAYLOAD}` });
+  // One in 1,024 requests has a line.
+  for (let request = paths.length + 1; request < 1_024; request += 1) {
+    const path = `/api/public/verify/share/${SHARE}?q=${PAYLOAD}`;
+    const headers = { 'X-Request-Id': `lookup-${request + 1}` };
+    await (await fetch(facade.url + path, { headers })).arrayBuffer();
+  }
   expect(await facade.stop()).toBe(0);
-  expect(facade.stderr.length).toBeGreaterThan(0);
   expectClean(facade.stderr);
+  const lines = facade.stderr.map((line) => JSON.parse(line) as Record<string, unknown>);
+  expect(lines.filter(({ msg }) => msg === 'request')).toMatchObject([
+    {
+      request_id: 'lookup-1024',
+      method: 'GET',
+      route: '/api/public/verify/share/{share_token}',
+      status: 200,
+      ms: expect.any(Number) as number,
+    },
+  ]);
+  const messages = lines.map(({ msg }) => msg);
+  expect(messages).toEqual(expect.arrayContaining(['started', 'listening', 'stopping', 'stopped']));
+  for (const line of lines) {
+    expect(line).toMatchObject({ program: 'facade', version, instance });
+  }
 }, 40_000);
 
 it.skipIf(skipsRedis)(

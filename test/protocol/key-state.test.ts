@@ -1,131 +1,53 @@
 import * as fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
-import { toBase64Url } from '#protocol/bytes';
-import { keyEntryBytes, parseEntry } from '#protocol/entries';
-import { nobleSha256 } from '#protocol/hash';
-import { keyStateAt, type KeyedEntry, jwkThumbprint } from '#protocol/keys';
-import type { AepKeyEntry } from '#protocol/schemas/log-entry';
-import { aepKeys } from '#protocol/snapshot/keys';
-import { admitted, testKey } from '../fixtures/worked-log.js';
+import { expect, it } from 'vitest';
+import { readEntry } from '#protocol/entries';
+import type { KeyedEntry } from '#protocol/keys';
+import { KeyStates } from '#protocol/state/key-states';
+import { keyStatusAt } from '#protocol/state/log-state';
+import { nativeVerify } from '#runtime/crypto/node';
+import { sha256 } from '../fixtures/leaves.js';
+import { ORIGIN } from '../fixtures/public-log.js';
+import { delegated, plain, randomLog, randomNumbers, successor } from '../fixtures/random-log.js';
 
-const key = testKey(0);
-const other = testKey(1);
-
-function change(
-  leafIndex: number,
-  kind: 'activate' | 'retire' | 'compromise',
-  fromIndex?: number,
-  of = key,
-): KeyedEntry {
-  const bytes = keyEntryBytes({
-    key_id: of.keyId,
-    public_key: toBase64Url(of.publicKey),
-    change: kind,
-    ...(fromIndex === undefined ? {} : { from_index: fromIndex }),
-    time: '2026-11-20T17:29:00.123Z',
-  });
-  return { leafIndex, entry: parseEntry(bytes) };
-}
-
-describe('keyStateAt', () => {
-  it.each<[what: string, entries: KeyedEntry[], states: string, logSize?: number]>([
-    [
-      'active from the activation until the retirement',
-      [change(1, 'activate'), change(4, 'retire')],
-      'unknown unknown active active active retired retired',
-    ],
-    [
-      'never active after a retirement',
-      [change(0, 'activate'), change(2, 'retire'), change(3, 'activate')],
-      'unknown active active retired retired retired',
-    ],
-    [
-      'never active after a compromise',
-      [change(0, 'activate'), change(2, 'compromise', 1), change(3, 'activate')],
-      'unknown compromised compromised compromised compromised',
-    ],
-    [
-      'compromised from the named index on, even before the compromise was logged',
-      [change(0, 'activate'), change(9, 'compromise', 3)],
-      'unknown active active compromised compromised',
-      10,
-    ],
-    [
-      'not compromised in a log without the compromise entry',
-      [change(0, 'activate'), change(9, 'compromise', 3)],
-      'unknown active active active active',
-      9,
-    ],
-    [
-      'compromised from the earliest of several compromises',
-      [change(0, 'activate'), change(5, 'compromise', 4), change(6, 'compromise', 2)],
-      'unknown active compromised compromised compromised compromised',
-      7,
-    ],
-    [
-      'compromised even when the key was retired earlier',
-      [change(0, 'activate'), change(2, 'retire'), change(4, 'compromise', 3)],
-      'unknown active active compromised compromised',
-    ],
-  ])('returns %s', (_, entries, states, logSize) => {
-    const expected = states.split(' ');
-    const found = expected.map(
-      (_, i) => keyStateAt(entries, key.keyId, i, logSize ?? expected.length).state,
-    );
-    expect(found).toEqual(expected);
-  });
-
-  it('returns the public key of the requested key only', () => {
-    const entries = [change(0, 'activate', undefined, other), change(1, 'activate')];
-    expect(keyStateAt(entries, key.keyId, 2, 2)).toEqual({
-      publicKey: key.publicKey,
-      state: 'active',
-    });
-    expect(keyStateAt(entries, other.keyId, 1, 2)).toEqual({
-      publicKey: other.publicKey,
-      state: 'active',
-    });
-    expect(keyStateAt([], key.keyId, 0, 0)).toEqual({ publicKey: null, state: 'unknown' });
-    const noKey = [{ leafIndex: 0, entry: parseEntry(admitted.entry) }];
-    expect(keyStateAt(noKey, key.keyId, 1, 1).state).toBe('unknown');
-  });
-});
-
-const publicKeys = [1, 2].map((seed) => new Uint8Array(32).fill(seed));
-const entryArbitrary = fc
-  .record({
-    key: fc.constantFrom(...publicKeys),
-    change: fc.constantFrom('activate' as const, 'retire' as const, 'compromise' as const),
-    from: fc.nat(12),
-  })
-  .map(({ key, change, from }): AepKeyEntry => ({
-    schema_version: 'svc.registry.entry/1.1',
-    type: 'key',
-    use: 'aep',
-    key_id: jwkThumbprint(nobleSha256, key),
-    public_key: toBase64Url(key),
-    change,
-    ...(change === 'compromise' ? { from_index: from } : {}),
-    time: '2026-01-01T00:00:00.000Z',
-  }));
-
-it('published list of keys > agrees with keyStateAt at every log position, for any order of entries', () => {
-  fc.assert(
-    fc.property(fc.array(entryArbitrary, { maxLength: 8 }), (entries) => {
-      const log = entries.map((entry, leafIndex) => ({ leafIndex, entry }));
-      const published = aepKeys(nobleSha256, log);
-      for (const publicKey of publicKeys) {
-        const keyId = jwkThumbprint(nobleSha256, publicKey);
-        const key = published.find(({ kid }) => kid === keyId);
-        for (let index = 0; index <= 13; index += 1) {
-          const counts =
-            key !== undefined &&
-            key.activated_at < index &&
-            (key.retired_at === null || index < key.retired_at) &&
-            (key.compromised_from === null || index < key.compromised_from);
-          expect(counts).toBe(keyStateAt(log, keyId, index, 100).state === 'active');
+it('KeyStates > agrees with the reducer about every key at every leaf', async () => {
+  const seen = new Set<string>();
+  const ctx = { sha256, verify: nativeVerify, origins: ['log.example/ended', ORIGIN] };
+  await fc.assert(
+    fc.asyncProperty(randomNumbers, async (all) => {
+      const log = await randomLog(all);
+      const entries = log.entries.flatMap((bytes, leafIndex): KeyedEntry[] => {
+        const entry = readEntry(bytes);
+        return entry === null ? [] : [{ leafIndex, entry }];
+      });
+      const [counted, uncounted] = [new KeyStates(ctx, entries), new KeyStates(ctx, entries)];
+      const ids = [plain, delegated, successor].map(({ key_id }) => key_id);
+      for (const { id, index, maxProofs } of counted.toCount(ids)) {
+        const firsts = new Map<string, { by: string; at: number }>();
+        for (const { entry, leafIndex: at } of entries) {
+          if (entry.type !== 'proof' || firsts.has(entry.proof_id)) continue;
+          firsts.set(entry.proof_id, { by: entry.key_id, at });
+        }
+        const own = [...firsts.values()].filter(({ at, by }) => by === id && at > index);
+        const last = own[maxProofs! - 1];
+        counted.countProofs(id, last === undefined ? null : last.at + 1);
+      }
+      for (const id of ids) {
+        const key = log.state.keys.get(id);
+        for (let at = 0; at < log.entries.length; at++) {
+          const expected = key?.use === 'aep' ? keyStatusAt(key, at) : 'unknown';
+          expect(counted.at(id, at).state).toBe(expected);
+          expect([expected, 'unknown']).toContain(uncounted.at(id, at).state);
+          const voidedAt = counted.voidedAt(id, at);
+          expect(voidedAt !== null).toBe(expected === 'compromised');
+          seen.add(`${key?.root === null ? 'plain' : 'delegated'} ${expected}`);
         }
       }
     }),
+    { numRuns: 150, seed: 1 },
+  );
+  const states = ['active', 'compromised', 'unknown'];
+  const expected = [...states.map((state) => `plain ${state}`), 'delegated retired'];
+  expect([...seen]).toEqual(
+    expect.arrayContaining([...expected, ...states.map((state) => `delegated ${state}`)]),
   );
 });

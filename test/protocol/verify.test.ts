@@ -4,7 +4,7 @@ import { utf8 } from '#protocol/bytes';
 import { commitmentsOf, type Disclosure } from '#protocol/commitments';
 import { pae } from '#protocol/dsse';
 import { entryBytes, parseEntry, proofEntryBytes, repeatedIn } from '#protocol/entries';
-import { keyStateAt } from '#protocol/keys';
+import { KeyStates } from '#protocol/state/key-states';
 import { leafHash } from '#protocol/merkle';
 import type { Aep } from '#protocol/schemas/aep';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
@@ -26,6 +26,7 @@ import {
 import { inclusionPath } from '../fixtures/tree.js';
 
 const crypto = { ...nativeCrypto, sha256 };
+const states = new KeyStates({ ...crypto, origins: [] }, keyEntries);
 
 function evidenceOf(proof: WorkedProof): ProofEvidence {
   return {
@@ -36,7 +37,7 @@ function evidenceOf(proof: WorkedProof): ProofEvidence {
     signature: proof.signature,
     entry: proof.entry,
     leafIndex: proof.leafIndex,
-    key: keyStateAt(keyEntries, aepKey.keyId, proof.leafIndex, leaves.length),
+    key: states.at(aepKey.keyId, proof.leafIndex),
     approval: null,
     inclusion: { size: leaves.length, path: inclusionPath(sha256, leaves, proof.leafIndex), root },
   };

@@ -107,4 +107,8 @@ it('only keys that sign about once per second may be in a device', () => {
   const uri = 'awskms:///alias/key';
   expect(publisherConfig({ ...env, LOG_KEY_FILE: uri }).logKeyFile).toBe(uri);
   expect(() => workerConfig({ ...env, AEP_KEY_FILE: uri })).toThrow(/AEP_KEY_FILE must be a file/);
+  const signing = { rootKeyFile: uri, logOrigin: env.LOG_ORIGIN };
+  expect(workerConfig({ ...env, AEP_ROOT_KEY_FILE: uri })).toMatchObject({ signing });
+  const both = { ...env, AEP_ROOT_KEY_FILE: uri, AEP_KEY_FILE: '/etc/svc/aep.pem' };
+  expect(() => workerConfig(both)).toThrow(/set one of them/);
 });

@@ -2,7 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { utf8 } from '#protocol/bytes';
 import { statusEntryBytes } from '#protocol/entries';
 import { leafHash } from '#protocol/merkle';
-import { nativeSha256 } from '#runtime/crypto/node';
+import { KeyStates } from '#protocol/state/key-states';
+import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
 import { appendLocked, lockHead, type NewEntry } from '#sql/log/append';
 import { entryRows, treeSize } from '#sql/log/log';
@@ -32,10 +33,11 @@ it('checkLeaf > fails a revocation whose row is stored under another kind', () =
       time: '2026-01-01T00:00:00.000Z',
     }),
   );
+  const noKeys = { entries: [], states: new KeyStates({ ...nativeCrypto, origins: [] }, []) };
   const found = (['status', 'key'] as const).map((kind) => {
     const leaf = { leafIndex: 0, entry, kind, filedUnder: proof_id, proof: null };
     const inTree = leafHash(nativeSha256, entry);
-    return checkLeaf(registry.verify.crypto, leaf, [], 1, inTree).checks;
+    return checkLeaf(registry.verify.crypto, leaf, noKeys, inTree).checks;
   });
   expect(found.map((checks) => checks.map(({ result }) => result))).toEqual([
     ['pass', 'pass'],

@@ -29,18 +29,14 @@ import { countOutcomes, stateOf, type BatchOutcomeCount } from '#sql/batches/chu
 import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
 import { appendLocked, type LastTile, lockHead, readLastTile } from '#sql/log/append';
 import { adoptedAt } from '#sql/log/adopt';
-import { type EntryBody, keyEntries } from '#sql/log/log';
+import { countProofs } from '#sql/log/keys';
 import type { Decision } from '#sql/proofs/rebuild-aep';
 import { faultsOfApprovals } from './approvals.js';
+import { keyEntryReader, type KeysOfLog, statesOf } from './key-entries.js';
 import { closedRunOf, faultsOfRuns, type RunFault } from './close.js';
 import { lossFault } from './losses.js';
 import { expectedValues, settleCounters } from './budgets.js';
-import {
-  type AdmitContext,
-  keyStateAtHead,
-  NO_METRICS,
-  SigningKeyInactiveError,
-} from './context.js';
+import { type AdmitContext, NO_METRICS, SigningKeyInactiveError } from './context.js';
 
 /** Outcome of a group, without admissions that another worker committed first. */
 export interface Appended {
@@ -100,7 +96,7 @@ async function appendGroup(
       pipeline(
         lockHead(tx),
         claimPending(tx, intakes),
-        keyEntries(tx),
+        keyEntryReader(context.sql, context.logOrigin).read(tx),
         gatesOf(tx, ids),
         readLastTile(tx),
         adoptedAt(tx),
@@ -121,7 +117,7 @@ async function appendGroup(
 }
 
 /** The reads of a worker under the append lock: its claims, the keys, the gates, the end of the log, and the time of the last adoption. */
-type Claim = [Set<string>, EntryBody[], Map<string, Gate>, LastTile | null, number | null];
+type Claim = [Set<string>, KeysOfLog, Map<string, Gate>, LastTile | null, number | null];
 
 /** @param size leaves of the log, which cannot change under the append lock */
 async function appendClaimed(
@@ -133,18 +129,13 @@ async function appendClaimed(
 ): Promise<Appended> {
   const claimed = prepared.filter((item) => claims.has(item.intake.proofId));
   if (claimed.length === 0) return { admitted: [], rejected: [] };
-  const { state } = keyStateAtHead(keys, context.keyId, size);
-  if (state !== 'active') {
-    throw new SigningKeyInactiveError(
-      `AEP key ${context.keyId} is ${state} at index ${size}: activate it with admin, or give this worker the active one`,
-    );
-  }
+  await requireActiveKey(tx, context, keys, size, claimed.length);
 
   const parentFaults = await faultsOfParents(tx, claimed);
   const approvalFaults = await faultsOfApprovals(
     tx,
     claimed.map(({ intake }) => intake),
-    keys,
+    keys.entries,
     size,
   );
   const runFaults = await faultsOfRuns(tx, claimed);
@@ -203,6 +194,28 @@ async function appendClaimed(
     ]),
   );
   return { admitted, rejected };
+}
+
+/** Requires that the key is active at the next `count` indexes. */
+async function requireActiveKey(
+  tx: Transaction,
+  { keyId, logOrigin }: AdmitContext,
+  { entries, states: known }: KeysOfLog,
+  size: number,
+  count: number,
+): Promise<void> {
+  let states = known;
+  if (states.toCount([keyId]).length > 0) {
+    states = statesOf(entries, logOrigin);
+    await countProofs(tx, states, [keyId], count);
+  }
+  for (const index of [size, size + count - 1]) {
+    const { state } = states.at(keyId, index);
+    if (state === 'active') continue;
+    throw new SigningKeyInactiveError(
+      `AEP key ${keyId} is ${state} at index ${index}: activate it with admin, or give this worker the active one`,
+    );
+  }
 }
 
 /** Empty outside a batch. */

@@ -1,11 +1,10 @@
 import { whyNotApprove } from '#policy/approval-fault';
 import { isActiveApprover } from '#protocol/approvals';
-import { parseEntry } from '#protocol/entries';
+import type { KeyedEntry } from '#protocol/keys';
 import { nativeCrypto } from '#runtime/crypto/node';
 import { readSecondDecisions } from '#sql/proofs/second-decisions';
 import type { PendingIntake } from '#sql/admissions/append';
 import type { Transaction } from '#sql/db/transaction';
-import type { EntryBody } from '#sql/log/log';
 import { readStoredApproval } from '#sql/proofs/rebuild-aep';
 
 /**
@@ -17,12 +16,11 @@ import { readStoredApproval } from '#sql/proofs/rebuild-aep';
 export async function faultsOfApprovals(
   tx: Transaction,
   intakes: readonly PendingIntake[],
-  keys: readonly EntryBody[],
+  keys: readonly KeyedEntry[],
   size: number,
 ): Promise<Map<string, { code: string; detail: string }>> {
   const seconds = intakes.filter(({ approval }) => approval !== null);
   if (seconds.length === 0) return new Map();
-  const entries = keys.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }));
   const rows = await readSecondDecisions(
     tx,
     seconds.map(({ proofId }) => proofId),
@@ -40,7 +38,7 @@ export async function faultsOfApprovals(
             : whyNotApprove(nativeCrypto, stored, {
                 pending,
                 acceptedAt,
-                isActive: isActiveApprover(entries, hash, size),
+                isActive: isActiveApprover(keys, hash, size),
               });
       return fault === null ? [] : [[proofId, { code: 'approval_rejected', detail: fault }]];
     }),

@@ -1,10 +1,10 @@
 import type { PolicyEngine } from '#policy/decide';
-import { parseEntry } from '#protocol/entries';
-import { keyStateAt, type KeyState, type KeyStatus } from '#protocol/keys';
+import type { KeyStatus } from '#protocol/keys';
 import type { SigningKey } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
-import type { Db, Pool } from '#sql/db/transaction';
-import { keyEntries, treeSize } from '#sql/log/log';
+import type { Pool } from '#sql/db/transaction';
+import { treeSize } from '#sql/log/log';
+import { keyEntryReader } from './key-entries.js';
 
 export interface Decided {
   proofId: string;
@@ -20,6 +20,8 @@ export interface AdmitContext {
   /** The AEP signing key of this process; `keyId` is its RFC 7638 thumbprint. */
   signer: SigningKey;
   keyId: string;
+  /** The log for which a root delegated to the key; absent for a key from a file. */
+  logOrigin?: string;
   /** Loads the policy set with this digest. */
   policy(digest: Buffer): Promise<PolicyEngine>;
   /** True while `ADMISSIONS_PAUSED` overrides the database and rejects every admission. */
@@ -47,19 +49,10 @@ export class DeferredError extends Error {
   }
 }
 
-/** State of a key at the next index. `append` checks it again under the append lock. */
-export async function signingKeyState(sql: Db, keyId: string): Promise<KeyStatus> {
-  const keys = await keyEntries(sql);
-  return keyStateAtHead(keys, keyId, await treeSize(sql)).state;
-}
-
-export function keyStateAtHead(
-  rows: readonly { leafIndex: number; body: Uint8Array }[],
-  keyId: string,
-  size: number,
-): KeyState {
-  const entries = rows.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }));
-  return keyStateAt(entries, keyId, size, size);
+/** State of the signing key at the next index. `append` checks it again under the append lock. */
+export async function signingKeyState({ sql, keyId, logOrigin }: AdmitContext): Promise<KeyStatus> {
+  const { states } = await keyEntryReader(sql, logOrigin).read(sql);
+  return states.at(keyId, await treeSize(sql)).state;
 }
 
 /** Stages of a group of admissions, in order. */

@@ -19,7 +19,13 @@ import { processRevocations } from '../lifecycle/revocations.js';
 import { keepRequeueing, repeat } from '../requeue.js';
 import { workWithoutQueue } from '../without-queue.js';
 import { startChunkDispatcher } from './batches.js';
-import { type AdmitContext, signingKeyState, DeferredError } from './context.js';
+import {
+  type AdmitContext,
+  signingKeyState,
+  SigningKeyInactiveError,
+  DeferredError,
+} from './context.js';
+import type { DelegatedKeys } from './delegated-keys.js';
 import { firstOf, processAdmissions, processChunks } from './process.js';
 
 export interface WorkerOptions {
@@ -54,6 +60,17 @@ export const WORKER_DEFAULTS: WorkerOptions = {
 /** Largest group. */
 const IDS_AT_ONCE = 256;
 
+/** With one AEP key, or with keys that a root delegates. */
+export type WorkerContext =
+  | AdmitContext
+  | (Omit<AdmitContext, 'signer' | 'keyId' | 'logOrigin'> & { delegated: DelegatedKeys });
+
+function contextNow(context: WorkerContext): AdmitContext | null {
+  if (!('delegated' in context)) return context;
+  const { current } = context.delegated;
+  return current && { ...context, ...current };
+}
+
 export interface AdmitWorker {
   /** Resolves when the worker takes jobs, or processes what is pending without the queue. */
   ready: Promise<void>;
@@ -74,7 +91,7 @@ export interface AdmitWorker {
  * it. By default `onHung` throws, which ends the program.
  */
 export function startAdmitWorker(
-  context: AdmitContext,
+  context: WorkerContext,
   queueConfig: QueueConfig,
   options: WorkerOptions = WORKER_DEFAULTS,
   onHung: (error: HungError) => void = (error) => {
@@ -82,6 +99,12 @@ export function startAdmitWorker(
   },
 ): AdmitWorker {
   const { log } = context;
+  /** The context of one group, whose proofs one key signs. */
+  const signing = (): AdmitContext => {
+    const now = contextNow(context);
+    if (now === null) throw new SigningKeyInactiveError('no root key has delegated to this worker');
+    return now;
+  };
   const watchdog = new TaskWatchdog({
     what: 'a worker job',
     limitMs: options.stallTimeoutMs,
@@ -111,7 +134,7 @@ export function startAdmitWorker(
   const processChunk = (ids: string[], requests = NO_REQUEST_IDS): Promise<void> => {
     // Taking this chunk made room in the queue for the next one.
     dispatcher.wake();
-    return watched('chunks', ids, requests, () => processChunks(context, ids));
+    return watched('chunks', ids, requests, async () => processChunks(signing(), ids));
   };
   const isDown = (): boolean => withoutQueue?.isDown() ?? false;
   const dispatcher = startChunkDispatcher({
@@ -140,7 +163,7 @@ export function startAdmitWorker(
     groupsAtOnce: options.groupsAtOnce,
     idsAtOnce: IDS_AT_ONCE,
     process: (ids, requests) =>
-      watched('admissions', ids, requests, () => processAdmissions(context, ids, requests)),
+      watched('admissions', ids, requests, async () => processAdmissions(signing(), ids, requests)),
   });
   const revoke = (ids: string[], requests = NO_REQUEST_IDS): Promise<void> =>
     watchdog.watch(() => processRevocations(context, ids, requests));
@@ -165,7 +188,8 @@ export function startAdmitWorker(
   let signingKey: KeyStatus | null = null;
   const database = healthCheck(async () => {
     signingKey = null;
-    signingKey = await signingKeyState(context.sql, context.keyId);
+    const now = contextNow(context);
+    signingKey = now === null ? 'unknown' : await signingKeyState(now);
   });
   const reachesQueue = healthCheck(() => queue.ping());
   // A queue in PostgreSQL is down only when the registry is.
@@ -184,6 +208,7 @@ export function startAdmitWorker(
           },
           stopping.signal,
         );
+  const renewing = 'delegated' in context && context.delegated.keepRenewed(stopping.signal);
   const requeueing = keepRequeueing(
     context,
     queue,
@@ -207,7 +232,11 @@ export function startAdmitWorker(
       ready,
       details: {
         status: ready ? whenReady : 'unavailable',
-        dependencies: { database: databaseState, queue: queueState },
+        dependencies: {
+          database: databaseState,
+          queue: queueState,
+          ...('delegated' in context && { root_key: context.delegated.root }),
+        },
         jobs,
         ...(signingKey !== null && { signing_key: signingKey }),
       },
@@ -227,7 +256,7 @@ export function startAdmitWorker(
     ]).then(() => undefined),
     close: async () => {
       stopping.abort();
-      await Promise.all([worker.close(), batchWorker.close(), withoutQueue?.over]);
+      await Promise.all([worker.close(), batchWorker.close(), withoutQueue?.over, renewing]);
       watchdog.stop();
       await requeueing;
       await dispatcher.close();

@@ -2,7 +2,7 @@ import { parseEntry, statusEntryBytes, parseRevocationReason } from '#protocol/e
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { RequestIds } from '#runtime/http/request-ids';
-import type { Logger } from '#runtime/process/log';
+import { logRarely, type Logger } from '#runtime/process/log';
 import { announceOutcomes } from '#sql/admissions/outcomes';
 import { isUnavailable } from '#sql/db/errors';
 import { type Pool, type Transaction, transaction } from '#sql/db/transaction';
@@ -64,7 +64,7 @@ export async function processRevocations(
     log.debug(fields, 'revocations committed');
   } catch (error) {
     const message = 'revocations cannot be committed; they are kept and retried';
-    log.error({ err: error, ...fields }, message);
+    logRarely(log, 'error', { err: error, ...fields }, message);
     throw error;
   }
 }

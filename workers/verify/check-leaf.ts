@@ -1,10 +1,12 @@
 import { approvalAt } from '#protocol/approvals';
 import { equalBytes } from '#protocol/bytes';
 import { readEntry } from '#protocol/entries';
-import { keyStateAt, type KeyedEntry } from '#protocol/keys';
+import type { KeyedEntry } from '#protocol/keys';
 import { leafHash } from '#protocol/merkle';
 import type { Aep } from '#protocol/schemas/aep';
+import type { KeyEntry } from '#protocol/schemas/log-entry';
 import { ROW_CHECK_NAME } from '#protocol/schemas/verdict';
+import { KeyStates } from '#protocol/state/key-states';
 import type { Outcome } from '#protocol/status';
 import {
   allPassed,
@@ -25,7 +27,7 @@ import {
   NO_KEYS_DIGEST,
   nextKeysDigest,
 } from '#sql/log/leaf-checks';
-import { keyEntries } from '#sql/log/log';
+import { countProofs, keyEntries } from '#sql/log/keys';
 import type { Expiry, VerifiedPrefix } from '#sql/log/verdicts';
 import type { VerifyContext } from './context.js';
 
@@ -38,8 +40,7 @@ import type { VerifyContext } from './context.js';
 export function checkLeaf(
   crypto: ProofCrypto,
   leaf: LeafEvidence,
-  keys: readonly KeyedEntry[],
-  logSize: number,
+  { entries, states }: LogKeys,
   leafHashInTree: Uint8Array,
   origins?: readonly string[],
 ): ProofFindings {
@@ -48,7 +49,7 @@ export function checkLeaf(
     const isSigned =
       entry?.type !== 'verdict' ||
       origins === undefined ||
-      origins.some((origin) => isSignedVerdict(crypto, origin, entry, keys, leaf.leafIndex));
+      origins.some((origin) => isSignedVerdict(crypto, origin, entry, entries, leaf.leafIndex));
     return { checks: checkEntry(leaf, entry !== null && isSigned, leafHashInTree), aep: null };
   }
   if (leaf.proof.isErased) {
@@ -71,12 +72,34 @@ export function checkLeaf(
     proof_id: proofId,
     entry: leaf.entry,
     leafIndex: leaf.leafIndex,
-    key: keyStateAt(keys, keyId, leaf.leafIndex, logSize),
-    approval: approvalAt(leaf.leafIndex, keys, approval),
+    key: states.at(keyId, leaf.leafIndex),
+    approval: approvalAt(leaf.leafIndex, entries, approval),
     inclusion: { leafHashInTree },
   });
   found.checks.push(checkColumns(leaf.proof, found.aep));
   return found;
+}
+
+/** The keys of a log, for the check of some of its leaves. */
+export interface LogKeys {
+  entries: readonly KeyedEntry[];
+  states: KeyStates;
+}
+
+/** The keys that the history gives to the signers of these leaves. */
+export async function keysFor(
+  { crypto, sql }: VerifyContext,
+  leaves: readonly LeafEvidence[],
+  { entries }: KeyHistory,
+  origins: readonly string[] = [],
+): Promise<LogKeys> {
+  const states = new KeyStates({ ...crypto, origins }, entries);
+  await countProofs(
+    sql,
+    states,
+    leaves.flatMap(({ proof }) => proof?.keyId ?? []),
+  );
+  return { entries, states };
 }
 
 /** The names of the log, past and present; undefined for a verifier without a key. */
@@ -132,20 +155,32 @@ export const NO_KEYS: KeyHistory = { entries: [], digest: NO_KEYS_DIGEST, sound:
 const FIRST_OF_NAME = 2;
 const C_OF_CHANGE = 0x63;
 
-/** Appends the leaf to the history if it is a key entry. */
-export function appendIfKeyEntry(
-  history: KeyHistory,
-  leafIndex: number,
-  bytes: Uint8Array,
-): KeyHistory {
-  if (bytes[FIRST_OF_NAME] !== C_OF_CHANGE) return history;
+const parsed = new Map<number, { bytes: Uint8Array; entry: KeyEntry | null }>();
+
+/** Parses each entry once: delegation makes many, and every pass reads them all. */
+function readKeyEntry(leafIndex: number, bytes: Uint8Array): KeyEntry | null {
+  const known = parsed.get(leafIndex);
+  if (known !== undefined && equalBytes(known.bytes, bytes)) return known.entry;
   const entry = readEntry(bytes);
-  if (entry?.type !== 'key') return history;
-  return {
-    entries: history.sound ? [...history.entries, { leafIndex, entry }] : [],
-    digest: nextKeysDigest(nativeSha256, history.digest, leafIndex, bytes),
-    sound: history.sound,
-  };
+  const found = entry?.type === 'key' ? entry : null;
+  parsed.set(leafIndex, { bytes: Uint8Array.from(bytes), entry: found });
+  return found;
+}
+
+/** The history with the key entries among the next leaves. */
+export function extendHistory(
+  { entries: before, digest: digestBefore, sound }: KeyHistory,
+  leaves: readonly { leafIndex: number; bytes: Uint8Array }[],
+): KeyHistory {
+  const entries = [...before];
+  let digest = digestBefore;
+  for (const { leafIndex, bytes } of leaves) {
+    const entry = bytes[FIRST_OF_NAME] === C_OF_CHANGE ? readKeyEntry(leafIndex, bytes) : null;
+    if (entry === null) continue;
+    if (sound) entries.push({ leafIndex, entry });
+    digest = nextKeysDigest(nativeSha256, digest, leafIndex, bytes);
+  }
+  return { entries, digest, sound };
 }
 
 /**
@@ -158,10 +193,13 @@ export async function trustedKeys(
   prefix: VerifiedPrefix | null,
 ): Promise<KeyHistory> {
   if (prefix === null) return NO_KEYS;
-  let history = NO_KEYS;
-  for (const { leafIndex, body } of await keyEntries(context.sql)) {
-    if (leafIndex < prefix.treeSize) history = appendIfKeyEntry(history, leafIndex, body);
-  }
+  const verified = (await keyEntries(context.sql)).filter(
+    ({ leafIndex }) => leafIndex < prefix.treeSize,
+  );
+  const history = extendHistory(
+    NO_KEYS,
+    verified.map(({ leafIndex, body: bytes }) => ({ leafIndex, bytes })),
+  );
   if (history.digest.equals(prefix.keysDigest)) return history;
   context.log.error(
     'verifier: the history of signing keys differs from the verified one; every proof fails',

@@ -1,4 +1,4 @@
-import { keyStateAt, type KeyedEntry } from '#protocol/keys';
+import type { KeyStates } from '#protocol/state/key-states';
 import type { TileReader } from '#protocol/tiles';
 import type { Check, ProofCrypto } from '#protocol/verify';
 import type { WakeableSleep } from '#runtime/concurrency';
@@ -35,8 +35,6 @@ export interface VerifyContext {
   metrics?: VerifierMetrics;
   /** Records spans of verified leaves, `from` to `to` - 1. Default: none. */
   traced?(from: number, to: number, startedAt: number): void;
-  /** The last logged failure, so that the log does not repeat it at every pass. */
-  lastFailure?: { message: string; at: number };
 }
 
 /** The log is damaged: a leaf is missing, or verified leaves changed. */
@@ -124,15 +122,13 @@ export interface VerifierHeartbeats {
 export function voidingKey(
   leaf: LeafEvidence | undefined,
   checks: readonly Check[],
-  keys: readonly KeyedEntry[],
-  logSize: number,
+  keys: KeyStates,
 ): string | null {
   const failed = checks.filter(({ result }) => result === 'fail');
   const keyId = leaf?.proof?.keyId ?? null;
   if (leaf === undefined || keyId === null) return null;
   if (failed.length !== 1 || failed[0]?.name !== 'signing_key') return null;
-  const { state } = keyStateAt(keys, keyId, leaf.leafIndex, logSize);
-  return state === 'compromised' ? keyId : null;
+  return keys.at(keyId, leaf.leafIndex).state === 'compromised' ? keyId : null;
 }
 
 /** Collects the proofs that compromised keys void, to log one line per key and not per proof. */

@@ -17,7 +17,14 @@ import {
   type NewVerdict,
   type ScrubPosition,
 } from '#sql/log/verdicts';
-import { checkLeaf, expiriesAt, logOrigins, outcomeOf, trustedKeys } from './check-leaf.js';
+import {
+  checkLeaf,
+  expiriesAt,
+  keysFor,
+  logOrigins,
+  outcomeOf,
+  trustedKeys,
+} from './check-leaf.js';
 import { lockVerdicts, tileCache, type VerifyContext, voidingKey } from './context.js';
 import { verdictOn } from './expiries.js';
 
@@ -43,9 +50,9 @@ export async function scrub(
   const verdictsBefore = await verdictsForLeaves(sql, indexes);
   const leaves = new Map((await readEvidence(sql, from, to)).map((leaf) => [leaf.leafIndex, leaf]));
   const read = tileCache(sql);
-  const keys = (await trustedKeys(context, prefix)).entries;
-
   const origins = await logOrigins(context);
+  const history = await trustedKeys(context, prefix);
+  const keys = await keysFor(context, [...leaves.values()], history, origins);
   const tree = { size: prefix.treeSize, root: prefix.root };
   const inTree = leafHashesOf(tree, read);
   const found = new Map<number, { outcome: Outcome; checks: Check[]; ends: Expiry[] }>();
@@ -54,7 +61,7 @@ export async function scrub(
     const { checks, aep } =
       leaf === undefined
         ? MISSING
-        : checkLeaf(context.crypto, leaf, keys, prefix.treeSize, await inTree(index), origins);
+        : checkLeaf(context.crypto, leaf, keys, await inTree(index), origins);
     // Expiries are read only from a verified AEP.
     const outcome = outcomeOf(leaf, checks);
     found.set(index, { outcome, checks, ends: outcome === 'pass' ? expiriesAt(index, aep) : [] });
@@ -96,12 +103,7 @@ export async function scrub(
   for (const verdict of changed) {
     const { firstIndex } = verdict;
     const fields = { leaf_index: firstIndex, checks: verdict.checks };
-    const voidedBy = voidingKey(
-      leaves.get(firstIndex),
-      found.get(firstIndex)!.checks,
-      keys,
-      prefix.treeSize,
-    );
+    const voidedBy = voidingKey(leaves.get(firstIndex), found.get(firstIndex)!.checks, keys.states);
     if (voidedBy !== null) context.voided.add(voidedBy, firstIndex);
     else if (verdict.outcome === 'fail') {
       altered += 1;

@@ -16,7 +16,8 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import { transaction, type Transaction } from '#sql/db/transaction';
 import { endedOrigins, latestCheckpoint } from '#sql/log/checkpoints';
-import { keysInLog, type EntryBody } from '#sql/log/log';
+import { keysInLog } from '#sql/log/keys';
+import { type EntryBody } from '#sql/log/log';
 import {
   appendVerdict,
   coversOtherLeaves,

@@ -1,7 +1,6 @@
 import { equalBytes } from '#protocol/bytes';
 import { isAepKeyEntry } from '#protocol/entries';
 import { ProtocolError } from '#protocol/errors';
-import type { KeyedEntry } from '#protocol/keys';
 import { CompactRange, HASH_BYTES, leafHash } from '#protocol/merkle';
 import {
   extendTiles,
@@ -16,6 +15,7 @@ import type { Check } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { transaction } from '#sql/db/transaction';
 import { readEvidence, type LeafEvidence } from '#sql/log/leaf-checks';
+import { compromisesIn } from '#sql/log/keys';
 import { treeSize } from '#sql/log/log';
 import {
   verifiedPrefix,
@@ -32,7 +32,8 @@ import {
   logOrigins,
   outcomeOf,
   trustedKeys,
-  appendIfKeyEntry,
+  extendHistory,
+  keysFor,
 } from './check-leaf.js';
 import {
   lockVerdicts,
@@ -74,24 +75,19 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
   const root = range.root();
   const read = tileCache(sql);
   const tree = await readTree(read, from, to, hashes, root);
-  let keys = await trustedKeys(context, start);
-  for (const leaf of leaves) keys = appendIfKeyEntry(keys, leaf.leafIndex, leaf.entry);
-
+  const history = extendHistory(
+    await trustedKeys(context, start),
+    leaves.map(({ leafIndex, entry: bytes }) => ({ leafIndex, bytes })),
+  );
   const origins = await logOrigins(context);
+  const keys = await keysFor(context, leaves, history, origins);
 
   const others: { leaf: LeafEvidence; outcome: Outcome; checks: Check[] }[] = [];
   let passed: Check[] = [];
   const ends: Expiry[] = [];
   leaves.forEach((leaf, offset) => {
     const leafHashInTree = (tree.sound ? tree.leafHashes[offset] : null) ?? new Uint8Array();
-    const { checks, aep } = checkLeaf(
-      context.crypto,
-      leaf,
-      keys.entries,
-      to,
-      leafHashInTree,
-      origins,
-    );
+    const { checks, aep } = checkLeaf(context.crypto, leaf, keys, leafHashInTree, origins);
     const outcome = outcomeOf(leaf, checks);
     if (outcome === 'pass') {
       passed = checks;
@@ -102,7 +98,7 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
   });
 
   const prefix: NewVerdict = {
-    prefix: { subtrees: Buffer.concat(range.hashes), keysDigest: keys.digest },
+    prefix: { subtrees: Buffer.concat(range.hashes), keysDigest: history.digest },
     firstIndex: from,
     lastIndex: to - 1,
     treeSize: to,
@@ -114,13 +110,13 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
   const leafVerdicts = others.map(({ leaf: { leafIndex }, outcome, checks }) =>
     verdictOn(leafIndex, prefix, { outcome, expired: [], checks }),
   );
-  const compromised = compromises(keys.entries, from);
+  const compromised = compromisesIn(keys.entries).filter(({ until }) => until >= from);
   if (!(await commit(context, prefix, leafVerdicts, compromised, ends))) return 0;
   context.traced?.(from, to, startedAt);
   let altered = 0;
   for (const { leaf, outcome, checks } of others) {
     if (outcome !== 'fail') continue;
-    const voidedBy = voidingKey(leaf, checks, keys.entries, to);
+    const voidedBy = voidingKey(leaf, checks, keys.states);
     if (voidedBy !== null) context.voided.add(voidedBy, leaf.leafIndex);
     else {
       altered += 1;
@@ -130,6 +126,14 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
         'verifier: leaf failed verification',
       );
     }
+  }
+  for (const { leafIndex, entry } of history.entries.filter((key) => key.leafIndex >= from)) {
+    if (!isAepKeyEntry(entry) || entry.delegation === undefined) continue;
+    if (keys.states.keyOf(entry.key_id)?.isAuthorized === true) continue;
+    context.log.error(
+      { leaf_index: leafIndex, key_id: entry.key_id },
+      'verifier: no active root signed a delegation; proofs by its key fail',
+    );
   }
   const failed = others.filter(({ outcome }) => outcome === 'fail').length;
   context.metrics?.verified('log', leaves.length - failed, failed);
@@ -201,15 +205,6 @@ async function matchesComputedTree(
   }
 }
 
-/** Ranges of leaves that key entries from index `from` on declare compromised. */
-function compromises(keys: readonly KeyedEntry[], from: number): { from: number; until: number }[] {
-  return keys.flatMap(({ leafIndex, entry }) =>
-    leafIndex >= from && isAepKeyEntry(entry) && entry.from_index !== undefined
-      ? [{ from: Math.min(entry.from_index, leafIndex), until: leafIndex }]
-      : [],
-  );
-}
-
 /** Commits by compare-and-swap: of concurrent verifiers one writes, the others start again. */
 function commit(
   context: VerifyContext,
@@ -226,7 +221,9 @@ function commit(
     const expired = expiredAlready(prefix, ends.filter(hasExpired));
     // `now` is read under the lock, so no expiry is recorded early.
     await insertVerdicts(tx, [prefix, ...others, ...expired], now);
-    for (const range of compromised) await scrubUrgently(tx, range.from, range.until);
+    for (const { from, until } of compromised) {
+      await scrubUrgently(tx, Math.min(from, until), until);
+    }
     await insertExpiries(
       tx,
       ends.filter((end) => !hasExpired(end)),

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { logRarely } from '#runtime/process/log';
 import { Watchdog } from '#runtime/process/watchdog';
 import type { VerifyContext, VerifierHeartbeats } from './context.js';
 import { extendVerifiedPrefix } from './verified-prefix.js';
@@ -141,14 +142,7 @@ async function runPass<T>(
     return result;
   } catch (error) {
     context.pulses?.[pass].failed();
-    const message = error instanceof Error ? error.message : String(error);
-    if (
-      message !== context.lastFailure?.message ||
-      performance.now() - context.lastFailure.at > 10_000
-    ) {
-      context.lastFailure = { message, at: performance.now() };
-      context.log.error({ err: error }, 'verifier: a pass failed; it is retried');
-    }
+    logRarely(context.log, 'error', { err: error, pass }, 'verifier: a pass failed; it is retried');
     return null;
   } finally {
     context.watchdog?.ended();

@@ -1,7 +1,7 @@
 import type { NextFunction, Request, RequestHandler, Response } from 'express';
 import { v7 as uuidv7 } from 'uuid';
 import { newProofId } from '#protocol/ids';
-import { isRequestId } from '#runtime/http/request-ids';
+import { requestIdFrom } from '#runtime/http/request-ids';
 import type { RequestSpan } from '#runtime/ops/tracing';
 import { securityHeaders } from '../../http/responses.js';
 import type { EngineContext } from '../context.js';
@@ -49,9 +49,8 @@ export function requestContext({
 }: Pick<EngineContext, 'log' | 'metrics' | 'tracing'>): RequestHandler {
   return (req: Request, res: Response, next: NextFunction) => {
     const started = performance.now();
-    const sent = req.get('x-request-id');
     const locals = localsOf(res);
-    locals.request_id = sent !== undefined && isRequestId(sent) ? sent : uuidv7();
+    locals.request_id = requestIdFrom(req.headers['x-request-id']);
     locals.route = null;
     const span = tracing?.begin(req.get('traceparent'));
     if (span !== undefined) traces.set(res, span);

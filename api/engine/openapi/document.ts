@@ -18,6 +18,8 @@ import { exampleExport } from '../../openapi/example-export.js';
 import {
   headerParameter,
   plainSchema,
+  REQUEST_ID,
+  REQUEST_ID_HEADER,
   type OpenApiDocument,
   type GuideSection,
   type WorkedExample,
@@ -34,10 +36,6 @@ import { problemsOf, type OperationSpec } from '../operation.js';
 const RATE_HEADERS = ['RateLimit', 'RateLimit-Policy'];
 const EXAMPLE_REQUEST_ID = '019aa2c1-e07b-7c0f-8a3e-5d6b7c8d9e0f';
 
-const REQUEST_ID = headerParameter(
-  'X-Request-Id',
-  'Your id for this request. The response echoes it.',
-);
 const TENANT_ID = headerParameter(
   'X-Svc-Tenant-Id',
   'Your tenant id, which must match the API key.',
@@ -80,10 +78,7 @@ export function engineOpenApi(specs: readonly OperationSpec[]): OpenApiDocument 
     headerSchemas: { 'X-Svc-Idempotency-Key': plainSchema(idempotencyKeySchema) },
     requestHeadersOf: (spec) => [...(spec.scopes.length > 0 ? keyedHeaders(spec) : []), REQUEST_ID],
     commonHeaders: {
-      'X-Request-Id': {
-        description: 'The id of this request: yours, if you sent a valid one.',
-        schema: { type: 'string', pattern: '^[A-Za-z0-9._~:@/+=-]{1,128}$' },
-      },
+      'X-Request-Id': REQUEST_ID_HEADER,
       RateLimit: {
         description: 'Remaining quota, and seconds until it resets.',
         schema: { type: 'string' },

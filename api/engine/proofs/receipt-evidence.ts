@@ -4,7 +4,7 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import { receiptEvidenceSchema, type ReceiptEvidence } from '#protocol/schemas/proof-export';
 import type { Pool } from '#sql/db/transaction';
 import { firstCheckpointFrom } from '#sql/log/checkpoints';
-import { keysInLog } from '#sql/log/log';
+import { keysInLog } from '#sql/log/keys';
 import { tenantOperation } from '../http/gates.js';
 import { Problem } from '../http/problem.js';
 import { addLogFields } from '../http/request-context.js';
@@ -59,7 +59,7 @@ export async function readEvidence(
   const checkpoint = await firstCheckpointFrom(sql, stored.leafIndex + 1);
   const proven = await proveInclusion(sql, stored, entry, checkpoint);
   const { aep, disclosures, record } = payload;
-  const keys = await keysInLog(sql);
+  const keys = await keysInLog(sql, [aep.key_id]);
   return {
     schema_version: SCHEMA.receiptEvidence,
     proof_record: record,

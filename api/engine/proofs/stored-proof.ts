@@ -17,13 +17,14 @@ import {
 } from '#protocol/history';
 import { isProofId } from '#protocol/ids';
 import { parseStrict } from '#protocol/json';
-import { type KeyedEntry, keyStateAt } from '#protocol/keys';
+import type { KeyedEntry } from '#protocol/keys';
 import { leafHash } from '#protocol/merkle';
 import type { ExecuteRequest } from '#protocol/schemas/admission';
 import { type Aep, aepSchema, isReport, type ProofRecord } from '#protocol/schemas/aep';
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
 import type { VerdictKey, VerdictStatement } from '#protocol/schemas/verdict';
+import { KeyStates } from '#protocol/state/key-states';
 import {
   canAssertValidity,
   verificationStatus,
@@ -32,8 +33,9 @@ import {
   type Outcome,
 } from '#protocol/status';
 import { formatTime } from '#protocol/time';
-import { nativeSha256 } from '#runtime/crypto/node';
-import type { Pool } from '#sql/db/transaction';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import type { Db, Pool } from '#sql/db/transaction';
+import { latestCheckpoint } from '#sql/log/checkpoints';
 import { validUntil } from '#sql/proofs/rebuild-aep';
 import { isAdopted, readProof, type StoredProof, type ProofHistory } from '#sql/proofs/read';
 import { Problem } from '../http/problem.js';
@@ -159,25 +161,33 @@ export function altered(stored: StoredProof, what: string, cause?: Error): Probl
   );
 }
 
+/**
+ * The states of AEP keys. A tenant sees only its own proofs and cannot count those of a delegated key: its
+ * state is `unknown` where the count would matter.
+ */
+export async function keyStatesOf(sql: Db, entries: readonly KeyedEntry[]): Promise<KeyStates> {
+  const [origin] = (await latestCheckpoint(sql))?.note.split('\n') ?? [];
+  const origins = origin === undefined ? [] : [origin];
+  return new KeyStates({ sha256: nativeSha256, verify: nativeVerify, origins }, entries);
+}
+
 export function keyOf(
+  states: KeyStates,
   entries: readonly KeyedEntry[],
   keyId: string,
   leafIndex: number,
-  logSize: number,
 ): VerdictKey {
-  const changes = entries.flatMap(({ leafIndex: at, entry }) =>
-    isAepKeyEntry(entry) && entry.key_id === keyId ? [{ at, entry }] : [],
-  );
-  const first = (change: 'activate' | 'retire') =>
-    changes.find(({ entry }) => entry.change === change)?.at ?? null;
-  const compromised = changes.flatMap(({ entry }) => entry.from_index ?? []);
+  const changeAt = (change: 'activate' | 'retire') =>
+    entries.find(
+      ({ entry }) => isAepKeyEntry(entry) && entry.key_id === keyId && entry.change === change,
+    )?.leafIndex ?? null;
   return {
     key_id: keyId,
     source: 'log',
-    state: keyStateAt(entries, keyId, leafIndex, logSize).state,
-    activated_at_index: first('activate'),
-    retired_at_index: first('retire'),
-    compromised_from_index: compromised.length === 0 ? null : Math.min(...compromised),
+    state: states.at(keyId, leafIndex).state,
+    activated_at_index: changeAt('activate'),
+    retired_at_index: changeAt('retire'),
+    compromised_from_index: states.keyOf(keyId)?.compromisedFrom ?? null,
   };
 }
 

@@ -1,6 +1,5 @@
 import * as z from 'zod';
 import { canonicalBytes } from '#protocol/json';
-import type { KeyedEntry } from '#protocol/keys';
 import { PROOF_ID_PATTERN } from '#protocol/ids';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { textSchema } from '#protocol/schemas/primitives';
@@ -13,7 +12,7 @@ import {
 import { readRun, runKeyOf, type RunMember } from '#sql/admissions/runs';
 import type { Pool } from '#sql/db/transaction';
 import { firstCheckpointFrom, type StoredCheckpoint } from '#sql/log/checkpoints';
-import { keysInLog } from '#sql/log/log';
+import { keysInLog } from '#sql/log/keys';
 import { tenantOperation } from '../http/gates.js';
 import { parseQuery } from '../http/paging.js';
 import { Problem } from '../http/problem.js';
@@ -129,7 +128,6 @@ interface Shared {
   sql: Pool;
   tenantNo: number;
   checkpoint: StoredCheckpoint;
-  keys: KeyedEntry[] | null;
 }
 
 /** Under the first checkpoint that covers the close, so that later answers are the same document. */
@@ -141,7 +139,7 @@ async function packageOf(
 ): Promise<RunPackage> {
   const checkpoint = await firstCheckpointFrom(sql, end.leafIndex + 1);
   if (checkpoint === null) throw new Problem('pending_checkpoint');
-  const shared = { sql, tenantNo, checkpoint, keys: await keysInLog(sql) };
+  const shared = { sql, tenantNo, checkpoint };
   const close = await memberOf(shared, end.proofId);
   if (close.proof_record === null) throw new Problem('payload_erased');
   const documents: RunPackage['members'] = [];
@@ -150,7 +148,7 @@ async function packageOf(
 }
 
 async function memberOf(
-  { checkpoint, keys, sql, tenantNo }: Shared,
+  { checkpoint, sql, tenantNo }: Shared,
   proofId: string,
 ): Promise<RunPackage['members'][number]> {
   const stored = await findProof(sql, tenantNo, proofId);
@@ -165,7 +163,9 @@ async function memberOf(
   if (payload === null) {
     return { ...shared, proof_record: null, key: null, approval: null, disclosures: [] };
   }
-  const key = await proveActivation(sql, stored, payload.aep.key_id, keys, checkpoint);
+  const { key_id: keyId } = payload.aep;
+  const keys = await keysInLog(sql, [keyId]);
+  const key = await proveActivation(sql, stored, keyId, keys, checkpoint);
   const approval = await proveApproval(sql, stored, keys, checkpoint);
   return { ...shared, proof_record: payload.record, key, approval, disclosures: [] };
 }

@@ -15,7 +15,7 @@ import { isUsablePublicKey, smallOrderPublicKeys } from '#protocol/ed25519';
 import { ProtocolError } from '#protocol/errors';
 import { hashHex } from '#protocol/hash';
 import { parseStrict, type JsonValue } from '#protocol/json';
-import { jwkThumbprint, keyStateAt } from '#protocol/keys';
+import { jwkThumbprint } from '#protocol/keys';
 import { aepSchema, type Aep } from '#protocol/schemas/aep';
 import { canAssertValidity } from '#protocol/status';
 import { inclusionFromTiles } from '#protocol/tiles';
@@ -23,7 +23,8 @@ import { verifyProof, type ProofEvidence } from '#protocol/verify';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { checkpointAt } from '#sql/log/checkpoints';
 import type { Db, Pool } from '#sql/db/transaction';
-import { keysInLog, readTile, treeSize } from '#sql/log/log';
+import { keysInLog } from '#sql/log/keys';
+import { readTile, treeSize } from '#sql/log/log';
 import { proofHistory, readProof, type StoredProof } from '#sql/proofs/read';
 import { verifiedPrefix } from '#sql/log/verdicts';
 import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';
@@ -38,6 +39,7 @@ import {
   isLogged,
   isRowOf,
   keyOf,
+  keyStatesOf,
   statementOf,
   statementsOf,
 } from '../proofs/stored-proof.js';
@@ -138,8 +140,13 @@ interface Findings extends Pick<Verdict, 'checks' | 'effect' | 'key' | 'verdict'
 const NOT_REGISTERED = 'the registry has no such proof of this tenant';
 
 async function verifyAbsent(sql: Db, { signed }: Submission): Promise<Findings> {
-  const [logSize, keys] = await Promise.all([treeSize(sql), keysInLog(sql)]);
-  const key = signed === null ? null : keyOf(keys ?? [], signed.aep.key_id, logSize, logSize);
+  const keyId = signed?.aep.key_id ?? null;
+  const [logSize, keys] = await Promise.all([
+    treeSize(sql),
+    keysInLog(sql, keyId === null ? [] : [keyId]),
+  ]);
+  const states = await keyStatesOf(sql, keys ?? []);
+  const key = keyId === null ? null : keyOf(states, keys ?? [], keyId, logSize);
   const registered = passOr('registered', false, NOT_REGISTERED);
   return {
     checks: completed([registered, ...(key === null ? [] : [keyCheck(key.state)])], NOT_REGISTERED),
@@ -176,7 +183,8 @@ async function verifyStored(
   ]);
   const logSize = Math.max(history.logSize, ...keys.map((entry) => entry.leafIndex + 1));
   const keyId = signed?.aep.key_id ?? stored.keyId;
-  const known = keyStateAt(keys, keyId, leafIndex, logSize);
+  const states = await keyStatesOf(sql, keys);
+  const known = states.at(keyId, leafIndex);
   const entry = proofEntryBytes(entryOf(stored));
   const aep = signed?.open.payload ?? stored.aep;
   const signature = signed?.open.signature ?? stored.signature;
@@ -220,7 +228,7 @@ async function verifyStored(
   return {
     checks: completed(made, 'the check was not possible'),
     effect: decided.effect,
-    key: keyOf(keys, keyId, leafIndex, logSize),
+    key: keyOf(states, keys, keyId, leafIndex),
     verdict,
     logSize,
     unusableKey: known.publicKey !== null && !isUsablePublicKey(known.publicKey),

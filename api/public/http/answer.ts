@@ -1,6 +1,8 @@
+import type { IncomingMessage } from 'node:http';
 import { utf8 } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { logRarely } from '#runtime/process/log';
 import type { UnreadAnswer, UnreadReason } from '#runtime/http/server';
 import {
   securityHeaders,
@@ -28,7 +30,7 @@ export const JSON_TYPE = 'application/json; charset=utf-8';
 const SECURITY_HEADERS = {
   'Access-Control-Allow-Origin': '*',
   'Access-Control-Expose-Headers':
-    'Allow, ETag, Retry-After, X-Svc-Tree-Size, X-Svc-Snapshot-Generation, X-Svc-Snapshot-Issued-At',
+    'Allow, ETag, Retry-After, X-Request-Id, X-Svc-Tree-Size, X-Svc-Snapshot-Generation, X-Svc-Snapshot-Issued-At',
   ...securityHeaders('cross-origin'),
 };
 
@@ -52,10 +54,12 @@ export interface Answer {
   headers?: Record<string, string>;
 }
 
+const requestIdIn = (req: IncomingMessage): string => req.headers['x-request-id'] as string;
+
 /** Sends an answer with the headers of its snapshot, or 304 when If-None-Match matches. */
 export function send({ req, res }: Exchange, snapshot: Snapshot | null, answer: Answer): void {
   const headers = [...(answer.policy === undefined ? PLAIN : withPolicy(answer.policy))];
-  headers.push('Cache-Control', answer.cache);
+  headers.push('Cache-Control', answer.cache, 'X-Request-Id', requestIdIn(req));
   if (snapshot !== null) {
     headers.push(
       'X-Svc-Tree-Size',
@@ -116,11 +120,12 @@ export function sendFailure(exchange: Exchange, error: unknown): void {
   else sendProblem(exchange, problem);
 }
 
-export function problemOf({ ctx, route }: Exchange, error: unknown): Problem {
+export function problemOf({ ctx, req, route }: Exchange, error: unknown): Problem {
   if (error instanceof Problem) return error;
   const problem = unreadable(error);
   // Never log the URL: it may contain a share token in any encoding.
-  ctx.log.error({ err: error, route }, problem.message);
+  const fields = { err: error, request_id: requestIdIn(req), route };
+  logRarely(ctx.log, 'error', fields, problem.message);
   return problem;
 }
 

@@ -1,6 +1,11 @@
 import { publicProblemSchema } from '#protocol/schemas/problem';
 import type { ReaderText } from '../../docs/operation.js';
-import type { GuideSection, ApiDescription } from '../../openapi/types.js';
+import {
+  REQUEST_ID,
+  REQUEST_ID_HEADER,
+  type ApiDescription,
+  type GuideSection,
+} from '../../openapi/types.js';
 import { Problem, PROBLEMS, type ProblemCode } from '../http/problem.js';
 import { type PublicSpec, problemsOf } from '../operation.js';
 
@@ -28,7 +33,7 @@ const GUIDE: readonly GuideSection[] = [
     id: 'freshness',
     title: 'Freshness and caching',
     text: [
-      'Responses come from a signed snapshot of the registry. `X-Svc-Snapshot-Generation` and `X-Svc-Tree-Size` identify it; `X-Svc-Snapshot-Issued-At` is the time of its log entry, also in a cached response. After the snapshot expires, lookups answer 503 `snapshot_expired`.',
+      'Responses come from a signed snapshot of the registry. `X-Svc-Snapshot-Generation` and `X-Svc-Tree-Size` identify it; `X-Svc-Snapshot-Issued-At` is the time of its log entry, also in a cached response. `X-Request-Id` of a cached response names the request that it answered first. After the snapshot expires, lookups answer 503 `snapshot_expired`.',
       'GET responses have a strong `ETag` that changes with each snapshot; send it in `If-None-Match` to get 304. Caches may store verdicts for one second. Responses to a share token must not be stored and have no ETag.',
       'Generic lookups (`/api/public/verify` itself) cover recent proofs only; `/readyz` reports from which leaf index on. All other lookups cover the whole history.',
     ],
@@ -122,10 +127,12 @@ export function publicDescription(): ApiDescription<PublicSpec> {
       leaf_index: { description: 'From 0 to the log size minus 1.' },
     },
     headerSchemas: {},
-    requestHeadersOf: () => [],
-    commonHeaders: SNAPSHOT_HEADERS,
-    commonHeadersOf: ({ fromSnapshot, responses }, status) =>
-      fromSnapshot === true && status in responses ? Object.keys(SNAPSHOT_HEADERS) : [],
+    requestHeadersOf: () => [REQUEST_ID],
+    commonHeaders: { 'X-Request-Id': REQUEST_ID_HEADER, ...SNAPSHOT_HEADERS },
+    commonHeadersOf: ({ fromSnapshot, responses }, status) => [
+      'X-Request-Id',
+      ...(fromSnapshot === true && status in responses ? Object.keys(SNAPSHOT_HEADERS) : []),
+    ],
     access: () => ({ words: null, members: { security: [] } }),
     securitySchemes: null,
     worked: { documents: {}, members: {}, texts: {} },

@@ -1,4 +1,4 @@
-"""Entries of a log (spec/log.md, 11; spec/next.md)."""
+"""Entries of a log (spec/log.md, 11)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from .entries import read_entry
 from .errors import InvalidError, require
 from .forms import ASSERTING, is_ascending, is_hash, read
 from .notes import Checkpoint, TlogProof, parse_tlog_proof
-from .pins import PinnedLog, Pins
+from .pins import AepKey, PinnedLog, Pins
 
 MALFORMED_EXPORT = "malformed_export"
 Document = str | bytes | dict[str, Any]
@@ -40,7 +40,8 @@ class OfflineResult:
     """`undecidable` is why the pins do not suffice, `fault` the first failed check; both are None for a good document.
 
     `included` is None without a pinned log. A status `unknown since checkpoint <size>` cannot exclude a later
-    revocation.
+    revocation. `key_state` is `unknown` when a pinned root delegated the key: the document does not show whether the
+    key signed more than its `max_proofs`, or was compromised.
     """
 
     authentic: bool | None = None
@@ -54,6 +55,7 @@ class OfflineResult:
     withheld: int | None = None
     leaf_index: int | None = None
     checkpoint: Checkpoint | None = None
+    key_state: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -62,7 +64,7 @@ class OfflineResult:
 
     def summary(self) -> dict[str, Any]:
         """The result as JSON, in the form of the test vectors."""
-        shown = ("authentic", "included", "status", "fault", "disclosed", "withheld")
+        shown = ("authentic", "included", "status", "key_state", "fault", "disclosed", "withheld")
         return _summary(self, () if self.undecidable else shown)
 
 
@@ -168,40 +170,75 @@ def _verify_document(
     signed, disclosed = read_signed(document, receipt)
     is_export = document["schema_version"] not in (EVIDENCE, DISCLOSURE)
     pinned = [key for key in pins.aep_keys if key.key_id == signed["key_id"]]
-    if not pinned:
+    roots = [] if pinned else _roots_of(document["key"]["entry"], pins)
+    if not pinned and not roots:
         raise Undecidable("signing_key_not_pinned")
+    public = pinned[0].public if pinned else read_base64url(document["key"]["entry"]["public_key"], 32) or b""
     signature = base64_bytes(document["proof_record"]["envelope"]["signatures"][0]["sig"])
-    require(verify_ed25519(pinned[0].public, pae("svc.aep", canonical(signed)), signature), "bad_signature")
+    require(verify_ed25519(public, pae("svc.aep", canonical(signed)), signature), "bad_signature")
+    if roots and pins.log is not None:
+        _check_delegation(document["key"]["entry"], roots[0].public, pins.log.origin)
     shown = document["approval"]
     require(shown is None or approvals.is_signed(shown), "bad_approval_signature")
 
     def accept(status: str) -> None:
         result.authentic, result.aep, result.disclosed = True, signed, disclosed
         result.withheld = 1 + len(signed["commitments"]) - len(disclosed)
+        result.key_state = "unknown" if roots else None
         result.status = status
 
     ends = [key.before for key in pinned if key.before is not None]
     proof_text = document.get("tlog_proof") if tlog_proof is None else tlog_proof
     if pins.log is None or (not is_export and proof_text is None):
-        if ends:
+        if ends or roots:
             raise Undecidable("no_pinned_log")
         result.included = None
         accept(_status_of(document, signed, now, "unknown"))
         return
     try:
         index, checkpoint = _find_entry(document, proof_text, pins.log)
-        _check_activation(document["key"], pins.log, index, "key_not_activated")
+        activated = _check_activation(document["key"], pins.log, index, "key_not_activated")
+        require(not roots or activated is not None, "key_not_activated")
         if shown is not None:
             _check_activation(shown, pins.log, index, "approver_not_activated")
     except InvalidError:
         # Without a position in the log, signatures before the end of the key look like later ones.
-        if not ends:
+        if not ends and not roots:
             accept("unknown")
         raise
+    if roots:
+        is_covered = _may_sign(document["key"]["entry"]["delegation"], roots, activated or 0, index)
+        require(is_covered, "key_not_in_force")
     starts = [key.after for key in pinned if key.after is not None]
     require(max(starts, default=-1) < index < min(ends, default=index + 1), "key_not_in_force")
     accept(_status_of(document, signed, now, f"unknown since checkpoint {checkpoint.size}"))
     result.included, result.leaf_index, result.checkpoint = True, index, checkpoint
+
+
+def _roots_of(activation: dict[str, Any], pins: Pins) -> list[AepKey]:
+    """The pins of the root that a delegation names."""
+    delegation = activation.get("delegation")
+    return [] if delegation is None else [key for key in pins.aep_keys if key.key_id == delegation["root_key_id"]]
+
+
+def _check_delegation(activation: dict[str, Any], root: bytes, origin: str) -> None:
+    delegation = activation["delegation"]
+    limits = {name: delegation[name] for name in ("root_key_id", "until_index", "max_proofs")}
+    signed = canonical({"origin": origin, "key_id": activation["key_id"]} | limits)
+    is_signed = verify_ed25519(root, pae("svc.registry.delegation", signed), base64_bytes(delegation["sig"]))
+    if not is_signed:
+        raise InvalidError("bad_signature", "/key/entry/delegation/sig")
+
+
+def _may_sign(delegation: dict[str, Any], roots: list[AepKey], activated: int, index: int) -> bool:
+    """Whether the root could delegate at `activated`, and the key sign at `index`."""
+    return (
+        delegation["max_proofs"] > 0
+        and index < delegation["until_index"]
+        and all(root.after is None or root.after < activated for root in roots)
+        and all(root.before is None or activated < root.before for root in roots)
+        and all(root.compromised is None or index < root.compromised for root in roots)
+    )
 
 
 def read_signed(document: Any, receipt: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -290,15 +327,17 @@ def _find_entry(document: dict[str, Any], tlog_proof: str | None, log: PinnedLog
     return proof.index, log.check_inclusion(document["entry"], proof, tree_size=tree_size)
 
 
-def _check_activation(activated: dict[str, Any], log: PinnedLog, below: int, code: str) -> None:
+def _check_activation(activated: dict[str, Any], log: PinnedLog, below: int, code: str) -> int | None:
+    """The index of the activation; None when the document does not prove it."""
     if activated["tlog_proof"] is None:
-        return
+        return None
     try:
         proof = parse_tlog_proof(activated["tlog_proof"])
         log.check_inclusion(activated["entry"], proof, needs_quorum=False)
         require(proof.index < below, code)
     except InvalidError as fault:
         raise InvalidError(code) from fault
+    return proof.index
 
 
 def _status_of(document: dict[str, Any], signed: dict[str, Any], now: str | None, otherwise: str) -> str:

@@ -16,12 +16,16 @@ from .notes import Checkpoint, Quorum, TlogProof, Vkey, open_note, parse_checkpo
 
 
 class AepKey(NamedTuple):
-    """Signatures count at `after` < leaf index < `before`; None means unbounded."""
+    """Signatures count at `after` < leaf index < `before`; None means unbounded.
+
+    `compromised` is the part of `before` that also ends the keys that a root has delegated.
+    """
 
     key_id: str
     public: bytes
     after: int | None
     before: int | None
+    compromised: int | None
 
 
 class PinnedLog:
@@ -72,7 +76,7 @@ class PinnedLog:
 
 
 class Pins:
-    """AEP keys (base64url or JWK), and optionally the log: its vkeys, its origin and the text of a C2SP tlog-policy.
+    """AEP keys or roots (base64url or JWK), and optionally the log: vkeys, origin and the text of a C2SP tlog-policy.
 
     A vkey is a text, or `{"vkey", "from_size"}` for a retired one. Raises `InvalidError` for an unusable pin.
     """
@@ -96,4 +100,4 @@ def _read_key(pin: object) -> AepKey:
     require(jwk.get("kid", key_id) == key_id, "key_id_mismatch")
     after, *ends = (jwk.get(bound) for bound in ("activated_at", "retired_at", "compromised_from"))
     require(all(bound is None or is_index(bound) for bound in (after, *ends)), "malformed_key")
-    return AepKey(key_id, public, after, min((end for end in ends if end is not None), default=None))
+    return AepKey(key_id, public, after, min((end for end in ends if end is not None), default=None), ends[1])

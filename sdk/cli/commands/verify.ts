@@ -259,6 +259,10 @@ function print(terminal: Terminal, result: OfflineResult, exitCode: ExitCode): v
   if (under !== undefined) {
     terminal.print(...row('log', `${under.origin}, leaf ${String(leafIndex)}`));
   }
+  if (result.keyState !== undefined) {
+    const why = 'unknown: a pinned root delegated the key, which may be compromised';
+    terminal.print(...row('key state', why));
+  }
   terminal.print(...row('status', status));
   for (const { code, detail } of faults) terminal.print(...row('fault', `${code}: ${detail}`));
   if (result.authentic && result.included === undefined) {

@@ -15,9 +15,9 @@ import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { type PolicyFiles } from '#sql/admissions/policies';
 import { readEvidence } from '#sql/log/leaf-checks';
-import { keyEntries, keysInLog } from '#sql/log/log';
+import { keyEntries } from '#sql/log/keys';
 import { readChunk } from '#sql/fsck/log';
-import { checkLeaf } from '#workers/verify/check-leaf';
+import { checkLeaf, extendHistory, keysFor, NO_KEYS } from '#workers/verify/check-leaf';
 import { parseApiKey } from '#protocol/api-key';
 import { expireApiKey, revokeApiKey } from '#sql/tenants/api-keys';
 import type { Pool } from '#sql/db/transaction';
@@ -439,10 +439,15 @@ async function verified(proofId: string) {
   const { db, post, registry } = setup;
   const [{ at }] = await db.sql<[{ at: number }]>`
     select leaf_index as at from svc.log_entry where proof_id = ${proofId}::uuid`;
-  const [size, keys] = [await setup.treeSize(), (await keysInLog(db.sql))!];
+  const size = await setup.treeSize();
   const [leaf] = await readEvidence(registry.verify.sql, at, at + 1);
   const inTree = leafHash(nativeSha256, leaf!.entry);
-  const { checks } = checkLeaf(registry.verify.crypto, leaf!, keys, size, inTree);
+  const known = extendHistory(
+    NO_KEYS,
+    (await keyEntries(db.sql)).map(({ leafIndex, body: bytes }) => ({ leafIndex, bytes })),
+  );
+  const keys = await keysFor(registry.verify, [leaf!], known);
+  const { checks } = checkLeaf(registry.verify.crypto, leaf!, keys, inTree);
   const { leaves } = await readChunk(db.as('svc_fsck'), 0, size);
   const row = leaves.find(({ leafIndex }) => leafIndex === at)!;
   const history = KeyHistory.read(await keyEntries(db.sql), size);

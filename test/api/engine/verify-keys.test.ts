@@ -173,7 +173,7 @@ describe('signing key', () => {
     expect(verdict).toMatchObject({
       status: 'INVALID',
       cause: 'key_small_order',
-      key: { key_id: keyId, state: 'active' },
+      key: { key_id: keyId, state: 'unknown' },
     });
     expect(checkOf(verdict, 'signature')).toBe('fail');
   });

@@ -141,11 +141,22 @@ const ORIGIN = { Origin: 'https://elsewhere.example' };
 function expectOpen({ headers }: Reply): void {
   expect(headers['access-control-allow-origin']).toBe('*');
   expect(headers['access-control-expose-headers']).toContain('X-Svc-Tree-Size');
+  expect(headers['x-request-id']).toMatch(/^[0-9a-f-]{36}$/);
   // CORS allows every origin without credentials, so caches need no Vary.
   expect(headers).not.toHaveProperty('access-control-allow-credentials');
   expect(headers).not.toHaveProperty('vary');
   expectSecurityHeaders(headers, 'public');
 }
+
+it('X-Request-Id > is echoed if it is well-formed, and otherwise replaced', async () => {
+  const path = '/api/public/verify/proof/unknown';
+  const echoed = async (id: string) =>
+    (await world.good.call({ path, headers: { 'X-Request-Id': id } })).headers['x-request-id'];
+  expect(await echoed('trace-1')).toBe('trace-1');
+  for (const id of ['<script>', 'a b', 'x'.repeat(129)]) {
+    expect(await echoed(id)).toMatch(/^[0-9a-f-]{36}$/);
+  }
+});
 
 /** The servers without a snapshot that they can read, and the problem of a lookup. */
 const faulty = () =>
@@ -174,7 +185,7 @@ it.each(specs.filter(({ method }) => method === 'get'))(
       expect([options.status, options.bytes.length]).toEqual([204, 0]);
       expect(options.headers).toMatchObject({
         'access-control-allow-methods': options.headers.allow,
-        'access-control-allow-headers': 'Content-Type, If-None-Match',
+        'access-control-allow-headers': 'Content-Type, If-None-Match, X-Request-Id',
         'access-control-max-age': '86400',
       });
     }

@@ -42,6 +42,7 @@ async function publishedAfter(known: number, publicUrl: string): Promise<number>
 export const FAILOVER_FAULTS: Fault[] = [
   {
     name: 'Postgres failed over to a synchronous standby',
+    kind: 'database down',
     holdMs: 500,
     isLast: true,
     mustFail: true,
@@ -54,6 +55,7 @@ export const FAILOVER_FAULTS: Fault[] = [
   },
   {
     name: 'Postgres failed over to a standby that lost commits: the publisher stops',
+    kind: 'database lost commits',
     isLast: true,
     inject: async (scene) => {
       const { database, publicUrl } = scene.world;

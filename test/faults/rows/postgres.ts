@@ -28,7 +28,7 @@ export const ALL_KILLED = lasting(
     await database.running.exited;
   },
   restart,
-  { mustFail: true },
+  { kind: 'database down', mustFail: true },
 );
 
 export const POSTGRES_FAULTS: Fault[] = [
@@ -38,25 +38,37 @@ export const POSTGRES_FAULTS: Fault[] = [
     1_000,
     ended('SIGKILL'),
     restart,
-    { mustFail: true },
+    { kind: 'database down', mustFail: true },
   ),
-  lasting('Postgres down for 5 s', 5_000, ended('SIGINT'), restart, { mustFail: true }),
-  repeated('Postgres ends every connection, ten times in 2 s', [10, 200], ({ world }) =>
-    world.database.terminateAll(),
+  lasting('Postgres down for 5 s', 5_000, ended('SIGINT'), restart, {
+    kind: 'database down',
+    mustFail: true,
+  }),
+  repeated(
+    'Postgres ends every connection, ten times in 2 s',
+    [10, 200],
+    ({ world }) => world.database.terminateAll(),
+    { kind: 'connections ended' },
   ),
   {
     name: 'Postgres out of connections for 4 s',
+    kind: 'database unusable',
     mustFail: true,
     holdMs: 4_000,
     inject: ({ world }) => takeAllConnections(world.database),
   },
   {
     name: 'Postgres: the append lock held for 5 s',
+    kind: 'append lock held',
     holdMs: 5_000,
     inject: ({ world }) => world.database.holdAppendLock(),
   },
-  onLinks('Postgres slow: 100 ms delay each way for 3 s', 3_000, allLinks, (link, isFaulty) =>
-    link.slow(isFaulty ? 100 : 0),
+  onLinks(
+    'Postgres slow: 100 ms delay each way for 3 s',
+    3_000,
+    allLinks,
+    (link, isFaulty) => link.slow(isFaulty ? 100 : 0),
+    'database slow',
   ),
   ...(['engine-1', 'worker-1', 'verifier', 'publisher'] as const).map((process) =>
     onLinks(
@@ -64,20 +76,26 @@ export const POSTGRES_FAULTS: Fault[] = [
       3_000,
       ({ links }) => [links[process]],
       (link, isFaulty) => link.cut(isFaulty),
+      `${process} cut off`,
     ),
   ),
-  onLinks('Postgres partitioned: packets dropped for 5 s', 5_000, allLinks, (link, isFaulty) =>
-    link.stall(isFaulty),
+  onLinks(
+    'Postgres partitioned: packets dropped for 5 s',
+    5_000,
+    allLinks,
+    (link, isFaulty) => link.stall(isFaulty),
+    'database silent',
   ),
   lasting(
     'Postgres out of disk for 4 s',
     4_000,
     (scene) => requireDisks(scene).database.fill(),
     (scene) => requireDisks(scene).database.empty(),
-    { mustFail: true, needsDisks: true },
+    { kind: 'database disk full', mustFail: true, needsDisks: true },
   ),
   {
     name: 'Postgres out of disk for its write-ahead log: the server panics',
+    kind: 'database down',
     holdMs: 1_000,
     mustFail: true,
     needsDisks: true,

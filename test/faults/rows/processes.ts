@@ -7,35 +7,42 @@ import { lasting, repeated, requireDisks, type Fault, type Scene } from '../faul
 import type { Batch, Single } from '../records.js';
 import { until } from '../pace.js';
 import { batchResults } from '../completion.js';
-import type { ProcessName } from '../world.js';
 
-const killed = (name: ProcessName, more: Partial<Fault> = {}): Fault =>
+const killed = (
+  name: 'engine-1' | 'verifier' | 'facade' | 'publisher',
+  more: Partial<Fault> = {},
+): Fault =>
   repeated(
     `${name} killed, three times in 3 s`,
     [3, 1_000],
     ({ world }) => world.programs[name].signal('SIGKILL'),
-    more,
+    { kind: `${name} killed`, ...more },
   );
 
-const stopped = (name: ProcessName): Fault =>
+const stopped = (name: 'engine-1' | 'verifier' | 'publisher'): Fault =>
   lasting(
     `${name} stopped (SIGSTOP) for 10 s`,
     10_000,
     ({ world }) => world.programs[name].signal('SIGSTOP'),
     ({ world }) => world.programs[name].signal('SIGCONT'),
+    { kind: `${name} stopped` },
   );
 
 const HOUR_MS = 60 * 60_000;
 
-const jumping = (name: ProcessName): Fault => ({
+const CLOCKS = ['engine-1', 'worker-1', 'verifier', 'publisher', 'facade'] as const;
+
+const jumping = (name: (typeof CLOCKS)[number]): Fault => ({
   name: `clock of ${name} an hour back, then an hour ahead`,
+  kind: `${name} clock`,
   inject: async ({ world }) => {
     const file = join(world.dir, `${name}.clock`);
     const preload = builtFile('test/faults/shifted-clock');
     await world.programs[name].restartWith(['--import', preload], { CLOCK_SHIFT_FILE: file });
     for (const shift of [-HOUR_MS, HOUR_MS]) {
       await writeFile(file, String(shift));
-      await sleep(2_000);
+      // A program reads the clock of the database every five seconds.
+      await sleep(3_000);
     }
     return () => rm(file);
   },
@@ -58,6 +65,7 @@ export const PROCESS_FAULTS: Fault[] = [
   stopped('publisher'),
   {
     name: 'engine killed while it receives a batch',
+    kind: 'engine-1 killed once',
     mustFail: true,
     inject: async ({ world, client }) => {
       const batch = client.newBatch(500);
@@ -76,6 +84,7 @@ export const PROCESS_FAULTS: Fault[] = [
   },
   {
     name: 'two publishers, the leader killed',
+    kind: 'publisher killed once',
     holdMs: 1_000,
     inject: async (scene) => {
       const { publisher } = scene.world.programs;
@@ -94,14 +103,14 @@ export const PROCESS_FAULTS: Fault[] = [
       scene.world.programs.publisher.signal('SIGSTOP');
     },
     ({ world }) => world.programs.publisher.signal('SIGCONT'),
-    stopSecondPublisher,
+    { kind: 'publisher stopped', ...stopSecondPublisher },
   ),
   lasting(
     'snapshot directory out of disk for 5 s',
     5_000,
     (scene) => requireDisks(scene).snapshot.fill(),
     (scene) => requireDisks(scene).snapshot.empty(),
-    { needsDisks: true },
+    { kind: 'snapshot disk full', needsDisks: true },
   ),
   lasting(
     'snapshot directory read-only for 5 s',
@@ -114,13 +123,11 @@ export const PROCESS_FAULTS: Fault[] = [
       if (!isDone) throw new Error('the snapshot directory could not be made read-only');
     },
     (scene) => requireDisks(scene).snapshot.setReadOnly(false),
-    { needsDisks: true },
+    { kind: 'snapshot disk read-only', needsDisks: true },
   ),
 ];
 
-export const CLOCK_FAULTS: Fault[] = (
-  ['engine-1', 'worker-1', 'verifier', 'publisher', 'facade'] as const
-).map(jumping);
+export const CLOCK_FAULTS: Fault[] = CLOCKS.map(jumping);
 
 const ANSWERED_MS = 8_000;
 
@@ -128,6 +135,7 @@ function oneEngineKilled(): Fault {
   let problems: string[] = [];
   return {
     name: 'one of two engines killed: the other one answers',
+    kind: 'engine-1 killed',
     mustFail: true,
     inject: async (scene) => {
       problems = [];

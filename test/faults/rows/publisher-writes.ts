@@ -97,6 +97,7 @@ function verdictOn(at: string): string[] {
 
 const atEach = (at: 'staged' | 'in-place', position: string): Fault => ({
   name: `publisher killed at each write of a publish cycle, the file ${position}`,
+  kind: 'publisher killed once',
   needsDirectory: true,
   injectMs: 180_000,
   inject: async (scene) => {
@@ -108,6 +109,7 @@ const atEach = (at: 'staged' | 'in-place', position: string): Fault => ({
 
 const atStatement = (statement: string, when: string, breaks: 'unsent' | 'unanswered'): Fault => ({
   name: `publisher killed: ${when}`,
+  kind: 'publisher killed once',
   isBrief: true,
   inject: async ({ world }) => {
     const { publisher } = world.programs;

@@ -19,36 +19,52 @@ export const REDIS_FAULTS: Fault[] = [
     3_000,
     (scene) => redisOf(scene).kill(),
     (scene) => redisOf(scene).start(),
+    { kind: 'Redis down' },
   ),
-  repeated('Redis flushed, ten times in 2 s', [10, 200], (scene) =>
-    redisOf(scene).client.flushall(),
+  repeated(
+    'Redis flushed, ten times in 2 s',
+    [10, 200],
+    (scene) => redisOf(scene).client.flushall(),
+    { kind: 'queue emptied' },
   ),
-  onLinks('Redis partitioned: packets dropped for 5 s', 5_000, allLinks, (link, isFaulty) =>
-    link.stall(isFaulty),
+  onLinks(
+    'Redis partitioned: packets dropped for 5 s',
+    5_000,
+    allLinks,
+    (link, isFaulty) => link.stall(isFaulty),
+    'Redis down',
   ),
   onLinks(
     'Redis cut off from one of two engines for 4 s',
     4_000,
     ({ queueLinks }) => [queueLinks['engine-1']],
     (link, isFaulty) => link.cut(isFaulty),
+    'Redis cut off from an engine',
   ),
-  onLinks('Redis slow: 300 ms delay each way for 3 s', 3_000, allLinks, (link, isFaulty) =>
-    link.slow(isFaulty ? 300 : 0),
+  onLinks(
+    'Redis slow: 300 ms delay each way for 3 s',
+    3_000,
+    allLinks,
+    (link, isFaulty) => link.slow(isFaulty ? 300 : 0),
+    'Redis slow',
   ),
   lasting(
     'Redis out of memory: every write rejected for 3 s',
     3_000,
     (scene) => redisOf(scene).client.config('SET', 'maxmemory', '1'),
     (scene) => redisOf(scene).client.config('SET', 'maxmemory', '0'),
+    { kind: 'Redis out of memory' },
   ),
   lasting(
     'Redis stopped (SIGSTOP) for 5 s',
     5_000,
     (scene) => process.kill(redisOf(scene).pid, 'SIGSTOP'),
     (scene) => process.kill(redisOf(scene).pid, 'SIGCONT'),
+    { kind: 'Redis down' },
   ),
   {
     name: 'queue: poisoned with garbage, a megabyte, and unknown ids',
+    kind: 'queue abused',
     inject: async (scene) => {
       await inQueues(scene, async (queue) => {
         for (const [job, data] of POISON) await queue.add(job, data, { attempts: 3 });
@@ -58,6 +74,7 @@ export const REDIS_FAULTS: Fault[] = [
   },
   {
     name: 'queue: every job delivered four times at once',
+    kind: 'queue abused',
     inject: async (scene) => {
       const { database } = scene.world;
       const release = await database.holdAppendLock();

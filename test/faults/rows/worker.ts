@@ -13,6 +13,7 @@ const runs =
 /** Kills the worker that first reaches a point of its job. */
 const killedAt = (when: string, matches: Trap['matches'], breaks: Trap['breaks']): Fault => ({
   name: `worker killed: ${when}`,
+  kind: 'worker killed once',
   inject: async ({ world }) => {
     await Promise.race(
       WORKERS.map((name) => {
@@ -36,6 +37,7 @@ export const WORKER_FAULTS: Fault[] = [
   killedAt('committed, before the answer arrives', COMMITS, 'unanswered'),
   {
     name: 'worker killed: committed, before its job is acknowledged',
+    kind: 'worker killed once',
     inject: async ({ world }) => {
       const state = { hasHealed: false };
       await Promise.race(
@@ -57,9 +59,14 @@ export const WORKER_FAULTS: Fault[] = [
       };
     },
   },
-  repeated('both workers killed, five times in 2 s', [5, 400], ({ world }) => {
-    for (const name of WORKERS) world.programs[name].signal('SIGKILL');
-  }),
+  repeated(
+    'both workers killed, five times in 2 s',
+    [5, 400],
+    ({ world }) => {
+      for (const name of WORKERS) world.programs[name].signal('SIGKILL');
+    },
+    { kind: 'workers killed' },
+  ),
   lasting(
     'worker stopped (SIGSTOP) for 10 s with the append lock',
     10_000,
@@ -68,6 +75,6 @@ export const WORKER_FAULTS: Fault[] = [
       return world.links['worker-1'].set({ matches: LOCKS, breaks: 'answered', then });
     },
     ({ world }) => world.programs['worker-1'].signal('SIGCONT'),
-    { mustFail: true },
+    { kind: 'worker-1 stopped', mustFail: true },
   ),
 ];

@@ -270,6 +270,11 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
     'one time stamp, written by commands; a lost one makes the last run look older',
   ],
   [
+    'log/public-entries.ts',
+    ['select svc.append_delegation('],
+    'a lost answer leaves a key that no process has; the worker delegates to another one a second later',
+  ],
+  [
     'log/adopt.ts',
     ['select svc.begin_adoption(', 'select svc.adopt_entries(', 'select svc.finish_adoption('],
     'one transaction with every program stopped: test/programs/admin-log-adopt.test.ts kills it and repeats it',

@@ -37,11 +37,22 @@ async function failAt(scene: Scene, point: WritePoint, breaks: Trap['breaks']): 
   for (const link of links) link.clear();
 }
 
+const ACTORS = {
+  'engine-1': 'engine',
+  'engine-2': 'engine',
+  'worker-1': 'worker',
+  'worker-2': 'worker',
+  verifier: 'verifier',
+  publisher: 'publisher',
+  admin: 'operator',
+} as const;
+
 const rowOf = (point: WritePoint, breaks: 'unsent' | 'unanswered'): Fault => ({
   name:
     breaks === 'unsent'
       ? `${point.what}: the commit is lost before it arrives`
       : `${point.what}: committed, and the answer is lost`,
+  kind: `${ACTORS[point.of[0]!]} write lost`,
   isBrief: true,
   inject: async (scene) => {
     await failAt(scene, point, breaks);

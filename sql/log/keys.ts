@@ -1,0 +1,83 @@
+import { parseEntry } from '#protocol/entries';
+import { ProtocolError } from '#protocol/errors';
+import type { KeyedEntry } from '#protocol/keys';
+import { type KeyContext, KeyStates } from '#protocol/state/key-states';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import type { Db } from '../db/transaction.js';
+import { entriesWhere, type EntryBody } from './log.js';
+
+/** Every key entry of the log in order, as the verifier and fsck read them. */
+export const keyEntries = (sql: Db): Promise<EntryBody[]> =>
+  entriesWhere(sql, sql`kind = 3 order by leaf_index`);
+
+/** The key entries with an index of at least `from`, in order. */
+export const keyEntriesFrom = (sql: Db, from: number): Promise<EntryBody[]> =>
+  entriesWhere(sql, sql`kind = 3 and leaf_index >= ${from} order by leaf_index`);
+
+/**
+ * The key entries in order, delegations only of the keys in `keyIds`, because a log has many of others; null
+ * when one is unreadable, because it may be a compromise.
+ */
+export async function keysInLog(
+  sql: Db,
+  keyIds: readonly string[] = [],
+): Promise<KeyedEntry[] | null> {
+  const names = sql`select from unnest(${[...keyIds]}::text[]) as of(id)
+    where position(convert_to(of.id, 'UTF8') in body) > 0`;
+  const isWanted = sql`position('"delegation"' in body) = 0 or exists (${names})`;
+  const rows = await entriesWhere(sql, sql`kind = 3 and (${isWanted}) order by leaf_index`);
+  try {
+    return rows.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }));
+  } catch (error) {
+    if (error instanceof ProtocolError) return null;
+    throw error;
+  }
+}
+
+/**
+ * Counts the proofs of the delegated keys among these that `max_proofs` limits.
+ *
+ * @param next how many proofs each key is about to sign; 1 to learn its state at any leaf
+ */
+export async function countProofs(
+  sql: Db,
+  states: KeyStates,
+  keyIds: Iterable<string>,
+  next = 1,
+): Promise<void> {
+  for (const { id, index, maxProofs, retiredFrom } of states.toCount(keyIds)) {
+    const [last] = await sql<{ leafIndex: number }[]>`
+      select leaf_index as "leafIndex" from svc.log_entry
+      where kind = 1 and key_id = ${id} and leaf_index > ${index}
+        and leaf_index < ${retiredFrom ?? Number.MAX_SAFE_INTEGER}
+      order by leaf_index limit 1 offset ${Math.max(maxProofs! - next, 0)}`;
+    const full = next > maxProofs! ? index : last?.leafIndex;
+    states.countProofs(id, full === undefined ? null : full + 1);
+  }
+}
+
+/** For states in which signatures of delegations do not matter: only compromises do. */
+const COMPROMISES: KeyContext = { sha256: nativeSha256, verify: nativeVerify, origins: [] };
+
+/**
+ * The index of the entry that voids a proof signed by `keyId` at `leafIndex`; null when the proof
+ * is not void. An unreadable entry may be a compromise, so it voids every proof.
+ */
+export function voidingLeaf(
+  keys: readonly KeyedEntry[] | null,
+  keyId: string,
+  leafIndex: number,
+): number | null {
+  return keys === null ? 0 : new KeyStates(COMPROMISES, keys).voidedAt(keyId, leafIndex);
+}
+
+/** The compromises of AEP keys and of their roots, in order. */
+export function compromisesIn(
+  keys: readonly KeyedEntry[],
+): { keyId: string; isRoot: boolean; from: number; until: number }[] {
+  return keys.flatMap(({ leafIndex, entry }) => {
+    if (entry.type !== 'key' || !('from_index' in entry)) return [];
+    const { from_index: from = 0, key_id: keyId, use } = entry;
+    return [{ keyId, isRoot: use === 'aep_root', from, until: leafIndex }];
+  });
+}

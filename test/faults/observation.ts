@@ -1,0 +1,298 @@
+import { spawnSync } from 'node:child_process';
+import { readFile, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { adminWith } from '../fixtures/admin.js';
+import { slownessNow, until } from './pace.js';
+import { startPrometheus, type Prometheus } from './prometheus.js';
+import { SIGNALS, type Kind, type Signals } from './signals.js';
+import { PROCESSES, type World } from './world.js';
+
+const hasPrometheus = spawnSync('prometheus', ['--version']).status === 0;
+/** The disk of the snapshot is smaller than its threshold, and nothing here measures the host's disks. */
+const OTHER_DISKS = ['SvcSnapshotDisk', 'SvcDisk'];
+/** Short enough that a fault of seconds shows, and that the next fault finds it gone. */
+const RANGE = '10s';
+
+const EVERY_MS = 250;
+/** A program that does not answer for this long is unready. */
+const READYZ_MS = 2_500;
+const GONE_MS = 30_000;
+/** A sign that no fault explains counts after this time, because a busy machine delays answers. */
+const BLIP_MS = 2_000;
+/** A repeated error is logged at most once in this time. */
+const RARELY_MS = 10_000;
+/** More lines with one message than a rate limit allows. */
+const FLOOD_LINES = 30;
+
+/** A sign of a fault: an unready program, a problem of status, an alert, or a log line. */
+export interface Seen {
+  signal: string;
+  /** Seconds from the begin of the fault until it appeared. */
+  appeared: number;
+  /**
+   * Seconds from the end of the fault until it disappeared; null for a log line, and for an alert until
+   * it ends during a later row.
+   */
+  gone: number | null;
+}
+
+type Source = 'unready' | 'status' | 'alert';
+
+interface Presence {
+  from: number;
+  to: number | null;
+}
+
+interface LogLine {
+  time: string;
+  level: string;
+  program: string;
+  msg: string;
+  status?: number;
+  err?: { message?: string };
+}
+
+/** The problems that `admin status` reports. */
+export async function problemsOf({ adminUrl, publicUrl }: World): Promise<string[]> {
+  const admin = adminWith({ DATABASE_URL: adminUrl, PUBLIC_URL: publicUrl });
+  const { json, err } = await admin('status', '--json');
+  const problems = (json as { attention: { what: string }[] } | null)?.attention;
+  return problems?.map(({ what }) => what) ?? [err.trim()];
+}
+
+/** Follows what operators see of a world: `/readyz`, `admin status`, alerts and logs. */
+export class Observation {
+  private readonly end = new AbortController();
+  private readonly following: Promise<unknown>;
+  private present: Record<Source, Set<string>> = {
+    unready: new Set(),
+    status: new Set(),
+    alert: new Set(),
+  };
+  /** Alerts that an earlier row left, until they end. */
+  private readonly left = new Map<string, { seen: Seen; ended: number }>();
+  private seen = new Map<string, Presence>();
+  private began = { wall: 0, at: 0 };
+  private healedAt: number | null = null;
+  private hasSettled = false;
+
+  private constructor(
+    private readonly world: World,
+    private readonly prometheus: Prometheus | null,
+  ) {
+    this.following = Promise.all([
+      this.follow('unready', () => this.unready()),
+      this.follow('status', () => this.problems()),
+      ...(prometheus === null ? [] : [this.follow('alert', () => prometheus.firing())]),
+    ]);
+  }
+
+  static async open(world: World): Promise<Observation> {
+    const { dir, opsPorts } = world;
+    const options = { except: OTHER_DISKS, range: RANGE };
+    if (hasPrometheus) {
+      return new Observation(world, await startPrometheus(dir, opsPorts, options));
+    }
+    if (process.env['CI'] === 'true') throw new Error('CI needs prometheus');
+    console.log('alerts are not checked: install prometheus from Debian');
+    return new Observation(world, null);
+  }
+
+  async close(): Promise<void> {
+    this.end.abort();
+    await this.following;
+    await this.prometheus?.stop();
+  }
+
+  /** Begins a row, once no earlier fault shows. */
+  async begin(kind: Kind): Promise<string[]> {
+    const { alert } = SIGNALS[kind];
+    const isQuiet = (): boolean =>
+      this.isHealthy() && !(typeof alert === 'string' && this.present.alert.has(alert));
+    const wasQuiet = await until(isQuiet, GONE_MS);
+    for (const signal of this.present.alert) {
+      const seen = { signal, appeared: 0, gone: null };
+      if (!this.left.has(signal)) this.left.set(signal, { seen, ended: performance.now() });
+    }
+    this.seen = new Map();
+    this.began = { wall: Date.now(), at: performance.now() };
+    this.healedAt = null;
+    this.hasSettled = false;
+    return wasQuiet ? [] : [`before the fault: ${this.shown().join(', ')}`];
+  }
+
+  healed(): void {
+    this.healedAt = performance.now();
+  }
+
+  /** Ignores new signs from now on: the audit repeats every request at once. */
+  settled(): void {
+    this.hasSettled = true;
+  }
+
+  /** Ends a row. Returns what was seen, and every missing or false sign. */
+  async finish(kind: Kind): Promise<{ seen: Seen[]; problems: string[] }> {
+    const signals = SIGNALS[kind];
+    const problems: string[] = [];
+    const lasting = (): string[] =>
+      [...this.seen].flatMap(([key, { to }]) =>
+        to === null && !key.startsWith('alert ') ? [key] : [],
+      );
+    if (signals.lasts !== true && !(await until(() => lasting().length === 0, GONE_MS))) {
+      problems.push(`still after the fault: ${lasting().join(', ')}`);
+    }
+    const { lines, flooding } = await this.logged();
+    problems.push(...flooding, ...this.compare(signals, lines));
+    const ended = this.healedAt ?? performance.now();
+    const seen = [...this.seen].map(([signal, { from, to }]): Seen => {
+      const appeared = secondsBetween(this.began.at, from);
+      const one = { signal, appeared, gone: to === null ? null : secondsBetween(ended, to) };
+      if (to === null && signal.startsWith('alert ')) {
+        this.left.set(signal.slice('alert '.length), { seen: one, ended });
+      }
+      return one;
+    });
+    const { log } = signals;
+    const matching = lines.filter((one) => log instanceof RegExp && log.test(textOf(one)));
+    const line =
+      matching.find(({ time }) => Date.parse(time) >= this.began.wall) ?? matching.at(-1);
+    if (line !== undefined) {
+      const appeared = secondsBetween(this.began.wall, Date.parse(line.time));
+      seen.push({ signal: `log ${textOf(line).slice(0, 120)}`, appeared, gone: null });
+    }
+    return { seen, problems };
+  }
+
+  private compare(signals: Signals, lines: readonly LogLine[]): string[] {
+    const problems: string[] = [];
+    const { unready, status, alert, log } = signals;
+    const check = (source: Source, must: RegExp | null, may: RegExp | undefined): void => {
+      const found = [...this.seen.keys()].flatMap((name) =>
+        name.startsWith(`${source} `) ? [name.slice(source.length + 1)] : [],
+      );
+      if (must !== null && !found.some((name) => must.test(name))) {
+        problems.push(`missing: ${source} ${must.source}`);
+      }
+      for (const name of found) {
+        const { from = 0, to } = this.seen.get(`${source} ${name}`) ?? {};
+        const isBlip = (to ?? performance.now()) - from < BLIP_MS * slownessNow();
+        if (must?.test(name) !== true && may?.test(name) !== true && !isBlip) {
+          problems.push(`unexpected: ${source} ${name}`);
+        }
+      }
+    };
+    check('unready', unready ?? null, signals.mayBeUnready);
+    check('status', status ?? null, signals.mayStatus);
+    if (this.prometheus !== null) {
+      const must = typeof alert === 'string' ? new RegExp(`^${alert}$`) : null;
+      check('alert', must, signals.mayAlert);
+    }
+    if (log instanceof RegExp && !lines.some((line) => log.test(textOf(line)))) {
+      problems.push(`missing: log ${log.source}`);
+    }
+    return problems;
+  }
+
+  private async follow(source: Source, read: () => Promise<string[]>): Promise<void> {
+    const { signal } = this.end;
+    while (!signal.aborted) {
+      const found = new Set(await read());
+      const now = performance.now();
+      this.present[source] = found;
+      if (source === 'alert') {
+        for (const [name, { seen, ended }] of this.left) {
+          if (found.has(name)) continue;
+          seen.gone = secondsBetween(ended, now);
+          this.left.delete(name);
+        }
+      }
+      for (const name of found) {
+        if (source === 'alert' && this.left.has(name)) continue;
+        const key = `${source} ${name}`;
+        if (this.hasSettled && !this.seen.has(key)) continue;
+        this.seen.set(key, { from: this.seen.get(key)?.from ?? now, to: null });
+      }
+      for (const [key, one] of this.seen) {
+        const [of, ...name] = key.split(' ');
+        if (of === source && !found.has(name.join(' '))) one.to ??= now;
+      }
+      await sleep(EVERY_MS, undefined, { signal }).catch(() => undefined);
+    }
+  }
+
+  private async unready(): Promise<string[]> {
+    const { opsPorts } = this.world;
+    const found = await Promise.all(
+      PROCESSES.map(async (name) => {
+        const signal = AbortSignal.timeout(READYZ_MS);
+        const isReady = await fetch(`http://127.0.0.1:${String(opsPorts[name])}/readyz`, {
+          signal,
+        }).then(
+          async (response) => {
+            await response.arrayBuffer();
+            return response.ok;
+          },
+          () => false,
+        );
+        return isReady ? [] : [name];
+      }),
+    );
+    return found.flat();
+  }
+
+  /** Numbers are replaced, because they change all the time. */
+  private async problems(): Promise<string[]> {
+    const found = await problemsOf(this.world);
+    return found.map((what) => what.replaceAll(/\d[\d.]*/g, 'N'));
+  }
+
+  private isHealthy(): boolean {
+    return this.present.unready.size + this.present.status.size === 0;
+  }
+
+  private shown(): string[] {
+    return (['unready', 'status', 'alert'] as const).flatMap((source) =>
+      [...this.present[source]].map((name) => `${source} ${name}`),
+    );
+  }
+
+  /** The lines of the row, and of the time before it in which a rate limit may have held them back. */
+  private async logged(): Promise<{ lines: LogLine[]; flooding: string[] }> {
+    const { dir } = this.world;
+    const from = new Date(this.began.wall - RARELY_MS).toISOString();
+    const all: LogLine[] = [];
+    for (const file of await readdir(dir)) {
+      if (!file.endsWith('.log')) continue;
+      const texts = (await readFile(join(dir, file), 'utf8')).split('\n').reverse();
+      for (const text of texts) {
+        // Node and operators' messages are no JSON; they belong to the lines around them.
+        const line = text.startsWith('{') ? (JSON.parse(text) as LogLine) : null;
+        if (line !== null && line.time < from) break;
+        if (line !== null) all.push(line);
+      }
+    }
+    all.sort((a, b) => (a.time < b.time ? -1 : 1));
+    const counts = new Map<string, number>();
+    const began = new Date(this.began.wall).toISOString();
+    for (const line of all) {
+      if (line.time < began || !['warn', 'error', 'fatal'].includes(line.level)) continue;
+      const key = `${line.program}: ${line.msg}`;
+      counts.set(key, (counts.get(key) ?? 0) + 1);
+    }
+    const flooding = [...counts].flatMap(([key, count]) =>
+      count > FLOOD_LINES ? [`${String(count)} log lines: ${key}`] : [],
+    );
+    return { lines: all, flooding };
+  }
+}
+
+/** `engine: request 503`, or `publisher: the cycle failed: ENOSPC: …`. */
+const textOf = ({ program, msg, status, err }: LogLine): string =>
+  [`${program}: ${msg}`, status ?? []].flat().join(' ') +
+  (err?.message === undefined ? '' : `: ${err.message}`);
+
+const secondsBetween = (from: number, to: number): number => Math.round((to - from) / 100) / 10;
+
+export const printed = ({ signal, appeared, gone }: Seen): string =>
+  `${signal} after ${String(appeared)} s${gone === null ? '' : `, gone after ${String(gone)} s`}`;

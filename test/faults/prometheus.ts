@@ -1,0 +1,81 @@
+import { spawn } from 'node:child_process';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { alertRules } from '../fixtures/compose/monitoring.js';
+import { freePort } from '../fixtures/free-port.js';
+import { until } from './pace.js';
+
+const START_MS = 30_000;
+/** Longer than a readiness check without an answer. */
+const SCRAPE = '2s';
+
+export interface Prometheus {
+  /** The names of the alerts that have fired since then and still fire. */
+  firing(since?: number): Promise<string[]>;
+  stop(): Promise<void>;
+}
+
+/**
+ * A Prometheus with the shipped alerts, which fire at once instead of after their `for`.
+ *
+ * @param except alerts that are left out
+ * @param range replaces ranges of minutes in expressions
+ */
+export async function startPrometheus(
+  dir: string,
+  opsPorts: Record<string, number>,
+  { except, range }: { except: readonly string[]; range?: string },
+): Promise<Prometheus> {
+  const home = join(dir, 'prometheus');
+  await mkdir(home, { recursive: true });
+  const rules = alertRules()
+    .filter(({ alert }) => !except.includes(alert))
+    .map(({ for: _for, expr, ...rule }) => ({
+      ...rule,
+      expr: range === undefined ? expr : expr.replaceAll(/\[\d+m\]/g, `[${range}]`),
+    }));
+  await writeFile(join(home, 'alerts.yml'), JSON.stringify({ groups: [{ name: 'svc', rules }] }));
+  const scrape_configs = Object.entries(opsPorts).map(([job_name, port]) => ({
+    job_name,
+    static_configs: [{ targets: [`127.0.0.1:${String(port)}`] }],
+  }));
+  const global = { scrape_interval: SCRAPE, scrape_timeout: SCRAPE, evaluation_interval: '1s' };
+  const config = { global, rule_files: ['alerts.yml'], scrape_configs };
+  await writeFile(join(home, 'prometheus.yml'), JSON.stringify(config));
+  const address = `127.0.0.1:${String(await freePort())}`;
+  const child = spawn(
+    'prometheus',
+    [
+      '--config.file=prometheus.yml',
+      '--storage.tsdb.path=data',
+      '--log.level=error',
+      `--web.listen-address=${address}`,
+    ],
+    { cwd: home, stdio: 'ignore' },
+  );
+  const kill = (): void => void child.kill('SIGKILL');
+  process.once('exit', kill);
+  const exited = new Promise((resolve) => child.once('exit', resolve).once('error', resolve));
+  const isReady = (): Promise<boolean> =>
+    fetch(`http://${address}/-/ready`).then(
+      ({ ok }) => ok,
+      () => false,
+    );
+  if (!(await until(isReady, START_MS))) {
+    throw new Error('Prometheus does not start: install prometheus from Debian');
+  }
+  return {
+    firing: async (since = 0) => {
+      const answer = (await (await fetch(`http://${address}/api/v1/alerts`)).json()) as {
+        data: { alerts: { activeAt: string; labels: { alertname: string } }[] };
+      };
+      const recent = answer.data.alerts.filter(({ activeAt }) => Date.parse(activeAt) >= since);
+      return [...new Set(recent.map(({ labels }) => labels.alertname))];
+    },
+    stop: async () => {
+      process.off('exit', kill);
+      kill();
+      await exited;
+    },
+  };
+}

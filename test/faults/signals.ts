@@ -1,0 +1,245 @@
+/** What operators must see of a kind of fault, and what they may see in addition. */
+export interface Signals {
+  /** Programs whose `/readyz` must fail. */
+  unready?: RegExp;
+  mayBeUnready?: RegExp;
+  /** A problem that `admin status` must report, with N for each number. */
+  status?: RegExp;
+  mayStatus?: RegExp;
+  /** The alert whose expression must hold, or the reason why none does. */
+  alert: string | { none: string };
+  mayAlert?: RegExp;
+  /** A line that a program must log, or the reason why none does. */
+  log: RegExp | { none: string };
+  /** The fault does not end. */
+  lasts?: true;
+}
+
+const DATABASE_USERS = /^(engine|worker|verifier|publisher)/;
+/** Programs that reconnect or start again, as their heartbeats of the last two seconds report it. */
+const RECOVERING =
+  /^(the database cannot be reached|no \w+ (is|has)|(queue|database|jobs) down|(ticks|log|upkeep|scrub|verdict) (failing|stalled))/;
+/** Alerts with a longer `for`, on which every outage of the database has a short effect. */
+const LATE =
+  /^Svc(Errors|NoLeader|PublishFailing|MetricsCollectionFailing|ReceiptLatency|ScrubberStalled|AdmissionsRequeued|VerifierLag|RedisDown)$/;
+const RESTARTING =
+  /^Svc(TargetDown|ProgramMissing|NoLeader|NoSnapshot|ScrubberStalled|Errors|ReceiptLatency|AdmissionsRequeued|PublishFailing)$/;
+const AT_ONCE = 'it restarts within a scrape or two';
+const RETRIED = 'the next try succeeds';
+
+/** A program killed more than once, or held down. */
+const killed = (process: string, more: Partial<Signals> = {}): Signals => ({
+  unready: new RegExp(`^${process}$`),
+  mayStatus: RECOVERING,
+  alert: 'SvcTargetDown',
+  mayAlert: RESTARTING,
+  log: new RegExp(`^${process.replace(/-.*/, '')}: started`),
+  ...more,
+});
+const killedOnce = (process: string, more: Partial<Signals> = {}): Signals =>
+  killed(process, { alert: { none: AT_ONCE }, ...more });
+
+const stopped = (process: string, more: Partial<Signals> = {}): Signals => ({
+  unready: new RegExp(`^${process}$`),
+  mayStatus: RECOVERING,
+  alert: 'SvcTargetDown',
+  mayAlert: RESTARTING,
+  log: { none: 'a stopped process writes nothing' },
+  ...more,
+});
+
+const cutOff = (process: string, more: Partial<Signals> = {}): Signals => ({
+  unready: new RegExp(`^${process}$`),
+  mayStatus: RECOVERING,
+  alert: 'SvcDatabaseDown',
+  mayAlert: LATE,
+  log: new RegExp(`^${process.replace(/-.*/, '')}: not ready`),
+  ...more,
+});
+
+/** A clock that is off by an hour; the row restarts the program to shift it. */
+const offClock = (process: string, more: Partial<Signals> = {}): Signals => ({
+  unready: new RegExp(`^${process}$`),
+  mayStatus: RECOVERING,
+  alert: 'SvcClockSkew',
+  mayAlert: RESTARTING,
+  log: new RegExp(`^${process.replace(/-.*/, '')}: started`),
+  ...more,
+});
+
+const databaseDown = {
+  unready: /^engine/,
+  mayBeUnready: DATABASE_USERS,
+  status: /^the database cannot be reached$/,
+  mayStatus: RECOVERING,
+  alert: 'SvcDatabaseDown',
+  mayAlert: LATE,
+  log: /^(engine|worker|verifier|publisher): (not ready|database_unavailable|a pass failed)/,
+} satisfies Signals;
+
+const table = {
+  'Redis down': {
+    status: /^queue down, as reported by /,
+    alert: 'SvcRedisDown',
+    mayAlert: LATE,
+    log: /^worker: Redis is unreachable/,
+  },
+  'Redis slow': {
+    mayStatus: /^queue down/,
+    alert: 'SvcRedisDown',
+    mayAlert: LATE,
+    log: /^worker: Redis is unreachable/,
+  },
+  'Redis cut off from an engine': {
+    status: /^queue down, as reported by engine/,
+    alert: { none: 'the other engine and the workers reach it' },
+    mayAlert: LATE,
+    log: /^engine: queue unavailable/,
+  },
+  'Redis out of memory': {
+    mayStatus: /^queue down/,
+    alert: { none: 'Redis answers' },
+    mayAlert: LATE,
+    log: /^engine: queue unavailable/,
+  },
+  'queue emptied': {
+    alert: 'SvcAdmissionsRequeued',
+    mayAlert: LATE,
+    log: /^worker: stale admissions requeued/,
+  },
+  'queue abused': {
+    alert: { none: 'workers ignore such jobs' },
+    mayAlert: LATE,
+    log: { none: 'workers ignore such jobs' },
+  },
+  'database down': databaseDown,
+  'database unusable': { ...databaseDown, status: RECOVERING },
+  'database silent': {
+    ...databaseDown,
+    status: RECOVERING,
+    mayAlert: /./,
+    log: /^\w+: not ready/,
+  },
+  'connections ended': {
+    mayBeUnready: DATABASE_USERS,
+    mayStatus: RECOVERING,
+    alert: 'SvcErrors',
+    mayAlert: new RegExp(`${LATE.source}|^SvcDatabaseDown$`),
+    log: /^(engine: database_unavailable|verifier: a pass failed|publisher: )/,
+  },
+  'database slow': {
+    mayStatus: RECOVERING,
+    alert: { none: 'receipts still take less than two seconds' },
+    mayAlert: LATE,
+    log: { none: 'nothing fails' },
+  },
+  'append lock held': {
+    mayBeUnready: /^verifier$|^publisher$/,
+    mayStatus: RECOVERING,
+    alert: 'SvcReceiptLatency',
+    mayAlert: LATE,
+    log: /^worker: (admissions committed late|admissions cannot be committed)/,
+  },
+  'database disk full': {
+    unready: /^verifier$/,
+    mayBeUnready: DATABASE_USERS,
+    mayStatus: RECOVERING,
+    alert: 'SvcErrors',
+    mayAlert: LATE,
+    log: /No space left on device/,
+  },
+  'database lost commits': {
+    unready: /^publisher$/,
+    mayBeUnready: DATABASE_USERS,
+    status: /^no publisher is connected|^the publisher refuses to publish/,
+    mayStatus: RECOVERING,
+    alert: 'SvcTargetDown',
+    mayAlert: /./,
+    log: /^publisher: stopped/,
+    lasts: true,
+  },
+  'engine-1 cut off': cutOff('engine-1'),
+  'worker-1 cut off': cutOff('worker-1'),
+  'verifier cut off': cutOff('verifier', { status: /^no verifier is connected/ }),
+  'publisher cut off': cutOff('publisher', { status: /^no publisher is connected/ }),
+  'snapshot disk full': {
+    unready: /^publisher$/,
+    status: /^ticks failing/,
+    mayStatus: /^the disk of the snapshots is nearly full/,
+    alert: { none: 'it fires after more failed cycles' },
+    mayAlert: LATE,
+    log: /^publisher: the cycle failed.*snapshot\/public.*ENOSPC/,
+  },
+  'snapshot disk read-only': {
+    unready: /^publisher$/,
+    status: /^ticks failing/,
+    alert: { none: 'it fires after more failed cycles' },
+    mayAlert: LATE,
+    log: /^publisher: the cycle failed.*EROFS.*snapshot\/public/,
+  },
+  'engine-1 killed': killed('engine-1'),
+  'engine-1 killed once': killedOnce('engine-1'),
+  'verifier killed': killed('verifier', { status: /^no verifier is connected/ }),
+  'publisher killed': killed('publisher', {
+    status: /^no publisher is connected/,
+    log: /^publisher: it holds the lease now/,
+  }),
+  'publisher killed once': killedOnce('publisher', { log: /^publisher: it holds the lease now/ }),
+  'facade killed': killed('facade', { status: /^the public API is down/ }),
+  'worker killed once': killedOnce('worker-\\d', {
+    mayAlert: /^SvcRedisDown$|^Svc(TargetDown|AdmissionsRequeued|ReceiptLatency|Errors)$/,
+  }),
+  'workers killed': killed('worker-\\d', { status: /^no worker is connected/ }),
+  'engine-1 stopped': stopped('engine-1'),
+  'worker-1 stopped': stopped('worker-1', {
+    mayBeUnready: /^(verifier|publisher)$/,
+    mayAlert: /./,
+  }),
+  'verifier stopped': stopped('verifier'),
+  'publisher stopped': stopped('publisher'),
+  'engine-1 clock': offClock('engine-1'),
+  'worker-1 clock': offClock('worker-1'),
+  'verifier clock': offClock('verifier', { status: /^no verifier is connected/ }),
+  'publisher clock': offClock('publisher', {
+    status: /^no publisher is connected/,
+    mayBeUnready: /^facade$/,
+    mayStatus: /./,
+    mayAlert: /./,
+  }),
+  'facade clock': offClock('facade', {
+    status: /^the public API/,
+    mayAlert: /^Svc(TargetDown|NoSnapshot|ProgramMissing|SnapshotOld|SnapshotExpiringSoon)$/,
+  }),
+  'engine write lost': {
+    alert: { none: RETRIED },
+    mayAlert: /^SvcErrors$|^SvcReceiptLatency$/,
+    log: /^engine: (database_unavailable|request 503)/,
+  },
+  'worker write lost': {
+    alert: { none: RETRIED },
+    mayAlert: /^SvcAdmissionsRequeued$|^SvcReceiptLatency$/,
+    log: /^worker: (admissions|revocations) cannot be committed|^worker: batch dispatcher: \w+ failed/,
+  },
+  'verifier write lost': {
+    mayBeUnready: /^verifier$/,
+    mayStatus: RECOVERING,
+    alert: { none: RETRIED },
+    mayAlert: /^SvcScrubberStalled$/,
+    log: /^verifier: a pass failed/,
+  },
+  'publisher write lost': {
+    unready: /^publisher$/,
+    mayStatus: RECOVERING,
+    alert: { none: RETRIED },
+    mayAlert: /^SvcNoLeader$|^SvcPublishFailing$/,
+    log: /^publisher: the cycle failed/,
+  },
+  'operator write lost': {
+    alert: { none: 'the command reports it to its operator' },
+    log: { none: 'the command reports it to its operator' },
+  },
+} satisfies Record<string, Signals>;
+
+export type Kind = keyof typeof table;
+
+export const SIGNALS: Record<Kind, Signals> = table;

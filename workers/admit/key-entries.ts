@@ -1,0 +1,61 @@
+import { equalBytes } from '#protocol/bytes';
+import { parseEntry } from '#protocol/entries';
+import type { KeyedEntry } from '#protocol/keys';
+import { KeyStates } from '#protocol/state/key-states';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import type { Db, Pool } from '#sql/db/transaction';
+import { keyEntriesFrom } from '#sql/log/keys';
+import type { EntryBody } from '#sql/log/log';
+
+export interface KeysOfLog {
+  entries: readonly KeyedEntry[];
+  states: KeyStates;
+}
+
+/** Reads the key entries of a log, each once: delegation makes many, and every append needs them. */
+export class KeyEntryReader {
+  private known: KeysOfLog & { last: EntryBody | null };
+
+  constructor(private readonly origin: string | undefined) {
+    this.known = this.keysOf([], null);
+  }
+
+  async read(sql: Db): Promise<KeysOfLog> {
+    const { known } = this;
+    const { last } = known;
+    const rows = await keyEntriesFrom(sql, last?.leafIndex ?? 0);
+    // A log loses its end only, for example in a failover: then the last known entry is gone too.
+    const isSame = last === null || (rows[0] !== undefined && isSameRow(rows[0], last));
+    if (!isSame) {
+      this.known = this.keysOf([], null);
+      return this.read(sql);
+    }
+    const added = last === null ? rows : rows.slice(1);
+    if (added.length === 0) return known;
+    const parsed = added.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }));
+    return (this.known = this.keysOf([...known.entries, ...parsed], added.at(-1)!));
+  }
+
+  private keysOf(entries: readonly KeyedEntry[], last: EntryBody | null) {
+    return { entries, last, states: statesOf(entries, this.origin) };
+  }
+}
+
+export function statesOf(entries: readonly KeyedEntry[], origin: string | undefined): KeyStates {
+  const origins = origin === undefined ? [] : [origin];
+  return new KeyStates({ sha256: nativeSha256, verify: nativeVerify, origins }, entries);
+}
+
+const isSameRow = (row: EntryBody, other: EntryBody): boolean =>
+  row.leafIndex === other.leafIndex && equalBytes(row.body, other.body);
+
+const readers = new WeakMap<Pool, Map<string | undefined, KeyEntryReader>>();
+
+/** The reader of a pool, by the log for which delegations are signed. */
+export function keyEntryReader(sql: Pool, logOrigin: string | undefined): KeyEntryReader {
+  const ofPool = readers.get(sql) ?? new Map<string | undefined, KeyEntryReader>();
+  readers.set(sql, ofPool);
+  const reader = ofPool.get(logOrigin) ?? new KeyEntryReader(logOrigin);
+  ofPool.set(logOrigin, reader);
+  return reader;
+}
