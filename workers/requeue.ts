@@ -100,7 +100,7 @@ export async function requeueStaleAdmissions(
   if (ids.length > 0) {
     // The engine's log lines map these proof ids to request ids.
     const first = firstOf(ids, NO_REQUEST_IDS);
-    log.warn({ admissions: ids.length, first }, 'stale admissions requeued');
+    logRarely(log, 'warn', { admissions: ids.length, first }, 'stale admissions requeued');
   }
   return nextPlace(stale, limit);
 }
@@ -114,7 +114,7 @@ export async function requeueStaleRevocations(
   metrics?.requeued('revocations', stale.length);
   if (stale.length > 0) {
     await enqueue(stale.map(({ requestId }) => requestId));
-    log.warn({ revocations: stale.length }, 'stale revocations requeued');
+    logRarely(log, 'warn', { revocations: stale.length }, 'stale revocations requeued');
   }
   return nextPlace(stale, groupSize);
 }

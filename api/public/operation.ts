@@ -92,6 +92,8 @@ export interface Exchange {
   ctx: PublicContext;
   req: IncomingMessage;
   res: ServerResponse;
+  /** The value of `X-Request-Id` in the response. */
+  requestId: string;
   /** The documented path, for metrics and the log; null for an unknown path. */
   route: string | null;
   /** The request may contain a share token outside its URL: no cache may store the response. */

@@ -1,4 +1,9 @@
-import express, { type Express, type Response, type ErrorRequestHandler } from 'express';
+import express, {
+  type Express,
+  type Request,
+  type Response,
+  type ErrorRequestHandler,
+} from 'express';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type PinnedLogKey, pinKeys } from '#protocol/snapshot/trust';
@@ -92,19 +97,18 @@ function observed(ctx: PublicContext, app: Express): RequestHandler {
   const { metrics, log } = ctx;
   let sequence = 0;
   return (req, res) => {
-    const { headers, method = '' } = req;
-    // `send` copies it to the response.
-    const requestId = (headers['x-request-id'] = requestIdFrom(headers['x-request-id']));
+    const { method = '' } = req;
+    const requestId = requestIdFrom(req.headers['x-request-id']);
     sequence = (sequence + 1) % LOG_INTERVAL;
     const isLogged = sequence === 0;
     const began = sequence % SAMPLE_INTERVAL === 0 ? performance.now() : null;
-    const isLookup = handleLookup(ctx, req, res);
+    const isLookup = handleLookup(ctx, req, res, requestId);
     if (isLookup && began === null) return;
     const since = began ?? performance.now();
     res.once('close', () => {
       const ms = performance.now() - since;
       const status = res.headersSent ? res.statusCode : null;
-      const route = isLookup ? routeOfLookup(req.url ?? '') : routeIn(res as Response);
+      const route = isLookup ? routeOfLookup(req.url ?? '') : (localsOf(res).route ?? null);
       if (!isLookup) metrics?.countRequest(route, method, status);
       metrics?.observeDuration(route, ms);
       if (!isLookup || !isLogged) return;
@@ -113,12 +117,24 @@ function observed(ctx: PublicContext, app: Express): RequestHandler {
       const fields = { request_id: requestId, method, route, ...outcome };
       log.info({ ...fields, ms: Math.round(ms * 10) / 10 }, 'request');
     });
-    if (!isLookup) app(req, res);
+    if (isLookup) return;
+    Object.assign(res, { locals: { requestId } satisfies Locals });
+    app(req, res);
   };
 }
 
-const routeIn = (res: Response): string | null =>
-  (res.locals['route'] as string | undefined) ?? null;
+/** What the middleware hands on: the id of the request, and the documented path. */
+interface Locals {
+  requestId: string;
+  route?: string;
+}
+
+const localsOf = (res: ServerResponse): Locals => (res as Response).locals as unknown as Locals;
+
+function exchangeOf(ctx: PublicContext, req: Request, res: Response): Exchange {
+  const { requestId, route = null } = localsOf(res);
+  return { ctx, req, res, requestId, route };
+}
 
 /** All routes but the lookups, which the server answers before it calls this app. */
 function createApp(ctx: PublicContext): Express {
@@ -133,9 +149,8 @@ function createApp(ctx: PublicContext): Express {
     );
   });
   const onError: ErrorRequestHandler = (error: unknown, req, res, next) => {
-    const route = routeIn(res as Response);
     if (res.headersSent) next(error);
-    else sendFailure({ ctx, req, res, route }, error);
+    else sendFailure(exchangeOf(ctx, req, res), error);
   };
   app.use(onError);
   return app;
@@ -146,23 +161,21 @@ function mount(ctx: PublicContext, app: Express, path: string): void {
   const served = OPERATIONS.filter(({ spec }) => spec.path === path);
   const route = app.route(pathPattern(served[0]!.spec));
   route.all((_req, res, next) => {
-    res.locals['route'] = path;
+    localsOf(res).route = path;
     next();
   });
   for (const { spec, handler } of served) {
-    route[spec.method]((req, res) =>
-      handler({ ctx, req, res, route: path }, lastOf(path, req.path)),
-    );
+    route[spec.method]((req, res) => handler(exchangeOf(ctx, req, res), lastOf(path, req.path)));
   }
   const allow = served
     .flatMap(({ spec }) => (spec.method === 'get' ? ['GET', 'HEAD'] : [spec.method.toUpperCase()]))
     .concat('OPTIONS')
     .join(', ');
-  route.options((req, res) => answerOptions({ ctx, req, res, route: path }, allow));
+  route.options((req, res) => answerOptions(exchangeOf(ctx, req, res), allow));
   route.all((req, res) => {
     const detail = `${req.path} supports ${allow}.`;
     const problem = new Problem('method_not_allowed', detail, { headers: { Allow: allow } });
-    sendProblem({ ctx, req, res, route: path }, problem);
+    sendProblem(exchangeOf(ctx, req, res), problem);
   });
 }
 

@@ -8,6 +8,9 @@ const SLOWEST = 4;
 export const slowness = (load: number, processors: number): number =>
   Math.min(SLOWEST, Math.max(1, load / processors));
 
+/** Whether this machine is too busy for any statement about the time of an answer. */
+export const isOverloaded = (): boolean => slownessNow() >= SLOWEST;
+
 export const slownessNow = (): number => slowness(loadavg()[0] ?? 0, availableParallelism());
 
 /** A deadline that the CPU load extends, so that a busy machine is not reported as a hang. */

@@ -64,6 +64,13 @@ export async function startPrometheus(
   if (!(await until(isReady, START_MS))) {
     throw new Error('Prometheus does not start: install prometheus from Debian');
   }
+  const hasScrapedAll = async (): Promise<boolean> => {
+    const query = encodeURIComponent('count(svc_build_info)');
+    const answer = await fetch(`http://${address}/api/v1/query?query=${query}`);
+    const { data } = (await answer.json()) as { data: { result: { value: [number, string] }[] } };
+    return data.result[0]?.value[1] === String(scrape_configs.length);
+  };
+  if (!(await until(hasScrapedAll, START_MS))) throw new Error('a program has no metrics');
   return {
     firing: async (since = 0) => {
       const answer = (await (await fetch(`http://${address}/api/v1/alerts`)).json()) as {

@@ -24,20 +24,17 @@ const LATE =
   /^Svc(Errors|NoLeader|PublishFailing|MetricsCollectionFailing|ReceiptLatency|ScrubberStalled|AdmissionsRequeued|VerifierLag|RedisDown)$/;
 const RESTARTING =
   /^Svc(TargetDown|ProgramMissing|NoLeader|NoSnapshot|ScrubberStalled|Errors|ReceiptLatency|AdmissionsRequeued|PublishFailing)$/;
-const AT_ONCE = 'it restarts within a scrape or two';
 const RETRIED = 'the next try succeeds';
 
-/** A program killed more than once, or held down. */
+/** A program that is killed, and restarted at once by its supervisor. */
 const killed = (process: string, more: Partial<Signals> = {}): Signals => ({
   unready: new RegExp(`^${process}$`),
   mayStatus: RECOVERING,
-  alert: 'SvcTargetDown',
+  alert: { none: 'it restarts within a scrape or two' },
   mayAlert: RESTARTING,
   log: new RegExp(`^${process.replace(/-.*/, '')}: started`),
   ...more,
 });
-const killedOnce = (process: string, more: Partial<Signals> = {}): Signals =>
-  killed(process, { alert: { none: AT_ONCE }, ...more });
 
 const stopped = (process: string, more: Partial<Signals> = {}): Signals => ({
   unready: new RegExp(`^${process}$`),
@@ -141,7 +138,7 @@ const table = {
     log: /^worker: (admissions committed late|admissions cannot be committed)/,
   },
   'database disk full': {
-    unready: /^verifier$/,
+    // Queries succeed, and so do writes into pages with room.
     mayBeUnready: DATABASE_USERS,
     mayStatus: RECOVERING,
     alert: 'SvcErrors',
@@ -161,7 +158,10 @@ const table = {
   'engine-1 cut off': cutOff('engine-1'),
   'worker-1 cut off': cutOff('worker-1'),
   'verifier cut off': cutOff('verifier', { status: /^no verifier is connected/ }),
-  'publisher cut off': cutOff('publisher', { status: /^no publisher is connected/ }),
+  'publisher cut off': cutOff('publisher', {
+    status: /^no publisher is connected/,
+    alert: 'SvcNoLeader',
+  }),
   'snapshot disk full': {
     unready: /^publisher$/,
     status: /^ticks failing/,
@@ -178,15 +178,15 @@ const table = {
     log: /^publisher: the cycle failed.*EROFS.*snapshot\/public/,
   },
   'engine-1 killed': killed('engine-1'),
-  'engine-1 killed once': killedOnce('engine-1'),
+  'engine-1 held down': killed('engine-1', { alert: 'SvcTargetDown' }),
   'verifier killed': killed('verifier', { status: /^no verifier is connected/ }),
   'publisher killed': killed('publisher', {
     status: /^no publisher is connected/,
     log: /^publisher: it holds the lease now/,
   }),
-  'publisher killed once': killedOnce('publisher', { log: /^publisher: it holds the lease now/ }),
+  'publisher killed once': killed('publisher', { log: /^publisher: it holds the lease now/ }),
   'facade killed': killed('facade', { status: /^the public API is down/ }),
-  'worker killed once': killedOnce('worker-\\d', {
+  'worker killed once': killed('worker-\\d', {
     mayAlert: /^SvcRedisDown$|^Svc(TargetDown|AdmissionsRequeued|ReceiptLatency|Errors)$/,
   }),
   'workers killed': killed('worker-\\d', { status: /^no worker is connected/ }),
@@ -198,7 +198,10 @@ const table = {
   'verifier stopped': stopped('verifier'),
   'publisher stopped': stopped('publisher'),
   'engine-1 clock': offClock('engine-1'),
-  'worker-1 clock': offClock('worker-1'),
+  // A worker computes the age of admissions with its own clock.
+  'worker-1 clock': offClock('worker-1', {
+    mayAlert: new RegExp(`${RESTARTING.source}|^SvcOldestPending$`),
+  }),
   'verifier clock': offClock('verifier', { status: /^no verifier is connected/ }),
   'publisher clock': offClock('publisher', {
     status: /^no publisher is connected/,

@@ -1,4 +1,3 @@
-import type { IncomingMessage } from 'node:http';
 import { utf8 } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto/node';
@@ -54,12 +53,14 @@ export interface Answer {
   headers?: Record<string, string>;
 }
 
-const requestIdIn = (req: IncomingMessage): string => req.headers['x-request-id'] as string;
-
 /** Sends an answer with the headers of its snapshot, or 304 when If-None-Match matches. */
-export function send({ req, res }: Exchange, snapshot: Snapshot | null, answer: Answer): void {
+export function send(
+  { req, res, requestId }: Exchange,
+  snapshot: Snapshot | null,
+  answer: Answer,
+): void {
   const headers = [...(answer.policy === undefined ? PLAIN : withPolicy(answer.policy))];
-  headers.push('Cache-Control', answer.cache, 'X-Request-Id', requestIdIn(req));
+  headers.push('Cache-Control', answer.cache, 'X-Request-Id', requestId);
   if (snapshot !== null) {
     headers.push(
       'X-Svc-Tree-Size',
@@ -120,11 +121,11 @@ export function sendFailure(exchange: Exchange, error: unknown): void {
   else sendProblem(exchange, problem);
 }
 
-export function problemOf({ ctx, req, route }: Exchange, error: unknown): Problem {
+export function problemOf({ ctx, requestId, route }: Exchange, error: unknown): Problem {
   if (error instanceof Problem) return error;
   const problem = unreadable(error);
   // Never log the URL: it may contain a share token in any encoding.
-  const fields = { err: error, request_id: requestIdIn(req), route };
+  const fields = { err: error, request_id: requestId, route };
   logRarely(ctx.log, 'error', fields, problem.message);
   return problem;
 }

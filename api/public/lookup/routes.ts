@@ -54,11 +54,12 @@ export function handleLookup(
   ctx: PublicContext,
   req: IncomingMessage,
   res: ServerResponse,
+  requestId: string,
 ): boolean {
   if (req.method !== 'GET' && req.method !== 'HEAD') return false;
   const url = originForm(req.url ?? '/');
   if (!url.startsWith(PUBLIC)) return false;
-  const exchange: Exchange = { ctx, req, res, route: VERIFY };
+  const exchange: Exchange = { ctx, req, res, requestId, route: VERIFY };
   const count = (): void => ctx.metrics?.countRequest(exchange.route, req.method!, res.statusCode);
   try {
     const target = lookupAt(url);

@@ -65,7 +65,7 @@ export const PROCESS_FAULTS: Fault[] = [
   stopped('publisher'),
   {
     name: 'engine killed while it receives a batch',
-    kind: 'engine-1 killed once',
+    kind: 'engine-1 killed',
     mustFail: true,
     inject: async ({ world, client }) => {
       const batch = client.newBatch(500);
@@ -135,7 +135,7 @@ function oneEngineKilled(): Fault {
   let problems: string[] = [];
   return {
     name: 'one of two engines killed: the other one answers',
-    kind: 'engine-1 killed',
+    kind: 'engine-1 held down',
     mustFail: true,
     inject: async (scene) => {
       problems = [];

@@ -47,20 +47,13 @@ const ACTORS = {
   admin: 'operator',
 } as const;
 
-const rowOf = (point: WritePoint, breaks: 'unsent' | 'unanswered'): Fault => ({
-  name:
-    breaks === 'unsent'
-      ? `${point.what}: the commit is lost before it arrives`
-      : `${point.what}: committed, and the answer is lost`,
+/** Each write with an unknown outcome: the caller gets an error, and the write happened or not. */
+export const WRITE_FAULTS: Fault[] = WRITE_POINTS.map((point) => ({
+  name: `${point.what}: the commit is lost, and then only its answer`,
   kind: `${ACTORS[point.of[0]!]} write lost`,
   isBrief: true,
+  injectMs: 60_000,
   inject: async (scene) => {
-    await failAt(scene, point, breaks);
+    for (const breaks of ['unsent', 'unanswered'] as const) await failAt(scene, point, breaks);
   },
-});
-
-/** Each write with an unknown outcome: the caller gets an error in both cases. */
-export const WRITE_FAULTS: Fault[] = WRITE_POINTS.flatMap((point) => [
-  rowOf(point, 'unsent'),
-  rowOf(point, 'unanswered'),
-]);
+}));
