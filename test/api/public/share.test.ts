@@ -201,25 +201,26 @@ describe('share token', () => {
   it('never appears in the log when a snapshot read fails', async () => {
     const lines: string[] = [];
     const log = pino({ level: 'trace' }, { write: (line: string) => void lines.push(line) });
-    let broken = false;
     const source: SnapshotSource = directorySource(snapshot.directory);
-    const failing = snapshot.publicServer({
-      log,
-      source: {
-        ...source,
-        page: (page) => {
-          if (broken) throw new Error('the disk is gone');
-          return source.page(page);
-        },
-      },
-    });
-    const from = await snapshot.serve(failing);
-    broken = true;
+    // A server of its own for each request, because a server logs a repeated message rarely.
+    const failing = async () => {
+      let broken = false;
+      const page: SnapshotSource['page'] = (one) => {
+        if (broken) throw new Error('the disk is gone');
+        return source.page(one);
+      };
+      const own = log.child({});
+      const from = await snapshot.serve(
+        snapshot.publicServer({ log: own, source: { ...source, page } }),
+      );
+      broken = true;
+      return from;
+    };
     const token = tokens.proof;
     const secret = token.slice('share_'.length);
     for (const [, ask] of WAYS) {
       const before = lines.length;
-      const reply = await ask(token, from);
+      const reply = await ask(token, await failing());
       expect(reply.status).toBe(503);
       expectPrivate(reply);
       expect(lines.length).toBe(before + 1);
@@ -237,7 +238,7 @@ describe('share token', () => {
       `/api/public/trust/${id}/package?${token}`,
       `/api/public/verify/proof/${proof}#${token}`,
     ]) {
-      await callAt(from, path);
+      await callAt(await failing(), path);
     }
     expect(lines.length).toBeGreaterThan(WAYS.length);
     for (const line of lines) {
@@ -246,9 +247,9 @@ describe('share token', () => {
         expect(text).not.toContain(secret);
       }
     }
-    await callAt(from, `/api/public/verify/proof/${proof}?a=b`);
+    await callAt(await failing(), `/api/public/verify/proof/${proof}?a=b`);
     expect(lines.at(-1)).toContain('"route":"/api/public/verify/proof/{proof_id}"');
-    await postLookup(from, { proof_id: proof });
+    await postLookup(await failing(), { proof_id: proof });
     expect(lines.at(-1)).toContain('"route":"/api/public/verify"');
   });
 });

@@ -230,10 +230,11 @@ async function follow(from: FedFrom, path: string, last: string): Promise<Follow
   return { said: [...said], at: Date.now() };
 }
 
-/** Without headers that change with every snapshot. */
+/** Without headers that change with every response or snapshot. */
 function lasting(headers: Reply['headers']): unknown {
   const changing = [
     'date',
+    'x-request-id',
     'x-svc-snapshot-issued-at',
     'x-svc-snapshot-generation',
     'x-svc-tree-size',
