@@ -76,6 +76,8 @@ export class Observation {
   private began = { wall: 0, at: 0 };
   private healedAt: number | null = null;
   private hasSettled = false;
+  /** Why a source could not be read. */
+  private readonly unread = new Set<string>();
 
   private constructor(
     private readonly world: World,
@@ -134,12 +136,16 @@ export class Observation {
   /** Ends a row. Returns what was seen, and every missing or false sign. */
   async finish(kind: Kind): Promise<{ seen: Seen[]; problems: string[] }> {
     const signals = SIGNALS[kind];
-    const problems: string[] = [];
+    const problems = [...this.unread];
+    this.unread.clear();
     const lasting = (): string[] =>
       [...this.seen].flatMap(([key, { to }]) =>
         to === null && !key.startsWith('alert ') ? [key] : [],
       );
-    if (signals.lasts !== true && !(await until(() => lasting().length === 0, GONE_MS))) {
+    const isAsDeclared = async (): Promise<boolean> =>
+      this.compare(signals, (await this.logged()).lines).length === 0;
+    if (signals.lasts === true) await until(isAsDeclared, GONE_MS, EVERY_MS);
+    else if (!(await until(() => lasting().length === 0, GONE_MS))) {
       problems.push(`still after the fault: ${lasting().join(', ')}`);
     }
     const { lines, flooding } = await this.logged();
@@ -196,7 +202,12 @@ export class Observation {
   private async follow(source: Source, read: () => Promise<string[]>): Promise<void> {
     const { signal } = this.end;
     while (!signal.aborted) {
-      const found = new Set(await read());
+      const found = new Set(
+        await read().catch((error: unknown) => {
+          this.unread.add(`${source} cannot be read: ${String(error)}`);
+          return [];
+        }),
+      );
       const now = performance.now();
       this.present[source] = found;
       if (source === 'alert') {
@@ -260,15 +271,14 @@ export class Observation {
   private async logged(): Promise<{ lines: LogLine[]; flooding: string[] }> {
     const { dir } = this.world;
     const from = new Date(this.began.wall - RARELY_MS).toISOString();
+    const now = new Date().toISOString();
     const all: LogLine[] = [];
     for (const file of await readdir(dir)) {
       if (!file.endsWith('.log')) continue;
-      const texts = (await readFile(join(dir, file), 'utf8')).split('\n').reverse();
-      for (const text of texts) {
-        // Node and operators' messages are no JSON; they belong to the lines around them.
-        const line = text.startsWith('{') ? (JSON.parse(text) as LogLine) : null;
-        if (line !== null && line.time < from) break;
-        if (line !== null) all.push(line);
+      for (const text of (await readFile(join(dir, file), 'utf8')).split('\n')) {
+        // Messages of Node and for operators have no time; those of a wrong clock have another one.
+        const [, time = ''] = /^\{.*?"time":"([^"]+)"/.exec(text) ?? [];
+        if (time >= from && time <= now) all.push(JSON.parse(text) as LogLine);
       }
     }
     all.sort((a, b) => (a.time < b.time ? -1 : 1));
