@@ -100,9 +100,9 @@ const table = {
     log: /^engine: queue unavailable/,
   },
   'queue emptied': {
-    alert: 'SvcAdmissionsRequeued',
+    alert: { none: 'only a job that waits is lost, and an idle worker takes it at once' },
     mayAlert: LATE,
-    log: /^worker: stale admissions requeued/,
+    log: { none: 'the requeue logs only lost jobs' },
   },
   'queue abused': {
     alert: { none: 'workers ignore such jobs' },
