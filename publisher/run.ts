@@ -242,7 +242,7 @@ export function publisherReadiness(): PublisherReadiness {
   const cycles = new Heartbeat(STALLED_MS);
   let outcome: CycleReport['outcome'] | null = null;
   let unknownSigner: string | null = null;
-  let publishedAt: number | null = null;
+  let currentAt: number | null = null;
   let stopCode: StopCode | null = null;
   let isStoreDown = false;
   return {
@@ -250,7 +250,8 @@ export function publisherReadiness(): PublisherReadiness {
       outcome = report.outcome;
       unknownSigner = null;
       isStoreDown = false;
-      if (outcome === 'published') publishedAt = performance.now();
+      // An idle log causes no new snapshot for minutes: then the published one is current.
+      if (outcome === 'published' || outcome === 'unchanged') currentAt = performance.now();
       cycles.success();
     },
     failed: (error) => {
@@ -279,8 +280,7 @@ export function publisherReadiness(): PublisherReadiness {
           verifier,
           ...(isStoreDown && { store: 'down' }),
           ...(unknownSigner === null ? {} : { unknown_signer: unknownSigner }),
-          published_ms_ago:
-            publishedAt === null ? null : Math.round(performance.now() - publishedAt),
+          published_ms_ago: currentAt === null ? null : Math.round(performance.now() - currentAt),
           ...(stopCode !== null && { refused: stopCode }),
         },
       };

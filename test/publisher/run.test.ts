@@ -129,6 +129,12 @@ it('DatabaseLease > requires a pool of one connection', () => {
   expect(() => new DatabaseLease({ options: { max: 4 } } as Pool)).toThrow();
 });
 
+it('publisherReadiness > counts a cycle that changes nothing as current', () => {
+  const readiness = publisherReadiness();
+  readiness.went({ outcome: 'unchanged', generation: 1 }, 1);
+  expect(readiness.find().details['published_ms_ago']).toEqual(expect.any(Number));
+});
+
 it('publisherReadiness > is not ready while the verifier is silent', () => {
   const readiness = publisherReadiness();
   readiness.went(waiting, 0);
