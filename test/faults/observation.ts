@@ -14,7 +14,9 @@ const OTHER_DISKS = ['SvcSnapshotDisk', 'SvcDisk'];
 /** Short enough that a fault of seconds shows, and that the next fault finds it gone. */
 const RANGE = '10s';
 
-const EVERY_MS = 250;
+/** `admin status` connects and reads many tables, and alerts change once in a second. */
+const EVERY_MS = { unready: 250, status: 1_000, alert: 1_000 } as const;
+const LOOK_MS = 250;
 /** A program that does not answer for this long is unready. */
 const READYZ_MS = 2_500;
 const GONE_MS = 30_000;
@@ -144,7 +146,7 @@ export class Observation {
       );
     const isAsDeclared = async (): Promise<boolean> =>
       this.compare(signals, (await this.logged()).lines).length === 0;
-    if (signals.lasts === true) await until(isAsDeclared, GONE_MS, EVERY_MS);
+    if (signals.lasts === true) await until(isAsDeclared, GONE_MS, LOOK_MS);
     else if (!(await until(() => lasting().length === 0, GONE_MS))) {
       problems.push(`still after the fault: ${lasting().join(', ')}`);
     }
@@ -227,7 +229,7 @@ export class Observation {
         const [of, ...name] = key.split(' ');
         if (of === source && !found.has(name.join(' '))) one.to ??= now;
       }
-      await sleep(EVERY_MS, undefined, { signal }).catch(() => undefined);
+      await sleep(EVERY_MS[source], undefined, { signal }).catch(() => undefined);
     }
   }
 

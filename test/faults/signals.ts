@@ -185,6 +185,13 @@ const table = {
     log: /^publisher: it holds the lease now/,
   }),
   'publisher killed once': killed('publisher', { log: /^publisher: it holds the lease now/ }),
+  'publisher killed for minutes': killed('publisher', {
+    mayStatus: new RegExp(
+      `${RECOVERING.source}|^no snapshot has been published|^no signed checkpoint`,
+    ),
+    mayAlert: new RegExp(`${RESTARTING.source}|^Svc(SnapshotOld|CheckpointLag)$`),
+    log: /^publisher: it holds the lease now/,
+  }),
   'facade killed': killed('facade', { status: /^the public API is down/ }),
   'worker killed once': killed('worker-\\d', {
     mayAlert: /^SvcRedisDown$|^Svc(TargetDown|AdmissionsRequeued|ReceiptLatency|Errors)$/,

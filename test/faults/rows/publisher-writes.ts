@@ -97,7 +97,7 @@ function verdictOn(at: string): string[] {
 
 const atEach = (at: 'staged' | 'in-place', position: string): Fault => ({
   name: `publisher killed at each write of a publish cycle, the file ${position}`,
-  kind: 'publisher killed once',
+  kind: 'publisher killed for minutes',
   needsDirectory: true,
   injectMs: 180_000,
   inject: async (scene) => {
