@@ -26,7 +26,7 @@ const RESTARTING =
   /^Svc(TargetDown|ProgramMissing|NoLeader|NoSnapshot|ScrubberStalled|Errors|ReceiptLatency|AdmissionsRequeued|PublishFailing)$/;
 const RETRIED = 'the next try succeeds';
 
-/** A program that is killed, and restarted at once by its supervisor. */
+/** A program that is killed, and restarted at once by its supervisor: status may miss the moment. */
 const killed = (process: string, more: Partial<Signals> = {}): Signals => ({
   unready: new RegExp(`^${process}$`),
   mayStatus: RECOVERING,
@@ -179,12 +179,8 @@ const table = {
   },
   'engine-1 killed': killed('engine-1'),
   'engine-1 held down': killed('engine-1', { alert: 'SvcTargetDown' }),
-  'verifier killed': killed('verifier', { status: /^no verifier is connected/ }),
-  'publisher killed': killed('publisher', {
-    status: /^no publisher is connected/,
-    log: /^publisher: it holds the lease now/,
-  }),
-  'publisher killed once': killed('publisher', { log: /^publisher: it holds the lease now/ }),
+  'verifier killed': killed('verifier'),
+  'publisher killed': killed('publisher', { log: /^publisher: it holds the lease now/ }),
   'publisher killed for minutes': killed('publisher', {
     mayStatus: new RegExp(
       `${RECOVERING.source}|^no snapshot has been published|^no signed checkpoint`,
@@ -192,11 +188,11 @@ const table = {
     mayAlert: new RegExp(`${RESTARTING.source}|^Svc(SnapshotOld|CheckpointLag)$`),
     log: /^publisher: it holds the lease now/,
   }),
-  'facade killed': killed('facade', { status: /^the public API is down/ }),
+  'facade killed': killed('facade', { mayStatus: /^the public API is down/ }),
   'worker killed once': killed('worker-\\d', {
     mayAlert: /^SvcRedisDown$|^Svc(TargetDown|AdmissionsRequeued|ReceiptLatency|Errors)$/,
   }),
-  'workers killed': killed('worker-\\d', { status: /^no worker is connected/ }),
+  'workers killed': killed('worker-\\d'),
   'engine-1 stopped': stopped('engine-1'),
   'worker-1 stopped': stopped('worker-1', {
     mayBeUnready: /^(verifier|publisher)$/,
@@ -209,16 +205,15 @@ const table = {
   'worker-1 clock': offClock('worker-1', {
     mayAlert: new RegExp(`${RESTARTING.source}|^SvcOldestPending$`),
   }),
-  'verifier clock': offClock('verifier', { status: /^no verifier is connected/ }),
+  'verifier clock': offClock('verifier'),
   'publisher clock': offClock('publisher', {
-    status: /^no publisher is connected/,
     mayBeUnready: /^facade$/,
     mayStatus: /./,
     mayAlert: /./,
   }),
   'facade clock': offClock('facade', {
     status: /^the public API/,
-    mayAlert: /^Svc(TargetDown|NoSnapshot|ProgramMissing|SnapshotOld|SnapshotExpiringSoon)$/,
+    mayAlert: new RegExp(`${RESTARTING.source}|^Svc(SnapshotOld|SnapshotExpiringSoon)$`),
   }),
   'engine write lost': {
     alert: { none: RETRIED },
@@ -234,7 +229,7 @@ const table = {
     mayBeUnready: /^verifier$/,
     mayStatus: RECOVERING,
     alert: { none: RETRIED },
-    mayAlert: /^SvcScrubberStalled$/,
+    mayAlert: LATE,
     log: /^verifier: a pass failed/,
   },
   'publisher write lost': {

@@ -84,7 +84,7 @@ export const PROCESS_FAULTS: Fault[] = [
   },
   {
     name: 'two publishers, the leader killed',
-    kind: 'publisher killed once',
+    kind: 'publisher killed',
     holdMs: 1_000,
     inject: async (scene) => {
       const { publisher } = scene.world.programs;
