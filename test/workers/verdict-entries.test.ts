@@ -26,7 +26,7 @@ import { verdictSigner } from '../fixtures/verdict-signer.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('test');
-const { leafOf, outcomeOf, tamper } = tampering({ db, registry });
+const { holdVerdictLock, leafOf, outcomeOf, tamper } = tampering({ db, registry });
 const newSigner = () => verdictSigner(registry, 'example.org/log');
 let signer: ReturnType<typeof newSigner>;
 beforeEach(async () => {
@@ -54,6 +54,17 @@ describe('appendVerdictEntry', () => {
     await db.sql`update svc.upkeep set done_at = now() + interval '1 hour'`;
     await expect(append()).rejects.toThrow('correct the clock');
     expect(await entries()).toEqual([]);
+  });
+
+  it('ignores a scan that another verifier records after it has begun', async () => {
+    await registry.verifyAll();
+    const lock = await holdVerdictLock();
+    const appending = append();
+    const waits = () => db.sql`select from pg_locks where locktype = 'advisory' and not granted`;
+    await expect.poll(waits).toHaveLength(1);
+    await db.sql`update svc.upkeep set done_at = now() + interval '1 hour'`;
+    await lock.release();
+    expect(await appending).toBe('appended');
   });
 
   it('covers the verified leaves, and lists those that fail or pass again', async () => {

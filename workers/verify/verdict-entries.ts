@@ -58,10 +58,11 @@ export function appendVerdictEntry(
   leastIntervalMs = LEAST_INTERVAL_MS,
 ): Promise<'appended' | 'early' | 'none'> {
   return transaction(sql, async (tx) => {
+    // Before `now`: another verifier may record a later scan at any time.
+    const scannedAt = await expiryScanDoneAt(tx);
     const now = await lockVerdicts(tx);
     const keys = await requireActive(tx, { crypto }, signer);
     const prefix = await verifiedPrefix(tx);
-    const scannedAt = await expiryScanDoneAt(tx);
     if (prefix === null || scannedAt === null) return 'none';
     const counts = ({ leafIndex, body }: EntryBody): VerdictEntry[] => {
       const entry = readEntry(body);
