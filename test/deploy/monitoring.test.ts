@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
-import { alertRules, metricsIn } from '../fixtures/compose/monitoring.js';
+import { alertRules, dashboardQueries, metricsIn } from '../fixtures/compose/monitoring.js';
 
 const PROMETHEUS = join(packageRoot, 'deploy', 'prometheus');
 const hasPromtool = spawnSync('promtool', ['--version']).status === 0;
@@ -102,4 +102,12 @@ describe('alerts', () => {
     const described = [...manual.matchAll(/^#### (Svc\w+)$/gm)].map(([, name]) => name);
     expect(described.sort()).toEqual(rules.map(({ alert }) => alert).sort());
   });
+});
+
+it('the dashboard shows the chosen installation in every panel', () => {
+  const all = dashboardQueries().flatMap(({ expr }) =>
+    expr.match(/\b(svc_|process_|up\b)[^)[ ]*/g),
+  );
+  expect(all.length).toBeGreaterThan(30);
+  expect(all.filter((one) => !one?.includes('{installation=~"$installation"'))).toEqual([]);
 });
