@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { v7 as uuidv7 } from 'uuid';
 import { AGENT_PATH, engineHeaders, EXECUTE_PATH } from '#bench/harness/engine-api';
@@ -55,6 +56,8 @@ export class Client {
 
   start(): void {
     this.stopping = new AbortController();
+    // One for each kind of request.
+    setMaxListeners(ACT_KINDS.length + 2, this.stopping.signal);
     const { singlesPerSecond, batchesPerSecond, actsPerSecond } = this.options;
     this.senders = [
       this.steadily(singlesPerSecond, SINGLES_AT_ONCE, () => this.sendNew(this.newSingle())),
