@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished } from 'vitest';
 import { PROGRAM_ROLES } from '#programs/migrate-database';
-import { loadSigningKey } from '#runtime/crypto/node';
+import { createSigningKey, loadSigningKey } from '#runtime/crypto/node';
 import { connect } from '#runtime/postgres/connect';
 import { adminWith, done } from '../fixtures/admin.js';
 
@@ -48,6 +48,14 @@ describe('admin init', () => {
       expect(mode & 0o222).toBe(isPublic ? 0 : mode & 0o200);
     }
     expect(loadSigningKey(file('aep-key.pem')).publicKey).toHaveLength(32);
+  });
+
+  it("gives a key that root made by hand to the program's user", async () => {
+    createSigningKey(file('log-key.pem'));
+    expect(await make()).not.toContain('log-key.pem');
+    const { mode, uid } = await stat(file('log-key.pem'));
+    expect(mode & 0o777).toBe(0o400);
+    expect(uid).toBe(process.getuid!() === 0 ? 10_004 : process.getuid!());
   });
 
   it('makes an empty database ready, and changes nothing when it is repeated', async () => {
