@@ -24,8 +24,8 @@ const GONE_MS = 30_000;
 const BLIP_MS = 2_000;
 /** A repeated error is logged at most once in this time. */
 const RARELY_MS = 10_000;
-/** More lines with one message than a rate limit allows. */
-const FLOOD_LINES = 30;
+/** More lines with one message than rate limits allow: of a short row, and of two programs. */
+const floodLines = (rowMs: number): number => 30 + (2 * rowMs) / RARELY_MS;
 
 /** A sign of a fault: an unready program, a problem of status, an alert, or a log line. */
 export interface Seen {
@@ -291,8 +291,9 @@ export class Observation {
       const key = `${line.program}: ${line.msg}`;
       counts.set(key, (counts.get(key) ?? 0) + 1);
     }
+    const most = floodLines(Date.now() - this.began.wall);
     const flooding = [...counts].flatMap(([key, count]) =>
-      count > FLOOD_LINES ? [`${String(count)} log lines: ${key}`] : [],
+      count > most ? [`${String(count)} log lines: ${key}`] : [],
     );
     return { lines: all, flooding };
   }
