@@ -75,9 +75,10 @@ export async function lookupHttp(options: PublicOptions, input: LookupRequest): 
   return withDeadline(options, async (deadline) => {
     for (;;) {
       const found = await lookUp(registry, input, deadline);
-      const pause = found.retryAfterMs;
-      if (input.wait !== true || pause === null || pause >= deadline.remainingMs()) return found;
-      await deadline.sleep(Math.max(pause, MIN_PAUSE_MS));
+      if (input.wait !== true || found.retryAfterMs === null) return found;
+      const pause = Math.max(found.retryAfterMs, MIN_PAUSE_MS);
+      if (pause >= deadline.remainingMs()) return found;
+      await deadline.sleep(pause);
     }
   });
 }

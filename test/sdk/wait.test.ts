@@ -43,6 +43,9 @@ afterEach(() => network.close());
 afterAll(() => snapshot.close());
 
 describe('lookupHttp with wait', () => {
+  const young = () =>
+    ({ kind: 'proof', identifier: proofIdAt(snapshot.clock.now(), 'never published') }) as const;
+
   it('returns the verdict on a proof that was too young for the first snapshot', async () => {
     const identifier = registry.addProof();
     const waiting = lookupHttp(options, { kind: 'proof', identifier, wait: true });
@@ -57,12 +60,28 @@ describe('lookupHttp with wait', () => {
       verification_status: 'NOT_FOUND',
       retryAfterMs: null,
     });
-    const young = { ...old, identifier: proofIdAt(snapshot.clock.now(), 'never published') };
-    expect(await lookupHttp({ ...options, timeoutMs: 500 }, young)).toMatchObject({
-      verification_status: 'NOT_FOUND',
-      retryAfterMs: 1000,
-    });
-    expect(network.seen).toHaveLength(2);
+    expect(
+      await lookupHttp({ ...options, timeoutMs: 500 }, { ...young(), wait: true }),
+    ).toMatchObject({ verification_status: 'NOT_FOUND', retryAfterMs: 1000 });
+    expect(await lookupHttp(options, young())).toMatchObject({ verification_status: 'NOT_FOUND' });
+    expect(network.seen).toHaveLength(3);
+  });
+
+  it.each([
+    ['40', 1],
+    ['0', 4],
+  ])('pauses until the caller aborts after a Retry-After of %s', async (seconds, requests) => {
+    const change: typeof fetch = async (url, init) => {
+      const { status, headers, body } = await fetch(url, init);
+      const changed = { ...Object.fromEntries(headers), 'retry-after': seconds };
+      return new Response(body, { status, headers: changed });
+    };
+    const stopping = new AbortController();
+    const call = { ...options, fetch: change, timeoutMs: 60_000, signal: stopping.signal };
+    const waiting = lookupHttp(call, { ...young(), wait: true });
+    setTimeout(() => stopping.abort(), 700);
+    await sdkError(waiting, 'aborted');
+    expect(network.seen.length).toBeLessThanOrEqual(requests);
   });
 });
 
