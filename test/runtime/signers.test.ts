@@ -59,6 +59,7 @@ describe.skipIf(skipsSoftHsm)('a key in a PKCS#11 token', () => {
   });
 
   it('fails when the device returns a signature that does not verify, or nothing in time', async () => {
+    const opened = await openSigner(uri('01'));
     const bin = join(directory, 'bin');
     mkdirSync(bin);
     const { PATH = '' } = process.env;
@@ -71,6 +72,7 @@ describe.skipIf(skipsSoftHsm)('a key in a PKCS#11 token', () => {
     process.env['PATH'] = `${bin}:${PATH}`;
     lie('head -c 64 /dev/zero');
     await expect(openSigner(uri('01'))).rejects.toThrow(/does not verify/);
+    await expect(opened.sign(MESSAGE)).rejects.toThrow(/does not verify/);
     lie('exec sleep 30');
     await expect(openSigner(uri('01'))).rejects.toThrow(/no answer within 5 s/);
     process.env['PATH'] = PATH;

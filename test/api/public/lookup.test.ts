@@ -86,6 +86,8 @@ describe('an identifier that does not resolve', () => {
   it('has no Retry-After if it resolves', async () => {
     const { status, headers } = await call(`/api/public/verify/proof/${recent}`);
     expect([status, headers['retry-after']]).toEqual([200, undefined]);
+    const page = await call(`/?id=${recent}`);
+    expect(page.headers['retry-after']).toBeUndefined();
   });
 });
 
