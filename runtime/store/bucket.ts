@@ -1,0 +1,244 @@
+import { equalBytes } from '#protocol/bytes';
+import { withTimeout } from '../concurrency.js';
+import { StoreError, type SnapshotStore } from './store.js';
+
+export const CONNECT_MS = 2_000;
+/** A connection that is silent for longer is given up, in milliseconds. */
+export const SILENT_MS = 5_000;
+/** Limit of one operation with its retries; a watchdog stops a cycle without progress after 120 s. */
+const OPERATION_MS = 30_000;
+export const ATTEMPTS = 3;
+const AT_ONCE = 16;
+/** Above the largest entry bundle: 256 entries of 64 KiB. */
+const MAX_BYTES = 17 * 1024 * 1024;
+
+const IMMUTABLE = /^(?:tile|map)\//;
+/** Shows whether the server honours conditional writes. */
+const PROBE = '.conditional-writes';
+
+/** An object, and the tag that its server gives to this version of it. */
+interface Found {
+  bytes: Uint8Array;
+  tag: string;
+}
+
+export interface OpenedObject {
+  body: AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
+  tag: string;
+}
+
+export interface ObjectHeaders {
+  contentType: string;
+  cacheControl: string;
+}
+
+/**
+ * A bucket of an object store with conditional writes. The outcome of a write after a lost response
+ * therefore follows from what is in the bucket.
+ */
+export abstract class BucketStore implements SnapshotStore {
+  readonly directory = null;
+  protected readonly bucket: string;
+  /** A tag that no version of an object has. */
+  protected abstract readonly noTag: string;
+  private readonly prefix: string;
+  private prepared = false;
+  /** The objects that are replaced, as last seen. */
+  private readonly known = new Map<string, Found>();
+
+  /** @param where scheme://bucket or scheme://bucket/prefix */
+  constructor(readonly where: string) {
+    const [, bucket = '', prefix = ''] = /^\w+:\/\/([^/]+)\/?(.*?)\/?$/.exec(where) ?? [];
+    this.bucket = bucket;
+    this.prefix = prefix === '' ? '' : `${prefix}/`;
+  }
+
+  /**
+   * Opens an object.
+   *
+   * @param known the tag of a version that need not be sent again
+   * @returns null if the object does not exist
+   */
+  protected abstract open(
+    key: string,
+    known: string | undefined,
+    signal: AbortSignal,
+  ): Promise<OpenedObject | 'unchanged' | null>;
+
+  /**
+   * Writes an object.
+   *
+   * @param present the tag of the version to replace; null to create the object
+   * @returns the new tag; null if another version is present
+   */
+  protected abstract write(
+    key: string,
+    bytes: Uint8Array,
+    present: string | null,
+    headers: ObjectHeaders,
+    signal: AbortSignal,
+  ): Promise<string | null>;
+
+  /** Lists keys that begin with a prefix, ascending, a page at a time. */
+  protected abstract listPage(
+    prefix: string,
+    token: string | undefined,
+    signal: AbortSignal,
+  ): Promise<{ keys: string[]; next: string | undefined }>;
+
+  /** Removes an object; one that does not exist is no error. */
+  protected abstract removeObject(key: string, signal: AbortSignal): Promise<void>;
+
+  /** Refuses a server that ignores conditions: two publishers would replace each other's files. */
+  async prepare(): Promise<void> {
+    if (this.prepared) return;
+    const bytes = new Uint8Array();
+    await this.put(PROBE, bytes, null);
+    for (const present of [null, this.noTag]) {
+      if ((await this.put(PROBE, bytes, present)) === null) continue;
+      throw new StoreError(
+        `${this.where}: the server ignores the condition ${present === null ? 'that an object does not exist' : 'on the version of an object'} when it writes one, so a second publisher could replace this one's files: use a server with conditional writes`,
+      );
+    }
+    this.prepared = true;
+  }
+
+  async read(path: string): Promise<Uint8Array | null> {
+    return (await this.get(path))?.bytes ?? null;
+  }
+
+  async create(path: string, bytes: Uint8Array): Promise<Uint8Array | null> {
+    for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+      if (await this.written(path, bytes, null)) return null;
+      const present = await this.read(path);
+      if (present !== null) return present;
+    }
+    throw this.failed('write', path, new Error('the object appears and disappears'));
+  }
+
+  async replace(path: string, bytes: Uint8Array, present: Uint8Array | null): Promise<boolean> {
+    let found = this.known.get(path) ?? null;
+    if (!sameBytes(found?.bytes ?? null, present)) found = await this.get(path);
+    for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+      if (!sameBytes(found?.bytes ?? null, present)) return false;
+      if (await this.written(path, bytes, found?.tag ?? null)) return true;
+      found = await this.get(path);
+      // An attempt whose response was lost may have written it.
+      if (sameBytes(found?.bytes ?? null, bytes)) return true;
+    }
+    throw this.failed('write', path, new Error('the object changes all the time'));
+  }
+
+  /** An object is durable once its write has succeeded. */
+  sync(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  async *list(folder: string): AsyncGenerator<string> {
+    let token: string | undefined;
+    do {
+      const page = await this.call('list', folder, (signal) =>
+        this.listPage(`${this.prefix}${folder}/`, token, signal),
+      );
+      for (const key of page.keys) yield key.slice(this.prefix.length);
+      token = page.next;
+    } while (token !== undefined);
+  }
+
+  /** One request each: not every server can delete several objects at once. */
+  async remove(paths: readonly string[]): Promise<void> {
+    const waiting = [...paths];
+    const removeNext = async (): Promise<void> => {
+      for (let path = waiting.pop(); path !== undefined; path = waiting.pop()) {
+        const key = this.prefix + path;
+        await this.call('delete', path, (signal) => this.removeObject(key, signal));
+      }
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, removeNext));
+  }
+
+  private async get(path: string): Promise<Found | null> {
+    const known = this.known.get(path);
+    for (let attempt = 1; ; attempt++) {
+      const answer = await this.call('read', path, (signal) =>
+        this.open(this.prefix + path, known?.tag, signal),
+      );
+      if (answer === 'unchanged' && known !== undefined) return known;
+      if (answer === null || answer === 'unchanged') {
+        this.known.delete(path);
+        return null;
+      }
+      try {
+        const bytes = await this.call('read', path, () => bytesOf(answer.body));
+        const found = { bytes, tag: answer.tag };
+        if (!IMMUTABLE.test(path)) this.known.set(path, found);
+        return found;
+      } catch (error) {
+        // A request whose answer breaks off is not repeated below.
+        if (attempt === ATTEMPTS) throw error;
+      }
+    }
+  }
+
+  /** As `put`; after a failure, whether the object is there shows whether only the response was lost. */
+  private async written(path: string, bytes: Uint8Array, present: string | null): Promise<boolean> {
+    try {
+      return (await this.put(path, bytes, present)) !== null;
+    } catch (error) {
+      const stored = await this.read(path).catch(() => null);
+      if (sameBytes(stored, bytes)) return true;
+      throw error;
+    }
+  }
+
+  /** Writes an object; null when another version than `present` is there. */
+  private async put(
+    path: string,
+    bytes: Uint8Array,
+    present: string | null,
+  ): Promise<string | null> {
+    const isImmutable = IMMUTABLE.test(path);
+    const headers = {
+      contentType: isImmutable ? 'application/octet-stream' : 'text/plain; charset=utf-8',
+      cacheControl: isImmutable ? 'public, max-age=31536000, immutable' : 'no-cache',
+    };
+    const tag = await this.call('write', path, (signal) =>
+      this.write(this.prefix + path, bytes, present, headers, signal),
+    );
+    if (tag !== null && tag !== '' && !isImmutable) this.known.set(path, { bytes, tag });
+    return tag;
+  }
+
+  private async call<T>(
+    what: string,
+    path: string,
+    send: (signal: AbortSignal) => Promise<T>,
+  ): Promise<T> {
+    try {
+      const late = (): Error => new Error(`no answer within ${OPERATION_MS / 1_000} s`);
+      return await withTimeout(send(AbortSignal.timeout(OPERATION_MS)), OPERATION_MS, late);
+    } catch (cause) {
+      throw this.failed(what, path, cause);
+    }
+  }
+
+  private failed(what: string, path: string, cause: unknown): StoreError {
+    const { name, message } = cause as Error;
+    return new StoreError(`${this.where}: cannot ${what} ${path}: ${name}: ${message}`, { cause });
+  }
+}
+
+/** Counts the bytes: a response may be longer than it states. */
+async function bytesOf(body: OpenedObject['body']): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  for await (const chunk of body) {
+    length += chunk.length;
+    if (length > MAX_BYTES) throw new Error('longer than any file of a snapshot');
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks, length);
+}
+
+const sameBytes = (a: Uint8Array | null, b: Uint8Array | null): boolean =>
+  a === null || b === null ? a === b : equalBytes(a, b);
