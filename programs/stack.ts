@@ -113,9 +113,9 @@ function environments(
   const role = (name: ProgramRole): Environment => ({ DATABASE_URL: database.roleUrl(name) });
   const queue = config.redisUrl !== null && { REDIS_URL: config.redisUrl };
   const place = config.snapshotPlace;
-  const aws = Object.entries(config.env).filter(([name]) => name.startsWith('AWS_'));
+  const cloud = Object.entries(config.env).filter(([name]) => /^(?:AWS|GOOGLE)_/.test(name));
   const snapshot: Environment = isBucket(place)
-    ? { SNAPSHOT_STORE: place, ...Object.fromEntries(aws) }
+    ? { SNAPSHOT_STORE: place, ...Object.fromEntries(cloud) }
     : { SNAPSHOT_DIR: place };
   const log = {
     LOG_ORIGIN: config.logOrigin,

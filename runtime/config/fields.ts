@@ -101,13 +101,13 @@ export const snapshotDir = z
 export const snapshotStore = z
   .string()
   .regex(
-    /^s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:\/[\w!*().-]+)*\/?$/,
-    'must be s3://bucket or s3://bucket/prefix',
+    /^(?:s3|gs):\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:\/[\w!*().-]+)*\/?$/,
+    'must be s3:// or gs://, and bucket or bucket/prefix',
   )
   .nullable()
   .default(null)
   .describe(
-    '[bucket](deploy.md#a-bucket-for-the-snapshot), instead of the directory: `s3://bucket/prefix`',
+    '[bucket](deploy.md#a-bucket-for-the-snapshot), instead of the directory: `s3://bucket/prefix` or `gs://bucket/prefix`',
   );
 export const paused = z
   .enum(['true', 'false'], 'must be true or false')

@@ -1,14 +1,15 @@
 import { DirectoryStore } from './directory.js';
 import type { SnapshotStore } from './store.js';
 
-export const isBucket = (where: string): boolean => where.startsWith('s3://');
+export const isBucket = (where: string): boolean => /^(?:s3|gs):\/\//.test(where);
 
 /**
- * Loads the AWS SDK for a bucket only.
+ * Loads the client library of a bucket only for its scheme.
  *
- * @param where a directory, or `s3://bucket/prefix`
+ * @param where a directory, or `s3://bucket/prefix`, or `gs://bucket/prefix`
  */
 export async function openStore(where: string): Promise<SnapshotStore> {
   if (!isBucket(where)) return new DirectoryStore(where);
+  if (where.startsWith('gs:')) return new (await import('./gcs.js')).GcsStore(where);
   return new (await import('./s3.js')).S3Store(where);
 }

@@ -125,7 +125,7 @@ describe('configuration', () => {
       { SNAPSHOT_STORE: 's3://b-1', SNAPSHOT_URL: 'http://a' },
       /_STORE and SNAPSHOT_URL are both/,
     ],
-    [publisher, { SNAPSHOT_STORE: 'gs://b' }, /^SNAPSHOT_STORE must be s3:/],
+    [publisher, { SNAPSHOT_STORE: 'az://bucket' }, /^SNAPSHOT_STORE must be s3:/],
     [engine, { PUBLIC_PORT: '0' }, /^PUBLIC_URL is not set/],
     [engine, { PUBLIC_URL: 'ftp://a.example' }, /^PUBLIC_URL must be an http or https URL/],
     [engine, { PUBLIC_URL: 'https://u:hunter2@a.example' }, /^PUBLIC_URL must be an http/],

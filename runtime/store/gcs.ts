@@ -1,0 +1,184 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import * as z from 'zod';
+import {
+  ATTEMPTS,
+  BucketStore,
+  SILENT_MS,
+  type ObjectHeaders,
+  type OpenedObject,
+} from './bucket.js';
+
+const API = 'https://storage.googleapis.com';
+const SCOPE = 'https://www.googleapis.com/auth/devstorage.read_write';
+/** Before the second attempt; doubled before each further one. */
+const PAUSE_MS = 200;
+/** An upload that is slower is given up. */
+const LEAST_BYTES_PER_MS = 100;
+
+const writtenSchema = z.object({ generation: z.string() });
+const pageSchema = z.object({
+  items: z.array(z.object({ name: z.string() })).default([]),
+  nextPageToken: z.string().optional(),
+});
+
+/** Headers of the Authorization of a request. */
+export type Authorize = () => Promise<Headers>;
+
+/** Where the requests go, and how they are authorized. */
+export interface GcsServer {
+  api: string;
+  authorize: Authorize;
+}
+
+/**
+ * A bucket of Google Cloud Storage, by its JSON API: its S3-compatible API ignores the conditions of
+ * writes. The tag of an object is its generation.
+ */
+export class GcsStore extends BucketStore {
+  protected readonly noTag = '1';
+  private readonly objects: string;
+  private readonly uploads: string;
+
+  constructor(
+    where: string,
+    private readonly server: GcsServer = { api: API, authorize: defaultCredentials() },
+    private readonly silentMs = SILENT_MS,
+  ) {
+    super(where);
+    this.objects = `${server.api}/storage/v1/b/${this.bucket}/o`;
+    this.uploads = `${server.api}/upload/storage/v1/b/${this.bucket}/o`;
+  }
+
+  protected async open(
+    key: string,
+    known: string | undefined,
+    signal: AbortSignal,
+  ): Promise<OpenedObject | 'unchanged' | null> {
+    const query = { alt: 'media', ...(known !== undefined && { ifGenerationNotMatch: known }) };
+    const response = await this.send('GET', this.urlOf(key, query), [304, 404], signal);
+    if (response.status === 304) return 'unchanged';
+    if (response.status === 404) return null;
+    const tag = response.headers.get('x-goog-generation') ?? '';
+    return { body: response.body ?? [], tag };
+  }
+
+  protected async write(
+    key: string,
+    bytes: Uint8Array,
+    present: string | null,
+    { contentType, cacheControl }: ObjectHeaders,
+    signal: AbortSignal,
+  ): Promise<string | null> {
+    const boundary = randomUUID();
+    const part = (type: string): string => `--${boundary}\r\nContent-Type: ${type}\r\n\r\n`;
+    const metadata = JSON.stringify({ name: key, contentType, cacheControl });
+    const body = Buffer.concat([
+      Buffer.from(`${part('application/json')}${metadata}\r\n${part(contentType)}`),
+      bytes,
+      Buffer.from(`\r\n--${boundary}--\r\n`),
+    ]);
+    const query = { uploadType: 'multipart', name: key, ifGenerationMatch: present ?? '0' };
+    const url = this.uploads + queryOf(query);
+    const type = `multipart/related; boundary=${boundary}`;
+    const response = await this.send('POST', url, [412], signal, { body, type });
+    if (response.status === 412) return null;
+    return writtenSchema.parse(await response.json()).generation;
+  }
+
+  protected async listPage(prefix: string, token: string | undefined, signal: AbortSignal) {
+    const query = {
+      prefix,
+      fields: 'items/name,nextPageToken',
+      ...(token && { pageToken: token }),
+    };
+    const response = await this.send('GET', this.objects + queryOf(query), [], signal);
+    const { items, nextPageToken } = pageSchema.parse(await response.json());
+    return { keys: items.map(({ name }) => name), next: nextPageToken };
+  }
+
+  protected async removeObject(key: string, signal: AbortSignal): Promise<void> {
+    await this.send('DELETE', this.urlOf(key, {}), [404], signal);
+  }
+
+  private urlOf(key: string, query: Record<string, string>): string {
+    return `${this.objects}/${encodeURIComponent(key)}${queryOf(query)}`;
+  }
+
+  /** Sends a request until it succeeds or has one of the expected statuses. */
+  private async send(
+    method: string,
+    url: string,
+    expected: readonly number[],
+    signal: AbortSignal,
+    sent?: { body: Buffer; type: string },
+  ): Promise<Response> {
+    for (let attempt = 1; ; attempt++) {
+      const failure = await this.attempt(method, url, signal, sent).then(
+        async (response) => {
+          if (response.ok || expected.includes(response.status)) return response;
+          return new GcsError(response.status, await response.text());
+        },
+        (error: unknown) => error as Error,
+      );
+      if (failure instanceof Response) return failure;
+      const isFinal = failure instanceof GcsError && !failure.isPassing;
+      if (isFinal || attempt === ATTEMPTS || signal.aborted) throw failure;
+      await sleep(PAUSE_MS * 2 ** (attempt - 1), undefined, { signal });
+    }
+  }
+
+  private async attempt(
+    method: string,
+    url: string,
+    signal: AbortSignal,
+    sent?: { body: Buffer; type: string },
+  ): Promise<Response> {
+    const headers = await this.server.authorize();
+    if (sent !== undefined) headers.set('Content-Type', sent.type);
+    const silence = new AbortController();
+    const uploadMs = (sent?.body.length ?? 0) / LEAST_BYTES_PER_MS;
+    const timer = setTimeout(() => silence.abort(new Error('no answer')), this.silentMs + uploadMs);
+    try {
+      return await fetch(url, {
+        method,
+        headers,
+        body: sent?.body ?? null,
+        // A redirect would send the token to another server.
+        redirect: 'error',
+        signal: AbortSignal.any([signal, silence.signal]),
+      });
+    } catch (error) {
+      // What fetch itself says is only that it failed.
+      throw error instanceof TypeError && error.cause instanceof Error ? error.cause : error;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+const queryOf = (query: Record<string, string>): string =>
+  `?${new URLSearchParams(query).toString()}`;
+
+class GcsError extends Error {
+  override readonly name = 'GcsError';
+
+  constructor(
+    private readonly status: number,
+    body: string,
+  ) {
+    super(`${status} ${body.slice(0, 200)}`);
+  }
+
+  get isPassing(): boolean {
+    return this.status === 408 || this.status === 429 || this.status >= 500;
+  }
+}
+
+/** Application Default Credentials: of a file, of the machine, or of the workload. */
+function defaultCredentials(): Authorize {
+  const loading = import('google-auth-library').then(
+    ({ GoogleAuth }) => new GoogleAuth({ scopes: [SCOPE] }),
+  );
+  return async () => new Headers(await (await loading).getRequestHeaders());
+}
