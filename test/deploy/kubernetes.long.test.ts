@@ -172,6 +172,37 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
     }
   });
 
+  it('keeps the snapshot in a bucket and a key in AWS KMS without a volume or a file', () => {
+    const rendered = render({
+      ...VALUES,
+      snapshotStore: 'gs://bucket/log',
+      'programs.worker.secrets': ['worker-database-url', 'redis-url'],
+      'programs.worker.env.AEP_KEY_FILE': null,
+      'programs.worker.env.AEP_ROOT_KEY_FILE': 'awskms:///alias/root',
+      'programs.worker.egress': ['database', 'queue', 'cloud'],
+      'programs.facade.serviceAccountAnnotations': { role: 'reader' },
+      'fsck.envFrom': [{ secretRef: { name: 'cloud' } }],
+    }).stdout;
+    expect(rendered).not.toMatch(/SNAPSHOT_DIR|\/srv\/public|persistentVolumeClaim/);
+    expect(rendered.match(/SNAPSHOT_STORE, value: "gs:\/\/bucket\/log"/g)).toHaveLength(3);
+    expect(rendered).not.toMatch(/AEP_KEY_FILE|svc-aep-key-pem/);
+    expect(rendered).toContain('AEP_ROOT_KEY_FILE, value: "awskms:///alias/root"');
+    const found = parseAllDocuments(rendered).map((one) => one.toJS() as Resource);
+    const reached = found.filter(({ spec }) =>
+      spec?.egress?.some(({ ports }) => ports.some(({ port }) => port === 443)),
+    );
+    expect(reached.map(({ metadata }) => metadata.name).sort()).toEqual(
+      ['facade', 'fsck', 'publisher', 'worker'].map((name) => `svc-${name}`),
+    );
+    expect(rendered).toMatch(
+      /name: svc-facade\n(?:.*\n)*?  annotations:\n    role: reader\nautomount/,
+    );
+    expect(rendered).toMatch(/envFrom:\s+- secretRef:\s+name: cloud/);
+    const file = join(directory, 'cloud.yaml');
+    writeFileSync(file, rendered);
+    expect(run(validate, '--strict', '--kubernetes-version', '1.37.0', file).status).toBe(0);
+  });
+
   it('probes every program, and lets one of its pods at a time be evicted', () => {
     const names = PROGRAMS.map((name) => `svc-${name}`).sort();
     expect(

@@ -30,9 +30,12 @@ securityContext:
 volumeMounts:
   - { name: tmp, mountPath: /tmp }
   - { name: secrets, mountPath: /run/secrets, readOnly: true }
-  {{- with .snapshot }}
-  - { name: snapshot, mountPath: /srv/public, readOnly: {{ ne . "write" }} }
+  {{- if and .snapshot (not .root.Values.snapshotStore) }}
+  - { name: snapshot, mountPath: /srv/public, readOnly: {{ ne .snapshot "write" }} }
   {{- end }}
+{{- with .envFrom }}
+envFrom: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{- define "svc.volumes" -}}
@@ -46,9 +49,9 @@ volumeMounts:
       {{- range .secrets }}
       - secret: { name: {{ printf "svc-%s" (replace "." "-" .) }}, items: [{ key: {{ . }}, path: {{ . }} }] }
       {{- end }}
-{{- with .snapshot }}
+{{- if and .snapshot (not .root.Values.snapshotStore) }}
 - name: snapshot
-  persistentVolumeClaim: { claimName: {{ $.root.Values.snapshotClaim }}, readOnly: {{ ne . "write" }} }
+  persistentVolumeClaim: { claimName: {{ .root.Values.snapshotClaim }}, readOnly: {{ ne .snapshot "write" }} }
 {{- end }}
 {{- end }}
 
@@ -58,20 +61,31 @@ volumeMounts:
   "PUBLIC_URL" (required "set publicUrl to the public URL of the public API" .root.Values.publicUrl)
   "LISTEN_ADDRESS" "0.0.0.0" "OPS_BIND" "0.0.0.0" "OPS_PORT" "9464"
   "SHUTDOWN_DELAY" "10s" "DATA_DIR" "/tmp" }}
-{{- range $name, $value := merge (dict) (.env | default dict) .root.Values.settings $env }}
+{{- $env = merge (dict) (.env | default dict) .root.Values.settings $env }}
+{{- if and .snapshot .root.Values.snapshotStore }}
+{{- $env = set (omit $env "SNAPSHOT_DIR") "SNAPSHOT_STORE" .root.Values.snapshotStore }}
+{{- end }}
+{{- range $name, $value := $env }}
 - { name: {{ $name }}, value: {{ $value | quote }} }
 {{- end }}
 {{- end }}
 
-{{/* A program reaches its database and queue, and nothing else; the public API reaches nothing. */}}
+{{/* A program reaches its database and queue, and a bucket with the snapshot; otherwise nothing. */}}
 {{- define "svc.egress" -}}
-{{- if .egress }}
+{{- $egress := .egress }}
+{{- if and .snapshot .root.Values.snapshotStore }}
+{{- $egress = append $egress "cloud" }}
+{{- end }}
+{{- if $egress }}
 - to: [{ namespaceSelector: {} }]
   ports: [{ port: 53, protocol: UDP }, { port: 53, protocol: TCP }]
 {{- $network := .root.Values.network }}
-{{- range .egress }}
+{{- range $egress }}
 - {{ with index $network . }}to: {{- toYaml . | nindent 4 }}
-  {{ end }}ports: [{ port: {{ index $network (printf "%sPort" .) }} }]
+  {{ end }}ports:
+    {{- range eq . "cloud" | ternary $network.cloudPorts (list (index $network (printf "%sPort" .))) }}
+    - { port: {{ . }} }
+    {{- end }}
 {{- end }}
 {{- else }} []
 {{- end }}
