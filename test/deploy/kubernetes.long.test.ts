@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
@@ -235,5 +235,9 @@ it.skipIf(!hasSystemd && process.env['CI'] === undefined)(
     expect(complaints).toEqual([]);
     const { stdout } = run('systemd-analyze', 'security', '--offline=yes', '--threshold=20', unit);
     expect(stdout).toMatch(/Overall exposure level for svc@engine.service: 1\.\d OK/);
+    // Node calls it when it starts.
+    const [, groups = ''] = /^SystemCallFilter=(.*)$/m.exec(readFileSync(unit, 'utf8')) ?? [];
+    const allowed = run('systemd-analyze', 'syscall-filter', ...groups.split(' ')).stdout;
+    expect(allowed).toMatch(/^\s+pkey_alloc$/m);
   },
 );
