@@ -13,6 +13,7 @@ import {
 import { claimPending, loadChunks } from '#sql/admissions/append';
 import { acceptIntake } from '#sql/admissions/intake';
 import { asTenants, transaction } from '#sql/db/transaction';
+import { admissionsFrom } from '#sql/fsck/admissions';
 import { processAdmissions, processChunks } from '#workers/admit/process';
 import {
   acceptedBatch,
@@ -339,6 +340,18 @@ describe('pending chunk', () => {
       refused: 1,
       pending: 0,
     });
+  });
+
+  it('does not include items that repeat a decided admission', async () => {
+    const [decided, fresh] = items(2) as [BatchItem, BatchItem];
+    await accepted([decided]);
+    await workBatches(registry);
+    await accepted([{ ...decided, proofId: newId() }, fresh]);
+    const loaded = await loadChunks(registry.admit.sql, (await lease())!.chunkIds, 2);
+    expect(loaded.map(({ proofId }) => proofId)).toEqual([fresh.proofId]);
+    const found = await admissionsFrom(db.sql, newId().replace(/./g, '0'), 10_000);
+    const pending = found.filter(({ isPending }) => isPending).map(({ proofId }) => proofId);
+    expect(pending).toEqual([fresh.proofId]);
   });
 
   it('stays pending while its policy set is unusable', async () => {

@@ -194,22 +194,39 @@ it('an approval causes a second decision, which the repeated admission returns',
   }
 });
 
+/** A required approval of the request of this API key. */
+async function heldUnder(key: string) {
+  const body = JSON.stringify(admissionEnvelope({ action: 'PAY' }));
+  const { json } = await setup.engine.call({ path: AGENT, headers: headersFor(key), body });
+  const proof_id = String(json['proof_id']);
+  const view = await setup.get(`/v1/proofs/${proof_id}`);
+  return { proof_id, aep_hash: (view.json['log_entry'] as Pending).aep_hash };
+}
+
 it.each<[state: string, end: (sql: Pool, keyId: string) => Promise<unknown>]>([
   ['a revoked', revokeApiKey],
   ['an expired', (sql, keyId) => expireApiKey(sql, keyId, 0)],
 ])('an approval does not admit the request of %s API key', async (_, end) => {
-  const { engine, registry } = setup;
+  const { registry } = setup;
   const key = await issueKey(registry, { scopes: ['admit'] });
-  const body = JSON.stringify(admissionEnvelope({ action: 'PAY' }));
-  const { json } = await engine.call({ path: AGENT, headers: headersFor(key), body });
-  const proof_id = String(json['proof_id']);
-  const view = await setup.get(`/v1/proofs/${proof_id}`);
-  const { aep_hash } = view.json['log_entry'] as Pending;
+  const pending = await heldUnder(key);
   await end(registry.admin, parseApiKey(key)!.keyId);
-  const sent = await send(approver.approve({ proof_id, aep_hash }));
+  const sent = await send(approver.approve(pending));
   const second = `/v1/admissions/${String(sent.json['proof_id'])}`;
   await expect.poll(async () => (await setup.get(second)).status).not.toBe(202);
   expect((await setup.get(second)).json).toMatchObject({ code: 'api_key_revoked' });
+});
+
+it('an approval admits the request of an API key that expires after it', async () => {
+  const { engine, registry } = setup;
+  const key = await issueKey(registry, { scopes: ['admit'] });
+  const pending = await heldUnder(key);
+  engine.worker.rests = true;
+  const sent = await send(approver.approve(pending));
+  await expireApiKey(registry.admin, parseApiKey(key)!.keyId, 0);
+  engine.worker.rests = false;
+  await engine.worker.work();
+  expect((await secondOf(sent)).aep.decision).toMatchObject({ effect: 'ADMIT' });
 });
 
 it('exports and receipt evidence prove the approval', async () => {

@@ -2,6 +2,7 @@ import { describe, expect } from 'vitest';
 import { canonicalBytes, canonicalize, type JsonValue } from '#protocol/json';
 import { isBatchId } from '#protocol/ids';
 import { batchResultSchema, batchSchema, type BatchResult } from '#protocol/schemas/batch';
+import type { ListedProof } from '#protocol/schemas/proof-view';
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { adminOn, done } from '../../fixtures/admin.js';
 import {
@@ -159,6 +160,9 @@ describe('duplicate batch items', () => {
     await workBatches(setup.registry);
     const found = await results(second.batch_id);
     expect(found[0]).toMatchObject({ replayed: true, receipt: receipt.json });
+    const { proofs } = (await setup.get('/v1/proofs?limit=3')).json as { proofs: ListedProof[] };
+    const batches = proofs.map(({ batch_id }) => batch_id);
+    expect(batches).toEqual([second.batch_id, first, null]);
     expect(found[1]?.proof_id).toBe((await results(first))[0]?.proof_id);
     const { json } = await setup.get(`${BATCHES}/${second.batch_id}`);
     expect(json).toMatchObject({ state: 'completed', counts: { admitted: 3, pending: 0 } });
