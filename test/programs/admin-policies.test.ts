@@ -1,4 +1,4 @@
-import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
@@ -106,6 +106,13 @@ describe('admin policy test', () => {
     expect(byFolder).toMatchObject({ cases: 6, failures: 0, covered });
     const byDigest = await done(admin('policy', 'test', String(byFolder['digest']), CASES));
     expect(byDigest).toEqual(byFolder);
+  });
+
+  it.each(['forbid', 'permit'])('denies under a rule of --overlay that is a %s', async (effect) => {
+    const overlay = mkdtempSync(join(base, 'overlay-'));
+    writeFileSync(join(overlay, 'rule.cedar'), `${effect} (principal, action, resource);`);
+    const tested = await NO_DATABASE('policy', 'test', SHIPPED, CASES, '--overlay', overlay);
+    expect(tested).toMatchObject({ code: 1, json: { covered: { 'overlay.rule': 6 } } });
   });
 
   it('fails when a decision or its reason differs', async () => {
