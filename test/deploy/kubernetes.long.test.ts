@@ -182,6 +182,7 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
       'programs.worker.egress': ['database', 'queue', 'cloud'],
       'programs.facade.serviceAccountAnnotations': { role: 'reader' },
       'fsck.envFrom': [{ secretRef: { name: 'cloud' } }],
+      'fsck.serviceAccountAnnotations': { role: 'checker' },
     }).stdout;
     expect(rendered).not.toMatch(/SNAPSHOT_DIR|\/srv\/public|persistentVolumeClaim/);
     expect(rendered.match(/SNAPSHOT_STORE, value: "gs:\/\/bucket\/log"/g)).toHaveLength(3);
@@ -196,6 +197,9 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
     );
     expect(rendered).toMatch(
       /name: svc-facade\n(?:.*\n)*?  annotations:\n    role: reader\nautomount/,
+    );
+    expect(rendered).toMatch(
+      /name: svc-fsck\n(?:.*\n)*?  annotations:\n    role: checker\nautomount/,
     );
     expect(rendered).toMatch(/envFrom:\s+- secretRef:\s+name: cloud/);
     const file = join(directory, 'cloud.yaml');
