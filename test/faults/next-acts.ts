@@ -30,6 +30,7 @@ const SHORT_TOKEN_MS = 1_500;
 /** Acts of a tenant and its operator on admissions, newest first. */
 export class Acts {
   readonly sent: Act[] = [];
+  private readonly underWay = new Map<Act, Promise<boolean>>();
   private readonly counts = { ...NO_ACTS };
 
   constructor(
@@ -48,8 +49,16 @@ export class Acts {
     return this.send(act);
   }
 
+  /** An act that waits for its response is not sent again: each request for a token makes one. */
   send(act: Act): Promise<boolean> {
-    return act.send().catch(() => false);
+    const underWay = this.underWay.get(act);
+    if (underWay !== undefined) return underWay;
+    const sending = act
+      .send()
+      .catch(() => false)
+      .finally(() => this.underWay.delete(act));
+    this.underWay.set(act, sending);
+    return sending;
   }
 
   /** Functions that create the nth request of each kind; null when there is no object for it. */
