@@ -1,5 +1,5 @@
 # One image for every program; docker-compose.yml selects the program, its user and its secrets.
-ARG NODE=node:24.21.0-bookworm-slim
+ARG NODE=node:24.21.0-bookworm-slim@sha256:0e0ff40c39bc087845bfb27465a0df4ea419520094bc35842ff83dd8cbe6f9b6
 
 FROM ${NODE} AS build
 WORKDIR /svc

@@ -51,7 +51,9 @@ describe('docker-compose.yml', () => {
       expect(one.cap_drop).toEqual(['ALL']);
       expect(one.security_opt).toContain('no-new-privileges:true');
       expect(one.privileged).toBeUndefined();
-      expect(one.image).toMatch(/^[^:]+:[^:]*\d|^svc-verification:local$/);
+      expect(one.image).toMatch(
+        /^[^:]+:[^:]*\d[^:]*@sha256:[0-9a-f]{64}$|^svc-verification:local$/,
+      );
       expect(one.image).not.toMatch(/latest/);
       const [uid = NaN, gid = NaN] = (one.user ?? '').split(':').map(Number);
       // Only the program that sets the owners of secrets runs as root, without a network.
@@ -212,7 +214,7 @@ describe('Docker image', () => {
   const dockerfile = readFileSync(join(packageRoot, 'Dockerfile'), 'utf8');
 
   it('is built from pinned images and packages, and runs as an unprivileged user without build tools', () => {
-    expect(dockerfile).toMatch(/^ARG NODE=node:\d+\.\d+\.\d+-bookworm-slim$/m);
+    expect(dockerfile).toMatch(/^ARG NODE=node:\d+\.\d+\.\d+-bookworm-slim@sha256:[0-9a-f]{64}$/m);
     expect(dockerfile.match(/^FROM \S+/gm)).toEqual(Array(3).fill('FROM ${NODE}'));
     expect(dockerfile).toMatch(/npm ci --omit=dev --omit=optional --omit=peer --ignore-scripts/);
     const last = dockerfile.slice(dockerfile.lastIndexOf('\nFROM '));
