@@ -49,8 +49,9 @@ export class Acts {
     return this.send(act);
   }
 
-  /** An act that waits for its response is not sent again: each request for a token makes one. */
+  /** An act with or awaiting a response is not sent again: each request for a token makes one. */
   send(act: Act): Promise<boolean> {
+    if (act.acknowledged) return Promise.resolve(true);
     const underWay = this.underWay.get(act);
     if (underWay !== undefined) return underWay;
     const sending = act
