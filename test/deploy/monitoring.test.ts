@@ -69,21 +69,25 @@ describe('alerts', () => {
     expect(given).toEqual(expect.arrayContaining(rules.flatMap(({ expr }) => metricsIn(expr))));
   });
 
-  it.skipIf(skips)(`fire as each case in alert-cases.txt expects${withoutIt}`, async () => {
-    const tests = cases.map(({ alertname, eval_time, fires, series }) => {
-      const { labels, annotations } = rules.find(({ alert }) => alert === alertname)!;
-      const expected = { exp_labels: { ...labels, ...fires }, exp_annotations: annotations };
-      const exp_alerts = fires === null ? [] : [expected];
-      return {
-        name: `${alertname} ${fires === null ? 'stays quiet' : 'fires'}`,
-        interval: '15s',
-        input_series: series,
-        alert_rule_test: [{ eval_time, alertname, exp_alerts }],
-      };
-    });
-    await expectPassing(tests);
-    // A busy machine needs longer than for other tests.
-  }, 120_000);
+  it.skipIf(skips)(
+    `fire as each case in alert-cases.txt expects${withoutIt}`,
+    async () => {
+      const tests = cases.map(({ alertname, eval_time, fires, series }) => {
+        const { labels, annotations } = rules.find(({ alert }) => alert === alertname)!;
+        const expected = { exp_labels: { ...labels, ...fires }, exp_annotations: annotations };
+        const exp_alerts = fires === null ? [] : [expected];
+        return {
+          name: `${alertname} ${fires === null ? 'stays quiet' : 'fires'}`,
+          interval: '15s',
+          input_series: series,
+          alert_rule_test: [{ eval_time, alertname, exp_alerts }],
+        };
+      });
+      await expectPassing(tests);
+      // A busy machine needs longer than for other tests.
+    },
+    120_000,
+  );
 
   it.each(rules.map(({ alert }) => alert))('%s is tested firing and silent', (alert) => {
     const tried = cases
