@@ -197,6 +197,8 @@ export abstract class BucketStore implements SnapshotStore {
     bytes: Uint8Array,
     present: string | null,
   ): Promise<string | null> {
+    // Sent without a tag, the condition would be none.
+    if (present === '') throw this.failed('write', path, new Error('its version is unknown'));
     const isImmutable = IMMUTABLE.test(path);
     const headers = {
       contentType: isImmutable ? 'application/octet-stream' : 'text/plain; charset=utf-8',

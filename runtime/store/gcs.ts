@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import * as z from 'zod';
+import { withTimeout } from '../concurrency.js';
 import {
   ATTEMPTS,
   BucketStore,
@@ -57,9 +58,14 @@ export class GcsStore extends BucketStore {
     signal: AbortSignal,
   ): Promise<OpenedObject | null> {
     const response = await this.send('GET', this.urlOf(key, { alt: 'media' }), [404], signal);
-    if (response.status === 404) return null;
+    if (response.status === 404) {
+      // The status is the same if the bucket does not exist; a list fails then.
+      const url = this.objects + queryOf({ maxResults: '1', fields: 'nextPageToken' });
+      await this.send('GET', url, [], signal);
+      return null;
+    }
     const tag = response.headers.get('x-goog-generation') ?? '';
-    return { body: response.body ?? [], tag };
+    return { body: unlessSilent(response.body, this.silentMs), tag };
   }
 
   protected async write(
@@ -153,6 +159,22 @@ export class GcsStore extends BucketStore {
     } finally {
       clearTimeout(timer);
     }
+  }
+}
+
+/** `fetch` limits no pause within a body. */
+async function* unlessSilent(body: Response['body'], silentMs: number): AsyncGenerator<Uint8Array> {
+  if (body === null) return;
+  const reader = body.getReader() as ReadableStreamDefaultReader<Uint8Array>;
+  const late = (): Error => new Error('the response stopped');
+  try {
+    for (;;) {
+      const { done, value } = await withTimeout(reader.read(), silentMs, late);
+      if (done) return;
+      yield value;
+    }
+  } finally {
+    await reader.cancel().catch(() => undefined);
   }
 }
 

@@ -153,6 +153,23 @@ describe.each(SERVERS)('a bucket of $name', (kind) => {
     expect(await read).toContain('longer than any file of a snapshot');
   });
 
+  it.skipIf(kind.skips)('fails to read when the bucket does not exist', async () => {
+    const elsewhere = kind.open(kind.at('no-such-bucket/log'), network.url);
+    await expect(elsewhere.read('checkpoint')).rejects.toThrow(StoreError);
+  });
+
+  it.skipIf(kind.skips)('replaces no object whose version is unknown', async () => {
+    const present = Buffer.from('present');
+    await directory.create('checkpoint', present);
+    network.faults.push({ kind: 'answer', status: 200, body: 'present' });
+    const other = open();
+    await other.read('checkpoint');
+    await expect(other.replace('checkpoint', Buffer.from('other'), present)).rejects.toThrow(
+      'its version is unknown',
+    );
+    expect(await fileAt('checkpoint')).toBe(present.toString('hex'));
+  });
+
   describe.skipIf(kind.skips)('a publish cycle', () => {
     beforeEach(async () => {
       snapshot.grow(200);
@@ -170,6 +187,7 @@ describe.each(SERVERS)('a bucket of $name', (kind) => {
       ['a lost response to the checkpoint', [{ kind: 'unanswered', on: PUT_CHECKPOINT }]],
       ['a lost response to the location', [{ kind: 'unanswered', on: PUT_LOCATION }]],
       ['no response to any attempt', times(3, { kind: 'unanswered', on: PUT_LOCATION })],
+      ['a response that stops', [{ kind: 'stalled', on: /^GET .*(\/|%2F)map(\/|%2F)/ }]],
       ['a broken response', [{ kind: 'cut', on: /^GET .*(\/|%2F)map(\/|%2F)/ }]],
     ])('survives %s', async (_what, faults) => {
       network.faults.push(...faults);
