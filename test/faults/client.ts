@@ -56,7 +56,7 @@ export class Client {
 
   start(): void {
     this.stopping = new AbortController();
-    // One for each kind of request.
+    // Each kind of request has a sender that listens.
     setMaxListeners(ACT_KINDS.length + 2, this.stopping.signal);
     const { singlesPerSecond, batchesPerSecond, actsPerSecond } = this.options;
     this.senders = [

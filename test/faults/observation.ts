@@ -24,8 +24,8 @@ const GONE_MS = 30_000;
 const BLIP_MS = 2_000;
 /** A repeated error is logged at most once in this time. */
 const RARELY_MS = 10_000;
-/** More lines with one message than rate limits allow: of a short row, and of two programs. */
-const floodLines = (rowMs: number): number => 30 + (2 * rowMs) / RARELY_MS;
+/** The most lines with one message in a short row, and in a long one with a rate limit in two programs. */
+const floodLines = (rowMs: number): number => Math.max(30, (3 * rowMs) / RARELY_MS);
 
 /** A sign of a fault: an unready program, a problem of status, an alert, or a log line. */
 export interface Seen {

@@ -26,7 +26,7 @@ const RESTARTING =
   /^Svc(TargetDown|ProgramMissing|NoLeader|NoSnapshot|ScrubberStalled|Errors|ReceiptLatency|AdmissionsRequeued|PublishFailing)$/;
 const RETRIED = 'the next try succeeds';
 
-/** A program that is killed, and restarted at once by its supervisor: status may miss the moment. */
+/** A program that is killed, and restarted at once by its supervisor. */
 const killed = (process: string, more: Partial<Signals> = {}): Signals => ({
   unready: new RegExp(`^${process}$`),
   mayStatus: RECOVERING,
@@ -100,9 +100,11 @@ const table = {
     log: /^engine: queue unavailable/,
   },
   'queue emptied': {
-    alert: { none: 'only a job that waits is lost, and an idle worker takes it at once' },
-    mayAlert: LATE,
-    log: { none: 'the requeue logs only lost jobs' },
+    mayBeUnready: /^worker/,
+    mayStatus: RECOVERING,
+    alert: 'SvcAdmissionsRequeued',
+    mayAlert: new RegExp(`${LATE.source}|^SvcTargetDown$`),
+    log: /^worker: stale admissions requeued/,
   },
   'queue abused': {
     alert: { none: 'workers ignore such jobs' },
@@ -179,8 +181,16 @@ const table = {
   },
   'engine-1 killed': killed('engine-1'),
   'engine-1 held down': killed('engine-1', { alert: 'SvcTargetDown' }),
-  'verifier killed': killed('verifier'),
-  'publisher killed': killed('publisher', { log: /^publisher: it holds the lease now/ }),
+  'verifier held down': killed('verifier', {
+    status: /^no verifier is connected/,
+    alert: 'SvcTargetDown',
+  }),
+  'publisher held down': killed('publisher', {
+    status: /^no publisher is connected/,
+    alert: 'SvcTargetDown',
+    log: /^publisher: it holds the lease now/,
+  }),
+  'publisher killed once': killed('publisher', { log: /^publisher: it holds the lease now/ }),
   'publisher killed for minutes': killed('publisher', {
     mayStatus: new RegExp(
       `${RECOVERING.source}|^no snapshot has been published|^no signed checkpoint`,
@@ -188,11 +198,17 @@ const table = {
     mayAlert: new RegExp(`${RESTARTING.source}|^Svc(SnapshotOld|CheckpointLag)$`),
     log: /^publisher: it holds the lease now/,
   }),
-  'facade killed': killed('facade', { mayStatus: /^the public API is down/ }),
+  'facade held down': killed('facade', {
+    status: /^the public API is down/,
+    alert: 'SvcTargetDown',
+  }),
   'worker killed once': killed('worker-\\d', {
     mayAlert: /^SvcRedisDown$|^Svc(TargetDown|AdmissionsRequeued|ReceiptLatency|Errors)$/,
   }),
-  'workers killed': killed('worker-\\d'),
+  'workers held down': killed('worker-\\d', {
+    status: /^no worker is connected/,
+    alert: 'SvcTargetDown',
+  }),
   'engine-1 stopped': stopped('engine-1'),
   'worker-1 stopped': stopped('worker-1', {
     mayBeUnready: /^(verifier|publisher)$/,
@@ -213,7 +229,9 @@ const table = {
   }),
   'facade clock': offClock('facade', {
     status: /^the public API/,
-    mayAlert: new RegExp(`${RESTARTING.source}|^Svc(SnapshotOld|SnapshotExpiringSoon)$`),
+    // A busy machine answers late when a program starts.
+    mayAlert:
+      /^Svc(TargetDown|NoSnapshot|ProgramMissing|SnapshotOld|SnapshotExpiringSoon|ReceiptLatency|Errors|AdmissionsRequeued)$/,
   }),
   'engine write lost': {
     alert: { none: RETRIED },
@@ -229,7 +247,7 @@ const table = {
     mayBeUnready: /^verifier$/,
     mayStatus: RECOVERING,
     alert: { none: RETRIED },
-    mayAlert: LATE,
+    mayAlert: /^SvcScrubberStalled$|^SvcReceiptLatency$/,
     log: /^verifier: a pass failed/,
   },
   'publisher write lost': {

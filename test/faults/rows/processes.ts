@@ -3,20 +3,31 @@ import { request } from 'node:http';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { builtFile } from '#bench/harness/child';
-import { lasting, repeated, requireDisks, type Fault, type Scene } from '../fault.js';
+import { lasting, requireDisks, type Fault, type Scene } from '../fault.js';
 import type { Batch, Single } from '../records.js';
 import { until } from '../pace.js';
 import { batchResults } from '../completion.js';
+
+/** Long enough that status, which reads heartbeats of the last two seconds, shows it. */
+export const DOWN_MS = 6_000;
 
 const killed = (
   name: 'engine-1' | 'verifier' | 'facade' | 'publisher',
   more: Partial<Fault> = {},
 ): Fault =>
-  repeated(
-    `${name} killed, three times in 3 s`,
-    [3, 1_000],
-    ({ world }) => world.programs[name].signal('SIGKILL'),
-    { kind: `${name} killed`, ...more },
+  lasting(
+    `${name} killed twice in 2 s, and then down for 6 s`,
+    DOWN_MS,
+    async ({ world }) => {
+      const program = world.programs[name];
+      for (let time = 0; time < 2; time += 1) {
+        program.signal('SIGKILL');
+        await sleep(1_000);
+      }
+      program.hold();
+    },
+    ({ world }) => world.programs[name].release(),
+    { kind: `${name} held down`, ...more },
   );
 
 const stopped = (name: 'engine-1' | 'verifier' | 'publisher'): Fault =>
@@ -84,7 +95,7 @@ export const PROCESS_FAULTS: Fault[] = [
   },
   {
     name: 'two publishers, the leader killed',
-    kind: 'publisher killed',
+    kind: 'publisher killed once',
     holdMs: 1_000,
     inject: async (scene) => {
       const { publisher } = scene.world.programs;

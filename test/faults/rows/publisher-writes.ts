@@ -109,7 +109,7 @@ const atEach = (at: 'staged' | 'in-place', position: string): Fault => ({
 
 const atStatement = (statement: string, when: string, breaks: 'unsent' | 'unanswered'): Fault => ({
   name: `publisher killed: ${when}`,
-  kind: 'publisher killed',
+  kind: 'publisher killed once',
   isBrief: true,
   inject: async ({ world }) => {
     const { publisher } = world.programs;

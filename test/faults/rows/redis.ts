@@ -2,12 +2,16 @@ import { randomBytes } from 'node:crypto';
 import { Queue } from 'bullmq';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fromUuid } from '#sql/db/columns';
-import { lasting, onLinks, repeated, type Fault, type Scene } from '../fault.js';
+import { lasting, onLinks, type Fault, type Scene } from '../fault.js';
 import type { World } from '../world.js';
 
 function redisOf({ world: { redis } }: Scene) {
   if (redis === null) throw new Error('this stack has no Redis of its own');
   return redis;
+}
+
+function signalWorkers({ world: { programs } }: Scene, signal: NodeJS.Signals): void {
+  for (const name of ['worker-1', 'worker-2'] as const) programs[name].signal(signal);
 }
 
 const allLinks = ({ queueLinks }: World) => Object.values(queueLinks);
@@ -21,10 +25,17 @@ export const REDIS_FAULTS: Fault[] = [
     (scene) => redisOf(scene).start(),
     { kind: 'Redis down' },
   ),
-  repeated(
-    'Redis flushed, ten times in 2 s',
-    [10, 200],
-    (scene) => redisOf(scene).client.flushall(),
+  lasting(
+    'Redis flushed, ten times in 2 s, while no worker takes jobs',
+    0,
+    async (scene) => {
+      signalWorkers(scene, 'SIGSTOP');
+      for (let time = 0; time < 10; time += 1) {
+        await sleep(200);
+        await redisOf(scene).client.flushall();
+      }
+    },
+    (scene) => signalWorkers(scene, 'SIGCONT'),
     { kind: 'queue emptied' },
   ),
   onLinks(

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { lasting, repeated, type Fault } from '../fault.js';
+import { lasting, type Fault } from '../fault.js';
 import type { Trap } from '../link.js';
+import { DOWN_MS } from './processes.js';
 import { APPENDS_PROOFS } from './write-points.js';
 import { commitOf } from './writes.js';
 
@@ -59,13 +60,12 @@ export const WORKER_FAULTS: Fault[] = [
       };
     },
   },
-  repeated(
-    'both workers killed, five times in 2 s',
-    [5, 400],
-    ({ world }) => {
-      for (const name of WORKERS) world.programs[name].signal('SIGKILL');
-    },
-    { kind: 'workers killed' },
+  lasting(
+    'both workers killed, and down for 6 s',
+    DOWN_MS,
+    ({ world }) => WORKERS.forEach((name) => world.programs[name].hold()),
+    ({ world }) => WORKERS.forEach((name) => world.programs[name].release()),
+    { kind: 'workers held down' },
   ),
   lasting(
     'worker stopped (SIGSTOP) for 10 s with the append lock',
