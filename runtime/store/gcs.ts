@@ -12,8 +12,8 @@ import {
 
 const API = 'https://storage.googleapis.com';
 const SCOPE = 'https://www.googleapis.com/auth/devstorage.read_write';
-/** Before the second attempt; doubled before each further one. */
-const PAUSE_MS = 200;
+/** Before the second attempt, and doubled before the third: an object may be written once per second. */
+const PAUSE_MS = 500;
 /** An upload that is slower is given up. */
 const LEAST_BYTES_PER_MS = 100;
 
@@ -23,7 +23,7 @@ const pageSchema = z.object({
   nextPageToken: z.string().optional(),
 });
 
-/** Headers of the Authorization of a request. */
+/** Makes the headers that authorize a request. */
 export type Authorize = () => Promise<Headers>;
 
 /** Where the requests go, and how they are authorized. */
@@ -119,16 +119,16 @@ export class GcsStore extends BucketStore {
     sent?: { body: Buffer; type: string },
   ): Promise<Response> {
     for (let attempt = 1; ; attempt++) {
-      const failure = await this.attempt(method, url, signal, sent).then(
+      const result = await this.attempt(method, url, signal, sent).then(
         async (response) => {
           if (response.ok || expected.includes(response.status)) return response;
           return new GcsError(response.status, await response.text());
         },
         (error: unknown) => error as Error,
       );
-      if (failure instanceof Response) return failure;
-      const isFinal = failure instanceof GcsError && !failure.isPassing;
-      if (isFinal || attempt === ATTEMPTS || signal.aborted) throw failure;
+      if (result instanceof Response) return result;
+      const isFinal = result instanceof GcsError && !result.isTransient;
+      if (isFinal || attempt === ATTEMPTS || signal.aborted) throw result;
       await sleep(PAUSE_MS * 2 ** (attempt - 1), undefined, { signal });
     }
   }
@@ -154,7 +154,7 @@ export class GcsStore extends BucketStore {
         signal: AbortSignal.any([signal, silence.signal]),
       });
     } catch (error) {
-      // What fetch itself says is only that it failed.
+      // The error of fetch says only that it failed.
       throw error instanceof TypeError && error.cause instanceof Error ? error.cause : error;
     } finally {
       clearTimeout(timer);
@@ -162,7 +162,7 @@ export class GcsStore extends BucketStore {
   }
 }
 
-/** `fetch` limits no pause within a body. */
+/** The chunks of a body; fails after a pause, which `fetch` does not limit. */
 async function* unlessSilent(body: Response['body'], silentMs: number): AsyncGenerator<Uint8Array> {
   if (body === null) return;
   const reader = body.getReader() as ReadableStreamDefaultReader<Uint8Array>;
@@ -191,12 +191,12 @@ class GcsError extends Error {
     super(`${status} ${body.slice(0, 200)}`);
   }
 
-  get isPassing(): boolean {
+  get isTransient(): boolean {
     return this.status === 408 || this.status === 429 || this.status >= 500;
   }
 }
 
-/** Application Default Credentials: of a file, of the machine, or of the workload. */
+/** Google's Application Default Credentials: of a file, of the machine, or of the workload. */
 function defaultCredentials(): Authorize {
   const loading = import('google-auth-library').then(
     ({ GoogleAuth }) => new GoogleAuth({ scopes: [SCOPE] }),

@@ -4,7 +4,7 @@ import type { SnapshotStore } from './store.js';
 export const isBucket = (where: string): boolean => /^(?:s3|gs):\/\//.test(where);
 
 /**
- * Loads the client library of a bucket only for its scheme.
+ * Loads the library of a cloud only if the snapshot is in one of its buckets.
  *
  * @param where a directory, or `s3://bucket/prefix`, or `gs://bucket/prefix`
  */

@@ -25,12 +25,15 @@ const SERVERS = [
     connect: (url: string) => void Object.assign(process.env, awsSettings(url)),
     at: (bucket: string) => `s3://${bucket}`,
     open: (where: string, _url: string, silentMs?: number) => new S3Store(where, silentMs),
+    /** Matches `METHOD path` of the requests that write below a path. */
     written: (path: string) => new RegExp(`^PUT .*/${path}`),
     busy: {
       headers: { 'Content-Type': 'application/xml' },
       body: '<Error><Code>SlowDown</Code></Error>',
     },
+    /** How the error describes that answer. */
     busyText: 'SlowDown',
+    /** The body of an answer to a write. */
     ok: '',
     object: (key: string) => `/${BUCKET}/${key}`,
   },
@@ -54,9 +57,9 @@ const times = (count: number, fault: Fault): Fault[] => Array.from({ length: cou
 
 describe.each(SERVERS)('a bucket of $name', (kind) => {
   const { written } = kind;
-  const PUT_LOCATION = written('lookup/snapshot');
-  const PUT_CHECKPOINT = written('checkpoint');
-  const PUT_PAGE = written('map/');
+  const WRITE_LOCATION = written('lookup/snapshot');
+  const WRITE_CHECKPOINT = written('checkpoint');
+  const WRITE_PAGE = written('map/');
   const busy = { kind: 'answer', status: 503, ...kind.busy } as const;
 
   const snapshot = useSnapshot();
@@ -103,8 +106,8 @@ describe.each(SERVERS)('a bucket of $name', (kind) => {
       const put = network.seen
         .map(({ method, path }) => `${method} ${path}`)
         .filter((one) => written('').test(one));
-      expect(put.at(-1)).toMatch(PUT_LOCATION);
-      expect(put.at(-2)).toMatch(PUT_CHECKPOINT);
+      expect(put.at(-1)).toMatch(WRITE_LOCATION);
+      expect(put.at(-2)).toMatch(WRITE_CHECKPOINT);
       const headers = async (path: string) => {
         const answer = await fetch(server.url + kind.object(`log-${String(number)}/${path}`));
         return [answer.status, answer.headers.get('cache-control')];
@@ -178,15 +181,15 @@ describe.each(SERVERS)('a bucket of $name', (kind) => {
     });
 
     it.each<[string, Fault[]]>([
-      ['a lost request', [{ kind: 'lost', on: PUT_PAGE }]],
-      ['an upload that breaks off', [{ kind: 'half', on: PUT_PAGE }]],
-      ['a busy server', [{ ...busy, on: PUT_LOCATION }]],
-      ['a silent server', [{ kind: 'silent', on: PUT_PAGE }]],
-      ['a slow server', [{ kind: 'late', ms: 300, on: PUT_PAGE }]],
-      ['a lost response to a page', [{ kind: 'unanswered', on: PUT_PAGE }]],
-      ['a lost response to the checkpoint', [{ kind: 'unanswered', on: PUT_CHECKPOINT }]],
-      ['a lost response to the location', [{ kind: 'unanswered', on: PUT_LOCATION }]],
-      ['no response to any attempt', times(3, { kind: 'unanswered', on: PUT_LOCATION })],
+      ['a lost request', [{ kind: 'lost', on: WRITE_PAGE }]],
+      ['an upload that breaks off', [{ kind: 'half', on: WRITE_PAGE }]],
+      ['a busy server', [{ ...busy, on: WRITE_LOCATION }]],
+      ['a silent server', [{ kind: 'silent', on: WRITE_PAGE }]],
+      ['a slow server', [{ kind: 'late', ms: 300, on: WRITE_PAGE }]],
+      ['a lost response to a page', [{ kind: 'unanswered', on: WRITE_PAGE }]],
+      ['a lost response to the checkpoint', [{ kind: 'unanswered', on: WRITE_CHECKPOINT }]],
+      ['a lost response to the location', [{ kind: 'unanswered', on: WRITE_LOCATION }]],
+      ['no response to any attempt', times(3, { kind: 'unanswered', on: WRITE_LOCATION })],
       ['a response that stops', [{ kind: 'stalled', on: /^GET .*(\/|%2F)map(\/|%2F)/ }]],
       ['a broken response', [{ kind: 'cut', on: /^GET .*(\/|%2F)map(\/|%2F)/ }]],
     ])('survives %s', async (_what, faults) => {
@@ -198,9 +201,9 @@ describe.each(SERVERS)('a bucket of $name', (kind) => {
     });
 
     it.each([
-      ['pages', PUT_PAGE],
-      ['the checkpoint', PUT_CHECKPOINT],
-      ['the location', PUT_LOCATION],
+      ['pages', WRITE_PAGE],
+      ['the checkpoint', WRITE_CHECKPOINT],
+      ['the location', WRITE_LOCATION],
     ])('that cannot store %s names the bucket, and the next one completes', async (_what, on) => {
       const before = await fileAt(LOCATION_PATH);
       network.faults.push(...times(100, { ...busy, on }));
