@@ -74,7 +74,7 @@ envFrom: {{- toYaml . | nindent 2 }}
 {{- define "svc.egress" -}}
 {{- $egress := .egress }}
 {{- if and .snapshot .root.Values.snapshotStore }}
-{{- $egress = append $egress "cloud" }}
+{{- $egress = append $egress "cloud" | uniq }}
 {{- end }}
 {{- if $egress }}
 - to: [{ namespaceSelector: {} }]
