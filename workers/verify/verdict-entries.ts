@@ -58,7 +58,7 @@ export function appendVerdictEntry(
   leastIntervalMs = LEAST_INTERVAL_MS,
 ): Promise<'appended' | 'early' | 'none'> {
   return transaction(sql, async (tx) => {
-    // Before `now`: another verifier may record a later scan at any time.
+    // Read before `now`, because another verifier may record a later scan at any time.
     const scannedAt = await expiryScanDoneAt(tx);
     const now = await lockVerdicts(tx);
     const keys = await requireActive(tx, { crypto }, signer);
