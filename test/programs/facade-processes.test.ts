@@ -106,9 +106,9 @@ function holdRequest(url: string): { finish: () => void; answer: Promise<number>
 describe('public API processes on one port', () => {
   it('share the port, have separate operations listeners, and are replaced without a refused connection', async () => {
     const facade = await start({ PUBLIC_PROCESSES: '2', OPS_PORT: '0' });
-    const serving = facade.lines().filter(({ msg }) => msg === 'started');
-    // The two children and their parent.
-    expect(new Set(serving.map(({ instance }) => instance)).size).toBe(3);
+    const started = () => facade.lines().filter(({ msg }) => msg === 'started');
+    // The two children and their parent, which logs it after its readiness.
+    await expect.poll(() => new Set(started().map(({ instance }) => instance)).size).toBe(3);
     const allOpsUrls = () => facade.lines().flatMap(({ ops_url: url }) => url ?? []);
     const opsUrls = allOpsUrls();
     for (let i = 0; i < 20; i += 1) expect(await lookUp(facade.url, proof)).toBe(200);
