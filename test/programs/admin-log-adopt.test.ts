@@ -8,15 +8,22 @@ import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { listen } from '#runtime/http/server';
 import { runMonitor } from '#sdk/cli/monitor/run';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
+import { revocationReasonBytes } from '#protocol/entries';
 import { addApprover } from '#sql/lifecycle/approvers';
+import { insertRevocationRequest } from '#sql/lifecycle/revocations';
 import type { Pool } from '#sql/db/transaction';
 import { keysInLog } from '#sql/log/keys';
 import { entriesBetween, treeSize } from '#sql/log/log';
 import { processAdmissions } from '#workers/admit/process';
 import { adminOn, done, type AdminReply } from '../fixtures/admin.js';
 import { newApprover } from '../fixtures/approvals.js';
-import { acceptedBatch, type AcceptedBatch } from '../fixtures/batch-items.js';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import {
+  acceptedBatch,
+  batchItem,
+  storeBatch,
+  type AcceptedBatch,
+} from '../fixtures/batch-items.js';
+import { beforeRow, databaseAt, freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { headersFor, issueKey, startEngine, workBatches } from '../fixtures/engine.js';
 import { eraseProof } from '../fixtures/erase.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
@@ -38,6 +45,8 @@ let before: TestRegistry;
 let kept: string[];
 let pending: IntakeItem;
 let batch: AcceptedBatch;
+/** A batch in the backup whose second item is rejected later. */
+let partly: string[];
 /** Proofs from after the backup. */
 let lost: string[];
 /** The original database, with every published leaf. */
@@ -66,6 +75,25 @@ const line = (place = published): string[] => [
 const adopt = (db: TestDatabase, place?: string): Promise<AdminReply> =>
   adminOn(db, { url: db.urlFor('svc_erase') })(...line(place));
 
+/** Stores a tenant's request that no worker has processed. */
+async function requestRevocation(of: TestRegistry, proofId: string): Promise<void> {
+  const [{ keyNo }] = await of.admin<[{ keyNo: number }]>`
+    select max(key_no) as "keyNo" from svc.api_key`;
+  const kind = 'proof' as const;
+  const document = revocationReasonBytes({
+    proof_id: proofId,
+    artifact_kind: kind,
+    reason: 'wrong',
+    actor: 'auditor',
+    salt: '5'.repeat(64),
+  });
+  const reasonHash = nativeSha256(document);
+  const requestId = of.item().proofId;
+  const item = { requestId, keyNo, proofId, artifactKind: kind, document, reasonHash };
+  const { outcome } = await insertRevocationRequest(of.engine, of.tenantNo, item);
+  expect(outcome).toBe('stored');
+}
+
 beforeAll(async () => {
   original = await freshDatabase();
   databases.push(original);
@@ -74,6 +102,10 @@ beforeAll(async () => {
   pending = before.item();
   await acceptIntake(before.engine, [pending]);
   batch = await acceptedBatch(before, 3);
+  const items = [before.item(), before.item({ action: 'POISON' })];
+  partly = items.map(({ proofId }) => proofId);
+  await storeBatch(before, items.map(batchItem));
+  await requestRevocation(before, kept[3]!);
   await publish(original, before);
   common = await treeSize(original.sql);
   await original.close();
@@ -84,9 +116,15 @@ beforeAll(async () => {
   const running = await openRegistry(original, { goesOn: before });
   running.verify.signer = before.verify.signer!;
   await processAdmissions(running.admit, [pending.proofId]);
+  const poison = `if new.action = 'POISON' then raise exception 'poison'; end if;`;
+  const owner = databaseAt(original.url, original.urlFor);
+  const heal = await beforeRow(owner, 'insert on svc.log_entry', poison);
   await workBatches(running);
+  await heal();
+  await owner.close();
   lost = await running.admitAll(Array.from({ length: 300 }, () => running.item()));
   await running.revoke(kept[1]!);
+  await running.revoke(kept[3]!);
   await running.revoke(lost[1]!);
   await eraseProof(original, kept[0]!);
   await eraseProof(original, lost[0]!);
@@ -126,6 +164,27 @@ describe('admin log adopt', () => {
     expect(await treeSize(other.sql)).toBe(common + 1);
   });
 
+  it('rejects a database with a running publisher, and one whose log is retired', async () => {
+    const lease = await restored.sql.reserve();
+    await lease`select pg_advisory_lock(7566947, 1)`;
+    expect((await adopt(restored)).err).toContain('stop it first');
+    await lease`select pg_advisory_unlock(7566947, 1)`;
+    lease.release();
+    const other = databases[2]!;
+    await other.sql`insert into svc.ended_log (origin, tree_size, reason) values (${ORIGIN}, 1, 'a test')`;
+    expect((await adopt(other)).err).toContain('that log is retired');
+  });
+
+  it('cannot be imitated by a worker', async () => {
+    const entry = Buffer.from('{}');
+    const forged = restored.as('svc_worker')`
+      insert into svc.log_entry (leaf_index, at, kind, proof_id, is_outcome, effect, environment, key_id, aep_hash,
+        proof_record_hash, body)
+      values (${common}, now(), 1, ${registry.item().proofId}::uuid, false, 'ADMIT', 'sandbox', 'key',
+        sha256(''), sha256(''), ${entry})`;
+    await expect(forged).rejects.toThrow('append-only');
+  });
+
   it('changes nothing when it is killed, and completes when it is repeated', async () => {
     const db = databases[3]!;
     const held = await db.sql.reserve();
@@ -155,7 +214,7 @@ describe('admin log adopt', () => {
 
   it('appends the published leaves byte for byte, and nothing the second time', async () => {
     const document = await done(adopt(restored));
-    expect(document).toMatchObject({ from: common, adopted: size - common, proofs: 304 });
+    expect(document).toMatchObject({ from: common, adopted: size - common, proofs: 305 });
     const texts = async (sql: Pool) =>
       (await entriesBetween(sql, 0, size)).map((entry) => Buffer.from(entry).toString());
     expect(await texts(restored.sql)).toEqual(await texts(whole));
@@ -172,11 +231,22 @@ describe('admin log adopt', () => {
     for (const id of [pending.proofId, ...batch.ids]) await processAdmissions(registry.admit, [id]);
     expect(await treeSize(restored.sql)).toBe(size + 1);
     const [left] = await restored.sql`
-      select (select count(*)::int from svc.intake_pending) + (select count(*)::int from svc.chunk_pending)
-          as pending, (select admitted from svc.batch_progress) as admitted,
+      select (select array_agg(replace(proof_id::text, '-', '')) from svc.intake_pending) as pending,
+        (select count(*)::int from svc.chunk_pending) as chunks,
+        (select count(*)::int from svc.revocation_pending) as revocations,
+        (select sum(admitted)::int from svc.batch_progress) as admitted,
+        (select sum(pending)::int from svc.batch_progress) as items,
         (select count(*)::int from svc.intake where proof_id = ${pending.proofId}::uuid and request is null)
           as erased`;
-    expect(left).toEqual({ pending: 0, admitted: 3, erased: 1 });
+    expect(left).toEqual({
+      // The rejection was lost, because rejections are not in the log.
+      pending: [partly[1]],
+      chunks: 0,
+      revocations: 0,
+      admitted: 4,
+      items: 1,
+      erased: 1,
+    });
   });
 
   it('applies adopted key changes, revocations and erasures', async () => {
