@@ -12,7 +12,7 @@ const EVERY_SECOND = '* * * * * *';
 const CHECK_INTERVAL_MS = 1_000;
 /** Monotonic time without a cycle after which the schedule is considered stopped. */
 const MISSED_MS = 3_000;
-/** Longer than any statement or write of a cycle; a long cycle reports progress meanwhile. */
+/** Longer than any statement or request of a cycle; a long cycle reports progress meanwhile. */
 const STALL_TIMEOUT_MS = 120_000;
 /** Consecutive failed cycles after which a publisher lets another one lead. */
 const MAX_FAILED_CYCLES = 3;

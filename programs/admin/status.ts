@@ -62,7 +62,7 @@ function screen(facts: Facts, attention: readonly Attention[]): string {
     log: `${facts.log.leaves} leaves`,
     alive: facts.programs.map(({ program, alive }) => `${program} ${alive}`).join(', '),
     'last snapshot':
-      publication.age_ms === null ? 'none known' : `published ${ago(publication.age_ms)} ago`,
+      publication.age_ms === null ? 'none known' : `current as of ${ago(publication.age_ms)} ago`,
     'public API':
       facts.public_api.map(({ url, status }) => `${url} ${status}`).join(', ') ||
       'not checked (set PUBLIC_URL)',
@@ -210,7 +210,7 @@ export function attentionFor(facts: Facts): Attention[] {
   const unpublished = publication.age_ms ?? publisherUp;
   when(
     log.leaves > 0 && unpublished > TIMEOUT_MS,
-    `no snapshot has been published for ${seconds(unpublished)}`,
+    `no publish cycle has succeeded for ${seconds(unpublished)}`,
     PUBLISHING,
   );
   when(

@@ -102,7 +102,7 @@ export const snapshotStore = z
   .string()
   .regex(
     /^(?:s3|gs):\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:\/[\w!*().-]+)*\/?$/,
-    'must be s3:// or gs://, and bucket or bucket/prefix',
+    'must be s3://bucket, s3://bucket/prefix, gs://bucket or gs://bucket/prefix',
   )
   .nullable()
   .default(null)

@@ -5,7 +5,7 @@ import { StoreError, type SnapshotStore } from './store.js';
 export const CONNECT_MS = 2_000;
 /** A connection that is silent for longer is given up, in milliseconds. */
 export const SILENT_MS = 5_000;
-/** Limit of one operation with its retries; a watchdog stops a cycle without progress after 120 s. */
+/** Limit of one request with the client's own retries. */
 const OPERATION_MS = 30_000;
 export const ATTEMPTS = 3;
 const AT_ONCE = 16;
@@ -13,7 +13,7 @@ const AT_ONCE = 16;
 const MAX_BYTES = 17 * 1024 * 1024;
 
 const IMMUTABLE = /^(?:tile|map)\//;
-/** Shows whether the server honours conditional writes. */
+/** The object on which the publisher tests conditional writes. */
 const PROBE = '.conditional-writes';
 
 /** An object, and the tag that its server gives to this version of it. */
@@ -33,14 +33,14 @@ export interface ObjectHeaders {
 }
 
 /**
- * A bucket of an object store with conditional writes. The outcome of a write after a lost response
- * therefore follows from what is in the bucket.
+ * A bucket of an object store. Writes are conditional, so after a lost response the stored object
+ * shows whether the write happened.
  */
 export abstract class BucketStore implements SnapshotStore {
   readonly directory = null;
   protected readonly bucket: string;
   /** A tag that no version of an object has. */
-  protected abstract readonly noTag: string;
+  protected abstract readonly unusedTag: string;
   private readonly prefix: string;
   private prepared = false;
   /** The objects that are replaced, as last seen. */
@@ -94,10 +94,10 @@ export abstract class BucketStore implements SnapshotStore {
     if (this.prepared) return;
     const bytes = new Uint8Array();
     await this.put(PROBE, bytes, null);
-    for (const present of [null, this.noTag]) {
+    for (const present of [null, this.unusedTag]) {
       if ((await this.put(PROBE, bytes, present)) === null) continue;
       throw new StoreError(
-        `${this.where}: the server ignores the condition ${present === null ? 'that an object does not exist' : 'on the version of an object'} when it writes one, so a second publisher could replace this one's files: use a server with conditional writes`,
+        `${this.where}: the server ignores the condition ${present === null ? 'that an object does not exist' : 'on the version of an object'}, so two publishers could overwrite each other's files: use a server with conditional writes`,
       );
     }
     this.prepared = true;
@@ -113,7 +113,11 @@ export abstract class BucketStore implements SnapshotStore {
       const present = await this.read(path);
       if (present !== null) return present;
     }
-    throw this.failed('write', path, new Error('the object appears and disappears'));
+    throw this.failed(
+      'write',
+      path,
+      new Error(`the object appeared and disappeared in each of ${ATTEMPTS} attempts`),
+    );
   }
 
   async replace(path: string, bytes: Uint8Array, present: Uint8Array | null): Promise<boolean> {
@@ -126,7 +130,11 @@ export abstract class BucketStore implements SnapshotStore {
       // An attempt whose response was lost may have written it.
       if (sameBytes(found?.bytes ?? null, bytes)) return true;
     }
-    throw this.failed('write', path, new Error('the object changes all the time'));
+    throw this.failed(
+      'write',
+      path,
+      new Error(`the object changed in each of ${ATTEMPTS} attempts`),
+    );
   }
 
   /** An object is durable once its write has succeeded. */
@@ -180,7 +188,7 @@ export abstract class BucketStore implements SnapshotStore {
     }
   }
 
-  /** As `put`; after a failure, whether the object is there shows whether only the response was lost. */
+  /** Like `put`, but a failed write counts as done if the stored bytes are the same: only the response was lost. */
   private async written(path: string, bytes: Uint8Array, present: string | null): Promise<boolean> {
     try {
       return (await this.put(path, bytes, present)) !== null;
@@ -197,7 +205,7 @@ export abstract class BucketStore implements SnapshotStore {
     bytes: Uint8Array,
     present: string | null,
   ): Promise<string | null> {
-    // Sent without a tag, the condition would be none.
+    // An empty tag would make the write unconditional.
     if (present === '') throw this.failed('write', path, new Error('its version is unknown'));
     const isImmutable = IMMUTABLE.test(path);
     const headers = {

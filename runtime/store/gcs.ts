@@ -37,7 +37,7 @@ export interface GcsServer {
  * writes. The tag of an object is its generation.
  */
 export class GcsStore extends BucketStore {
-  protected readonly noTag = '1';
+  protected readonly unusedTag = '1';
   private readonly objects: string;
   private readonly uploads: string;
 

@@ -21,7 +21,7 @@ import {
  * settings of the AWS SDK.
  */
 export class S3Store extends BucketStore {
-  protected readonly noTag = '"none"';
+  protected readonly unusedTag = '"none"';
   private readonly client: S3Client;
 
   /** @param silentMs a connection that is silent for longer is given up */
@@ -29,7 +29,7 @@ export class S3Store extends BucketStore {
     super(where);
     this.client = new S3Client({
       maxAttempts: ATTEMPTS,
-      // Every server has path style; host names of buckets need DNS and certificates.
+      // Every server accepts the bucket in the path; in the host name it needs DNS and a certificate.
       forcePathStyle: true,
       // Servers other than Amazon's reject the checksums that the SDK adds by default.
       requestChecksumCalculation: 'WHEN_REQUIRED',

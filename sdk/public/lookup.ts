@@ -22,8 +22,8 @@ import { parseBaseUrl, type PublicOptions } from '../options.js';
 import { type EvidenceTrust, type Proved, readTrust, recompute, rejecting } from './evidence.js';
 
 /**
- * A verdict of the verification system: relayed unchanged, or with pins recomputed from evidence and
- * equal to the one served.
+ * The verdict of the server, unchanged. With pinned keys the client also recomputes it from evidence,
+ * and rejects a difference.
  */
 export interface Lookup extends PublicAnswer<Facade | NotFound> {
   verification_status: VerificationStatus;

@@ -23,7 +23,7 @@ export async function readHeartbeats(sql: Db): Promise<Heartbeat[]> {
 }
 
 export interface Publishing {
-  /** The time of the last snapshot, in epoch milliseconds of the database; null without a report. */
+  /** Time of the last cycle that published a snapshot, or found it current, in epoch milliseconds of the database; null without a report. */
   publishedAt: number | null;
   /** The reason of the last fatal publish error; null after a later snapshot. */
   refused: string | null;

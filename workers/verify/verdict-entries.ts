@@ -181,7 +181,7 @@ async function changesSince(
   return { to, failed, restored };
 }
 
-/** The root at `to`, of a tree whose tiles lead to the root that the verifier computed. */
+/** The root hash of the first `to` leaves, whose tiles are consistent with the verified root. */
 async function rootAt(
   tx: Transaction,
   prefix: Pick<VerifiedPrefix, 'treeSize' | 'root'>,

@@ -70,7 +70,7 @@ envFrom: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* A program reaches its database and queue, and a bucket with the snapshot; otherwise nothing. */}}
+{{/* A program may connect only to the ports of what it needs, and to DNS. */}}
 {{- define "svc.egress" -}}
 {{- $egress := .egress }}
 {{- if and .snapshot .root.Values.snapshotStore }}
