@@ -46,6 +46,9 @@ describe('admin with an invalid command line', () => {
     ['aep-key', 'retire', '--unknown', '--confirm', 'x', 'k.pem'],
     ['revoke', 'x', 'proof', '--reason', 'r'],
     ['erase', '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f', '--reason', 'r', '--confirm', 'other'],
+    ['log-key', 'retire', 'log.example.org/2026+0a1b2c3d+AR', '--confirm', 'other'],
+    ['log', 'end', 'log.example.org/2026', '--reason', 'r', '--confirm', 'other'],
+    ['approver', 'retire', NO_DIGEST, '--confirm', 'other'],
   ])('exits with 2 before it connects to a database: %j', async (...line: string[]) => {
     const { code, err, out } = await offline(...line);
     expect(code).toBe(2);

@@ -240,6 +240,10 @@ describe('svc.append_delegation', () => {
       [withLimits({ until_index: leaf + 1 }), /limits/],
       [withLimits({ until_index: leaf + 9, max_proofs: 1_000_001 }), /limits/],
       [(one: Entry) => ({ ...one, key_id: idOf(root) }), /canonical/],
+      [
+        (one: Entry) => ({ ...one, delegation: { ...one.delegation, sig: 'A'.repeat(88) } }),
+        /malformed/,
+      ],
       [(one: Entry) => ({ ...one, time: '2026-01-01T00:00:00.000Z' }), /60 seconds/],
       [
         (one: Entry) => ({
