@@ -239,7 +239,7 @@ it.skipIf(!hasSystemd && process.env['CI'] === undefined)(
     expect(complaints).toEqual([]);
     const { stdout } = run('systemd-analyze', 'security', '--offline=yes', '--threshold=20', unit);
     expect(stdout).toMatch(/Overall exposure level for svc@engine.service: 1\.\d OK/);
-    // Node makes this call when it starts, and the filter would end it.
+    // V8 makes this call when it starts.
     const [, groups = ''] = /^SystemCallFilter=(.*)$/m.exec(readFileSync(unit, 'utf8')) ?? [];
     const allowed = run('systemd-analyze', 'syscall-filter', ...groups.split(' ')).stdout;
     expect(allowed).toMatch(/^\s+pkey_alloc$/m);

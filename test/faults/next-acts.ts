@@ -49,7 +49,7 @@ export class Acts {
     return this.send(act);
   }
 
-  /** An act with or awaiting a response is not sent again: each request for a token makes one. */
+  /** Never repeats an acknowledged or pending act: a repeated request would create a second share token. */
   send(act: Act): Promise<boolean> {
     if (act.acknowledged) return Promise.resolve(true);
     const underWay = this.underWay.get(act);

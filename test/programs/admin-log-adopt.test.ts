@@ -46,7 +46,7 @@ let kept: string[];
 let pending: IntakeItem;
 let batch: AcceptedBatch;
 /** A batch in the backup whose second item is rejected later. */
-let partly: string[];
+let partlyRejected: string[];
 /** Proofs from after the backup. */
 let lost: string[];
 /** The original database, with every published leaf. */
@@ -103,7 +103,7 @@ beforeAll(async () => {
   await acceptIntake(before.engine, [pending]);
   batch = await acceptedBatch(before, 3);
   const items = [before.item(), before.item({ action: 'POISON' })];
-  partly = items.map(({ proofId }) => proofId);
+  partlyRejected = items.map(({ proofId }) => proofId);
   await storeBatch(before, items.map(batchItem));
   await requestRevocation(before, kept[3]!);
   await publish(original, before);
@@ -175,7 +175,7 @@ describe('admin log adopt', () => {
     expect((await adopt(other)).err).toContain('that log is retired');
   });
 
-  it('cannot be imitated by a worker', async () => {
+  it('is the only way to adopt: the database rejects an adopted entry of a worker', async () => {
     const entry = Buffer.from('{}');
     const forged = restored.as('svc_worker')`
       insert into svc.log_entry (leaf_index, at, kind, proof_id, is_outcome, effect, environment, key_id, aep_hash,
@@ -240,7 +240,7 @@ describe('admin log adopt', () => {
           as erased`;
     expect(left).toEqual({
       // The rejection was lost, because rejections are not in the log.
-      pending: [partly[1]],
+      pending: [partlyRejected[1]],
       chunks: 0,
       revocations: 0,
       admitted: 4,

@@ -240,7 +240,7 @@ describe('admin policy simulate', () => {
     expect((await admin('policy', 'simulate', folder, '--since', 'long')).code).toBe(2);
   });
 
-  it('counts under the counters of the other set, from the beginning of the day', async () => {
+  it('simulates budgets with the counters of the draft set, from midnight', async () => {
     const items = Array.from({ length: 3 }, () => registry.item({ action: 'SIMULATE_COUNTED' }));
     for (const item of items) await registry.admitAll([item]);
     const counted = schema.replace(

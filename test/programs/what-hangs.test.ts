@@ -6,8 +6,8 @@ import { testRegistry } from './world.js';
 const { db } = await testRegistry();
 
 /**
- * Makes a watchdog count 80 seconds in one, and ends the readings for gauges: their
- * connections have a watchdog of their own.
+ * Speeds the clock of a watchdog up 80 times, and stops the queries for gauges, which have a watchdog
+ * of their own.
  */
 const SHORT_SECONDS = `
   const [every, timers] = [setInterval, process.getBuiltinModule('timers/promises')];

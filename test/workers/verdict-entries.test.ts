@@ -56,7 +56,7 @@ describe('appendVerdictEntry', () => {
     expect(await entries()).toEqual([]);
   });
 
-  it('ignores a scan that another verifier records after it has begun', async () => {
+  it('uses the scan that it read at its start, not a later one of another verifier', async () => {
     await registry.verifyAll();
     const lock = await holdVerdictLock();
     const appending = append();

@@ -194,8 +194,8 @@ it('an approval causes a second decision, which the repeated admission returns',
   }
 });
 
-/** A required approval of the request of this API key. */
-async function heldUnder(key: string) {
+/** Submits a request that needs approval, with this API key. */
+async function pendingUnder(key: string) {
   const body = JSON.stringify(admissionEnvelope({ action: 'PAY' }));
   const { json } = await setup.engine.call({ path: AGENT, headers: headersFor(key), body });
   const proof_id = String(json['proof_id']);
@@ -209,7 +209,7 @@ it.each<[state: string, end: (sql: Pool, keyId: string) => Promise<unknown>]>([
 ])('an approval does not admit the request of %s API key', async (_, end) => {
   const { registry } = setup;
   const key = await issueKey(registry, { scopes: ['admit'] });
-  const pending = await heldUnder(key);
+  const pending = await pendingUnder(key);
   await end(registry.admin, parseApiKey(key)!.keyId);
   const sent = await send(approver.approve(pending));
   const second = `/v1/admissions/${String(sent.json['proof_id'])}`;
@@ -217,10 +217,10 @@ it.each<[state: string, end: (sql: Pool, keyId: string) => Promise<unknown>]>([
   expect((await setup.get(second)).json).toMatchObject({ code: 'api_key_revoked' });
 });
 
-it('an approval admits the request of an API key that expires after it', async () => {
+it('an approval admits the request of an API key that expires before the worker decides', async () => {
   const { engine, registry } = setup;
   const key = await issueKey(registry, { scopes: ['admit'] });
-  const pending = await heldUnder(key);
+  const pending = await pendingUnder(key);
   engine.worker.rests = true;
   const sent = await send(approver.approve(pending));
   await expireApiKey(registry.admin, parseApiKey(key)!.keyId, 0);
