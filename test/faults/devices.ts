@@ -43,25 +43,25 @@ const devicesOf = ({ world: { devices } }: Scene): Devices => {
 /** Faults of a production world only. */
 export const DEVICE_FAULTS: Fault[] = [
   lasting(
-    'bucket unreachable for 5 s',
+    'bucket unreachable',
     5_000,
     (scene) => devicesOf(scene).bucket.cut(true),
     (scene) => devicesOf(scene).bucket.cut(false),
   ),
   lasting(
-    'bucket silent for 5 s',
+    'bucket silent',
     5_000,
     (scene) => devicesOf(scene).bucket.stall(true),
     (scene) => devicesOf(scene).bucket.stall(false),
   ),
   lasting(
-    'bucket slow: 200 ms delay each way for 5 s',
+    'bucket slow: 200 ms delay each way',
     5_000,
     (scene) => devicesOf(scene).bucket.slow(200),
     (scene) => devicesOf(scene).bucket.slow(0),
   ),
   lasting(
-    'HSM gone for 5 s',
+    'HSM gone',
     5_000,
     (scene) => devicesOf(scene).remove(true),
     (scene) => devicesOf(scene).remove(false),

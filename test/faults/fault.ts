@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Client } from './client.js';
 import type { Link } from './link.js';
+import { inTime } from './pace.js';
 import type { Seen } from './observation.js';
 import type { Kind } from './signals.js';
 import type { ProcessName, World } from './world.js';
@@ -14,6 +15,9 @@ export interface Scene {
 /** A function that ends the fault. */
 export type Heal = () => unknown;
 
+/** The default time limit of an injection. */
+export const INJECT_MS = 30_000;
+
 export interface Fault {
   name: string;
   /** The signs by which operators recognize it; required in the table. */
@@ -22,8 +26,13 @@ export interface Fault {
   inject(scene: Scene): Promise<Heal | undefined>;
   /** Time limit of `inject`, in milliseconds. */
   injectMs?: number;
-  /** Duration of the fault, in milliseconds. */
+  /**
+   * The fault lasts this long at least, in milliseconds. In the table it also lasts until operators can
+   * recognize it.
+   */
   holdMs?: number;
+  /** The same fault at several places, which the table causes one after the other. */
+  places?: Fault[];
   /** Time limit until everything is settled, in milliseconds. */
   recoverMs?: number;
   /** Requests must fail during the fault; otherwise the fault did not happen. */
@@ -92,6 +101,21 @@ export const repeated = (
     for (let time = 0; time < times; time += 1) {
       await strike(scene);
       await sleep(everyMs);
+    }
+  },
+});
+
+/** One row for the same fault at several places; `inject` causes each in turn. */
+export const atPlaces = (name: string, places: Fault[], more: Partial<Fault>): Fault => ({
+  name,
+  places,
+  injectMs: places.reduce((sum, place) => sum + (place.injectMs ?? INJECT_MS), 0),
+  ...more,
+  inject: async (scene) => {
+    for (const place of places) {
+      const limit = place.injectMs ?? INJECT_MS;
+      const heal = await inTime(place.inject(scene), limit, `${place.name}: it did not happen`);
+      await heal?.();
     }
   },
 });

@@ -3,9 +3,10 @@ import { readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { adminWith } from '../fixtures/admin.js';
+import type { Fault } from './fault.js';
 import { isOverloaded, slownessNow, until } from './pace.js';
 import { startPrometheus, type Prometheus } from './prometheus.js';
-import { SIGNALS, type Kind, type Signals } from './signals.js';
+import { SIGNALS, type Signals } from './signals.js';
 import { PROCESSES, type World } from './world.js';
 
 const hasPrometheus = spawnSync('prometheus', ['--version']).status === 0;
@@ -20,11 +21,13 @@ const LOOK_MS = 250;
 /** A program that does not answer for this long is unready. */
 const READYZ_MS = 2_500;
 const GONE_MS = 30_000;
+/** A fault that lasts ends after this time, even if a sign of it is missing. */
+const SEEN_MS = 20_000;
 /** A sign that no fault explains counts after this time, because a busy machine delays answers. */
 const BLIP_MS = 2_000;
 /** A repeated error is logged at most once in this time. */
 const RARELY_MS = 10_000;
-/** The most lines with one message in a short row, and in a long one with a rate limit in two programs. */
+/** Most lines with one message: 30, and in a long row three per interval, of two programs that limit their rate. */
 const floodLines = (rowMs: number): number => Math.max(30, (3 * rowMs) / RARELY_MS);
 
 /** A sign of a fault: an unready program, a problem of status, an alert, or a log line. */
@@ -42,8 +45,14 @@ export interface Seen {
 type Source = 'unready' | 'status' | 'alert';
 
 interface Presence {
+  /** When it first appeared. */
   from: number;
+  /** When it last appeared. */
+  since: number;
+  /** When it last disappeared; null while it is there. */
   to: number | null;
+  /** The longest time without an interruption. */
+  longestMs: number;
 }
 
 interface LogLine {
@@ -75,6 +84,7 @@ export class Observation {
   /** Alerts that an earlier row left, until they end. */
   private readonly left = new Map<string, { seen: Seen; ended: number }>();
   private seen = new Map<string, Presence>();
+  private signals: Signals | null = null;
   private began = { wall: 0, at: 0 };
   private healedAt: number | null = null;
   private hasSettled = false;
@@ -110,8 +120,10 @@ export class Observation {
   }
 
   /** Begins a row, once no earlier fault shows. */
-  async begin(kind: Kind): Promise<string[]> {
-    const { alert } = SIGNALS[kind];
+  async begin({ kind }: Fault): Promise<string[]> {
+    if (kind === undefined) throw new Error('the row declares no kind');
+    this.signals = SIGNALS[kind];
+    const { alert } = this.signals;
     const isQuiet = (): boolean =>
       this.isHealthy() && !(typeof alert === 'string' && this.present.alert.has(alert));
     const wasQuiet = await until(isQuiet, GONE_MS);
@@ -126,6 +138,11 @@ export class Observation {
     return wasQuiet ? [] : [`before the fault: ${this.shown().join(', ')}`];
   }
 
+  /** Waits until every sign shows that the fault must have while it lasts. */
+  async untilSeen(): Promise<void> {
+    await until(() => this.missing().length === 0, SEEN_MS, LOOK_MS);
+  }
+
   healed(): void {
     this.healedAt = performance.now();
   }
@@ -136,8 +153,9 @@ export class Observation {
   }
 
   /** Ends a row. Returns what was seen, and every missing or false sign. */
-  async finish(kind: Kind): Promise<{ seen: Seen[]; problems: string[] }> {
-    const signals = SIGNALS[kind];
+  async finish(): Promise<{ seen: Seen[]; problems: string[] }> {
+    const { signals } = this;
+    if (signals === null) throw new Error('no row has begun');
     const problems = [...this.unread];
     this.unread.clear();
     const lasting = (): string[] =>
@@ -145,13 +163,13 @@ export class Observation {
         to === null && !key.startsWith('alert ') ? [key] : [],
       );
     const isAsDeclared = async (): Promise<boolean> =>
-      this.compare(signals, (await this.logged()).lines).length === 0;
+      this.compare((await this.logged()).lines).length === 0;
     if (signals.lasts === true) await until(isAsDeclared, GONE_MS, LOOK_MS);
     else if (!(await until(() => lasting().length === 0, GONE_MS))) {
       problems.push(`still after the fault: ${lasting().join(', ')}`);
     }
     const { lines, flooding } = await this.logged();
-    problems.push(...flooding, ...this.compare(signals, lines));
+    problems.push(...flooding, ...this.compare(lines));
     const ended = this.healedAt ?? performance.now();
     const seen = [...this.seen].map(([signal, { from, to }]): Seen => {
       const appeared = secondsBetween(this.began.at, from);
@@ -172,29 +190,50 @@ export class Observation {
     return { seen, problems };
   }
 
-  private compare(signals: Signals, lines: readonly LogLine[]): string[] {
-    const problems: string[] = [];
-    const { unready, status, alert, log } = signals;
-    const check = (source: Source, must: RegExp | null, may: RegExp | undefined): void => {
-      const found = [...this.seen.keys()].flatMap((name) =>
-        name.startsWith(`${source} `) ? [name.slice(source.length + 1)] : [],
-      );
-      if (must !== null && !found.some((name) => must.test(name))) {
-        problems.push(`missing: ${source} ${must.source}`);
-      }
-      for (const name of found) {
-        const { from = 0, to } = this.seen.get(`${source} ${name}`) ?? {};
-        const isBlip = (to ?? performance.now()) - from < BLIP_MS * slownessNow();
-        const isExplained = must?.test(name) === true || may?.test(name) === true || isBlip;
-        if (!isExplained && !isOverloaded()) problems.push(`unexpected: ${source} ${name}`);
+  private namesOf(source: Source): string[] {
+    return [...this.seen.keys()].flatMap((key) =>
+      key.startsWith(`${source} `) ? [key.slice(source.length + 1)] : [],
+    );
+  }
+
+  /** The required signs that have not appeared, without log lines: programs may write those later. */
+  private missing(): string[] {
+    const { unready, status, alert } = this.signals ?? {};
+    const required: [Source, RegExp | undefined][] = [
+      ['unready', unready],
+      ['status', status],
+    ];
+    if (this.prometheus !== null && typeof alert === 'string') {
+      required.push(['alert', new RegExp(`^${alert}$`)]);
+    }
+    return required.flatMap(([source, must]) =>
+      must === undefined || this.namesOf(source).some((name) => must.test(name))
+        ? []
+        : [`missing: ${source} ${must.source}`],
+    );
+  }
+
+  private compare(lines: readonly LogLine[]): string[] {
+    const { unready, mayBeUnready, status, mayStatus, alert, mayAlert, log } = this.signals ?? {};
+    const problems = this.missing();
+    const check = (
+      source: Source,
+      explained: (RegExp | undefined)[],
+      harmlessMs: (name: string) => number,
+    ): void => {
+      for (const name of this.namesOf(source)) {
+        const { longestMs = 0 } = this.seen.get(`${source} ${name}`) ?? {};
+        const isExplained = explained.some((one) => one?.test(name));
+        const counts = longestMs >= harmlessMs(name) && !isOverloaded();
+        if (!isExplained && counts) problems.push(`unexpected: ${source} ${name}`);
       }
     };
-    check('unready', unready ?? null, signals.mayBeUnready);
-    check('status', status ?? null, signals.mayStatus);
-    if (this.prometheus !== null) {
-      const must = typeof alert === 'string' ? new RegExp(`^${alert}$`) : null;
-      check('alert', must, signals.mayAlert);
-    }
+    const blip = (): number => BLIP_MS * slownessNow();
+    check('unready', [unready, mayBeUnready], blip);
+    check('status', [status, mayStatus], blip);
+    // The Prometheus here drops the `for` of the alerts, within which a short effect is no false alarm.
+    const must = typeof alert === 'string' ? new RegExp(`^${alert}$`) : undefined;
+    check('alert', [must, mayAlert], (name) => this.prometheus?.firesAfterMs(name) ?? 0);
     if (log instanceof RegExp && !lines.some((line) => log.test(textOf(line)))) {
       problems.push(`missing: log ${log.source}`);
     }
@@ -223,7 +262,11 @@ export class Observation {
         if (source === 'alert' && this.left.has(name)) continue;
         const key = `${source} ${name}`;
         if (this.hasSettled && !this.seen.has(key)) continue;
-        this.seen.set(key, { from: this.seen.get(key)?.from ?? now, to: null });
+        const one = this.seen.get(key) ?? { from: now, since: now, to: null, longestMs: 0 };
+        if (one.to !== null) one.since = now;
+        one.to = null;
+        one.longestMs = Math.max(one.longestMs, now - one.since);
+        this.seen.set(key, one);
       }
       for (const [key, one] of this.seen) {
         const [of, ...name] = key.split(' ');

@@ -12,6 +12,8 @@ const SCRAPE = '2s';
 export interface Prometheus {
   /** The names of the alerts that have fired since then and still fire. */
   firing(since?: number): Promise<string[]>;
+  /** The shipped `for` of an alert, in milliseconds. */
+  firesAfterMs(alert: string): number;
   stop(): Promise<void>;
 }
 
@@ -28,7 +30,8 @@ export async function startPrometheus(
 ): Promise<Prometheus> {
   const home = join(dir, 'prometheus');
   await mkdir(home, { recursive: true });
-  const rules = alertRules()
+  const shipped = alertRules();
+  const rules = shipped
     .filter(({ alert }) => !except.includes(alert))
     .map(({ for: _for, expr, ...rule }) => ({
       ...rule,
@@ -79,10 +82,20 @@ export async function startPrometheus(
       const recent = answer.data.alerts.filter(({ activeAt }) => Date.parse(activeAt) >= since);
       return [...new Set(recent.map(({ labels }) => labels.alertname))];
     },
+    firesAfterMs: (alert) => durationMs(shipped.find((rule) => rule.alert === alert)?.for),
     stop: async () => {
       process.off('exit', kill);
       kill();
       await exited;
     },
   };
+}
+
+const UNITS = { s: 1_000, m: 60_000 };
+
+/** Of `30s` or `5m`; zero without a duration. */
+function durationMs(duration = '0s'): number {
+  const [, count, unit] = /^(\d+)([sm])$/.exec(duration) ?? [];
+  if (count === undefined) throw new Error(`not a duration: ${duration}`);
+  return Number(count) * UNITS[unit as keyof typeof UNITS];
 }

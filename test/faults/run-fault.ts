@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { audit } from './audit.js';
-import { newOutcome, type Fault, type Heal, type Outcome, type Scene } from './fault.js';
+import { INJECT_MS, newOutcome, type Fault, type Heal, type Outcome, type Scene } from './fault.js';
 import { inTime } from './pace.js';
 import { untilComplete } from './completion.js';
 import type { Observation } from './observation.js';
@@ -10,11 +10,18 @@ import { PROCESSES } from './world.js';
 const BEFORE_MS = 1_000;
 const AFTER_MS = 700;
 const BRIEFLY_MS = 250;
-const INJECT_MS = 30_000;
 const RECOVER_MS = 60_000;
 
-/** Causes a fault, and returns at the time when the fault must end. */
-export async function beginFault(scene: Scene, fault: Fault): Promise<Heal> {
+/**
+ * Causes a fault, and returns at the time when the fault must end.
+ *
+ * @param untilSeen resolves when operators can recognize it
+ */
+export async function beginFault(
+  scene: Scene,
+  fault: Fault,
+  untilSeen?: () => unknown,
+): Promise<Heal> {
   const injected = fault.inject(scene);
   const limit = fault.injectMs ?? INJECT_MS;
   const heal = await inTime(injected, limit, 'the fault did not happen').catch((error: unknown) => {
@@ -22,7 +29,10 @@ export async function beginFault(scene: Scene, fault: Fault): Promise<Heal> {
     void injected.then((late) => late?.()).catch(() => undefined);
     throw error;
   });
-  if (fault.holdMs !== undefined) await sleep(fault.holdMs);
+  if (fault.holdMs !== undefined) {
+    await sleep(fault.holdMs);
+    await untilSeen?.();
+  }
   return heal ?? (() => undefined);
 }
 
@@ -56,14 +66,13 @@ export async function runFault(
   outcome.before = client.records.acknowledged.length;
   const observe = async (): Promise<void> => {
     if (observation === undefined) return;
-    if (fault.kind === undefined) throw new Error('the row declares no kind');
-    const { seen, problems: found } = await observation.finish(fault.kind);
+    const { seen, problems: found } = await observation.finish();
     outcome.seen = seen;
     problems.push(...found);
   };
   try {
-    if (fault.kind !== undefined) problems.push(...((await observation?.begin(fault.kind)) ?? []));
-    const heal = await beginFault(scene, fault);
+    problems.push(...((await observation?.begin(fault)) ?? []));
+    const heal = await beginFault(scene, fault, () => observation?.untilSeen());
     if (fault.mustReject !== undefined) {
       await client.stop();
       await heal();

@@ -8,6 +8,7 @@ export interface Signals {
   mayStatus?: RegExp;
   /** The alert whose expression must hold, or the reason why none does. */
   alert: string | { none: string };
+  /** Further alerts whose expression may hold for as long as their `for`. */
   mayAlert?: RegExp;
   /** A line that a program must log, or the reason why none does. */
   log: RegExp | { none: string };
@@ -19,11 +20,6 @@ const DATABASE_USERS = /^(engine|worker|verifier|publisher)/;
 /** Programs that reconnect or start again, as their heartbeats of the last two seconds report it. */
 const RECOVERING =
   /^(the database cannot be reached|no \w+ (is|has)|(queue|database|jobs) down|(ticks|log|upkeep|scrub|verdict) (failing|stalled))/;
-/** Alerts with a longer `for`, on which every outage of the database has a short effect. */
-const LATE =
-  /^Svc(Errors|NoLeader|PublishFailing|MetricsCollectionFailing|ReceiptLatency|ScrubberStalled|AdmissionsRequeued|VerifierLag|RedisDown)$/;
-const RESTARTING =
-  /^Svc(TargetDown|ProgramMissing|NoLeader|NoSnapshot|ScrubberStalled|Errors|ReceiptLatency|AdmissionsRequeued|PublishFailing)$/;
 const RETRIED = 'the next try succeeds';
 
 /** A program that is killed, and restarted at once by its supervisor. */
@@ -31,7 +27,6 @@ const killed = (process: string, more: Partial<Signals> = {}): Signals => ({
   unready: new RegExp(`^${process}$`),
   mayStatus: RECOVERING,
   alert: { none: 'it restarts within a scrape or two' },
-  mayAlert: RESTARTING,
   log: new RegExp(`^${process.replace(/-.*/, '')}: started`),
   ...more,
 });
@@ -40,7 +35,6 @@ const stopped = (process: string, more: Partial<Signals> = {}): Signals => ({
   unready: new RegExp(`^${process}$`),
   mayStatus: RECOVERING,
   alert: 'SvcTargetDown',
-  mayAlert: RESTARTING,
   log: { none: 'a stopped process writes nothing' },
   ...more,
 });
@@ -49,7 +43,6 @@ const cutOff = (process: string, more: Partial<Signals> = {}): Signals => ({
   unready: new RegExp(`^${process}$`),
   mayStatus: RECOVERING,
   alert: 'SvcDatabaseDown',
-  mayAlert: LATE,
   log: new RegExp(`^${process.replace(/-.*/, '')}: not ready`),
   ...more,
 });
@@ -59,7 +52,6 @@ const offClock = (process: string, more: Partial<Signals> = {}): Signals => ({
   unready: new RegExp(`^${process}$`),
   mayStatus: RECOVERING,
   alert: 'SvcClockSkew',
-  mayAlert: RESTARTING,
   log: new RegExp(`^${process.replace(/-.*/, '')}: started`),
   ...more,
 });
@@ -70,7 +62,6 @@ const databaseDown = {
   status: /^the database cannot be reached$/,
   mayStatus: RECOVERING,
   alert: 'SvcDatabaseDown',
-  mayAlert: LATE,
   log: /^(engine|worker|verifier|publisher): (not ready|database_unavailable|a pass failed)/,
 } satisfies Signals;
 
@@ -78,37 +69,31 @@ const table = {
   'Redis down': {
     status: /^queue down, as reported by /,
     alert: 'SvcRedisDown',
-    mayAlert: LATE,
     log: /^worker: Redis is unreachable/,
   },
   'Redis slow': {
     mayStatus: /^queue down/,
     alert: 'SvcRedisDown',
-    mayAlert: LATE,
     log: /^worker: Redis is unreachable/,
   },
   'Redis cut off from an engine': {
     status: /^queue down, as reported by engine/,
     alert: { none: 'the other engine and the workers reach it' },
-    mayAlert: LATE,
     log: /^engine: queue unavailable/,
   },
   'Redis out of memory': {
     mayStatus: /^queue down/,
     alert: { none: 'Redis answers' },
-    mayAlert: LATE,
     log: /^engine: queue unavailable/,
   },
   'queue emptied': {
     mayBeUnready: /^worker/,
     mayStatus: RECOVERING,
     alert: 'SvcAdmissionsRequeued',
-    mayAlert: new RegExp(`${LATE.source}|^SvcTargetDown$`),
     log: /^worker: stale admissions requeued/,
   },
   'queue abused': {
     alert: { none: 'workers ignore such jobs' },
-    mayAlert: LATE,
     log: { none: 'workers ignore such jobs' },
   },
   'database down': databaseDown,
@@ -116,27 +101,23 @@ const table = {
   'database silent': {
     ...databaseDown,
     status: RECOVERING,
-    mayAlert: /./,
     log: /^\w+: not ready/,
   },
   'connections ended': {
     mayBeUnready: DATABASE_USERS,
     mayStatus: RECOVERING,
     alert: 'SvcErrors',
-    mayAlert: new RegExp(`${LATE.source}|^SvcDatabaseDown$`),
     log: /^(engine: database_unavailable|verifier: a pass failed|publisher: )/,
   },
   'database slow': {
     mayStatus: RECOVERING,
     alert: { none: 'receipts still take less than two seconds' },
-    mayAlert: LATE,
     log: { none: 'nothing fails' },
   },
   'append lock held': {
     mayBeUnready: /^verifier$|^publisher$/,
     mayStatus: RECOVERING,
     alert: 'SvcReceiptLatency',
-    mayAlert: LATE,
     log: /^worker: (admissions committed late|admissions cannot be committed)/,
   },
   'database disk full': {
@@ -144,7 +125,6 @@ const table = {
     mayBeUnready: DATABASE_USERS,
     mayStatus: RECOVERING,
     alert: 'SvcErrors',
-    mayAlert: LATE,
     log: /No space left on device/,
   },
   'database lost commits': {
@@ -169,14 +149,12 @@ const table = {
     status: /^ticks failing/,
     mayStatus: /^the disk of the snapshots is nearly full/,
     alert: { none: 'it fires after more failed cycles' },
-    mayAlert: LATE,
     log: /^publisher: the cycle failed.*snapshot\/public.*ENOSPC/,
   },
   'snapshot disk read-only': {
     unready: /^publisher$/,
     status: /^ticks failing/,
     alert: { none: 'it fires after more failed cycles' },
-    mayAlert: LATE,
     log: /^publisher: the cycle failed.*EROFS.*snapshot\/public/,
   },
   'engine-1 killed': killed('engine-1'),
@@ -191,20 +169,18 @@ const table = {
     log: /^publisher: it holds the lease now/,
   }),
   'publisher killed once': killed('publisher', { log: /^publisher: it holds the lease now/ }),
-  'publisher killed for minutes': killed('publisher', {
+  'publisher killed repeatedly': killed('publisher', {
     mayStatus: new RegExp(
-      `${RECOVERING.source}|^no snapshot has been published|^no signed checkpoint`,
+      `${RECOVERING.source}|^no publish cycle has succeeded|^no signed checkpoint`,
     ),
-    mayAlert: new RegExp(`${RESTARTING.source}|^Svc(SnapshotOld|CheckpointLag)$`),
+    mayAlert: /^Svc(NoLeader|SnapshotOld|CheckpointLag)$/,
     log: /^publisher: it holds the lease now/,
   }),
   'facade held down': killed('facade', {
     status: /^the public API is down/,
     alert: 'SvcTargetDown',
   }),
-  'worker killed once': killed('worker-\\d', {
-    mayAlert: /^SvcRedisDown$|^Svc(TargetDown|AdmissionsRequeued|ReceiptLatency|Errors)$/,
-  }),
+  'worker killed': killed('worker-\\d'),
   'workers held down': killed('worker-\\d', {
     status: /^no worker is connected/,
     alert: 'SvcTargetDown',
@@ -212,49 +188,37 @@ const table = {
   'engine-1 stopped': stopped('engine-1'),
   'worker-1 stopped': stopped('worker-1', {
     mayBeUnready: /^(verifier|publisher)$/,
-    mayAlert: /./,
   }),
   'verifier stopped': stopped('verifier'),
   'publisher stopped': stopped('publisher'),
   'engine-1 clock': offClock('engine-1'),
-  // A worker computes the age of admissions with its own clock.
-  'worker-1 clock': offClock('worker-1', {
-    mayAlert: new RegExp(`${RESTARTING.source}|^SvcOldestPending$`),
-  }),
+  'worker-1 clock': offClock('worker-1'),
   'verifier clock': offClock('verifier'),
   'publisher clock': offClock('publisher', {
     mayBeUnready: /^facade$/,
     mayStatus: /./,
-    mayAlert: /./,
   }),
   'facade clock': offClock('facade', {
     status: /^the public API/,
-    // A busy machine answers late when a program starts.
-    mayAlert:
-      /^Svc(TargetDown|NoSnapshot|ProgramMissing|SnapshotOld|SnapshotExpiringSoon|ReceiptLatency|Errors|AdmissionsRequeued)$/,
   }),
   'engine write lost': {
     alert: { none: RETRIED },
-    mayAlert: /^SvcErrors$|^SvcReceiptLatency$/,
     log: /^engine: (database_unavailable|request 503)/,
   },
   'worker write lost': {
     alert: { none: RETRIED },
-    mayAlert: /^SvcAdmissionsRequeued$|^SvcReceiptLatency$/,
     log: /^worker: (admissions|revocations) cannot be committed|^worker: batch dispatcher: \w+ failed/,
   },
   'verifier write lost': {
     mayBeUnready: /^verifier$/,
     mayStatus: RECOVERING,
     alert: { none: RETRIED },
-    mayAlert: /^SvcScrubberStalled$|^SvcReceiptLatency$/,
     log: /^verifier: a pass failed/,
   },
   'publisher write lost': {
     unready: /^publisher$/,
     mayStatus: RECOVERING,
     alert: { none: RETRIED },
-    mayAlert: /^SvcNoLeader$|^SvcPublishFailing$/,
     log: /^publisher: the cycle failed/,
   },
   'operator write lost': {

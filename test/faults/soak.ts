@@ -48,13 +48,15 @@ interface Happened {
 
 const isProduction = values.production;
 /** Faults that a running stack survives and that need no small disk. */
-const survivable = [...FAULTS, ...(isProduction ? DEVICE_FAULTS : [])].filter(
-  (fault) =>
-    fault.isLast !== true &&
-    fault.needsDisks !== true &&
-    fault.mustReject === undefined &&
-    !(isProduction && fault.needsDirectory === true),
-);
+const survivable = [...FAULTS, ...(isProduction ? DEVICE_FAULTS : [])]
+  .flatMap((fault) => fault.places ?? fault)
+  .filter(
+    (fault) =>
+      fault.isLast !== true &&
+      fault.needsDisks !== true &&
+      fault.mustReject === undefined &&
+      !(isProduction && fault.needsDirectory === true),
+  );
 
 const AT_ONCE = 32;
 const WARM_MS = 2_000;

@@ -21,7 +21,7 @@ const ended = (signal: 'SIGKILL' | 'SIGINT') => async (scene: Scene) => {
 
 /** Postgres with all of its processes, as in a power loss. */
 export const ALL_KILLED = lasting(
-  'Postgres killed with all of its processes at once, back after 1 s',
+  'Postgres killed with all of its processes at once',
   1_000,
   async ({ world: { database } }) => {
     database.killAll();
@@ -33,14 +33,11 @@ export const ALL_KILLED = lasting(
 
 export const POSTGRES_FAULTS: Fault[] = [
   ALL_KILLED,
-  lasting(
-    'Postgres killed (kill -9 of the postmaster), back after 1 s',
-    1_000,
-    ended('SIGKILL'),
-    restart,
-    { kind: 'database down', mustFail: true },
-  ),
-  lasting('Postgres down for 5 s', 5_000, ended('SIGINT'), restart, {
+  lasting('Postgres killed (kill -9 of the postmaster)', 1_000, ended('SIGKILL'), restart, {
+    kind: 'database down',
+    mustFail: true,
+  }),
+  lasting('Postgres down', 5_000, ended('SIGINT'), restart, {
     kind: 'database down',
     mustFail: true,
   }),
@@ -51,20 +48,23 @@ export const POSTGRES_FAULTS: Fault[] = [
     { kind: 'connections ended' },
   ),
   {
-    name: 'Postgres out of connections for 4 s',
+    name: 'Postgres out of connections',
     kind: 'database unusable',
     mustFail: true,
     holdMs: 4_000,
     inject: ({ world }) => takeAllConnections(world.database),
   },
   {
-    name: 'Postgres: the append lock held for 5 s',
+    name: 'Postgres: the append lock held',
     kind: 'append lock held',
-    holdMs: 5_000,
-    inject: ({ world }) => world.database.holdAppendLock(),
+    inject: async ({ world }) => {
+      const release = await world.database.holdAppendLock();
+      await sleep(5_000);
+      return release;
+    },
   },
   onLinks(
-    'Postgres slow: 100 ms delay each way for 3 s',
+    'Postgres slow: 100 ms delay each way',
     3_000,
     allLinks,
     (link, isFaulty) => link.slow(isFaulty ? 100 : 0),
@@ -72,7 +72,7 @@ export const POSTGRES_FAULTS: Fault[] = [
   ),
   ...(['engine-1', 'worker-1', 'verifier', 'publisher'] as const).map((process) =>
     onLinks(
-      `Postgres cut off from ${process} for 3 s`,
+      `Postgres cut off from ${process}`,
       3_000,
       ({ links }) => [links[process]],
       (link, isFaulty) => link.cut(isFaulty),
@@ -80,14 +80,14 @@ export const POSTGRES_FAULTS: Fault[] = [
     ),
   ),
   onLinks(
-    'Postgres partitioned: packets dropped for 5 s',
+    'Postgres partitioned: packets dropped',
     5_000,
     allLinks,
     (link, isFaulty) => link.stall(isFaulty),
     'database silent',
   ),
   lasting(
-    'Postgres out of disk for 4 s',
+    'Postgres out of disk',
     4_000,
     (scene) => requireDisks(scene).database.fill(),
     (scene) => requireDisks(scene).database.empty(),

@@ -2,7 +2,7 @@ import { readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { builtFile } from '#bench/harness/child';
 import { runFsck } from '../audit.js';
-import type { Fault, Scene } from '../fault.js';
+import { atPlaces, type Fault, type Scene } from '../fault.js';
 import { until } from '../pace.js';
 import { commitOf } from './writes.js';
 
@@ -97,7 +97,7 @@ function verdictOn(at: string): string[] {
 
 const atEach = (at: 'staged' | 'in-place', position: string): Fault => ({
   name: `publisher killed at each write of a publish cycle, the file ${position}`,
-  kind: 'publisher killed for minutes',
+  kind: 'publisher killed repeatedly',
   needsDirectory: true,
   injectMs: 180_000,
   inject: async (scene) => {
@@ -108,9 +108,7 @@ const atEach = (at: 'staged' | 'in-place', position: string): Fault => ({
 });
 
 const atStatement = (statement: string, when: string, breaks: 'unsent' | 'unanswered'): Fault => ({
-  name: `publisher killed: ${when}`,
-  kind: 'publisher killed once',
-  isBrief: true,
+  name: `publisher killed ${when}`,
   inject: async ({ world }) => {
     const { publisher } = world.programs;
     await world.links.publisher.set({
@@ -129,8 +127,14 @@ const CHECKPOINT = 'insert into svc.checkpoint ';
 export const PUBLISHER_WRITE_FAULTS: Fault[] = [
   atEach('staged', 'staged and not yet renamed'),
   atEach('in-place', 'renamed'),
-  atStatement(ENTRY, 'before its snapshot entry is in the log', 'unsent'),
-  atStatement(ENTRY, 'snapshot entry in the log, before the answer arrives', 'unanswered'),
-  atStatement(CHECKPOINT, 'checkpoint signed, before it is stored', 'unsent'),
-  atStatement(CHECKPOINT, 'checkpoint stored, before the answer arrives', 'unanswered'),
+  atPlaces(
+    'publisher killed at each write to the database',
+    [
+      atStatement(ENTRY, 'before its snapshot entry is in the log', 'unsent'),
+      atStatement(ENTRY, 'after its snapshot entry, before the answer arrives', 'unanswered'),
+      atStatement(CHECKPOINT, 'after it signed a checkpoint, before it stores it', 'unsent'),
+      atStatement(CHECKPOINT, 'after it stored a checkpoint, before the answer', 'unanswered'),
+    ],
+    { kind: 'publisher killed repeatedly', isBrief: true },
+  ),
 ];

@@ -19,55 +19,54 @@ const allLinks = ({ queueLinks }: World) => Object.values(queueLinks);
 /** The queue only wakes workers: it may lose everything, at any time. */
 export const REDIS_FAULTS: Fault[] = [
   lasting(
-    'Redis killed, and restarted empty after 3 s',
+    'Redis killed, and later restarted empty',
     3_000,
     (scene) => redisOf(scene).kill(),
     (scene) => redisOf(scene).start(),
     { kind: 'Redis down' },
   ),
-  lasting(
-    'Redis flushed, ten times in 2 s, while no worker takes jobs',
-    0,
-    async (scene) => {
+  {
+    name: 'Redis flushed, ten times in 2 s, while no worker takes jobs',
+    kind: 'queue emptied',
+    inject: async (scene) => {
       signalWorkers(scene, 'SIGSTOP');
       for (let time = 0; time < 10; time += 1) {
         await sleep(200);
         await redisOf(scene).client.flushall();
       }
+      return () => signalWorkers(scene, 'SIGCONT');
     },
-    (scene) => signalWorkers(scene, 'SIGCONT'),
-    { kind: 'queue emptied' },
-  ),
+  },
   onLinks(
-    'Redis partitioned: packets dropped for 5 s',
+    'Redis partitioned: packets dropped',
     5_000,
     allLinks,
     (link, isFaulty) => link.stall(isFaulty),
     'Redis down',
   ),
   onLinks(
-    'Redis cut off from one of two engines for 4 s',
+    'Redis cut off from one of two engines',
     4_000,
     ({ queueLinks }) => [queueLinks['engine-1']],
     (link, isFaulty) => link.cut(isFaulty),
     'Redis cut off from an engine',
   ),
   onLinks(
-    'Redis slow: 300 ms delay each way for 3 s',
+    'Redis slow: 300 ms delay each way',
     3_000,
     allLinks,
     (link, isFaulty) => link.slow(isFaulty ? 300 : 0),
     'Redis slow',
   ),
   lasting(
-    'Redis out of memory: every write rejected for 3 s',
+    'Redis out of memory: every write rejected',
     3_000,
     (scene) => redisOf(scene).client.config('SET', 'maxmemory', '1'),
     (scene) => redisOf(scene).client.config('SET', 'maxmemory', '0'),
     { kind: 'Redis out of memory' },
   ),
   lasting(
-    'Redis stopped (SIGSTOP) for 5 s',
+    'Redis stopped (SIGSTOP)',
     5_000,
     (scene) => process.kill(redisOf(scene).pid, 'SIGSTOP'),
     (scene) => process.kill(redisOf(scene).pid, 'SIGCONT'),

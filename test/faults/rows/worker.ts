@@ -1,7 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { lasting, type Fault } from '../fault.js';
+import { atPlaces, lasting, type Fault } from '../fault.js';
 import type { Trap } from '../link.js';
-import { DOWN_MS } from './processes.js';
 import { APPENDS_PROOFS } from './write-points.js';
 import { commitOf } from './writes.js';
 
@@ -13,8 +12,7 @@ const runs =
 
 /** Kills the worker that first reaches a point of its job. */
 const killedAt = (when: string, matches: Trap['matches'], breaks: Trap['breaks']): Fault => ({
-  name: `worker killed: ${when}`,
-  kind: 'worker killed once',
+  name: `worker killed ${when}`,
   inject: async ({ world }) => {
     await Promise.race(
       WORKERS.map((name) => {
@@ -30,15 +28,14 @@ const LOADS = runs('as packed from (');
 const LOCKS = runs('svc.log_head for update');
 const COMMITS = commitOf(APPENDS_PROOFS);
 
-export const WORKER_FAULTS: Fault[] = [
+const KILLED: Fault[] = [
   killedAt('before it loads its job', LOADS, 'unsent'),
-  killedAt('signed, before the append lock', LOCKS, 'unsent'),
+  killedAt('after it signed, before the append lock', LOCKS, 'unsent'),
   killedAt('with the append lock', LOCKS, 'unanswered'),
-  killedAt('everything written, before the commit', COMMITS, 'unsent'),
-  killedAt('committed, before the answer arrives', COMMITS, 'unanswered'),
+  killedAt('after it wrote everything, before the commit', COMMITS, 'unsent'),
+  killedAt('after its commit, before the answer arrives', COMMITS, 'unanswered'),
   {
-    name: 'worker killed: committed, before its job is acknowledged',
-    kind: 'worker killed once',
+    name: 'worker killed after its commit, before its job is acknowledged',
     inject: async ({ world }) => {
       const state = { hasHealed: false };
       await Promise.race(
@@ -60,15 +57,19 @@ export const WORKER_FAULTS: Fault[] = [
       };
     },
   },
+];
+
+export const WORKER_FAULTS: Fault[] = [
+  atPlaces('worker killed at each point of its job', KILLED, { kind: 'worker killed' }),
   lasting(
-    'both workers killed, and down for 6 s',
-    DOWN_MS,
+    'both workers killed, and down',
+    1_000,
     ({ world }) => WORKERS.forEach((name) => world.programs[name].hold()),
     ({ world }) => WORKERS.forEach((name) => world.programs[name].release()),
     { kind: 'workers held down' },
   ),
   lasting(
-    'worker stopped (SIGSTOP) for 10 s with the append lock',
+    'worker stopped (SIGSTOP) with the append lock',
     10_000,
     ({ world }) => {
       const then = (): void => world.programs['worker-1'].signal('SIGSTOP');

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Fault, Scene } from '../fault.js';
+import { atPlaces, type Fault, type Scene } from '../fault.js';
 import type { Trap } from '../link.js';
 import { linksOf, WRITE_POINTS, type WritePoint } from './write-points.js';
 
@@ -47,13 +47,19 @@ const ACTORS = {
   admin: 'operator',
 } as const;
 
-/** Each write with an unknown outcome: the caller gets an error, and the write happened or not. */
-export const WRITE_FAULTS: Fault[] = WRITE_POINTS.map((point) => ({
+const lost = (point: WritePoint): Fault => ({
   name: `${point.what}: the commit is lost, and then only its answer`,
-  kind: `${ACTORS[point.of[0]!]} write lost`,
-  isBrief: true,
   injectMs: 60_000,
   inject: async (scene) => {
     for (const breaks of ['unsent', 'unanswered'] as const) await failAt(scene, point, breaks);
   },
-}));
+});
+
+/** Each write with an unknown outcome: the caller gets an error, and the write happened or not. */
+export const WRITE_FAULTS: Fault[] = [...new Set(Object.values(ACTORS))].map((actor) =>
+  atPlaces(
+    `${actor}: the commit of each write is lost, and then only its answer`,
+    WRITE_POINTS.filter(({ of }) => ACTORS[of[0]!] === actor).map(lost),
+    { kind: `${actor} write lost`, isBrief: true },
+  ),
+);
