@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -53,6 +54,8 @@ export async function runMonitor(
   events: MonitorEvents,
   signal: AbortSignal,
 ): Promise<MonitorPass | null> {
+  // Each of many concurrent requests listens to it.
+  setMaxListeners(0, signal);
   const pin = pinLog(crypto, settings);
   const { pages: store, state, save } = await openStore(settings.directory, pin.origin);
   const report = events.finding;
