@@ -1,6 +1,6 @@
 import { toBase64 } from '#protocol/bytes';
 import { readEntry } from '#protocol/entries';
-import { MAX_LISTED_LEAVES, type VerdictEntry } from '#protocol/schemas/log-entry';
+import { LISTED_LEAVES, type VerdictEntry } from '#protocol/schemas/log-entry';
 import { parseTime } from '#protocol/time';
 import { isSignedVerdict, listedFailures } from '#protocol/verdict-entries';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
@@ -74,7 +74,7 @@ export class VerdictEntries {
     const { last, listed } = this;
     if (last === null) return;
     // The rest follows in the next entries.
-    if (last.entry.failed.length + last.entry.restored.length === MAX_LISTED_LEAVES) return;
+    if (last.entry.failed.length + last.entry.restored.length >= LISTED_LEAVES) return;
     const { sql } = this.ctx;
     const failures = await failedOtherwise(sql, last.entry.to);
     const verdicts = await verdictsForLeaves(sql, [...new Set([...failures, ...listed])]);

@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest';
 import { utf8 } from '#protocol/bytes';
 import { parseEntry } from '#protocol/entries';
-import type { VerdictEntry } from '#protocol/schemas/log-entry';
-import { isSignedVerdict, listedFailures } from '#protocol/verdict-entries';
+import { LISTED_LEAVES, type VerdictEntry } from '#protocol/schemas/log-entry';
+import { isSignedVerdict, listedFailures, verdictMessage } from '#protocol/verdict-entries';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { nextVectors } from '../fixtures/next-vectors.js';
 
@@ -35,4 +35,11 @@ it('listedFailures > are the failed leaves that were not restored', () => {
   const all = verdicts.map(({ entry }) => entry);
   expect([...listedFailures(all.slice(0, 1))]).toEqual([11]);
   expect([...listedFailures(all)]).toEqual([]);
+});
+
+it('verdictMessage > has a length that AWS KMS signs, for the longest list and large indexes', () => {
+  const entry = verdicts[0]!.entry;
+  const failed = Array.from({ length: LISTED_LEAVES }, (_, i) => 10 ** 13 + i);
+  const message = verdictMessage(`${'x'.repeat(200)}/log`, { ...entry, failed });
+  expect(message.length).toBeLessThanOrEqual(4096);
 });

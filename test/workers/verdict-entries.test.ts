@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { toBase64 } from '#protocol/bytes';
 import { parseEntry } from '#protocol/entries';
-import type { VerdictEntry } from '#protocol/schemas/log-entry';
+import { LISTED_LEAVES, type VerdictEntry } from '#protocol/schemas/log-entry';
 import { rootFromTiles } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
 import { isSignedVerdict } from '#protocol/verdict-entries';
@@ -112,7 +112,7 @@ describe('appendVerdictEntry', () => {
         tx,
         nativeSha256,
         size,
-        Array.from({ length: 1002 }, () => wrong),
+        Array.from({ length: LISTED_LEAVES + 2 }, () => wrong),
       );
     });
     expect([await verifyAndAppend(), await append(), await verifyAndAppend()]).toEqual([
@@ -121,9 +121,10 @@ describe('appendVerdictEntry', () => {
       'none',
     ]);
     const [, second, third] = await entries();
-    expect(second).toMatchObject({ to: 1003, failed: { length: 1000, 0: 3, 999: 1002 } });
-    expect(third).toMatchObject({ to: 1005, failed: [1003, 1004] });
-    const root = await rootFromTiles(nativeSha256, 1003, tileCache(db.sql));
+    const to = 3 + LISTED_LEAVES;
+    expect(second).toMatchObject({ to, failed: { length: LISTED_LEAVES, 0: 3 } });
+    expect(third).toMatchObject({ to: to + 2, failed: [to, to + 1] });
+    const root = await rootFromTiles(nativeSha256, to, tileCache(db.sql));
     expect(second!.root).toBe(toBase64(root));
   });
 

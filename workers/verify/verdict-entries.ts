@@ -3,7 +3,7 @@ import { readEntry } from '#protocol/entries';
 import type { KeyedEntry } from '#protocol/keys';
 import { verifyConsistency } from '#protocol/merkle';
 import { SCHEMA } from '#protocol/schemas/ids';
-import { MAX_LISTED_LEAVES, MAX_SNAPSHOT_MS, type VerdictEntry } from '#protocol/schemas/log-entry';
+import { LISTED_LEAVES, MAX_SNAPSHOT_MS, type VerdictEntry } from '#protocol/schemas/log-entry';
 import { consistencyFromTiles, rootFromTiles } from '#protocol/tiles';
 import { formatTime, parseTime } from '#protocol/time';
 import {
@@ -175,9 +175,9 @@ async function changesSince(
     (leaf) => !listed.has(leaf) && verdicts.get(leaf)?.outcome === 'fail',
   );
   const passing = [...listed].filter((leaf) => verdicts.get(leaf)?.outcome === 'pass');
-  const failed = failing.slice(0, MAX_LISTED_LEAVES);
-  const to = failing.slice(MAX_LISTED_LEAVES).find((leaf) => leaf >= coveredBefore) ?? size;
-  const restored = passing.sort((a, b) => a - b).slice(0, MAX_LISTED_LEAVES - failed.length);
+  const failed = failing.slice(0, LISTED_LEAVES);
+  const to = failing.slice(LISTED_LEAVES).find((leaf) => leaf >= coveredBefore) ?? size;
+  const restored = passing.sort((a, b) => a - b).slice(0, LISTED_LEAVES - failed.length);
   return { to, failed, restored };
 }
 
