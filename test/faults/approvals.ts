@@ -10,8 +10,11 @@ import { Act } from './acts.js';
 import type { Audited } from './audit.js';
 import type { Client } from './client.js';
 import type { Scene } from './fault.js';
+import { until } from './pace.js';
 import type { ExpectedStatus } from './public.js';
 import type { World } from './world.js';
+
+const DECIDED_MS = 15_000;
 
 /** An approver whom the operator registers; its activation is in the log once. */
 export class ApproverRegistration extends Act {
@@ -138,5 +141,8 @@ export async function approve(scene: Scene): Promise<void> {
   const registration = await registerApprover(scene);
   const issue = ['key', 'issue', client.tenantId, '--review', 'REV-1', '--scopes', 'admit,approve'];
   const { api_key } = await world.admin(issue);
-  await client.acts.begin(new ApprovedAdmission(client, registration, String(api_key)));
+  const act = new ApprovedAdmission(client, registration, String(api_key));
+  await client.acts.begin(act);
+  // A tenant repeats it until the proof of the pending approval is there, and then the second decision.
+  await until(() => client.acts.send(act), DECIDED_MS, 100);
 }
