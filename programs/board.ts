@@ -1,5 +1,6 @@
 import { boardConfig } from '#runtime/config';
 import { listen } from '#runtime/http/server';
+import { logRarely } from '#runtime/process/log';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { healthCheck } from '#runtime/ops/health';
 import { openOps } from '#runtime/ops/ops';
@@ -13,7 +14,7 @@ const code = await runProgram('board', async (program) => {
   const ops = await openOps('board', config.ops, program);
   const hasKey = loadBoardKey(config.boardKeyFile);
   if (config.redisUrl === null) await assertMayOnlyReadQueues(config.databaseUrl);
-  const report = (error: Error): void => log.warn({ err: error }, 'queue error');
+  const report = (error: Error): void => logRarely(log, 'warn', { err: error }, 'queue error');
   const opened = QUEUES.map((name) => openQueueToRead(config, name, report));
   program.onStop(async () => {
     await Promise.all(opened.map(({ member }) => member.close()));

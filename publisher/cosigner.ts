@@ -7,7 +7,7 @@ import { formatAddCheckpoint, TLOG_SIZE_TYPE } from '#protocol/tlog-witness';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { responseText } from '#runtime/http/response-text';
 import type { Clock } from '#runtime/process/clock';
-import type { Logger } from '#runtime/process/log';
+import { logRarely, type Logger } from '#runtime/process/log';
 import { LeaseLostError } from './errors.js';
 import type { Leadership } from './registry/lease.js';
 import type { SnapshotReader } from './store/reader.js';
@@ -126,7 +126,8 @@ export class Cosigner {
     };
     this.writing = this.writing.then(write).catch((error: unknown) => {
       if (error instanceof LeaseLostError) return;
-      log.error({ err: error }, 'witness: the cosigned checkpoint could not be published');
+      const text = 'witness: the cosigned checkpoint could not be published';
+      logRarely(log, 'error', { err: error }, text);
     });
     return this.writing;
   }

@@ -1,6 +1,6 @@
 import { createTask } from 'node-cron';
 import { Heartbeat, type Readiness } from '#runtime/ops/health';
-import type { Logger } from '#runtime/process/log';
+import { logRarely, type Logger } from '#runtime/process/log';
 import { Watchdog } from '#runtime/process/watchdog';
 import type { CycleReport } from './cycle.js';
 import { LeaseLostError, FatalPublishError, type StopCode, UnknownSignerError } from './errors.js';
@@ -140,6 +140,7 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
     await task.destroy();
     await Promise.race([running, hung]);
     await publisher.close();
+    cycleLog.leads(false);
     if (error !== undefined) throw error;
   } finally {
     clearInterval(clockCheck);
@@ -153,7 +154,7 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
 /** Logs changes of a cycle's outcome, not every repetition. */
 class CycleLog {
   private outcome = '';
-  private lastFailure = '';
+  private hasFailed = false;
   private hasSteppedDown = false;
   private isLeader = false;
 
@@ -169,9 +170,8 @@ class CycleLog {
 
   completed(report: CycleReport): void {
     const outcome = report.outcome === 'unchanged' ? 'published' : report.outcome;
-    if (this.lastFailure !== '' && outcome === 'published')
-      this.log.info('publisher: publishing again');
-    this.lastFailure = '';
+    if (this.hasFailed && outcome === 'published') this.log.info('publisher: publishing again');
+    this.hasFailed = false;
     this.hasSteppedDown = false;
     const isChange =
       report.outcome === 'published' && report.changedRecords + report.shareChanges > 0;
@@ -185,12 +185,15 @@ class CycleLog {
   failed(error: unknown): void {
     const message = error instanceof Error ? error.message : String(error);
     if (error instanceof LeaseLostError) this.log.warn(message);
-    else if (error instanceof ReplicaUnusableError) {
-      if (message !== this.lastFailure)
-        this.log.warn(`publisher: nothing was published: ${message}`);
-    } else if (message !== this.lastFailure)
-      this.log.error({ err: error }, 'publisher: the cycle failed; nothing was published');
-    this.lastFailure = message;
+    else if (error instanceof ReplicaUnusableError)
+      logRarely(this.log, 'warn', {}, `publisher: nothing was published: ${message}`);
+    else {
+      // Cycles that fail for one reason may each name another file.
+      const { code, name } = error as NodeJS.ErrnoException;
+      const text = `publisher: the cycle failed (${code ?? name}); nothing was published`;
+      logRarely(this.log, 'error', { err: error }, text);
+    }
+    this.hasFailed = true;
   }
 
   stepDown(error: unknown): void {

@@ -10,7 +10,7 @@ import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { Signer } from '#runtime/crypto/key-uri';
 import { BodyRefusedError, readBody } from '#runtime/http/json-body';
 import type { Clock } from '#runtime/process/clock';
-import type { Logger } from '#runtime/process/log';
+import { logRarely, type Logger } from '#runtime/process/log';
 import type { CosignedHeads } from './heads.js';
 
 interface Answer {
@@ -99,7 +99,7 @@ export function witnessHandler(
       if (error instanceof BodyRefusedError) {
         return { status: error.code === 'body_too_large' ? 413 : 400, body: `${error.message}\n` };
       }
-      log.error({ err: error }, 'witness: the checkpoint was not cosigned');
+      logRarely(log, 'error', { err: error }, 'witness: the checkpoint was not cosigned');
       return { status: 500, body: 'the witness cannot use its stored state or its key\n' };
     }
   }

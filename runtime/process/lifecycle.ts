@@ -69,8 +69,11 @@ async function drain(
 }
 
 function report(name: string, log: Logger, error: unknown): void {
-  if (isForOperator(error)) process.stderr.write(`${name}: ${error.message}\n`);
-  else
+  if (isForOperator(error)) {
+    // A person at a terminal reads several problems more easily without JSON.
+    if (process.stderr.isTTY) process.stderr.write(`${name}: ${error.message}\n`);
+    else log.fatal(error.message);
+  } else
     log.fatal(
       { err: error },
       error instanceof Error ? error.message : 'program stopped after an error',
