@@ -80,9 +80,9 @@ async function play(day: Day, step: Step): Promise<Report> {
     problems.push(error instanceof Error ? (error.stack ?? error.message) : String(error));
   }
   report.failed = client.failed - failedBefore;
-  const { seen, missing } = await watch.stop(step.signals ?? {});
+  const { seen, problems: found } = await watch.stop(step.signals);
   report.seen = seen;
-  problems.push(...missing, ...endedOf(world, step), ...client.records.wrong.splice(0).slice(0, 3));
+  problems.push(...found, ...endedOf(world, step), ...client.records.wrong.splice(0).slice(0, 3));
   return report;
 }
 

@@ -41,6 +41,8 @@ export async function recover(day: Day, options: Omit<ClientOptions, 'run'>) {
   await host.cutArchive();
   const lost = await load(world, { ...options, run: 'day-1' }, problems);
   problems.push(...(await monitorLog(world)));
+  const watch = new Watch(world, day.prometheus);
+  await watch.start();
   await Promise.all(WRITERS.map((name) => world.programs[name].stop()));
   await host.lose();
   const began = performance.now();
@@ -68,8 +70,16 @@ export async function recover(day: Day, options: Omit<ClientOptions, 'run'>) {
   );
   for (const name of WRITERS) world.programs[name].release();
   await Promise.all(WRITERS.map((name) => world.programs[name].ready()));
-  const watch = new Watch(world, day.prometheus);
   const healthy = seconds(await watch.untilHealthy());
+  const found = await watch.stop({
+    alert: 'SvcTargetDown',
+    // The restore lasts longer than the `for` of some.
+    mayAlert: /./,
+    problem: /the database cannot be reached/,
+    log: /"msg":"started"/,
+  });
+  seen.push(...found.seen);
+  problems.push(...found.problems);
 
   const next = await load(world, { ...options, run: 'day-2' }, problems);
   seen.push(`requests are admitted and public (after ${seconds(performance.now() - began)})`);

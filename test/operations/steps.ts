@@ -33,7 +33,8 @@ export interface Step {
   play(day: Day): Promise<unknown>;
   /** Later steps depend on this one. */
   isNeeded?: true;
-  signals?: Signals;
+  /** What the operator must see; every other alert that lasts, and every program that ends with an error, is a problem. */
+  signals: Signals;
   /** Programs that are expected to exit. */
   mayEnd?: ProcessName[];
 }
@@ -96,14 +97,25 @@ async function restartEach(
 const names = (program: string): ProcessName[] =>
   PROCESSES.filter((name) => name === program || name.startsWith(`${program}-`));
 
+const STARTED: Signals = { log: /"msg":"started"/ };
+/** Programs of which one process runs: status reports its absence. */
+const ABSENT: Partial<Record<ProcessName, RegExp>> = {
+  verifier: /^no verifier is connected/,
+  publisher: /^no publisher is connected/,
+  facade: /^the public API is down/,
+};
+
 const kill = (name: ProcessName): Step => ({
   name: `${name} is killed`,
-  signals: { alert: 'SvcTargetDown' },
+  signals: {
+    ...STARTED,
+    alert: 'SvcTargetDown',
+    ...(ABSENT[name] !== undefined && { problem: ABSENT[name] }),
+  },
   play: async ({ world }) => {
     const program = world.programs[name];
     program.hold();
-    // Prometheus scrapes every two seconds.
-    await sleep(3_000);
+    await sleep(OUTAGE_MS);
     program.release();
     await program.ready();
   },
@@ -151,6 +163,7 @@ function archiveScript(snapshot: string, archive: string): string {
 export const STEPS: Step[] = [
   {
     name: 'upgrade while serving',
+    signals: STARTED,
     isNeeded: true,
     play: async (day) => {
       const { world } = day;
@@ -166,6 +179,7 @@ export const STEPS: Step[] = [
   },
   {
     name: 'scale out',
+    signals: STARTED,
     play: async ({ world }) => {
       const more = (['worker-1', 'verifier', 'publisher'] as const).map((name) =>
         world.startAnother(name),
@@ -176,6 +190,7 @@ export const STEPS: Step[] = [
   },
   {
     name: 'scale in',
+    signals: { log: /"msg":"stopped"/ },
     play: async ({ world }) => {
       const ended = await world.stopOthers();
       if (ended.length > 0) throw new Error(ended.join(', '));
@@ -183,6 +198,7 @@ export const STEPS: Step[] = [
   },
   {
     name: 'rolling restart',
+    signals: STARTED,
     play: async (day) => restartEach(day, PROCESSES),
   },
   ...PROCESSES.map(kill),
@@ -221,14 +237,17 @@ export const STEPS: Step[] = [
   },
   {
     name: 'the AEP key is rotated',
+    signals: STARTED,
     play: (day) => rotate(day, 'aep', names('worker')),
   },
   {
     name: 'the verifier key is rotated',
+    signals: STARTED,
     play: (day) => rotate(day, 'verifier', names('verifier')),
   },
   {
     name: 'the log key is rotated',
+    signals: { log: /verifier key that readers pin/ },
     play: async (day) => {
       const { world } = day;
       const key = newKey(day, 'log');
@@ -248,6 +267,7 @@ export const STEPS: Step[] = [
   },
   {
     name: 'a backup is made',
+    signals: {},
     isNeeded: true,
     play: async ({ world, host }) => {
       await host.backUp();
@@ -256,6 +276,7 @@ export const STEPS: Step[] = [
   },
   {
     name: 'a payload is erased',
+    signals: {},
     play: async ({ world, client }) => {
       const single = client.records.admitted.find((one) => !one.isErased && one.open === 0);
       if (single === undefined) throw new Error('there is no proof to erase');
@@ -274,6 +295,7 @@ export const STEPS: Step[] = [
   },
   {
     name: 'old files are archived',
+    signals: {},
     play: async ({ world, home }) => {
       const archive = join(home, 'archive');
       await mkdir(archive);

@@ -17,12 +17,16 @@ export interface Signals {
   log?: RegExp;
   /** An alert, without its `for`. */
   alert?: string;
+  /** Further alerts that may hold for as long as their `for`. */
+  mayAlert?: RegExp;
 }
 
 /** Follows `admin status`, the alerts and the programs' logs, as an operator would. */
 export class Watch {
   /** Problems and alerts, and the milliseconds after which each appeared. */
   private readonly seen = new Map<string, number>();
+  /** Alerts that hold, since when and for how long at most. */
+  private readonly alerts = new Map<string, { since: number | null; longestMs: number }>();
   private readonly offsets = new Map<string, number>();
   private readonly end = new AbortController();
   private following: Promise<void> = Promise.resolve();
@@ -38,7 +42,10 @@ export class Watch {
     const since = Date.now();
     const follow = async (): Promise<void> => {
       while (!this.end.signal.aborted) {
-        for (const what of [...(await problemsOf(this.world)), ...(await this.alerts(since))]) {
+        const alerts = await this.prometheus.firing(since);
+        this.follow(alerts);
+        const found = [...(await problemsOf(this.world)), ...alerts.map((name) => `alert ${name}`)];
+        for (const what of found) {
           if (!this.seen.has(what)) this.seen.set(what, performance.now() - began);
         }
         await sleep(EVERY_MS, undefined, { signal: this.end.signal }).catch(() => undefined);
@@ -47,8 +54,15 @@ export class Watch {
     this.following = follow();
   }
 
-  private async alerts(since: number): Promise<string[]> {
-    return (await this.prometheus.firing(since)).map((name) => `alert ${name}`);
+  private follow(firing: readonly string[]): void {
+    const now = performance.now();
+    for (const name of firing) {
+      const one = this.alerts.get(name) ?? { since: null, longestMs: 0 };
+      one.since ??= now;
+      one.longestMs = Math.max(one.longestMs, now - one.since);
+      this.alerts.set(name, one);
+    }
+    for (const [name, one] of this.alerts) if (!firing.includes(name)) one.since = null;
   }
 
   /** Resolves with the milliseconds until status is healthy again; null if it never is. */
@@ -58,27 +72,35 @@ export class Watch {
     return (await until(isHealthy, HEALTHY_MS, EVERY_MS)) ? performance.now() - began : null;
   }
 
-  /** Ends the step; returns what was seen, and which signals were missing. */
-  async stop({ alert, problem, log }: Signals): Promise<{ seen: string[]; missing: string[] }> {
+  /** Ends the step; returns what was seen, which signals were missing, and which were false. */
+  async stop(signals: Signals): Promise<{ seen: string[]; problems: string[] }> {
+    const { alert, problem, log, mayAlert } = signals;
     this.end.abort();
     await this.following;
-    const missing: string[] = [];
+    const problems: string[] = [];
+    for (const [name, { longestMs }] of this.alerts) {
+      if (name === alert || mayAlert?.test(name) === true) continue;
+      if (longestMs < this.prometheus.firesAfterMs(name)) continue;
+      problems.push(`the alert ${name} held for ${seconds(longestMs)}`);
+    }
     const seen = [...this.seen].map(([what, ms]) => `${what} (after ${seconds(ms)})`);
     if (problem !== undefined && ![...this.seen.keys()].some((what) => problem.test(what))) {
-      missing.push(`admin status did not report ${problem.source}`);
+      problems.push(`admin status did not report ${problem.source}`);
     }
     if (alert !== undefined && !this.seen.has(`alert ${alert}`)) {
-      missing.push(`the alert ${alert} did not fire`);
+      problems.push(`the alert ${alert} did not fire`);
     }
+    const lines = (await this.logs()).flatMap(([name, text]) =>
+      text.slice(this.offsets.get(name) ?? 0).split('\n'),
+    );
+    const fatal = lines.find((one) => one.startsWith('{"level":"fatal"'));
+    if (fatal !== undefined) problems.push(`a program ended: ${messageOf(fatal)}`);
     if (log !== undefined) {
-      const lines = (await this.logs()).flatMap(([name, text]) =>
-        text.slice(this.offsets.get(name) ?? 0).split('\n'),
-      );
       const line = lines.find((one) => log.test(one));
-      if (line === undefined) missing.push(`no program logged ${log.source}`);
+      if (line === undefined) problems.push(`no program logged ${log.source}`);
       else seen.push(`log: ${messageOf(line)}`);
     }
-    return { seen, missing };
+    return { seen, problems };
   }
 
   private async logs(): Promise<[name: string, text: string][]> {
