@@ -614,7 +614,7 @@ vectors = {
         ),
         evidence("no such identifier"),
     ],
-    "receipt_evidence": disclosing("svc.runtime.receipt_evidence/1.0", admitted, "request_hash"),
+    "receipt_evidence": disclosing("svc.runtime.receipt_evidence/1.1", admitted, "request_hash"),
     "disclosed_export": disclosing("svc.registry.disclosure/1.0", admitted, "fact.amount", "fact.currency"),
     "run": {
         "schema_version": "svc.registry.run/1.0",
