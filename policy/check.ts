@@ -47,7 +47,7 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
   found.push(...unknownAnnotations(policies));
   // Runs even when the schema is wrong, so that one run reports everything.
   const facts = parsed.type === 'success' ? declaredFacts(schema) : undefined;
-  found.push(...(await ruleProblems(policies, facts, counters)));
+  found.push(...asErrors(await ruleProblems(policies, facts, counters)));
   if (parsed.type === 'success') {
     const differences = await schemaDifferences(schema, counters);
     found.push(...differences.map(({ message }) => wholeFile(SCHEMA_FILE, 'error', message)));
@@ -93,7 +93,7 @@ export const isOverlayId = (id: string): boolean => id.startsWith(OVERLAY_PREFIX
 const OVERLAY_ID = `no policy id begins with ${OVERLAY_PREFIX}: these are the rules of tenants`;
 
 /**
- * The errors of a tenant's rules under the operator's set `base`. A rule of an overlay can only forbid.
+ * The problems of a tenant's rules under the operator's set `base`. A rule of an overlay can only forbid.
  *
  * @param policies by id, which begins with {@link OVERLAY_PREFIX}
  */
@@ -105,8 +105,7 @@ export async function checkOverlay(
   const faulty = new Set(own.map(({ file }) => file));
   const sound = Object.entries(policies).filter(([id]) => !faulty.has(policyFile(id)));
   const facts = declaredFacts(base.schema);
-  const found = await ruleProblems(Object.fromEntries(sound), facts, base.counters);
-  return [...own, ...found.filter(({ severity }) => severity === 'error')];
+  return [...own, ...(await ruleProblems(Object.fromEntries(sound), facts, base.counters))];
 }
 
 /** Cedar parses recursively, and an overflow breaks its memory until the process ends. */
@@ -228,6 +227,10 @@ async function openPolicySet(stored: StoredPolicySet): Promise<PolicyEngine> {
   return engine;
 }
 
+/** A new set must have no warnings; one in use continues to decide, also when an upgrade of Cedar adds warnings. */
+const asErrors = (problems: PolicyProblem[]): PolicyProblem[] =>
+  problems.map((one) => ({ ...one, severity: 'error' }));
+
 function rejectErrors(problems: PolicyProblem[]): void {
   const errors = problems.filter(({ severity }) => severity === 'error');
   if (errors.length === 0) return;
@@ -251,6 +254,7 @@ export function whyNotActivate(stored: StoredPolicySet): Promise<string | null> 
     const { schema, counters, policies } = stored.files;
     if (Object.keys(policies).some(isOverlayId)) throw new PolicySetError(OVERLAY_ID);
     rejectErrors(unknownAnnotations(policies));
+    rejectErrors(asErrors(await ruleProblems(policies, declaredFacts(schema), counters)));
     rejectSchema(await schemaDifferences(schema, counters));
   });
 }

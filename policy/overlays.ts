@@ -34,7 +34,7 @@ export interface OverlayProblem extends PolicyProblem {
   rule: string | null;
 }
 
-/** The errors of an overlay under an operator's set. */
+/** The problems of an overlay under an operator's set. A new overlay must have none. */
 export async function overlayProblems(
   base: StoredPolicySet,
   rules: OverlayRules,
@@ -54,7 +54,8 @@ export async function combine(base: StoredPolicySet, rules: OverlayRules): Promi
   const engine = engineOf(base);
   if (engine === null) throw new PolicySetError('the manifest of the base is not its own');
   const problems = await overlayProblems(base, rules);
-  const faulty = new Set(problems.map(({ rule }) => rule));
+  const errors = problems.filter(({ severity }) => severity === 'error');
+  const faulty = new Set(errors.map(({ rule }) => rule));
   const unfit = Object.keys(rules).filter((id) => faulty.has(null) || faulty.has(id));
   const policies = withPrefix({
     ...rules,

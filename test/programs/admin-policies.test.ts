@@ -3,7 +3,9 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { policyCache } from '#policy/check';
+import { combine } from '#policy/overlays';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import { shippedPolicy } from '#programs/shipped-policy';
 import { packageRoot } from '#runtime/process/files';
 import { acceptIntake } from '#sql/admissions/intake';
 import { activatePolicy, policyActivations, storePolicySet } from '#sql/admissions/policies';
@@ -117,7 +119,8 @@ describe('admin policy test', () => {
 
   it('fails when a decision or its reason differs', async () => {
     const folder = folderWith({
-      'audit-log-is-kept.cedar': 'forbid (principal, action, resource) when { false };',
+      'audit-log-is-kept.cedar':
+        'forbid (principal, action, resource) when { context.lane == "none" };',
     });
     const { code, json } = await NO_DATABASE('policy', 'test', folder, CASES);
     expect(code).toBe(1);
@@ -287,6 +290,23 @@ describe('policy that refers to an unknown attribute', () => {
       'refunds.cedar: no input contains context.arguments',
     );
   });
+});
+
+it('a rule that can never apply > is rejected by validate, put and activate; a worker runs a set in use with it', async () => {
+  const never = 'forbid (principal, action, resource) when { 1 == 2 };';
+  const folder = folderWith({ 'never.cedar': never });
+  const stored = await makePolicySet(await readPolicyFolder(folder));
+  await storePolicySet(registry.admin, stored);
+  for (const { code, out, err } of [
+    await NO_DATABASE('policy', 'validate', folder),
+    await admin('policy', 'put', folder),
+    await admin('policy', 'activate', stored.digest.toString('hex'), '--cases', CASES),
+  ]) {
+    expect(code).toBe(1);
+    expect(out + err).toContain('for policy `never`, policy is impossible');
+  }
+  await policyCache(registry.admit.sql)(stored.digest);
+  expect((await combine(await shippedPolicy(), { never })).unfit).toEqual([]);
 });
 
 it('admin policy show and admin policy diff > print the texts of a policy set and its differences from another set', async () => {

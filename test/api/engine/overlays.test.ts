@@ -292,6 +292,7 @@ describe('POST /v1/overlays', () => {
     ['an approval', `@requires("approval") ${FORBID};`, /annotation @requires/],
     ['a fault', `${FORBID}\nwhen { context.lane = "agent" };`, /^line 2, column \d+: /],
     ['an attribute of no input', `${FORBID} when { context.nothing };`, /nothing/],
+    ['a rule that can never apply', `${FORBID} when { 1 == 2 };`, /impossible/],
     ['two policies', `${FORBID}; permit (principal, action, resource);`, /unexpected token/],
     ['a template', 'forbid (principal == ?principal, action, resource);', /template/],
     [
