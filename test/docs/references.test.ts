@@ -43,6 +43,23 @@ it('documentation > mentions every npm script', () => {
   expect(asked.filter((name) => !isMentioned(name))).toEqual([]);
 });
 
+it('docs/policies.md > quotes the tested examples verbatim', () => {
+  const unindented = (code: string): string => code.replace(/^ +/gm, '');
+  const sources = ['examples/policies/', 'policy/default/']
+    .flatMap((folder) =>
+      readdirSync(new URL(folder, root), { encoding: 'utf8', recursive: true }).map(
+        (path) => `${folder}${path}`,
+      ),
+    )
+    .filter((path) => /\.(?:cedar|cedarschema|json)$/.test(path))
+    .map((path) => unindented(text(path)));
+  const quotes = [...text('docs/policies.md').matchAll(/^```(\w*)\n(.*?)^```$/gms)]
+    .filter(([, language, code = '']) => language !== '' || /^\s*(?:permit|forbid|@)/m.test(code))
+    .map(([, , code = '']) => unindented(code));
+  expect(quotes.length).toBeGreaterThan(0);
+  expect(quotes.filter((code) => !sources.some((source) => source.includes(code)))).toEqual([]);
+});
+
 /** Outside a project with @svc-proofs/sdk, npx could download a package of another author. */
 it('documentation > runs npx only with --no, which downloads nothing', () => {
   const folders = ['api', 'docs', 'examples', 'programs', 'sdk'];
