@@ -1,7 +1,7 @@
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { policyCache } from '#policy/check';
 import { combine } from '#policy/overlays';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
@@ -241,6 +241,23 @@ describe('admin policy simulate', () => {
       /^ADMIT/,
     );
     expect((await admin('policy', 'simulate', folder, '--since', 'long')).code).toBe(2);
+  });
+
+  it('shows on a terminal how many log entries it has evaluated', async () => {
+    await registry.admitAll([registry.item()]);
+    const { isTTY } = process.stderr;
+    const write = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+    onTestFinished(() => {
+      write.mockRestore();
+      Object.assign(process.stderr, { isTTY });
+    });
+    Object.assign(process.stderr, { isTTY: true });
+    await done(admin('policy', 'simulate', SHIPPED, '--since', '1h'));
+    const [newest] = await db.sql<[{ index: number; at: Date }]>`
+      select leaf_index as index, at from svc.log_entry where kind = 1
+      order by leaf_index desc limit 1`;
+    const shown = `${newest.index + 1} log entries evaluated, newest ${newest.at.toISOString()}`;
+    expect(write.mock.calls.join('')).toContain(shown);
   });
 
   it('simulates budgets with the counters of the draft set, from midnight', async () => {
