@@ -183,6 +183,7 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
       'programs.facade.serviceAccountAnnotations': { role: 'reader' },
       'fsck.envFrom': [{ secretRef: { name: 'cloud' } }],
       'fsck.serviceAccountAnnotations': { role: 'checker' },
+      'network.egress': [{ ports: [{ port: 4318 }] }],
     }).stdout;
     expect(rendered).not.toMatch(/SNAPSHOT_DIR|\/srv\/public|persistentVolumeClaim/);
     expect(rendered.match(/SNAPSHOT_STORE, value: "gs:\/\/bucket\/log"/g)).toHaveLength(3);
@@ -195,6 +196,10 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
     expect(reached.map(({ metadata }) => metadata.name).sort()).toEqual(
       ['facade', 'fsck', 'publisher', 'worker'].map((name) => `svc-${name}`),
     );
+    const traced = found.filter(({ spec }) =>
+      spec?.egress?.some(({ ports }) => ports.some(({ port }) => port === 4318)),
+    );
+    expect(traced).toHaveLength(7);
     expect(rendered).toMatch(
       /name: svc-facade\n(?:.*\n)*?  annotations:\n    role: reader\nautomount/,
     );

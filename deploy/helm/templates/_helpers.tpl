@@ -76,16 +76,19 @@ envFrom: {{- toYaml . | nindent 2 }}
 {{- if and .snapshot .root.Values.snapshotStore }}
 {{- $egress = append $egress "cloud" | uniq }}
 {{- end }}
-{{- if $egress }}
+{{- $network := .root.Values.network }}
+{{- if or $egress $network.egress }}
 - to: [{ namespaceSelector: {} }]
   ports: [{ port: 53, protocol: UDP }, { port: 53, protocol: TCP }]
-{{- $network := .root.Values.network }}
 {{- range $egress }}
 - {{ with index $network . }}to: {{- toYaml . | nindent 4 }}
   {{ end }}ports:
     {{- range eq . "cloud" | ternary $network.cloudPorts (list (index $network (printf "%sPort" .))) }}
     - { port: {{ . }} }
     {{- end }}
+{{- end }}
+{{- with $network.egress }}
+{{ toYaml . }}
 {{- end }}
 {{- else }} []
 {{- end }}
