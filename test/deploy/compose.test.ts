@@ -45,9 +45,10 @@ describe('docker-compose.yml', () => {
   });
 
   it.each(all)(
-    'restricts %s to a read-only file system, no capabilities and an unprivileged user',
+    'restricts %s to a read-only file system, no capabilities, limited memory and an unprivileged user',
     (name, one) => {
       expect(one.read_only).toBe(true);
+      expect(one.mem_limit).toMatch(/^\dg$/);
       expect(one.cap_drop).toEqual(['ALL']);
       expect(one.security_opt).toContain('no-new-privileges:true');
       expect(one.privileged).toBeUndefined();
