@@ -25,7 +25,8 @@ export class Program {
     readonly name: ProgramName,
     private env: Record<string, string>,
     readonly logFile: string,
-    private root = packageRoot,
+    /** The checkout whose build it runs. */
+    public root = packageRoot,
   ) {
     this.start();
   }

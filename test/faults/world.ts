@@ -246,7 +246,12 @@ export async function startWorld(options: WorldOptions) {
     };
     const opsPorts = {} as Record<ProcessName, number>;
     for (const process of PROCESSES) opsPorts[process] = await freePort();
-    const startProcess = (process: ProcessName, of: string = process, own = {}): Program => {
+    const startProcess = (
+      process: ProcessName,
+      of: string = process,
+      own = {},
+      from = root,
+    ): Program => {
       const name = process.replace(/-\d$/, '') as ProgramName;
       const program = new Program(
         name,
@@ -258,7 +263,7 @@ export async function startWorld(options: WorldOptions) {
           ...own,
         },
         join(dir, `${of}.log`),
-        root,
+        from,
       );
       started.push(program);
       stops.push(() => program.stop());
@@ -313,9 +318,9 @@ export async function startWorld(options: WorldOptions) {
       fsckEnv: { PINS_FILE: pinsFile, ...snapshotEnv, DATA_DIR: dir },
       origin: LOG_ORIGIN,
       logVkey,
-      /** Starts a second process of a program. */
+      /** Starts a second process of a program, from the same checkout. */
       startAnother: (process: ProcessName): Program => {
-        const other = startProcess(process, `another-${process}`);
+        const other = startProcess(process, `another-${process}`, {}, programs[process].root);
         others.push(other);
         return other;
       },
