@@ -3,14 +3,12 @@ import { PROOF_ID_PATTERN } from '#protocol/ids';
 import { ARTIFACT_KINDS } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
 import {
+  eraseAdmission,
   erasePayloads,
   erasureOf,
-  requireErasable,
   eraseTenantTraces,
   tenantNumber,
   unerasedFrom,
-  eraseTraces,
-  holdKeys,
 } from '#sql/erasure/erase';
 import { appendRevocation } from '#sql/lifecycle/entries';
 import {
@@ -82,15 +80,14 @@ async function erase(admin: Admin, proofId: string, options: ErasureOptions): Pr
   const order = erasureOrder(admin, proofId, options);
   requireProofId(proofId);
   return admin.act(async (tx) => {
-    await holdKeys(tx);
-    const erased = await erasePayloads(tx, [proofId], order);
-    if (erased.length === 0) await requireErasable(tx, proofId);
-    await eraseTraces(tx, erased);
+    const erased = await eraseAdmission(tx, proofId, order);
     const record = await erasureOf(tx, proofId);
     return {
       document: {
         proof_id: proofId,
         erased: erased.some(({ isNew }) => isNew),
+        // With those that have the same request because of an approval.
+        erased_proofs: erased.map((one) => one.proofId),
         erased_at: record?.erasedAt,
         actor: record?.actor,
         reason_ref: record?.reasonRef,

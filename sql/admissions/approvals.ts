@@ -41,6 +41,7 @@ export function acceptApproval(
   faultAt: (acceptedAt: Date) => string | null,
 ): Promise<ApprovalOutcome> {
   const accept = async (tx: Transaction): Promise<ApprovalOutcome> => {
+    await holdApprovals(tx, item.pending);
     const first = await secondDecisionOf(tx, tenantNo, item);
     if (first !== null) return first;
     const policy = await pinPolicy(tx);
@@ -51,11 +52,22 @@ export function acceptApproval(
       await insertPending(tx, [item]);
       return { outcome: 'accepted', proofId: item.proofId };
     }
-    // Without a row, a concurrent erasure has removed the request.
+    // Without a row, an erasure since the check has removed the request.
     const other = await secondDecisionOf(tx, tenantNo, item);
     return other ?? { outcome: 'rejected', fault: 'the pending proof was erased' };
   };
   return repeatedWithOverlay(() => asTenants(sql, [tenantNo], accept));
+}
+
+/** The first key of the advisory locks; the second is of the pending proof. */
+const APPROVAL_LOCK = 7_566_948;
+
+/**
+ * Excludes other approvals and erasures of a pending proof until the transaction ends: an erasure would
+ * miss the copy of the request that an open transaction has made.
+ */
+export async function holdApprovals(tx: Transaction, pending: string): Promise<void> {
+  await tx`select pg_advisory_xact_lock(${APPROVAL_LOCK}, hashtext(${pending}::uuid::text))`;
 }
 
 async function secondDecisionOf(

@@ -1,6 +1,7 @@
 import { parseEntry } from '#protocol/entries';
 import { type ErasureEntry, MAX_RANGES } from '#protocol/schemas/log-entry';
 import { formatTime } from '#protocol/time';
+import { holdApprovals } from '../admissions/approvals.js';
 import type { Db, Transaction } from '../db/transaction.js';
 import { entriesWhere } from '../log/log.js';
 import { appendErasure } from '../log/public-entries.js';
@@ -21,6 +22,48 @@ export interface Erased {
   /** Whether this transaction erased the payload; false when it was erased before. */
   isNew: boolean;
   requestHash: Buffer | null;
+}
+
+/**
+ * Erases an admission with all that have the same request because of an approval: the pending proof and
+ * its second decisions, also rejected ones.
+ *
+ * @throws AdministrationError when one of them is pending, or the admission is unknown
+ */
+export async function eraseAdmission(
+  tx: Transaction,
+  proofId: string,
+  order: ErasureOrder,
+): Promise<Erased[]> {
+  const ids = await holdersOfRequest(tx, proofId);
+  await holdKeys(tx);
+  const erased = await erasePayloads(tx, ids, order);
+  const unsettled = ids.find((id) => !erased.some((one) => one.proofId === id));
+  if (unsettled !== undefined) {
+    throw new AdministrationError(
+      `admission ${unsettled}, or a revocation of it, is still pending: erase ${proofId} when it has an outcome`,
+    );
+  }
+  await eraseTraces(tx, erased);
+  return erased;
+}
+
+/** The admissions with the request of this one. No approval adds another until the transaction ends. */
+async function holdersOfRequest(tx: Transaction, proofId: string): Promise<string[]> {
+  const [named] = await tx<{ pending: string }[]>`
+    select coalesce(approves, proof_id) as pending from svc.intake where proof_id = ${proofId}::uuid`;
+  if (named === undefined) throw new AdministrationError(`unknown admission ${proofId}`);
+  const { pending } = named;
+  await holdApprovals(tx, pending);
+  // The index on `approves` has no rejected admissions.
+  const rows = await tx<{ id: string }[]>`
+    select proof_id as id from svc.intake where proof_id = ${pending}::uuid
+    union all
+    select proof_id from svc.intake where approves = ${pending}::uuid and not refused
+    union all
+    select proof_id from svc.refusal join svc.intake i using (proof_id)
+    where i.approves = ${pending}::uuid and i.refused`;
+  return rows.map(({ id }) => id);
 }
 
 /**
@@ -166,15 +209,6 @@ export async function erasureOf(sql: Db, proofId: string) {
   return row ?? null;
 }
 
-/** Throws when an admission cannot be erased, because it is unknown or pending. */
-export async function requireErasable(sql: Db, proofId: string): Promise<void> {
-  const [row] = await sql`select from svc.intake where proof_id = ${proofId}::uuid`;
-  if (row === undefined) throw new AdministrationError(`unknown admission ${proofId}`);
-  throw new AdministrationError(
-    `admission ${proofId}, or a revocation of it, is still pending: erase it when it has an outcome`,
-  );
-}
-
 /**
  * Blocks new idempotency keys until the transaction ends, after waiting for those being bound,
  * which may belong to an erased admission. Must run before any row lock, to avoid deadlock.
@@ -187,7 +221,7 @@ export async function holdKeys(tx: Transaction): Promise<void> {
  * Erases the idempotency keys and unsalted body hashes of erased admissions. Row-level security hides
  * keys that are also bound to kept data.
  */
-export async function eraseTraces(tx: Transaction, erased: readonly Erased[]): Promise<void> {
+async function eraseTraces(tx: Transaction, erased: readonly Erased[]): Promise<void> {
   for (const { proofId, tenantNo, lane, requestHash } of erased) {
     if (requestHash !== null) {
       await tx`

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -5,7 +6,9 @@ import { expect } from 'vitest';
 import { checkProof } from '#fsck/registry/check-leaf';
 import { KeyHistory } from '#fsck/registry/context';
 import { readPolicyFolder } from '#policy/policy-set';
+import { parseEntry } from '#protocol/entries';
 import { leafHash } from '#protocol/merkle';
+import type { ErasureEntry } from '#protocol/schemas/log-entry';
 import type { Approval } from '#protocol/schemas/approvals';
 import { formatTime } from '#protocol/time';
 import { verifyOffline } from '#protocol/offline';
@@ -20,10 +23,11 @@ import { readChunk } from '#sql/fsck/log';
 import { checkLeaf, extendHistory, keysFor, NO_KEYS } from '#workers/verify/check-leaf';
 import { parseApiKey } from '#protocol/api-key';
 import { expireApiKey, revokeApiKey } from '#sql/tenants/api-keys';
-import type { Pool } from '#sql/db/transaction';
+import { type Pool, transaction } from '#sql/db/transaction';
+import { eraseAdmission } from '#sql/erasure/erase';
 import { addApprover, retireApprover } from '#sql/lifecycle/approvers';
 import { appendRevocation } from '#sql/lifecycle/entries';
-import { setApprovalTime } from '#sql/tenants/administration';
+import { setAllowlisted, setApprovalTime } from '#sql/tenants/administration';
 import {
   admissionEnvelope,
   closeEnvelope,
@@ -35,7 +39,10 @@ import { newApprover } from '../../fixtures/approvals.js';
 import { batchIn, BATCHES, resultsOf } from '../../fixtures/batches.js';
 import { withoutTriggers } from '../../fixtures/database.js';
 import { headersFor, issueKey, type Reply, workBatches } from '../../fixtures/engine.js';
-import { eraseProof } from '../../fixtures/erase.js';
+import { adminOn, done } from '../../fixtures/admin.js';
+import { ERASURE_ORDER, eraseProof } from '../../fixtures/erase.js';
+import { untilLocked } from '../../fixtures/hold-lock.js';
+import { valuesHolding } from '../../fixtures/marks.js';
 import { checked } from '../../fixtures/planted.js';
 import { activationBody, overlayBody, overlayCase } from '../../fixtures/overlays.js';
 import { expectProblem } from '../../fixtures/problem.js';
@@ -75,9 +82,14 @@ interface Pending {
 }
 
 /** An admission that requires an approval. */
-async function held(fields: Record<string, unknown> = {}): Promise<Pending> {
-  const envelope = admissionEnvelope({ action: 'PAY', ...fields });
-  const reply = await setup.post(AGENT, envelope);
+const held = (fields: Record<string, unknown> = {}): Promise<Pending> =>
+  heldBy(admissionEnvelope({ action: 'PAY', ...fields }));
+
+async function heldBy(
+  envelope: Record<string, unknown>,
+  headers: Record<string, string> = {},
+): Promise<Pending> {
+  const reply = await setup.post(AGENT, envelope, headers);
   expect(reply.json).toMatchObject({ state: 'approval_required' });
   const proof_id = String(reply.json['proof_id']);
   const view = await setup.get(`/v1/proofs/${proof_id}`);
@@ -420,6 +432,17 @@ const ATTACKS: Record<string, (pending: Pending) => Approval | Promise<Approval>
     await eraseProof(setup.db, pending.proof_id);
     return approver.approve(about(pending));
   },
+  'while its proof is erased': async (pending) => {
+    const { db } = setup;
+    await new Promise<void>((resolve, reject) => {
+      transaction(db.as('svc_erase'), async (tx) => {
+        await eraseAdmission(tx, pending.proof_id, ERASURE_ORDER);
+        resolve();
+        await untilLocked(db.sql, '%');
+      }).catch(reject);
+    });
+    return approver.approve(about(pending));
+  },
 };
 
 it.each(Object.entries(ATTACKS))('an approval %s has no effect', async (_, attack) => {
@@ -428,6 +451,54 @@ it.each(Object.entries(ATTACKS))('an approval %s has no effect', async (_, attac
   const approval = await attack(pending);
   expectProblem(await send(approval), 422, 'approval_rejected');
 });
+
+it.each(['pending proof', 'second decision'])(
+  'an erasure of a %s erases every copy of the request',
+  async (named) => {
+    const { db, engine, get, post, publish, registry } = setup;
+    const admin = adminOn(db, { url: db.urlFor('svc_erase') });
+    const erase = (id: string) => admin('erase', id, '--reason', 'CASE-7', '--confirm', id);
+    const tool = `markworth.${randomUUID()}`;
+    const pending = await held({ tool });
+    engine.worker.rests = true;
+    const rejected = await send(approver.approve(about(pending)));
+    expect(await erase(pending.proof_id)).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('still pending') as string,
+    });
+    await setAllowlisted(registry.admin, TENANT, false);
+    engine.worker.rests = false;
+    await engine.worker.work();
+    await setAllowlisted(registry.admin, TENANT, true);
+    const second = await secondOf(await send(approver.approve(about(pending))));
+    await publish();
+    const proofs = [pending.proof_id, second.proof_id];
+    const disclosed = (id: string) => get(`/v1/proofs/${id}/export?disclose=arguments_hash`);
+    for (const id of proofs) expect((await disclosed(id)).status).toBe(200);
+
+    const output = await done(
+      erase(named === 'pending proof' ? pending.proof_id : second.proof_id),
+    );
+    const erased = [...proofs, String(rejected.json['proof_id'])].sort();
+    expect((output['erased_proofs'] as string[]).sort()).toEqual(erased);
+    expect(await valuesHolding(db.sql, [tool])).toEqual([]);
+    for (const proof_id of proofs) {
+      expectProblem(await disclosed(proof_id), 410, 'payload_erased');
+      const schema_version = 'svc.verification.replay_request/1.0';
+      const replay = await post('/v1/proofs/replay', { schema_version, proof_id });
+      expectProblem(replay, 410, 'payload_erased');
+    }
+    const [last] = await db.sql<[{ body: Buffer }]>`
+      select body from svc.log_entry where kind = 4 order by leaf_index desc limit 1`;
+    const leaves = await db.sql<{ at: number }[]>`
+      select leaf_index as at from svc.log_entry where proof_id = any(${proofs}::uuid[])
+      order by leaf_index`;
+    const covered = (parseEntry(last.body) as ErasureEntry).ranges.flatMap(([from, end]) =>
+      Array.from({ length: end - from }, (_, i) => from + i),
+    );
+    expect(covered).toEqual(leaves.map(({ at }) => at));
+  },
+);
 
 it('an approval of a decided or unknown proof, or by a key without the scope, has no effect', async () => {
   const pending = await held();
