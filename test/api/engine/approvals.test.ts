@@ -500,6 +500,27 @@ it.each(['pending proof', 'second decision'])(
   },
 );
 
+it('an admission is erased whose request was admitted again and approved', async () => {
+  const { db, engine, post, registry } = setup;
+  const headers = { 'X-Svc-Idempotency-Key': randomUUID() };
+  const envelope = admissionEnvelope({ action: 'PAY' });
+  engine.worker.rests = true;
+  const posted = post(AGENT, envelope, headers);
+  const undecided = () => db.sql<{ id: string }[]>`select proof_id as id from svc.intake_pending`;
+  await expect.poll(undecided).toHaveLength(1);
+  const [rejected] = await undecided();
+  await setAllowlisted(registry.admin, TENANT, false);
+  engine.worker.rests = false;
+  await engine.worker.work();
+  expectProblem(await posted, 403, 'tenant_not_allowlisted');
+  await setAllowlisted(registry.admin, TENANT, true);
+  await secondOf(await send(approver.approve(about(await heldBy(envelope, headers)))));
+  expect(await eraseProof(db, rejected!.id)).toMatchObject([{ isNew: true }]);
+  const keys = await db.sql`
+    select from svc.idempotency_key where key = ${headers['X-Svc-Idempotency-Key']}`;
+  expect(keys).toHaveLength(1);
+});
+
 it('an approval of a decided or unknown proof, or by a key without the scope, has no effect', async () => {
   const pending = await held();
   const admitted = await setup.post(AGENT, admissionEnvelope({ action: 'SHIP' }));
