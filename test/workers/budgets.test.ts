@@ -21,13 +21,14 @@ beforeAll(async () => {
   registry = await openRegistry(db, { policy });
 });
 
-const refundItem = (agent: string, amount: string) =>
+const refundItem = (agent: string, amount: string, fields: Record<string, unknown> = {}) =>
   agentItem(
     registry,
     admissionEnvelope({
       action: 'ISSUE_REFUND',
       agent: { id: agent },
       facts: { amount: { decimal: amount }, currency: 'EUR' },
+      ...fields,
     }),
   );
 
@@ -137,6 +138,27 @@ describe('counter', () => {
         [ids[0], ['2026-02-28', 'ADMIT', 0]],
         [ids[1], ['2026-03-01', 'ADMIT', 0]],
         [ids[2], ['2026-03-01', 'ADMIT', 0]],
+      ]),
+    );
+  });
+
+  it('is separate for each tenant, with one agent id', async () => {
+    const tenantNo = await registry.addTenant('rival');
+    const [own = '', theirs = ''] = await accept([
+      refundItem('shared', '2000.00'),
+      { ...refundItem('shared', '1500.00', { tenant_id: 'rival' }), tenantNo },
+    ]);
+    await processAdmissions(registry.admit, [own, theirs]);
+    const [next = ''] = await accept([
+      { ...refundItem('shared', '500.00', { tenant_id: 'rival' }), tenantNo },
+    ]);
+    await processAdmissions(registry.admit, [next]);
+    const rows = await proofsOf([own, theirs, next]);
+    expect(new Map(rows.map(({ id, effect, before }) => [id, [effect, before]]))).toEqual(
+      new Map([
+        [own, ['ADMIT', 0]],
+        [theirs, ['ADMIT', 0]],
+        [next, ['ADMIT', 1_500 * ONE]],
       ]),
     );
   });

@@ -1,9 +1,10 @@
 import { describe, expect, it } from 'vitest';
+import { toHex } from '#protocol/bytes';
 import { membersHash } from '#protocol/run';
 import type { AepSubject } from '#protocol/schemas/aep';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
-import { readRun } from '#sql/admissions/runs';
+import { readRun, readRunStates } from '#sql/admissions/runs';
 import { readProof } from '#sql/proofs/read';
 import { processAdmissions } from '#workers/admit/process';
 import {
@@ -36,8 +37,8 @@ const work = async (...items: IntakeItem[]) => {
   });
 };
 
-async function subjectOf(proofId: string): Promise<AepSubject> {
-  const stored = await readProof(registry.engine, registry.tenantNo, proofId);
+async function subjectOf(proofId: string, tenantNo = registry.tenantNo): Promise<AepSubject> {
+  const stored = await readProof(registry.engine, tenantNo, proofId);
   return (JSON.parse(String(stored?.aep)) as { subject: AepSubject }).subject;
 }
 
@@ -124,6 +125,32 @@ describe('close of a run', () => {
     await accept(late);
     expect(await work(late)).toEqual(['run_closed']);
   });
+});
+
+it('run > is separate for each tenant, with one agent id and run id', async () => {
+  const id = newRunId();
+  const tenantNo = await registry.addTenant('rival');
+  const rivals = (envelope: Record<string, unknown>): IntakeItem => ({
+    ...agentItem(registry, { ...envelope, tenant_id: 'rival' }),
+    tenantNo,
+  });
+  const own = member(id, 0);
+  const first = rivals(admissionEnvelope({ run: { id, seq: 0 } }));
+  const second = rivals(admissionEnvelope({ run: { id, seq: 1 } }));
+  const theirEnd = rivals(closeEnvelope({ id, seq: 2 }));
+  const end = close(id, 1);
+  expect(await accept(own, first, second)).toEqual(['accepted', 'accepted', 'accepted']);
+  await work(own, first, second);
+  await accept(theirEnd);
+  await work(theirEnd);
+  expect(await subjectOf(theirEnd.proofId, tenantNo)).toMatchObject({ count: 2 });
+  // The role of the workers sees every tenant, so only the queries separate them.
+  const ask = { lane: 2, requestHash: toHex(end.requestHash), run: end.run! };
+  const [state] = await readRunStates(registry.admit.sql, registry.tenantNo, [ask]);
+  expect(state).toMatchObject({ isClosed: false, members: [{ proofId: own.proofId }] });
+  await accept(end);
+  await work(end);
+  expect(await subjectOf(end.proofId)).toMatchObject({ count: 1 });
 });
 
 describe('number in a run', () => {
