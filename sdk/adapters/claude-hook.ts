@@ -67,7 +67,7 @@ export function openHook(
   };
 }
 
-const deny = (error: Error): HookOutput => ({
+export const deny = (error: Error): HookOutput => ({
   hookSpecificOutput: {
     hookEventName: 'PreToolUse',
     permissionDecision: 'deny',

@@ -164,7 +164,7 @@ describe('svc hook', () => {
     await expect.poll(() => sent().at(-1)).toMatchObject({ action: 'DELETE_AUDIT_LOG' });
   });
 
-  it('serves HTTP hooks to callers with the token', async () => {
+  it('serves HTTP hooks, and denies every request that it rejects', async () => {
     const port = await freePort();
     let ran!: ReturnType<typeof svcProcess>;
     const program = await new Promise<{ interrupt(): void }>((started) => {
@@ -173,13 +173,20 @@ describe('svc hook', () => {
         heard: (_text, running) => Promise.resolve(started(running)),
       });
     });
-    const post = (input: HookInput, token = 'secret') =>
+    const post = (input: HookInput | string, token = 'secret') =>
       fetch(`http://127.0.0.1:${String(port)}/`, {
         method: 'POST',
         headers: { Authorization: `Bearer ${token}` },
-        body: JSON.stringify(input),
+        body: typeof input === 'string' ? input : JSON.stringify(input),
       });
-    expect((await post(hookInput('PreToolUse'), 'other')).status).toBe(401);
+    // Claude Code may run the tool after other statuses than 2xx.
+    for (const [rejected, reason] of [
+      [await post(hookInput('PreToolUse'), 'other'), /the tool did not run: .+ wrong token/],
+      [await post('not JSON'), /the tool did not run: the input is not/],
+    ] as const) {
+      expect(rejected.status).toBe(200);
+      expect(await rejected.json()).toEqual(denial(reason));
+    }
     expect(sent()).toEqual([]);
     expect(await (await post(hookInput('PreToolUse'))).json()).toEqual({});
     expect(await (await post(hookInput('PostToolUse', afterwards))).json()).toEqual({});
@@ -187,6 +194,9 @@ describe('svc hook', () => {
     const denied = await post(hookInput('PreToolUse', toDelete));
     expect(await denied.json()).toEqual(denial(/denied by policy/));
     program.interrupt();
-    expect(await ran).toMatchObject({ code: 0 });
+    expect(await ran).toMatchObject({
+      code: 0,
+      stderr: expect.stringMatching(/wrong token\n.*the input is not/) as string,
+    });
   });
 });

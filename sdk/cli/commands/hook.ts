@@ -9,7 +9,7 @@ import { buffer } from 'node:stream/consumers';
 import * as z from 'zod';
 import { utf8 } from '../../../protocol/bytes.js';
 import { parseStrict } from '../../../protocol/json.js';
-import { openHook } from '../../adapters/claude-hook.js';
+import { deny, openHook } from '../../adapters/claude-hook.js';
 import { openGate } from '../../adapters/gate.js';
 import type { AdapterOptions, Admission, GatedCall } from '../../adapters/options.js';
 import { type AdmissionStore, openRounds } from '../../adapters/rounds.js';
@@ -50,7 +50,7 @@ export function addHook(add: AddCommand): Command {
       summary: 'Admit the tool calls of Claude Code, as its hook',
       description:
         'Reads the JSON input of a Claude Code hook on standard input, and prints its JSON output. PreToolUse requests an admission, with a hash of the tool input; PostToolUse, PostToolUseFailure and PermissionDenied record the outcome. A call without an admission is denied, with the reason for the model; the permission rules of Claude Code apply to every other call. A decision may take 10 seconds, or --timeout. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
-        'With --listen it serves HTTP hooks on a loopback port until interrupted. Each request must carry the token in the environment variable SVC_HOOK_TOKEN: Authorization: Bearer TOKEN.\n\n' +
+        'With --listen it serves HTTP hooks on a loopback port until interrupted. Each request must carry the token in the environment variable SVC_HOOK_TOKEN: Authorization: Bearer TOKEN. A request that it rejects gets a denial with the status 200, because Claude Code may run the tool after other statuses; with --observe, 400.\n\n' +
         'Exits 0 with an output, and 2, which blocks the tool, after every failure. Set "onFailure": "block" on the hook too: Claude Code otherwise runs the tool when a hook cannot start or takes too long.',
       examples: [
         'svc hook --agent my-laptop < hook.json',
@@ -167,7 +167,7 @@ async function prune(directory: string): Promise<void> {
 async function serve(
   answer: ReturnType<typeof openHook>,
   port: number,
-  { signal, terminal }: Invocation<HookOptions>,
+  { options, signal, terminal }: Invocation<HookOptions>,
 ): Promise<void> {
   const token = hookToken();
   terminal.redactor.protect(token);
@@ -175,13 +175,17 @@ async function serve(
     const reply = (status: number, body: object): void => {
       response.writeHead(status, { 'Content-Type': 'application/json' }).end(JSON.stringify(body));
     };
-    if (!isAuthorized(request, token)) return reply(401, { error: 'wrong token' });
     const gone = new AbortController();
     response.on('close', () => gone.abort());
-    readBody(request)
+    readBody(request, token)
       .then((bytes) => answer(readHook(bytes), gone.signal))
       .then((output) => reply(200, output))
-      .catch((error: Error) => reply(400, { error: error.message }));
+      .catch(({ message }: Error) => {
+        // Claude Code may run the tool after other statuses than 2xx.
+        if (options.observe === true) reply(400, { error: message });
+        else reply(200, deny(new Error(`the tool did not run: ${message}`)));
+        terminal.printError(`svc hook: ${message}`);
+      });
   });
   await once(server.listen(port, '127.0.0.1'), 'listening');
   terminal.printError(`hooks on http://127.0.0.1:${String(port)}`);
@@ -195,7 +199,8 @@ function isAuthorized({ headers }: IncomingMessage, token: string): boolean {
   return given!.length === expected!.length && timingSafeEqual(given!, expected!);
 }
 
-async function readBody(request: IncomingMessage): Promise<Uint8Array> {
+async function readBody(request: IncomingMessage, token: string): Promise<Uint8Array> {
+  if (!isAuthorized(request, token)) throw new UsageError('the request has a wrong token');
   if (Number(request.headers['content-length'] ?? NaN) <= MAX_BODY_BYTES) return buffer(request);
   throw new UsageError(`expected a body of known length, at most ${String(MAX_BODY_BYTES)} bytes`);
 }
