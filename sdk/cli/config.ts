@@ -1,5 +1,6 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { readFileSync } from 'node:fs';
+import { attempt } from '../../protocol/errors.js';
 import type { CallOptions, EngineOptions, PublicOptions } from '../index.js';
 import type { ExitCode, Terminal } from './terminal.js';
 
@@ -122,6 +123,18 @@ function apiKey(env: NodeJS.ProcessEnv): string {
   } catch (cause) {
     throw new UsageError(`SVC_API_KEY_FILE ${file} cannot be read`, { cause });
   }
+}
+
+/** Reads the key again for every request, so that a rotated or corrected key needs no restart. */
+export function withKeyFile<Options extends EngineOptions>(options: Options): Options {
+  let key = options.apiKey;
+  return {
+    ...options,
+    get apiKey() {
+      // While the file is replaced, it may be absent or empty.
+      return (key = attempt(() => apiKey(process.env)) || key);
+    },
+  };
 }
 
 /** The token that HTTP hooks carry. */

@@ -164,12 +164,13 @@ describe('svc hook', () => {
     await expect.poll(() => sent().at(-1)).toMatchObject({ action: 'DELETE_AUDIT_LOG' });
   });
 
-  it('serves HTTP hooks, and denies every request that it rejects', async () => {
+  it('serves HTTP hooks, denies every request that it rejects, and follows its key file', async () => {
     const port = await freePort();
+    const keyFile = join(folder.path, await folder.write('key', 'svc_sk_wrong'));
     let ran!: ReturnType<typeof svcProcess>;
     const program = await new Promise<{ interrupt(): void }>((started) => {
       ran = svcProcess(['hook', '--listen', String(port)], {
-        env: { ...env(), SVC_HOOK_TOKEN: 'secret' },
+        env: { ...env(), SVC_API_KEY: '', SVC_API_KEY_FILE: keyFile, SVC_HOOK_TOKEN: 'secret' },
         heard: (_text, running) => Promise.resolve(started(running)),
       });
     });
@@ -188,6 +189,10 @@ describe('svc hook', () => {
       expect(await rejected.json()).toEqual(denial(reason));
     }
     expect(sent()).toEqual([]);
+    const undecided = await post(hookInput('PreToolUse'));
+    expect(await undecided.json()).toEqual(denial(/not admitted: unauthenticated/));
+    await folder.write('key', world.options.apiKey);
+    world.network.seen.length = 0;
     expect(await (await post(hookInput('PreToolUse'))).json()).toEqual({});
     expect(await (await post(hookInput('PostToolUse', afterwards))).json()).toEqual({});
     expect(sent().map(({ kind }) => kind)).toEqual(['admission', 'outcome']);

@@ -1,3 +1,5 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { NOT_ADMITTED_META } from '#sdk/adapters/mcp';
@@ -30,7 +32,6 @@ const initialize = {
 
 describe('svc mcp without a decision', () => {
   const faults: Record<string, () => object | Promise<object>> = {
-    'a wrong key': () => ({ engine: { ...world.options, apiKey: 'svc_sk_wrong' } }),
     'an engine that is unreachable': () => ({
       engine: { ...world.options, engineUrl: 'http://127.0.0.1:9' },
       options: ['--timeout', '1'],
@@ -64,6 +65,18 @@ describe('svc mcp without a decision', () => {
     expect(metaOf(result, NOT_ADMITTED_META)).toBe('undecided');
     expect(textOf(result)).toMatch(/^refund did not run: not admitted: .{10,}/);
     expect(await proxies.ran()).toEqual([]);
+  });
+
+  it('runs no tool with a wrong key, and takes another from the key file without a restart', async () => {
+    const file = join(proxies.folder(), 'svc.key');
+    await writeFile(file, 'svc_sk_wrong');
+    const env = { SVC_API_KEY: '', SVC_API_KEY_FILE: file };
+    const { client } = await proxies.v2({ target: deploy, env });
+    expect(textOf(await client.callTool(refund()))).toMatch(/did not run: not admitted: unauth/);
+    await writeFile(file, world.options.apiKey);
+    expect(textOf(await client.callTool(refund('2.00')))).toBe('refunded 2.00');
+    expect(await proxies.ran()).toEqual(['refund 2.00']);
+    await expect.poll(proxies.sent).toEqual(['admission', 'admission', 'outcome']);
   });
 
   it('fails at once while the engine is unreachable, and recovers without a restart', async () => {

@@ -21,6 +21,7 @@ import {
   milliseconds,
   port,
   UsageError,
+  withKeyFile,
 } from '../config.js';
 import { errno, readInput } from '../files.js';
 import { describe, type Mapping, readMapping } from '../mcp/mapping.js';
@@ -94,7 +95,7 @@ function gateOptions(
   const report = (text: string): void => terminal.printError(`svc hook: ${text}`);
   const common = {
     // The process ends before it could fetch evidence.
-    engine: { ...engine(), receiptEvidence: false as const },
+    engine: withKeyFile({ ...engine(), receiptEvidence: false as const }),
     agent: { id: options.agent },
     decisionTimeoutMs: options.timeout ?? DECISION_TIMEOUT_MS,
     breakerMs: BREAKER_MS,

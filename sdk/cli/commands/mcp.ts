@@ -11,6 +11,7 @@ import {
   milliseconds,
   port,
   UsageError,
+  withKeyFile,
 } from '../config.js';
 import { listenForHosts } from '../mcp/http-host.js';
 import { connectHttp } from '../mcp/http-server.js';
@@ -77,8 +78,8 @@ async function run(invocation: Invocation<McpOptions>): Promise<ExitCode> {
   const records = new Set<Promise<unknown>>();
   const { engineUrl, apiKey, tenantId } = invocation.engine();
   // Without the signal of the process: outcomes are recorded after the host has ended.
-  const engine: EngineOptions = { engineUrl, apiKey, tenantId, receiptEvidence: false };
-  const closing = { ...engine, timeoutMs: CLOSE_TIMEOUT_MS };
+  const engine = withKeyFile({ engineUrl, apiKey, tenantId, receiptEvidence: false });
+  const closing = withKeyFile({ ...engine, timeoutMs: CLOSE_TIMEOUT_MS });
   const proxy: ProxyOptions = {
     gate: openMcpGate(invocation, engine, log, records),
     openRun: options.run && (() => openRun({ engine: closing, agent: { id: options.agent } })),
