@@ -5,7 +5,9 @@ import { type AdapterOptions, NotAdmittedError } from './options.js';
 interface ToolOptions {
   name?: string;
   execute?: Execute;
-  outputSchema?: unknown;
+  /** A Zod schema, which checks every output, or a JSON schema, which checks none. */
+  outputSchema?: { parse?: unknown };
+  errorFunction?: unknown;
 }
 
 interface CallDetails {
@@ -18,8 +20,8 @@ type Execute = (input: unknown, context?: unknown, details?: CallDetails) => unk
 /**
  * Returns a `tool` function of `@openai/agents` whose tools are admitted before they run. The hash
  * covers the arguments that the tool's schema returns. The model gets the reason of a call without an
- * admission as the result of the tool; a tool with an `outputSchema` throws `NotAdmittedError` to its
- * `errorFunction` instead.
+ * admission as the result of the tool; a tool with an `outputSchema` and an `errorFunction` throws
+ * `NotAdmittedError` to the latter instead.
  *
  * @typeParam F the type of this function
  * @param tool `tool` of `@openai/agents`. The returned function throws `SdkError` (`invalid_input`)
@@ -32,7 +34,7 @@ export function admitTool<F extends (options: never) => unknown>(
   const gate = openGate(options, 'openai-agents');
   const create = tool as unknown as (given: ToolOptions) => unknown;
   const admitted = (given: ToolOptions): unknown => {
-    const { execute, name = execute?.name } = given;
+    const { execute, name = execute?.name, outputSchema, errorFunction } = given;
     if (execute === undefined || name === undefined || name === '') {
       throw new SdkError('invalid_input', 'a tool needs a name and an execute function');
     }
@@ -46,11 +48,28 @@ export function admitTool<F extends (options: never) => unknown>(
       } catch (error) {
         // The default error function would tell the model to try again.
         const isResult = error instanceof NotAdmittedError && error.code !== 'aborted';
-        if (isResult && given.outputSchema === undefined) return error.message;
-        throw error;
+        if (!isResult || (outputSchema && typeof errorFunction === 'function')) throw error;
+        return isZod(outputSchema) ? error : error.message;
       }
     };
-    return create({ ...given, name, execute: gated });
+    const checked = isZod(outputSchema) && { outputSchema: orReason(outputSchema) };
+    return create({ ...given, name, ...checked, execute: gated });
   };
   return admitted as unknown as F;
 }
+
+interface ZodSchema {
+  parse(output: unknown): unknown;
+}
+
+const isZod = (schema: { parse?: unknown } | undefined): schema is ZodSchema =>
+  typeof schema?.parse === 'function';
+
+/** Without this, the reason of a call that did not run would be an invalid output and end the agent's run. */
+const orReason = (schema: ZodSchema): object =>
+  Object.create(schema, {
+    parse: {
+      value: (output: unknown): unknown =>
+        output instanceof NotAdmittedError ? output.message : schema.parse(output),
+    },
+  }) as object;

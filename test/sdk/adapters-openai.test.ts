@@ -1,4 +1,12 @@
-import { Agent, type Model, type ModelResponse, Runner, tool, Usage } from '@openai/agents-core';
+import {
+  Agent,
+  type Model,
+  type ModelResponse,
+  Runner,
+  tool,
+  type Tool,
+  Usage,
+} from '@openai/agents-core';
 import { describe, expect, it } from 'vitest';
 import * as z from 'zod';
 import { admitTool } from '#sdk/adapters/openai';
@@ -59,8 +67,15 @@ function tools() {
   ];
 }
 
-const run = async (name: string, args: object = {}): Promise<string> => {
-  const agent = new Agent({ name: 'agent', model: modelThatCalls(name, args), tools: tools() });
+const deletion = {
+  name: 'deleteAuditLog',
+  description: 'Deletes the log.',
+  parameters: z.object({}),
+  execute: () => ({ ok: true }),
+};
+
+const run = async (name: string, args: object = {}, given: Tool[] = tools()): Promise<string> => {
+  const agent = new Agent({ name: 'agent', model: modelThatCalls(name, args), tools: given });
   const { finalOutput } = await new Runner({ tracingDisabled: true }).run(agent, 'A table for two');
   return String(finalOutput);
 };
@@ -86,21 +101,34 @@ describe('admitTool for OpenAI Agents', () => {
     expect(ran).toEqual([]);
   });
 
+  it('does not end the run of an agent whose denied tool has an output schema', async () => {
+    const structured = z.object({ ok: z.boolean() });
+    const json = z.toJSONSchema(structured) as never;
+    for (const outputSchema of [structured, json]) {
+      const denied = admitTool(tool, world.common)({ ...deletion, outputSchema });
+      expect(await run('deleteAuditLog', {}, [denied])).toContain(
+        'deleteAuditLog did not run: denied by policy: ',
+      );
+    }
+    const invalid = admitTool(
+      tool,
+      world.common,
+    )({ ...deletion, name: 'read', outputSchema: structured, execute: () => ({ ok: 1 }) as never });
+    await expect(run('read', {}, [invalid])).rejects.toThrow(/Invalid output/);
+  });
+
   it('throws to the error function of a tool with an output schema', async () => {
     const seen: unknown[] = [];
     const structured = admitTool(
       tool,
       world.common,
     )({
-      name: 'delete-audit-log',
-      description: 'Deletes the log.',
-      parameters: z.object({}),
+      ...deletion,
       outputSchema: z.object({ ok: z.boolean() }),
       errorFunction: (_context, error) => {
         seen.push(error);
         return { ok: false };
       },
-      execute: () => ({ ok: true }),
     });
     expect(await structured.invoke({} as never, '{}')).toEqual({ ok: false });
     expect(seen).toMatchObject([{ name: 'NotAdmittedError', code: 'denied' }]);
