@@ -133,6 +133,13 @@ describe('svc mcp over stdio', () => {
     await expect(client.callTool({ name: 'no_such_tool' })).rejects.toThrow(/Unknown tool/);
     expect(proxies.sent()).toEqual([]);
   });
+
+  it('passes calls of a tool that the server adds after the list', async () => {
+    const { client } = await proxies.v1({ target: ownServer('deploy.mjs') });
+    await client.listTools();
+    await client.callTool({ name: 'install' });
+    expect(textOf(await client.callTool({ name: 'installed' }))).toBe('runs');
+  });
 });
 
 /** What the server offers without a proxy. */
