@@ -104,7 +104,7 @@ const RETRYABLE: ReadonlySet<SdkErrorCode> = new Set<SdkErrorCode>([
   'unavailable',
 ]);
 
-/** The only error class of the functions of this package. */
+/** The only error class of the functions of this package. Adapters also throw `NotAdmittedError`. */
 export class SdkError extends Error {
   override readonly name = 'SdkError';
   readonly code: SdkErrorCode;
