@@ -185,7 +185,7 @@ describe('admin log adopt', () => {
     await expect(forged).rejects.toThrow('append-only');
   });
 
-  it('changes nothing when it is killed, and completes when it is repeated', async () => {
+  it('changes nothing when it is killed, and completes when it is repeated with a URL', async () => {
     const db = databases[3]!;
     const held = await db.sql.reserve();
     await held`begin`;
@@ -209,7 +209,13 @@ describe('admin log adopt', () => {
     await held`rollback`;
     held.release();
     expect(await treeSize(db.sql)).toBe(common);
-    expect(await done(adopt(db))).toMatchObject({ from: common, adopted: size - common });
+    const server = publicServerOver(published, keys);
+    await server.start();
+    const http = await listen(server.handler, { host: '127.0.0.1', port: 0 });
+    const counts = { from: common, adopted: size - common };
+    expect(await done(adopt(db, `${http.url}/log`))).toMatchObject(counts);
+    await http.close(0);
+    server.close();
   });
 
   it('appends the published leaves byte for byte, and nothing the second time', async () => {
