@@ -7,11 +7,15 @@ import { Link } from './link.js';
 
 type Devices = Awaited<ReturnType<typeof openDevices>>;
 
+/** The reason why there are no devices. */
+export const lacksDevices =
+  skipsS3 || skipsSoftHsm
+    ? 'it needs a bucket and an HSM: set TEST_VERSITYGW, and install softhsm2 and opensc from Debian'
+    : null;
+
 /** A bucket on the S3 server versitygw, and two keys in a token of SoftHSM. */
 export async function openDevices(dir: string, stops: (() => Promise<unknown>)[]) {
-  if (skipsS3 || skipsSoftHsm) {
-    throw new Error('a production world needs TEST_VERSITYGW, and softhsm2 and opensc from Debian');
-  }
+  if (lacksDevices !== null) throw new Error(lacksDevices);
   const server = await startS3();
   stops.push(() => server.stop());
   const bucket = await Link.open(Number(new URL(server.url).port), 'other');
@@ -40,30 +44,34 @@ const devicesOf = ({ world: { devices } }: Scene): Devices => {
   return devices;
 };
 
-/** Faults of a production world only. */
+/** Faults of a stack with a bucket and an HSM. */
 export const DEVICE_FAULTS: Fault[] = [
   lasting(
     'bucket unreachable',
     5_000,
     (scene) => devicesOf(scene).bucket.cut(true),
     (scene) => devicesOf(scene).bucket.cut(false),
+    { kind: 'bucket down' },
   ),
   lasting(
     'bucket silent',
     5_000,
     (scene) => devicesOf(scene).bucket.stall(true),
     (scene) => devicesOf(scene).bucket.stall(false),
+    { kind: 'bucket down' },
   ),
   lasting(
     'bucket slow: 200 ms delay each way',
     5_000,
     (scene) => devicesOf(scene).bucket.slow(200),
     (scene) => devicesOf(scene).bucket.slow(0),
+    { kind: 'bucket slow' },
   ),
   lasting(
     'HSM gone',
     5_000,
     (scene) => devicesOf(scene).remove(true),
     (scene) => devicesOf(scene).remove(false),
+    { kind: 'HSM down' },
   ),
 ];

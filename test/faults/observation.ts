@@ -22,7 +22,7 @@ const LOOK_MS = 250;
 const READYZ_MS = 2_500;
 const GONE_MS = 30_000;
 /** A fault that lasts ends after this time, even if a sign of it is missing. */
-const SEEN_MS = 20_000;
+const SEEN_MS = 30_000;
 /** A sign that no fault explains counts after this time, because a busy machine delays answers. */
 const BLIP_MS = 2_000;
 /** A repeated error is logged at most once in this time. */

@@ -157,6 +157,24 @@ const table = {
     alert: { none: 'it fires after more failed cycles' },
     log: /^publisher: the cycle failed.*EROFS.*snapshot\/public/,
   },
+  'bucket down': {
+    unready: /^publisher$/,
+    status: /^ticks failing/,
+    alert: 'SvcSnapshotStoreDown',
+    log: /^publisher: the cycle failed \(StoreError\)/,
+  },
+  'bucket slow': {
+    alert: { none: 'a publish cycle takes longer, and nothing fails' },
+    log: { none: 'a publish cycle takes longer, and nothing fails' },
+  },
+  'HSM down': {
+    unready: /^publisher$/,
+    mayBeUnready: /^verifier$/,
+    status: /^ticks failing/,
+    mayStatus: RECOVERING,
+    alert: { none: 'it fires after more failed cycles' },
+    log: /^publisher: the cycle failed/,
+  },
   'engine-1 killed': killed('engine-1'),
   'engine-1 held down': killed('engine-1', { alert: 'SvcTargetDown' }),
   'verifier held down': killed('verifier', {

@@ -48,7 +48,7 @@ interface Happened {
 
 const isProduction = values.production;
 /** Faults that a running stack survives and that need no small disk. */
-const survivable = [...FAULTS, ...(isProduction ? DEVICE_FAULTS : [])]
+const survivable = FAULTS.filter((fault) => isProduction || !DEVICE_FAULTS.includes(fault))
   .flatMap((fault) => fault.places ?? fault)
   .filter(
     (fault) =>
@@ -124,7 +124,8 @@ async function main(): Promise<void> {
     itemsPerBatch: ITEMS_PER_BATCH,
     actsPerSecond: { revocation: 2, package: 1, token: 2, 'token end': 1, erasure: 1 },
     withDisks: false,
-    isProduction,
+    withDevices: isProduction,
+    withReplicas: isProduction,
   });
   const { client, world } = scene;
   const began = performance.now();

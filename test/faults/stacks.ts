@@ -2,6 +2,7 @@ import { copyFile, mkdir, readdir } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Client } from './client.js';
+import { DEVICE_FAULTS, lacksDevices } from './devices.js';
 import { newOutcome, type Fault, type Outcome, type Scene } from './fault.js';
 import { runFault } from './run-fault.js';
 import { Observation } from './observation.js';
@@ -37,13 +38,19 @@ export async function runFaults(
   count: number,
   print: (outcome: Outcome) => void,
 ): Promise<Outcome[]> {
+  const ofDevices = faults.filter((fault) => DEVICE_FAULTS.includes(fault));
   const outcomes = new Map<Fault, Outcome>();
   // Scenarios that need their own stack run last, and the longest ones first, so that lanes end together.
-  const waiting = [...faults].sort(
-    (a, b) =>
-      Number(a.isLast ?? 0) - Number(b.isLast ?? 0) || (b.injectMs ?? 0) - (a.injectMs ?? 0),
-  );
-  const runOnStack = async (): Promise<void> => {
+  const others = faults
+    .filter((fault) => !DEVICE_FAULTS.includes(fault))
+    .sort(
+      (a, b) =>
+        Number(a.isLast ?? 0) - Number(b.isLast ?? 0) || (b.injectMs ?? 0) - (a.injectMs ?? 0),
+    );
+  const runOnStack = async (
+    waiting: Fault[],
+    options: typeof LOAD & WorldOptions,
+  ): Promise<void> => {
     let scene: Scene | null = null;
     let observation: Observation | null = null;
     let rows = 0;
@@ -55,7 +62,11 @@ export async function runFaults(
     };
     try {
       for (let fault = waiting.shift(); fault !== undefined; fault = waiting.shift()) {
-        scene ??= await openScene();
+        if (options.withDevices === true && lacksDevices !== null) {
+          outcomes.set(fault, { ...newOutcome(fault.name), skipped: lacksDevices });
+          continue;
+        }
+        scene ??= await openScene(options);
         observation ??= await Observation.open(scene.world);
         const { disks } = scene.world;
         const outcome =
@@ -73,7 +84,12 @@ export async function runFaults(
       await closeScene();
     }
   };
-  await Promise.all(Array.from({ length: count }, runOnStack));
+  const runLane = async (_: unknown, lane: number): Promise<void> => {
+    // In one lane, because devices are set in the environment of this process.
+    if (lane === 0) await runOnStack(ofDevices, { ...LOAD, withDisks: false, withDevices: true });
+    await runOnStack(others, LOAD);
+  };
+  await Promise.all(Array.from({ length: count }, runLane));
   return faults.flatMap((fault) => outcomes.get(fault) ?? []);
 }
 

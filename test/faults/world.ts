@@ -91,8 +91,10 @@ export interface WorldOptions {
   prepare?: (owner: Owner) => Promise<Prepared>;
   /** Checkout whose build the programs run; by default this one. */
   root?: string;
-  /** The snapshot is in a bucket, two keys are in an HSM, and each program runs twice. */
-  isProduction?: boolean;
+  /** The snapshot is in a bucket, and two keys are in an HSM. */
+  withDevices?: boolean;
+  /** Each program runs twice. */
+  withReplicas?: boolean;
 }
 
 export interface Owner {
@@ -122,7 +124,7 @@ const asStartDoes = ({ database, dataDir, keys, logVkey }: Owner): Promise<Prepa
 
 /** The separate programs as they run in production, over a Postgres and a Redis of their own. */
 export async function startWorld(options: WorldOptions) {
-  const { withDisks, settings = {}, redisUrl, isProduction = false, root } = options;
+  const { withDisks, settings = {}, redisUrl, withDevices, withReplicas, root } = options;
   const dir = await mkdtemp(join(tmpdir(), 'svc-faults-'));
   // Readable by the account that Postgres runs as when the tests run as root.
   await chmod(dir, 0o755);
@@ -163,7 +165,7 @@ export async function startWorld(options: WorldOptions) {
     stops.push(async () => redis?.close());
 
     const keyFile = (name: string): string => join(dir, `${name}.pem`);
-    const devices = isProduction ? await openDevices(dir, stops) : null;
+    const devices = withDevices === true ? await openDevices(dir, stops) : null;
     const [logKeyFile, verifierKeyFile] = devices?.keyUris ?? [keyFile('log'), keyFile('verifier')];
     const snapshotEnv = devices?.snapshotEnv ?? { SNAPSHOT_DIR: snapshotDir };
     const names = devices === null ? (['aep', 'verifier', 'log'] as const) : (['aep'] as const);
@@ -273,13 +275,14 @@ export async function startWorld(options: WorldOptions) {
     const programs = Object.fromEntries(
       PROCESSES.toReversed().map((process) => [process, startProcess(process)]),
     ) as Record<ProcessName, Program>;
-    const replicas = isProduction
-      ? [
-          startProcess('verifier', 'verifier-2'),
-          startProcess('publisher', 'publisher-2'),
-          startProcess('facade', 'facade-2', { PUBLIC_PORT: String(await freePort()) }),
-        ]
-      : [];
+    const replicas =
+      withReplicas === true
+        ? [
+            startProcess('verifier', 'verifier-2'),
+            startProcess('publisher', 'publisher-2'),
+            startProcess('facade', 'facade-2', { PUBLIC_PORT: String(await freePort()) }),
+          ]
+        : [];
     const all = [...Object.values(programs), ...replicas];
     await Promise.all(all.map((program) => program.ready()));
     await untilPublished(publicUrl);
@@ -292,7 +295,7 @@ export async function startWorld(options: WorldOptions) {
       opsPorts,
       /** Second processes of the programs that a world has once by default. */
       replicas,
-      /** The bucket and the HSM of a production world. */
+      /** The bucket and the HSM. */
       devices,
       store: await openStore(snapshotEnv.SNAPSHOT_STORE ?? snapshotDir),
       /** Proxies to Postgres, one for each process and one for the admin program. */

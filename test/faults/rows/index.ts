@@ -1,3 +1,4 @@
+import { DEVICE_FAULTS } from '../devices.js';
 import type { Fault } from '../fault.js';
 import { FAILOVER_FAULTS } from './failover.js';
 import { POSTGRES_FAULTS } from './postgres.js';
@@ -17,4 +18,5 @@ export const FAULTS: Fault[] = [
   ...PUBLISHER_WRITE_FAULTS,
   ...CLOCK_FAULTS,
   ...FAILOVER_FAULTS,
+  ...DEVICE_FAULTS,
 ];
