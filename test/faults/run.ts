@@ -40,7 +40,7 @@ function print({ skipped, note, ...outcome }: Outcome): void {
 
 const USAGE = `npm run test:faults -- [options]
   --only <name>   run only faults with this text in their name; repeatable
-  --lanes <n>     number of concurrent stacks (3)
+  --lanes <n>     number of concurrent stacks (2)
   --unsafe        check that the table can fail: succeeds when the audit finds the admissions
                   lost that a Postgres without durable commits acknowledged
   --json <file>   write the outcomes to a file
@@ -50,7 +50,7 @@ const USAGE = `npm run test:faults -- [options]
 const { values } = parseArgs({
   options: {
     only: { type: 'string', multiple: true, default: [] },
-    lanes: { type: 'string', default: '3' },
+    lanes: { type: 'string', default: '2' },
     unsafe: { type: 'boolean', default: false },
     json: { type: 'string' },
     help: { type: 'boolean', default: false },

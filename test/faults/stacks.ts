@@ -9,8 +9,8 @@ import { Observation } from './observation.js';
 import { startWorld, type WorldOptions } from './world.js';
 
 export const LOAD = {
-  singlesPerSecond: 15,
-  batchesPerSecond: 0.7,
+  singlesPerSecond: 8,
+  batchesPerSecond: 0.4,
   itemsPerBatch: 20,
   actsPerSecond: { revocation: 0.8, package: 0.5, token: 1, 'token end': 0.4, erasure: 0.5 },
   withDisks: true,
