@@ -182,13 +182,24 @@ export class Cosigner {
     stop: AbortSignal,
   ): Promise<{ status: number; type: string | null; body: string }> {
     const proof = await consistencyFromTiles(nativeSha256, oldSize, size, this.readTile);
-    const response = await fetch(`${url}/add-checkpoint`, {
-      method: 'POST',
-      body: formatAddCheckpoint({ oldSize, proof, note }),
-      redirect: 'error',
-      signal: AbortSignal.any([stop, AbortSignal.timeout(TIMEOUT_MS)]),
-    });
-    const body = await responseText(response, MAX_ANSWER);
-    return { status: response.status, type: response.headers.get('content-type'), body };
+    // Node may collect the timeout of an AbortSignal.any before it fires; then the round never ends.
+    const request = new AbortController();
+    const abort = (): void => request.abort();
+    const timer = setTimeout(abort, TIMEOUT_MS);
+    stop.addEventListener('abort', abort);
+    if (stop.aborted) abort();
+    try {
+      const response = await fetch(`${url}/add-checkpoint`, {
+        method: 'POST',
+        body: formatAddCheckpoint({ oldSize, proof, note }),
+        redirect: 'error',
+        signal: request.signal,
+      });
+      const body = await responseText(response, MAX_ANSWER);
+      return { status: response.status, type: response.headers.get('content-type'), body };
+    } finally {
+      clearTimeout(timer);
+      stop.removeEventListener('abort', abort);
+    }
   }
 }
