@@ -1,6 +1,7 @@
 import { randomInt } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { newUuidHex } from '#api/engine/http/request-context';
 import { writePaths } from '../harness/wrk.js';
 import { PROOF_PATH, readiness } from '../harness/public-api.js';
@@ -74,13 +75,23 @@ async function lookUpAll(
   const left = ids.values();
   const lookUp = async (): Promise<void> => {
     for (const id of left) {
-      const { status: found, body } = await get(url + PROOF_PATH + id);
+      const { status: found, body } = await getVerified(url + PROOF_PATH + id);
       requireVerdict(id, found, body, status);
       bodies.set(PROOF_PATH + id, body);
     }
   };
   await Promise.all(Array.from({ length: CONCURRENCY }, lookUp));
   return bodies;
+}
+
+/** Waits for the verifier, which may be behind the publisher. */
+async function getVerified(url: string): ReturnType<typeof get> {
+  let answer = await get(url);
+  for (let i = 0; i < 600 && answer.body.includes('BACKEND_LOOKUP_REQUIRED'); i += 1) {
+    await sleep(100);
+    answer = await get(url);
+  }
+  return answer;
 }
 
 async function get(url: string): Promise<{ status: number; body: Buffer }> {
