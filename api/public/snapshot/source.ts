@@ -34,13 +34,16 @@ export interface SnapshotSource {
 }
 
 /**
- * A local directory. Reads pages synchronously: they are nearly always in the page cache, and a thread
- * pool round trip costs more than the read.
+ * A local directory. Reads pages and the location synchronously: they are nearly always in the page
+ * cache, and a thread pool round trip costs more than the read.
  */
 export function directorySource(root: string): SnapshotSource {
-  async function wholeFile(path: string): Promise<Uint8Array | null> {
+  async function unlessMissing(
+    path: string,
+    read: (file: string) => Uint8Array | Promise<Uint8Array>,
+  ): Promise<Uint8Array | null> {
     try {
-      return await readFile(join(root, path));
+      return await read(join(root, path));
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
       if (code === 'ENOENT' || code === 'ENOTDIR') return null;
@@ -50,9 +53,9 @@ export function directorySource(root: string): SnapshotSource {
 
   return {
     kind: 'directory',
-    location: () => wholeFile(LOCATION_PATH),
+    location: () => unlessMissing(LOCATION_PATH, readFileSync),
     forgetLocation: () => undefined,
-    logFile: wholeFile,
+    logFile: (path) => unlessMissing(path, readFile),
     page: (page) => readFileSync(join(root, pagePath(page))),
     close: () => undefined,
   };
