@@ -215,15 +215,37 @@ describe('snapshot entry of another process', () => {
     registry.onCall = () => undefined;
   });
 
-  it('that does not count is ignored', async () => {
+  const hidden = { snapshotEntriesFrom: () => Promise.resolve([]) };
+  const empty = toBase64(nativeSha256(new Uint8Array(0)));
+  it.each<[string, object, object, string, isLast?: boolean]>([
+    ['names the root of another tree', { root: empty }, {}, 'another tree'],
+    ['is about an older tree', { size: 0, root: empty, lookup_from: 0 }, {}, 'an older one'],
+    ['hides expiries', { expired_through: '2026-11-20T11:00:00.000Z' }, {}, 'expired_through'],
+    ['is hidden in the database', {}, hidden, 'another type'],
+    ['is hidden behind the last verdict entry', {}, hidden, 'another type', true],
+  ])('that %s is not signed over', async (_, members, queries, message, isLast = false) => {
+    const { registry } = snapshot;
+    snapshot.grow(3);
+    const publisher = snapshot.publisher();
+    await publisher.runCycle();
+    const { length } = registry.checkpoints;
+    const { snapshot: entry } = (await snapshot.published()).opened;
+    if (isLast) registry.verify();
+    registry.addEntry(entryBytes({ ...entry, logs: [{ ...entry.logs[0]!, ...members }] }));
+    if (!isLast) snapshot.grow(300);
+    Object.assign(registry, queries);
+    await expect(publisher.runCycle()).rejects.toThrow(message);
+    expect(registry.checkpoints).toHaveLength(length);
+  });
+
+  it('that no reader accepts is ignored', async () => {
     const { registry } = snapshot;
     snapshot.grow(3);
     const publisher = snapshot.publisher();
     await publisher.runCycle();
     const { snapshot: entry } = (await snapshot.published()).opened;
-    // With the root of another tree.
-    const logs = [{ ...entry.logs[0]!, root: entry.map_root }];
-    registry.addEntry(entryBytes({ ...entry, map_root: entry.shares_root, logs }));
+    const logs = [{ ...entry.logs[0]!, origin: 'another.example/log' }];
+    registry.addEntry(entryBytes({ ...entry, logs }));
     registry.addEntry(Buffer.from('{"type":"snapshot"}'));
     registry.verify();
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
