@@ -1,11 +1,15 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { toBase64 } from '#protocol/bytes';
+import { toBase64, toBase64Url } from '#protocol/bytes';
 import { entryBytes } from '#protocol/entries';
+import { jwkThumbprint } from '#protocol/keys';
 import { pagePath, pageIdOf } from '#protocol/snapshot/location';
+import { delegationToSign } from '#protocol/state/key-entries';
 import { rootFromTiles, tilePath } from '#protocol/tiles';
+import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { ORIGIN, testKey, type TestKey } from '../fixtures/snapshot.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
 const snapshot = useSnapshot();
@@ -169,6 +173,36 @@ describe('publish cycle', () => {
     await snapshot.publisher({ recentLookupLimit: 100 }).runCycle();
     expect((await snapshot.published()).log).toMatchObject({ size: 15, lookup_from: 9 });
   });
+});
+
+it('restarted publisher > counts the proofs of each delegated key from its activation on', async () => {
+  const { registry } = snapshot;
+  const [root, other, key] = [testKey(), testKey(), testKey()];
+  const idOf = ({ publicKey }: TestKey): string => jwkThumbprint(nativeSha256, publicKey);
+  const activate = (use: 'aep' | 'aep_root', activated: TestKey, more: object = {}) => {
+    const names = { key_id: idOf(activated), public_key: toBase64Url(activated.publicKey) };
+    const change = { change: 'activate' as const, time: formatTime(snapshot.clock.at) };
+    registry.addEntry(entryBytes({ type: 'key', use, ...change, ...names, ...more }));
+  };
+  const delegate = (to: TestKey): void => {
+    const limits = { root_key_id: idOf(root), until_index: 1000, max_proofs: 3 };
+    const sig = toBase64(root.sign(delegationToSign(ORIGIN, idOf(to), limits)));
+    activate('aep', to, { delegation: { ...limits, sig } });
+  };
+  activate('aep_root', root);
+  delegate(other);
+  // A proof that names a key before its activation does not verify, and uses up nothing.
+  registry.addProof({ keyId: idOf(key) });
+  delegate(key);
+  registry.addProof({ keyId: idOf(key) });
+  registry.verify();
+  await snapshot.publishOnce();
+  const [, third, fourth] = [2, 3, 4].map(() => registry.addProof({ keyId: idOf(key) }));
+  registry.verify();
+  await snapshot.publishOnce();
+  const published = await snapshot.published();
+  expect(published.status(third!)).toBe('VALID');
+  expect(published.status(fourth!)).toBe('BACKEND_LOOKUP_REQUIRED');
 });
 
 describe('snapshot entry of another process', () => {
