@@ -1,11 +1,13 @@
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { toBase64, toBase64Url } from '#protocol/bytes';
+import { equalBytes, toBase64, toBase64Url, toHex } from '#protocol/bytes';
 import { entryBytes } from '#protocol/entries';
 import { jwkThumbprint } from '#protocol/keys';
-import { pagePath, pageIdOf } from '#protocol/snapshot/location';
+import { decodeLeaves, decodeRefs, encodeLeaves, encodeRefs } from '#protocol/map/page';
+import { encodeLocation, LOCATION_PATH, pagePath, pageIdOf } from '#protocol/snapshot/location';
 import { delegationToSign } from '#protocol/state/key-entries';
+import { decodeProof, encodeProof, proofMapKey } from '#protocol/state/record';
 import { rootFromTiles, tilePath } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
@@ -203,6 +205,42 @@ it('restarted publisher > counts the proofs of each delegated key from its activ
   const published = await snapshot.published();
   expect(published.status(third!)).toBe('VALID');
   expect(published.status(fourth!)).toBe('BACKEND_LOOKUP_REQUIRED');
+});
+
+it('restarted publisher > signs no record of a page that was replaced together with its digest', async () => {
+  const { directory, registry } = snapshot;
+  const ids = snapshot.grow(300);
+  const [hidden, other] = ids.slice(-2);
+  registry.revoke(hidden!);
+  registry.verify();
+  await snapshot.publishOnce();
+  const { location } = (await snapshot.published()).opened;
+  const head = pageIdOf(location.map)!;
+  const refs = decodeRefs(head.level, read(pagePath(head)));
+  const put = (bytes: Uint8Array): { digest: Uint8Array } => {
+    const page = { digest: nativeSha256(bytes) };
+    mkdirSync(dirname(join(directory, pagePath(page))), { recursive: true });
+    writeFileSync(join(directory, pagePath(page)), bytes);
+    return page;
+  };
+  // Pages are named by their bytes. Only the root in the page above shows what they must hold.
+  const lying = refs.map((ref) => {
+    const leaves = decodeLeaves(nativeSha256, read(pagePath(ref)));
+    const changed = leaves.map((leaf) => {
+      if (!equalBytes(leaf.key, proofMapKey(hidden!))) return leaf;
+      return { ...leaf, record: encodeProof({ ...decodeProof(leaf.record), revoked: 0 }) };
+    });
+    return { ...ref, ...put(encodeLeaves(changed)) };
+  });
+  const { digest } = put(encodeRefs(head.level, lying));
+  const map = { level: head.level, digest: toHex(digest) };
+  writeFileSync(join(directory, LOCATION_PATH), encodeLocation({ ...location, map }));
+  registry.revoke(other!);
+  registry.verify();
+  await snapshot.publishOnce();
+  const published = await snapshot.published();
+  expect(published.status(hidden!)).toBe('REVOKED');
+  expect(published.status(other!)).toBe('REVOKED');
 });
 
 describe('snapshot entry of another process', () => {
