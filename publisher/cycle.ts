@@ -19,6 +19,7 @@ import { leafFiles, logFiles } from './plan/log-files.js';
 import { advance, EMPTY_STATE, snapshotAt, startingState } from './plan/public-state.js';
 import { applyShares } from './plan/shares.js';
 import {
+  requireClaimed,
   requireSameMap,
   requireStoredShares,
   storeNextShares,
@@ -149,6 +150,7 @@ async function publishNext(
       ? claims
       : [...claims, { index: published.index, entry: published.snapshot, size: publishedSize }];
 
+  const inspect = requireClaimed(ctx, claims, signedSize);
   // No location refers to these files yet. After a crash the next cycle reuses them, or the janitor
   // removes them.
   const signedBefore = published?.checkpoint.size ?? 0;
@@ -161,6 +163,7 @@ async function publishNext(
     [...stops].sort((a, b) => a - b),
     {
       entries: async (first, entries) => {
+        inspect(first, entries);
         await ctx.writer.put(await leafFiles(tree, { first, entries }, signedBefore, fullSize));
       },
       stop: (state) => requireSameMap(known, state),
@@ -181,7 +184,7 @@ async function publishNext(
   const isPublished = published !== null && isCurrent(ctx, published, state, validUntil);
   const generation = isPublished
     ? published.index
-    : await publishState(ctx, primary, published, inputs, state, validUntil);
+    : await publishState(ctx, primary, published, inputs, state, validUntil, inspect);
   ctx.memory.progress = { from: generation, state };
   await sweep(ctx, state);
   if (isPublished) {
@@ -226,6 +229,7 @@ async function publishState(
   { tree, stored, signedSize }: PublishInputs,
   state: PublicState,
   validUntil: number,
+  inspect: (first: number, entries: readonly Uint8Array[]) => void,
 ): Promise<number> {
   const entry = await snapshotEntry(ctx, tree, state, validUntil);
   await storeNextShares(ctx, state.shares, signedSize);
@@ -233,7 +237,8 @@ async function publishState(
   const appended = reusable(ctx, entry, signedSize) ?? (await append(ctx, entry));
   const signed = await treeToSign(ctx, primary, tree, appended.index);
   const signedBefore = published?.checkpoint.size ?? 0;
-  for await (const files of logFiles(signed, signedBefore, state.log.size, ctx.chunkLeaves)) {
+  const { size } = state.log;
+  for await (const files of logFiles(signed, signedBefore, size, ctx.chunkLeaves, inspect)) {
     await ctx.writer.put(files);
     ctx.progress();
   }

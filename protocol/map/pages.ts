@@ -1,16 +1,17 @@
 import { equalBytes, toHex } from '../bytes.js';
-import { ProtocolError } from '../errors.js';
 import type { Sha256 } from '../hash.js';
+import { bitOf, divide, mapRoot } from './nodes.js';
 import {
   decodeLeaves,
   decodeRefs,
-  lastUpTo,
+  malformed,
   type Leaf,
   type MapValue,
   type PageId,
   type PageRef,
 } from './page.js';
-import { Update, type MapChange } from './update.js';
+import type { PageLink } from './stored-page.js';
+import { extentOf, Update, type MapChange } from './update.js';
 
 /** Stores pages by level and digest. A page never changes. */
 export interface PageStore {
@@ -22,6 +23,8 @@ export interface PageStore {
 /** The page that holds a whole map, with the root of the map; null for the empty map. */
 export type MapHead = Pick<PageRef, 'level' | 'hash' | 'digest'> | null;
 
+type Items = readonly (Leaf | PageRef)[];
+
 /** Most leaves or pages in a page. */
 const CAPACITY = 128;
 
@@ -31,11 +34,11 @@ const CAPACITY = 128;
  * n − 1. An update writes new pages in place of the changed ones and those above them.
  *
  * Every page that is read must have the digest stated in the page above it; otherwise methods throw
- * `malformed_map_page`. The caller must trust the head.
+ * `malformed_map_page`. Of the head, the caller must trust the root, and with a trusted store the digest.
  */
 export class MapPages {
-  /** The items of the pages read or written last, by digest. */
-  private readonly cached = new Map<string, Promise<readonly (Leaf | PageRef)[]>>();
+  /** The items of the pages read or written last, by root and digest. */
+  private readonly cached = new Map<string, Promise<Items>>();
 
   constructor(
     private readonly sha256: Sha256,
@@ -43,15 +46,15 @@ export class MapPages {
     private readonly capacity = CAPACITY,
     /** Number of pages whose items are kept, up to about 40 kB each. */
     private readonly cacheSize = 0,
+    /** Whether someone else may have written the store: then pages must follow from the root of the head. */
+    private readonly isUntrusted = false,
   ) {}
 
   /** The value of a key; null if the map has none. */
   async find(head: MapHead, key: Uint8Array): Promise<MapValue | null> {
-    let page: PageId | null = head;
+    let page: PageLink | null = head;
     while (page !== null) {
-      const items = await this.load(page);
-      const found = items[lastUpTo(items, key)];
-      if (found === undefined) return null;
+      const found = endOf(await this.load(page), key);
       if ('record' in found) return equalBytes(found.key, key) ? found : null;
       page = found;
     }
@@ -67,24 +70,29 @@ export class MapPages {
     head: MapHead,
     changes: readonly MapChange[],
   ): Promise<{ head: MapHead; superseded: PageId[] }> {
-    const update = new Update(this.sha256, this.capacity, (page) => this.load(page));
+    const load = (page: PageLink) => this.load(page);
+    const update = new Update(this.sha256, this.capacity, load, this.isUntrusted);
     const { pages, ...updated } = await update.run(head, changes);
     for (const { page, bytes, items } of pages) {
       await this.store.write(page, bytes);
-      void this.keep(toHex(page.digest), Promise.resolve(items));
+      void this.keep(nameOf(page), Promise.resolve(items));
     }
     return updated;
   }
 
-  private load(page: PageId): Promise<readonly (Leaf | PageRef)[]> {
-    const name = toHex(page.digest);
-    return this.cached.get(name) ?? this.keep(name, this.read(page));
+  private async load(page: PageLink | PageRef): Promise<Items> {
+    const name = nameOf(page);
+    const items = await (this.cached.get(name) ?? this.keep(name, this.read(page)));
+    // Keys, bits and counts are not under the root.
+    if ('key' in page) {
+      const { bit, count, key } = extentOf(items);
+      if (page.bit !== bit || page.count !== count || !equalBytes(page.key, key))
+        throw malformed('has other keys than the page above states');
+    }
+    return items;
   }
 
-  private keep(
-    name: string,
-    items: Promise<readonly (Leaf | PageRef)[]>,
-  ): Promise<readonly (Leaf | PageRef)[]> {
+  private keep(name: string, items: Promise<Items>): Promise<Items> {
     if (this.cacheSize === 0) return items;
     this.cached.set(name, items);
     items.catch(() => this.cached.delete(name));
@@ -92,11 +100,26 @@ export class MapPages {
     return items;
   }
 
-  private async read(page: PageId): Promise<readonly (Leaf | PageRef)[]> {
+  private async read(page: PageLink): Promise<Items> {
+    const { level, digest, hash } = page;
     const bytes = await this.store.read(page);
-    if (!equalBytes(this.sha256(bytes), page.digest)) {
-      throw new ProtocolError('malformed_map_page', 'a page of the map has another digest');
-    }
-    return page.level === 0 ? decodeLeaves(this.sha256, bytes) : decodeRefs(page.level, bytes);
+    if (!equalBytes(this.sha256(bytes), digest)) throw malformed('has another digest');
+    const items = level === 0 ? decodeLeaves(this.sha256, bytes) : decodeRefs(level, bytes);
+    if (this.isUntrusted && !equalBytes(mapRoot(this.sha256, items), hash))
+      throw malformed('has another root');
+    return items;
   }
+}
+
+const nameOf = ({ hash, digest }: PageLink): string => toHex(hash) + toHex(digest);
+
+/** The item where the search for a key ends, by the bits that the root covers. */
+function endOf(items: Items, key: Uint8Array): Leaf | PageRef {
+  let [from, to] = [0, items.length];
+  while (to - from > 1) {
+    const { bit, at } = divide(items, from, to);
+    if (bitOf(key, bit) === 1) from = at;
+    else to = at;
+  }
+  return items[from]!;
 }

@@ -12,6 +12,7 @@ import {
   type PageId,
   type PageRef,
 } from './page.js';
+import type { PageLink } from './stored-page.js';
 
 /** The new value of a key; null removes the key. */
 export interface MapChange {
@@ -33,7 +34,7 @@ interface Updated {
   /** The page that holds the whole map; null if it is empty. */
   head: PageRef | null;
   /** The pages to write, possibly some that did not change. */
-  pages: { page: PageId; bytes: Uint8Array; items: readonly (Leaf | PageRef)[] }[];
+  pages: { page: PageLink; bytes: Uint8Array; items: readonly (Leaf | PageRef)[] }[];
   /** The pages that the new map no longer has. */
   superseded: PageId[];
 }
@@ -48,11 +49,13 @@ export class Update {
   constructor(
     private readonly sha256: Sha256,
     private readonly capacity: number,
-    private readonly load: (page: PageId) => Promise<readonly (Leaf | PageRef)[]>,
+    private readonly load: (page: PageLink | PageRef) => Promise<readonly (Leaf | PageRef)[]>,
+    /** Whether keys, bits and counts of pages count only once they are loaded. */
+    private readonly isUntrusted: boolean,
   ) {}
 
   /** Applies changes, at most one for each key. Each new page precedes the pages above it. */
-  async run(old: PageId | null, changes: readonly MapChange[]): Promise<Updated> {
+  async run(old: PageLink | null, changes: readonly MapChange[]): Promise<Updated> {
     let level = old?.level ?? 0;
     const items = old === null ? [] : await this.stored(old);
     let tops = this.split(level, await this.changed(level, items, [...changes].sort(byKey)));
@@ -81,7 +84,7 @@ export class Update {
           ? encodeLeaves(items as readonly Leaf[])
           : encodeRefs(level, items as readonly PageRef[]);
       page.hashes = { hash: mapRoot(this.sha256, items), digest: this.sha256(bytes) };
-      pages.push({ page: { level, digest: page.hashes.digest }, bytes, items });
+      pages.push({ page: { level, ...page.hashes }, bytes, items });
     }
     return { level, key, bit, count, ...page.hashes };
   }
@@ -94,12 +97,16 @@ export class Update {
   ): Promise<readonly Item[]> {
     if (level === 0) return this.changedLeaves(items as readonly Leaf[], changes);
     const pages = items as readonly Page[];
+    if (this.isUntrusted) {
+      const near = new Set(changes.flatMap(({ key }) => neighborsOf(pages, key)));
+      await Promise.all([...near].map((page) => this.load({ ...page, ...page.hashes! })));
+    }
     const inside = new Map<Page, MapChange[]>();
     // New leaves outside of every page, by the number of pages before them.
     const between = new Map<number, Leaf[]>();
     for (const change of changes) {
       const before = lastUpTo(pages, change.key) + 1;
-      const page = [pages[before - 1], pages[before]].find((one) => isWithin(one, change.key));
+      const page = neighborsOf(pages, change.key).find((one) => isWithin(one, change.key));
       if (page !== undefined) push(inside, page, change);
       else if (change.value !== null) {
         push(between, before, leafOf(this.sha256, change.key, change.value));
@@ -178,11 +185,12 @@ export class Update {
 
   private async itemsOf(page: Page): Promise<readonly Item[]> {
     if (page.items !== null) return page.items;
-    return this.stored({ level: page.level, digest: page.hashes!.digest });
+    return this.stored({ ...page, ...page.hashes! });
   }
 
-  private async stored(page: PageId): Promise<readonly Item[]> {
-    this.loaded.set(nameOf(page), page);
+  private async stored(page: PageLink | PageRef): Promise<readonly Item[]> {
+    const { level, digest } = page;
+    this.loaded.set(nameOf(page), { level, digest });
     const items = await this.load(page);
     return items.map((item) => {
       if (!('level' in item)) return item;
@@ -193,15 +201,28 @@ export class Update {
 }
 
 function pageOf(level: number, items: readonly Item[]): Page {
+  return { level, ...extentOf(items), hashes: null, items };
+}
+
+/** What a reference to a page states about these items. */
+export function extentOf(
+  items: readonly (Leaf | Pick<PageRef, 'key' | 'bit'>)[],
+): Pick<PageRef, 'key' | 'bit' | 'count'> {
   const first = items[0]!;
   const isOne = items.length === 1 && 'bit' in first;
   const bit = isOne ? first.bit : firstDifference(first.key, items[items.length - 1]!.key);
-  return { level, key: first.key, bit, count: items.length, hashes: null, items };
+  return { key: first.key, bit, count: items.length };
+}
+
+/** The pages before and after a key; one of them has it, if any does. */
+function neighborsOf(pages: readonly Page[], key: Uint8Array): Page[] {
+  const before = lastUpTo(pages, key) + 1;
+  return pages.slice(Math.max(before - 1, 0), before + 1);
 }
 
 /** Whether a key belongs to the subtree of a page: it has the bits that all keys of the page share. */
-const isWithin = (page: Page | undefined, key: Uint8Array): boolean =>
-  page !== undefined && firstDifference(page.key, key) >= page.bit;
+const isWithin = (page: Page, key: Uint8Array): boolean =>
+  firstDifference(page.key, key) >= page.bit;
 
 function push<K, V>(lists: Map<K, V[]>, key: K, value: V): void {
   const list = lists.get(key);

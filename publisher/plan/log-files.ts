@@ -51,17 +51,21 @@ export async function leafFiles(
 /**
  * The files that a tree adds to a tree of `from` leaves, in groups that fit in memory. Leaf tiles
  * and entry bundles that are full below `covered` are left out.
+ *
+ * @param inspect called with every chunk of the entries from `covered` on
  */
 export async function* logFiles(
   tree: VerifiedTree,
   from: number,
   covered: number,
   chunkLeaves: number,
+  inspect: (first: number, entries: readonly Uint8Array[]) => void,
 ): AsyncGenerator<PublishedFile[]> {
   const { size } = tree.head;
   const start = Math.max(from, covered);
   for (let first = start - (start % TILE_WIDTH); first < size; first += chunkLeaves) {
     const entries = await tree.entries(first, Math.min(first + chunkLeaves, size));
+    inspect(first, entries);
     yield leafFiles(tree, { first, entries }, from, size);
   }
   const upper = tilesBetween(from, Math.max(from, size)).filter(({ level }) => level > 0);

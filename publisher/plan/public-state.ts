@@ -183,10 +183,8 @@ async function countProofs(
     ({ maxProofs, retiredFrom }) => maxProofs !== null && (retiredFrom ?? NONE) > size,
   );
   if (counted.length === 0) return new Map();
-  const from = Math.min(...counted.map(({ index }) => index));
-  const ids = counted.map(({ id }) => id);
-  const proofs = await registry.proofsByKey(ids, from, size);
-  return new Map(ids.map((id) => [id, proofs.get(id) ?? 0]));
+  const proofs = await registry.proofsByKey(counted, size);
+  return new Map(counted.map(({ id }) => [id, proofs.get(id) ?? 0]));
 }
 
 /** An entry of the tree. Stops the publisher unless it has this type. */

@@ -17,7 +17,31 @@ export interface SnapshotClaim {
   size: number;
 }
 
-/** The snapshot entries of other processes that count, and that no checkpoint covers yet. */
+/** The third byte of a canonical snapshot entry, `{"logs":…`; no other entry has it. */
+const L_OF_LOGS = 0x6c;
+
+/** The snapshot entry in a leaf that readers of evidence accept; null for any other leaf. */
+function acceptedSnapshot(
+  { logSigner }: CycleContext,
+  index: number,
+  bytes: Uint8Array,
+): SnapshotEntry | null {
+  const entry = bytes[2] === L_OF_LOGS ? readEntry(bytes) : null;
+  if (entry?.type !== 'snapshot') return null;
+  const { shard, origin, size } = entry.logs[0]!;
+  return shard === 0 && origin === logSigner.name && size <= index ? entry : null;
+}
+
+const isOwn = ({ memory }: CycleContext, index: number, bytes: Uint8Array): boolean => {
+  const appended = memory.appended.get(index);
+  return appended !== undefined && equalBytes(appended, bytes);
+};
+
+/**
+ * The snapshot entries of other processes that no checkpoint covers yet.
+ *
+ * @throws FatalPublishError for one that does not count: readers of evidence cannot see that
+ */
 export async function unsignedSnapshots(
   ctx: CycleContext,
   tree: VerifiedTree,
@@ -28,33 +52,57 @@ export async function unsignedSnapshots(
   for (const { leafIndex: index } of await ctx.registry.snapshotEntriesFrom(signedSize)) {
     if (index >= tree.head.size) throw replicaBehind();
     const [bytes] = await tree.entries(index, index + 1);
-    const appended = ctx.memory.appended.get(index);
-    if (appended !== undefined && equalBytes(appended, bytes!)) continue;
-    const entry = readEntry(bytes!);
-    const own = entry?.type === 'snapshot' ? entry.logs[0]! : null;
-    if (entry?.type !== 'snapshot' || own?.shard !== 0) continue;
-    const { size } = own;
-    if (own.origin !== ctx.logSigner.name || size > index || size < least) continue;
-    if (!equalBytes(fromBase64(own.root), await tree.rootAt(size))) continue;
+    const entry = acceptedSnapshot(ctx, index, bytes!);
+    if (entry === null || isOwn(ctx, index, bytes!)) continue;
+    const { root, size } = entry.logs[0]!;
+    if (size < least || !equalBytes(fromBase64(root), await tree.rootAt(size))) {
+      throw falseSnapshot(index, `names another tree of ${size} leaves, or an older one`);
+    }
     claims.push({ index, entry, size });
   }
   return claims;
 }
 
+/**
+ * Stops the publisher if unsigned leaves have a snapshot entry that is not among the claims. The column by
+ * which the database finds snapshot entries is not in the log.
+ */
+export function requireClaimed(
+  ctx: CycleContext,
+  claims: readonly SnapshotClaim[],
+  signedSize: number,
+) {
+  const claimed = new Set(claims.map(({ index }) => index));
+  return (first: number, entries: readonly Uint8Array[]): void => {
+    entries.forEach((bytes, at) => {
+      const index = first + at;
+      if (index < signedSize || claimed.has(index)) return;
+      if (acceptedSnapshot(ctx, index, bytes) === null || isOwn(ctx, index, bytes)) return;
+      throw falseSnapshot(index, 'has the row of an entry of another type');
+    });
+  };
+}
+
 /** Stops the publisher if an entry states another map than the log gives at its size. */
 export function requireSameMap(claims: readonly SnapshotClaim[], { log, map }: PublicState): void {
   for (const { index, entry, size } of claims) {
-    const counts = entry.logs[0]!.expired_through === log.verdict?.expiredThrough;
-    if (size !== log.size || !counts) continue;
+    if (size !== log.size) continue;
+    if (entry.logs[0]!.expired_through !== log.verdict?.expiredThrough) {
+      throw falseSnapshot(index, 'states another `expired_through` than the last verdict entry');
+    }
     if (equalBytes(fromBase64(entry.map_root), rootOf(map))) continue;
-    throw new FatalPublishError(
-      'map_mismatch',
-      `The snapshot entry at leaf ${index} states another map root than the first ${size} entries of the log give (${toHex(rootOf(map))}): ` +
-        'another publisher, with other software or with access to the database, appended it. Publishing has stopped, and the published snapshot expires at its valid_until. ' +
-        'Find out which process appended the entry before you start the publisher again.',
-    );
+    const given = `the first ${size} entries of the log give (${toHex(rootOf(map))})`;
+    throw falseSnapshot(index, `states another map root than ${given}`);
   }
 }
+
+const falseSnapshot = (index: number, fault: string): FatalPublishError =>
+  new FatalPublishError(
+    'map_mismatch',
+    `The snapshot entry at leaf ${index} ${fault}: ` +
+      'another publisher, with other software or with access to the database, appended it. Publishing has stopped, and the published snapshot expires at its valid_until. ' +
+      'Find out which process appended the entry before you start the publisher again.',
+  );
 
 /** Names the maps of shares whose pages were stored before the last snapshot entries were appended. */
 const NEXT_SHARES_PATH = '.next-shares';

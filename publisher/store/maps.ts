@@ -38,7 +38,7 @@ export class StoredMaps {
       read: (page) => this.read(page),
       write: (page, bytes) => Promise.resolve(this.add(page, bytes)),
     };
-    this.pages = new MapPages(nativeSha256, store, undefined, CACHED_PAGES);
+    this.pages = new MapPages(nativeSha256, store, undefined, CACHED_PAGES, true);
   }
 
   /** The published map under the root of the location. Throws LostPageError if its page has another root. */

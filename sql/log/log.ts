@@ -3,6 +3,7 @@ import type { LogEntry } from '#protocol/schemas/log-entry';
 import type { Environment } from '#protocol/schemas/primitives';
 import type { Effect } from '#protocol/status';
 import { formatTime } from '#protocol/time';
+import { arrayOf } from '../db/columns.js';
 import type { Db, Fragment } from '../db/transaction.js';
 import { validUntil, type Validity } from '../proofs/rebuild-aep.js';
 
@@ -120,17 +121,18 @@ export async function latestEntry(sql: Db, type: 'verdict' | 'snapshot', below: 
 export const snapshotEntriesFrom = (sql: Db, from: number): Promise<EntryBody[]> =>
   entriesWhere(sql, sql`kind = 6 and leaf_index >= ${from} order by leaf_index`);
 
-/** How many proofs with indexes in [from, to) each of the keys signed; absent for none. */
+/** How many proofs below `to` each of the keys signed since its activation; absent for none. */
 export async function proofsByKey(
   sql: Db,
-  keyIds: readonly string[],
-  from: number,
+  keys: readonly { id: string; index: number }[],
   to: number,
 ): Promise<Map<string, number>> {
   const rows = await sql<{ keyId: string; proofs: number }[]>`
     select key_id as "keyId", count(*)::integer as proofs from svc.log_entry
-    where kind = 1 and leaf_index >= ${from} and leaf_index < ${to}
-      and key_id = any(${[...keyIds]}::text[])
+    join unnest(${arrayOf(keys.map(({ id }) => id))}::text[],
+      ${arrayOf(keys.map(({ index }) => index))}::bigint[]) as key(id, activated) on key_id = id
+    where kind = 1 and leaf_index > ${Math.min(...keys.map(({ index }) => index))}
+      and leaf_index < ${to} and leaf_index > activated
     group by key_id`;
   return new Map(rows.map(({ keyId, proofs }) => [keyId, proofs]));
 }

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { concat, fromHex, toHex, utf8 } from '#protocol/bytes';
 import { checkMapPath, mapKey, valueHash } from '#protocol/map/nodes';
-import { decodeLeaves, decodeRefs } from '#protocol/map/page';
+import { decodeLeaves, decodeRefs, encodeRefs, type PageId } from '#protocol/map/page';
 import { MapPages, type MapHead } from '#protocol/map/pages';
 import { sha256 } from '../fixtures/leaves.js';
 import { applyTo, rootByDefinition, rootOf, type Model } from '../fixtures/map-model.js';
@@ -16,6 +16,30 @@ async function pagesOf(model: Model, capacity: number): Promise<string[]> {
   await new MapPages(sha256, store, capacity).update(null, changes);
   return [...store.pages.keys()].sort();
 }
+
+/** Alters one bit of a page below a head and each digest above it. Returns the digest of the new head page. */
+function altered(
+  store: MemoryStore,
+  page: PageId,
+  [step, ...steps]: readonly number[],
+  at: number,
+  bit: number,
+): Uint8Array {
+  let bytes: Uint8Array = store.pages.get(nameOf(page))!.slice();
+  if (step === undefined || page.level === 0) bytes[at % bytes.length]! ^= 1 << bit;
+  else {
+    const refs = decodeRefs(page.level, bytes);
+    const below = refs[step % refs.length]!;
+    below.digest = altered(store, below, steps, at, bit);
+    bytes = encodeRefs(page.level, refs);
+  }
+  const digest = sha256(bytes);
+  store.pages.set(nameOf({ level: page.level, digest }), bytes);
+  return digest;
+}
+
+const REFUSED = Symbol('refused');
+const outcomeOf = <T>(work: Promise<T>): Promise<T | typeof REFUSED> => work.catch(() => REFUSED);
 
 // Few bits vary, so that keys repeat and subtrees of every depth occur.
 const key = fc
@@ -39,9 +63,10 @@ describe('a map in pages', () => {
     const property = fc.asyncProperty(
       updates,
       fc.integer({ min: 2, max: 6 }),
-      async (all, most) => {
+      fc.boolean(),
+      async (all, most, isUntrusted) => {
         const store = new MemoryStore();
-        const map = new MapPages(sha256, store, most);
+        const map = new MapPages(sha256, store, most, 0, isUntrusted);
         const model: Model = new Map();
         let head: MapHead = null;
         for (const changes of all) {
@@ -55,6 +80,31 @@ describe('a map in pages', () => {
       },
     );
     await fc.assert(property, { numRuns: 300 });
+  });
+
+  it('in an untrusted store follows from its root, however pages and digests are altered', async () => {
+    const property = fc.asyncProperty(
+      fc.tuple(update, update),
+      fc.array(fc.nat(), { maxLength: 4 }),
+      fc.nat(),
+      fc.nat(7),
+      async ([changes, next], steps, at, bit) => {
+        const store = new MemoryStore();
+        const { head } = await new MapPages(sha256, store, 2).update(null, changes);
+        const model: Model = new Map();
+        applyTo(model, changes);
+        if (head === null) return;
+        const lying = { ...head, digest: altered(store, head, steps, at, bit) };
+        const map = new MapPages(sha256, store, 2, 100, true);
+        const sought = (next[0] ?? changes[0])!.key;
+        const found = await outcomeOf(map.find(lying, sought));
+        if (found !== REFUSED) expect(found?.record).toEqual(model.get(toHex(sought))?.record);
+        const updated = await outcomeOf(map.update(lying, next));
+        applyTo(model, next);
+        if (updated !== REFUSED) expect(rootOf(updated.head)).toBe(rootByDefinition(model));
+      },
+    );
+    await fc.assert(property, { numRuns: 2_000 });
   });
 
   it('finds and proves each key, present or absent, and no altered proof verifies', async () => {

@@ -1,11 +1,17 @@
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { toBase64 } from '#protocol/bytes';
+import { equalBytes, toBase64, toBase64Url, toHex } from '#protocol/bytes';
 import { entryBytes } from '#protocol/entries';
-import { pagePath, pageIdOf } from '#protocol/snapshot/location';
+import { jwkThumbprint } from '#protocol/keys';
+import { decodeLeaves, decodeRefs, encodeLeaves, encodeRefs } from '#protocol/map/page';
+import { encodeLocation, LOCATION_PATH, pagePath, pageIdOf } from '#protocol/snapshot/location';
+import { delegationToSign } from '#protocol/state/key-entries';
+import { decodeProof, encodeProof, proofMapKey } from '#protocol/state/record';
 import { rootFromTiles, tilePath } from '#protocol/tiles';
+import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { ORIGIN, testKey, type TestKey } from '../fixtures/snapshot.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
 const snapshot = useSnapshot();
@@ -171,6 +177,72 @@ describe('publish cycle', () => {
   });
 });
 
+it('restarted publisher > counts the proofs of each delegated key from its activation on', async () => {
+  const { registry } = snapshot;
+  const [root, other, key] = [testKey(), testKey(), testKey()];
+  const idOf = ({ publicKey }: TestKey): string => jwkThumbprint(nativeSha256, publicKey);
+  const activate = (use: 'aep' | 'aep_root', activated: TestKey, more: object = {}) => {
+    const names = { key_id: idOf(activated), public_key: toBase64Url(activated.publicKey) };
+    const change = { change: 'activate' as const, time: formatTime(snapshot.clock.at) };
+    registry.addEntry(entryBytes({ type: 'key', use, ...change, ...names, ...more }));
+  };
+  const delegate = (to: TestKey): void => {
+    const limits = { root_key_id: idOf(root), until_index: 1000, max_proofs: 3 };
+    const sig = toBase64(root.sign(delegationToSign(ORIGIN, idOf(to), limits)));
+    activate('aep', to, { delegation: { ...limits, sig } });
+  };
+  activate('aep_root', root);
+  delegate(other);
+  // A proof that names a key before its activation does not verify, and uses up nothing.
+  registry.addProof({ keyId: idOf(key) });
+  delegate(key);
+  registry.addProof({ keyId: idOf(key) });
+  registry.verify();
+  await snapshot.publishOnce();
+  const [, third, fourth] = [2, 3, 4].map(() => registry.addProof({ keyId: idOf(key) }));
+  registry.verify();
+  await snapshot.publishOnce();
+  const published = await snapshot.published();
+  expect(published.status(third!)).toBe('VALID');
+  expect(published.status(fourth!)).toBe('BACKEND_LOOKUP_REQUIRED');
+});
+
+it('restarted publisher > signs no record of a page that was replaced together with its digest', async () => {
+  const { directory, registry } = snapshot;
+  const ids = snapshot.grow(300);
+  const [hidden, other] = ids.slice(-2);
+  registry.revoke(hidden!);
+  registry.verify();
+  await snapshot.publishOnce();
+  const { location } = (await snapshot.published()).opened;
+  const head = pageIdOf(location.map)!;
+  const refs = decodeRefs(head.level, read(pagePath(head)));
+  const put = (bytes: Uint8Array): { digest: Uint8Array } => {
+    const page = { digest: nativeSha256(bytes) };
+    mkdirSync(dirname(join(directory, pagePath(page))), { recursive: true });
+    writeFileSync(join(directory, pagePath(page)), bytes);
+    return page;
+  };
+  // Pages are named by their bytes. Only the root in the page above shows what they must hold.
+  const lying = refs.map((ref) => {
+    const leaves = decodeLeaves(nativeSha256, read(pagePath(ref)));
+    const changed = leaves.map((leaf) => {
+      if (!equalBytes(leaf.key, proofMapKey(hidden!))) return leaf;
+      return { ...leaf, record: encodeProof({ ...decodeProof(leaf.record), revoked: 0 }) };
+    });
+    return { ...ref, ...put(encodeLeaves(changed)) };
+  });
+  const { digest } = put(encodeRefs(head.level, lying));
+  const map = { level: head.level, digest: toHex(digest) };
+  writeFileSync(join(directory, LOCATION_PATH), encodeLocation({ ...location, map }));
+  registry.revoke(other!);
+  registry.verify();
+  await snapshot.publishOnce();
+  const published = await snapshot.published();
+  expect(published.status(hidden!)).toBe('REVOKED');
+  expect(published.status(other!)).toBe('REVOKED');
+});
+
 describe('snapshot entry of another process', () => {
   const foreign = async (members: object) => {
     const { registry } = snapshot;
@@ -215,15 +287,37 @@ describe('snapshot entry of another process', () => {
     registry.onCall = () => undefined;
   });
 
-  it('that does not count is ignored', async () => {
+  const hidden = { snapshotEntriesFrom: () => Promise.resolve([]) };
+  const empty = toBase64(nativeSha256(new Uint8Array(0)));
+  it.each<[string, object, object, string, isLast?: boolean]>([
+    ['names the root of another tree', { root: empty }, {}, 'another tree'],
+    ['is about an older tree', { size: 0, root: empty, lookup_from: 0 }, {}, 'an older one'],
+    ['hides expiries', { expired_through: '2026-11-20T11:00:00.000Z' }, {}, 'expired_through'],
+    ['is hidden in the database', {}, hidden, 'another type'],
+    ['is hidden behind the last verdict entry', {}, hidden, 'another type', true],
+  ])('that %s is not signed over', async (_, members, queries, message, isLast = false) => {
+    const { registry } = snapshot;
+    snapshot.grow(3);
+    const publisher = snapshot.publisher();
+    await publisher.runCycle();
+    const { length } = registry.checkpoints;
+    const { snapshot: entry } = (await snapshot.published()).opened;
+    if (isLast) registry.verify();
+    registry.addEntry(entryBytes({ ...entry, logs: [{ ...entry.logs[0]!, ...members }] }));
+    if (!isLast) snapshot.grow(300);
+    Object.assign(registry, queries);
+    await expect(publisher.runCycle()).rejects.toThrow(message);
+    expect(registry.checkpoints).toHaveLength(length);
+  });
+
+  it('that no reader accepts is ignored', async () => {
     const { registry } = snapshot;
     snapshot.grow(3);
     const publisher = snapshot.publisher();
     await publisher.runCycle();
     const { snapshot: entry } = (await snapshot.published()).opened;
-    // With the root of another tree.
-    const logs = [{ ...entry.logs[0]!, root: entry.map_root }];
-    registry.addEntry(entryBytes({ ...entry, map_root: entry.shares_root, logs }));
+    const logs = [{ ...entry.logs[0]!, origin: 'another.example/log' }];
+    registry.addEntry(entryBytes({ ...entry, logs }));
     registry.addEntry(Buffer.from('{"type":"snapshot"}'));
     registry.verify();
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });

@@ -42,7 +42,7 @@ export class Snapshot {
   private readonly logs: ReadonlyMap<number, LogView>;
 
   /** Key records that lookups have read; kept without a limit, because a log has few keys. */
-  private readonly aepKeys = new Map<number, AepKeyLife>();
+  private readonly aepKeys = new Map<string, AepKeyLife>();
 
   private constructor(
     readonly bytes: Uint8Array,
@@ -107,7 +107,8 @@ export class Snapshot {
 
   /** The record of the AEP key that the log of a shard activates at an index. */
   aepKey(shard: number, index: number): AepKeyLife {
-    const name = shard * 2 ** 48 + index;
+    // A number of both would exceed 2^53: the records of two keys would share it.
+    const name = `${shard} ${index}`;
     const known = this.aepKeys.get(name);
     if (known !== undefined) return known;
     const value = this.find({ map: 'map_root', key: aepKeyMapKey(shard, index) });

@@ -13,7 +13,13 @@ import { BY_PATH } from '#protocol/lookup-routes';
 import { mapKey } from '#protocol/map/nodes';
 import { decodeRefs, encodeRefs, type MapValue, type PageRef } from '#protocol/map/page';
 import { pageIdOf, pagePath } from '#protocol/snapshot/location';
-import { aepKeyMapKey, decodeProof, encodeProof, proofMapKey } from '#protocol/state/record';
+import {
+  aepKeyMapKey,
+  decodeProof,
+  encodeAepKey,
+  encodeProof,
+  proofMapKey,
+} from '#protocol/state/record';
 import { formatTime, parseTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { systemClock } from '#runtime/process/clock';
@@ -32,6 +38,26 @@ async function opened() {
   const { poller } = world.publicServer();
   await poller.refresh();
   return { world, ids, served: poller.current! };
+}
+
+/** A snapshot whose map has other values than its log gives. */
+async function openedLying(lie: (values: Map<string, MapValue>) => void) {
+  const log = await ServedLog.open({ isLive: true });
+  await log.snapshotAll(lie);
+  const directory = await mkdtemp(join(tmpdir(), 'svc-pages-'));
+  await log.writeTo(directory);
+  const { poller, close } = createPublicServer({
+    snapshotSource: directorySource(directory),
+    logVkey: log.keys.log.vkey,
+    clock: systemClock,
+    log: logger('facade', 'silent'),
+  });
+  await poller.refresh();
+  const end = async (): Promise<void> => {
+    close();
+    await rm(directory, { recursive: true });
+  };
+  return { served: poller.current!, close: end };
 }
 
 it('pages > never lead to another value when an origin replaces a page and every digest above it', async () => {
@@ -82,21 +108,26 @@ it.each<[what: string, lie: (values: Map<string, MapValue>) => void]>([
   ],
   ['a key without a record', (values) => values.delete(toHex(aepKeyMapKey(0, 0)))],
 ])('lookup > asserts nothing from the record of %s', async (_what, lie) => {
-  const log = await ServedLog.open({ isLive: true });
-  await log.snapshotAll(lie);
-  const directory = await mkdtemp(join(tmpdir(), 'svc-pages-'));
-  await log.writeTo(directory);
-  const { poller, close } = createPublicServer({
-    snapshotSource: directorySource(directory),
-    logVkey: log.keys.log.vkey,
-    clock: systemClock,
-    log: logger('facade', 'silent'),
-  });
-  await poller.refresh();
-  const error = refusal(() => resolve(poller.current!, BY_PATH.proof, proofIdOf(0)));
+  const { served, close } = await openedLying(lie);
+  const error = refusal(() => resolve(served, BY_PATH.proof, proofIdOf(0)));
   expect(error.code).toBe('malformed_snapshot');
-  close();
-  await rm(directory, { recursive: true });
+  await close();
+});
+
+it('snapshot > keeps the records of keys apart in a log of any shard', async () => {
+  const { served, close } = await openedLying((values) => {
+    for (const [index, compromisedFrom] of [
+      [3, null],
+      [4, 9],
+    ] as const) {
+      const life = { keyId: 'A'.repeat(43), from: index + 1, retiredFrom: null, compromisedFrom };
+      const value = { record: encodeAepKey(life), history: new Uint8Array(0) };
+      values.set(toHex(aepKeyMapKey(0xfff, index)), value);
+    }
+  });
+  const found = [3, 4].map((index) => served.aepKey(0xfff, index).compromisedFrom);
+  expect(found).toEqual([null, 9]);
+  await close();
 });
 
 it('snapshot > is valid for at most 24 hours after the last expiry scan, whatever its entry states', async () => {
