@@ -4,7 +4,7 @@ import { membersHash } from '#protocol/run';
 import type { AepSubject } from '#protocol/schemas/aep';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
-import { readRun, readRunStates } from '#sql/admissions/runs';
+import { readRun, readRunStates, type RunMember } from '#sql/admissions/runs';
 import { readProof } from '#sql/proofs/read';
 import { processAdmissions } from '#workers/admit/process';
 import {
@@ -146,11 +146,33 @@ it('run > is separate for each tenant, with one agent id and run id', async () =
   expect(await subjectOf(theirEnd.proofId, tenantNo)).toMatchObject({ count: 2 });
   // The role of the workers sees every tenant, so only the queries separate them.
   const ask = { lane: 2, requestHash: toHex(end.requestHash), run: end.run! };
-  const [state] = await readRunStates(registry.admit.sql, registry.tenantNo, [ask]);
-  expect(state).toMatchObject({ isClosed: false, members: [{ proofId: own.proofId }] });
+  const read: RunMember[] = [];
+  const [state] = await readRunStates(registry.admit.sql, registry.tenantNo, [ask], (members) => {
+    read.push(...members);
+    return () => null;
+  });
+  expect(state).toMatchObject({ isClosed: false });
+  expect(read).toMatchObject([{ proofId: own.proofId }]);
   await accept(end);
   await work(end);
   expect(await subjectOf(end.proofId)).toMatchObject({ count: 1 });
+});
+
+it('closes of a batch > read each run once, and keep none of its requests', async () => {
+  const [one, other] = [newRunId(), newRunId()];
+  const closes = [close(one, 0), close(other, 0), close(one, 1), close(one, 2)];
+  const asked = closes.map(({ requestHash, run }) => ({
+    lane: 2,
+    requestHash: toHex(requestHash),
+    run: run!,
+  }));
+  let reads = 0;
+  const states = await readRunStates(registry.engine, registry.tenantNo, asked, (members) => {
+    reads += 1;
+    return (seq) => `${members.length} of ${seq}`;
+  });
+  expect(states.map(({ fault }) => fault)).toEqual(['0 of 0', '0 of 0', '0 of 1', '0 of 2']);
+  expect(reads).toBe(2);
 });
 
 describe('number in a run', () => {

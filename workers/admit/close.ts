@@ -1,4 +1,4 @@
-import { incompleteness, isRunTimely } from '#policy/run';
+import { incompletenessOf, isRunTimely } from '#policy/run';
 import type { AepSubject, ClosedRun } from '#protocol/schemas/aep';
 import type { PendingIntake } from '#sql/admissions/append';
 import { isPlaceOf, membersOf, placesOf, type RunPlace } from '#sql/admissions/runs';
@@ -69,7 +69,7 @@ export async function closedRunOf(
   const run = place === undefined ? [] : await membersOf(tx, tenantNo, place.runKey);
   // Excludes another pending close, which will be rejected because this close ends the run.
   const members = run.filter(({ closes }) => !closes);
-  const detail = incompleteness(place?.seq ?? 0, members);
+  const detail = incompletenessOf(members)(place?.seq ?? 0);
   const logged = members.map((member) => ({ ...member, aepHash: member.aepHash ?? '' }));
   return {
     closedRun: statedRun(logged),
