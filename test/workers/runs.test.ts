@@ -175,6 +175,34 @@ it('closes of a batch > read each run once, and keep none of its requests', asyn
   expect(reads).toBe(2);
 });
 
+describe('closes of one group', () => {
+  it('are appended in one transaction, of each run the first', async () => {
+    const [one, other] = [newRunId(), newRunId()];
+    const closes = [close(one, 0), close(one, 1), close(other, 0)];
+    await accept(...closes);
+    expect(await work(...closes)).toEqual(['proved', 'run_closed', 'proved']);
+    const ids = closes.map(({ proofId }) => proofId);
+    const [row] = await db.sql<{ transactions: number }[]>`
+      select count(distinct xmin::text)::integer as transactions from svc.log_entry
+      where proof_id = any(${ids}::uuid[])`;
+    expect(row?.transactions).toBe(1);
+  });
+
+  it('are appended except one whose stored request differs from the accepted one', async () => {
+    const [first, altered, last] = [
+      close(newRunId(), 0),
+      close(newRunId(), 0),
+      close(newRunId(), 0),
+    ];
+    await accept(
+      first,
+      { ...altered, requestHash: last.requestHash.map((byte) => byte ^ 1) },
+      last,
+    );
+    expect(await work(first, altered, last)).toEqual(['proved', 'processing_failed', 'proved']);
+  });
+});
+
 describe('number in a run', () => {
   it('belongs to one request, also under concurrency', async () => {
     const id = newRunId();
