@@ -366,6 +366,19 @@ it('an engine can neither leave out a set in use nor store a permit that a worke
   await setup.byHand((tx) => tx`delete from svc.intake_pending`);
 });
 
+it('the patterns of a rule have a limit, because matching them takes long', async () => {
+  const like = (pattern: string) => `(context has tool && context.tool like "${pattern}")`;
+  const rule = (...patterns: string[]) =>
+    `forbid (principal, action, resource) when { ${patterns.map(like).join(' || ')} };`;
+  const policies = {
+    'overlay.prefix': rule(`${'a'.repeat(400)}*`),
+    'overlay.most': rule(`*${'a'.repeat(50)}`, `b*${'a'.repeat(50)}`),
+    'overlay.more': rule(`*${'a'.repeat(50)}`, `b*${'a'.repeat(51)}`),
+  };
+  const problems = await checkOverlay(shipped.files, policies);
+  expect(problems.map(({ file }) => file)).toEqual(['overlay.more.cedar']);
+});
+
 it('the most complex rules leave Cedar working', async () => {
   const texts = [
     `${'('.repeat(46)}true${')'.repeat(46)}`,
