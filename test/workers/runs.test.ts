@@ -5,6 +5,7 @@ import type { AepSubject } from '#protocol/schemas/aep';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
 import { readRun, readRunStates, type RunMember } from '#sql/admissions/runs';
+import { asTenants } from '#sql/db/transaction';
 import { readProof } from '#sql/proofs/read';
 import { processAdmissions } from '#workers/admit/process';
 import {
@@ -214,6 +215,29 @@ describe('number in a run', () => {
     expect(
       await readRun(registry.engine, registry.tenantNo, member(id, 0).run!.runKey),
     ).toHaveLength(1);
+  });
+
+  it('is found taken without reading the other runs of the tenant', async () => {
+    const { tenantNo } = registry;
+    await withoutTriggers(
+      db,
+      `insert into svc.intake (proof_id, tenant_no, lane, environment, request_hash, accepted_at,
+        policy_digest, run_key, run_seq, run_closes)
+      select gen_random_uuid(), ${tenantNo}, 2, 'sandbox', sha256(n::text::bytea), now(), '', sha256(n::text::bytea),
+        0, false from generate_series(1, 5000) n`,
+    );
+    await db.sql`analyze svc.intake`;
+    const engine = db.as('svc_engine', 1);
+    const id = newRunId();
+    await acceptIntake(engine, [member(id, 0)]);
+    expect(await acceptIntake(engine, [member(id, 0)])).toEqual([{ outcome: 'run_seq_taken' }]);
+    const plan = await asTenants(engine, [tenantNo], async (tx) => {
+      const [found] = await tx<{ name: string }[]>`
+        select name from pg_prepared_statements
+        where statement like '%run_seq = asked.seq%' and statement not like '%pg_prepared%'`;
+      return tx.unsafe(`explain execute "${found!.name}"('{${tenantNo}}', '{""}', '{0}')`);
+    });
+    expect(JSON.stringify(plan)).toMatch(/Index Cond: [^"]*\(run_key = asked.run_key\)/);
   });
 
   it('is taken without a deadlock by concurrent groups', async () => {
