@@ -11,26 +11,22 @@ export function isRunTimely({ id }: Run, now: number): boolean {
 }
 
 /**
- * Why a close with `seq` cannot end the run of these requests; null if they are exactly the decided
- * requests 0 to `seq` − 1.
+ * Returns why a close with `seq` cannot end the run of these requests; null if they are exactly the
+ * decided requests 0 to `seq` − 1.
  */
-export function incompleteness(seq: number, members: readonly RunMember[]): string | null {
+export function incompletenessOf(members: readonly RunMember[]): (seq: number) => string | null {
   const others = members.filter(({ closes }) => !closes);
-  const numbers = new Set(others.map((member) => member.seq));
-  const later = others.find((member) => member.seq >= seq);
-  if (later !== undefined) return `the run has a request with seq ${later.seq}`;
+  const numbers = new Set(others.map(({ seq }) => seq));
+  const last = others.reduce((most, { seq }) => Math.max(most, seq), -1);
   const pending = others.filter(({ leafIndex }) => leafIndex === null);
-  if (pending[0] !== undefined) return `${andMore(pending[0].seq, pending.length)} pending`;
-  const missing = firstMissing(numbers, seq);
-  return missing === null ? null : `${andMore(missing, seq - numbers.size)} missing`;
+  let missing = 0;
+  while (numbers.has(missing)) missing += 1;
+  return (seq) => {
+    if (last >= seq) return `the run has a request with seq ${last}`;
+    if (pending[0] !== undefined) return `${andMore(pending[0].seq, pending.length)} pending`;
+    return numbers.size === seq ? null : `${andMore(missing, seq - numbers.size)} missing`;
+  };
 }
 
 const andMore = (seq: number, count: number): string =>
   count === 1 ? `seq ${seq} is` : `seq ${seq} and ${count - 1} more are`;
-
-function firstMissing(numbers: ReadonlySet<number>, end: number): number | null {
-  if (numbers.size === end) return null;
-  let seq = 0;
-  while (numbers.has(seq)) seq += 1;
-  return seq;
-}

@@ -70,17 +70,19 @@ export interface RunState {
   isRepeat: boolean;
   /** A close of the run is accepted. */
   isClosed: boolean;
-  /** The requests of the run; empty unless the request is a close. */
-  members: RunMember[];
+  /** Why the request cannot end the run; null unless it is a new close of an open run. */
+  fault: string | null;
 }
 
+/** @param faultsOf why a close with a number cannot end the run of these requests, or null */
 export function readRunStates(
   sql: Pool,
   tenantNo: number,
   asked: readonly { lane: number; requestHash: string; run: RunPlace }[],
+  faultsOf: (members: readonly RunMember[]) => (seq: number) => string | null,
 ): Promise<RunState[]> {
   return asTenants(sql, [tenantNo], async (tx) => {
-    const rows = await tx<Omit<RunState, 'members'>[]>`
+    const rows = await tx<Omit<RunState, 'fault'>[]>`
       select exists (select from svc.intake i where i.tenant_no = ${tenantNo} and i.lane = asked.lane
           and i.request_hash = decode(asked.request_hash, 'hex') and not i.refused
           and i.approves is null) as "isRepeat",
@@ -91,14 +93,26 @@ export function readRunStates(
         ${asked.map(({ run }) => run.runKey)}::text[])
         with ordinality as asked(lane, request_hash, run_key, n)
       order by asked.n`;
-    const states: RunState[] = [];
-    for (const [index, row] of rows.entries()) {
-      const { closes, runKey } = asked[index]!.run;
-      states.push({ ...row, members: closes ? await membersOf(tx, tenantNo, runKey) : [] });
+    const states = rows.map((row, at) => ({
+      ...row,
+      ...asked[at]!.run,
+      fault: null as string | null,
+    }));
+    const closing = states.filter((one) => one.closes && !one.isClosed && !one.isRepeat);
+    // Reads each run once and keeps none: thousands of closes in a batch may name runs of thousands of requests.
+    let faultOf: (seq: number) => string | null = () => null;
+    let last: string | null = null;
+    for (const state of closing.sort(byRun)) {
+      if (state.runKey !== last) faultOf = faultsOf(await membersOf(tx, tenantNo, state.runKey));
+      last = state.runKey;
+      state.fault = faultOf(state.seq);
     }
     return states;
   });
 }
+
+const byRun = (a: RunPlace, b: RunPlace): number =>
+  a.runKey < b.runKey ? -1 : Number(a.runKey > b.runKey);
 
 /** Run and number of each admission, by proof id, and whether the log has the close of that run. */
 export async function placesOf(

@@ -1,7 +1,15 @@
 import type { KeyRestriction, Scope } from '#protocol/schemas/api-keys';
 import type { Environment } from '#protocol/schemas/primitives';
 import { comparableTime, inMs, type ListPlace, type WithDates } from '../db/columns.js';
-import { asTenants, type Db, type Pool, type Transaction } from '../db/transaction.js';
+import {
+  asTenants,
+  type Db,
+  inOneRoundTrip,
+  type Pool,
+  readAsTenants,
+  scopeTo,
+  type Transaction,
+} from '../db/transaction.js';
 import { AdministrationError, noTenant, withGateLock } from './audit.js';
 
 export interface NewApiKey {
@@ -214,23 +222,33 @@ export function listTenantKeys(
  * @returns `unknown` when the tenant has no such key; `rejected` when `managing` is
  *   inactive or lacks the scope
  */
-export function revokeTenantKey(
+export async function revokeTenantKey(
   sql: Pool,
   tenantNo: number,
   managing: number,
   keyId: string,
 ): Promise<'revoked' | 'unknown' | 'rejected'> {
-  return asTenants(sql, [tenantNo], async (tx) => {
-    const [own] = await tx<{ isRevoked: boolean }[]>`
+  const [own] = await readAsTenants(
+    sql,
+    [tenantNo],
+    (tx) => tx<{ isRevoked: boolean }[]>`
       select revoked_at is not null as "isRevoked" from svc.api_key
-      where key_id = ${keyId} and tenant_no = ${tenantNo}`;
-    if (own === undefined) return 'unknown';
-    // Returns before taking the append lock, which would delay appends.
-    if (own.isRevoked) return 'revoked';
-    const [made] = await tx<[{ revoked: boolean }]>`
-      select svc.revoke_api_key(${managing}, ${keyId}) as revoked`;
-    return made.revoked ? 'revoked' : 'rejected';
-  });
+      where key_id = ${keyId} and tenant_no = ${tenantNo}`,
+  );
+  if (own === undefined) return 'unknown';
+  // Returns before taking the append lock, which would delay appends.
+  if (own.isRevoked) return 'revoked';
+  // In one round trip with the commit, so that the append lock never waits for this process.
+  const [, , [made]] = await inOneRoundTrip(
+    sql,
+    (tx) =>
+      [
+        tx`begin`,
+        scopeTo(tx, [tenantNo]),
+        tx<[{ revoked: boolean }]>`select svc.revoke_api_key(${managing}, ${keyId}) as revoked`,
+      ] as const,
+  );
+  return made.revoked ? 'revoked' : 'rejected';
 }
 
 function noKey(keyId: string): AdministrationError {

@@ -4,7 +4,8 @@ import { membersHash } from '#protocol/run';
 import type { AepSubject } from '#protocol/schemas/aep';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
-import { readRun, readRunStates } from '#sql/admissions/runs';
+import { readRun, readRunStates, type RunMember } from '#sql/admissions/runs';
+import { asTenants } from '#sql/db/transaction';
 import { readProof } from '#sql/proofs/read';
 import { processAdmissions } from '#workers/admit/process';
 import {
@@ -146,11 +147,61 @@ it('run > is separate for each tenant, with one agent id and run id', async () =
   expect(await subjectOf(theirEnd.proofId, tenantNo)).toMatchObject({ count: 2 });
   // The role of the workers sees every tenant, so only the queries separate them.
   const ask = { lane: 2, requestHash: toHex(end.requestHash), run: end.run! };
-  const [state] = await readRunStates(registry.admit.sql, registry.tenantNo, [ask]);
-  expect(state).toMatchObject({ isClosed: false, members: [{ proofId: own.proofId }] });
+  const read: RunMember[] = [];
+  const [state] = await readRunStates(registry.admit.sql, registry.tenantNo, [ask], (members) => {
+    read.push(...members);
+    return () => null;
+  });
+  expect(state).toMatchObject({ isClosed: false });
+  expect(read).toMatchObject([{ proofId: own.proofId }]);
   await accept(end);
   await work(end);
   expect(await subjectOf(end.proofId)).toMatchObject({ count: 1 });
+});
+
+it('closes of a batch > read each run once, and keep none of its requests', async () => {
+  const [one, other] = [newRunId(), newRunId()];
+  const closes = [close(one, 0), close(other, 0), close(one, 1), close(one, 2)];
+  const asked = closes.map(({ requestHash, run }) => ({
+    lane: 2,
+    requestHash: toHex(requestHash),
+    run: run!,
+  }));
+  let reads = 0;
+  const states = await readRunStates(registry.engine, registry.tenantNo, asked, (members) => {
+    reads += 1;
+    return (seq) => `${members.length} of ${seq}`;
+  });
+  expect(states.map(({ fault }) => fault)).toEqual(['0 of 0', '0 of 0', '0 of 1', '0 of 2']);
+  expect(reads).toBe(2);
+});
+
+describe('closes of one group', () => {
+  it('are appended in one transaction, of each run the first', async () => {
+    const [one, other] = [newRunId(), newRunId()];
+    const closes = [close(one, 0), close(one, 1), close(other, 0)];
+    await accept(...closes);
+    expect(await work(...closes)).toEqual(['proved', 'run_closed', 'proved']);
+    const ids = closes.map(({ proofId }) => proofId);
+    const [row] = await db.sql<{ transactions: number }[]>`
+      select count(distinct xmin::text)::integer as transactions from svc.log_entry
+      where proof_id = any(${ids}::uuid[])`;
+    expect(row?.transactions).toBe(1);
+  });
+
+  it('are appended except one whose stored request differs from the accepted one', async () => {
+    const [first, altered, last] = [
+      close(newRunId(), 0),
+      close(newRunId(), 0),
+      close(newRunId(), 0),
+    ];
+    await accept(
+      first,
+      { ...altered, requestHash: last.requestHash.map((byte) => byte ^ 1) },
+      last,
+    );
+    expect(await work(first, altered, last)).toEqual(['proved', 'processing_failed', 'proved']);
+  });
 });
 
 describe('number in a run', () => {
@@ -164,6 +215,29 @@ describe('number in a run', () => {
     expect(
       await readRun(registry.engine, registry.tenantNo, member(id, 0).run!.runKey),
     ).toHaveLength(1);
+  });
+
+  it('is found taken without reading the other runs of the tenant', async () => {
+    const { tenantNo } = registry;
+    await withoutTriggers(
+      db,
+      `insert into svc.intake (proof_id, tenant_no, lane, environment, request_hash, accepted_at,
+        policy_digest, run_key, run_seq, run_closes)
+      select gen_random_uuid(), ${tenantNo}, 2, 'sandbox', sha256(n::text::bytea), now(), '', sha256(n::text::bytea),
+        0, false from generate_series(1, 5000) n`,
+    );
+    await db.sql`analyze svc.intake`;
+    const engine = db.as('svc_engine', 1);
+    const id = newRunId();
+    await acceptIntake(engine, [member(id, 0)]);
+    expect(await acceptIntake(engine, [member(id, 0)])).toEqual([{ outcome: 'run_seq_taken' }]);
+    const plan = await asTenants(engine, [tenantNo], async (tx) => {
+      const [found] = await tx<{ name: string }[]>`
+        select name from pg_prepared_statements
+        where statement like '%run_seq = asked.seq%' and statement not like '%pg_prepared%'`;
+      return tx.unsafe(`explain execute "${found!.name}"('{${tenantNo}}', '{""}', '{0}')`);
+    });
+    expect(JSON.stringify(plan)).toMatch(/Index Cond: [^"]*\(run_key = asked.run_key\)/);
   });
 
   it('is taken without a deadlock by concurrent groups', async () => {

@@ -33,7 +33,7 @@ import { countProofs } from '#sql/log/keys';
 import type { Decision } from '#sql/proofs/rebuild-aep';
 import { faultsOfApprovals } from './approvals.js';
 import { keyEntryReader, type KeysOfLog, statesOf } from './key-entries.js';
-import { closedRunOf, faultsOfRuns, type RunFault } from './close.js';
+import { closedRunsOf, faultsOfRuns, type RunFault } from './close.js';
 import { lossFault } from './losses.js';
 import { expectedValues, settleCounters } from './budgets.js';
 import { type AdmitContext, NO_METRICS, SigningKeyInactiveError } from './context.js';
@@ -60,15 +60,20 @@ export function append(context: AdmitContext, prepared: Prepared[]): Promise<App
   return appendGroup(context, intakes, () => Promise.resolve(prepared));
 }
 
-/**
- * Appends the close of a run. Its AEP depends on the log, so it is signed under the append lock: closes
- * are rare.
- */
-export async function appendClose(context: AdmitContext, intake: PendingIntake): Promise<Appended> {
-  const policy = await context.policy(intake.policyDigest);
-  return appendGroup(context, [intake], async (tx) => {
-    const { closedRun, runFault } = await closedRunOf(tx, intake);
-    return [{ ...sign(context, intake, policy, expectedValues, closedRun), runFault }];
+/** Appends closes of runs. Their AEPs depend on the log, so they are signed under the append lock. */
+export async function appendCloses(
+  context: AdmitContext,
+  intakes: readonly PendingIntake[],
+): Promise<Appended> {
+  const policies = await Promise.all(
+    intakes.map(({ policyDigest }) => context.policy(policyDigest)),
+  );
+  return appendGroup(context, intakes, async (tx) => {
+    const runs = await closedRunsOf(tx, intakes);
+    return intakes.map((intake, at) => {
+      const { closedRun, runFault } = runs[at]!;
+      return { ...sign(context, intake, policies[at]!, expectedValues, closedRun), runFault };
+    });
   });
 }
 

@@ -1,4 +1,4 @@
-import { incompleteness, isRunTimely } from '#policy/run';
+import { incompletenessOf, isRunTimely } from '#policy/run';
 import type { AepSubject, ClosedRun } from '#protocol/schemas/aep';
 import type { PendingIntake } from '#sql/admissions/append';
 import { isPlaceOf, membersOf, placesOf, type RunPlace } from '#sql/admissions/runs';
@@ -10,6 +10,8 @@ export interface RunFault {
   code: 'processing_failed' | 'invalid_run' | 'run_closed' | 'run_incomplete';
   detail: string;
 }
+
+const CLOSED: RunFault = { code: 'run_closed', detail: 'the run was closed before' };
 
 interface Item {
   intake: PendingIntake;
@@ -57,19 +59,37 @@ function faultOf(
       detail: 'the time in the id of the run is more than 60 s after acceptance',
     };
   }
-  return place.isClosed ? { code: 'run_closed', detail: 'the run was closed before' } : null;
+  return place.isClosed ? CLOSED : null;
 }
 
-/** The logged proofs of the run that a close ends, and the reason if the run is incomplete. */
-export async function closedRunOf(
-  tx: Db,
-  { proofId, tenantNo }: PendingIntake,
-): Promise<{ closedRun: ClosedRun | null; runFault: RunFault | null }> {
-  const place = (await placesOf(tx, [proofId])).get(proofId);
+interface Closing {
+  closedRun: ClosedRun | null;
+  runFault: RunFault | null;
+}
+
+/** For each close, the logged proofs of its run, and the reason if it cannot end the run. */
+export async function closedRunsOf(tx: Db, intakes: readonly PendingIntake[]): Promise<Closing[]> {
+  const places = await placesOf(
+    tx,
+    intakes.map(({ proofId }) => proofId),
+  );
+  const ended = new Set<string>();
+  const closings: Closing[] = [];
+  for (const { proofId, tenantNo } of intakes) {
+    const place = places.get(proofId);
+    const closing = await closingOf(tx, tenantNo, place);
+    const run = `${tenantNo} ${place?.runKey ?? ''}`;
+    closings.push(ended.has(run) ? { ...closing, runFault: CLOSED } : closing);
+    ended.add(run);
+  }
+  return closings;
+}
+
+async function closingOf(tx: Db, tenantNo: number, place: RunPlace | undefined): Promise<Closing> {
   const run = place === undefined ? [] : await membersOf(tx, tenantNo, place.runKey);
   // Excludes another pending close, which will be rejected because this close ends the run.
   const members = run.filter(({ closes }) => !closes);
-  const detail = incompleteness(place?.seq ?? 0, members);
+  const detail = incompletenessOf(members)(place?.seq ?? 0);
   const logged = members.map((member) => ({ ...member, aepHash: member.aepHash ?? '' }));
   return {
     closedRun: statedRun(logged),

@@ -15,7 +15,7 @@ import { announceOutcomes } from '#sql/admissions/outcomes';
 import { CHUNK_ITEMS } from '#sql/batches/accept';
 import { countOutcomes, splitChunks } from '#sql/batches/chunks';
 import { transaction } from '#sql/db/transaction';
-import { append, appendClose, countOf, prepare, type Prepared, type Appended } from './append.js';
+import { append, appendCloses, countOf, prepare, type Prepared, type Appended } from './append.js';
 import { type AdmitContext, DeferredError, NO_METRICS } from './context.js';
 
 /**
@@ -57,18 +57,27 @@ export async function processAdmissions(
     // An unusable policy set defers only the admissions that are pinned to it.
     else deferred.push(one);
   }
-  await appendOrIsolate(context, prepared, requests);
+  await appendOrIsolate(context, prepared, append, requests);
   // Last, because they may end the runs of the others.
-  for (const intake of closes) {
+  for (let start = 0; start < closes.length; start += CLOSES_AT_ONCE) {
+    const some = closes.slice(start, start + CLOSES_AT_ONCE);
     try {
-      logOutcomes(context, await appendClose(context, intake), requests);
+      await appendOrIsolate(context, some, appendClosing, requests);
     } catch (error) {
-      if (isItemError(error)) await quarantine(context, intake, error, requests);
-      else deferred.push({ intake, error });
+      deferred.push(...some.map(({ intake }) => ({ intake, error })));
     }
   }
   if (deferred.length > 0) throw deferredError(deferred);
 }
+
+/** A transaction reads all members of its closed runs under the append lock. */
+const CLOSES_AT_ONCE = 32;
+
+const appendClosing = (context: AdmitContext, closes: Pick<Prepared, 'intake'>[]) =>
+  appendCloses(
+    context,
+    closes.map(({ intake }) => intake),
+  );
 
 /**
  * Processes pending chunks of batches, each with all of its admissions or not at all. When single
@@ -80,7 +89,7 @@ export async function processChunks(base: AdmitContext, chunkIds: string[]): Pro
   const context = { ...base, startedAt: Date.now() };
   const load = () => loadChunks(context.sql, chunkIds, CHUNK_ITEMS);
   const { closes, prepared, failed } = await prepareAll(context, load);
-  const all = [...prepared, ...failed, ...closes.map((intake) => ({ intake }))];
+  const all = [...prepared, ...failed, ...closes];
   if (all.length === 0) return;
   let error = failed[0]?.error;
   if (failed.length === 0 && closes.length === 0) {
@@ -123,7 +132,7 @@ const deferredError = (failed: readonly Failed[]): DeferredError =>
 async function prepareAll(
   context: AdmitContext,
   load: () => Promise<PendingIntake[]>,
-): Promise<{ prepared: Prepared[]; failed: Failed[]; closes: PendingIntake[] }> {
+): Promise<{ prepared: Prepared[]; failed: Failed[]; closes: Pick<Prepared, 'intake'>[] }> {
   const metrics = context.metrics ?? NO_METRICS;
   const loadStart = performance.now();
   const pending = await load();
@@ -131,17 +140,20 @@ async function prepareAll(
   metrics.took('load', loaded - loadStart);
   const prepared: Prepared[] = [];
   const failed: Failed[] = [];
-  const closes = pending.filter(({ runCloses }) => runCloses === true);
+  const closes: Pick<Prepared, 'intake'>[] = [];
   let began = loaded;
   for (const intake of pending) {
-    if (intake.runCloses === true) continue;
     // Yields, so that signing a long job does not block the event loop.
     if (performance.now() - began > YIELD_AFTER_MS) {
       await setImmediate();
       began = performance.now();
     }
     try {
-      prepared.push(await prepare(context, intake));
+      if (intake.runCloses === true) {
+        // An unusable policy set defers only its own closes.
+        await context.policy(intake.policyDigest);
+        closes.push({ intake });
+      } else prepared.push(await prepare(context, intake));
     } catch (error) {
       failed.push({ intake, error });
     }
@@ -151,26 +163,27 @@ async function prepareAll(
 }
 
 /** Error isolation: a failed group is appended item by item, so one bad item rejects only itself. */
-async function appendOrIsolate(
+async function appendOrIsolate<T extends Pick<Prepared, 'intake'>>(
   context: Timed,
-  prepared: Prepared[],
+  items: T[],
+  appendAll: (context: AdmitContext, items: T[]) => Promise<Appended>,
   requests: RequestIds,
 ): Promise<void> {
-  if (prepared.length === 0) return;
+  if (items.length === 0) return;
   try {
-    logOutcomes(context, await append(context, prepared), requests);
+    logOutcomes(context, await appendAll(context, items), requests);
   } catch (error) {
     if (!isItemError(error)) throw error;
-    const [only, ...others] = prepared;
+    const [only, ...others] = items;
     if (only !== undefined && others.length === 0) {
       await quarantine(context, only.intake, error, requests);
       return;
     }
     context.log.warn(
-      { err: error, items: prepared.length },
+      { err: error, items: items.length },
       'append of a group failed; its items are retried one by one',
     );
-    for (const item of prepared) await appendOrIsolate(context, [item], requests);
+    for (const item of items) await appendOrIsolate(context, [item], appendAll, requests);
   }
 }
 

@@ -1,23 +1,27 @@
 import { randomBytes } from 'node:crypto';
 import { whyNotApprove } from '#policy/approval-fault';
+import { readRequest } from '#policy/derive-aep';
 import { isActiveApprover } from '#protocol/approvals';
-import { canonicalBytes } from '#protocol/json';
+import { canonicalBytes, parseStrict } from '#protocol/json';
 import { admissionStatusSchema } from '#protocol/schemas/admission';
 import { approvalSchema } from '#protocol/schemas/approvals';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { nativeCrypto } from '#runtime/crypto/node';
 import { acceptApproval } from '#sql/admissions/approvals';
+import { readPinnedIntake } from '#sql/admissions/intake';
 import { readApprover } from '#sql/lifecycle/approvers';
 import { asTenants } from '#sql/db/transaction';
 import { keysInLog } from '#sql/log/keys';
 import { treeSize } from '#sql/log/log';
 import { readPendingProof } from '#sql/proofs/second-decisions';
 import { wakeWorkers } from '../context.js';
+import type { Caller } from '../http/authenticate.js';
 import { tenantOperation } from '../http/gates.js';
 import { parseBody, readBody } from '../http/parse-body.js';
 import { at, Problem } from '../http/problem.js';
 import { addLogFields, newUuidHex, requestIdOf } from '../http/request-context.js';
-import { json } from '../operation.js';
+import { type Call, json } from '../operation.js';
+import { requireKeyAllows, requireKeyEnvironment } from './key-restriction.js';
 import { sendPending } from './outcome.js';
 
 const SEED_BYTES = 32;
@@ -63,6 +67,7 @@ export const approveOperation = tenantOperation(
     },
     problems: [
       'tenant_body_mismatch',
+      'key_restricted',
       'pending_proof_not_found',
       'already_decided',
       'run_closed',
@@ -94,6 +99,7 @@ export const approveOperation = tenantOperation(
     });
     const { keys, pending, registration, size } = found;
     if (pending === null) throw new Problem('pending_proof_not_found');
+    if (caller.restriction !== null) await requireKeyMayApprove(caller, inTenant, pendingId);
     if (keys === null) throw new Error('a key entry of the log is unreadable');
     if (registration === null) throw rejected('the tenant has no such registration');
     const stored = { envelope, registration, reasons: [...(pending.reasons ?? [])] };
@@ -132,6 +138,18 @@ export const approveOperation = tenantOperation(
     sendPending(res, accepted.proofId);
   },
 );
+
+/** A second decision admits the pending request under this key. */
+async function requireKeyMayApprove(
+  caller: Caller,
+  inTenant: Call['inTenant'],
+  pendingId: string,
+): Promise<void> {
+  requireKeyEnvironment(caller);
+  const intake = await inTenant((sql, tenantNo) => readPinnedIntake(sql, tenantNo, pendingId));
+  if (intake === null) throw rejected('the pending proof was erased');
+  requireKeyAllows(caller, readRequest(intake, parseStrict(intake.request)), '/statement/proof_id');
+}
 
 const rejected = (fault: string): Problem =>
   new Problem('approval_rejected', `Nothing was admitted: ${fault}.`);

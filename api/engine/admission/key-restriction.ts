@@ -13,28 +13,33 @@ export function requireKeyEnvironment({ restriction, environment }: Caller): voi
   );
 }
 
-/** Throws a 403 when the restriction of the key excludes this request. */
+/**
+ * Throws a 403 when the restriction of the key excludes this request.
+ *
+ * @param place of the request in the sent body, when it only names the request
+ */
 export function requireKeyAllows(
   { restriction }: Pick<Caller, 'restriction'>,
   body: ExecuteRequest | AgentEnvelope,
+  place?: string,
 ): void {
   if (restriction === null) return;
   const { agent_id: agentId, actions, tools } = restriction;
   const isExecute = !('kind' in body);
   if (isExecute && (agentId !== undefined || tools !== undefined)) {
-    throw restricted('/schema_version', 'agent envelopes,', SCHEMA.agentEnvelope);
+    throw restricted(place ?? '/schema_version', 'agent envelopes,', SCHEMA.agentEnvelope);
   }
   if (!isExecute && agentId !== undefined && body.agent.id !== agentId) {
-    throw restricted('/agent/id', 'the agent', agentId);
+    throw restricted(place ?? '/agent/id', 'the agent', agentId);
   }
   // An outcome and a close have no action and no tool.
   if (!('action' in body)) return;
   if (actions?.some((pattern) => matchesPattern(pattern, body.action)) === false) {
-    throw restricted('/action', 'the actions', ...actions);
+    throw restricted(place ?? '/action', 'the actions', ...actions);
   }
   const tool = 'tool' in body ? body.tool : undefined;
   if (tools?.some((pattern) => tool !== undefined && matchesPattern(pattern, tool)) === false) {
-    throw restricted('/tool', 'the tools', ...tools);
+    throw restricted(place ?? '/tool', 'the tools', ...tools);
   }
 }
 

@@ -1,4 +1,4 @@
-import { incompleteness } from '#policy/run';
+import { incompletenessOf } from '#policy/run';
 import type { Lane } from '#sql/admissions/intake';
 import { readRunStates, type RunPlace, type RunState } from '#sql/admissions/runs';
 import type { EngineContext } from '../context.js';
@@ -24,7 +24,9 @@ export async function runProblems(
     run === null ? [] : [{ ...request, index, run }],
   );
   if (asked.length === 0) return new Map();
-  const states = await tenantSql.run(tenantNo, (sql) => readRunStates(sql, tenantNo, asked));
+  const states = await tenantSql.run(tenantNo, (sql) =>
+    readRunStates(sql, tenantNo, asked, incompletenessOf),
+  );
   return new Map(
     asked.flatMap(({ index, run }, i) => {
       const problem = problemOf(run, states[i]!);
@@ -33,14 +35,13 @@ export async function runProblems(
   );
 }
 
-function problemOf({ closes, seq }: RunPlace, state: RunState): Problem | null {
-  if (state.isRepeat) return null;
-  if (state.isClosed) return new Problem('run_closed');
-  const missing = closes ? incompleteness(seq, state.members) : null;
-  if (missing === null) return null;
+function problemOf({ seq }: RunPlace, { fault, isClosed, isRepeat }: RunState): Problem | null {
+  if (isRepeat) return null;
+  if (isClosed) return new Problem('run_closed');
+  if (fault === null) return null;
   return new Problem(
     'run_incomplete',
-    `The run does not consist of ${seq} decided requests: ${missing}. Nothing was closed. Send the close when each has an answer.`,
+    `The run does not consist of ${seq} decided requests: ${fault}. Nothing was closed. Send the close when each has an answer.`,
     at('/run/seq', 'must be the number of the requests of the run'),
   );
 }

@@ -1,4 +1,4 @@
-import { setImmediate } from 'node:timers/promises';
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import * as z from 'zod';
 import {
   type CaseResult,
@@ -31,6 +31,7 @@ import {
 } from '#protocol/schemas/overlays';
 import { HASH_PATTERN, timeSchema } from '#protocol/schemas/primitives';
 import { formatTime, parseTime } from '#protocol/time';
+import { Limiter } from '#runtime/concurrency/limiter';
 import { oldestOfNewest, tenantDecidedFrom } from '#sql/admissions/decided';
 import {
   activateOverlay,
@@ -57,6 +58,24 @@ const PAGE = 100;
 /** Time after which evaluations let other requests run. */
 const YIELD_AFTER_MS = 5;
 const ATTEMPTS = 3;
+
+const turns = new Limiter({ total: 2, perOwner: 1, maxWaiting: 8, timeoutMs: 10_000 });
+
+/**
+ * Checks and evaluations take the event loop for tenths of a second: a tenant has one at a time, and
+ * afterwards leaves as much time to other requests.
+ *
+ * @throws BusyError
+ */
+const inTurn = <T>({ tenantNo }: Caller, work: () => Promise<T>): Promise<T> =>
+  turns.run(tenantNo, async () => {
+    const began = performance.now();
+    try {
+      return await work();
+    } finally {
+      await sleep(performance.now() - began);
+    }
+  });
 
 const casesSchema = z.array(policyCaseSchema).min(1).max(MOST_CASES);
 
@@ -113,7 +132,7 @@ export const storeOverlayOperation = tenantOperation(
   async (call) => {
     const { caller, ctx, inTenant, req, res } = call;
     const { rules } = parseBody(overlayRequestSchema, await readBody(req, ctx.bodyLimit));
-    requireFit(await overlayProblems(await setInForce(ctx), rules));
+    requireFit(await inTurn(caller, async () => overlayProblems(await setInForce(ctx), rules)));
     const document = documentOf(rules);
     const stored = await inTenant((sql, tenantNo) =>
       storeOverlay(sql, tenantNo, caller.keyNo, document, MOST_OVERLAYS),
@@ -183,27 +202,32 @@ export const testOverlayOperation = tenantOperation(
     problems: ['overlay_not_found', 'invalid_overlay', 'policy_missing'],
   },
   async (call) => {
-    const { ctx, req, res } = call;
-    const { cases, since } = parseBody(testRequestSchema, await readBody(req, ctx.bodyLimit));
-    const base = await setInForce(ctx);
-    const overlay = await overlayOf(call, String(req.params['overlay_id']));
-    const { engine, set } = await opened(base, rulesOf(overlay));
-    const results = cases && (await runCases(engine, call.caller, cases));
-    sendJson(res, 200, {
-      schema_version: SCHEMA.overlayTest,
-      overlay_id: toHex(overlay.digest),
-      policy_digest: toHex(set.digest),
-      cases: results
-        ? {
-            failed: results.filter(({ passed }) => !passed).length,
-            covered: coverageOf(set.policies, results),
-            results: results.map((one) => ({ ...one, decided: { ...one.decided } })),
-          }
-        : null,
-      simulation: since === undefined ? null : await simulated(call, engine, since),
-    });
+    const { caller, ctx, req, res } = call;
+    const request = parseBody(testRequestSchema, await readBody(req, ctx.bodyLimit));
+    const id = String(req.params['overlay_id']);
+    sendJson(res, 200, await inTurn(caller, () => tested(call, id, request)));
   },
 );
+
+async function tested(call: Call, id: string, { cases, since }: z.infer<typeof testRequestSchema>) {
+  const base = await setInForce(call.ctx);
+  const overlay = await overlayOf(call, id);
+  const { engine, set } = await opened(base, rulesOf(overlay));
+  const results = cases && (await runCases(engine, call.caller, cases));
+  return {
+    schema_version: SCHEMA.overlayTest,
+    overlay_id: toHex(overlay.digest),
+    policy_digest: toHex(set.digest),
+    cases: results
+      ? {
+          failed: results.filter(({ passed }) => !passed).length,
+          covered: coverageOf(set.policies, results),
+          results: results.map((one) => ({ ...one, decided: { ...one.decided } })),
+        }
+      : null,
+    simulation: since === undefined ? null : await simulated(call, engine, since),
+  };
+}
 
 export const activateOverlayOperation = tenantOperation(
   {
@@ -224,34 +248,39 @@ export const activateOverlayOperation = tenantOperation(
     problems: ['overlay_not_found', 'invalid_overlay', 'overlay_untested', 'policy_missing'],
   },
   async (call) => {
-    const { caller, ctx, inTenant, req, res } = call;
+    const { caller, ctx, req, res } = call;
     const { cases } = parseBody(activationSchema, await readBody(req, ctx.bodyLimit));
-    for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
-      const base = await setInForce(ctx);
-      const inUse = await policiesInUse(ctx.sql);
-      const overlay = await overlayOf(call, String(req.params['overlay_id']));
-      const rules = rulesOf(overlay);
-      const { engine, set } = await opened(base, rules);
-      const reason = whyNotCovered(set.policies, [], await runCases(engine, caller, cases));
-      if (reason !== null) {
-        const detail = `The overlay was not activated: ${reason}.`;
-        throw new Problem('overlay_untested', detail, at('/cases', reason));
-      }
-      const sets = [set];
-      for (const other of inUse) {
-        if (!other.digest.equals(base.digest)) sets.push(await combine(other, rules));
-      }
-      const done = await inTenant((sql, tenantNo) =>
-        activateOverlay(sql, tenantNo, caller.keyNo, overlay.digest, sets),
-      );
-      if (done === null) throw new Problem('unauthenticated');
-      if (!done) continue;
-      sendJson(res, 200, overlayDocument(await overlayOf(call, toHex(overlay.digest))));
-      return;
-    }
-    throw new Problem('tenant_busy');
+    const id = String(req.params['overlay_id']);
+    await inTurn(caller, () => activated(call, id, cases));
+    sendJson(res, 200, overlayDocument(await overlayOf(call, id)));
   },
 );
+
+async function activated(call: Call, id: string, cases: readonly PolicyCase[]): Promise<void> {
+  const { caller, ctx, inTenant } = call;
+  for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
+    const base = await setInForce(ctx);
+    const inUse = await policiesInUse(ctx.sql);
+    const overlay = await overlayOf(call, id);
+    const rules = rulesOf(overlay);
+    const { engine, set } = await opened(base, rules);
+    const reason = whyNotCovered(set.policies, [], await runCases(engine, caller, cases));
+    if (reason !== null) {
+      const detail = `The overlay was not activated: ${reason}.`;
+      throw new Problem('overlay_untested', detail, at('/cases', reason));
+    }
+    const sets = [set];
+    for (const other of inUse) {
+      if (!other.digest.equals(base.digest)) sets.push(await combine(other, rules));
+    }
+    const done = await inTenant((sql, tenantNo) =>
+      activateOverlay(sql, tenantNo, caller.keyNo, overlay.digest, sets),
+    );
+    if (done === null) throw new Problem('unauthenticated');
+    if (done) return;
+  }
+  throw new Problem('tenant_busy');
+}
 
 export const deactivateOverlayOperation = tenantOperation(
   {

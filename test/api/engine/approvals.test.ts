@@ -9,6 +9,7 @@ import { readPolicyFolder } from '#policy/policy-set';
 import { parseEntry } from '#protocol/entries';
 import { leafHash } from '#protocol/merkle';
 import type { ErasureEntry } from '#protocol/schemas/log-entry';
+import type { KeyRestriction } from '#protocol/schemas/api-keys';
 import type { Approval } from '#protocol/schemas/approvals';
 import { formatTime } from '#protocol/time';
 import { verifyOffline } from '#protocol/offline';
@@ -204,6 +205,23 @@ it('an approval causes a second decision, which the repeated admission returns',
     });
     expect(replay.json).toMatchObject({ result: 'match' });
   }
+});
+
+it('an API key causes second decisions only about what its restriction allows', async () => {
+  const pending = await held();
+  const approveWith = async (restriction: KeyRestriction): Promise<Reply> => {
+    const key = await issueKey(setup.registry, { scopes: ['approve'], restriction });
+    return setup.post(PATH, { ...approver.approve(about(pending)) }, headersFor(key));
+  };
+  for (const restriction of [
+    { actions: ['BOOK_*'] },
+    { tools: ['mail.*'] },
+    { agent_id: 'agent-8' },
+    { environment: 'live' as const },
+  ]) {
+    expectProblem(await approveWith(restriction), 403, 'key_restricted');
+  }
+  await secondOf(await approveWith({ actions: ['PAY'], agent_id: 'agent-7' }));
 });
 
 /** Submits a request that needs approval, with this API key. */

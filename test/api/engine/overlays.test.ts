@@ -366,6 +366,39 @@ it('an engine can neither leave out a set in use nor store a permit that a worke
   await setup.byHand((tx) => tx`delete from svc.intake_pending`);
 });
 
+it('an engine bounds the evaluations of a tenant, and serves those of another', async ({
+  setup,
+}) => {
+  const own = await setup.tenant('bystander');
+  const [id, theirs] = [await stored(setup), await stored(setup, undefined, own)];
+  const test = (overlay: string, tenant: string, headers: Headers = {}) =>
+    setup.post(
+      `/v1/overlays/${overlay}/test`,
+      overlayTestBody({ cases: [overlayCase(undefined, tenant)] }),
+      headers,
+    );
+  const many = Promise.all(Array.from({ length: 24 }, () => test(id, TENANT)));
+  expect((await test(theirs, 'bystander', own)).status).toBe(200);
+  const replies = await many;
+  const busy = replies.filter(({ status }) => status !== 200);
+  expect(busy.length).toBeGreaterThan(0);
+  for (const reply of busy) expectProblem(reply, 503, 'tenant_busy');
+  expect(busy.length).toBeLessThan(replies.length);
+});
+
+it('the patterns of a rule have a limit, because matching them takes long', async () => {
+  const like = (pattern: string) => `(context has tool && context.tool like "${pattern}")`;
+  const rule = (...patterns: string[]) =>
+    `forbid (principal, action, resource) when { ${patterns.map(like).join(' || ')} };`;
+  const policies = {
+    'overlay.prefix': rule(`${'a'.repeat(400)}*`),
+    'overlay.most': rule(`*${'a'.repeat(50)}`, `b*${'a'.repeat(50)}`),
+    'overlay.more': rule(`*${'a'.repeat(50)}`, `b*${'a'.repeat(51)}`),
+  };
+  const problems = await checkOverlay(shipped.files, policies);
+  expect(problems.map(({ file }) => file)).toEqual(['overlay.more.cedar']);
+});
+
 it('the most complex rules leave Cedar working', async () => {
   const texts = [
     `${'('.repeat(46)}true${')'.repeat(46)}`,
