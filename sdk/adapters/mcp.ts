@@ -2,7 +2,7 @@ import * as z from 'zod';
 import { attempt } from '../../protocol/errors.js';
 import { SdkError } from '../errors.js';
 import { type Gate, openGate } from './gate.js';
-import { failedTool, isObject, outcomeOf, withProof } from './mcp-result.js';
+import { failedTool, outcomeOf, withProof } from './mcp-result.js';
 import { type AdapterOptions, NotAdmittedError } from './options.js';
 
 export { NOT_ADMITTED_META, PROOF_ID_META } from './mcp-result.js';
@@ -65,7 +65,7 @@ export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterO
     (input, context) => {
       const request = requestOf(input);
       const run = () => handler(input, context);
-      if (request.method !== 'tools/call' || lacksTool(server, request)) return run();
+      if (request.method !== 'tools/call') return run();
       const { inputResponses, requestState, signal = context.signal } = context.mcpReq ?? {};
       return gateToolCall(gate, request, {
         isTask: request.params?.['task'] !== undefined,
@@ -92,12 +92,6 @@ export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterO
     set: (handler: Handler | undefined) => (fallback = handler),
   });
   return server;
-}
-
-/** Whether an `McpServer` lacks the tool: it answers with an error, which needs no admission. */
-function lacksTool(server: AnyMcpServer, { params = {} }: McpRequest): boolean {
-  const tools: unknown = Reflect.get(server, '_registeredTools');
-  return isObject(tools) && !(String(params['name']) in tools);
 }
 
 interface McpCallOptions {
