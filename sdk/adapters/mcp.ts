@@ -111,8 +111,7 @@ export function admitClient<C extends AnyMcpClient>(client: C, options: AdapterO
   requireMcp(own);
   const send = own.request.bind(client);
   own.request = (request, ...rest) => {
-    const run = () => send(request, ...rest);
-    if (request.method !== 'tools/call') return run();
+    if (request.method !== 'tools/call') return send(request, ...rest);
     // v2 takes the options also in the place of the schema.
     const { signal, task } = (rest[1] ?? rest[0] ?? {}) as McpCallOptions;
     const { params = {} } = request;
@@ -121,10 +120,16 @@ export function admitClient<C extends AnyMcpClient>(client: C, options: AdapterO
       continues: params['inputResponses'] !== undefined || params['requestState'] !== undefined,
       context: request,
       signal,
-      run,
+      run: () => send(copyOf(request), ...rest),
     });
   };
   return client;
+}
+
+/** The transport may write the request later, when the caller has changed it. */
+function copyOf({ params, ...request }: McpRequest): McpRequest {
+  const own = attempt(() => structuredClone(params?.['arguments']));
+  return { ...request, params: { ...params, ...(own !== undefined && { arguments: own }) } };
 }
 
 const PROBE = 'svc/probe';
@@ -175,13 +180,16 @@ interface McpCall {
  */
 async function gateToolCall(
   gate: Gate,
-  { params = {} }: McpRequest,
+  request: McpRequest,
   { isTask, run, ...rest }: McpCall,
 ): Promise<unknown> {
+  // Read from the request again after the admission.
   const call = {
-    tool: params['name'] as string,
+    get tool() {
+      return request.params?.['name'] as string;
+    },
     get arguments() {
-      return params['arguments'] ?? {};
+      return request.params?.['arguments'] ?? {};
     },
     ...rest,
   };

@@ -93,6 +93,35 @@ it('admitClient > requests admission for every client method that calls a tool',
   await client.close();
 });
 
+it('admitClient > sends the admitted tool and arguments, whatever the caller changes meanwhile', async () => {
+  const ran: string[] = [];
+  const { server: plain, client, connect } = mcpPair();
+  registerTools(plain, ran);
+  await connect();
+  const params = { name: 'book_table', arguments: { seats: 2 } };
+  const onAdmitted = () => (params.name = 'deleteAuditLog');
+  const renaming = admitClient(client, { ...world.common, onAdmitted });
+  expect(await renaming.callTool(params)).toMatchObject({
+    _meta: { [NOT_ADMITTED_META]: 'arguments_changed' },
+  });
+  expect(ran).toEqual([]);
+  await client.close();
+
+  const late = mcpPair();
+  registerTools(late.server, ran);
+  await late.connect();
+  const { transport } = late.client;
+  const send = transport!.send.bind(transport);
+  params.name = 'book_table';
+  transport!.send = (message, options) => {
+    params.arguments.seats = 200;
+    return send(message, options);
+  };
+  const booked = await admitClient(late.client, world.common).callTool(params);
+  expect(textOf(booked as CallToolResult)).toBe('a table for 2');
+  await late.client.close();
+});
+
 describe('admitServer', () => {
   it('records outcomes, and passes errors and abort signals through', async () => {
     const ran: string[] = [];
