@@ -282,5 +282,11 @@ describe('svc', () => {
     server.evidence = await openEvidenceLog({ key: logKey(), time: Date.now() });
     const { code, stdout } = await run('evidence', valid);
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+    const other = server.evidence.evidenceOf(absent);
+    for (const answer of [other, { login: 'https://portal.example' }]) {
+      server.alterEvidence = () => answer as Evidence;
+      const unpinned = await svc(['evidence', valid], { env: { SVC_PUBLIC_URL: server.url } });
+      expect(unpinned).toMatchObject({ code: 3, stdout: '' });
+    }
   });
 });
