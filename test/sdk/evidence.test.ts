@@ -252,6 +252,7 @@ describe('svc', () => {
       const { code, stdout } = await run(command, valid);
       expect(code).toBe(0);
       expect(stdout).toMatch(/^VALID\n/);
+      expect(stdout).toMatch(/^environment +sandbox$/m);
       expect(stdout).toMatch(/^verified +proofs found: 1, absent: 0; in the snapshot at leaf 17$/m);
       expect(stdout).toMatch(/^age +[0-9]+ s$/m);
       expect(stdout).toMatch(/^trusted +log log.example\/svc, key [0-9a-f]{8}, no witness$/m);

@@ -198,8 +198,9 @@ export function printLookup(
   terminal.print(styled(exitCode, status + EFFECT_NOTES[effect ?? 'ADMIT']));
   terminal.print(...row('identifier', identifier));
   if ('artifact_kind' in record) {
-    const { artifact_kind, verification, integrity } = record;
+    const { artifact, artifact_kind, verification, integrity } = record;
     terminal.print(...row('kind', artifact_kind));
+    if ('environment' in artifact) terminal.print(...row('environment', artifact.environment));
     if (verification.verified_at !== undefined) {
       terminal.print(...row('verified at', verification.verified_at));
     }
