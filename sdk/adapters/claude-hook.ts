@@ -20,7 +20,7 @@ export interface HookOutput {
 }
 
 /** The events before and after a tool. */
-const HOOK_EVENTS = [
+export const HOOK_EVENTS = [
   'PreToolUse',
   'PostToolUse',
   'PostToolUseFailure',
@@ -39,8 +39,8 @@ export function openHook(
   const opening = new Map<string, Promise<unknown>>();
 
   async function begin(input: HookInput, signal?: AbortSignal): Promise<void> {
-    const { tool_name: tool = '', tool_input: given = {}, tool_use_id: toolCallId } = input;
-    const call = { tool, arguments: given, toolCallId, context: input, signal };
+    const { tool_name: tool = '', tool_input, tool_use_id: toolCallId } = input;
+    const call = { tool, arguments: tool_input, toolCallId, context: input, signal };
     const admission = await gate.begin(call);
     try {
       if (toolCallId !== undefined) await begun.keep(toolCallId, admission);

@@ -67,7 +67,16 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
 
   const gate: Gate = {
     mode: options.mode ?? 'enforce',
-    begin: async (call) => (await begin(call)).admission,
+    begin: async (call) => {
+      const begun = await begin(call);
+      const { admission } = begun;
+      await runTool(
+        () => requireUnchanged(begun, call),
+        () => null,
+        (outcome) => gate.end(admission, outcome),
+      );
+      return admission;
+    },
     end: async (admission, outcome) => {
       const recorded = recordOutcome(options, admission, outcome);
       if (options.waitUntil === undefined) return recorded;
@@ -77,11 +86,10 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
   };
   return gate;
 
-  async function begin(call: GatedCall): Promise<{ admission: Admission; fingerprint: string }> {
+  async function begin(call: GatedCall): Promise<Begun> {
     try {
       const planned = planCall(options, call);
       const admission = await decide(planned, call);
-      await requireUnchanged(admission, planned, call);
       notify(options.onAdmitted, admission);
       return { admission, fingerprint: planned.fingerprint };
     } catch (error) {
@@ -91,7 +99,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
   }
 
   /** The admission of an earlier round of the same call. */
-  function resume(call: GatedCall): { admission: Admission; fingerprint: string } | undefined {
+  function resume(call: GatedCall): Begun | undefined {
     if (call.continues !== true) return undefined;
     const fingerprint = attempt(() => planCall(options, call).fingerprint);
     const admission = fingerprint === undefined ? undefined : rounds.take(fingerprint);
@@ -104,12 +112,16 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
     outcomeOf: OutcomeOf<R> = success,
   ): Promise<Awaited<R>> {
     if (gate.mode === 'observe') return observe(call, tool, outcomeOf);
-    const { admission, fingerprint } = resume(call) ?? (await begin(call));
+    const begun = resume(call) ?? (await begin(call));
+    const { admission } = begun;
     return runTool(
-      () => tool(admission),
+      () => {
+        requireUnchanged(begun, call);
+        return tool(admission);
+      },
       (result) => {
         const outcome = outcomeOf(result);
-        if (outcome === 'next_round') rounds.keep(fingerprint, admission);
+        if (outcome === 'next_round') rounds.keep(begun.fingerprint, admission);
         return outcome;
       },
       (outcome) => gate.end(admission, outcome),
@@ -144,24 +156,25 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
     });
   }
 
-  /** The caller may have aborted, or changed the arguments, during the admission. */
-  async function requireUnchanged(
-    admission: Admission,
-    { fingerprint }: PlannedCall,
-    call: GatedCall,
-  ): Promise<void> {
+  /**
+   * Throws if the caller aborted, or changed the arguments, during the admission. Runs in the same task
+   * as the start of the tool, so that nothing can change them in between.
+   */
+  function requireUnchanged({ admission, fingerprint }: Begun, call: GatedCall): void {
     const { tool, action, proofId } = admission;
     const isUnchanged = attempt(() => planCall(options, call).fingerprint) === fingerprint;
     if (isUnchanged && call.signal?.aborted !== true) return;
-    await gate.end(admission, { result: 'failed' });
     const [code, reason] = isUnchanged
       ? (['aborted', 'aborted'] as const)
       : (['arguments_changed', 'its arguments changed during the admission'] as const);
-    throw new NotAdmittedError(code, tool, reason, { action, proofId });
+    const error = new NotAdmittedError(code, tool, reason, { action, proofId });
+    notify(options.onNotAdmitted, error);
+    throw error;
   }
 
   async function decide(planned: PlannedCall, call: GatedCall): Promise<Admission> {
     const { action, envelope, run } = planned;
+    const { tool } = call;
     const { engine, decisionTimeoutMs: timeoutMs } = options;
     const signals = [engine.signal, call.signal].filter((signal) => signal !== undefined);
     const abortable = {
@@ -176,9 +189,9 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
       );
       notify(options.waitUntil, evidenceSettled(receipt));
       const proofId = receipt.registry_proof_id;
-      return { tool: call.tool, action, proofId, receipt, ...(run !== undefined && { run }) };
+      return { tool, action, proofId, receipt, ...(run !== undefined && { run }) };
     } catch (cause) {
-      throw notAdmitted(call.tool, action, cause);
+      throw notAdmitted(tool, action, cause);
     }
   }
 
@@ -234,6 +247,12 @@ async function runTool<R>(
 /** The outcome of a call that returned. */
 export function success(value: unknown): Outcome {
   return { result: 'succeeded', value };
+}
+
+/** An admitted call that has not started. */
+interface Begun {
+  admission: Admission;
+  fingerprint: string;
 }
 
 interface PlannedCall extends Pick<GatedCall, 'run'> {

@@ -2,7 +2,7 @@ import * as z from 'zod';
 import { attempt } from '../../protocol/errors.js';
 import { SdkError } from '../errors.js';
 import { type Gate, openGate } from './gate.js';
-import { failedTool, isObject, outcomeOf, withProof } from './mcp-result.js';
+import { failedTool, outcomeOf, withProof } from './mcp-result.js';
 import { type AdapterOptions, NotAdmittedError } from './options.js';
 
 export { NOT_ADMITTED_META, PROOF_ID_META } from './mcp-result.js';
@@ -65,7 +65,7 @@ export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterO
     (input, context) => {
       const request = requestOf(input);
       const run = () => handler(input, context);
-      if (request.method !== 'tools/call' || lacksTool(server, request)) return run();
+      if (request.method !== 'tools/call') return run();
       const { inputResponses, requestState, signal = context.signal } = context.mcpReq ?? {};
       return gateToolCall(gate, request, {
         isTask: request.params?.['task'] !== undefined,
@@ -94,12 +94,6 @@ export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterO
   return server;
 }
 
-/** Whether an `McpServer` lacks the tool: it answers with an error, which needs no admission. */
-function lacksTool(server: AnyMcpServer, { params = {} }: McpRequest): boolean {
-  const tools: unknown = Reflect.get(server, '_registeredTools');
-  return isObject(tools) && !(String(params['name']) in tools);
-}
-
 interface McpCallOptions {
   signal?: AbortSignal;
   task?: unknown;
@@ -117,8 +111,7 @@ export function admitClient<C extends AnyMcpClient>(client: C, options: AdapterO
   requireMcp(own);
   const send = own.request.bind(client);
   own.request = (request, ...rest) => {
-    const run = () => send(request, ...rest);
-    if (request.method !== 'tools/call') return run();
+    if (request.method !== 'tools/call') return send(request, ...rest);
     // v2 takes the options also in the place of the schema.
     const { signal, task } = (rest[1] ?? rest[0] ?? {}) as McpCallOptions;
     const { params = {} } = request;
@@ -127,10 +120,16 @@ export function admitClient<C extends AnyMcpClient>(client: C, options: AdapterO
       continues: params['inputResponses'] !== undefined || params['requestState'] !== undefined,
       context: request,
       signal,
-      run,
+      run: () => send(copyOf(request), ...rest),
     });
   };
   return client;
+}
+
+/** The transport may write the request later, when the caller has changed it. */
+function copyOf({ params, ...request }: McpRequest): McpRequest {
+  const own = attempt(() => structuredClone(params?.['arguments']));
+  return { ...request, params: { ...params, ...(own !== undefined && { arguments: own }) } };
 }
 
 const PROBE = 'svc/probe';
@@ -181,13 +180,16 @@ interface McpCall {
  */
 async function gateToolCall(
   gate: Gate,
-  { params = {} }: McpRequest,
+  request: McpRequest,
   { isTask, run, ...rest }: McpCall,
 ): Promise<unknown> {
+  // Read from the request again after the admission.
   const call = {
-    tool: params['name'] as string,
+    get tool() {
+      return request.params?.['name'] as string;
+    },
     get arguments() {
-      return params['arguments'] ?? {};
+      return request.params?.['arguments'] ?? {};
     },
     ...rest,
   };

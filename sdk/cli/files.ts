@@ -99,15 +99,28 @@ export async function writeResponse(
   else terminal.printError(`${out}: ${String(bytes.length)} bytes, sha256 ${response_hash}`);
 }
 
-/** Writes the whole file or nothing: half a proof looks like a forged one. */
+/**
+ * Writes the whole file or nothing: half a proof looks like a forged one. A replaced file, which may
+ * contain secrets, keeps its mode.
+ */
 export async function writeOutput(file: string, bytes: Uint8Array): Promise<void> {
   const unfinished = `${file}.${String(process.pid)}.part`;
+  const { mode = 0o666 } = (await stat(file).catch(() => null)) ?? {};
   try {
-    await writeFile(unfinished, bytes, { flag: 'wx' });
+    await writeFile(unfinished, bytes, { flag: 'wx', mode: mode & 0o777 });
     await rename(unfinished, file);
   } catch (cause) {
     await rm(unfinished, { force: true });
     throw new UsageError(`${file} cannot be written: ${errno(cause)}`, { cause });
+  }
+}
+
+/** Writes a file that must not exist. */
+export async function createFile(file: string, text: string, mode?: number): Promise<void> {
+  try {
+    await writeFile(file, text, { flag: 'wx', ...(mode !== undefined && { mode }) });
+  } catch (cause) {
+    throw new UsageError(`${file} cannot be created: ${errno(cause)}`, { cause });
   }
 }
 

@@ -3,22 +3,33 @@ import { readFileSync } from 'node:fs';
 import { EXIT, openTerminal } from './terminal.js';
 import { main } from './main.js';
 
-const stopping = new AbortController();
-// `once`: a second signal ends the program in the default manner.
-for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-  process.once(signal, () => {
-    stopping.abort();
-    // Destroyed: an ordinary end of standard input would make half a document look complete.
-    process.stdin.destroy();
-  });
-}
+const words = process.argv.slice(2);
+// Claude Code runs the tool after other exit codes than 2.
+const isBlocking = words[0] === 'hook' && !words.includes('--observe');
+const failed = isBlocking ? EXIT.usage : EXIT.undecided;
+process.exitCode = failed;
 
-// A reader that closed the pipe did not get the whole result, so the run is not a success.
-process.stdout.on('error', () => process.exit(EXIT.undecided));
+const stopping = new AbortController();
+function stop(): void {
+  stopping.abort();
+  // Destroyed: an ordinary end of standard input would make half a document look complete.
+  process.stdin.destroy();
+}
+// `once`: a second signal ends the program in the default manner.
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, stop);
+
+let isCut = false;
+// A reader that closed the pipe did not get the whole result, so the run is not a success. No exit here:
+// `svc mcp` still has outcomes to record.
+process.stdout.on('error', () => {
+  isCut = true;
+  process.exitCode = failed;
+  stop();
+});
 process.stderr.on('error', () => undefined);
 
 const manifest = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
 const { version } = JSON.parse(manifest) as { version: string };
 const terminal = openTerminal(process.stdout, process.stderr);
-process.exitCode = EXIT.undecided;
-process.exitCode = await main(process.argv.slice(2), terminal, version, stopping.signal);
+const exitCode = await main(words, terminal, version, stopping.signal);
+if (!isCut) process.exitCode = exitCode;

@@ -133,11 +133,9 @@ type Redactor = ReturnType<typeof createRedactor>;
  * Removes API keys from output. A server may echo a request, and output ends up in logs and tickets.
  */
 function createRedactor() {
-  let sent: string | null = null;
-  const redact = (text: string): string => {
-    const rest = sent === null ? text : text.replaceAll(sent, REDACTED);
-    return rest.replace(KEYS, REDACTED);
-  };
+  const sent = new Set<string>();
+  const redact = (text: string): string =>
+    [...sent].reduce((rest, key) => rest.replaceAll(key, REDACTED), text).replace(KEYS, REDACTED);
   const redactJson = (value: unknown): unknown => {
     if (typeof value === 'string') return redact(value);
     if (typeof value !== 'object' || value === null) return value;
@@ -146,13 +144,13 @@ function createRedactor() {
     return Object.fromEntries(members) as object;
   };
   return {
-    /** Adds the key that this process sends, which may have any form. */
+    /** Adds a key or token of this process, which may have any form. */
     protect: (key: string) => {
-      if (key.length >= MIN_KEY_LENGTH) sent = key;
+      if (key.length >= MIN_KEY_LENGTH) sent.add(key);
     },
     redact,
     redactJson,
-    /** Whether bytes contain the sent key. Another key-like text may belong to the document. */
-    containsKey: (bytes: Uint8Array) => sent !== null && Buffer.from(bytes).includes(sent),
+    /** Whether bytes contain a key of this process. Another key-like text may belong to the document. */
+    containsKey: (bytes: Uint8Array) => [...sent].some((key) => Buffer.from(bytes).includes(key)),
   };
 }

@@ -1,4 +1,5 @@
 import * as z from 'zod';
+import { hashHex, nobleSha256 } from '../../protocol/hash.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import {
   createdShareTokenSchema,
@@ -134,8 +135,18 @@ export async function createShareTokenHttp(
   const body = canonicalBody(validInput(shareTokenRequestSchema, document));
   const answer = await engine.send({ method: 'POST', path: '/v1/share-tokens', body });
   if (answer.status !== 201) throw httpError(answer);
-  return readDocument(answer, createdShareTokenSchema);
+  const made = readDocument(answer, createdShareTokenSchema);
+  const isOf = made.token_hash === hashHex(nobleSha256, made.share_token);
+  if (isOf && sharedId(made) === sharedId(input)) return made;
+  throw unexpected(answer, 'the response is about another token or artifact');
 }
+
+type Shared =
+  | { artifact_kind: ArtifactKind; proof_id: string }
+  | { artifact_kind: 'package'; package_id: string };
+
+const sharedId = (one: Shared): string =>
+  `${one.artifact_kind} ${'package_id' in one ? one.package_id : one.proof_id}`;
 
 /** `GET /v1/share-tokens`: the tenant's share tokens, the newest first, each with its hash only. */
 export function listShareTokensHttp(

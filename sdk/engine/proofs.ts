@@ -1,5 +1,7 @@
 import * as z from 'zod';
 import { fromUtf8, fromUtf8Lossy } from '../../protocol/bytes.js';
+import { nobleSha256 } from '../../protocol/hash.js';
+import { readSigned } from '../../protocol/offline/read.js';
 import { aepSchema, type Aep } from '../../protocol/schemas/aep.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import {
@@ -294,7 +296,14 @@ export function exportRunHttp(
   options: EngineOptions,
   input: RunInput,
 ): Promise<RequestHashEnvelope<RunPackage>> {
-  return readOfRun(options, input, '/package', (answer) => readDocument(answer, runPackageSchema));
+  return readOfRun(options, input, '/package', (answer, { agent, run }) => {
+    const document = readDocument(answer, runPackageSchema);
+    const close = readSigned(document.close, nobleSha256);
+    const subject = 'fault' in close ? null : close.document.aep.subject;
+    const isOwn = subject?.kind === 'close' && subject.run.id === run && subject.agent.id === agent;
+    if (isOwn) return document;
+    throw unexpected(answer, 'the response is about another run');
+  });
 }
 
 /** More than the package of 10,000 requests. */

@@ -7,7 +7,10 @@ import {
   type NotFound,
   notFoundSchema,
 } from '../../protocol/schemas/facade.js';
+import { attempt } from '../../protocol/errors.js';
 import { requireAgreement, type ProvedAnswer } from '../../protocol/evidence/answer.js';
+import { namedIdentifier } from '../../protocol/evidence/build.js';
+import { parseEvidence } from '../../protocol/evidence/verify.js';
 import { BY_PATH, routeFor, type VerdictRoute } from '../../protocol/lookup-routes.js';
 import type { TextOrBytes } from '../../protocol/offline.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
@@ -19,6 +22,7 @@ import { httpError, readDocument, retryAfterMs, unexpected, validInput } from '.
 import { type Answer, type Deadline, withDeadline } from '../http/attempt.js';
 import { backoffMs, type HttpClient, type HttpRequest, openHttpClient } from '../http/client.js';
 import { parseBaseUrl, type PublicOptions } from '../options.js';
+import { crypto } from '../pins.js';
 import { type EvidenceTrust, type Proved, readTrust, recompute, rejecting } from './evidence.js';
 
 /**
@@ -175,11 +179,15 @@ export async function readEvidenceHttp(
   { kind, identifier }: LookupQuery,
 ): Promise<EvidenceAnswer> {
   const registry = openRegistry(options);
-  const request = evidenceRequest(identifier);
-  const { bytes } = await registry.read(request);
+  const answer = await registry.read(evidenceRequest(identifier));
+  const { bytes } = answer;
   const { trust } = registry;
-  const evidence = trust && recompute(bytes, identifier, routeOf(kind), trust).proved;
-  return { bytes, evidence };
+  if (trust !== null) {
+    return { bytes, evidence: recompute(bytes, identifier, routeOf(kind), trust).proved };
+  }
+  const named = attempt(() => parseEvidence(bytes))?.identifier;
+  if (named === namedIdentifier(crypto.sha256, identifier)) return { bytes, evidence: null };
+  throw unexpected(answer, 'the response is not evidence about this identifier');
 }
 
 /**

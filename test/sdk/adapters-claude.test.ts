@@ -151,9 +151,14 @@ describe('svc hook', () => {
       lines: [denial(/the admission cannot be stored in .*: E/)],
     });
     expect(sent().at(-1)).toMatchObject({ kind: 'outcome', result: 'failed' });
+    const { tool_input, ...unnamed } = hookInput('PreToolUse');
+    const renamed = await hook({ ...unnamed, toolInput: tool_input });
+    expect(renamed).toMatchObject({ code: 0, lines: [denial(/no proof can describe its call/)] });
     const failures = [
       () => hook('not JSON'),
       () => hook({ tool_name: 'Bash' }),
+      // Events of other hosts, whose names could mean a tool that is about to run.
+      () => hook(hookInput('preToolUse')),
       () => hook(hookInput('PreToolUse'), [], { SVC_API_KEY: '' }),
       () => hook(hookInput('PreToolUse'), ['--unknown']),
     ];
@@ -162,6 +167,13 @@ describe('svc hook', () => {
     expect(observed).toMatchObject({ code: 0, lines: [{}] });
     // The process would end after its request.
     await expect.poll(() => sent().at(-1)).toMatchObject({ action: 'DELETE_AUDIT_LOG' });
+  });
+
+  it('blocks when its output is lost, unless it observes', async () => {
+    const stdin = JSON.stringify(hookInput('PreToolUse', toDelete));
+    const lost = (args: string[]) => svcProcess(args, { env: env(), stdin, unread: true });
+    expect(await lost(['hook'])).toMatchObject({ code: 2 });
+    expect(await lost(['hook', '--observe'])).toMatchObject({ code: 3 });
   });
 
   it('serves HTTP hooks, denies every request that it rejects, and follows its key file', async () => {

@@ -2,6 +2,7 @@ import type { Readable } from 'node:stream';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { Server } from '@modelcontextprotocol/sdk/server/index.js';
+import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { CallToolRequestSchema, type CallToolResult } from '@modelcontextprotocol/sdk/types.js';
 import { describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
@@ -92,6 +93,35 @@ it('admitClient > requests admission for every client method that calls a tool',
   await client.close();
 });
 
+it('admitClient > sends the admitted tool and arguments, whatever the caller changes meanwhile', async () => {
+  const ran: string[] = [];
+  const { server: plain, client, connect } = mcpPair();
+  registerTools(plain, ran);
+  await connect();
+  const params = { name: 'book_table', arguments: { seats: 2 } };
+  const onAdmitted = () => (params.name = 'deleteAuditLog');
+  const renaming = admitClient(client, { ...world.common, onAdmitted });
+  expect(await renaming.callTool(params)).toMatchObject({
+    _meta: { [NOT_ADMITTED_META]: 'arguments_changed' },
+  });
+  expect(ran).toEqual([]);
+  await client.close();
+
+  const late = mcpPair();
+  registerTools(late.server, ran);
+  await late.connect();
+  const { transport } = late.client;
+  const send = transport!.send.bind(transport);
+  params.name = 'book_table';
+  transport!.send = (message, options) => {
+    params.arguments.seats = 200;
+    return send(message, options);
+  };
+  const booked = await admitClient(late.client, world.common).callTool(params);
+  expect(textOf(booked as CallToolResult)).toBe('a table for 2');
+  await late.client.close();
+});
+
 describe('admitServer', () => {
   it('records outcomes, and passes errors and abort signals through', async () => {
     const ran: string[] = [];
@@ -108,10 +138,6 @@ describe('admitServer', () => {
         result_hash: canonicalHash({ content: failed.content, isError: true } as JsonValue),
       },
     ]);
-    const sent = world.network.seen.length;
-    expect(await called(client, 'no_such_tool')).toMatchObject({ isError: true });
-    expect(world.network.seen).toHaveLength(sent);
-
     const controller = new AbortController();
     const options = { signal: controller.signal };
     const waiting = client.callTool({ name: 'wait' }, undefined, options);
@@ -125,15 +151,21 @@ describe('admitServer', () => {
   });
 
   it('requests admission for calls of custom and fallback handlers', async () => {
-    for (const how of ['handler', 'fallback', 'earlier fallback'] as const) {
+    const info = { name: 'low', version: '1.0.0' };
+    const cases = (['handler', 'fallback', 'earlier fallback'] as const).flatMap((how) => [
+      { how, given: new Server(info) },
+      { how, given: new McpServer(info) },
+    ]);
+    for (const { how, given } of cases) {
       const ran: string[] = [];
-      const server = new Server({ name: 'low', version: '1.0.0' }, { capabilities: { tools: {} } });
+      const server = 'server' in given ? given.server : given;
+      server.registerCapabilities({ tools: {} });
       const answer = (request: { params?: Record<string, unknown> | undefined }) => {
         ran.push(String(request.params?.['name']));
         return Promise.resolve({ content: [] });
       };
       if (how === 'earlier fallback') server.fallbackRequestHandler = answer;
-      admitServer(server, world.common);
+      admitServer(given, world.common);
       if (how === 'handler') server.setRequestHandler(CallToolRequestSchema, answer);
       if (how === 'fallback') server.fallbackRequestHandler = answer;
       const client = new Client({ name: 'agent', version: '1.0.0' });

@@ -51,7 +51,9 @@ const it = sdkTest().extend<{ cli: Cli }>({
 });
 const onLinux = it.skipIf(process.platform !== 'linux');
 
-it('svc approver keeps an existing key, which only its owner can read', async ({ cli }) => {
+it('svc approver keeps an existing registration and key, which only its owner can read', async ({
+  cli,
+}) => {
   const { mode } = await stat(join(cli.folder, 'ops.pem'));
   expect(mode & 0o777).toBe(0o600);
   const args = ['approver', 'again', '--key', 'ops.pem', '--registration', 'again.json', '--json'];
@@ -60,6 +62,10 @@ it('svc approver keeps an existing key, which only its owner can read', async ({
   const again = JSON.parse(await readFile(join(cli.folder, 'again.json'), 'utf8')) as Registration;
   expect(again.public_key).toEqual(cli.registration.public_key);
   expect(again.salt).not.toBe(cli.registration.salt);
+  const replaced = await cli.run(['approver', 'ops-lead', '--key', 'ops.pem']);
+  expect(replaced).toMatchObject({ code: 2, stdout: '' });
+  const kept = await readFile(join(cli.folder, 'registration.json'), 'utf8');
+  expect(JSON.parse(kept)).toEqual(cli.registration);
 });
 
 it('svc approve shows the action and its facts, and exits with the second decision', async ({

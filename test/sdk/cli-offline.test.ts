@@ -57,6 +57,7 @@ describe('svc verify --offline', () => {
     expect(code).toBe(0);
     expect(stdout).toMatch(/^authentic, included\n/);
     expect(stdout).toContain(admitted.proof_id);
+    expect(stdout).toMatch(/^environment +sandbox$/m);
     expect(stdout).toMatch(/status +unknown since checkpoint [0-9]+\n/);
     expect(stdout).not.toMatch(/\bvalid\b/i);
   });

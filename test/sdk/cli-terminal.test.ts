@@ -61,6 +61,7 @@ describe('terminal redactor', () => {
   it.each([true, false])('removes API keys from lines and documents when isTTY is %s', (isTTY) => {
     const { terminal, out, err } = open(isTTY);
     terminal.redactor.protect(unusual);
+    terminal.redactor.protect('another-secret');
     for (const one of [key, key.slice(0, 40), unusual]) {
       const text = `before ${one} after`;
       const value = { [text]: [text, { deep: text, none: null, count: 1 }] };

@@ -119,6 +119,15 @@ describe('svc lookup and svc follow', () => {
         expect([args, exit, stdout.split('\n')[0], stderr]).toEqual([args, code, status, '']);
       }),
     );
+    const views = [
+      [facades.proof, 0],
+      [facades.denied, 4],
+      [facades.revoked, 1],
+    ] as const;
+    for (const [id, code] of views) {
+      const { code: exit, lines } = await run(['lookup', id, '--view', 'history']);
+      expect([exit, lines]).toMatchObject([code, [{ identifier: id }]]);
+    }
     expect((await run(['follow', facades.revoked])).code).toBe(1);
     const timedOut = await run(['follow', UNKNOWN, '--timeout', '0.5']);
     expect(timedOut).toMatchObject({ code: 3, stdout: '' });

@@ -252,6 +252,7 @@ describe('svc', () => {
       const { code, stdout } = await run(command, valid);
       expect(code).toBe(0);
       expect(stdout).toMatch(/^VALID\n/);
+      expect(stdout).toMatch(/^environment +sandbox$/m);
       expect(stdout).toMatch(/^verified +proofs found: 1, absent: 0; in the snapshot at leaf 17$/m);
       expect(stdout).toMatch(/^age +[0-9]+ s$/m);
       expect(stdout).toMatch(/^trusted +log log.example\/svc, key [0-9a-f]{8}, no witness$/m);
@@ -282,5 +283,11 @@ describe('svc', () => {
     server.evidence = await openEvidenceLog({ key: logKey(), time: Date.now() });
     const { code, stdout } = await run('evidence', valid);
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+    const other = server.evidence.evidenceOf(absent);
+    for (const answer of [other, { login: 'https://portal.example' }]) {
+      server.alterEvidence = () => answer as Evidence;
+      const unpinned = await svc(['evidence', valid], { env: { SVC_PUBLIC_URL: server.url } });
+      expect(unpinned).toMatchObject({ code: 3, stdout: '' });
+    }
   });
 });

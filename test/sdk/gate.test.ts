@@ -73,6 +73,27 @@ it('describe > replaces what the envelope binds, and its facts must not change',
   expect(message).toContain('/facts/amount');
 });
 
+it('guard > runs no tool whose arguments change after the last step of the admission', async ({
+  world,
+}) => {
+  const call = { tool: 'issueRefund', arguments: { order: 1 }, facts: refund().facts };
+  let described = 0;
+  const describe = () => {
+    // A task that is due when the arguments were compared.
+    if (++described === 2) queueMicrotask(() => (call.arguments.order = 2));
+    return {};
+  };
+  const ran: number[] = [];
+  const run = () => ran.push(call.arguments.order);
+  await openGate(optionsIn(world, { describe })).guard(call, run);
+  expect(ran).toEqual([1]);
+  call.arguments.order = 1;
+  const onAdmitted = () => (call.arguments.order = 2);
+  const guarding = openGate(optionsIn(world, { onAdmitted })).guard(call, run);
+  await notAdmitted(guarding, 'arguments_changed');
+  expect(ran).toEqual([1]);
+});
+
 it('approval > waits for the second decision, and fails with approval_required without one', async ({
   world,
 }) => {

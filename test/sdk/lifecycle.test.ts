@@ -40,6 +40,7 @@ it('rejects answers about another artifact, package or batch', async ({ world })
     () => lying.artifacts.revoke({ ...artifact, reason: 'r', actor: 'a' }),
     () => lying.packages.create({ proof_ids: [own] }),
     () => lying.packages.read(made),
+    () => lying.shareTokens.create(artifact),
     () => lying.batches.read({ batch_id }),
   ]) {
     await sdkError(call(), 'unexpected_response');

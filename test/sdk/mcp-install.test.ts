@@ -1,4 +1,4 @@
-import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { chmod, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openFolder, svc, type Folder } from '../fixtures/svc.js';
@@ -37,6 +37,8 @@ const EXISTING = `{
 describe('svc mcp install', () => {
   it('wraps a server, prints the change, and keeps a backup and everything else', async () => {
     await writeFile(file, EXISTING);
+    // Configurations contain keys of servers.
+    await chmod(file, 0o600);
     const given = ['cursor', '--name', 'files', '--file', file, '--map', 'map.json', '--observe'];
     given.push('--run', '--timeout', '7');
     const planned = await install([...given, '--dry-run']);
@@ -65,6 +67,9 @@ describe('svc mcp install', () => {
     });
     const [backup = ''] = (await readdir(folder.path)).filter((name) => name.endsWith('.bak'));
     expect(await readFile(join(folder.path, backup), 'utf8')).toBe(EXISTING);
+    for (const one of [file, join(folder.path, backup)]) {
+      expect((await stat(one)).mode & 0o777).toBe(0o600);
+    }
     const again = await install(given);
     expect(again.stderr).toContain('already runs behind svc mcp');
   });

@@ -7,6 +7,7 @@ import { describe, expect, it } from 'vitest';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { packageRoot } from '#runtime/process/files';
 import { NOT_ADMITTED_META } from '#sdk/adapters/mcp';
+import { describe as describeCall } from '#sdk/cli/mcp/mapping';
 import { normalPath } from '#sdk/cli/mcp/paths';
 import {
   createApproverRegistration,
@@ -198,6 +199,19 @@ describe('svc mcp --wait-for-approval', () => {
 });
 
 describe('svc mcp --map', () => {
+  it('states no fact of an argument that the server could take from another spelling', () => {
+    const facts = { path: { pointer: '/file/path', type: 'path' as const } };
+    const mapping = { tools: { write: { facts, hashed: ['file'] } } };
+    const file = { path: '/srv/a' };
+    expect(describeCall(mapping, 'write', { file, other: 1 })).toEqual({
+      facts: { path: '/srv/a' },
+      hashed: { file },
+    });
+    for (const given of [{ file, FILE: { path: '/etc' } }, { file: { ...file, PATH: '/etc' } }]) {
+      expect(describeCall(mapping, 'write', given)).toEqual({ hashed: given });
+    }
+  });
+
   it.each([
     ['{"tools":{"a":{"facts":{"a":{"pointer":"a","type":"string"}}}}}', 'JSON Pointer'],
     ['{"tools":{},"tools":{}}', 'duplicate'],

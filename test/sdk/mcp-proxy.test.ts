@@ -8,6 +8,7 @@ import {
   proofOf,
   published,
   textOf,
+  toolCall,
   useProxies,
 } from '../fixtures/mcp-proxy.js';
 
@@ -139,6 +140,24 @@ describe('svc mcp over stdio', () => {
     await client.listTools();
     await client.callTool({ name: 'install' });
     expect(textOf(await client.callTool({ name: 'installed' }))).toBe('runs');
+  });
+});
+
+describe('svc mcp before a server that ignores the case of names', () => {
+  it('passes no call under another spelling of its members', async () => {
+    const host = proxies.raw({ target: ownServer('any-case.mjs') });
+    const call = JSON.stringify(toolCall(1, 'refund', { amount: '1.00' }));
+    const spellings = [
+      ['"method":', '"method":"ping","Method":'],
+      ['"params":', '"params":{"name":"wait"},"PARAM\u017f":'],
+      ['"name":', '"name":"wait","Name":'],
+      ['"arguments":', '"Arguments":'],
+    ] as const;
+    host.send(...spellings.map(([from, to], i) => call.replace(from, to).replace('1', `2${i}`)));
+    await expect.poll(() => host.received().length).toBe(spellings.length);
+    const errors = host.received() as { error?: { code: number } }[];
+    expect(errors.map(({ error }) => error?.code)).toEqual([-32600, -32600, -32602, -32602]);
+    expect(await proxies.ran()).toEqual([]);
   });
 });
 

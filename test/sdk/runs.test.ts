@@ -1,6 +1,6 @@
 import { expect } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
-import { admitHttp, listProofPageHttp, readRunHttp } from '#sdk/index';
+import { admitHttp, exportRunHttp, listProofPageHttp, readRunHttp } from '#sdk/index';
 import { newRunId } from '../fixtures/agent.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { sdkTest, type SdkWorld } from '../fixtures/sdk-world.js';
@@ -34,6 +34,13 @@ it('readRunHttp and listProofPageHttp > return the requests of a run', async ({ 
   expect(ids).toEqual([response.close_proof_id, ...run.members.toReversed()]);
   await sdkError(readRunHttp(world.options, { run: run.id, agent: 'other' }), 'not_found');
   await sdkError(readRunHttp(world.shaky, { run: '../proofs', agent }), 'invalid_input');
+});
+
+it('exportRunHttp > rejects the package of another run', async ({ run, world }) => {
+  const other = await closedRun(world);
+  const { response } = await exportRunHttp(world.options, { run: other.id, agent });
+  world.network.faults.push({ kind: 'changed', change: () => JSON.stringify(response) });
+  await sdkError(exportRunHttp(world.shaky, { run: run.id, agent }), 'unexpected_response');
 });
 
 it('svc > exports a run, and verifies it offline', async ({ run, world }) => {

@@ -9,10 +9,10 @@ from . import forms
 from .admissions import require_proof_id
 from .documents import AEP, EXPORT, PROOF_ENTRY, RECEIPT_EVIDENCE, RUN_PACKAGE, VERDICT
 from .encoding import canonical, is_proof_id
-from .errors import SvcError
+from .errors import InvalidError, SvcError
 from .forms import having
 from .models import Exchange, ProofFilter, Receipt
-from .offline import OfflineResult, verify_receipt_evidence
+from .offline import OfflineResult, read_signed, verify_receipt_evidence
 from .pins import Pins
 from .transport import Deadline, Service, Steps, read_document, unexpected
 
@@ -122,4 +122,11 @@ def read_run(service: Service, deadline: Deadline, run: str, agent: str) -> Step
 
 def export_run(service: Service, deadline: Deadline, run: str, agent: str) -> Steps[Exchange]:
     path = f"/v1/runs/{require_proof_id(run)}/package"
-    return service.exchange(deadline, path, RUN_PACKAGE, query={"agent": agent})
+    exchange = yield from service.exchange(deadline, path, RUN_PACKAGE, query={"agent": agent})
+    try:
+        subject = read_signed(exchange.response["close"], None)[0]["subject"]
+    except InvalidError as fault:
+        raise SvcError("unexpected_response", f"the close of the run is rejected: {fault.code}") from fault
+    if (subject["kind"], subject.get("run", {}).get("id"), subject.get("agent", {}).get("id")) != ("close", run, agent):
+        raise SvcError("unexpected_response", "the response is about another run")
+    return exchange

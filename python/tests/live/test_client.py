@@ -124,6 +124,8 @@ def test_a_closed_run_is_complete_and_not_without_a_member(client: Driven, pins:
     assert (complete.complete, len(complete.members or [])) == (True, 2)
     shorter = {**package, "members": package["members"][1:]}
     assert verify_run(shorter, pins).fault == "members_mismatch"
+    with pytest.raises(SvcError, match="another run"):
+        client.with_(answer(200, json=package)).export_run(run_id(), AGENT["id"])
 
 
 # A response that is not the answer to the request is never an admission.

@@ -4,7 +4,6 @@ import { once } from 'node:events';
 import { stat, writeFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline/promises';
 import { approvalExpiry, describeSubject } from '../../../protocol/approval-request.js';
-import { utf8 } from '../../../protocol/bytes.js';
 import {
   type ApprovalSubject,
   type Approver,
@@ -20,7 +19,7 @@ import {
 } from '../../index.js';
 import { requireApprover } from '../../engine/approvals.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
-import { readDocument, readText, writeOutput } from '../files.js';
+import { createFile, readDocument, readText } from '../files.js';
 import { EXIT, type ExitCode, row, styled } from '../terminal.js';
 
 interface KeyOptions {
@@ -47,7 +46,8 @@ export function addApprover(add: AddCommand): Command {
       await createKey(options.key);
       const privateKey = await readKey(options.key);
       const registration = await createApproverRegistration({ tenantId, approver, privateKey });
-      await writeOutput(options.registration, utf8(canonicalJson(registration)));
+      // Never replaces one: approvals under it would end.
+      await createFile(options.registration, canonicalJson(registration));
       const created = {
         registration_hash: canonicalHash(registration),
         key: options.key,

@@ -9,7 +9,7 @@ import { buffer } from 'node:stream/consumers';
 import * as z from 'zod';
 import { utf8 } from '../../../protocol/bytes.js';
 import { parseStrict } from '../../../protocol/json.js';
-import { deny, openHook } from '../../adapters/claude-hook.js';
+import { deny, HOOK_EVENTS, openHook } from '../../adapters/claude-hook.js';
 import { openGate } from '../../adapters/gate.js';
 import type { AdapterOptions, Admission, GatedCall } from '../../adapters/options.js';
 import { type AdmissionStore, openRounds } from '../../adapters/rounds.js';
@@ -111,8 +111,9 @@ function gateOptions(
   return { ...common, mode: 'observe', onNotAdmitted: ({ message }) => report(message) };
 }
 
+/** Another event could announce a tool, too, and no output of this command would stop it. */
 const hookSchema = z.looseObject({
-  hook_event_name: z.string(),
+  hook_event_name: z.enum(HOOK_EVENTS),
   tool_name: z.string().exactOptional(),
   tool_input: z.record(z.string(), z.unknown()).exactOptional(),
   tool_use_id: z.string().exactOptional(),

@@ -58,9 +58,10 @@ export function addLookup(add: AddCommand): Command {
       }
       const query = { kind, identifier } as ViewQuery;
       const { record, evidence } = await VIEWS[options.view](call, query);
+      const found = await lookupHttp(call, query);
       invocation.terminal.printJson(record);
       for (const parts of evidenceRows(evidence)) invocation.terminal.printError(...parts);
-      return EXIT.success;
+      return lookupExit(found);
     },
   );
   command
@@ -176,15 +177,20 @@ export const EFFECT_NOTES = {
   REQUIRE_APPROVAL: '  (of a required approval)',
 };
 
+const effectOf = ({ record }: Lookup) =>
+  'artifact' in record && 'effect' in record.artifact ? record.artifact.effect : undefined;
+
+const lookupExit = (found: Lookup): ExitCode =>
+  verdictExit(found.verification_status, found.can_assert_validity, effectOf(found));
+
 export function printLookup(
   { json, terminal }: Pick<Invocation, 'json' | 'terminal'>,
   identifier: string,
   found: Lookup,
 ): ExitCode {
   const { verification_status: status, record, snapshot } = found;
-  const effect =
-    'artifact' in record && 'effect' in record.artifact ? record.artifact.effect : undefined;
-  const exitCode = verdictExit(status, found.can_assert_validity, effect);
+  const effect = effectOf(found);
+  const exitCode = lookupExit(found);
   if (json) {
     terminal.printJson(found);
     return exitCode;
@@ -192,8 +198,9 @@ export function printLookup(
   terminal.print(styled(exitCode, status + EFFECT_NOTES[effect ?? 'ADMIT']));
   terminal.print(...row('identifier', identifier));
   if ('artifact_kind' in record) {
-    const { artifact_kind, verification, integrity } = record;
+    const { artifact, artifact_kind, verification, integrity } = record;
     terminal.print(...row('kind', artifact_kind));
+    if ('environment' in artifact) terminal.print(...row('environment', artifact.environment));
     if (verification.verified_at !== undefined) {
       terminal.print(...row('verified at', verification.verified_at));
     }

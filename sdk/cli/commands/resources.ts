@@ -28,7 +28,7 @@ import {
   revokeShareTokenHttp,
 } from '../../index.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
-import { hashOfFile } from '../files.js';
+import { createFile, hashOfFile } from '../files.js';
 import { EXIT, type ExitCode, row, type Terminal } from '../terminal.js';
 
 const NEEDS_ENGINE = 'Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.';
@@ -303,7 +303,7 @@ export function addCreateKey(add: AddCommand): Command {
         ...(expires !== undefined && { expires_at: expires }),
       } as ApiKeyInput;
       // Created first: a key that cannot be written would be lost.
-      await createFile(out);
+      await createFile(out, '', 0o600);
       const { api_key: key, ...document } = await createApiKeyHttp(engine(), input);
       await writeFile(out, `${key}\n`);
       printDocument(terminal, json, { ...document, file: out });
@@ -324,15 +324,6 @@ export function addCreateKey(add: AddCommand): Command {
     )
     .addOption(expiresOption())
     .requiredOption('-o, --out <FILE>', 'write the key to this new file');
-}
-
-async function createFile(file: string): Promise<void> {
-  try {
-    await writeFile(file, '', { flag: 'wx', mode: 0o600 });
-  } catch (cause) {
-    const { code = 'unknown error' } = cause as NodeJS.ErrnoException;
-    throw new UsageError(`${file} cannot be created: ${code}`, { cause });
-  }
 }
 
 export function addHash(add: AddCommand): Command {

@@ -253,6 +253,7 @@ function print(terminal: Terminal, result: OfflineResult, exitCode: ExitCode): v
   if (aep !== undefined) {
     terminal.print(...row('proof', aep.proof_id));
     terminal.print(...row('accepted at', aep.accepted_at));
+    terminal.print(...row('environment', aep.environment));
     for (const [label, text] of subjectRows(aep.subject)) terminal.print(...row(label, text));
   }
   printDisclosed(terminal, disclosed, withheld);

@@ -3,7 +3,7 @@ import { FACT_NAME_PATTERN, factsSchema, type FactValue } from '../../../protoco
 import type { JsonValue } from '../../../protocol/json.js';
 import { UsageError } from '../config.js';
 import { readDocument } from '../files.js';
-import { isObject, type JsonObject } from './message.js';
+import { foldCase, hasOtherCase, isObject, type JsonObject } from './message.js';
 import { normalPath } from './paths.js';
 
 const pointerSchema = z
@@ -104,12 +104,19 @@ function valueAt(document: JsonValue, pointer: string): JsonValue | undefined {
     const name = step.replaceAll('~1', '/').replaceAll('~0', '~');
     if (Array.isArray(value))
       value = /^(0|[1-9][0-9]*)$/.test(name) ? value[Number(name)] : undefined;
-    else if (isObject(value) && Object.hasOwn(value, name)) value = value[name];
+    else if (isObject(value) && isUnique(value, name)) value = value[name];
     else return undefined;
   }
   return value;
 }
 
+/** Whether every server reads this member, also one that ignores the case of names. */
+const isUnique = (object: JsonObject, name: string): boolean =>
+  Object.hasOwn(object, name) && !hasOtherCase(object, [name]);
+
 function pick(object: JsonObject, names: readonly string[]): JsonObject {
-  return Object.fromEntries(Object.entries(object).filter(([name]) => names.includes(name)));
+  const folded = names.map(foldCase);
+  return Object.fromEntries(
+    Object.entries(object).filter(([name]) => folded.includes(foldCase(name))),
+  );
 }

@@ -93,9 +93,23 @@ export function idOf({ json }: Message): RequestId | null | undefined {
 export const isResponse = ({ json }: Message): boolean =>
   json['method'] === undefined && ('result' in json || 'error' in json);
 
+/** Equal for names that differ only in case. Some letters outside ASCII have a case partner in it. */
+export const foldCase = (name: string): string => name.toLowerCase().toUpperCase();
+
+/** Whether a parser that ignores the case of names, as in Go, would read a member as one of `names`. */
+export function hasOtherCase(object: JsonObject, names: readonly string[]): boolean {
+  const folded = names.map(foldCase);
+  return Object.keys(object).some(
+    (name) => !names.includes(name) && folded.includes(foldCase(name)),
+  );
+}
+
+const MEMBERS = ['jsonrpc', 'id', 'method', 'params', 'result', 'error'];
+
 /** Whether a message that is no response is a valid request or notification. */
 export const isValid = (message: Message): boolean =>
   message.json['jsonrpc'] === '2.0' &&
+  !hasOtherCase(message.json, MEMBERS) &&
   (isResponse(message) || (methodOf(message) !== undefined && idOf(message) !== null));
 
 const META = 'io.modelcontextprotocol/';

@@ -12,6 +12,7 @@ import { describe, type Mapping } from './mapping.js';
 import {
   ERROR,
   errorResponse,
+  hasOtherCase,
   idOf,
   isObject,
   isResponse,
@@ -107,9 +108,11 @@ export function openRelay(options: RelayOptions) {
 
   /** Starts a call, so that other messages do not wait for its admission. */
   async function callTool(id: RequestId, message: Message): Promise<void> {
-    const { name, arguments: args = {} } = paramsOf(message);
-    if (!message.isStrict || typeof name !== 'string' || !isObject(args)) {
-      const why = message.isStrict
+    const params = paramsOf(message);
+    const { name, arguments: args = {} } = params;
+    const isClear = message.isStrict && !hasOtherCase(params, ['name', 'arguments']);
+    if (!isClear || typeof name !== 'string' || !isObject(args)) {
+      const why = isClear
         ? 'tools/call needs a name, and arguments that are an object'
         : 'two JSON parsers could read this call differently';
       return reject(id, ERROR.invalidParams, why);
