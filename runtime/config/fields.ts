@@ -5,7 +5,7 @@ import { isKeyUri } from '../crypto/key-uri.js';
 import { LOG_LEVELS } from '../process/log.js';
 import { OperatorError } from '../process/operator-error.js';
 import { readRedisAddress } from '../queue/redis-address.js';
-import { misspelt } from './misspelt.js';
+import { refusedVariables } from './refused.js';
 
 // The description of a setting becomes its row in docs/configuration.md.
 
@@ -440,7 +440,7 @@ export function read<Shape extends z.ZodRawShape>(
   settings: ReadonlySet<string>,
 ): Values<Shape> {
   const given: Record<string, string> = {};
-  const problems = new Map(misspelt(env, settings).map((problem) => [problem, problem]));
+  const problems = new Map(refusedVariables(env, settings).map((problem) => [problem, problem]));
   for (const name of Object.keys(shape)) {
     const found = find(env, name);
     if ('problem' in found) problems.set(name, found.problem);

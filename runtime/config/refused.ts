@@ -5,7 +5,7 @@ const CHARACTERS_PER_EDIT = 8;
 const OF_KUBERNETES = /^(?:tcp|udp|sctp):\/\//;
 
 /** A sentence for each variable that has almost the name of a setting. */
-export function misspelt(
+export function refusedVariables(
   env: Readonly<Record<string, string | undefined>>,
   settings: ReadonlySet<string>,
 ): string[] {
