@@ -4,6 +4,8 @@ import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { openOps } from '#runtime/ops/ops';
 import { OperatorError } from '#runtime/process/operator-error';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
+import { isBucket, openStore } from '#runtime/store/open';
+import { filesIn } from '#runtime/store/store';
 import { isUsageError, runMonitor } from '#sdk/cli/monitor/run';
 import { monitorMetrics } from './metrics/monitor.js';
 
@@ -18,10 +20,15 @@ const code = await runProgram('monitor', async (program) => {
     ready: hasPassed,
     details: { status: hasPassed ? 'ready' : 'the first pass is not complete' },
   }));
+  const open = async (where: string) => (isBucket(where) ? filesIn(await openStore(where)) : where);
+  const sources = [
+    await open(config.monitorUrl),
+    ...(await Promise.all(config.monitorMirrors.map(open))),
+  ] as const;
   const running = runMonitor(
     { sha256: nativeSha256, verify: nativeVerify },
     {
-      sources: [config.monitorUrl, ...config.monitorMirrors],
+      sources,
       logVkeys: config.pins,
       directory: config.monitorDir,
       watch: config.monitorWatch,

@@ -237,10 +237,8 @@ const witnessSettings = {
 export const witnessConfig = (env: Environment = process.env) => readProcess(witnessSettings, env);
 
 const monitorSettings = {
-  MONITOR_URL: field
-    .required('name the address of the public API, a static mirror or a snapshot directory')
-    .describe('address of the log to follow; a directory works too'),
-  MONITOR_MIRRORS: field.list('other addresses of the log to compare, separated by commas'),
+  MONITOR_URL: field.monitorUrl,
+  MONITOR_MIRRORS: field.monitorMirrors,
   MONITOR_WATCH: field.list(
     'files with receipts, their evidence, exports or proof ids to watch, or directories of them, separated by commas',
   ),

@@ -96,6 +96,7 @@ export async function makeSecretFiles(
       createPublicKey(pem).export({ format: 'pem', type: 'spki' }).toString(),
     );
   }
+  signingKey('witness-key.pem', 'witness');
   const log = signingKey('log-key.pem', 'publisher');
   const vkey = formatVkey(nativeSha256, logOrigin, log.publicKey);
   publish('log.vkey', vkey);
@@ -126,6 +127,7 @@ export const USERS = {
   admin: 10_006,
   fsck: 10_007,
   board: 10_008,
+  witness: 10_010,
   // User ids in the official images.
   postgres: 999,
   valkey: 999,

@@ -109,6 +109,11 @@ export function publisherMetrics(
       () => disk?.value && disk.value.bavail * disk.value.bsize,
     ],
     [
+      'svc_snapshot_size_bytes',
+      'Size of the disk of the snapshot directory',
+      () => disk?.value && disk.value.blocks * disk.value.bsize,
+    ],
+    [
       'svc_maintenance_age_seconds',
       'Time since the last fsck without findings, or recorded backup; before it, since the migration',
       () =>

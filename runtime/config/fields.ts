@@ -5,7 +5,7 @@ import { isKeyUri } from '../crypto/key-uri.js';
 import { LOG_LEVELS } from '../process/log.js';
 import { OperatorError } from '../process/operator-error.js';
 import { readRedisAddress } from '../queue/redis-address.js';
-import { misspelt } from './misspelt.js';
+import { refusedVariables } from './refused.js';
 
 // The description of a setting becomes its row in docs/configuration.md.
 
@@ -98,12 +98,12 @@ export const snapshotDir = z
   .describe(
     'directory that the publisher writes and the public API reads; by default `DATA_DIR/public`',
   );
+const BUCKET_SAY = 'must be s3://bucket, s3://bucket/prefix, gs://bucket or gs://bucket/prefix';
+const BUCKET = /^(?:s3|gs):\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:\/[\w!*().-]+)*\/?$/;
+
 export const snapshotStore = z
   .string()
-  .regex(
-    /^(?:s3|gs):\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:\/[\w!*().-]+)*\/?$/,
-    'must be s3://bucket, s3://bucket/prefix, gs://bucket or gs://bucket/prefix',
-  )
+  .regex(BUCKET, BUCKET_SAY)
   .nullable()
   .default(null)
   .describe(
@@ -147,6 +147,18 @@ export const list = (what: string) =>
     .transform((text) => text.split(',').filter((one) => one !== ''))
     .prefault('')
     .describe(what);
+const isLog = (where: string): boolean => !/^(?:s3|gs):/.test(where) || BUCKET.test(where);
+
+export const monitorUrl = required(
+  'name the address of the public API, a static mirror, a bucket or a snapshot directory',
+)
+  .refine(isLog, BUCKET_SAY)
+  .describe(
+    'address of the log to follow: `https://…`, a [bucket](deploy.md#a-bucket-for-the-snapshot) as in `SNAPSHOT_STORE`, or a directory',
+  );
+export const monitorMirrors = list(
+  'other addresses of the log to compare, separated by commas',
+).refine((all) => all.every(isLog), BUCKET_SAY);
 export const monitorInterval = duration(100, 86_400_000, 'must be a duration like 10s')
   .prefault('10s')
   .describe('time between two polls by the monitor');
@@ -432,7 +444,7 @@ const camel = (name: string): string =>
 
 /**
  * Treats an empty variable as unset, and ignores variables outside `shape`, unless they misspell a
- * setting of any program.
+ * setting of any program, or were one.
  */
 export function read<Shape extends z.ZodRawShape>(
   shape: Shape,
@@ -440,7 +452,7 @@ export function read<Shape extends z.ZodRawShape>(
   settings: ReadonlySet<string>,
 ): Values<Shape> {
   const given: Record<string, string> = {};
-  const problems = new Map(misspelt(env, settings).map((problem) => [problem, problem]));
+  const problems = new Map(refusedVariables(env, settings).map((problem) => [problem, problem]));
   for (const name of Object.keys(shape)) {
     const found = find(env, name);
     if ('problem' in found) problems.set(name, found.problem);

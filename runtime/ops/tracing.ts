@@ -32,6 +32,9 @@ export interface Tracing {
 
 const TRACEPARENT = /^00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})$/;
 
+/** The spans of a whole batch in one program: of each of 10,000 items, its wait and its decision. */
+const MAX_QUEUED_SPANS = 20_000;
+
 /** Null without a collector: then the OpenTelemetry SDK is not even loaded. */
 export async function openTracing(
   program: string,
@@ -55,7 +58,13 @@ export async function openTracing(
       'service.instance.id': instance,
     }),
     sampler: new sdk.ParentBasedSampler({ root: new sdk.TraceIdRatioBasedSampler(ratio) }),
-    spanProcessors: [new sdk.BatchSpanProcessor({ exporter, scheduledDelayMillis: 1_000 })],
+    spanProcessors: [
+      new sdk.BatchSpanProcessor({
+        exporter,
+        scheduledDelayMillis: 1_000,
+        maxQueueSize: MAX_QUEUED_SPANS,
+      }),
+    ],
   });
   onStop(() =>
     provider.shutdown().catch((error: unknown) => {
@@ -67,7 +76,8 @@ export async function openTracing(
     logRarely(log, 'warn', { reason }, 'tracing: spans were not delivered');
   api.diag.setLogger({
     error: undelivered,
-    warn: quiet,
+    // Such as spans beyond the longest queue.
+    warn: undelivered,
     info: quiet,
     debug: quiet,
     verbose: quiet,

@@ -73,7 +73,7 @@ describe('docker-compose.yml', () => {
     for (const [name, { secrets = [], environment = {} }] of ours) {
       const urls = secrets.filter((secret) => secret.endsWith('-database-url'));
       if (name === 'init') continue;
-      const expected = ['facade', 'secrets', 'board', 'monitor'].includes(name)
+      const expected = ['facade', 'secrets', 'board', 'monitor', 'witness'].includes(name)
         ? []
         : [`${name}-database-url`];
       expect([name, urls]).toEqual([name, expected]);
@@ -96,6 +96,7 @@ describe('docker-compose.yml', () => {
       all.filter(([, { secrets = [] }]) => secrets.includes(secret)).map(([name]) => name);
     expect(holders('aep-key.pem')).toEqual(['worker']);
     expect(holders('log-key.pem')).toEqual(['publisher']);
+    expect(holders('witness-key.pem')).toEqual(['witness']);
     expect(holders('redis-url')).toEqual(['engine', 'worker']);
     expect(holders('postgres-password')).toEqual(['postgres']);
     // A public key.
@@ -189,6 +190,7 @@ describe('docker-compose.yml', () => {
       ...PROGRAMS,
       'board',
       'monitor',
+      'witness',
       'postgres',
       'valkey',
       'nginx',

@@ -8,10 +8,18 @@ import { packageRoot } from '#runtime/process/files';
 import { readCompose } from '../fixtures/compose/file.js';
 
 const PROGRAMS = ['engine', 'worker', 'verifier', 'publisher', 'facade'];
-const VALUES = {
+const OPTIONAL = ['board', 'monitor', 'witness'];
+const REQUIRED = {
   image: 'registry.example.org/svc@sha256:' + '0'.repeat(64),
   logOrigin: 'log.example.org/2026',
   publicUrl: 'https://registry.example.org',
+};
+const VALUES = {
+  ...REQUIRED,
+  ...Object.fromEntries(OPTIONAL.map((name) => [`programs.${name}.replicas`, 1])),
+  'programs.monitor.env.MONITOR_URL': 'https://log.example.net',
+  'programs.witness.env.WITNESS_NAME': 'witness.example.org/w1',
+  'programs.witness.env.WITNESS_LOG_VKEYS': 'log.example.net+00000000+A',
 };
 
 const directory = mkdtempSync(join(tmpdir(), 'svc-units-'));
@@ -29,6 +37,7 @@ const without = skips ? ' (skipped: set TEST_HELM and TEST_KUBERNETES_VALIDATE)'
 
 interface Mount {
   name: string;
+  mountPath: string;
   readOnly?: boolean;
 }
 
@@ -43,7 +52,11 @@ interface Pod {
     readinessProbe?: { httpGet: { path: string } };
     resources: { requests: object };
   }[];
-  volumes: { projected?: { defaultMode: number; sources: { secret: { name: string } }[] } }[];
+  volumes: {
+    name: string;
+    persistentVolumeClaim?: { claimName: string };
+    projected?: { defaultMode: number; sources: { secret: { name: string } }[] };
+  }[];
 }
 
 interface Resource {
@@ -86,18 +99,43 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
     expect(run(validate, '--strict', '--kubernetes-version', version, file).status).not.toBe(0);
   });
 
-  it('requires image, origin and public URL', () => {
-    for (const name of Object.keys(VALUES)) {
+  it('requires image, origin, public URL, and the settings of optional programs', () => {
+    for (const name of Object.keys(VALUES).filter((one) => !one.endsWith('.replicas'))) {
       const refused = render({ ...VALUES, [name]: '' });
       expect([refused.status, refused.stderr]).toEqual([
         1,
-        expect.stringContaining(`set ${name} `),
+        expect.stringMatching(new RegExp(`set ${name}\\b`)),
       ]);
     }
   });
 
+  it('leaves optional programs out by default', () => {
+    const { stdout } = render(REQUIRED);
+    for (const name of OPTIONAL) expect(stdout).not.toContain(name);
+  });
+
+  it('keeps the state of monitor and witness in a volume of one pod', () => {
+    const claims = of('PersistentVolumeClaim').map(({ metadata }) => metadata.name);
+    expect(claims).toEqual(['svc-monitor', 'svc-witness']);
+    for (const { name, pod } of pods) {
+      const claim = pod.volumes.find((one) => one.name === 'state')?.persistentVolumeClaim;
+      const own = claims.find((one) => one === `svc-${name}`);
+      expect([name, claim?.claimName]).toEqual([name, own]);
+      if (own === undefined) continue;
+      const { env, volumeMounts } = pod.containers[0]!;
+      const { mountPath } = volumeMounts.find((mount) => mount.name === 'state')!;
+      const setting = env.find((one) => one.name === `${name.toUpperCase()}_DIR`);
+      expect(setting?.value).toBe(`${mountPath}/${name}`);
+      expect(render({ ...VALUES, [`programs.${name}.replicas`]: 2 }).stderr).toContain(
+        `programs.${name}.replicas must be 0 or 1`,
+      );
+    }
+  });
+
   it('runs every program and job with the user, the secrets and the paths of docker-compose.yml', () => {
-    expect(pods.map(({ name }) => name).sort()).toEqual([...PROGRAMS, 'fsck', 'init'].sort());
+    expect(pods.map(({ name }) => name).sort()).toEqual(
+      [...PROGRAMS, ...OPTIONAL, 'fsck', 'init'].sort(),
+    );
     for (const { name, pod } of pods) {
       const service = services[name]!;
       expect([name, `${pod.securityContext.runAsUser}`]).toEqual([
@@ -143,7 +181,7 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
     }
   });
 
-  it('lets no program reach more than its database and queue, and the public API nothing', () => {
+  it('lets no program reach more than it needs, and the public API nothing', () => {
     const reached = of('NetworkPolicy').map(({ metadata, spec }) => [
       metadata.name,
       [...new Set(spec.egress?.flatMap(({ ports }) => ports.map(({ port }) => port)))],
@@ -154,11 +192,14 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
       'svc-verifier': [53, 5432],
       'svc-publisher': [53, 5432],
       'svc-facade': [],
+      'svc-board': [53, 6379],
+      'svc-monitor': [53, 443],
+      'svc-witness': [],
       'svc-init': [53, 5432],
       'svc-fsck': [53, 5432],
     });
     const peer = [{ ipBlock: { cidr: '10.0.0.0/8' } }];
-    const network = { clients: peer, operations: peer, database: peer, queue: peer };
+    const network = { clients: peer, operations: peer, database: peer, queue: peer, logs: peer };
     const bounded = parseAllDocuments(render({ ...VALUES, network }).stdout).map(
       (one) => one.toJS() as Resource,
     );
@@ -174,7 +215,7 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
 
   it('keeps the snapshot in a bucket and a key in AWS KMS without a volume or a file', () => {
     const rendered = render({
-      ...VALUES,
+      ...REQUIRED,
       snapshotStore: 'gs://bucket/log',
       'programs.worker.secrets': ['worker-database-url', 'redis-url'],
       'programs.worker.env.AEP_KEY_FILE': null,
@@ -212,19 +253,15 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
     expect(run(validate, '--strict', '--kubernetes-version', '1.37.0', file).status).toBe(0);
   });
 
-  it('probes every program, and lets one of its pods at a time be evicted', () => {
-    const names = PROGRAMS.map((name) => `svc-${name}`).sort();
-    expect(
-      of('Deployment')
-        .map(({ metadata }) => metadata.name)
-        .sort(),
-    ).toEqual(names);
-    expect(
-      of('PodDisruptionBudget')
-        .map(({ metadata }) => metadata.name)
-        .sort(),
-    ).toEqual(names);
-    for (const { name, pod } of pods.filter((one) => PROGRAMS.includes(one.name))) {
+  it('probes every program, and lets one of several pods at a time be evicted', () => {
+    const namesOf = (kind: string) =>
+      of(kind)
+        .map(({ metadata }) => metadata.name.replace('svc-', ''))
+        .sort();
+    const all = [...PROGRAMS, ...OPTIONAL];
+    expect(namesOf('Deployment')).toEqual(all.sort());
+    expect(namesOf('PodDisruptionBudget')).toEqual(PROGRAMS.toSorted());
+    for (const { name, pod } of pods.filter((one) => all.includes(one.name))) {
       expect([name, pod.containers[0]?.readinessProbe?.httpGet.path]).toEqual([name, '/readyz']);
     }
   });

@@ -6,6 +6,7 @@ import { runMonitor } from '#sdk/cli/monitor/run';
 import { breakNetwork, type BrokenNetwork } from '../fixtures/broken-network.js';
 import { checked } from '../fixtures/planted.js';
 import { awsSettings, BUCKET, skipsS3, startS3 } from '../fixtures/s3-server.js';
+import { startProgram } from '../fixtures/program.js';
 import { eventually, startStack, type RunningStack } from '../fixtures/stack.js';
 import { pinning } from '../fixtures/pins.js';
 
@@ -80,6 +81,28 @@ describe.skipIf(skipsS3)('a stack whose snapshot is in a bucket', () => {
       new AbortController().signal,
     );
     expect(monitored).toMatchObject({ alarms: [], isReachable: true });
+  }, 60_000);
+
+  it('is read from the bucket by a monitor and its mirror', async () => {
+    const keys = await fetch(`${stack.publicUrl}/api/public/keys`);
+    const { log } = (await keys.json()) as { log: { vkey: string } };
+    const monitor = await startProgram('monitor', {
+      MONITOR_URL: where,
+      MONITOR_MIRRORS: `s3://${BUCKET}/nowhere`,
+      MONITOR_DIR: join(stack.dataDir, 'monitor-of-the-bucket'),
+      ...awsSettings(server.url),
+      ...pinning(log.vkey),
+    });
+    expect(await monitor.stop()).toBe(0);
+    // The AWS SDK writes a warning about Node 20.
+    const logged = monitor.stderr.filter((line) => line.startsWith('{'));
+    const lines = logged.map((line) => JSON.parse(line) as Record<string, unknown>);
+    const findings = lines.flatMap(({ finding }) => (finding ?? []) as { code: string }[]);
+    expect(findings.filter(({ code }) => code !== 'key_entry')).toMatchObject([
+      { code: 'checkpoint_missing', where: `s3://${BUCKET}/nowhere` },
+    ]);
+    const passed = lines.find(({ msg }) => msg === 'monitor: first pass complete');
+    expect(passed?.['leaves']).toBeGreaterThan(0);
   }, 60_000);
 
   it('keeps its last verdicts and reports the bucket while it cannot be reached', async () => {

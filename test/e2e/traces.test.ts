@@ -53,8 +53,15 @@ afterAll(async () => {
   collector.close();
 }, 60_000);
 
-const execute = (intentId: string, traceparent: string) =>
-  fetch(`${stack.engineUrl}/v1/intents/execute`, {
+const intent = (id: string) => ({
+  schema_version: 'svc.runtime.intent_execute.request/1.0',
+  intent_id: id,
+  tenant_id: stack.tenantId,
+  action: 'BOOK_RESERVATION',
+});
+
+const post = (path: string, traceparent: string, body: unknown) =>
+  fetch(stack.engineUrl + path, {
     method: 'POST',
     headers: {
       'Content-Type': 'application/json',
@@ -62,35 +69,41 @@ const execute = (intentId: string, traceparent: string) =>
       'X-Svc-Tenant-Id': stack.tenantId,
       traceparent,
     },
-    body: JSON.stringify({
-      schema_version: 'svc.runtime.intent_execute.request/1.0',
-      intent_id: intentId,
-      tenant_id: stack.tenantId,
-      action: 'BOOK_RESERVATION',
-    }),
+    body: JSON.stringify(body),
   });
 
-it('an admission is one trace from the request to the public verdict, sampled by its parent', async () => {
-  const [traceId, caller, unsampled] = [16, 8, 16].map((n) => randomBytes(n).toString('hex'));
-  expect((await execute('untraced-secret', `00-${unsampled}-${caller}-00`)).status).toBe(200);
-  const answer = await execute('traced-secret', `00-${traceId}-${caller}-01`);
-  const receipt = await answer.text();
-  const found = () => spans.filter((span) => span.traceId === traceId);
-  const names = ['POST /v1/intents/execute', 'decide', 'publish', 'queue', 'verify'];
-  await expect
+const execute = (intentId: string, traceparent: string) =>
+  post('/v1/intents/execute', traceparent, intent(intentId));
+
+const newTrace = () => randomBytes(16).toString('hex');
+const caller = randomBytes(8).toString('hex');
+const spansOf = (traceId: string) => spans.filter((span) => span.traceId === traceId);
+/** Waits until the trace has these spans. */
+const untilTraced = (traceId: string, names: readonly string[]) =>
+  expect
     .poll(
       () =>
-        found()
+        spansOf(traceId)
           .map(({ name }) => name)
           .sort(),
       { timeout: 60_000 },
     )
-    .toEqual(names);
+    .toEqual(names.toSorted());
+const DECIDED = ['queue', 'decide', 'verify', 'publish'];
+
+it('an admission is one trace from the request to the public verdict, sampled by its parent', async () => {
+  const [traceId, unsampled] = [newTrace(), newTrace()];
+  expect((await execute('untraced-secret', `00-${unsampled}-${caller}-00`)).status).toBe(200);
+  const answer = await execute('traced-secret', `00-${traceId}-${caller}-01`);
+  const receipt = await answer.text();
+  const name = 'POST /v1/intents/execute';
+  await untilTraced(traceId, [name, ...DECIDED]);
+  const found = () => spansOf(traceId);
   const ids = new Set(found().map(({ attributes }) => attributeOf(attributes, 'proof_id')));
   expect(ids.size).toBe(1);
   expect(receipt).toContain([...ids][0]);
   const [request] = found().filter(({ service }) => service === 'svc-engine');
-  expect(request).toMatchObject({ name: names[0], parentSpanId: caller });
+  expect(request).toMatchObject({ name, parentSpanId: caller });
   for (const { name, service, parentSpanId } of found()) {
     if (service !== 'svc-engine') expect([name, parentSpanId]).toEqual([name, request!.spanId]);
   }
@@ -100,4 +113,23 @@ it('an admission is one trace from the request to the public verdict, sampled by
   expect(spans.filter(({ traceId: id }) => id === unsampled)).toEqual([]);
   expect(bodies).not.toMatch(/secret|BOOK_RESERVATION/);
   expect(bodies).not.toContain(stack.apiKey);
+}, 90_000);
+
+it('a batch is one trace too, with the spans of each item', async () => {
+  const traceId = newTrace();
+  const items = [intent('first-secret'), intent('second-secret')];
+  const answer = await post('/v1/batches', `00-${traceId}-${caller}-01`, items);
+  const { batch_id } = (await answer.json()) as { batch_id: string };
+  await untilTraced(traceId, ['POST /v1/batches', ...DECIDED, ...DECIDED]);
+  const [request] = spansOf(traceId).filter(({ service }) => service === 'svc-engine');
+  expect(attributeOf(request!.attributes, 'batch_id')).toBe(batch_id);
+  const others = spansOf(traceId).filter((span) => span !== request);
+  const proofIds = others.map(({ attributes }) => attributeOf(attributes, 'proof_id'));
+  expect(new Set(proofIds).size).toBe(2);
+  const pairs = others.map(({ name }, at) => `${name} ${proofIds[at]}`);
+  expect(new Set(pairs).size).toBe(2 * DECIDED.length);
+  expect(new Set(others.map(({ parentSpanId }) => parentSpanId))).toEqual(
+    new Set([request!.spanId]),
+  );
+  expect(bodies).not.toMatch(/secret|BOOK_RESERVATION/);
 }, 90_000);

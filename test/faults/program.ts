@@ -23,7 +23,7 @@ export class Program {
 
   constructor(
     readonly name: ProgramName,
-    private env: Record<string, string>,
+    public env: Record<string, string>,
     readonly logFile: string,
     /** The checkout whose build it runs. */
     public root = packageRoot,
@@ -68,9 +68,8 @@ export class Program {
     await this.restart();
   }
 
-  /** Restarts the program in order, optionally from another checkout. */
-  async restart(root = this.root): Promise<void> {
-    this.root = root;
+  /** Restarts the program in order. */
+  async restart(): Promise<void> {
     await this.stop();
     this.release();
     await this.ready();

@@ -321,9 +321,11 @@ export async function startWorld(options: WorldOptions) {
       fsckEnv: { PINS_FILE: pinsFile, ...snapshotEnv, DATA_DIR: dir },
       origin: LOG_ORIGIN,
       logVkey,
-      /** Starts a second process of a program, from the same checkout. */
+      /** Starts a second process of a program, from the same checkout and with the same settings. */
       startAnother: (process: ProcessName): Program => {
-        const other = startProcess(process, `another-${process}`, {}, programs[process].root);
+        const { env: same, root: from } = programs[process];
+        const own = { ...same, OPS_PORT: '0' };
+        const other = startProcess(process, `another-${process}`, own, from);
         others.push(other);
         return other;
       },

@@ -173,7 +173,8 @@ export const STEPS: Step[] = [
       // Workers before the last engine, as docs/deploy.md has it.
       const order: ProcessName[] = ['engine-1', ...names('worker'), 'engine-2'];
       for (const name of [...order, 'verifier', 'publisher', 'facade'] as const) {
-        await world.programs[name].restart(packageRoot);
+        world.programs[name].root = packageRoot;
+        await restartEach(day, [name], { LOG_VKEY: '' });
       }
     },
   },

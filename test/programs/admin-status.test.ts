@@ -120,6 +120,7 @@ describe('admin backup record', () => {
       ['fsck', false],
     ]);
     await expect(recordMaintenance(db.as('svc_publisher'))).rejects.toThrow(/permission denied/);
+    await expect(recordMaintenance(db.sql)).rejects.toThrow(/cannot record this: log in as/);
   });
 });
 

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
 import { findCosignature } from '#protocol/cosignature';
@@ -7,6 +7,7 @@ import { readWitnessPolicy } from '#programs/witness-policy';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { leafHashes } from '../fixtures/leaves.js';
+import { openToken, skipsSoftHsm } from '../fixtures/signing-devices.js';
 import { startWitness, witnessedLog, witnessKey } from '../fixtures/witness.js';
 import { testFolder } from './world.js';
 
@@ -110,6 +111,34 @@ it('witness > does not start when another witness uses the same state', async ()
   expect(await second.exited).toBe(1);
   expect(second.stderr.join('\n')).toContain('Another witness uses');
 }, 60_000);
+
+it.skipIf(skipsSoftHsm)(
+  'witness > cosigns with a key in a PKCS#11 token, once it answers',
+  async () => {
+    const place = join(home, 'device');
+    mkdirSync(place);
+    const tokens = join(place, 'tokens');
+    const uri = openToken(place)('01');
+    const inDevice = await startWitness(place, [log.vkey], {
+      WITNESS_KEY_FILE: uri,
+      PATH: process.env['PATH'],
+      SOFTHSM2_CONF: process.env['SOFTHSM2_CONF'],
+    });
+    const started = inDevice.stderr.find((line) => line.includes('witness_vkey')) ?? '';
+    const { witness_vkey } = JSON.parse(started) as { witness_vkey: string };
+    const own = parseVkey(witness_vkey, nativeSha256, COSIGNATURE_TYPE);
+    const head = leaves.slice(0, 4);
+    renameSync(tokens, `${tokens}.gone`);
+    expect((await inDevice.add(log.request(head))).status).toBe(500);
+    renameSync(`${tokens}.gone`, tokens);
+    // The head was stored before the signature failed.
+    const { status, body } = await inDevice.add(log.request(head, 4));
+    expect(status).toBe(200);
+    expect(findCosignature(log.note(head) + body, own, nativeVerify)?.line).toBe(body);
+    expect(await inDevice.stop()).toBe(0);
+  },
+  30_000,
+);
 
 it.each([
   ['a missing file', null, /cannot be read \(ENOENT\)/],

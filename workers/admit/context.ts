@@ -28,7 +28,7 @@ export interface AdmitContext {
   admissionsPaused: boolean;
   /** Default: no metrics. */
   metrics?: AdmitMetrics;
-  /** Records spans of single admissions, whose processing began at `startedAt`. Default: none. */
+  /** Records spans of admissions, whose processing began at `startedAt`. Default: none. */
   traced?(decisions: readonly Decided[], startedAt: number): void;
 }
 

@@ -238,7 +238,7 @@ function logOutcomes(
     [
       ...admitted.map(({ intake, effect }) => ({ ...intake, outcome: effect })),
       ...rejected.map(({ intake, code }) => ({ ...intake, outcome: code })),
-    ].filter(({ batch }) => batch === null),
+    ],
     startedAt,
   );
   const fields = (outcomes: readonly LoggedOutcome[]) => ({

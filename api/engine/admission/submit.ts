@@ -63,22 +63,13 @@ export function createSubmit(ctx: EngineContext): Submit {
     if (accepted.length > 0) enqueue(accepted);
     return outcomes;
   }
-  async function keepTraces(accepted: readonly Unseeded[]): Promise<void> {
-    const traces = accepted.flatMap(({ proofId, traceparent }) =>
-      traceparent === null ? [] : [{ proofId, traceparent }],
-    );
-    if (traces.length === 0) return;
-    await storeTraces(ctx.sql, traces).catch((error: unknown) => {
-      logRarely(ctx.log, 'warn', { err: error }, 'tracing: contexts are lost');
-    });
-  }
   function enqueue(accepted: Unseeded[]): void {
     const proofIds = accepted.map(({ proofId }) => proofId);
     const requestIds = accepted.map(({ requestId }) => requestId);
     void wakeWorkers(
       ctx,
       async (queue) => {
-        await keepTraces(accepted);
+        await keepTraces(ctx, accepted);
         return queue.add(proofIds, requestIds);
       },
       'admissions are delayed until a worker requeues stale admissions',
@@ -137,6 +128,20 @@ export function createSubmit(ctx: EngineContext): Submit {
       return submitSingly(item, deadline);
     }
   };
+}
+
+/** Stores the trace contexts of sampled admissions; a failure loses only spans. */
+export async function keepTraces(
+  { sql, log }: Pick<EngineContext, 'sql' | 'log'>,
+  accepted: readonly { proofId: string; traceparent: string | null }[],
+): Promise<void> {
+  const traces = accepted.flatMap(({ proofId, traceparent }) =>
+    traceparent === null ? [] : [{ proofId, traceparent }],
+  );
+  if (traces.length === 0) return;
+  await storeTraces(sql, traces).catch((error: unknown) => {
+    logRarely(log, 'warn', { err: error }, 'tracing: contexts are lost');
+  });
 }
 
 const COUNT_EVERY_MS = 500;

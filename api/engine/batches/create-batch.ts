@@ -10,8 +10,9 @@ import { ADMISSION_HEADERS } from '../admission/admit.js';
 import { ENGINE_DEFAULTS, wakeWorkers, type EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
 import { runProblems } from '../admission/runs.js';
+import { keepTraces } from '../admission/submit.js';
 import { authorizeAdmission, readAdmissionHeaders } from '../http/gates.js';
-import { newUuidHex, addLogFields, requestIdOf } from '../http/request-context.js';
+import { newUuidHex, addLogFields, requestIdOf, traceparentOf } from '../http/request-context.js';
 import { Problem } from '../http/problem.js';
 import { sendJson } from '../http/respond.js';
 import { json, specOf, type EngineDeps, type Operation } from '../operation.js';
@@ -116,7 +117,11 @@ function createBatch(deps: EngineDeps): RequestHandler {
       const batch = await parseBatch(req, limits, caller, upload);
       const idempotencyKey = readAdmissionHeaders(req, spec);
       if (batch.fault !== null) throw batch.fault;
-      const about = { requestId: requestIdOf(res), idempotencyKey };
+      const about = {
+        requestId: requestIdOf(res),
+        idempotencyKey,
+        traceparent: traceparentOf(res),
+      };
       const { batchId, isRepeat } = await accept(deps, caller, batch, about, room, commits);
       isAccepted = true;
       addLogFields(res, { batch_id: batchId });
@@ -148,7 +153,7 @@ async function accept(
   deps: EngineDeps,
   { tenantNo, keyNo }: Pick<Caller, 'keyNo' | 'tenantNo'>,
   batch: ParsedBatch,
-  about: { requestId: string; idempotencyKey: string | null },
+  about: { requestId: string; idempotencyKey: string | null; traceparent: string | null },
   room: Room,
   commits: Limiter,
 ): Promise<{ batchId: string; isRepeat: boolean }> {
@@ -171,8 +176,9 @@ async function accept(
   const accepted: BatchItem[] = [];
   for (const [index, item] of all) if (!wrong.has(index)) accepted.push({ index, ...item });
   const batchHex = newUuidHex();
+  const { traceparent, ...request } = about;
   const intake = {
-    ...about,
+    ...request,
     batchId: `batch_${batchHex}`,
     tenantNo,
     keyNo,
@@ -209,7 +215,13 @@ async function accept(
       if (outcome.awaited > 0) {
         void wakeWorkers(
           ctx,
-          (queue) => queue.addBatches([batchHex], [about.requestId]),
+          async (queue) => {
+            await keepTraces(
+              ctx,
+              accepted.map(({ proofId }) => ({ proofId, traceparent })),
+            );
+            return queue.addBatches([batchHex], [about.requestId]);
+          },
           'the batch is delayed until the workers poll the registry',
           { request_id: about.requestId },
         );

@@ -66,6 +66,7 @@ export function requestContext({
         'http.route': locals.route ?? '',
         'http.response.status_code': status ?? 499,
         ...(locals.proof_id !== undefined && { proof_id: locals.proof_id }),
+        ...(locals.batch_id !== undefined && { batch_id: locals.batch_id }),
         request_id: locals.request_id,
       });
       const outcome = status === null ? { disconnected: true } : { status };

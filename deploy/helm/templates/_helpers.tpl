@@ -33,6 +33,9 @@ volumeMounts:
   {{- if and .snapshot (not .root.Values.snapshotStore) }}
   - { name: snapshot, mountPath: /srv/public, readOnly: {{ ne .snapshot "write" }} }
   {{- end }}
+  {{- if .state }}
+  - { name: state, mountPath: /srv/state }
+  {{- end }}
 {{- with .envFrom }}
 envFrom: {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -53,6 +56,10 @@ envFrom: {{- toYaml . | nindent 2 }}
 - name: snapshot
   persistentVolumeClaim: { claimName: {{ .root.Values.snapshotClaim }}, readOnly: {{ ne .snapshot "write" }} }
 {{- end }}
+{{- if .state }}
+- name: state
+  persistentVolumeClaim: { claimName: {{ .root.Release.Name }}-{{ .name }} }
+{{- end }}
 {{- end }}
 
 {{- define "svc.env" -}}
@@ -61,6 +68,9 @@ envFrom: {{- toYaml . | nindent 2 }}
   "PUBLIC_URL" (required "set publicUrl to the public URL of the public API" .root.Values.publicUrl)
   "LISTEN_ADDRESS" "0.0.0.0" "OPS_BIND" "0.0.0.0" "OPS_PORT" "9464"
   "SHUTDOWN_DELAY" "10s" "DATA_DIR" "/tmp" }}
+{{- range $name, $value := .env }}
+{{- $_ := required (printf "set programs.%s.env.%s" $.name $name) $value }}
+{{- end }}
 {{- $env = merge (dict) (.env | default dict) .root.Values.settings $env }}
 {{- if and .snapshot .root.Values.snapshotStore }}
 {{- $env = set (omit $env "SNAPSHOT_DIR") "SNAPSHOT_STORE" .root.Values.snapshotStore }}

@@ -14,7 +14,7 @@ const LOG_FILE = /^(checkpoint$|tile\/)/;
 
 /** The files at an http(s) address, or in a directory. @throws SdkError `invalid_input` */
 export function openFiles(where: string, options: CallOptions): LogFiles {
-  return /^https?:/i.test(where) ? httpFiles(where, options) : directoryFiles(where);
+  return /^[a-z0-9+.-]+:\/\//i.test(where) ? httpFiles(where, options) : directoryFiles(where);
 }
 
 function directoryFiles(root: string): LogFiles {

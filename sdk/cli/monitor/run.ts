@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fromUtf8Lossy } from '../../../protocol/bytes.js';
 import { ProtocolError } from '../../../protocol/errors.js';
 import { FINDINGS, type Finding } from '../../../protocol/monitor/findings.js';
+import type { LogFiles } from '../../../protocol/monitor/files.js';
 import { Monitor } from '../../../protocol/monitor/monitor.js';
 import { parseWatched, type Watched } from '../../../protocol/monitor/watch.js';
 import { readLog, type LogPin, type PinnedLogKey } from '../../../protocol/offline/trust.js';
@@ -14,9 +15,11 @@ import { UsageError } from '../config.js';
 import { openFiles } from './files.js';
 import { openStore } from './store.js';
 
+type Source = string | LogFiles;
+
 export interface MonitorSettings {
-  /** Addresses or directories: first the one whose entries are read. */
-  sources: readonly [string, ...string[]];
+  /** Addresses, directories or other files: first the one whose entries are read. */
+  sources: readonly [Source, ...Source[]];
   logVkeys: readonly PinnedLogKey[];
   /** The text of a C2SP tlog-policy. */
   policy?: string | undefined;
@@ -61,7 +64,15 @@ export async function runMonitor(
   const report = events.finding;
   const monitor = new Monitor({ crypto, pin, store, state, save, now: Date.now, report });
   const [main, ...others] = settings.sources;
-  const open = (where: string) => openFiles(where, { signal, retry: { attempts: 3 } });
+  const open = (source: Source): LogFiles => {
+    const files =
+      typeof source === 'string' ? openFiles(source, { signal, retry: { attempts: 3 } }) : source;
+    const read = (path: string) => {
+      signal.throwIfAborted();
+      return files.read(path);
+    };
+    return { where: files.where, read };
+  };
   const sources = [open(main), ...others.map(open)] as const;
   const readWatched = openWatched(crypto, settings.watch);
   let pass: MonitorPass | null = null;

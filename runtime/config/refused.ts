@@ -4,13 +4,32 @@ const CHARACTERS_PER_EDIT = 8;
 /** Kubernetes sets variables like `ENGINES_PORT` for every service. */
 const OF_KUBERNETES = /^(?:tcp|udp|sctp):\/\//;
 
-/** A sentence for each variable that has almost the name of a setting. */
-export function misspelt(
+const PINS = 'set PINS_FILE to a file with the output of "admin pins"';
+const INIT = '"admin init" reads the folder that is its argument';
+
+/**
+ * Settings of version 0.1.0 that no program reads any more. DATABASE_HOST, DATABASE_NAME and QUEUE_HOST, of
+ * a command that is gone, are missing: variables of other programs often have these names.
+ */
+const REMOVED: Readonly<Record<string, string>> = {
+  LOG_VKEY: PINS,
+  LOG_VKEY_FILE: PINS,
+  LOG_RETIRED_VKEYS: PINS,
+  AEP_PUBLIC_KEY_FILE: INIT,
+  VERIFIER_PUBLIC_KEY_FILE: INIT,
+  ROLE_URL_FILES: INIT,
+  SECRETS_DIR: INIT,
+};
+
+/** A sentence for each variable that was a setting, or has almost the name of one. */
+export function refusedVariables(
   env: Readonly<Record<string, string | undefined>>,
   settings: ReadonlySet<string>,
 ): string[] {
   return Object.entries(env).flatMap(([name, value = '']) => {
     if (settings.has(name) || value.trim() === '' || OF_KUBERNETES.test(value)) return [];
+    const instead = REMOVED[name];
+    if (instead !== undefined) return [`${name} is no longer a setting: ${instead}`];
     const meant = [...settings].find((setting) => {
       const most = Math.floor(setting.length / CHARACTERS_PER_EDIT);
       return Math.abs(name.length - setting.length) <= most && edits(name, setting) <= most;
