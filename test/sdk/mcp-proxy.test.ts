@@ -8,6 +8,7 @@ import {
   proofOf,
   published,
   textOf,
+  toolCall,
   useProxies,
 } from '../fixtures/mcp-proxy.js';
 
@@ -141,6 +142,49 @@ describe('svc mcp over stdio', () => {
     expect(textOf(await client.callTool({ name: 'installed' }))).toBe('runs');
   });
 });
+
+describe('svc mcp and numbers that no double has', () => {
+  const line = '{"jsonrpc":"2.0", "id":1,"method":"prompts/get","params":{"n":9007199254740993}}';
+  const result = '"structuredContent":{"n":12345678901234567890.10}';
+
+  it('passes messages as received', async () => {
+    const host = proxies.raw({ target: ownServer('raw.mjs') });
+    host.send(line);
+    await expect.poll(host.received).toMatchObject([{ result: { got: line } }]);
+    expect(host.stdout()).toContain(`{"jsonrpc": "2.0","id":1,"result":{${result}`);
+  });
+
+  it('returns the digits of a result, which has no hash', async () => {
+    const host = proxies.raw({ target: ownServer('raw.mjs') });
+    host.send(toolCall(1, 'any', { exact: 1e21 }));
+    await expect.poll(host.stdout).toContain(result);
+    const [response] = host.received();
+    await expect
+      .poll(() => outcomesOf(proofOf(response!['result'])))
+      .toEqual([['succeeded', undefined]]);
+  });
+
+  it('runs no tool with such an argument', async () => {
+    const host = proxies.raw({ target: ownServer('deploy.mjs') });
+    const numbers = ['9007199254740993', '1e20', '0.30000000000000001', '1e400'];
+    for (const [id, number] of numbers.entries()) {
+      host.send(JSON.stringify(toolCall(id, 'refund', { amount: '?' })).replace('"?"', number));
+    }
+    await expect.poll(host.received).toHaveLength(numbers.length);
+    for (const { id, result } of host.received()) {
+      expect(metaOf(result, NOT_ADMITTED_META)).toBe('invalid_call');
+      expect(textOf(result)).toContain(`the argument ${numbers[id as number]!} is a number that`);
+    }
+    expect(proxies.sent()).toEqual([]);
+    expect(await proxies.ran()).toEqual([]);
+  });
+});
+
+/** The results of a call, with their hashes. */
+async function outcomesOf(proof: string): Promise<(string | undefined)[][]> {
+  const outcomes = (await world.outcomesOf(proof)) as Record<string, string>[];
+  return outcomes.map(({ result, result_hash }) => [result, result_hash]);
+}
 
 /** What the server offers without a proxy. */
 async function hostV1ofServer() {

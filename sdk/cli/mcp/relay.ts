@@ -8,6 +8,7 @@ import {
 } from '../../adapters/options.js';
 import type { AgentRun } from '../../adapters/run.js';
 import { traceparentSchema } from '../../../protocol/schemas/admission.js';
+import { keptNumberIn } from './exact-numbers.js';
 import { describe, type Mapping } from './mapping.js';
 import {
   ERROR,
@@ -134,7 +135,10 @@ export function openRelay(options: RelayOptions) {
     const { hashed, ...described } = describe(mapping, tool, args);
     const gated: GatedCall = {
       tool,
-      arguments: hashed,
+      get arguments() {
+        requireExact(args);
+        return hashed;
+      },
       ...described,
       run: numbers,
       traceparent: traceparentIn(params),
@@ -240,6 +244,14 @@ function traceparentIn(params: JsonObject): string | undefined {
   return traceparentSchema.safeParse(objectIn(params, '_meta')['traceparent']).data;
 }
 
+/** Throws for a number that the hash would not have as the tool reads it. */
+function requireExact(args: JsonObject): void {
+  const digits = keptNumberIn(args);
+  if (digits === undefined) return;
+  const shown = digits.length > 40 ? `${digits.slice(0, 40)}…` : digits;
+  throw new Error(`the argument ${shown} is a number that JSON parsers round; send it as a string`);
+}
+
 /** 1 and "1" are different ids. */
 const keyOf = (id: unknown): string => JSON.stringify(id) ?? '';
 
@@ -247,9 +259,10 @@ function outcomeIn({ json, isStrict }: Message): ReturnType<typeof outcomeOf> {
   const outcome = isObject(json['result'])
     ? outcomeOf(json['result'])
     : { result: 'failed' as const };
+  if (outcome === null || outcome === 'next_round') return outcome;
   // Two parsers could read an ambiguous result differently, so no hash describes it.
-  if (isStrict || outcome === null || outcome === 'next_round') return outcome;
-  return { result: outcome.result };
+  const isHashed = isStrict && keptNumberIn(json['result'] ?? null) === undefined;
+  return isHashed ? outcome : { result: outcome.result };
 }
 
 function withProofIn(response: Message, admission: Admission | null): Message {
