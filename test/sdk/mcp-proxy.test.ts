@@ -180,6 +180,46 @@ describe('svc mcp and numbers that no double has', () => {
   });
 });
 
+describe('svc mcp and tasks', () => {
+  it('records the outcome of a call when its task ends', async () => {
+    const host = proxies.raw({ target: ownServer('raw.mjs') });
+    let id = 0;
+    const request = async (method: string, params: object): Promise<unknown> => {
+      host.send({ jsonrpc: '2.0', id: ++id, method, params });
+      const response = () => host.received().find((one) => one['id'] === id);
+      await expect.poll(response).toBeDefined();
+      return response()!['result'];
+    };
+    const start = async (taskId: string, isInline = false): Promise<string> =>
+      proofOf(await request('tools/call', { name: 'start', arguments: { taskId, isInline } }));
+    const outcomes = (proof: string) => expect.poll(() => outcomesOf(proof));
+    const hash = canonicalHash({ content: [{ type: 'text', text: 'done' }] });
+
+    const [read, failed, cancelled, inline, unread, working] = [
+      await start('completed 1'),
+      await start('failed'),
+      await start('cancelled'),
+      await start('completed 2', true),
+      await start('completed 3'),
+      await start('working'),
+    ];
+    for (const taskId of ['completed 1', 'failed', 'completed 3', 'working']) {
+      await request('tasks/get', { taskId });
+    }
+    await outcomes(failed).toEqual([['failed', undefined]]);
+    await request('tasks/result', { taskId: 'completed 1' });
+    await outcomes(read).toEqual([['succeeded', hash]]);
+    await request('tasks/get', { taskId: 'completed 2', isInline: true });
+    await outcomes(inline).toEqual([['succeeded', hash]]);
+    host.send({ jsonrpc: '2.0', id: 'c', method: 'tasks/cancel', params: { taskId: 'cancelled' } });
+    await outcomes(cancelled).toEqual([['failed', undefined]]);
+    expect(await outcomesOf(unread)).toEqual([]);
+    await host.close();
+    await outcomes(unread).toEqual([['succeeded', undefined]]);
+    expect(await outcomesOf(working)).toEqual([]);
+  });
+});
+
 /** The results of a call, with their hashes. */
 async function outcomesOf(proof: string): Promise<(string | undefined)[][]> {
   const outcomes = (await world.outcomesOf(proof)) as Record<string, string>[];

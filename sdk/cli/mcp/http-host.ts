@@ -4,7 +4,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { UsageError } from '../config.js';
 import { openHostSession, type HostSession } from './host-session.js';
-import { decode } from './http-headers.js';
+import { decode, nameIn } from './http-headers.js';
 import {
   type Connection,
   ERROR,
@@ -13,7 +13,6 @@ import {
   isValid,
   type Message,
   methodOf,
-  paramsOf,
   readMessage,
   versionIn,
 } from './message.js';
@@ -136,15 +135,15 @@ export async function listenForHosts({ port, token, serve }: HostListenerOptions
 
 /** Whether the headers repeat the body, as revisions since 2026-07-28 require. */
 function mirrors({ headers }: IncomingMessage, message: Message, version: string): boolean {
-  const { name, uri } = paramsOf(message);
-  const given = headers['mcp-name'];
   const method = methodOf(message) ?? '';
-  const expected = method === 'resources/read' ? uri : name;
-  const isNamed = ['tools/call', 'resources/read', 'prompts/get'].includes(method);
+  const name = nameIn(message);
+  const given = headers['mcp-name'];
+  // Some clients send no name of a task.
+  const isNamed = typeof given === 'string' ? decode(given) === name : method.startsWith('tasks/');
   return (
     headers['mcp-protocol-version'] === version &&
     (headers['mcp-method'] === method || idOf(message) === undefined) &&
-    (!isNamed || (typeof given === 'string' && decode(given) === expected))
+    (name === undefined || isNamed)
   );
 }
 

@@ -27,6 +27,7 @@ import {
   type RequestId,
   versionIn,
 } from './message.js';
+import { openTasks } from './tasks.js';
 import { openToolList } from './tool-list.js';
 
 const INVALID = 'the message is not a JSON-RPC 2.0 message';
@@ -76,6 +77,7 @@ export function openRelay(options: RelayOptions) {
   const { gate, mapping, run: numbers, toHost, toServer, howToApprove, log } = options;
   const pending = new Map<string, Pending>();
   const tools = openToolList();
+  const tasks = openTasks(outcomeIn, (admission, outcome) => void gate.end(admission, outcome));
 
   async function fromHost(message: Message): Promise<void> {
     const [id, method] = [idOf(message), methodOf(message)];
@@ -160,6 +162,7 @@ export function openRelay(options: RelayOptions) {
     };
     try {
       const response = await gate.guard(gated, run, outcomeIn);
+      tasks.begin(response, proof);
       if (!signal.aborted) await toHost(withProofIn(response, proof));
     } catch (error) {
       if (!signal.aborted) await toHost(rejectionOf(id, message, error));
@@ -190,7 +193,9 @@ export function openRelay(options: RelayOptions) {
 
   async function fromServer(message: Message): Promise<void> {
     if (!isResponse(message)) {
-      if (methodOf(message) === 'notifications/tools/list_changed') tools.forget();
+      const method = methodOf(message);
+      if (method === 'notifications/tools/list_changed') tools.forget();
+      else if (method?.startsWith('notifications/tasks')) tasks.read(paramsOf(message), message);
       return toHost(message);
     }
     const key = keyOf(message.json['id']);
@@ -198,6 +203,7 @@ export function openRelay(options: RelayOptions) {
     if (found !== undefined && 'method' in found) {
       pending.delete(key);
       if (found.method === 'tools/list') tools.note(found.params, objectIn(message.json, 'result'));
+      else tasks.response(found.method, found.params, message);
       return toHost(message);
     }
     if (found?.settle === undefined) {
@@ -235,6 +241,7 @@ export function openRelay(options: RelayOptions) {
         else found.settle(null);
         if ('stop' in found) await found.done;
       }
+      tasks.close();
     },
   };
 }
