@@ -58,9 +58,12 @@ export async function listenForHosts({ port, token, serve }: HostListenerOptions
     }
     if (req.method === 'POST') return post(req, res, session);
     if (session === undefined) return fail(res, 405, 'only POST is allowed without a session');
-    if (req.method === 'GET') return session.listen(res);
+    if (req.method === 'GET') {
+      const isNew = req.headers['last-event-id'] === undefined;
+      return isNew ? session.listen(res) : fail(res, 400, 'streams cannot be resumed');
+    }
     if (req.method !== 'DELETE') return fail(res, 405, 'only GET, POST and DELETE are allowed');
-    await session.close();
+    await end(String(id));
     res.writeHead(200).end();
   }
 
@@ -104,9 +107,16 @@ export async function listenForHosts({ port, token, serve }: HostListenerOptions
     const id = randomUUID();
     const session = start(false, () => sessions.delete(id));
     sessions.set(id, session);
-    if (sessions.size > SESSIONS_MAX) void [...sessions.values()][0]?.close();
+    if (sessions.size > SESSIONS_MAX) void end([...sessions.keys()][0]!);
     res.setHeader('Mcp-Session-Id', id);
     return session;
+  }
+
+  /** Requests fail at once, not after the server of the session has ended. */
+  async function end(id: string): Promise<void> {
+    const session = sessions.get(id);
+    sessions.delete(id);
+    await session?.close();
   }
 
   function openStateless(): HostSession {
