@@ -4,6 +4,7 @@ import { COSIGNED_PATH } from '#protocol/snapshot/location';
 import { consistencyFromTiles, tilePath, type TileReader } from '#protocol/tiles';
 import { checkQuorum, type PolicyWitness, type TlogPolicy } from '#protocol/tlog-policy';
 import { formatAddCheckpoint, TLOG_SIZE_TYPE } from '#protocol/tlog-witness';
+import { timeoutSignal } from '#runtime/concurrency';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { responseText } from '#runtime/http/response-text';
 import type { Clock } from '#runtime/process/clock';
@@ -182,24 +183,13 @@ export class Cosigner {
     stop: AbortSignal,
   ): Promise<{ status: number; type: string | null; body: string }> {
     const proof = await consistencyFromTiles(nativeSha256, oldSize, size, this.readTile);
-    // Node may collect the timeout of an AbortSignal.any before it fires; then the round never ends.
-    const request = new AbortController();
-    const abort = (): void => request.abort();
-    const timer = setTimeout(abort, TIMEOUT_MS);
-    stop.addEventListener('abort', abort);
-    if (stop.aborted) abort();
-    try {
-      const response = await fetch(`${url}/add-checkpoint`, {
-        method: 'POST',
-        body: formatAddCheckpoint({ oldSize, proof, note }),
-        redirect: 'error',
-        signal: request.signal,
-      });
-      const body = await responseText(response, MAX_ANSWER);
-      return { status: response.status, type: response.headers.get('content-type'), body };
-    } finally {
-      clearTimeout(timer);
-      stop.removeEventListener('abort', abort);
-    }
+    const response = await fetch(`${url}/add-checkpoint`, {
+      method: 'POST',
+      body: formatAddCheckpoint({ oldSize, proof, note }),
+      redirect: 'error',
+      signal: AbortSignal.any([stop, timeoutSignal(TIMEOUT_MS)]),
+    });
+    const body = await responseText(response, MAX_ANSWER);
+    return { status: response.status, type: response.headers.get('content-type'), body };
   }
 }

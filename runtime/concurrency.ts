@@ -18,6 +18,13 @@ export async function withTimeout<T>(
   }
 }
 
+/** Like AbortSignal.timeout, which Node 20 may collect inside an AbortSignal.any before it fires. */
+export function timeoutSignal(ms: number): AbortSignal {
+  const controller = new AbortController();
+  setTimeout(() => controller.abort(), ms).unref();
+  return controller.signal;
+}
+
 /** Wraps `ask` so that calls made while it runs share its result. */
 export function singleFlight<T>(ask: () => Promise<T>): () => Promise<T> {
   let asking: Promise<T> | null = null;

@@ -8,6 +8,7 @@ export {
   executeIntentHttp,
   executeRequest,
   followAdmissionHttp,
+  isReplayed,
   type Admitted,
   type Receipt,
 } from './engine/admission.js';

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { timeoutSignal } from '#runtime/concurrency';
 import {
   type CheckedReceipts,
   outsiderOf,
@@ -125,7 +126,7 @@ export async function runBatches(stack: BenchStack, options: BatchRunOptions): P
     const measured = await Promise.race([measuring, load.failed]);
     await load.stop();
     const sent = sumOf(load.sent, (batch) => batch.items);
-    const drained = AbortSignal.any([signal, AbortSignal.timeout(DRAIN_MS)]);
+    const drained = AbortSignal.any([signal, timeoutSignal(DRAIN_MS)]);
     const expected = before.proofs + sent;
     await untilPublished(stack, expected, drained).catch(() => signal.throwIfAborted());
     const lost = expected - (await published(stack)).proofs;

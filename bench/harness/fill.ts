@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { timeoutSignal } from '#runtime/concurrency';
 import { treeSize } from '#sql/log/log';
 import { startBatchLoad } from './batch-load.js';
 import { aborted, urlOf } from './child.js';
@@ -67,7 +68,7 @@ export async function openFilledRegistry(
     } finally {
       await load.stop();
     }
-    const drained = AbortSignal.any([signal, AbortSignal.timeout(DRAIN_MS)]);
+    const drained = AbortSignal.any([signal, timeoutSignal(DRAIN_MS)]);
     await untilPublished(stack, admitted + total, drained);
   });
   return registry;

@@ -1,4 +1,8 @@
-"""The vectors that protocol/vectors/README.md describes, with the expected results."""
+"""The vectors that protocol/vectors/README.md describes, with the expected results.
+
+Without `tiles.json`: the package gets inclusion proofs, and reads no tiles. Nor has it the subtrees of
+test/vectors/subtrees.json, which only a log and its monitors compute.
+"""
 
 import base64
 import json
@@ -18,12 +22,14 @@ from svc_verification import (
     verify_run,
     verify_tlog_proof,
 )
+from svc_verification.admissions import Expected
 from svc_verification.answers import status_in
-from svc_verification.crypto import pae, thumbprint
-from svc_verification.encoding import base64_bytes, parse_json, read_base64url
+from svc_verification.crypto import pae, thumbprint, verify_ed25519
+from svc_verification.documents import EXECUTE_RECEIPT
+from svc_verification.encoding import base64_bytes, parse_json, read_base64url, sha256
 from svc_verification.entries import leaf_hash, read_entry
 from svc_verification.merkle import inclusion_root
-from svc_verification.notes import Checkpoint
+from svc_verification.notes import Checkpoint, open_note, parse_checkpoint, parse_vkey
 from svc_verification.offline import Place, missing_numbers
 from svc_verification.records import PREFIXES
 
@@ -148,6 +154,55 @@ def test_numbers_and_documents_have_the_canonical_form_of_rfc_8785() -> None:
     for case in cases["numbers"]:
         (number,) = struct.unpack(">d", bytes.fromhex(case["ieee754"]))
         assert canonical_json(number) == case["text"]
+
+
+@pytest.mark.parametrize("name", ["aep", "proof-record"])
+def test_a_document_has_the_expected_canonical_form_and_hash(name: str) -> None:
+    for case in vectors(name):
+        document = parse_json(case["canonical"])
+        assert canonical_json(case.get("aep", document)) == case["canonical"]
+        assert canonical_hash(document) == case["sha256"]
+
+
+def test_a_reason_and_a_share_token_have_the_expected_hashes() -> None:
+    lifecycle = vectors("lifecycle")
+    reason, share = lifecycle["revocation_reason"], lifecycle["share_token"]
+    assert canonical_json(reason["document"]) == reason["canonical"]
+    assert canonical_hash(reason["document"]) == reason["reason_hash"]
+    assert sha256(share["token"].encode()).hex() == share["token_hash"]
+
+
+def test_only_the_receipt_of_a_request_is_accepted() -> None:
+    for case, status in zip(vectors("receipt"), ("ADMITTED", "DENIED"), strict=True):
+        receipt = parse_json(case["body"])
+        expected = Expected(EXECUTE_RECEIPT, receipt["request_hash"])
+        assert expected.accepts(receipt, status)
+        for name in receipt:
+            assert not expected.accepts({**receipt, name: "0" * 64}, status)
+
+
+def test_a_checkpoint_and_an_inclusion_proof_are_those_of_the_log() -> None:
+    case, proof, entries = vectors("checkpoint"), vectors("tlog-proof"), vectors("log-entry")
+    text, signers = open_note(case["note"], [parse_vkey(case["vkey"])])
+    checkpoint = parse_checkpoint(text, case["origin"])
+    assert (text, len(signers)) == (case["text"], 1)
+    assert (checkpoint.size, checkpoint.root) == (int(case["size"]), base64.b64decode(case["root"]))
+    pins = Pins(log_vkey=case["vkey"], log_origin=case["origin"])
+    entry = entries[int(proof["index"])]["canonical"]
+    assert verify_tlog_proof(proof["text"], entry, pins).included
+
+
+def test_an_export_has_the_expected_result() -> None:
+    case = vectors("proof-export")
+    summary = verify_export(json.dumps(case["document"]), Pins(**case["trust"])).summary()
+    assert case["expected"].items() <= summary.items()
+
+
+def test_ed25519_accepts_the_signatures_of_rfc_8032_only() -> None:
+    for case in load("test/vectors/rfc8032.json"):
+        public, message, signature = (bytes.fromhex(case[one]) for one in ("public_key", "message", "signature"))
+        assert verify_ed25519(public, message, signature)
+        assert not verify_ed25519(public, message + b"!", signature)
 
 
 def test_signed_bytes_key_ids_and_identifiers_are_the_expected_ones() -> None:

@@ -1,5 +1,5 @@
 import { equalBytes } from '#protocol/bytes';
-import { withTimeout } from '../concurrency.js';
+import { timeoutSignal, withTimeout } from '../concurrency.js';
 import { StoreError, type SnapshotStore } from './store.js';
 
 export const CONNECT_MS = 2_000;
@@ -226,7 +226,7 @@ export abstract class BucketStore implements SnapshotStore {
   ): Promise<T> {
     try {
       const late = (): Error => new Error(`no answer within ${OPERATION_MS / 1_000} s`);
-      return await withTimeout(send(AbortSignal.timeout(OPERATION_MS)), OPERATION_MS, late);
+      return await withTimeout(send(timeoutSignal(OPERATION_MS)), OPERATION_MS, late);
     } catch (cause) {
       throw this.failed(what, path, cause);
     }

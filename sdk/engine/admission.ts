@@ -145,18 +145,32 @@ export async function admit<R extends Receipt>(
   engine: HttpClient,
   options: EngineOptions,
   run: (deadline: Deadline) => Promise<Admitted<R>>,
+  onReceipt: (receipt: Receipt) => void = () => undefined,
 ): Promise<Admitted<R>> {
   const fetchEvidence = openEvidenceFetcher(engine, options);
+  const note = (receipt: Receipt): void => {
+    fetchEvidence(receipt);
+    onReceipt(receipt);
+  };
   try {
     const receipt = await withDeadline(options, run);
-    fetchEvidence(receipt);
+    note(receipt);
     return receipt;
   } catch (error) {
     const decided = error instanceof SdkError ? (error.denial ?? error.approval) : undefined;
-    if (decided !== undefined) fetchEvidence(decided.receipt);
+    if (decided !== undefined) note(decided.receipt);
     throw error;
   }
 }
+
+const replayed = new WeakSet<Receipt>();
+
+/**
+ * Whether the engine had already accepted the request of this receipt: from an earlier call, or from an
+ * attempt of this call whose response was lost. Takes the object that `executeIntentHttp` or `admitHttp`
+ * returned, or that is in its error.
+ */
+export const isReplayed = (receipt: Receipt): boolean => replayed.has(receipt);
 
 async function submit<R extends Receipt>(
   options: EngineOptions,
@@ -167,15 +181,20 @@ async function submit<R extends Receipt>(
   const engine = openEngine(options);
   const body = canonicalBody(document());
   const requestHash = hashHex(nobleSha256, body);
-  return admit(engine, options, async (deadline) => {
+  let isRepeat = false;
+  const run = async (deadline: Deadline): Promise<Admitted<R>> => {
     const request = { method: 'POST', path, body, idempotencyKey: requestHash } as const;
     const answer = await engine.send(request, deadline);
+    isRepeat = answer.headers.get('idempotent-replayed') === 'true';
     const expected = { schema, requestHash };
     const admission = readAdmission(answer, expected);
     if (admission.state === 'admitted') return admission.receipt;
     const { proofId } = admission;
     await withProofId(proofId, () => pause(answer.headers, deadline));
     return poll(engine, options, { ...expected, proofId }, deadline);
+  };
+  return admit(engine, options, run, (receipt) => {
+    if (isRepeat) replayed.add(receipt);
   });
 }
 

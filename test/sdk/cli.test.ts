@@ -161,8 +161,11 @@ describe('svc admit', () => {
     const items = [line(), line('DELETE_AUDIT_LOG')];
     const file = await folder.write('with-evidence', [...items, items[0]!]);
     const args = ['admit', file, '--evidence', 'evidence', '--json'];
-    const { code, lines } = await run(args);
+    const { code, lines, stderr } = await run(args);
     expect(code).toBe(4);
+    const counts = { admitted: 2, denied: 1, replayed: 1, batches: [lines[0]!['batch_id']] };
+    expect(JSON.parse(stderr)).toMatchObject(counts);
+    expect(JSON.parse(stderr)).toHaveProperty('items_per_second');
     const ids = lines.slice(0, 2).map(({ proof_id }) => String(proof_id));
     const files = await readdir(join(folder.path, 'evidence'));
     expect(files.sort()).toEqual(ids.map((id) => `${id}.json`).sort());

@@ -9,6 +9,7 @@ import {
   executeRequest,
   followAdmissionHttp,
   isDenial,
+  isReplayed,
 } from '#sdk/index';
 import { headersFor } from '../fixtures/engine.js';
 import { sdkError } from '../fixtures/sdk-error.js';
@@ -31,6 +32,16 @@ describe('executeIntentHttp', () => {
     });
     expect(again.headers['idempotent-replayed']).toBe('true');
     expect(receipt).toEqual(again.json);
+  });
+
+  it('reports whether the engine had accepted the request before', async ({ world }) => {
+    const [admitted, denied] = [intent(), intent({ action: 'DELETE_AUDIT_LOG' })];
+    const receipts = async () => [
+      await executeIntentHttp(world.options, admitted),
+      (await sdkError(executeIntentHttp(world.options, denied), 'policy_denied')).denial!.receipt,
+    ];
+    expect((await receipts()).map(isReplayed)).toEqual([false, false]);
+    expect((await receipts()).map(isReplayed)).toEqual([true, true]);
   });
 
   it("throws a denial with its receipt and the policy's reason texts", async ({ world }) => {

@@ -7,7 +7,7 @@ import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/
 import { CreateMessageRequestSchema } from '@modelcontextprotocol/sdk/types.js';
 import { describe, expect, it } from 'vitest';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
-import { serveV1, serveV2 } from '../fixtures/mcp-http-servers.js';
+import { serveBreaking, serveV1, serveV2 } from '../fixtures/mcp-http-servers.js';
 import { ownServer, proofOf, published, textOf, useProxies } from '../fixtures/mcp-proxy.js';
 import { send } from '../fixtures/send.js';
 
@@ -148,6 +148,103 @@ describe('svc mcp --listen', () => {
     await expect.poll(proxies.ran).toContain('wait');
     stop.abort();
     await expect.poll(proxies.ran).toContain('cancelled');
+  });
+
+  it('serves hosts over HTTP before a server over HTTP, and ends its session with that of the host', async () => {
+    const server = await serveV1();
+    proxies.closeAfter(server.close);
+    const url = await listening([server.url]);
+    const [one, other] = await Promise.all([clientV1(url), clientV1(url)]);
+    const echoed = await one.callTool({ name: 'echo', arguments: { message: 'hello' } });
+    expect(textOf(echoed)).toBe('Echo: hello');
+    expect(textOf(await other.callTool({ name: 'sample' }))).toContain('from the model');
+    expect(server.sessions()).toBe(2);
+    await (one.transport as StreamableHTTPClientTransport).terminateSession();
+    await expect(one.ping()).rejects.toThrow(/404|session/);
+    await expect.poll(server.sessions).toBe(1);
+    await other.ping();
+  });
+
+  it('passes stateless requests to a server over HTTP', async () => {
+    const server = await serveV2();
+    proxies.closeAfter(server.close);
+    const client = await clientV2(await listening([server.url]));
+    await client.listTools();
+    const deployed = await client.callTool({ name: 'deploy', arguments: { region: 'Süd' } });
+    expect(textOf(deployed)).toBe('deployed to Süd');
+    await expect.poll(proxies.sent).toEqual(['admission', 'outcome']);
+  });
+
+  it('ends the session that is unused for longest when there are too many', async () => {
+    const server = await serveV1();
+    proxies.closeAfter(server.close);
+    const url = await listening([server.url]);
+    const post = (body: object, session?: string) =>
+      fetch(url, {
+        method: 'POST',
+        headers: {
+          ...requestInit.headers,
+          'Content-Type': 'application/json',
+          Accept: 'application/json, text/event-stream',
+          ...(session !== undefined && { 'Mcp-Session-Id': session }),
+        },
+        body: JSON.stringify({ jsonrpc: '2.0', id: 1, ...body }),
+      });
+    const open = async (): Promise<string> => {
+      const params = { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: INFO };
+      const response = await post({ method: 'initialize', params });
+      await response.text();
+      return response.headers.get('mcp-session-id')!;
+    };
+    const ping = async (session: string) => (await post({ method: 'ping' }, session)).status;
+    const [first, second] = [await open(), await open()];
+    for (let n = 2; n < 32; n++) await open();
+    expect(await ping(first)).toBe(200);
+    await open();
+    expect(await ping(second)).toBe(404);
+    expect(await ping(first)).toBe(200);
+    await expect.poll(server.sessions).toBe(32);
+  });
+
+  it('resumes a broken stream of the server, and rejects resumption by a host', async () => {
+    const server = await serveBreaking();
+    proxies.closeAfter(server.close);
+    const url = await listening([server.url]);
+    const headers = { ...requestInit.headers, 'Content-Type': 'application/json' };
+    const initialize = { jsonrpc: '2.0', id: 1, method: 'initialize', params: {} };
+    const response = await fetch(url, {
+      method: 'POST',
+      headers,
+      body: JSON.stringify(initialize),
+    });
+    expect(await response.text()).toContain('after the break');
+    const session = { 'Mcp-Session-Id': response.headers.get('mcp-session-id')! };
+    const resumed = await fetch(url, { headers: { ...headers, ...session, 'Last-Event-ID': '1' } });
+    expect(resumed.status).toBe(400);
+    expect(await resumed.text()).toContain('streams cannot be resumed');
+  });
+
+  it('keeps numbers that no double has in requests that it renumbers', async () => {
+    const url = await listening(ownServer('raw.mjs'));
+    const _meta = { 'io.modelcontextprotocol/protocolVersion': '2026-07-28', progressToken: 1 };
+    const params = { name: 'any', n: '?', _meta };
+    const call = { jsonrpc: '2.0', id: 'own', method: 'prompts/get', params };
+    const response = await fetch(url, {
+      method: 'POST',
+      headers: {
+        ...requestInit.headers,
+        'Content-Type': 'application/json',
+        'Mcp-Method': 'prompts/get',
+        'Mcp-Name': 'any',
+        'Mcp-Protocol-Version': '2026-07-28',
+      },
+      body: JSON.stringify(call, undefined, 2).replace('"?"', '9007199254740993'),
+    });
+    const text = await response.text();
+    expect(text).toContain('"n":12345678901234567890.10');
+    const { id, result } = JSON.parse(text) as { id: string; result: { got: string } };
+    expect(id).toBe('own');
+    expect(result.got).toContain('"n":9007199254740993');
   });
 
   it('rejects requests without the token, from web pages, and in another form', async () => {

@@ -161,6 +161,89 @@ describe('svc mcp before a server that ignores the case of names', () => {
   });
 });
 
+describe('svc mcp and numbers that no double has', () => {
+  const line = '{"jsonrpc":"2.0", "id":1,"method":"prompts/get","params":{"n":9007199254740993}}';
+  const result = '"structuredContent":{"n":12345678901234567890.10}';
+
+  it('passes messages as received', async () => {
+    const host = proxies.raw({ target: ownServer('raw.mjs') });
+    host.send(line);
+    await expect.poll(host.received).toMatchObject([{ result: { got: line } }]);
+    expect(host.stdout()).toContain(`{"jsonrpc": "2.0","id":1,"result":{${result}`);
+  });
+
+  it('returns the digits of a result, which has no hash', async () => {
+    const host = proxies.raw({ target: ownServer('raw.mjs') });
+    host.send(toolCall(1, 'any', { exact: 1e21 }));
+    await expect.poll(host.stdout).toContain(result);
+    const [response] = host.received();
+    await expect
+      .poll(() => outcomesOf(proofOf(response!['result'])))
+      .toEqual([['succeeded', undefined]]);
+  });
+
+  it('runs no tool with such an argument', async () => {
+    const host = proxies.raw({ target: ownServer('deploy.mjs') });
+    const numbers = ['9007199254740993', '1e20', '0.30000000000000001', '1e400'];
+    for (const [id, number] of numbers.entries()) {
+      host.send(JSON.stringify(toolCall(id, 'refund', { amount: '?' })).replace('"?"', number));
+    }
+    await expect.poll(host.received).toHaveLength(numbers.length);
+    for (const { id, result } of host.received()) {
+      expect(metaOf(result, NOT_ADMITTED_META)).toBe('invalid_call');
+      expect(textOf(result)).toContain(`the argument ${numbers[id as number]!} is a number that`);
+    }
+    expect(proxies.sent()).toEqual([]);
+    expect(await proxies.ran()).toEqual([]);
+  });
+});
+
+describe('svc mcp and tasks', () => {
+  it('records the outcome of a call when its task ends', async () => {
+    const host = proxies.raw({ target: ownServer('raw.mjs') });
+    let id = 0;
+    const request = async (method: string, params: object): Promise<unknown> => {
+      host.send({ jsonrpc: '2.0', id: ++id, method, params });
+      const response = () => host.received().find((one) => one['id'] === id);
+      await expect.poll(response).toBeDefined();
+      return response()!['result'];
+    };
+    const start = async (taskId: string, isInline = false): Promise<string> =>
+      proofOf(await request('tools/call', { name: 'start', arguments: { taskId, isInline } }));
+    const outcomes = (proof: string) => expect.poll(() => outcomesOf(proof));
+    const hash = canonicalHash({ content: [{ type: 'text', text: 'done' }] });
+
+    const [read, failed, cancelled, inline, unread, working] = [
+      await start('completed 1'),
+      await start('failed'),
+      await start('cancelled'),
+      await start('completed 2', true),
+      await start('completed 3'),
+      await start('working'),
+    ];
+    for (const taskId of ['completed 1', 'failed', 'completed 3', 'working']) {
+      await request('tasks/get', { taskId });
+    }
+    await outcomes(failed).toEqual([['failed', undefined]]);
+    await request('tasks/result', { taskId: 'completed 1' });
+    await outcomes(read).toEqual([['succeeded', hash]]);
+    await request('tasks/get', { taskId: 'completed 2', isInline: true });
+    await outcomes(inline).toEqual([['succeeded', hash]]);
+    host.send({ jsonrpc: '2.0', id: 'c', method: 'tasks/cancel', params: { taskId: 'cancelled' } });
+    await outcomes(cancelled).toEqual([['failed', undefined]]);
+    expect(await outcomesOf(unread)).toEqual([]);
+    await host.close();
+    await outcomes(unread).toEqual([['succeeded', undefined]]);
+    expect(await outcomesOf(working)).toEqual([]);
+  });
+});
+
+/** The results of a call, with their hashes. */
+async function outcomesOf(proof: string): Promise<(string | undefined)[][]> {
+  const outcomes = (await world.outcomesOf(proof)) as Record<string, string>[];
+  return outcomes.map(({ result, result_hash }) => [result, result_hash]);
+}
+
 /** What the server offers without a proxy. */
 async function hostV1ofServer() {
   const { Client } = await import('@modelcontextprotocol/sdk/client/index.js');

@@ -8,7 +8,7 @@ from .errors import InvalidError, NotAdmittedError, SvcError
 from .evidence import Proved, verify_evidence
 from .gate import Gate, LostOutcome, admitted
 from .hashing import action_of, plain_hash
-from .models import Exchange, Lookup, Receipt
+from .models import Denial, Exchange, Facts, Lookup, Receipt, RequiredApproval, ToolFields
 from .offline import OfflineResult, RunResult, verify_export, verify_receipt_evidence, verify_run, verify_tlog_proof
 from .pins import Pins
 from .transport import Retry
@@ -16,7 +16,9 @@ from .transport import Retry
 __all__ = [
     "AsyncClient",
     "Client",
+    "Denial",
     "Exchange",
+    "Facts",
     "Gate",
     "InvalidError",
     "Lookup",
@@ -26,9 +28,11 @@ __all__ = [
     "Pins",
     "Proved",
     "Receipt",
+    "RequiredApproval",
     "Retry",
     "RunResult",
     "SvcError",
+    "ToolFields",
     "action_of",
     "admitted",
     "agent_envelope",

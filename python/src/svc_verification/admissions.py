@@ -21,7 +21,7 @@ from .documents import (
 from .encoding import canonical, current_time, document_hash, is_proof_id, milliseconds, sha256, time_text
 from .errors import InvalidError, SvcError
 from .forms import Form, matches, read
-from .models import Receipt
+from .models import Denial, Receipt, RequiredApproval
 from .offline import read_signed
 from .transport import Deadline, Pause, Response, Retry, Service, Steps, http_error, read_document, unexpected
 
@@ -136,7 +136,7 @@ def _require_second_decision(service: Service, deadline: Deadline, expected: Exp
     response = yield from service.read(deadline, "GET", path)
     evidence = read_document(response, RECEIPT_EVIDENCE)
     try:
-        signed, _ = read_signed(evidence, dict(receipt))
+        signed, _ = read_signed(evidence, receipt)
     except InvalidError as fault:
         raise SvcError("evidence_rejected", f"the evidence is rejected: {fault.code}", fault=fault.code) from fault
     approval = signed["evidence"]["approval"]
@@ -213,7 +213,7 @@ def _read_admission(response: Response, expected: Expected) -> tuple[Receipt | N
             return None, proof_id
         if not Expected(expected.form, expected.request_hash, proof_id).accepts(status["receipt"], "APPROVAL_REQUIRED"):
             raise _mismatch(response)
-        approval = {"receipt": status["receipt"], "expires_at": status["expires_at"]}
+        approval: RequiredApproval = {"receipt": status["receipt"], "expires_at": status["expires_at"]}
         message = f"the action requires an approval before {approval['expires_at']}"
         raise SvcError("approval_required", message, status=202, approval=approval, proof_id=proof_id)
     error = http_error(response)
@@ -222,8 +222,13 @@ def _read_admission(response: Response, expected: Expected) -> tuple[Receipt | N
         raise error
     if response.status != 403 or not expected.accepts(problem.get("receipt"), "DENIED"):
         raise _mismatch(response)
-    denial = {name: problem.get(name) for name in ("receipt", "reasons", "sentences")}
-    proof_id = denial["receipt"]["registry_proof_id"] if denial["receipt"] else ""
+    reasons, sentences = problem.get("reasons"), problem.get("sentences")
+    denial: Denial = {
+        "receipt": problem["receipt"],
+        "reasons": reasons if isinstance(reasons, list) else [],
+        "sentences": sentences if isinstance(sentences, dict) else {},
+    }
+    proof_id = denial["receipt"]["registry_proof_id"]
     raise SvcError("policy_denied", problem["detail"], status=403, problem=problem, denial=denial, proof_id=proof_id)
 
 

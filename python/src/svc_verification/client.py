@@ -46,7 +46,7 @@ class _Settings:
         retry: Retry | None = None,
         pins: Pins | None = None,
         max_age: float | None = None,
-        transport: Any = None,
+        transport: httpx.BaseTransport | httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """`timeout` limits a whole call, with its retries, in seconds. With `pins` of a log, every public answer is
         verified against evidence, which is at most `max_age` seconds old. `transport` is one of httpx.

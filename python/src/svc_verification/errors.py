@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .models import Denial, RequiredApproval
 
 RETRYABLE = frozenset({"timeout", "network", "not_ready", "rate_limited", "unavailable"})
 
@@ -39,8 +42,8 @@ class SvcError(Exception):
     request_id: str | None = None
     problem: dict[str, Any] | None = None
     retry_after: float | None = None
-    denial: dict[str, Any] | None = None
-    approval: dict[str, Any] | None = None
+    denial: Denial | None = None
+    approval: RequiredApproval | None = None
     proof_id: str | None = None
     fault: str | None = None
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -19,7 +19,7 @@ from .admissions import agent_envelope
 from .client import AsyncClient, Client
 from .errors import InvalidError, NotAdmittedError, SvcError
 from .hashing import action_of, plain_hash, result_hash
-from .models import Agent, Receipt
+from .models import Agent, Facts, Receipt, ToolFields
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,19 +42,26 @@ def log_lost(lost: LostOutcome) -> None:
 
 @dataclass(frozen=True)
 class ToolCall:
-    """One call of a tool. `arguments` is read for the admission, and again before the tool runs."""
+    """One call of a tool. `arguments` and `facts` are read for the admission, and again before the tool runs."""
 
     tool: str
-    arguments: Callable[[], Any]
+    arguments: Callable[[], object]
     action: str | None = None
     framework: str | None = None
-    fields: Callable[[], Mapping[str, Any]] = field(default=dict)
+    facts: Callable[[], Facts | None] = lambda: None
+    fields: Callable[[], ToolFields] = ToolFields
+
+    def bound(self) -> dict[str, Any]:
+        """What a decision is about, beside the action."""
+        facts = self.facts()
+        return {"arguments_hash": plain_hash(self.arguments())} | ({} if facts is None else {"facts": dict(facts)})
 
 
 @dataclass(frozen=True)
 class _Planned:
     call: ToolCall
     envelope: dict[str, Any]
+    fingerprint: str
 
     def error(self, code: str, why: str, proof_id: str | None = None) -> NotAdmittedError:
         return NotAdmittedError(code, self.call.tool, why, action=self.envelope["action"], proof_id=proof_id)
@@ -66,7 +73,11 @@ class _Planned:
         return self.error(codes.get(error.code, "undecided"), str(error), error.proof_id)
 
     def require_unchanged(self, receipt: Receipt) -> None:
-        if result_hash(self.call.arguments()) != self.envelope["arguments_hash"]:
+        try:
+            is_unchanged = plain_hash(self.call.bound()) == self.fingerprint
+        except Exception:
+            is_unchanged = False
+        if not is_unchanged:
             proof_id = receipt["registry_proof_id"]
             raise self.error("arguments_changed", "its arguments changed during the admission", proof_id)
 
@@ -156,15 +167,17 @@ class Gate:
     def _plan(self, call: ToolCall) -> _Planned:
         """Hashes the arguments."""
         try:
+            bound = call.bound()
             fields = {
                 "agent": self._agent_of(call),
                 "action": action_of(call.tool) if call.action is None else call.action,
                 "tool": call.tool,
-                "arguments_hash": plain_hash(call.arguments()),
                 **self.parent,
                 **call.fields(),
+                **bound,
             }
-            return _Planned(call, agent_envelope(self.client.tenant_id, "admission", fields))
+            envelope = agent_envelope(self.client.tenant_id, "admission", fields)
+            return _Planned(call, envelope, plain_hash(bound))
         except (SvcError, InvalidError) as error:
             why = f"no proof can describe its call: {error}"
             raise NotAdmittedError("invalid_call", call.tool, why, action=call.action) from error
@@ -186,14 +199,16 @@ def admitted(
     *,
     tool: str | None = None,
     action: str | None = None,
-    hashed: Callable[..., Any] | None = None,
-    fields: Callable[..., Mapping[str, Any]] | None = None,
+    hashed: Callable[..., object] | None = None,
+    facts: Callable[..., Facts] | None = None,
+    fields: Callable[..., ToolFields] | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorates a function, or a coroutine function, so that every call is admitted before it runs.
 
     `tool` is its name in the proof, by default that of the function; `action` is by default `action_of(tool)`. The hash
     covers the arguments by name, with the default values. If some are not data, `hashed` gets the arguments and returns
-    the bound part; `fields` returns further members of the envelope, such as `facts`, `run` and `tool_call_id`.
+    the bound part. `facts` returns the facts of a call; a call whose facts or bound part change during the admission
+    does not run. `fields` returns further members of the envelope.
 
     A coroutine function needs a gate with an `AsyncClient`, any other function one with a `Client`. Raises `SvcError`
     (`invalid_input`) otherwise, and for a generator function: its caller, not the call, runs it.
@@ -207,28 +222,33 @@ def admitted(
             raise SvcError("invalid_input", f"{name}: a coroutine function needs an AsyncClient, others a Client")
         signature = inspect.signature(function)
 
-        def call_of(args: tuple[Any, ...], named: dict[str, Any]) -> ToolCall:
-            def arguments() -> Any:
+        def call_of(*args: P.args, **named: P.kwargs) -> ToolCall:
+            def arguments() -> object:
                 if hashed is not None:
                     return hashed(*args, **named)
                 bound = signature.bind(*args, **named)
                 bound.apply_defaults()
                 return dict(bound.arguments)
 
-            more = (lambda: fields(*args, **named)) if fields is not None else dict[str, Any]
-            return ToolCall(name, arguments, action, fields=more)
+            return ToolCall(
+                name,
+                arguments,
+                action,
+                facts=lambda: None if facts is None else facts(*args, **named),
+                fields=lambda: ToolFields() if fields is None else fields(*args, **named),
+            )
 
         if inspect.iscoroutinefunction(function):
 
             @wraps(function)
             async def run_async(*args: P.args, **named: P.kwargs) -> Any:
-                return await gate.run_async(call_of(args, named), lambda: function(*args, **named))
+                return await gate.run_async(call_of(*args, **named), lambda: function(*args, **named))
 
             return cast(Callable[P, R], run_async)
 
         @wraps(function)
         def run(*args: P.args, **named: P.kwargs) -> R:
-            return gate.run(call_of(args, named), lambda: function(*args, **named))
+            return gate.run(call_of(*args, **named), lambda: function(*args, **named))
 
         return run
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from .errors import SvcError
 from .gate import Gate, ToolCall
+from .models import Facts, ToolFields
 
 ToolT = TypeVar("ToolT", bound=BaseTool)
 # Arguments that LangChain adds to those of the schema.
@@ -22,14 +23,15 @@ def admit_tool(
     gate: Gate,
     *,
     action: str | None = None,
-    hashed: Callable[..., Any] | None = None,
-    fields: Callable[..., Mapping[str, Any]] | None = None,
+    hashed: Callable[..., object] | None = None,
+    facts: Callable[..., Facts] | None = None,
+    fields: Callable[..., ToolFields] | None = None,
 ) -> ToolT:
     """Copies a tool so that every call is admitted first. Give the agent the copy, not the original.
 
     The hash covers the arguments after the tool's schema. A call without an admission raises `NotAdmittedError`, like a
-    tool that fails. `hashed` and `fields` are those of `admitted`. A tool without a coroutine needs a gate with a
-    `Client`, also for `ainvoke`; one with a coroutine needs an `AsyncClient` for `ainvoke`.
+    tool that fails. `hashed`, `facts` and `fields` are those of `admitted`. A tool without a coroutine needs a gate
+    with a `Client`, also for `ainvoke`; one with a coroutine needs an `AsyncClient` for `ainvoke`.
     """
     if not isinstance(tool, BaseTool):
         raise SvcError("invalid_input", "expected a BaseTool of langchain-core")
@@ -37,13 +39,19 @@ def admit_tool(
     def call_of(args: tuple[Any, ...], given: dict[str, Any]) -> ToolCall:
         named = {name: value for name, value in given.items() if name not in ADDED or name in tool.args}
 
-        def arguments() -> Any:
+        def arguments() -> object:
             if hashed is not None:
                 return hashed(*args, **named)
             return _plain(args[0] if args and not named else {**named, **({"args": args} if args else {})})
 
-        more = (lambda: fields(*args, **named)) if fields is not None else dict[str, Any]
-        return ToolCall(tool.name, arguments, action, "langchain", more)
+        return ToolCall(
+            tool.name,
+            arguments,
+            action,
+            "langchain",
+            lambda: None if facts is None else facts(*args, **named),
+            lambda: ToolFields() if fields is None else fields(*args, **named),
+        )
 
     @wraps(tool._run)
     def run(*args: Any, **named: Any) -> Any:

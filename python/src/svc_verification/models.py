@@ -21,6 +21,26 @@ class Run(TypedDict):
     seq: int
 
 
+class DecimalFact(TypedDict):
+    """A decimal number as text, such as `480.00`."""
+
+    decimal: str
+
+
+# Values that a policy decides on, by name; a list is a set of strings.
+Facts = Mapping[str, str | int | DecimalFact | list[str]]
+
+
+class ToolFields(TypedDict, total=False):
+    """Members of an envelope that are not about the call itself."""
+
+    run: Run
+    tool_call_id: str
+    traceparent: str
+    idempotency_key: str
+    parent_proof_id: str
+
+
 class _Fields(TypedDict, total=False):
     agent: Required[Agent]
     run: Run
@@ -38,7 +58,7 @@ class AdmissionFields(_Fields, total=False):
     tool: str
     arguments_hash: str
     parent_proof_id: str
-    facts: Mapping[str, Any]
+    facts: Facts
 
 
 class OutcomeFields(_Fields, total=False):
@@ -81,6 +101,18 @@ class Receipt(TypedDict):
     registry_proof_id: str
     response_hash: str
     vee_recorded: Literal[True]
+
+
+class Denial(TypedDict):
+    receipt: Receipt
+    reasons: list[str]
+    # By policy.
+    sentences: dict[str, str]
+
+
+class RequiredApproval(TypedDict):
+    receipt: Receipt
+    expires_at: str
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,7 +93,7 @@ def verify_export(
     document: Document,
     pins: Pins,
     *,
-    receipt: dict[str, Any] | None = None,
+    receipt: Mapping[str, object] | None = None,
     tlog_proof: str | None = None,
     now: str | None = None,
 ) -> OfflineResult:
@@ -112,7 +113,7 @@ def verify_export(
 
 
 def verify_receipt_evidence(
-    document: Document, receipt: dict[str, Any], pins: Pins, *, now: str | None = None
+    document: Document, receipt: Mapping[str, object], pins: Pins, *, now: str | None = None
 ) -> OfflineResult:
     """Verifies that evidence of a receipt binds the operator to this receipt."""
     return verify_export(document, pins, receipt=receipt, now=now)
@@ -160,7 +161,7 @@ def _verify_document(
     result: OfflineResult,
     given: Document,
     pins: Pins,
-    receipt: dict[str, Any] | None,
+    receipt: Mapping[str, object] | None,
     tlog_proof: str | None,
     now: str | None,
 ) -> None:
@@ -241,7 +242,7 @@ def _may_sign(delegation: dict[str, Any], roots: list[AepKey], activated: int, i
     )
 
 
-def read_signed(document: Any, receipt: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_signed(document: Any, receipt: Mapping[str, object] | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The AEP of a document whose parts follow from each other, and its disclosed values (steps 3 and 4)."""
     kind = document.get("schema_version") if isinstance(document, dict) else None
     form = {EVIDENCE: RECEIPT_EVIDENCE, DISCLOSURE: DISCLOSED}.get(str(kind), EXPORT)

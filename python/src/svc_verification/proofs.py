@@ -101,7 +101,7 @@ def receipt_evidence(
     path = f"/v1/proofs/{require_proof_id(receipt['registry_proof_id'])}/receipt-evidence"
     response = yield from service.read(deadline, "GET", path)
     evidence: dict[str, Any] = read_document(response, RECEIPT_EVIDENCE)
-    result = verify_receipt_evidence(evidence, dict(receipt), pins)
+    result = verify_receipt_evidence(evidence, receipt, pins)
     if not result.ok:
         fault = result.fault or result.undecidable
         raise SvcError("evidence_rejected", f"the evidence of the receipt is rejected: {fault}", fault=fault)

@@ -130,6 +130,20 @@ def test_a_call_whose_arguments_change_does_not_run(world_of: Callable[..., Worl
     assert world.sent()[1]["result"] == "failed"
 
 
+def test_a_call_whose_facts_change_does_not_run(world_of: Callable[..., World]) -> None:
+    facts = {"currency": "EUR"}
+
+    def change(_: httpx.Request, response: httpx.Response) -> httpx.Response:
+        facts["currency"] = "USD"
+        return response
+
+    world = world_of(change)
+    with pytest.raises(NotAdmittedError) as caught:
+        world.book(facts=lambda seats: facts)(2)
+    assert (caught.value.code, world.ran) == ("arguments_changed", [])
+    assert [one.get("facts", one.get("result")) for one in world.sent()] == [{"currency": "EUR"}, "failed"]
+
+
 def test_a_lost_outcome_is_reported_and_the_result_passes(world_of: Callable[..., World]) -> None:
     world = world_of(lambda _, response: response, *[lose] * 5)
     assert world.book()(2) == {"table": 2}

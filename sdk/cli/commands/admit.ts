@@ -40,6 +40,7 @@ export function addAdmit(add: AddCommand): Command {
       description:
         'FILE has one item per line; - reads standard input. An item is an execute request, which may omit schema_version and tenant_id, or an agent envelope with its requested_at and its nonce, or with a dedupe_key of your own in place of the nonce. The command checks all lines before it sends the first batch. The same file again returns the first receipts, so run an interrupted command again. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
         'With --evidence, the directory gets the evidence of each receipt: the signed proof, for `svc verify --offline` and `svc monitor --watch`. The command reports evidence that it could not fetch or store, and admits the other items; run it again to fetch it, or to fetch all of it under a checkpoint.\n\n' +
+        'With --json, standard output has one result per line, and the last line of standard error the counts and the rate.\n\n' +
         'Exits 0 when every item was admitted, 1 when an item was rejected or invalid, 4 when no item was rejected but the policy denied an item or requires an approval, and 3 when the command could not finish, or could not store the evidence of an admission.',
       examples: [
         'svc admit actions.ndjson',
@@ -80,9 +81,9 @@ async function admit(invocation: Invocation<AdmitOptions>): Promise<ExitCode> {
   } finally {
     bar.stop();
   }
-  const exitCode = output.finish();
-  const rate = Math.round((items.length * 1000) / (performance.now() - startedAt));
-  if (!json) terminal.print(...row('rate', `${String(rate)} items per second`));
+  const exitCode = output.finish(
+    Math.round((items.length * 1000) / (performance.now() - startedAt)),
+  );
   return exitCode === EXIT.success && missing.size > 0 ? EXIT.undecided : exitCode;
 }
 
@@ -242,9 +243,13 @@ function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean
       if (json) terminal.printJson(result);
       else if (result.state !== 'admitted') print(() => printItem(terminal, result));
     },
-    /** Prints the counts, and returns the exit code of the batch. */
-    finish: () => {
-      if (json) return exitCode;
+    /** Prints the counts and the rate, with JSON to standard error; returns the exit code of the batch. */
+    finish: (itemsPerSecond?: number) => {
+      if (json) {
+        const rate = itemsPerSecond === undefined ? {} : { items_per_second: itemsPerSecond };
+        terminal.printErrorJson({ ...counts, replayed, batches: [...batches], ...rate });
+        return exitCode;
+      }
       const shown = Object.entries(counts).filter(([state, n]) => n > 0 || state === 'admitted');
       const total = shown.map(([state, n]) => `${String(n)} ${state}`).join(', ');
       const earlier = replayed > 0 ? ` (${String(replayed)} by an earlier admission)` : '';
@@ -252,6 +257,9 @@ function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean
       const [first = '', ...more] = batches;
       const others = more.length > 0 ? `, and ${String(more.length)} more` : '';
       terminal.print(...row('batch', first + others));
+      if (itemsPerSecond !== undefined) {
+        terminal.print(...row('rate', `${String(itemsPerSecond)} items per second`));
+      }
       return exitCode;
     },
   };

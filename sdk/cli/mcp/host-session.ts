@@ -1,5 +1,6 @@
 import { EventEmitter, once } from 'node:events';
 import type { ServerResponse } from 'node:http';
+import { isDeepStrictEqual } from 'node:util';
 import {
   type Connection,
   idOf,
@@ -103,7 +104,7 @@ export function openHostSession(isStateless: boolean): HostSession {
     if (methodOf(message) !== 'notifications/progress') return undefined;
     return isStateless
       ? open.get(progressToken as RequestId)
-      : [...open.values()].find((one) => one.progressToken === progressToken);
+      : [...open.values()].find((one) => isDeepStrictEqual(one.progressToken, progressToken));
   }
 
   function restore(message: Message, { id, progressToken }: OpenRequest): Message {

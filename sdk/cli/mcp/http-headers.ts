@@ -9,6 +9,22 @@ import {
   versionIn,
 } from './message.js';
 
+/** The member of the parameters that `Mcp-Name` mirrors, by method. */
+const NAMES = new Map([
+  ['tools/call', 'name'],
+  ['prompts/get', 'name'],
+  ['resources/read', 'uri'],
+  ['tasks/get', 'taskId'],
+  ['tasks/update', 'taskId'],
+  ['tasks/cancel', 'taskId'],
+]);
+
+/** The value of `Mcp-Name`; undefined for a request without the header. */
+export function nameIn(message: Message): unknown {
+  const member = NAMES.get(methodOf(message) ?? '');
+  return member === undefined ? undefined : paramsOf(message)[member];
+}
+
 interface Parameter {
   header: string;
   path: string[];
@@ -33,14 +49,13 @@ export function openParameterHeaders() {
       const version = versionIn(message);
       const method = methodOf(message);
       if (version === undefined || method === undefined) return {};
-      const { name, uri, arguments: args } = paramsOf(message);
-      const source = method === 'resources/read' ? uri : name;
-      const isNamed = ['tools/call', 'resources/read', 'prompts/get'].includes(method);
+      const { name, arguments: args } = paramsOf(message);
+      const source = nameIn(message);
       const parameters = method === 'tools/call' ? (marked.get(name as string) ?? []) : [];
       return {
         'MCP-Protocol-Version': version,
         'Mcp-Method': method,
-        ...(isNamed && typeof source === 'string' && { 'Mcp-Name': encode(source) }),
+        ...(typeof source === 'string' && { 'Mcp-Name': encode(source) }),
         ...Object.fromEntries(
           parameters.flatMap(({ header, path }) => {
             const value = path.reduce<unknown>(

@@ -4,7 +4,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { UsageError } from '../config.js';
 import { openHostSession, type HostSession } from './host-session.js';
-import { decode } from './http-headers.js';
+import { decode, nameIn } from './http-headers.js';
 import {
   type Connection,
   ERROR,
@@ -13,7 +13,6 @@ import {
   isValid,
   type Message,
   methodOf,
-  paramsOf,
   readMessage,
   versionIn,
 } from './message.js';
@@ -59,9 +58,12 @@ export async function listenForHosts({ port, token, serve }: HostListenerOptions
     }
     if (req.method === 'POST') return post(req, res, session);
     if (session === undefined) return fail(res, 405, 'only POST is allowed without a session');
-    if (req.method === 'GET') return session.listen(res);
+    if (req.method === 'GET') {
+      const isNew = req.headers['last-event-id'] === undefined;
+      return isNew ? session.listen(res) : fail(res, 400, 'streams cannot be resumed');
+    }
     if (req.method !== 'DELETE') return fail(res, 405, 'only GET, POST and DELETE are allowed');
-    await session.close();
+    await end(String(id));
     res.writeHead(200).end();
   }
 
@@ -105,9 +107,16 @@ export async function listenForHosts({ port, token, serve }: HostListenerOptions
     const id = randomUUID();
     const session = start(false, () => sessions.delete(id));
     sessions.set(id, session);
-    if (sessions.size > SESSIONS_MAX) void [...sessions.values()][0]?.close();
+    if (sessions.size > SESSIONS_MAX) void end([...sessions.keys()][0]!);
     res.setHeader('Mcp-Session-Id', id);
     return session;
+  }
+
+  /** Requests fail at once, not after the server of the session has ended. */
+  async function end(id: string): Promise<void> {
+    const session = sessions.get(id);
+    sessions.delete(id);
+    await session?.close();
   }
 
   function openStateless(): HostSession {
@@ -136,15 +145,15 @@ export async function listenForHosts({ port, token, serve }: HostListenerOptions
 
 /** Whether the headers repeat the body, as revisions since 2026-07-28 require. */
 function mirrors({ headers }: IncomingMessage, message: Message, version: string): boolean {
-  const { name, uri } = paramsOf(message);
-  const given = headers['mcp-name'];
   const method = methodOf(message) ?? '';
-  const expected = method === 'resources/read' ? uri : name;
-  const isNamed = ['tools/call', 'resources/read', 'prompts/get'].includes(method);
+  const name = nameIn(message);
+  const given = headers['mcp-name'];
+  // Some clients send no name of a task.
+  const isNamed = typeof given === 'string' ? decode(given) === name : method.startsWith('tasks/');
   return (
     headers['mcp-protocol-version'] === version &&
     (headers['mcp-method'] === method || idOf(message) === undefined) &&
-    (!isNamed || (typeof given === 'string' && decode(given) === expected))
+    (name === undefined || isNamed)
   );
 }
 

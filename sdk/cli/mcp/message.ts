@@ -1,12 +1,14 @@
-import { fromUtf8 } from '../../../protocol/bytes.js';
+import { fromUtf8, utf8 } from '../../../protocol/bytes.js';
 import { attempt } from '../../../protocol/errors.js';
 import { parseStrict, type JsonValue } from '../../../protocol/json.js';
+import { keepNumbers, stringify } from './exact-numbers.js';
 
 export type JsonObject = Record<string, JsonValue>;
 export type RequestId = string | number;
 
 /** A JSON-RPC message. */
 export interface Message {
+  /** Read it as JSON, and write it with `stringify`: numbers that a double would change are kept. */
   json: JsonObject;
   /** The text to forward: as received, unless two JSON parsers could disagree about it. */
   text: string;
@@ -47,19 +49,19 @@ const MAX_DEPTH = 256;
 /** Throws an `Error` whose message says why the bytes are no single message. */
 export function readMessage(bytes: Uint8Array): Message {
   const text = fromUtf8(bytes);
-  const strict = attempt(() => parseStrict(bytes, { maxDepth: MAX_DEPTH }));
-  const json = strict ?? (JSON.parse(text) as JsonValue);
+  const kept = keepNumbers(text);
+  const strict = attempt(() => parseStrict(utf8(kept), { maxDepth: MAX_DEPTH }));
+  const json = strict ?? (JSON.parse(kept) as JsonValue);
   if (Array.isArray(json)) throw new Error('batches are not supported');
   if (!isObject(json)) throw new Error('a message is a JSON object');
   const isStrict = strict !== undefined;
-  // Forwards what was parsed here: with duplicate members, the server could read the other value.
-  // On stdio a line break would end the message.
-  const isSame = isStrict && !/[\r\n]/.test(text);
-  return { json, text: isSame ? text : JSON.stringify(json), isStrict };
+  // On stdio a line break, which JSON has only between its tokens, would end the message. With duplicate
+  // members the other side could read the other value, so it gets the value that was parsed here.
+  return { json, text: isStrict ? text.replace(/[\r\n]+/g, ' ') : stringify(json), isStrict };
 }
 
 export function makeMessage(json: object, relatedTo?: RequestId): Message {
-  const message = { json: json as JsonObject, text: JSON.stringify(json), isStrict: true };
+  const message = { json: json as JsonObject, text: stringify(json), isStrict: true };
   return relatedTo === undefined ? message : { ...message, relatedTo };
 }
 

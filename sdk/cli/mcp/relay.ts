@@ -8,6 +8,7 @@ import {
 } from '../../adapters/options.js';
 import type { AgentRun } from '../../adapters/run.js';
 import { traceparentSchema } from '../../../protocol/schemas/admission.js';
+import { keptNumberIn } from './exact-numbers.js';
 import { describe, type Mapping } from './mapping.js';
 import {
   ERROR,
@@ -27,6 +28,7 @@ import {
   type RequestId,
   versionIn,
 } from './message.js';
+import { openTasks } from './tasks.js';
 import { openToolList } from './tool-list.js';
 
 const INVALID = 'the message is not a JSON-RPC 2.0 message';
@@ -76,6 +78,7 @@ export function openRelay(options: RelayOptions) {
   const { gate, mapping, run: numbers, toHost, toServer, howToApprove, log } = options;
   const pending = new Map<string, Pending>();
   const tools = openToolList();
+  const tasks = openTasks(outcomeIn, (admission, outcome) => void gate.end(admission, outcome));
 
   async function fromHost(message: Message): Promise<void> {
     const [id, method] = [idOf(message), methodOf(message)];
@@ -137,7 +140,10 @@ export function openRelay(options: RelayOptions) {
     const { hashed, ...described } = describe(mapping, tool, args);
     const gated: GatedCall = {
       tool,
-      arguments: hashed,
+      get arguments() {
+        requireExact(args);
+        return hashed;
+      },
       ...described,
       run: numbers,
       traceparent: traceparentIn(params),
@@ -159,6 +165,7 @@ export function openRelay(options: RelayOptions) {
     };
     try {
       const response = await gate.guard(gated, run, outcomeIn);
+      tasks.begin(response, proof);
       if (!signal.aborted) await toHost(withProofIn(response, proof));
     } catch (error) {
       if (!signal.aborted) await toHost(rejectionOf(id, message, error));
@@ -189,7 +196,9 @@ export function openRelay(options: RelayOptions) {
 
   async function fromServer(message: Message): Promise<void> {
     if (!isResponse(message)) {
-      if (methodOf(message) === 'notifications/tools/list_changed') tools.forget();
+      const method = methodOf(message);
+      if (method === 'notifications/tools/list_changed') tools.forget();
+      else if (method?.startsWith('notifications/tasks')) tasks.read(paramsOf(message), message);
       return toHost(message);
     }
     const key = keyOf(message.json['id']);
@@ -197,6 +206,7 @@ export function openRelay(options: RelayOptions) {
     if (found !== undefined && 'method' in found) {
       pending.delete(key);
       if (found.method === 'tools/list') tools.note(found.params, objectIn(message.json, 'result'));
+      else tasks.response(found.method, found.params, message);
       return toHost(message);
     }
     if (found?.settle === undefined) {
@@ -234,6 +244,7 @@ export function openRelay(options: RelayOptions) {
         else found.settle(null);
         if ('stop' in found) await found.done;
       }
+      tasks.close();
     },
   };
 }
@@ -243,6 +254,14 @@ function traceparentIn(params: JsonObject): string | undefined {
   return traceparentSchema.safeParse(objectIn(params, '_meta')['traceparent']).data;
 }
 
+/** Throws for a number that the hash would not have as the tool reads it. */
+function requireExact(args: JsonObject): void {
+  const digits = keptNumberIn(args);
+  if (digits === undefined) return;
+  const shown = digits.length > 40 ? `${digits.slice(0, 40)}…` : digits;
+  throw new Error(`the argument ${shown} is a number that JSON parsers round; send it as a string`);
+}
+
 /** 1 and "1" are different ids. */
 const keyOf = (id: unknown): string => JSON.stringify(id) ?? '';
 
@@ -250,9 +269,10 @@ function outcomeIn({ json, isStrict }: Message): ReturnType<typeof outcomeOf> {
   const outcome = isObject(json['result'])
     ? outcomeOf(json['result'])
     : { result: 'failed' as const };
+  if (outcome === null || outcome === 'next_round') return outcome;
   // Two parsers could read an ambiguous result differently, so no hash describes it.
-  if (isStrict || outcome === null || outcome === 'next_round') return outcome;
-  return { result: outcome.result };
+  const isHashed = isStrict && keptNumberIn(json['result'] ?? null) === undefined;
+  return isHashed ? outcome : { result: outcome.result };
 }
 
 function withProofIn(response: Message, admission: Admission | null): Message {

@@ -1,0 +1,41 @@
+"""A program of a user. .ci/run checks its types against the wheel, which therefore has those of the package."""
+
+from typing import assert_type
+
+from svc_verification import (
+    Client,
+    Denial,
+    Facts,
+    Gate,
+    Pins,
+    Receipt,
+    RequiredApproval,
+    SvcError,
+    ToolFields,
+    admitted,
+    verify_export,
+)
+
+
+def facts(seats: int) -> Facts:
+    return {"seats": seats, "price": {"decimal": "480.00"}}
+
+
+def fields(seats: int) -> ToolFields:
+    return {"tool_call_id": f"call-{seats}"}
+
+
+def book(client: Client, gate: Gate) -> str | None:
+    try:
+        receipt = client.admit(agent={"id": "a"}, action="BOOK", facts=facts(2))
+        assert_type(receipt, Receipt)
+        verify_export("{}", Pins(), receipt=receipt)
+    except SvcError as error:
+        assert_type(error.denial, Denial | None)
+        assert_type(error.approval, RequiredApproval | None)
+
+    @admitted(gate, facts=facts, fields=fields)
+    def reserve(seats: int) -> str:
+        return f"a table for {seats}"
+
+    return assert_type(reserve(2), str)

@@ -1,0 +1,70 @@
+import { randomUUID } from 'node:crypto';
+import { utf8 } from '../../../protocol/bytes.js';
+import { attempt } from '../../../protocol/errors.js';
+import { parseStrict, type JsonValue } from '../../../protocol/json.js';
+
+/** Unknown to hosts and servers, so no message contains it. */
+const MARK = randomUUID();
+const NUMBER = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+const KEPT = new RegExp(`\\["${MARK}","([^"]*)"\\]`);
+const ALL_KEPT = new RegExp(KEPT, 'g');
+/** A double keeps 15 significant digits. */
+const SHORT = /^-?[\d.]{1,15}$/;
+/** No number of a tool is longer, and the comparison of its digits must not take long. */
+const MAX_CHARS = 400;
+
+/**
+ * The JSON text with each number that a double would change, or that strict JSON excludes, as an array of
+ * a mark and its digits, which {@link stringify} turns into the number again. An array, because a string
+ * could also be a member name, and a malformed text would become JSON.
+ */
+export function keepNumbers(text: string): string {
+  let kept = '';
+  for (let at = 0; at < text.length;) {
+    const quote = text.indexOf('"', at);
+    const end = quote === -1 ? text.length : quote;
+    kept += text
+      .slice(at, end)
+      .replace(NUMBER, (digits) => (isExact(digits) ? digits : `["${MARK}","${digits}"]`));
+    at = endOfString(text, end);
+    kept += text.slice(end, at);
+  }
+  return kept;
+}
+
+/** `JSON.stringify` of a value with kept numbers. */
+export const stringify = (value: unknown): string =>
+  JSON.stringify(value).replace(ALL_KEPT, (_array, digits: string) => digits);
+
+/** The digits of a kept number. */
+export const keptNumberIn = (value: JsonValue): string | undefined =>
+  KEPT.exec(JSON.stringify(value))?.[1];
+
+function endOfString(text: string, start: number): number {
+  for (let at = start + 1; ; at++) {
+    at = text.indexOf('"', at);
+    if (at === -1) return text.length;
+    let first = at;
+    while (text[first - 1] === '\\') first--;
+    // An even number of backslashes escapes only itself.
+    if ((at - first) % 2 === 0) return at + 1;
+  }
+}
+
+function isExact(digits: string): boolean {
+  if (SHORT.test(digits)) return true;
+  if (digits.length > MAX_CHARS) return false;
+  const value = attempt(() => parseStrict(utf8(digits)));
+  return value !== undefined && decimalOf(digits) === decimalOf(JSON.stringify(value));
+}
+
+/** Equal for texts of the same number: its significant digits and their exponent. */
+function decimalOf(number: string): string {
+  const [, sign = '', whole = '', fraction = '', exponent = '0'] =
+    /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(number) ?? [];
+  const digits = (whole + fraction).replace(/^0+/, '');
+  const significant = digits.replace(/0+$/, '');
+  if (significant === '') return '0';
+  const shift = digits.length - significant.length - fraction.length;
+  return `${sign}${significant}e${String(Number(exponent) + shift)}`;
+}

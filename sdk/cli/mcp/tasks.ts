@@ -1,0 +1,65 @@
+import type { OutcomeOf } from '../../adapters/gate.js';
+import type { Admission, Outcome } from '../../adapters/options.js';
+import { isObject, type JsonObject, makeMessage, type Message, objectIn } from './message.js';
+
+/** A server with more unfinished tasks is broken or hostile: later tasks have no outcome. */
+const OPEN_MAX = 1_000;
+
+/**
+ * Records the outcomes of calls that started tasks. Revision 2025-11-25 has the result in the response to
+ * `tasks/result`, the extension of 2026-07-28 in the task.
+ */
+export function openTasks(
+  outcomeIn: OutcomeOf<Message>,
+  record: (admission: Admission, outcome: Outcome) => void,
+) {
+  const open = new Map<unknown, Admission>();
+  /** Tasks whose result the host has not read. */
+  const completed = new Set<unknown>();
+
+  function end(taskId: unknown, outcome: Outcome): void {
+    const admission = open.get(taskId);
+    open.delete(taskId);
+    completed.delete(taskId);
+    if (admission !== undefined) record(admission, outcome);
+  }
+
+  function endWith(taskId: unknown, message: Message): void {
+    const outcome = outcomeIn(message);
+    if (outcome !== null && outcome !== 'next_round') end(taskId, outcome);
+  }
+
+  /** Reads a task: part of a response, or the parameters of a notification. */
+  function read({ taskId, status, result }: JsonObject, { isStrict }: Message): void {
+    if (!open.has(taskId)) return;
+    if (status === 'failed' || status === 'cancelled') end(taskId, { result: 'failed' });
+    else if (status !== 'completed') return;
+    else if (isObject(result)) endWith(taskId, { ...makeMessage({ result }), isStrict });
+    else completed.add(taskId);
+  }
+
+  return {
+    /** Reads the response to an admitted call. */
+    begin: (response: Message, admission: Admission | null): void => {
+      if (admission === null || outcomeIn(response) !== null) return;
+      const result = objectIn(response.json, 'result');
+      const task = isObject(result['task']) ? result['task'] : result;
+      const { taskId } = task;
+      if (typeof taskId !== 'string' || open.has(taskId) || open.size >= OPEN_MAX) return;
+      open.set(taskId, admission);
+      read(task, response);
+    },
+    read,
+    /** Reads the response to any other request. Its error does not show how the task ended. */
+    response: (method: string, params: JsonObject, message: Message): void => {
+      const { result } = message.json;
+      if (!isObject(result)) return;
+      if (method === 'tasks/result') endWith(params['taskId'], message);
+      else if (method.startsWith('tasks/')) read(result, message);
+    },
+    /** The host is gone: it reads no results any more. */
+    close: (): void => {
+      for (const taskId of completed) end(taskId, { result: 'succeeded' });
+    },
+  };
+}
