@@ -15,7 +15,17 @@ import { engineTest, fillTenant, type Resources } from './setup.js';
 /** Two tenants: the owner has one resource of every kind, the stranger requests them. */
 const OWNER = 'owner';
 const STRANGER = 'stranger';
-const ALL_SCOPES = ['admit', 'approve', 'read', 'export', 'verify', 'lifecycle', 'keys', 'policy'];
+const ALL_SCOPES = [
+  'admit',
+  'approve',
+  'approvers',
+  'read',
+  'export',
+  'verify',
+  'lifecycle',
+  'keys',
+  'policy',
+];
 
 type Exported = Record<string, unknown>;
 /** `pending` is a proof that requires an approval. */
@@ -69,6 +79,7 @@ function unknownIds(): Ids {
     batch_id: `batch_${hexId()}`,
     key_id: hexId().slice(-12),
     overlay_id: createHash('sha256').update(hexId()).digest('hex'),
+    registration_hash: createHash('sha256').update(hexId()).digest('hex'),
     run: hexId(),
   };
 }
