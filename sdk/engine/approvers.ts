@@ -8,7 +8,7 @@ import {
 } from '../../protocol/schemas/approvals.js';
 import { hashSchema } from '../../protocol/schemas/primitives.js';
 import { canonicalBody } from '../canonical.js';
-import { readDocument, validInput } from '../http/answers.js';
+import { httpError, readDocument, validInput } from '../http/answers.js';
 import type { EngineOptions } from '../options.js';
 import { openEngine } from './engine.js';
 import { itemsOf, type PageInput, readPage } from './pages.js';
@@ -24,7 +24,8 @@ export async function registerApproverHttp(
   registration: Registration,
 ): Promise<RegisteredApprover> {
   const body = canonicalBody(validInput(registrationSchema, registration));
-  const answer = await openEngine(options).read({ method: 'POST', path: '/v1/approvers', body });
+  const answer = await openEngine(options).send({ method: 'POST', path: '/v1/approvers', body });
+  if (answer.status !== 201) throw httpError(answer);
   return readDocument(answer, approverSchema);
 }
 

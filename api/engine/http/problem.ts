@@ -80,6 +80,7 @@ export const PROBLEMS = {
   parent_not_found: [422, 'Parent proof not found'],
   parent_not_admitted: [422, 'Parent proof not an admitted action'],
   approval_rejected: [422, 'Approval rejected'],
+  registration_rejected: [422, 'Registration rejected'],
   artifact_absent: [422, 'Artifact absent'],
   share_target_unknown: [422, 'Unknown share target'],
   expiry_over: [422, 'Expiry not in the future'],
@@ -143,6 +144,8 @@ const DETAILS = {
     'This tenant has no overlay with that id. Check the id in the list of overlays.',
   approver_not_found:
     'This tenant has no approver with that registration hash. Check the hash in the list of approvers.',
+  registration_rejected:
+    'The registration does not prove possession of its key. Nothing was registered. Sign it with that key.',
   approver_retired:
     'This registration was retired, permanently. Create another registration, and register that.',
   run_not_found:

@@ -55,7 +55,12 @@ export const registerApproverOperation = tenantOperation(
       },
     },
     responses: { 201: json('Registered, or registered before.', approverSchema) },
-    problems: ['tenant_body_mismatch', 'approver_retired', 'too_many_approvers'],
+    problems: [
+      'tenant_body_mismatch',
+      'registration_rejected',
+      'approver_retired',
+      'too_many_approvers',
+    ],
   },
   async ({ caller, ctx, inTenant, req, res }) => {
     const registration = parseBody(
@@ -71,8 +76,7 @@ export const registerApproverOperation = tenantOperation(
     }
     if (!verifyRegistration(nativeCrypto, registration)) {
       throw new Problem(
-        'invalid_field',
-        'The registration does not prove possession of its key. Sign it with that key.',
+        'registration_rejected',
         at('/signature', 'does not verify under public_key'),
       );
     }

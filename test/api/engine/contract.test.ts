@@ -75,7 +75,7 @@ checkContract({
     };
     // One proof is verified and the other is not.
     const proofs = [ids['proof_id'], ...(await registry.admitAll([registry.item()]))];
-    const names = ['package_id', 'token_hash', 'batch_id', 'overlay_id'];
+    const names = ['package_id', 'token_hash', 'batch_id', 'overlay_id', 'registration_hash'];
     const known = {
       ...Object.fromEntries(names.map((name) => [name, [ids[name]]])),
       tenant_id: [TENANT],
