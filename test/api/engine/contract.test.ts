@@ -59,7 +59,7 @@ checkContract({
     SVC_TENANT_ID: TENANT,
     ...Object.fromEntries(Object.entries(ids).map(([name, id]) => [name.toUpperCase(), id])),
   }),
-  rejectedExamples: { statuses: /^(404|422) /, most: 6 },
+  rejectedExamples: { statuses: /^(404|422) /, most: 8 },
   async random() {
     const { get, key, keyFor, registry } = setup;
     const stranger = (await setup.tenant('other'))['X-Svc-Api-Key']!;
