@@ -42,6 +42,7 @@ const USAGE = `npm run bench               run all scenarios; writes bench/resul
 npm run bench -- --quick    run smaller scenarios in minutes; writes bench/results/quick.json
   --only <a,b>   run some scenarios; writes bench/results/partial.json
   --proofs <n>   fill the shared registry with n proofs (${String(DEFAULT_PROOFS)}); fewer write partial.json
+  --out <file>   write the results to this file, for example to keep those of some scenarios
   --dir <dir>    keep the data in a directory on a real disk
 scenarios: ${SCENARIOS.map(({ name }) => name).join(', ')}`;
 
@@ -51,10 +52,11 @@ await runCommand(USAGE, async (signal) => {
       quick: { type: 'boolean', default: false },
       only: { type: 'string' },
       proofs: { type: 'string', default: String(DEFAULT_PROOFS) },
+      out: { type: 'string' },
       dir: { type: 'string' },
     },
   });
-  const { quick, dir } = values;
+  const { quick, dir, out } = values;
   const only = values.only?.split(',');
   const proofs = Number(values.proofs);
   if (!Number.isSafeInteger(proofs) || proofs < MIN_PROOFS) {
@@ -62,6 +64,6 @@ await runCommand(USAGE, async (signal) => {
   }
   const results = await runScenarios(SCENARIOS, { quick, proofs, only, dir, signal });
   const isPartial = only !== undefined || proofs < DEFAULT_PROOFS;
-  const file = resultsFile(isPartial ? 'partial' : quick ? 'quick' : 'latest');
-  return reportResults(file, results);
+  const kind = isPartial ? 'partial' : quick ? 'quick' : 'latest';
+  return reportResults(out ?? resultsFile(kind), results);
 });

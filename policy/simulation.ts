@@ -12,10 +12,7 @@ import { beforesIn, type CounterValues, move, movesOf } from './counter-values.j
 import type { PolicyEngine } from './decide.js';
 import { rejectionIn } from './derive-aep.js';
 
-/** The newest changes. */
-const LISTED = 100;
-
-interface Change {
+export interface Change {
   proof_id: string;
   tenant_id: string;
   action: string;
@@ -45,8 +42,13 @@ export async function* decidedSince(
  * beginning, in log order.
  *
  * @param recorded whether a counter begins at its recorded value, for a set with the recorded counters
+ * @param most how many changes `changes` keeps, the newest first; `add` returns each
  */
-export function startSimulation(engine: Decider, from: number, { recorded = false } = {}) {
+export function startSimulation(
+  engine: Decider,
+  from: number,
+  { most, recorded = false }: { most: number; recorded?: boolean },
+) {
   const values: CounterValues = new Map();
   const counts = {
     admissions: 0,
@@ -58,17 +60,18 @@ export function startSimulation(engine: Decider, from: number, { recorded = fals
     erased: 0,
   };
   const changes: Change[] = [];
-  const add = (row: DecidedAdmission): void => {
+  const add = (row: DecidedAdmission): Change | null => {
     const found =
       row.request === null ? null : redecided(engine, row, row.request, values, recorded);
-    if (row.at.getTime() < from) return;
+    if (row.at.getTime() < from) return null;
     if (row.request === null) counts.erased += 1;
-    if (found === null) return;
+    if (found === null) return null;
     counts.admissions += 1;
     counts[found.kind] += 1;
-    if (found.kind === 'unchanged') return;
+    if (found.kind === 'unchanged') return null;
     changes.unshift(found.change);
-    if (changes.length > LISTED) changes.pop();
+    if (changes.length > most) changes.pop();
+    return found.change;
   };
   return { counts, changes, add };
 }

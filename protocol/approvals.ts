@@ -14,6 +14,7 @@ import type {
   Registration,
   StoredApproval,
 } from './schemas/approvals.js';
+import type { ApproverEntry } from './schemas/log-entry.js';
 import type { Effect } from './status.js';
 import { parseTime } from './time.js';
 
@@ -182,6 +183,18 @@ function verifies(
   const point: P256Key = { x, y: fromBase64Url(key.y) };
   const raw = fromDer(signature);
   return raw !== null && isOnP256(point) && verifyP256(point, message, raw);
+}
+
+/** The entry that activated a registration; null when the log has none. */
+export function approverActivationOf(
+  keys: readonly KeyedEntry[],
+  registrationHash: string,
+): KeyedEntry<ApproverEntry> | null {
+  for (const { entry, leafIndex } of keys) {
+    if (entry.type !== 'key' || entry.use !== 'approver' || entry.change !== 'activate') continue;
+    if (entry.registration_hash === registrationHash) return { entry, leafIndex };
+  }
+  return null;
 }
 
 /** Whether a registration may approve at `leafIndex`: activated below it, and not retired since. */

@@ -1,5 +1,6 @@
 import { admitHttp, executeIntentHttp, followAdmissionHttp } from './engine/admission.js';
 import { readApprovalRequest, submitApproval, waitForApproval } from './engine/approvals.js';
+import { listApproversHttp, registerApproverHttp, retireApproverHttp } from './engine/approvers.js';
 import { admitBatchHttp, followBatchHttp, listBatchesHttp, readBatchHttp } from './engine/batch.js';
 import { createApiKeyHttp, listApiKeysHttp, revokeApiKeyHttp } from './engine/keys.js';
 import {
@@ -116,6 +117,14 @@ export class Svc {
     submit: submitApproval,
     /** See {@link waitForApproval}. */
     wait: waitForApproval,
+  });
+  readonly approvers = this.#engine({
+    /** See {@link registerApproverHttp}. */
+    register: registerApproverHttp,
+    /** See {@link listApproversHttp}. */
+    list: listApproversHttp,
+    /** See {@link retireApproverHttp}. */
+    retire: retireApproverHttp,
   });
   readonly artifacts = this.#engine({
     /** See {@link revokeArtifactHttp}. */

@@ -35,6 +35,7 @@ export {
   submitApproval,
   waitForApproval,
 } from './engine/approvals.js';
+export * from './engine/approvers.js';
 export type { RequestHashEnvelope } from './engine/engine.js';
 export * from './engine/keys.js';
 export * from './engine/lifecycle.js';
@@ -115,6 +116,7 @@ export type {
   ListedApiKey,
   Scope,
 } from '../protocol/schemas/api-keys.js';
+export type { ApproverList, RegisteredApprover } from '../protocol/schemas/approvals.js';
 export type { Batch } from '../protocol/schemas/batch.js';
 export type { Overlay, OverlayList, OverlayTest } from '../protocol/schemas/overlays.js';
 export type {

@@ -177,7 +177,7 @@ async function register(): Promise<void> {
   link.href = URL.createObjectURL(new Blob([text], { type: 'application/json' }));
   link.download = 'registration.json';
   link.textContent = 'Save registration.json';
-  report(`Registered as ${name}. Save the file, and hand it to the operator:`, link);
+  report(`Created for ${name}. Save the file, and register it with svc register-approver:`, link);
   link.focus();
 }
 

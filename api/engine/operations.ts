@@ -12,6 +12,7 @@ import * as batches from './batches/results.js';
 import type { EngineContext } from './context.js';
 import { sendBytes, serveFixed } from './http/respond.js';
 import * as apiKeys from './keys/api-keys.js';
+import * as approvers from './keys/approvers.js';
 import * as packages from './lifecycle/packages.js';
 import * as revocations from './lifecycle/revocations.js';
 import * as shareTokens from './lifecycle/share-tokens.js';
@@ -146,6 +147,9 @@ export const OPERATIONS: readonly Operation[] = [
   apiKeys.createApiKeyOperation,
   apiKeys.listApiKeysOperation,
   apiKeys.revokeApiKeyOperation,
+  approvers.registerApproverOperation,
+  approvers.listApproversOperation,
+  approvers.retireApproverOperation,
   healthzOperation,
   readyzOperation,
   ...APPROVAL_PAGE,

@@ -1,4 +1,4 @@
-import { isActiveApprover, verifyRegistration } from '#protocol/approvals';
+import { verifyRegistration } from '#protocol/approvals';
 import { attempt } from '#protocol/errors';
 import { parseStrict } from '#protocol/json';
 import { registrationSchema } from '#protocol/schemas/approvals';
@@ -6,8 +6,6 @@ import { HASH_PATTERN } from '#protocol/schemas/primitives';
 import { nativeCrypto } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import { addApprover, listApprovers, retireApprover } from '#sql/lifecycle/approvers';
-import { keysInLog } from '#sql/log/keys';
-import { treeSize } from '#sql/log/log';
 import {
   type AddCommand,
   confirmOption,
@@ -67,15 +65,13 @@ export function addApproverCommands(add: AddCommand): void {
     'List the approvers of a tenant, and whether their approvals count',
     'acme',
     async ({ database }, tenantId: string) => {
-      const sql = await database();
-      const [keys, size] = [await keysInLog(sql), await treeSize(sql)];
-      if (keys === null) throw new OperatorError('a key entry of the log is damaged: run fsck');
       return {
-        document: (await listApprovers(sql, tenantId)).map(
-          ({ registrationHash, registration }) => ({
+        document: (await listApprovers(await database(), tenantId)).map(
+          ({ registrationHash, registration, state, createdBy }) => ({
             registration_hash: registrationHash,
             approver: registration.approver,
-            state: isActiveApprover(keys, registrationHash, size) ? 'active' : 'retired',
+            state,
+            created_by: createdBy,
           }),
         ),
       };

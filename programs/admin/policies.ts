@@ -99,9 +99,11 @@ export function addPolicyCommands(add: AddCommand): void {
     'policy simulate <folder|digest>',
     'Decide the stored admissions of a period again under a set, and list the differences',
     'policies/2026-12 --since 7d',
-    async (admin, name: string, options: { since: string }) =>
+    async (admin, name: string, options: { since: string; changes?: string }) =>
       simulate(admin, await namedSet(admin, name), options),
-  ).requiredOption('--since <period>', 'how far back, by acceptance time, such as 90m, 12h or 7d');
+  )
+    .requiredOption('--since <period>', 'how far back, by acceptance time, such as 90m, 12h or 7d')
+    .option('--changes <file>', 'write all differences to this new file, one JSON object per line');
   add(
     'policy list',
     'List the stored sets, when each is active, and whether this version can run it',

@@ -1,12 +1,16 @@
 import { SingleBar } from 'cli-progress';
+import { type FileHandle, open } from 'node:fs/promises';
 import { preparePolicyEngine } from '#policy/decide';
-import { decidedSince, startSimulation } from '#policy/simulation';
+import { type Change, decidedSince, startSimulation } from '#policy/simulation';
+import { OperatorError } from '#runtime/process/operator-error';
 import { decidedFrom, lastAcceptedBefore } from '#sql/admissions/decided';
 import type { StoredPolicySet } from '#sql/admissions/policies';
 import { treeSize } from '#sql/log/log';
 import { type Admin, type Outcome, table, UsageError } from './command.js';
 
 const PAGE = 1_000;
+/** Differences that the output lists, the newest. */
+const LISTED = 100;
 const DAY_MS = 86_400_000;
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
 
@@ -14,11 +18,14 @@ const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
 export async function simulate(
   { database }: Admin,
   set: StoredPolicySet,
-  { since }: { since: string },
+  { since, changes: file }: { since: string; changes?: string },
 ): Promise<Outcome> {
   const sql = await database();
   const from = Date.now() - periodOf(since);
-  const { add, changes, counts } = startSimulation(await preparePolicyEngine(set), from);
+  const { add, changes, counts } = startSimulation(await preparePolicyEngine(set), from, {
+    most: LISTED,
+  });
+  const all = file === undefined ? null : await createFile(file);
   const bar = new SingleBar({
     format: '{bar} {value} log entries evaluated, newest {at}',
     stream: process.stderr,
@@ -27,22 +34,43 @@ export async function simulate(
   // only an admission that waited a day longer than a later one is missed.
   const start = 1 + (await lastAcceptedBefore(sql, from - (from % DAY_MS) - DAY_MS));
   bar.start((await treeSize(sql)) - start, 0, { at: '' });
-  for await (const page of decidedSince((first) => decidedFrom(sql, first, PAGE), start)) {
-    page.forEach(add);
-    const last = page.at(-1)!;
-    bar.update(last.leafIndex + 1 - start, { at: last.at.toISOString() });
+  try {
+    for await (const page of decidedSince((first) => decidedFrom(sql, first, PAGE), start)) {
+      const changed = page.map(add).filter((one) => one !== null);
+      await all?.appendFile(linesOf(changed));
+      const last = page.at(-1)!;
+      bar.update(last.leafIndex + 1 - start, { at: last.at.toISOString() });
+    }
+  } finally {
+    await all?.close();
   }
   bar.stop();
   const { admissions, unchanged, denied, approval_required, admitted, reasons, erased } = counts;
+  const omitted = denied + approval_required + admitted + reasons - changes.length;
   return {
-    document: { since: new Date(from), ...counts, changes },
+    document: { since: new Date(from), ...counts, changes, changes_omitted: omitted },
     text:
       (changes.length === 0 ? '' : `${table(changes)}\n`) +
+      (omitted === 0
+        ? ''
+        : `${omitted} older differences are not listed: --changes <file> writes all\n`) +
       `${admissions} admissions: ${unchanged} unchanged, ${denied} would be denied, ` +
       `${approval_required} would require an approval, ` +
       `${admitted} would be admitted, ${reasons} same effect by other rules; ${erased} erased, skipped\n`,
   };
 }
+
+async function createFile(file: string): Promise<FileHandle> {
+  try {
+    return await open(file, 'wx', 0o600);
+  } catch (cause) {
+    const { code = 'unknown error' } = cause as NodeJS.ErrnoException;
+    throw new OperatorError(`${file} cannot be written: ${code}`, { cause });
+  }
+}
+
+const linesOf = (changes: readonly Change[]): string =>
+  changes.map((one) => `${JSON.stringify(one)}\n`).join('');
 
 /** A period such as 90m, 12h or 7d, in milliseconds. */
 function periodOf(text: string): number {

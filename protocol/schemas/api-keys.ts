@@ -7,6 +7,7 @@ import { environmentSchema, textSchema, timeSchema } from './primitives.js';
 export const SCOPES = [
   'admit',
   'approve',
+  'approvers',
   'read',
   'export',
   'verify',
@@ -18,8 +19,8 @@ export const SCOPES = [
 export const scopeSchema = z.enum(SCOPES);
 export type Scope = z.infer<typeof scopeSchema>;
 
-/** Scopes that a restricted key cannot have: they could lift its restriction. */
-export const UNRESTRICTED_SCOPES: readonly Scope[] = ['keys', 'policy', 'admin'];
+/** Scopes that a restricted key cannot have: they could lift its restriction, or approve its actions. */
+export const UNRESTRICTED_SCOPES: readonly Scope[] = ['approvers', 'keys', 'policy', 'admin'];
 
 const MOST_PATTERNS = 32;
 
@@ -66,7 +67,7 @@ export const apiKeyRequestSchema = z
   .superRefine(({ scopes, restriction }, context) => {
     scopes.forEach((scope, index) => {
       if (restriction === undefined || !UNRESTRICTED_SCOPES.includes(scope)) return;
-      const message = 'a restricted key cannot manage keys or overlays';
+      const message = 'a restricted key cannot manage keys, approvers or overlays';
       context.addIssue({ code: 'custom', path: ['scopes', index], message });
     });
   });

@@ -2,9 +2,11 @@ import * as z from 'zod';
 import { fromBase64Url } from '../bytes.js';
 import { attempt } from '../errors.js';
 import { nonceSchema } from './admission.js';
+import { apiKeyIdSchema } from './api-keys.js';
 import { SCHEMA } from './ids.js';
 import {
   hashSchema,
+  logIndexSchema,
   proofIdSchema,
   publicKeySchema,
   tenantIdSchema,
@@ -68,6 +70,34 @@ export const registrationSchema = z
     message: 'required for a P-256 key',
   });
 export type Registration = z.infer<typeof registrationSchema>;
+
+const listedApproverSchema = z.strictObject({
+  registration_hash: hashSchema,
+  registration: registrationSchema,
+  state: z.enum(['active', 'retired']),
+  leaf_index: logIndexSchema.meta({
+    description: 'The log entry that activated the registration.',
+  }),
+  created_by: apiKeyIdSchema.nullable().meta({
+    description: 'The API key that registered the approver; null when the operator did.',
+  }),
+  created_at: timeSchema,
+});
+
+/** Answer of `POST /v1/approvers`, and of a retirement. */
+export const approverSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.tenantApprover),
+  ...listedApproverSchema.shape,
+});
+export type RegisteredApprover = z.infer<typeof approverSchema>;
+
+/** Answer of `GET /v1/approvers`, newest first. */
+export const approverListSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.tenantApproverList),
+  approvers: z.array(listedApproverSchema),
+  next_cursor: z.string().nullable(),
+});
+export type ApproverList = z.infer<typeof approverListSchema>;
 
 export const approvalStatementSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.approval),

@@ -40,6 +40,8 @@ export const SCHEMA = {
   apiKeyRequest: 'svc.tenant.api_key_request/1.0',
   apiKey: 'svc.tenant.api_key/1.0',
   apiKeyList: 'svc.tenant.api_key_list/1.0',
+  tenantApprover: 'svc.tenant.approver/1.0',
+  tenantApproverList: 'svc.tenant.approver_list/1.0',
   overlayRequest: 'svc.tenant.overlay_request/1.0',
   overlay: 'svc.tenant.overlay/1.0',
   overlayList: 'svc.tenant.overlay_list/1.0',

@@ -11,7 +11,12 @@ import {
 } from './config.js';
 import { EXIT, type ExitCode, exitCodeOf, type Terminal } from './terminal.js';
 import { addAdmit, addFollow } from './commands/admit.js';
-import { addApprove, addApprover } from './commands/approve.js';
+import {
+  addApprove,
+  addApprover,
+  addRegisterApprover,
+  addRetireApprover,
+} from './commands/approve.js';
 import { addEvidence, addKeys, addLog, addLookup } from './commands/lookup.js';
 import { addExport, addInclusion, addReplay } from './commands/proofs.js';
 import { addHook } from './commands/hook.js';
@@ -138,6 +143,8 @@ function buildProgram(version: string, addAction: AddCommand): Command {
     addFollow,
     addApprove,
     addApprover,
+    addRegisterApprover,
+    addRetireApprover,
     addExport,
     addInclusion,
     addReplay,

@@ -49,8 +49,8 @@ export interface Approver {
 }
 
 /**
- * The registration of an approver, which proves possession of the key. The operator adds it with
- * `admin approver add`. Each call makes another one, with a random salt: keep it, approvals name its
+ * The registration of an approver, which proves possession of the key. {@link registerApproverHttp} or the operator
+ * (`admin approver add`) registers it. Each call makes another one, with a random salt: keep it, approvals name its
  * hash. Throws `invalid_input`.
  */
 export async function createApproverRegistration(input: {

@@ -1,14 +1,18 @@
-import { entryBytes, parseEntry } from '#protocol/entries';
+import { approverActivationOf, isActiveApprover } from '#protocol/approvals';
 import { documentHash } from '#protocol/hash';
 import { canonicalBytes, parseStrict } from '#protocol/json';
 import type { Registration } from '#protocol/schemas/approvals';
 import { registrationSchema } from '#protocol/schemas/approvals';
-import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
-import type { Db, Pool, Transaction } from '../db/transaction.js';
-import { appendLocked, lockHead } from '../log/append.js';
-import { keyEntries } from '../log/keys.js';
-import { databaseTime } from '../log/verdicts.js';
+import type { ListPlace } from '../db/columns.js';
+import {
+  asTenants,
+  type Db,
+  type Fragment,
+  type Pool,
+  type Transaction,
+} from '../db/transaction.js';
+import { keysInLog } from '../log/keys.js';
 import { AdministrationError, joinTransaction, noTenant } from '../tenants/audit.js';
 
 /**
@@ -23,8 +27,8 @@ export function addApprover(
 ): Promise<{ registrationHash: string; leafIndex: number }> {
   const registrationHash = documentHash(nativeSha256, registration);
   return joinTransaction(sql, async (tx) => {
-    const size = await lockHead(tx);
-    if ((await changesOf(tx, registrationHash)).length > 0) {
+    const leafIndex = await appendChange(tx, registrationHash, 'activate');
+    if (leafIndex === null) {
       throw new AdministrationError(`registration ${registrationHash} is already in the log`);
     }
     const stored = await tx`
@@ -32,7 +36,6 @@ export function addApprover(
       select ${Buffer.from(registrationHash, 'hex')}, tenant_no, ${canonicalBytes(registration)}
       from svc.tenant where tenant_id = ${registration.tenant_id}`;
     if (stored.count === 0) throw noTenant(registration.tenant_id);
-    const leafIndex = await appendChange(tx, size, registrationHash, 'activate');
     return { registrationHash, leafIndex };
   });
 }
@@ -43,38 +46,71 @@ export function retireApprover(
   registrationHash: string,
 ): Promise<{ leafIndex: number }> {
   return joinTransaction(sql, async (tx) => {
-    const size = await lockHead(tx);
-    if (!(await changesOf(tx, registrationHash)).includes('activate')) {
+    if (approverActivationOf((await keysInLog(tx)) ?? [], registrationHash) === null) {
       throw new AdministrationError(`registration ${registrationHash} was never activated`);
     }
-    return { leafIndex: await appendChange(tx, size, registrationHash, 'retire') };
+    const leafIndex = await appendChange(tx, registrationHash, 'retire');
+    if (leafIndex !== null) return { leafIndex };
+    throw new AdministrationError(`registration ${registrationHash} is already retired`);
   });
 }
 
-async function changesOf(tx: Transaction, registrationHash: string): Promise<string[]> {
-  return (await keyEntries(tx)).flatMap(({ body }) => {
-    const entry = parseEntry(body);
-    const isOf = entry.type === 'key' && entry.use === 'approver';
-    return isOf && entry.registration_hash === registrationHash ? [entry.change] : [];
-  });
-}
-
+/** The index of the entry; null when the log already has it. */
 async function appendChange(
   tx: Transaction,
-  size: number,
   registrationHash: string,
   change: 'activate' | 'retire',
-): Promise<number> {
-  const at = await databaseTime(tx);
-  const body = entryBytes({
-    type: 'key',
-    use: 'approver',
-    registration_hash: registrationHash,
-    change,
-    time: formatTime(at),
+): Promise<number | null> {
+  const hash = Buffer.from(registrationHash, 'hex');
+  const [row] = await tx<[{ leafIndex: number | null }]>`
+    select svc.append_approver(${hash}, ${change}) as "leafIndex"`;
+  return row.leafIndex;
+}
+
+/**
+ * Registers an approver of the tenant, whose registration the caller has verified, on behalf of the API key
+ * `managing`; idempotent.
+ *
+ * @returns null when `managing` is inactive or lacks the scope, `too_many` when the tenant can have no more
+ */
+export function registerTenantApprover(
+  sql: Pool,
+  tenantNo: number,
+  managing: number,
+  registration: Registration,
+): Promise<ApproverRow | 'too_many' | null> {
+  const hash = documentHash(nativeSha256, registration);
+  return asTenants(sql, [tenantNo], async (tx) => {
+    // Before the append lock, which would delay appends.
+    const [earlier] = await ofTenant(tx, tenantNo, 1, null, hash);
+    if (earlier !== undefined) return earlier;
+    const [made] = await tx<[{ done: boolean | null }]>`
+      select svc.register_approver(${managing}, ${canonicalBytes(registration)}) as done`;
+    if (made.done !== true) return made.done === false ? 'too_many' : null;
+    const [approver] = await ofTenant(tx, tenantNo, 1, null, hash);
+    return approver ?? null;
   });
-  await appendLocked(tx, nativeSha256, size, [{ kind: 'key', at, body }]);
-  return size;
+}
+
+/**
+ * Retires an approver of the tenant on behalf of the API key `managing`; idempotent.
+ *
+ * @returns `unknown` when the tenant has no such approver, null when `managing` is inactive or lacks the scope
+ */
+export function retireTenantApprover(
+  sql: Pool,
+  tenantNo: number,
+  managing: number,
+  registrationHash: string,
+): Promise<ApproverRow | 'unknown' | null> {
+  return asTenants(sql, [tenantNo], async (tx) => {
+    const [approver] = await ofTenant(tx, tenantNo, 1, null, registrationHash);
+    if (approver === undefined) return 'unknown';
+    if (approver.state === 'retired') return approver;
+    const [made] = await tx<[{ done: boolean }]>`
+      select svc.retire_approver(${managing}, ${Buffer.from(registrationHash, 'hex')}) as done`;
+    return made.done ? { ...approver, state: 'retired' } : null;
+  });
 }
 
 /** The tenant's registration of this hash; null when there is none. */
@@ -89,17 +125,77 @@ export async function readApprover(
   return row === undefined ? null : registrationSchema.parse(parseStrict(row.document));
 }
 
-/** The registrations of a tenant, oldest first. */
-export async function listApprovers(
-  sql: Db,
-  tenantId: string,
-): Promise<{ registrationHash: string; registration: Registration }[]> {
-  const rows = await sql<{ registrationHash: string; document: Buffer }[]>`
-    select encode(registration_hash, 'hex') as "registrationHash", document
-    from svc.approver join svc.tenant using (tenant_no)
-    where tenant_id = ${tenantId} order by svc.approver.created_at, registration_hash`;
-  return rows.map(({ registrationHash, document }) => ({
-    registrationHash,
-    registration: registrationSchema.parse(parseStrict(document)),
-  }));
+export interface ApproverRow {
+  registrationHash: string;
+  registration: Registration;
+  /** Whether its approvals count at the next leaf. */
+  state: 'active' | 'retired';
+  /** Of the entry that activated it. */
+  leafIndex: number;
+  /** The API key that registered it; null: the operator did. */
+  createdBy: string | null;
+  createdAt: Date;
+}
+
+/** The approvers of a tenant after `after`, newest first. */
+export function listTenantApprovers(
+  sql: Pool,
+  tenantNo: number,
+  limit: number,
+  after: ListPlace | null,
+): Promise<ApproverRow[]> {
+  return asTenants(sql, [tenantNo], (tx) => ofTenant(tx, tenantNo, limit, after));
+}
+
+function ofTenant(
+  tx: Db,
+  tenantNo: number,
+  limit: number,
+  after: ListPlace | null,
+  hash: string | null = null,
+): Promise<ApproverRow[]> {
+  const behind =
+    after === null
+      ? tx``
+      : tx`and (a.created_at, a.registration_hash) < (${new Date(after.createdAt)}::timestamptz, ${Buffer.from(after.id, 'hex')})`;
+  const named = hash === null ? tx`` : tx`and a.registration_hash = ${Buffer.from(hash, 'hex')}`;
+  return approversWhere(
+    tx,
+    tx`a.tenant_no = ${tenantNo} ${named} ${behind}
+      order by a.created_at desc, a.registration_hash desc limit ${limit}`,
+  );
+}
+
+/** All approvers of a tenant, oldest first. */
+export const listApprovers = (sql: Db, tenantId: string): Promise<ApproverRow[]> =>
+  approversWhere(
+    sql,
+    sql`a.tenant_no = (select tenant_no from svc.tenant where tenant_id = ${tenantId})
+      order by a.created_at, a.registration_hash`,
+  );
+
+async function approversWhere(sql: Db, condition: Fragment): Promise<ApproverRow[]> {
+  type Row = Pick<ApproverRow, 'registrationHash' | 'createdBy' | 'createdAt'> & {
+    document: Buffer;
+  };
+  const rows = await sql<Row[]>`
+    select encode(a.registration_hash, 'hex') as "registrationHash", a.document,
+      a.created_by as "createdBy", a.created_at as "createdAt"
+    from svc.approver a where ${condition}`;
+  const keys = rows.length === 0 ? [] : await keysInLog(sql);
+  if (keys === null) {
+    throw new AdministrationError('a key entry of the log is damaged: run fsck');
+  }
+  return rows.map(({ document, ...row }) => {
+    const { registrationHash } = row;
+    const activation = approverActivationOf(keys, registrationHash);
+    if (activation === null) throw new Error(`the log lacks the registration ${registrationHash}`);
+    const isActive = isActiveApprover(keys, registrationHash, Infinity);
+    return {
+      ...row,
+      registration: registrationSchema.parse(parseStrict(document)),
+      state: isActive ? 'active' : 'retired',
+      leafIndex: activation.leafIndex,
+    };
+  });
 }

@@ -6,20 +6,16 @@ import {
   type Splitter,
 } from '#api/engine/batches/parse-batch';
 import { parseCursor, formatCursor } from '#api/engine/http/paging';
-import { parseBody, parseJson } from '#api/engine/http/parse-body';
+import { parseBody, parseDocument, parseJson } from '#api/engine/http/parse-body';
+import { envelopeOf, evaluationOperation } from '#api/engine/admission/evaluate';
+import { OPERATIONS } from '#api/engine/operations';
 import { requestedByBody } from '#api/public/lookup/routes';
 import { submissionOf } from '#api/engine/verification/submission';
 import { parseCounters, PolicySetError } from '#policy/policy-set';
 import { fromUtf8, fromUtf8Lossy, utf8 } from '#protocol/bytes';
 import { canonicalBytes, canonicalize, parseStrict } from '#protocol/json';
-import { agentEnvelopeSchema, executeRequestSchema } from '#protocol/schemas/admission';
-import { approvalSchema, registrationSchema } from '#protocol/schemas/approvals';
-import {
-  packageRequestSchema,
-  revocationRequestSchema,
-  shareTokenRequestSchema,
-} from '#protocol/schemas/lifecycle';
-import { replayBodySchema, verifyBodySchema } from '#protocol/schemas/proof-export';
+import { agentEnvelopeSchema } from '#protocol/schemas/admission';
+import { verifyBodySchema } from '#protocol/schemas/proof-export';
 import { nextVectors } from '../fixtures/next-vectors.js';
 import {
   ACCEPTED,
@@ -74,49 +70,54 @@ const strictJson: Target = {
   }),
 };
 
+const bodies = OPERATIONS.flatMap(({ spec }) => spec.body ?? []);
+
+/** The bodies of all operations. */
 const engineBody: Target = {
   name: 'engine-body',
   seeds: [
     ...texts(...requests, ...envelopes, admission().export),
     ...jsons(...approvals.map(({ envelope }) => envelope), ...registrations),
-    ...jsons(
-      {
-        schema_version: 'svc.registry.revocation_request/1.0',
-        proof_id: id,
-        artifact_kind: 'proof',
-        reason: 'r',
-      },
-      {
-        schema_version: 'svc.registry.share_token_request/1.0',
-        artifact_kind: 'proof',
-        proof_id: id,
-      },
-      { schema_version: 'svc.registry.package_request/1.0', proof_ids: [id] },
-      { schema_version: 'svc.registry.verify_request/1.0', proof_id: id },
-      {
-        schema_version: 'svc.registry.verify_request/1.0',
-        aep: exported['aep'],
-        envelope: exported['envelope'],
-      },
-    ),
+    ...jsons(...bodies.flatMap(({ examples }) => Object.values(examples))),
   ],
   run: (input) => {
     const outcome = parsing(parseJson)(input);
     if (outcome !== 'accepted') return outcome;
-    const parsers = [
-      executeRequestSchema,
-      agentEnvelopeSchema,
-      revocationRequestSchema,
-      shareTokenRequestSchema,
-      packageRequestSchema,
-      replayBodySchema,
-      approvalSchema,
-      registrationSchema,
-    ].map((schema) => (bytes: Uint8Array) => parseBody<unknown>(schema, bytes));
+    const parsers = bodies.map(
+      ({ schema }) =>
+        (bytes: Uint8Array) =>
+          parseBody(schema, bytes),
+    );
     parsers.push((bytes) => submissionOf(parseBody(verifyBodySchema, bytes)));
     const outcomes = parsers.map((parse) => parsing(parse)(input));
     return outcomes.includes('accepted') ? 'accepted' : (outcomes[0] ?? '');
   },
+};
+
+const DECLARED = new Set(['subject_id', 'resource_type', 'context_time', 'action_method']);
+
+const evaluation: Target = {
+  name: 'authzen-evaluation',
+  seeds: jsons(...Object.values(evaluationOperation.spec.body!.examples), {
+    subject: { type: 'user', id: 'a', properties: { id: 'b' } },
+    resource: { type: 'account', id: '1', properties: { type: 'x' } },
+    action: { name: 'read', properties: { method: 'GET' } },
+    context: { time: 't', facts: { amount: { decimal: '1.0' } } },
+  }),
+  run: parsing(
+    (input) => {
+      const sent = parseJson(input);
+      const { value } = envelopeOf(sent, DECLARED, { now: 0, tenantId: 'demo' });
+      return { sent, envelope: parseDocument(agentEnvelopeSchema, value) };
+    },
+    ({ sent, envelope }) => {
+      const { subject } = sent as { subject: { id: string } };
+      must(envelope.agent.id === subject.id, 'the agent is not the subject');
+      must(envelope.tenant_id === 'demo', 'the body names the tenant');
+      const { facts = {} } = envelope as { facts?: Record<string, unknown> };
+      must((facts['subject_id'] ?? subject.id) === subject.id, 'a property replaced the id');
+    },
+  ),
 };
 
 /** All items, when the input arrives in pieces of `size` bytes. */
@@ -227,6 +228,7 @@ export const JSON_TARGETS: readonly Target[] = [
   strictJson,
   counters,
   engineBody,
+  evaluation,
   batchArray,
   batchLines,
   cursor,

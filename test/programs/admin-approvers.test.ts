@@ -25,7 +25,12 @@ describe('admin approver', () => {
     const state = async () => (await done(admin('approver', 'list', TENANT))) as unknown;
     await done(admin('approver', 'add', TENANT, fileOf(registration)));
     expect(await state()).toEqual([
-      { registration_hash: registrationHash, approver: 'ops-lead', state: 'active' },
+      {
+        registration_hash: registrationHash,
+        approver: 'ops-lead',
+        state: 'active',
+        created_by: null,
+      },
     ]);
     const [stored] = await db.sql<{ document: Buffer }[]>`select document from svc.approver`;
     expect(stored?.document).toEqual(Buffer.from(canonicalBytes(registration)));
@@ -34,6 +39,14 @@ describe('admin approver', () => {
     );
     await done(admin('approver', 'retire', registrationHash, '--confirm', registrationHash));
     expect(await state()).toMatchObject([{ state: 'retired' }]);
+    const again = await admin(
+      'approver',
+      'retire',
+      registrationHash,
+      '--confirm',
+      registrationHash,
+    );
+    expect(again.err).toMatch(/already retired/);
     const changes = (await keyEntries(registry.admin)).flatMap(({ body }) => {
       const entry = parseEntry(body);
       return entry.type === 'key' && entry.use === 'approver' ? [entry] : [];

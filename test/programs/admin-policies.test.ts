@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { policyCache } from '#policy/check';
 import { combine } from '#policy/overlays';
+import type { Change } from '#policy/simulation';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { shippedPolicy } from '#programs/shipped-policy';
 import { packageRoot } from '#runtime/process/files';
@@ -227,7 +228,7 @@ describe('admin policy simulate', () => {
       'less.cedar': `forbid (principal, action, resource == Svc::Operation::"SIMULATE_CHANGED");`,
     });
     const found = await done(admin('policy', 'simulate', folder, '--since', '1h'));
-    const changes = found['changes'] as { proof_id: string; simulated: string }[];
+    const changes = found['changes'] as Change[];
     // Admissions of earlier tests keep their effect for other reasons: they count as `reasons`, not `denied`.
     expect(found).toMatchObject({ denied: 1, approval_required: 0, admitted: 0 });
     expect(changes.find(({ proof_id }) => proof_id === changed)).toEqual({
@@ -241,6 +242,24 @@ describe('admin policy simulate', () => {
       /^ADMIT/,
     );
     expect((await admin('policy', 'simulate', folder, '--since', 'long')).code).toBe(2);
+  });
+
+  it('counts the differences beyond the newest 100, and writes all to a file', async () => {
+    await registry.admitAll(
+      Array.from({ length: 101 }, () => registry.item({ action: 'SIMULATE_MANY' })),
+    );
+    const folder = folderWith({
+      'none.cedar': `forbid (principal, action, resource == Svc::Operation::"SIMULATE_MANY");`,
+    });
+    const file = join(folder, 'changes.ndjson');
+    const line = ['policy', 'simulate', folder, '--since', '1h', '--changes', file];
+    const found = await done(admin(...line));
+    const listed = found['changes'] as Change[];
+    const all = readFileSync(file, 'utf8').trimEnd().split('\n');
+    const changes = all.map((one) => JSON.parse(one) as Change);
+    expect(listed).toEqual(changes.slice(-100).reverse());
+    expect(found).toMatchObject({ denied: 101, changes_omitted: changes.length - 100 });
+    expect((await admin(...line)).err).toMatch(/cannot be written/);
   });
 
   it('shows on a terminal how many log entries it has evaluated', async () => {

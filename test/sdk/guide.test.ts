@@ -3,10 +3,8 @@ import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Registration } from '#protocol/schemas/approvals';
 import { packageRoot } from '#runtime/process/files';
 import { type EngineOptions, listProofPageHttp } from '#sdk/index';
-import { addApprover } from '#sql/lifecycle/approvers';
 import { activateApprovalSet } from '../fixtures/approval-world.js';
 import { issueKey } from '../fixtures/engine.js';
 import { packSdk, type PackedSdk } from '../fixtures/packed-sdk.js';
@@ -92,7 +90,7 @@ describe('documented examples of the SDK', () => {
       apiKey: ready['api_key']!,
       tenantId: ready['tenant_id']!,
     };
-    const apiKey = await issueKey({ admin: sql }, { ...engine, scopes: ['approve'] });
+    const apiKey = await issueKey({ admin: sql }, { ...engine, scopes: ['approve', 'approvers'] });
     const svc = (...args: string[]): Promise<string> =>
       project.run('env', [
         `SVC_TENANT_ID=${engine.tenantId}`,
@@ -101,8 +99,7 @@ describe('documented examples of the SDK', () => {
         ...['node', 'node_modules/@svc-proofs/sdk/dist/cli/svc.js', ...args],
       ]);
     await svc('approver', 'ops-lead', '--key', 'ops-lead.pem');
-    const registration = JSON.parse(await read('registration.json')) as Registration;
-    await addApprover(sql, registration);
+    await svc('register-approver', 'registration.json');
     const waiting = node('approval.js');
     const pending = async () =>
       (await listProofPageHttp(engine, { effect: 'REQUIRE_APPROVAL' })).proofs[0]?.proof_id ?? '';

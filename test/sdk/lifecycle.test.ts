@@ -151,7 +151,9 @@ it('svc lists, shows, revokes, shares and packages', async ({ world }) => {
   await folder.remove();
 });
 
-it('svc verify --arguments compares a file with the disclosed hash', async ({ world }) => {
+it('svc verify shows disclosed values, counts withheld ones, and compares a file with a disclosed hash', async ({
+  world,
+}) => {
   const folder = await openFolder();
   const { engineUrl, apiKey, tenantId } = world.options;
   const env = { SVC_ENGINE_URL: engineUrl, SVC_API_KEY: apiKey, SVC_TENANT_ID: tenantId };
@@ -168,6 +170,9 @@ it('svc verify --arguments compares a file with the disclosed hash', async ({ wo
   const key = toBase64Url(world.registry.admit.signer.publicKey);
   const pins = ['--aep-key', key, '--log-vkey', world.log.vkey, '--log-origin', world.log.origin];
   for (const mode of [[], ['--offline', ...pins]]) {
+    const { stdout: shown } = await run('verify', 'shown.json', ...mode);
+    expect(shown).toMatch(new RegExp(`^disclosed +arguments_hash: ${arguments_hash}$`, 'm'));
+    expect(shown).toMatch(/^withheld +1 value$/m);
     const verify = async (file: string, named: string) => {
       const { code, stdout } = await run('verify', file, ...mode, '--arguments', named);
       return [code, /arguments +(\w+)/.exec(stdout)?.[1]];

@@ -10,12 +10,16 @@ import { migrate } from '#sql/schema/migrate';
 import { readProof } from '#sql/proofs/read';
 import { eraseAdopted, erasePayloads } from '#sql/erasure/erase';
 import { adoptEntries, beginAdoption, finishAdoption } from '#sql/log/adopt';
+import { parseApiKey } from '#protocol/api-key';
 import { proofEntryBytes } from '#protocol/entries';
 import { formatTime } from '#protocol/time';
 import { transaction } from '#sql/db/transaction';
 import { assertRole } from '#sql/db/roles';
+import { registerTenantApprover } from '#sql/lifecycle/approvers';
 import { createShareToken, shareChangesSince } from '#sql/lifecycle/share-tokens';
+import { newApprover } from '../fixtures/approvals.js';
 import type { TestDatabase } from '../fixtures/database.js';
+import { issueKey } from '../fixtures/engine.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 
 /**
@@ -78,6 +82,13 @@ it('registry whose owner is not a superuser > works, and shows its owner no tena
   for (const table of [proofs, 'intake', 'refusal', 'share_token', 'grant_change']) {
     expect(await db.sql.unsafe(`select from svc.${table}`)).toHaveLength(0);
   }
+  const key = await issueKey(registry, { scopes: ['approvers'] });
+  const [managing] = await registry.admin<{ no: number }[]>`
+    select key_no as no from svc.api_key where key_id = ${parseApiKey(key)!.keyId}`;
+  const { registration } = newApprover();
+  expect(
+    await registerTenantApprover(registry.engine, registry.tenantNo, managing!.no, registration),
+  ).toMatchObject({ registration, state: 'active' });
   const order = { actor: 'a', reasonRef: 'r' };
   await transaction(db.as('svc_erase'), (tx) => erasePayloads(tx, [id], order));
   expect(await db.sql`select from svc.log_entry where kind = 4`).toHaveLength(1);

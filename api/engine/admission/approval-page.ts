@@ -92,8 +92,9 @@ const PAGE = html`<!doctype html>
         <details id="registering">
           <summary>Register this device or a security key</summary>
           <p>
-            You confirm twice: once to create the key, once to prove that you hold it. Hand the file
-            to the operator, who adds it; keep a copy for other browsers.
+            You confirm twice: once to create the key, once to prove that you hold it. Save the
+            file, and register it with <code>svc register-approver</code>; keep a copy for other
+            browsers.
           </p>
           <form id="register">
             ${field('tenant', 'Tenant ID', html`type="text" maxlength="128"`)}

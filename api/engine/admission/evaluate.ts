@@ -72,7 +72,7 @@ interface Derived {
 /** The declared facts among the members and properties, such as `resource_id` and `subject_role`. */
 function derivedFacts(
   { subject, action, resource, context: { facts: _facts, ...context } = {} }: Evaluation,
-  declared: DeclaredFacts | null,
+  declared: Pick<DeclaredFacts, 'has'> | null,
 ): Map<string, Derived> {
   const members = [
     ['subject', '/subject/properties', subject.properties],
@@ -96,43 +96,51 @@ function derivedFacts(
 }
 
 /** The action as an agent envelope, whose arguments are the whole request. */
+export function envelopeOf(
+  sent: JsonValue,
+  declared: Pick<DeclaredFacts, 'has'> | null,
+  { now, tenantId }: { now: number; tenantId: string },
+) {
+  const evaluation = parseDocument(evaluationSchema, sent);
+  const { action, context, subject } = evaluation;
+  const named = actionOf(action.name);
+  if (named === null) {
+    throw new Problem(
+      'invalid_field',
+      'The name of the action has no letter A-Z and no digit, so no policy can name the action.',
+      at('/action/name', 'must have a letter A-Z or a digit'),
+    );
+  }
+  const derived = derivedFacts(evaluation, declared);
+  const stated = context?.facts ?? {};
+  const twice = [...derived.keys()].find((name) => Object.hasOwn(stated, name));
+  if (twice !== undefined) {
+    const { pointer } = derived.get(twice)!;
+    throw new Problem(
+      'invalid_field',
+      'The request states a fact twice. Remove the fact that errors names from context.facts.',
+      at(`/context/facts/${twice}`, `states the same fact as ${pointer}`),
+    );
+  }
+  const facts = { ...stated, ...mapValues(derived) };
+  const value = {
+    schema_version: SCHEMA.agentEnvelope,
+    kind: 'admission',
+    tenant_id: tenantId,
+    agent: { id: subject.id, framework: 'authzen' },
+    requested_at: formatTime(now),
+    nonce: newUuidHex(),
+    action: named,
+    tool: action.name,
+    arguments_hash: hashHex(nativeSha256, canonicalBytes(sent)),
+    ...(Object.keys(facts).length > 0 && { facts }),
+  };
+  return { value, pointerOf: (pointer: string) => pointerInto(derived, pointer) };
+}
+
 const AUTHZEN: AdmissionApi = {
-  async translate({ ctx, readDeclaredFacts }, caller, sent) {
-    const evaluation = parseDocument(evaluationSchema, sent);
-    const { action, context, subject } = evaluation;
-    const named = actionOf(action.name);
-    if (named === null) {
-      throw new Problem(
-        'invalid_field',
-        'The name of the action has no letter A-Z and no digit, so no policy can name the action.',
-        at('/action/name', 'must have a letter A-Z or a digit'),
-      );
-    }
-    const derived = derivedFacts(evaluation, await readDeclaredFacts());
-    const stated = context?.facts ?? {};
-    const twice = [...derived.keys()].find((name) => Object.hasOwn(stated, name));
-    if (twice !== undefined) {
-      const { pointer } = derived.get(twice)!;
-      throw new Problem(
-        'invalid_field',
-        'The request states a fact twice. Remove the fact that errors names from context.facts.',
-        at(`/context/facts/${twice}`, `states the same fact as ${pointer}`),
-      );
-    }
-    const facts = { ...stated, ...mapValues(derived) };
-    const value = {
-      schema_version: SCHEMA.agentEnvelope,
-      kind: 'admission',
-      tenant_id: caller.tenantId,
-      agent: { id: subject.id, framework: 'authzen' },
-      requested_at: formatTime(ctx.clock.now()),
-      nonce: newUuidHex(),
-      action: named,
-      tool: action.name,
-      arguments_hash: hashHex(nativeSha256, canonicalBytes(sent)),
-      ...(Object.keys(facts).length > 0 && { facts }),
-    };
-    return { value, pointerOf: (pointer) => pointerInto(derived, pointer) };
+  async translate({ ctx, readDeclaredFacts }, { tenantId }, sent) {
+    return envelopeOf(sent, await readDeclaredFacts(), { now: ctx.clock.now(), tenantId });
   },
 
   async respond(ctx, res, { id, tenantNo }, outcome) {

@@ -55,12 +55,14 @@ export const PROBLEMS = {
   key_not_found: [404, 'API key not found'],
   batch_not_found: [404, 'Batch not found'],
   overlay_not_found: [404, 'Overlay not found'],
+  approver_not_found: [404, 'Approver not found'],
   run_not_found: [404, 'Run not found'],
   method_not_allowed: [405, 'Method not allowed'],
   not_acceptable: [406, 'Not acceptable'],
   request_timeout: [408, 'Request timeout'],
   upload_too_slow: [408, 'Slow upload'],
   already_decided: [409, 'Already decided'],
+  approver_retired: [409, 'Approver retired'],
   pending_verdict: [409, 'Proof not yet verified'],
   payload_erased: [410, 'Payload erased'],
   pending_checkpoint: [409, 'No checkpoint covers the proof yet'],
@@ -78,6 +80,7 @@ export const PROBLEMS = {
   parent_not_found: [422, 'Parent proof not found'],
   parent_not_admitted: [422, 'Parent proof not an admitted action'],
   approval_rejected: [422, 'Approval rejected'],
+  registration_rejected: [422, 'Registration rejected'],
   artifact_absent: [422, 'Artifact absent'],
   share_target_unknown: [422, 'Unknown share target'],
   expiry_over: [422, 'Expiry not in the future'],
@@ -85,6 +88,7 @@ export const PROBLEMS = {
   invalid_overlay: [422, 'Invalid overlay'],
   overlay_untested: [422, 'Overlay not covered by cases'],
   too_many_overlays: [422, 'Too many overlays'],
+  too_many_approvers: [422, 'Too many approvers'],
   lane_locked: [423, 'Environment locked'],
   headers_too_large: [431, 'Headers too large'],
   internal_error: [500, 'Internal error'],
@@ -138,6 +142,12 @@ const DETAILS = {
   batch_not_found: 'This tenant has no batch with that id. Check the id.',
   overlay_not_found:
     'This tenant has no overlay with that id. Check the id in the list of overlays.',
+  approver_not_found:
+    'This tenant has no approver with that registration hash. Check the hash in the list of approvers.',
+  registration_rejected:
+    'The registration does not prove possession of its key. Nothing was registered. Sign it with that key.',
+  approver_retired:
+    'This registration was retired, permanently. Create another registration, and register that.',
   run_not_found:
     'This tenant has no requests of that agent in a run with that id. Check the id and agent.',
   invalid_run:
@@ -163,6 +173,8 @@ const DETAILS = {
     'The rules of the overlay do not fit the policy set in force, or are not only forbid. Correct the rules listed in errors.',
   too_many_overlays:
     'This tenant has stored the most overlays that it may store. Activate a stored one, or contact the operator.',
+  too_many_approvers:
+    'This tenant has registered the most approvers that it may register, retired ones included. Contact the operator.',
   internal_error:
     'The engine failed and cannot confirm an admission. Send the request again: the same body is admitted once.',
   admission_failed:

@@ -196,7 +196,7 @@ const TAGS: Record<string, string> = {
   Lifecycle: 'Revoke, share and bundle proofs.',
   Policies:
     'Store, test and activate rules of your tenant on top of the policy set of the operator.',
-  Keys: 'Create, list and revoke the API keys of your tenant.',
+  Keys: 'Manage the API keys of your tenant, and the keys of its approvers.',
   Service: 'Health and documentation; no API key needed.',
 };
 

@@ -381,7 +381,10 @@ const invalidCase = (pointer: string, detail: string): Problem =>
 
 async function simulated({ inTenant }: Call, engine: ReplayPolicy, since: string) {
   const from = parseTime(since);
-  const { add, changes, counts } = startSimulation(engine, from, { recorded: true });
+  const { add, changes, counts } = startSimulation(engine, from, {
+    recorded: true,
+    most: MOST_SIMULATED,
+  });
   const breathe = yielding();
   const oldest = await inTenant((sql, tenantNo) => oldestOfNewest(sql, tenantNo, MOST_SIMULATED));
   const complete = oldest === undefined || oldest.at.getTime() < from;

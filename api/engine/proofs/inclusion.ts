@@ -7,12 +7,13 @@ import {
   type InclusionProof,
   type ProofExport,
 } from '#protocol/schemas/proof-export';
-import type { AepKeyEntry, ApproverEntry, LogEntry, ProofEntry } from '#protocol/schemas/log-entry';
+import type { AepKeyEntry, LogEntry, ProofEntry } from '#protocol/schemas/log-entry';
 import { formatTlogProof } from '#protocol/tlog-proof';
 import type { StoredProof } from '#sql/proofs/read';
 import { uncheckedCheckpoint } from '#protocol/checkpoint';
 import { isAepKeyEntry } from '#protocol/entries';
 import type { KeyedEntry } from '#protocol/keys';
+import { approverActivationOf } from '#protocol/approvals';
 import { ProtocolError } from '#protocol/errors';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { openNote, parseVkey } from '#protocol/note';
@@ -153,17 +154,6 @@ export function activationOf(
     if (isAepKeyEntry(entry) && entry.key_id === keyId && entry.change === 'activate') {
       return { entry, leafIndex };
     }
-  }
-  return null;
-}
-
-export function approverActivationOf(
-  keys: readonly KeyedEntry[],
-  registrationHash: string,
-): KeyedEntry<ApproverEntry> | null {
-  for (const { entry, leafIndex } of keys) {
-    if (entry.type !== 'key' || entry.use !== 'approver' || entry.change !== 'activate') continue;
-    if (entry.registration_hash === registrationHash) return { entry, leafIndex };
   }
   return null;
 }

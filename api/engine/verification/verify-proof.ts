@@ -7,7 +7,7 @@ import {
 } from '#protocol/schemas/verdict';
 import { verifyBodySchema } from '#protocol/schemas/proof-export';
 import { decidedIn } from '#protocol/aep';
-import { approvalAt } from '#protocol/approvals';
+import { approvalAt, approverActivationOf } from '#protocol/approvals';
 import { fromHex, toHex } from '#protocol/bytes';
 import { disclosedIn } from '#protocol/commitments';
 import { proofEntryBytes } from '#protocol/entries';
@@ -43,7 +43,7 @@ import {
   statementOf,
   statementsOf,
 } from '../proofs/stored-proof.js';
-import { activationOf, approverActivationOf, vkeyFor } from '../proofs/inclusion.js';
+import { activationOf, vkeyFor } from '../proofs/inclusion.js';
 import { submissionOf, submittedChecks, type Submission } from './submission.js';
 import { causeOf, completed, passOr, statusChecks, statusOf } from './submission.js';
 

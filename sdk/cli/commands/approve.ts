@@ -13,6 +13,9 @@ import {
   createApproverRegistration,
   followAdmissionHttp,
   readApprovalRequest,
+  type RegisteredApprover,
+  registerApproverHttp,
+  retireApproverHttp,
   SdkError,
   signApproval,
   submitApproval,
@@ -20,7 +23,7 @@ import {
 import { requireApprover } from '../../engine/approvals.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
 import { createFile, readDocument, readText } from '../files.js';
-import { EXIT, type ExitCode, row, styled } from '../terminal.js';
+import { EXIT, type ExitCode, row, styled, type Terminal } from '../terminal.js';
 
 interface KeyOptions {
   key: string;
@@ -38,7 +41,7 @@ export function addApprover(add: AddCommand): Command {
       name: 'approver',
       summary: 'Create the registration of an approver, and a key unless it exists',
       description:
-        'NAME is what policies and auditors see. Hand the registration to the operator, who adds it with `admin approver add`, and keep it: `svc approve` needs both files. A new key file has the mode 0600. An existing one is an Ed25519 key in PEM, as `openssl genpkey -algorithm ed25519` writes it. Needs SVC_TENANT_ID, and sends no request.',
+        'NAME is what policies and auditors see. Register it with `svc register-approver`, and keep it: `svc approve` needs both files. A new key file has the mode 0600. An existing one is an Ed25519 key in PEM, as `openssl genpkey -algorithm ed25519` writes it. Needs SVC_TENANT_ID, and sends no request.',
       examples: ['svc approver ops-lead --key ops-lead.pem'],
     },
     async ({ argument: approver, json, options, tenant, terminal }) => {
@@ -56,13 +59,59 @@ export function addApprover(add: AddCommand): Command {
       if (json) terminal.printJson(created);
       else {
         for (const one of Object.entries(created)) terminal.print(...row(...one));
-        terminal.printError(`next, by the operator: admin approver add ${tenantId} FILE`);
+        terminal.printError(`next: svc register-approver ${options.registration}`);
       }
       return EXIT.success;
     },
   ).argument('<NAME>');
   for (const option of keyOptions()) command.addOption(option);
   return command;
+}
+
+const NEEDS = 'Needs SVC_ENGINE_URL, SVC_TENANT_ID and an API key with the scope approvers.';
+
+export function addRegisterApprover(add: AddCommand): Command {
+  return add(
+    {
+      name: 'register-approver',
+      summary: 'Register an approver, whose approvals then count',
+      description: `FILE is the registration, which \`svc approver\` or the page for approvals created. The log has its hash. The same registration again changes nothing. ${NEEDS}`,
+      examples: ['svc register-approver registration.json', 'svc list approvers'],
+    },
+    async ({ argument: file, engine, json, terminal }) => {
+      const registration = (await readDocument(file)) as never as ApproverRegistration;
+      const approver = await registerApproverHttp(engine(), registration);
+      printApprover(terminal, json, approver);
+      return EXIT.success;
+    },
+  ).argument('<FILE>');
+}
+
+export function addRetireApprover(add: AddCommand): Command {
+  return add(
+    {
+      name: 'retire-approver',
+      summary: 'Retire an approver permanently; earlier decisions stay valid',
+      description: `HASH is the hash of the registration (\`svc list approvers\`). ${NEEDS}`,
+      examples: [
+        'svc retire-approver d12f20a82d4668f7cdd1da49f95ab398114804deab5970121239a94b116845e5',
+      ],
+    },
+    async ({ argument: registration_hash, engine, json, terminal }) => {
+      const approver = await retireApproverHttp(engine(), { registration_hash });
+      printApprover(terminal, json, approver);
+      return EXIT.success;
+    },
+  ).argument('<HASH>');
+}
+
+function printApprover(terminal: Terminal, json: boolean, approver: RegisteredApprover): void {
+  if (json) return terminal.printJson(approver);
+  const { registration_hash, registration, state, leaf_index } = approver;
+  terminal.print(...row('registration_hash', registration_hash));
+  terminal.print(...row('approver', registration.approver));
+  terminal.print(...row('state', state));
+  terminal.print(...row('leaf_index', String(leaf_index)));
 }
 
 /** Never replaces a key: approvals under its registration would end. */

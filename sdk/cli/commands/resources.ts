@@ -12,6 +12,7 @@ import {
   createShareTokenHttp,
   type EngineOptions,
   listApiKeysHttp,
+  listApproversHttp,
   listBatchesHttp,
   listOverlaysHttp,
   listPackagesHttp,
@@ -41,6 +42,7 @@ const LISTS = {
   packages: listPackagesHttp,
   'share-tokens': listShareTokensHttp,
   keys: listApiKeysHttp,
+  approvers: listApproversHttp,
   overlays: listOverlaysHttp,
 } satisfies Record<string, (engine: EngineOptions, filter: ProofFilter) => AsyncIterable<object>>;
 
@@ -63,7 +65,8 @@ export function addList(add: AddCommand): Command {
   const command = add<ListOptions>(
     {
       name: 'list',
-      summary: 'List proofs, batches, packages, share tokens, API keys or overlays, newest first',
+      summary:
+        'List proofs, batches, packages, share tokens, API keys, approvers or overlays, newest first',
       description: `WHAT is ${Object.keys(LISTS).join(', ')}; default proofs. Filters apply to proofs only. --json prints one object per line. ${NEEDS_ENGINE}`,
       examples: [
         'svc list --agent support-agent-7 --effect DENY --limit 20',
@@ -123,7 +126,15 @@ async function list({
   return EXIT.success;
 }
 
-const IDS = ['token_hash', 'package_id', 'key_id', 'overlay_id', 'proof_id', 'batch_id'];
+const IDS = [
+  'token_hash',
+  'package_id',
+  'key_id',
+  'overlay_id',
+  'registration_hash',
+  'proof_id',
+  'batch_id',
+];
 
 /** The members of an item that have a value; first the id that other commands take. */
 function columns(item: object): string {

@@ -59,7 +59,7 @@ checkContract({
     SVC_TENANT_ID: TENANT,
     ...Object.fromEntries(Object.entries(ids).map(([name, id]) => [name.toUpperCase(), id])),
   }),
-  rejectedExamples: { statuses: /^(404|422) /, most: 6 },
+  rejectedExamples: { statuses: /^(404|422) /, most: 8 },
   async random() {
     const { get, key, keyFor, registry } = setup;
     const stranger = (await setup.tenant('other'))['X-Svc-Api-Key']!;
@@ -75,7 +75,7 @@ checkContract({
     };
     // One proof is verified and the other is not.
     const proofs = [ids['proof_id'], ...(await registry.admitAll([registry.item()]))];
-    const names = ['package_id', 'token_hash', 'batch_id', 'overlay_id'];
+    const names = ['package_id', 'token_hash', 'batch_id', 'overlay_id', 'registration_hash'];
     const known = {
       ...Object.fromEntries(names.map((name) => [name, [ids[name]]])),
       tenant_id: [TENANT],

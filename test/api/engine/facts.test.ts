@@ -7,6 +7,7 @@ import { admissionEnvelope } from '../../fixtures/agent.js';
 import { activateSet } from '../../fixtures/approval-world.js';
 import { batchCall, batchIn, resultsOf } from '../../fixtures/batches.js';
 import { headersFor, issueKey, workBatches } from '../../fixtures/engine.js';
+import { readPdf } from '../../fixtures/pdf.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { engineTest, type Setup } from './setup.js';
 
@@ -146,6 +147,23 @@ const stored = async ({ registry }: Setup, changes: Partial<PolicyFiles>): Promi
 const budgetedRefund = (amount: string) => ({
   ...refund({ amount: { decimal: amount }, currency: 'EUR' }),
   agent: { id: 'support-1' },
+});
+
+it('a PDF shows the disclosed facts and no others', async ({ setup }) => {
+  await activate(setup);
+  const { json } = await setup.post(PATH, refund({ amount: AMOUNT, currency: 'EUR' }));
+  await setup.publish();
+  const path = `/v1/proofs/${String(json['registry_proof_id'])}/export?format=pdf`;
+  const linesOf = async (names: string) => {
+    const { bytes } = await setup.get(`${path}&disclose=${names}`);
+    return (await readPdf(bytes)).pages.join('\n').split('\n');
+  };
+  const shown = await linesOf('amount');
+  expect(shown).toEqual(expect.arrayContaining(['fact.amount', '{"decimal":"480.00"}']));
+  expect(shown).not.toContain('EUR');
+  const withheld = await linesOf('currency');
+  expect(withheld).toContain('EUR');
+  expect(withheld.join()).not.toContain('480.00');
 });
 
 // Must run last: this test alters a row of the log.

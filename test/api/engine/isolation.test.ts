@@ -4,10 +4,10 @@ import { describe, expect } from 'vitest';
 import type { OperationSpec } from '#api/engine/operation';
 import { OPERATIONS } from '#api/engine/operations';
 import { TENANT_TABLES } from '#sql/db/transaction';
-import { admissionEnvelope } from '../../fixtures/agent.js';
+import { admissionEnvelope, newRunId, outcomeEnvelope } from '../../fixtures/agent.js';
 import { activateApprovalSet, refund } from '../../fixtures/approval-world.js';
 import type { TestDatabase } from '../../fixtures/database.js';
-import { executeBody, send, type TestEngine, without } from '../../fixtures/engine.js';
+import { executeBody, headersFor, send, type TestEngine, without } from '../../fixtures/engine.js';
 import type { TestRegistry } from '../../fixtures/registry.js';
 import { unfiltered } from '../../fixtures/unfiltered.js';
 import { engineTest, fillTenant, type Resources } from './setup.js';
@@ -15,7 +15,20 @@ import { engineTest, fillTenant, type Resources } from './setup.js';
 /** Two tenants: the owner has one resource of every kind, the stranger requests them. */
 const OWNER = 'owner';
 const STRANGER = 'stranger';
-const ALL_SCOPES = ['admit', 'approve', 'read', 'export', 'verify', 'lifecycle', 'keys', 'policy'];
+const ALL_SCOPES = [
+  'admit',
+  'approve',
+  'approvers',
+  'read',
+  'export',
+  'verify',
+  'lifecycle',
+  'keys',
+  'policy',
+];
+
+const BOUND = { id: 'owner-agent' };
+const RUN = newRunId();
 
 type Exported = Record<string, unknown>;
 /** `pending` is a proof that requires an approval. */
@@ -27,6 +40,8 @@ let db: TestDatabase;
 let registry: TestRegistry;
 let stranger: Record<string, string>;
 let theirs: Ids;
+/** An admission in the owner’s run {@link RUN}, which has an outcome. */
+let parent: string;
 let exported: Exported;
 /** The export of a genuine proof that no tenant has any more. */
 let lost: Exported;
@@ -38,6 +53,19 @@ it.beforeAll(async ({ setup }) => {
   const body = executeBody({ tenant_id: OWNER });
   const third = String((await setup.execute(body, owner)).json['registry_proof_id']);
   const filled = await fillTenant(setup, OWNER, owner);
+  const tool = 'reservations.create';
+  const own = { agent_id: BOUND.id };
+  const key = await setup.keyFor({ tenantId: OWNER, scopes: ['admit'], restriction: own });
+  const bound = admissionEnvelope({
+    tenant_id: OWNER,
+    agent: BOUND,
+    tool,
+    run: { id: RUN, seq: 0 },
+  });
+  const { json } = await setup.post('/v1/agent/admissions', bound, headersFor(key, OWNER));
+  parent = String(json['registry_proof_id']);
+  const outcome = outcomeEnvelope(parent, { tenant_id: OWNER });
+  expect((await setup.post('/v1/agent/admissions', outcome, owner)).status).toBe(200);
   await activateApprovalSet(registry);
   const envelope = admissionEnvelope({ tenant_id: OWNER, ...refund() });
   const held = await setup.post('/v1/agent/admissions', envelope, owner);
@@ -69,6 +97,7 @@ function unknownIds(): Ids {
     batch_id: `batch_${hexId()}`,
     key_id: hexId().slice(-12),
     overlay_id: createHash('sha256').update(hexId()).digest('hex'),
+    registration_hash: createHash('sha256').update(hexId()).digest('hex'),
     run: hexId(),
   };
 }
@@ -185,6 +214,27 @@ async function expectAbsent(engine: TestEngine, asked: Case): Promise<void> {
   if (asked.spec.path.includes('{')) expect(about.status).toBe(404);
 }
 
+/** Filters of the list of proofs, each by an identifier of the owner, under which the stranger sees proofs. */
+async function tellingFilters(engine: TestEngine): Promise<string[]> {
+  const telling: string[] = [];
+  for (const filter of filters()) {
+    const path = `/v1/proofs?${filter}`;
+    const reply = await send(engine.url, { method: 'GET', path, headers: stranger });
+    expect([filter, reply.status]).toEqual([filter, 200]);
+    if ((reply.json['proofs'] as object[]).length > 0) telling.push(filter);
+  }
+  return telling;
+}
+
+const filters = (): string[] => [
+  `agent=${BOUND.id}`,
+  'tool=reservations.create',
+  `run=${RUN}&agent=${BOUND.id}`,
+  `parent=${parent}`,
+  `batch=${theirs.batch_id}`,
+  'bound=true',
+];
+
 /** The lists in which the stranger sees a resource of the owner. */
 async function tellingLists(engine: TestEngine): Promise<string[]> {
   const telling: string[] = [];
@@ -201,6 +251,7 @@ async function expectAllAbsent(engine: TestEngine): Promise<void> {
   expect(cases.length).toBeGreaterThan(12);
   for (const asked of cases) await expectAbsent(engine, asked);
   expect(await tellingLists(engine)).toEqual([]);
+  expect(await tellingFilters(engine)).toEqual([]);
 }
 
 describe('another tenant’s resource', () => {
@@ -224,6 +275,7 @@ describe('another tenant’s resource', () => {
           if (JSON.stringify(about) === JSON.stringify(unknown)) silent.push(asked.name);
         }
         expect(await tellingLists(engine)).toEqual(lists.map(({ path }) => path));
+        expect(await tellingFilters(engine)).toEqual(filters());
       }),
     );
     expect(silent).toEqual([]);

@@ -97,6 +97,21 @@ describe('a request in a run', () => {
   });
 });
 
+it('a run > is neither joined nor closed by another tenant', async ({ setup }) => {
+  const stranger = await setup.tenant('stranger');
+  const id = newRunId();
+  await proved(setup, member(id, 0));
+  const theirs = { tenant_id: 'stranger' };
+  // Its run of this id is another one, so the answers do not reveal the first.
+  for (const body of [member(id, 0, theirs), closeEnvelope({ id, seq: 1 }, theirs)]) {
+    expect((await setup.post('/v1/agent/admissions', body, stranger)).status).toBe(200);
+  }
+  await proved(setup, member(id, 1));
+  const close = await proved(setup, closeEnvelope({ id, seq: 2 }));
+  const { json } = await setup.get(`/v1/proofs/${close}`);
+  expect(json).toMatchObject({ aep: { subject: { kind: 'close', count: 2 } } });
+});
+
 it('the close of a run > is rejected while a request is missing or above its number', async ({
   setup,
 }) => {

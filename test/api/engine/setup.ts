@@ -9,6 +9,7 @@ import { appendRevocation } from '#sql/lifecycle/entries';
 import { treeSize } from '#sql/log/log';
 import { createTenant, setAllowlisted } from '#sql/tenants/administration';
 import { closeEnvelope, newRunId } from '../../fixtures/agent.js';
+import { newApprover } from '../../fixtures/approvals.js';
 import { testLog, type TestLog } from '../../fixtures/checkpoints.js';
 import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
 import {
@@ -199,6 +200,7 @@ export type Resources = Record<
   | 'batch_id'
   | 'key_id'
   | 'overlay_id'
+  | 'registration_hash'
   | 'run',
   string
 >;
@@ -236,6 +238,7 @@ export async function fillTenant(
     scopes: ['read'],
   });
   const overlay = await make('/v1/overlays', overlayBody());
+  const approver = await make('/v1/approvers', newApprover(tenantId).registration);
   const batch = await make('/v1/batches', [body()]);
   const run = newRunId();
   const close = closeEnvelope({ id: run, seq: 0 }, { tenant_id: tenantId });
@@ -250,6 +253,7 @@ export async function fillTenant(
     batch_id: String(batch['batch_id']),
     key_id: String(key['key_id']),
     overlay_id: String(overlay['overlay_id']),
+    registration_hash: String(approver['registration_hash']),
     run,
   };
 }

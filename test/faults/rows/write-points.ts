@@ -237,6 +237,7 @@ export const WRITE_POINTS: WritePoint[] = [
     files: ['lifecycle/approvers.ts'],
     of: ['admin'],
     has: ['insert into svc.approver '],
+    also: ['select svc.append_approver('],
     provoke: registerApprover,
   },
   {
@@ -351,6 +352,11 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
     'admissions/overlays.ts',
     ['insert into svc.overlay_set ', 'select svc.store_overlay(', 'select svc.activate_overlay('],
     'an overlay is stored by its digest, and `GET /v1/overlays` shows which is active',
+  ],
+  [
+    'lifecycle/approvers.ts',
+    ['select svc.register_approver(', 'select svc.retire_approver('],
+    'a repeated request changes nothing, and `GET /v1/approvers` shows the state',
   ],
   ['log/checkpoints.ts', ['select svc.end_log('], 'a second retirement reports the first'],
   [

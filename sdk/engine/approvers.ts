@@ -1,0 +1,57 @@
+import {
+  type ApproverList,
+  approverListSchema,
+  approverSchema,
+  type Registration,
+  type RegisteredApprover,
+  registrationSchema,
+} from '../../protocol/schemas/approvals.js';
+import { hashSchema } from '../../protocol/schemas/primitives.js';
+import { canonicalBody } from '../canonical.js';
+import { httpError, readDocument, validInput } from '../http/answers.js';
+import type { EngineOptions } from '../options.js';
+import { openEngine } from './engine.js';
+import { itemsOf, type PageInput, readPage } from './pages.js';
+
+/**
+ * `POST /v1/approvers`: registers the key of an approver of the tenant, which then may approve. Needs a key
+ * with the scope `approvers`. The same registration again changes nothing.
+ *
+ * Throws `invalid_request` (`approver_retired`, `too_many_approvers`) and others.
+ */
+export async function registerApproverHttp(
+  options: EngineOptions,
+  registration: Registration,
+): Promise<RegisteredApprover> {
+  const body = canonicalBody(validInput(registrationSchema, registration));
+  const answer = await openEngine(options).send({ method: 'POST', path: '/v1/approvers', body });
+  if (answer.status !== 201) throw httpError(answer);
+  return readDocument(answer, approverSchema);
+}
+
+/** `GET /v1/approvers`: one page of the approvers of the tenant, the newest first. */
+export const listApproverPageHttp = (
+  options: EngineOptions,
+  input: PageInput = {},
+): Promise<ApproverList> => readPage(options, '/v1/approvers', approverListSchema, input);
+
+/** All approvers of the tenant, the newest first, including those that the operator registered. */
+export const listApproversHttp = (
+  options: EngineOptions,
+): AsyncGenerator<ApproverList['approvers'][number], void, undefined> =>
+  itemsOf(
+    (page) => listApproverPageHttp(options, page),
+    (page) => page.approvers,
+  );
+
+/**
+ * `POST /v1/approvers/{registration_hash}/retire`: ends the approver permanently. Earlier second decisions
+ * stay valid.
+ */
+export async function retireApproverHttp(
+  options: EngineOptions,
+  { registration_hash }: { registration_hash: string },
+): Promise<RegisteredApprover> {
+  const path = `/v1/approvers/${validInput(hashSchema, registration_hash)}/retire`;
+  return readDocument(await openEngine(options).read({ method: 'POST', path }), approverSchema);
+}
