@@ -178,6 +178,22 @@ export async function readAsTenants<T>(
   return found;
 }
 
+/**
+ * Runs one statement with the rights of these tenants, and commits it in the same round trip: a lock that it takes
+ * never waits for this process.
+ */
+export async function changeAsTenants<T>(
+  sql: Pool,
+  tenants: readonly number[],
+  change: (tx: Transaction) => Statement<T>,
+): Promise<T> {
+  const [, , made] = await inOneRoundTrip(
+    sql,
+    (tx) => [tx`begin`, scopeTo(tx, tenants), change(tx)] as const,
+  );
+  return made;
+}
+
 export const scopeTo = (tx: Transaction, tenants: readonly number[]) => tx`
   select set_config('svc.tenants', ${`{${[...new Set(tenants)].join(',')}}`}, true)`;
 

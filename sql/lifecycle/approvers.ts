@@ -7,6 +7,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import type { ListPlace } from '../db/columns.js';
 import {
   asTenants,
+  changeAsTenants,
   type Db,
   type Fragment,
   type Pool,
@@ -73,23 +74,27 @@ async function appendChange(
  *
  * @returns null when `managing` is inactive or lacks the scope, `too_many` when the tenant can have no more
  */
-export function registerTenantApprover(
+export async function registerTenantApprover(
   sql: Pool,
   tenantNo: number,
   managing: number,
   registration: Registration,
 ): Promise<ApproverRow | 'too_many' | null> {
   const hash = documentHash(nativeSha256, registration);
-  return asTenants(sql, [tenantNo], async (tx) => {
-    // Before the append lock, which would delay appends.
-    const [earlier] = await ofTenant(tx, tenantNo, 1, null, hash);
-    if (earlier !== undefined) return earlier;
-    const [made] = await tx<[{ done: boolean | null }]>`
-      select svc.register_approver(${managing}, ${canonicalBytes(registration)}) as done`;
-    if (made.done !== true) return made.done === false ? 'too_many' : null;
-    const [approver] = await ofTenant(tx, tenantNo, 1, null, hash);
-    return approver ?? null;
-  });
+  const read = () => asTenants(sql, [tenantNo], (tx) => ofTenant(tx, tenantNo, 1, null, hash));
+  // Before the append lock, which would delay appends.
+  const [earlier] = await read();
+  if (earlier !== undefined) return earlier;
+  const [made] = await changeAsTenants(
+    sql,
+    [tenantNo],
+    (tx) =>
+      tx<[{ done: boolean | null }]>`
+        select svc.register_approver(${managing}, ${canonicalBytes(registration)}) as done`,
+  );
+  if (made.done !== true) return made.done === false ? 'too_many' : null;
+  const [approver] = await read();
+  return approver ?? null;
 }
 
 /**
@@ -97,20 +102,25 @@ export function registerTenantApprover(
  *
  * @returns `unknown` when the tenant has no such approver, null when `managing` is inactive or lacks the scope
  */
-export function retireTenantApprover(
+export async function retireTenantApprover(
   sql: Pool,
   tenantNo: number,
   managing: number,
   registrationHash: string,
 ): Promise<ApproverRow | 'unknown' | null> {
-  return asTenants(sql, [tenantNo], async (tx) => {
-    const [approver] = await ofTenant(tx, tenantNo, 1, null, registrationHash);
-    if (approver === undefined) return 'unknown';
-    if (approver.state === 'retired') return approver;
-    const [made] = await tx<[{ done: boolean }]>`
-      select svc.retire_approver(${managing}, ${Buffer.from(registrationHash, 'hex')}) as done`;
-    return made.done ? { ...approver, state: 'retired' } : null;
-  });
+  const [approver] = await asTenants(sql, [tenantNo], (tx) =>
+    ofTenant(tx, tenantNo, 1, null, registrationHash),
+  );
+  if (approver === undefined) return 'unknown';
+  if (approver.state === 'retired') return approver;
+  const [made] = await changeAsTenants(
+    sql,
+    [tenantNo],
+    (tx) =>
+      tx<[{ done: boolean }]>`
+        select svc.retire_approver(${managing}, ${Buffer.from(registrationHash, 'hex')}) as done`,
+  );
+  return made.done ? { ...approver, state: 'retired' } : null;
 }
 
 /** The tenant's registration of this hash; null when there is none. */

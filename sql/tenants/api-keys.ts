@@ -3,11 +3,10 @@ import type { Environment } from '#protocol/schemas/primitives';
 import { comparableTime, inMs, type ListPlace, type WithDates } from '../db/columns.js';
 import {
   asTenants,
+  changeAsTenants,
   type Db,
-  inOneRoundTrip,
   type Pool,
   readAsTenants,
-  scopeTo,
   type Transaction,
 } from '../db/transaction.js';
 import { AdministrationError, noTenant, withGateLock } from './audit.js';
@@ -238,15 +237,10 @@ export async function revokeTenantKey(
   if (own === undefined) return 'unknown';
   // Returns before taking the append lock, which would delay appends.
   if (own.isRevoked) return 'revoked';
-  // In one round trip with the commit, so that the append lock never waits for this process.
-  const [, , [made]] = await inOneRoundTrip(
+  const [made] = await changeAsTenants(
     sql,
-    (tx) =>
-      [
-        tx`begin`,
-        scopeTo(tx, [tenantNo]),
-        tx<[{ revoked: boolean }]>`select svc.revoke_api_key(${managing}, ${keyId}) as revoked`,
-      ] as const,
+    [tenantNo],
+    (tx) => tx<[{ revoked: boolean }]>`select svc.revoke_api_key(${managing}, ${keyId}) as revoked`,
   );
   return made.revoked ? 'revoked' : 'rejected';
 }
