@@ -51,8 +51,8 @@ const DEADLOCK = '40P01';
 
 /**
  * Applies the pending migrations of `folder` and returns their names. Each is one transaction, or one
- * statement marked to run outside. An advisory lock serialises concurrent runs. Rejects a database
- * that is ahead or has a different history.
+ * statement marked to run outside. An advisory lock serialises concurrent runs. Accepts what a later
+ * version added, so that a rollback of the programs can run it; rejects a breaking or different history.
  *
  * Programs may serve meanwhile. Statements queue behind a migration that waits for a table lock, so it
  * waits only briefly, releases all locks and tries again.
@@ -79,14 +79,10 @@ export async function migrate(
       grant select on public.svc_migration to public`);
     const done = await connection<{ version: number; name: string; digest: string }[]>`
       select version, name, digest from public.svc_migration order by version`;
+    await requireSchema(connection, migrations.length, 0);
     for (const row of done) {
       const known = migrations[row.version - 1];
-      if (known === undefined) {
-        throw new SchemaMismatchError(
-          `the database has migration ${row.name}, which this version does not know: run the version that created it, or a newer one`,
-        );
-      }
-      if (known.digest !== row.digest) {
+      if (known !== undefined && known.digest !== row.digest) {
         throw new SchemaMismatchError(`migration ${row.name} was applied with a different text`);
       }
     }
@@ -287,9 +283,14 @@ export class SchemaMismatchError extends Error {
  * later migrations only add, so programs can serve while a newer version migrates.
  *
  * @param known the number of migrations of this version
+ * @param needed how many of them the database must have
  * @returns whether the database has migrations that this version does not know
  */
-export async function requireSchema(sql: Db, known: number): Promise<{ ahead: boolean }> {
+export async function requireSchema(
+  sql: Db,
+  known: number,
+  needed = known,
+): Promise<{ ahead: boolean }> {
   const [list] = await mapStartupDbErrors(
     () => sql<{ there: boolean }[]>`
       select to_regclass('public.svc_migration') is not null as there`,
@@ -306,7 +307,7 @@ export async function requireSchema(sql: Db, known: number): Promise<{ ahead: bo
       from public.svc_migration`,
   );
   const version = row?.version ?? 0;
-  if (version < known) {
+  if (version < needed) {
     throw new SchemaMismatchError(
       `the database has ${version} migrations, this version needs ${known}: migrate it with this version (npm run admin -- init), and start the program again`,
     );

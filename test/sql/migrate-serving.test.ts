@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { assertDatabase } from '#programs/database';
+import { assertDatabase, MIGRATIONS } from '#programs/database';
 import { connect } from '#runtime/postgres/connect';
 import { migrate, requireSchema, SchemaMismatchError } from '#sql/schema/migrate';
 import { executeBody, headersFor, issueKey, startEngine } from '../fixtures/engine.js';
@@ -92,6 +92,8 @@ describe('migrate while the old version serves', () => {
     expect(await requireSchema(db.as('svc_engine'), copy.known)).toEqual({ ahead: true });
     await assertDatabase(db.as('svc_engine'), 'engine');
     await assertDatabase(db.as('svc_publisher'), 'publisher');
+    // A rollback with Compose runs the old version's `init` again.
+    expect(await migrate(db.sql, MIGRATIONS)).toEqual([]);
     // Extra privileges on a known table are still rejected.
     await db.sql`grant delete on svc.tile to svc_engine`;
     await expect(assertDatabase(db.as('svc_engine'), 'engine')).rejects.toThrow(/DELETE tile/);
@@ -104,6 +106,7 @@ describe('migrate while the old version serves', () => {
     const old = requireSchema(db.as('svc_worker'), copy.known);
     await expect(old).rejects.toThrow(SchemaMismatchError);
     await expect(old).rejects.toThrow(/_later\.sql.*newer/);
+    await expect(migrate(db.sql, MIGRATIONS)).rejects.toThrow(SchemaMismatchError);
     expect(await requireSchema(db.as('svc_worker'), copy.known + 1)).toEqual({ ahead: false });
     // Only one migration is marked as breaking; later ones are for versions that know it.
     await copy.add(2, 'select 1;');
