@@ -1,3 +1,4 @@
+import { createHash, createHmac, pbkdf2Sync, randomBytes } from 'node:crypto';
 import { connect } from '#runtime/postgres/connect';
 import {
   BOARD_ROLE,
@@ -47,15 +48,23 @@ export async function migrateDatabase(
       for (const role of PROGRAM_ROLES) {
         const password = passwordFor(role);
         if (password === undefined) continue;
-        // ALTER ROLE takes no parameters, so PostgreSQL's format() quotes the password.
-        const [row] = await sql<{ statement: string }[]>`
-          select format('alter role %I login password %L', ${role}::text,
-            ${password}::text) as statement`;
-        await sql.unsafe(row?.statement ?? '');
+        await sql.unsafe(`alter role ${role} login password '${scramVerifier(password)}'`);
       }
     }
     return applied;
   } finally {
     await sql.end({ timeout: 5 });
   }
+}
+
+const SCRAM_ITERATIONS = 4_096;
+
+/** What PostgreSQL stores for a password (RFC 5803): statements with the password can reach its log. */
+function scramVerifier(password: string): string {
+  const salt = randomBytes(16);
+  const salted = pbkdf2Sync(password, salt, SCRAM_ITERATIONS, 32, 'sha256');
+  const mac = (text: string) => createHmac('sha256', salted).update(text).digest();
+  const storedKey = createHash('sha256').update(mac('Client Key')).digest('base64');
+  const serverKey = mac('Server Key').toString('base64');
+  return `SCRAM-SHA-256$${SCRAM_ITERATIONS}:${salt.toString('base64')}$${storedKey}:${serverKey}`;
 }

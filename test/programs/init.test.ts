@@ -1,5 +1,7 @@
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { connect as connectSocket, createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished } from 'vitest';
@@ -9,6 +11,21 @@ import { connect } from '#runtime/postgres/connect';
 import { adminWith, done } from '../fixtures/admin.js';
 
 const ORIGIN = 'log.example.org/2026';
+
+/** A proxy to PostgreSQL that keeps everything that clients send. */
+async function recordStatements(url: string) {
+  const { port, hostname } = new URL(url);
+  const sent: Buffer[] = [];
+  const proxy = createServer((inward) => {
+    const outward = connectSocket(Number(port), hostname);
+    inward.on('data', (bytes: Buffer) => sent.push(bytes));
+    inward.pipe(outward).pipe(inward);
+  }).listen(0, '127.0.0.1');
+  await once(proxy, 'listening');
+  onTestFinished(() => void proxy.close());
+  const { port: own } = proxy.address() as AddressInfo;
+  return { port: String(own), sent: () => Buffer.concat(sent).toString('latin1') };
+}
 
 describe('admin init', () => {
   let directory: string;
@@ -72,7 +89,8 @@ describe('admin init', () => {
       return Object.assign(own, { username: role, password: passwords[role]! }).href;
     };
     // The roles of the server are those of other tests, which keep their passwords.
-    const owner = Object.assign(new URL(url), { pathname: name }).href;
+    const recorder = await recordStatements(url);
+    const owner = Object.assign(new URL(url), { pathname: name, port: recorder.port }).href;
     await writeFile(file('owner-database-url'), owner);
     for (const role of PROGRAM_ROLES.filter((one) => passwords[one] !== undefined)) {
       await writeFile(file(`${role.replace('svc_', '')}-database-url`), urlOf(role));
@@ -81,6 +99,9 @@ describe('admin init', () => {
     expect(first).toMatchObject({ created: expect.arrayContaining(['log-key.pem']) as string[] });
     expect(first['migrations']).not.toEqual([]);
     expect(first['roles']).toContain('svc_engine');
+    // PostgreSQL may log statements.
+    expect(recorder.sent()).toContain('alter role svc_engine login');
+    expect(recorder.sent()).not.toContain(passwords['svc_engine']);
     const admin = adminWith({ DATABASE_URL: urlOf('svc_admin') });
     const vkey = (await readFile(file('log.vkey'), 'utf8')).trim();
     expect((await admin('log-key', 'list')).json).toMatchObject([{ vkey, state: 'active' }]);
