@@ -5,6 +5,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { connect } from '#runtime/postgres/connect';
 import { logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
+import { mapStartupDbErrors } from '#sql/db/errors';
 import { assertRole } from '#sql/db/roles';
 import { migrateDatabase, PROGRAM_ROLES } from '../migrate-database.js';
 import { prepareAdmissions } from '../shipped-policy.js';
@@ -69,6 +70,7 @@ async function prepareDatabase(folder: string) {
     const path = file(`${role.replace('svc_', '')}-database-url`);
     if (existsSync(path)) passwords.set(role, passwordOf(role, path, await urlIn(path)));
   }
+  await requireUnusedRoles(owner.href, passwords);
   const migrations = await migrateDatabase(owner.href, (role) => passwords.get(role));
   const done = { migrations, roles: [...passwords.keys()] };
   if (!passwords.has('svc_admin')) return done;
@@ -84,6 +86,46 @@ async function prepareDatabase(folder: string) {
     await assertRole(sql, 'admin');
     await prepareAdmissions(sql, keys, logger('init', 'warn'));
     return { ...done, log_vkey: vkey };
+  } finally {
+    await sql.end({ timeout: 5 });
+  }
+}
+
+/**
+ * Roles belong to the server, not to a database: for a second installation on one server, new passwords
+ * would lock out the programs of the first.
+ */
+async function requireUnusedRoles(owner: string, passwords: Map<string, string>): Promise<void> {
+  const sql = connect(owner, { application: 'svc-init', max: 1 });
+  try {
+    const used = await mapStartupDbErrors(
+      () => sql<{ role: string; database: string }[]>`
+        select distinct on (r.rolname) r.rolname as role, d.datname as database
+        from pg_shdepend s join pg_database d on d.oid = s.dbid join pg_roles r on r.oid = s.refobjid
+        where s.refclassid = 'pg_authid'::regclass and r.rolcanlogin
+          and r.rolname = any(${[...passwords.keys()]}) and d.datname <> current_database()
+          and to_regclass('public.svc_migration') is null`,
+    );
+    for (const { role, database } of used) {
+      const own = Object.assign(new URL(owner), { username: role, password: passwords.get(role) });
+      if (await isRejected(own.href)) {
+        throw new OperatorError(
+          `${role} belongs to the installation in the database ${database} of this server, whose programs a new password would lock out: each installation needs its own PostgreSQL server`,
+        );
+      }
+    }
+  } finally {
+    await sql.end({ timeout: 5 });
+  }
+}
+
+async function isRejected(url: string): Promise<boolean> {
+  const sql = connect(url, { application: 'svc-init', max: 1 });
+  try {
+    await sql`select 1`;
+    return false;
+  } catch (error) {
+    return (error as { code?: unknown }).code === '28P01';
   } finally {
     await sql.end({ timeout: 5 });
   }
