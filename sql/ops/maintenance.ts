@@ -16,6 +16,9 @@ export interface Upkeep {
   replicationBytes: number;
 }
 
+/** Of a slot whose WAL PostgreSQL has removed: its standby can never continue. */
+const LOST_BYTES = 1e15;
+
 /** Reads views that every role may read; `pg_stat_replication` would need another privilege. */
 export async function readUpkeep(sql: Db): Promise<Upkeep> {
   const rows = await sql<{ kind: string; since: Date; endedAt: Date | null }[]>`
@@ -24,7 +27,8 @@ export async function readUpkeep(sql: Db): Promise<Upkeep> {
     select now(),
       (select coalesce(last_archived_time, stats_reset, pg_postmaster_start_time()) from pg_stat_archiver
         where current_setting('archive_mode') <> 'off') as "archivedAt",
-      (select coalesce(max(pg_current_wal_lsn() - restart_lsn), 0)::bigint
+      (select coalesce(max(case when wal_status = 'lost' then ${LOST_BYTES}::numeric
+          else pg_current_wal_lsn() - restart_lsn end), 0)::bigint
         from pg_replication_slots where not pg_is_in_recovery()) as "replicationBytes"`;
   const { now, archivedAt, replicationBytes } = inMs(row);
   return {
