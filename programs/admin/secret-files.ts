@@ -66,11 +66,13 @@ export async function makeSecretFiles(
   };
 
   secret('postgres-password', password, 'postgres');
+  // PostgreSQL's container creates its database with it. On a host, that group is of another program.
+  const isByHand = isPrivateFile(join(directory, 'owner-database-url'));
   secret(
     'owner-database-url',
     () => `postgres://svc_owner:${password()}@${database}`,
     'migrate',
-    'postgres',
+    isByHand ? undefined : 'postgres',
   );
   for (const program of PROGRAMS) {
     const url = (): string => `postgres://svc_${program}:${password()}@${database}`;
@@ -112,6 +114,9 @@ export async function makeSecretFiles(
   }
   return made;
 }
+
+const isPrivateFile = (file: string): boolean =>
+  existsSync(file) && (statSync(file).mode & 0o077) === 0;
 
 /**
  * The Unix users of a container deployment, one per program, so that a compromised program cannot

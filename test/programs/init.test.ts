@@ -75,6 +75,14 @@ describe('admin init', () => {
     expect(uid).toBe(process.getuid!() === 0 ? 10_004 : process.getuid!());
   });
 
+  it('keeps a private owner URL made by hand from the group of the PostgreSQL container', async () => {
+    const owner = file('owner-database-url');
+    await writeFile(owner, 'postgres://svc_owner:of-the-server@db:5432/svc\n', { mode: 0o600 });
+    await make();
+    await make();
+    expect((await stat(owner)).mode & 0o777).toBe(0o400);
+  });
+
   it('makes an empty database ready, and changes nothing when it is repeated', async () => {
     const { url, passwords } = inject('postgres');
     const name = `init_${randomBytes(4).toString('hex')}`;
