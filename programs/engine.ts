@@ -11,6 +11,7 @@ import { systemClock } from '#runtime/process/clock';
 import { engineConfig } from '#runtime/config';
 import { listen } from '#runtime/http/server';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
+import { withPause } from '#runtime/ops/health';
 import { openOps } from '#runtime/ops/ops';
 import { openTracing } from '#runtime/ops/tracing';
 import { connect } from '#runtime/postgres/connect';
@@ -122,7 +123,7 @@ const exitCode = await runProgram('engine', async (program) => {
     return server.close();
   });
   databaseReadings(ops.registry, program, config.databaseUrl, 'svc-engine-ops');
-  const readiness = engineReadiness({ sql, queue });
+  const readiness = withPause(config.admissionsPaused, engineReadiness({ sql, queue }));
   ops.readyWhen(readiness);
   await startHeartbeat(sql, readiness, program);
   log.info({ url: server.url }, 'listening');

@@ -142,6 +142,9 @@ const QUORUM_MS = 180_000;
 const ARCHIVE_MS = 600_000;
 const SLOT_BYTES = 1e9;
 
+/** A batch takes longer: this is the watchdog's limit of a chunk. */
+const BATCH_TIMEOUT_MS = 600_000;
+
 const START = 'start one, or read the log of the last one';
 const PUBLISHING =
   "read the publisher's log: most often its disk is full or the verifier is down; the last snapshot stays valid until it expires";
@@ -149,6 +152,7 @@ const MISSING_KEY =
   'restart the publisher that lacks this key with the changed keys (docs/operate.md#rotating-signing-keys); if no operator changed a key, find out who signed';
 const FAULT_HELP: Record<string, string> = {
   'queue down': 'start Redis, or restore the network to it; accepted admissions are not lost',
+  'admissions paused': 'restart these programs without ADMISSIONS_PAUSED to admit again',
   'ticks failing': PUBLISHING,
   'ticks stalled': PUBLISHING,
 };
@@ -231,7 +235,7 @@ export function attentionFor(facts: Facts): Attention[] {
     );
   }
   when(
-    (pending.oldest_ms ?? 0) > TIMEOUT_MS && batches.open === 0,
+    (pending.oldest_ms ?? 0) > (batches.open === 0 ? TIMEOUT_MS : BATCH_TIMEOUT_MS),
     `an admission has waited ${seconds(pending.oldest_ms)}`,
     "read the workers' logs; npm run board shows the queue",
   );

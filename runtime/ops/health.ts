@@ -50,3 +50,10 @@ export interface Readiness {
   ready: boolean;
   details: Readonly<Record<string, unknown>>;
 }
+
+/** Shows a pause by a setting, which the environments in the database do not show. */
+export const withPause =
+  (isPaused: boolean, find: () => Promise<Readiness>) => async (): Promise<Readiness> => {
+    const { ready, details } = await find();
+    return { ready, details: isPaused ? { ...details, admissions: 'paused' } : details };
+  };

@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import { attentionFor } from '#programs/admin/status';
 import { type Facts } from '#programs/admin/status/facts';
+import { withPause } from '#runtime/ops/health';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
 import { readUpkeep, recordMaintenance } from '#sql/ops/maintenance';
 import { adminWith } from '../fixtures/admin.js';
@@ -103,6 +104,16 @@ describe('admin status', () => {
   });
 });
 
+it('admin status > reports a pause by a setting, although the environment is open', async () => {
+  const find = withPause(true, () => Promise.resolve({ ready: true, details: READINESS.engine }));
+  await recordHeartbeat(db.as('svc_engine'), randomUUID(), (await find()).details);
+  const { code, said } = await status();
+  expect(said.attention.map(({ what }) => what)).toEqual([
+    'admissions paused, as reported by engine (1 of 2)',
+  ]);
+  expect(code).toBe(1);
+});
+
 describe('admin backup record', () => {
   it('records a backup, and shows it in the metrics of the publisher', async () => {
     const ages = async () =>
@@ -184,6 +195,10 @@ describe('attentionFor', () => {
     ['the public API is down', { public_api: [{ ...answered, ready: false }] }],
     ['the public API at', { public_api: [{ ...answered, age_ms: late, refusal: 'forged' }] }],
     ['an admission has waited 31 s', { pending: { admissions: 1, oldest_ms: late } }],
+    [
+      'an admission has waited 700 s',
+      { pending: { admissions: 9, oldest_ms: 7e5 }, batches: { open: 1, oldest_ms: 7e5 } },
+    ],
     ['the verifier is 2 leaves behind', { verifier: { ...well.verifier, verified_ms_ago: late } }],
     ['the verifier is 2 leaves behind', { verifier: { ...well.verifier, verified_ms_ago: null } }],
     [

@@ -117,7 +117,7 @@ export function programFacts(heartbeats: readonly Heartbeat[], now: number) {
   return PROGRAMS.map((program) => {
     const all = heartbeats.filter((one) => one.program === program);
     const alive = all.filter(({ beatAt }) => isAlive(beatAt, now));
-    /** Parts reported as down, failing, stalled or silent, each with the number of instances. */
+    /** Parts reported as down, failing, stalled, silent or paused, each with the number of instances. */
     const faults: Record<string, number> = {};
     for (const fault of alive.flatMap(({ readiness }) => faultsIn(readiness))) {
       faults[fault] = (faults[fault] ?? 0) + 1;
@@ -136,7 +136,7 @@ export function programFacts(heartbeats: readonly Heartbeat[], now: number) {
   });
 }
 
-const FAULTS: readonly unknown[] = ['down', 'failing', 'stalled', 'silent'];
+const FAULTS: readonly unknown[] = ['down', 'failing', 'stalled', 'silent', 'paused'];
 
 export const UNKNOWN_SIGNER = 'unknown signer';
 
