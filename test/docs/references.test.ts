@@ -78,6 +78,18 @@ it('documentation > runs npx only with --no, which downloads nothing', () => {
   expect(new Set(commands)).toEqual(new Set(['npx --no -- svcp']));
 });
 
+/** Arguments of processes, and statements in PostgreSQL's log, can be read by others. */
+it('documentation > puts no password into an argument or a statement', () => {
+  const pages = readdirSync(new URL('docs/', root)).filter((name) => name.endsWith('.md'));
+  const found = pages.flatMap((name) =>
+    (text(`docs/${name}`).match(/password '.*|-e DATABASE_URL=.*/g) ?? []).map((line) => [
+      name,
+      line,
+    ]),
+  );
+  expect(found).toEqual([]);
+});
+
 it('documentation and SQL > contain no banned word', () => {
   const banned = JSON.parse(text('.ci/banned-words.json')) as Record<string, string[]>;
   const words = new RegExp(`\\b(?:${banned['comments and pages']!.join('|')})\\b`, 'gi');
