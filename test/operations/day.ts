@@ -34,8 +34,11 @@ const { values } = parseArgs({
 const ANSWER_MS = 60_000;
 const COMPLETE_MS = 3 * 60_000;
 
-/** Alerts on what a day does not have: fsck runs at its end, and the first backup is one of its steps. */
-const NOT_YET = ['SvcFsckOld', 'SvcBackupOld'];
+/**
+ * Alerts on what a day does not have: fsck runs at its end, the first backup is one of its steps, and its
+ * restarts are minutes apart.
+ */
+const NOT_YET = ['SvcFsckOld', 'SvcBackupOld', 'SvcRestarting'];
 
 interface Report {
   step: string;
