@@ -19,10 +19,10 @@ import {
   type StoredPolicySet,
 } from '#sql/admissions/policies';
 
-/** Public keys, of 32 bytes each. */
+/** Public keys, of 32 bytes each; null for one that must not be activated. */
 export interface AdmissionKeys {
-  aep: Uint8Array;
-  verifier: Uint8Array;
+  aep: Uint8Array | null;
+  verifier: Uint8Array | null;
   log: LogVkey;
 }
 
@@ -43,8 +43,10 @@ export async function prepareAdmissions(
   await withAuditContext(sql, { actor: BOOTSTRAP, act: BOOTSTRAP }, async (tx) => {
     await ensurePolicy(tx, shipped, log);
     for (const use of ['aep', 'verifier'] as const) {
-      const keyId = jwkThumbprint(nativeSha256, keys[use]);
-      await ensureKeyActive(tx, nativeSha256, { use, keyId, publicKey: toBase64Url(keys[use]) });
+      const key = keys[use];
+      if (key === null) continue;
+      const keyId = jwkThumbprint(nativeSha256, key);
+      await ensureKeyActive(tx, nativeSha256, { use, keyId, publicKey: toBase64Url(key) });
     }
     await ensureLogKeyActive(tx, keys.log);
     await more(tx);

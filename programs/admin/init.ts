@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { jwkThumbprint } from '#protocol/keys';
 import { parseVkey } from '#protocol/note';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { connect } from '#runtime/postgres/connect';
@@ -10,7 +11,7 @@ import { assertRole } from '#sql/db/roles';
 import { migrateDatabase, PROGRAM_ROLES } from '../migrate-database.js';
 import { prepareAdmissions } from '../shipped-policy.js';
 import { pinning } from '../trust.js';
-import { readPublicKey } from './aep-keys.js';
+import { activeKeys, readPublicKey } from './aep-keys.js';
 import { oneOf, readOperatorsFile, UsageError, type AddCommand } from './command.js';
 import { makeSecretFiles } from './secret-files.js';
 
@@ -75,17 +76,24 @@ async function prepareDatabase(folder: string) {
   const done = { migrations, roles: [...passwords.keys()] };
   if (!passwords.has('svc_admin')) return done;
   const vkey = (await readOperatorsFile(file('log.vkey'))).toString().trim();
-  const keys = {
-    aep: await readPublicKey(file('aep-public-key.pem')),
-    verifier: await readPublicKey(file('verifier-public-key.pem')),
-    log: pinning(file('log.vkey'), () => parseVkey(vkey, nativeSha256)),
-  };
+  const log = pinning(file('log.vkey'), () => parseVkey(vkey, nativeSha256));
   const adminUrl = (await urlIn(file('admin-database-url'))).href;
   const sql = connect(adminUrl, { application: 'svc-init', max: 1 });
   try {
     await assertRole(sql, 'admin');
+    const inactive: string[] = [];
+    /** The key if none is active: a rotation activates its successors, and init recreates missing files. */
+    const firstKey = async (use: 'aep' | 'verifier'): Promise<Uint8Array | null> => {
+      const name = `${use}-public-key.pem`;
+      const key = await readPublicKey(file(name));
+      const active = await activeKeys(sql, use);
+      if (active.length === 0) return key;
+      if (!active.includes(jwkThumbprint(nativeSha256, key))) inactive.push(name);
+      return null;
+    };
+    const keys = { aep: await firstKey('aep'), verifier: await firstKey('verifier'), log };
     await prepareAdmissions(sql, keys, logger('init', 'warn'));
-    return { ...done, log_vkey: vkey };
+    return { ...done, log_vkey: vkey, inactive };
   } finally {
     await sql.end({ timeout: 5 });
   }

@@ -122,6 +122,13 @@ describe('admin init', () => {
     expect(await init()).toMatchObject({ created: [], migrations: [], log_vkey: vkey });
     expect((await admin('policy', 'list')).json).toEqual(lines.json);
     expect(await done(admin('pins'))).toEqual(pins);
+    // After a rotation the old key is destroyed; its substitute must get no authority.
+    await rm(file('aep-key.pem'));
+    expect(await init()).toMatchObject({
+      created: ['aep-key.pem'],
+      inactive: ['aep-public-key.pem'],
+    });
+    expect(await done(admin('pins'))).toEqual(pins);
 
     await writeFile(file('engine-database-url'), urlOf('svc_worker'));
     await expect(init('--only', 'database')).rejects.toThrow('a URL of svc_worker, not of svc_eng');
