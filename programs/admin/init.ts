@@ -1,13 +1,15 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { equalBytes } from '#protocol/bytes';
 import { jwkThumbprint } from '#protocol/keys';
-import { parseVkey } from '#protocol/note';
+import { type LogVkey, parseVkey } from '#protocol/note';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { connect } from '#runtime/postgres/connect';
 import { logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
 import { mapStartupDbErrors } from '#sql/db/errors';
 import { assertRole } from '#sql/db/roles';
+import { logKeysIn } from '#sql/lifecycle/log-keys';
 import { migrateDatabase, PROGRAM_ROLES } from '../migrate-database.js';
 import { prepareAdmissions } from '../shipped-policy.js';
 import { pinning } from '../trust.js';
@@ -93,6 +95,9 @@ async function prepareDatabase(folder: string) {
     };
     const keys = { aep: await firstKey('aep'), verifier: await firstKey('verifier'), log };
     await prepareAdmissions(sql, keys, logger('init', 'warn'));
+    const isActive = ({ publicKey, maxSize }: LogVkey): boolean =>
+      maxSize === undefined && equalBytes(publicKey, log.publicKey);
+    if (!(await logKeysIn(sql)).some(isActive)) inactive.push('log.vkey');
     return { ...done, log_vkey: vkey, inactive };
   } finally {
     await sql.end({ timeout: 5 });

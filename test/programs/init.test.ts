@@ -1,7 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { once } from 'node:events';
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { connect as connectSocket, createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished } from 'vitest';
@@ -9,23 +7,9 @@ import { PROGRAM_ROLES } from '#programs/migrate-database';
 import { createSigningKey, loadSigningKey } from '#runtime/crypto/node';
 import { connect } from '#runtime/postgres/connect';
 import { adminWith, done } from '../fixtures/admin.js';
+import { startTcpProxy } from '../fixtures/tcp-proxy.js';
 
 const ORIGIN = 'log.example.org/2026';
-
-/** A proxy to PostgreSQL that keeps everything that clients send. */
-async function recordStatements(url: string) {
-  const { port, hostname } = new URL(url);
-  const sent: Buffer[] = [];
-  const proxy = createServer((inward) => {
-    const outward = connectSocket(Number(port), hostname);
-    inward.on('data', (bytes: Buffer) => sent.push(bytes));
-    inward.pipe(outward).pipe(inward);
-  }).listen(0, '127.0.0.1');
-  await once(proxy, 'listening');
-  onTestFinished(() => void proxy.close());
-  const { port: own } = proxy.address() as AddressInfo;
-  return { port: String(own), sent: () => Buffer.concat(sent).toString('latin1') };
-}
 
 describe('admin init', () => {
   let directory: string;
@@ -97,8 +81,10 @@ describe('admin init', () => {
       return Object.assign(own, { username: role, password: passwords[role]! }).href;
     };
     // The roles of the server are those of other tests, which keep their passwords.
-    const recorder = await recordStatements(url);
-    const owner = Object.assign(new URL(url), { pathname: name, port: recorder.port }).href;
+    let sent = '';
+    const proxy = await startTcpProxy(new URL(url), (bytes) => (sent += bytes.toString('latin1')));
+    onTestFinished(() => proxy.close());
+    const owner = Object.assign(new URL(proxy.url), { pathname: name }).href;
     await writeFile(file('owner-database-url'), owner);
     // With new passwords the programs of the other databases could no longer log in.
     await expect(init()).rejects.toThrow('belongs to the installation in the database');
@@ -111,22 +97,27 @@ describe('admin init', () => {
     expect(first['migrations']).not.toEqual([]);
     expect(first['roles']).toContain('svc_engine');
     // PostgreSQL may log statements.
-    expect(recorder.sent()).toContain('alter role svc_engine login');
-    expect(recorder.sent()).not.toContain(passwords['svc_engine']);
+    expect(sent).toContain('alter role svc_engine login');
+    expect(sent).not.toContain(passwords['svc_engine']);
     const admin = adminWith({ DATABASE_URL: urlOf('svc_admin') });
     const vkey = (await readFile(file('log.vkey'), 'utf8')).trim();
     expect((await admin('log-key', 'list')).json).toMatchObject([{ vkey, state: 'active' }]);
     const pins = await done(admin('pins'));
     expect(pins).toMatchObject({ aep: [{ activated_at: 0 }], log: { origin: ORIGIN, vkey } });
     const lines = await admin('policy', 'list');
-    expect(await init()).toMatchObject({ created: [], migrations: [], log_vkey: vkey });
+    expect(await init()).toMatchObject({
+      created: [],
+      migrations: [],
+      log_vkey: vkey,
+      inactive: [],
+    });
     expect((await admin('policy', 'list')).json).toEqual(lines.json);
     expect(await done(admin('pins'))).toEqual(pins);
     // After a rotation the old key is destroyed; its substitute must get no authority.
-    await rm(file('aep-key.pem'));
+    for (const name of ['aep', 'log']) await rm(file(`${name}-key.pem`));
     expect(await init()).toMatchObject({
-      created: ['aep-key.pem'],
-      inactive: ['aep-public-key.pem'],
+      created: ['aep-key.pem', 'log-key.pem'],
+      inactive: ['aep-public-key.pem', 'log.vkey'],
     });
     expect(await done(admin('pins'))).toEqual(pins);
 
