@@ -12,7 +12,7 @@ import { isKeyUri } from '#runtime/crypto/key-uri';
 import { openSigner } from '#runtime/crypto/signer';
 import { OperatorError } from '#runtime/process/operator-error';
 import { appendKeyChange } from '#sql/lifecycle/entries';
-import { latestCheckpoint } from '#sql/log/checkpoints';
+import { knownOrigins } from '#sql/log/checkpoints';
 import { countProofs, keyEntries, keysInLog } from '#sql/log/keys';
 import { treeSize } from '#sql/log/log';
 import type { Db } from '#sql/db/transaction';
@@ -162,8 +162,7 @@ async function aepKeysIn(sql: Db) {
   const entries = (await keyEntries(sql)).map(({ leafIndex, body }) => {
     return { leafIndex, entry: parseEntry(body) };
   });
-  const [origin] = (await latestCheckpoint(sql))?.note.split('\n') ?? [];
-  const origins = origin === undefined ? [] : [origin];
+  const origins = await knownOrigins(sql);
   const states = new KeyStates({ sha256: nativeSha256, verify: nativeVerify, origins }, entries);
   const ids = entries.flatMap(({ entry }) =>
     entry.type === 'key' && 'key_id' in entry && AEP_USES.includes(entry.use) ? [entry.key_id] : [],

@@ -97,10 +97,7 @@ export class Update {
   ): Promise<readonly Item[]> {
     if (level === 0) return this.changedLeaves(items as readonly Leaf[], changes);
     const pages = items as readonly Page[];
-    if (this.isUntrusted) {
-      const near = new Set(changes.flatMap(({ key }) => neighborsOf(pages, key)));
-      await Promise.all([...near].map((page) => this.load({ ...page, ...page.hashes! })));
-    }
+    if (this.isUntrusted) await this.confirm(pages, changes);
     const inside = new Map<Page, MapChange[]>();
     // New leaves outside of every page, by the number of pages before them.
     const between = new Map<number, Leaf[]>();
@@ -130,6 +127,17 @@ export class Update {
       between.get(length) ?? [],
     );
     return this.merged([...(await Promise.all(parts)).flat(), ...last]);
+  }
+
+  /** Loads the pages that have the keys of changes, or are next to them. */
+  private async confirm(pages: readonly Page[], changes: readonly MapChange[]): Promise<void> {
+    const load = (near: readonly Page[]) =>
+      Promise.all([...new Set(near)].map((page) => this.load({ ...page, ...page.hashes! })));
+    const near = changes.map(({ key }) => ({ key, pages: neighborsOf(pages, key) }));
+    await load(near.flatMap(({ pages: [first] }) => first!));
+    const isOutside = ({ key, pages: [first] }: (typeof near)[number]): boolean =>
+      !isWithin(first!, key);
+    await load(near.filter(isOutside).flatMap(({ pages: [, second] }) => second ?? []));
   }
 
   private changedLeaves(leaves: readonly Leaf[], changes: readonly MapChange[]): Leaf[] {

@@ -70,6 +70,12 @@ export async function endedOrigins(sql: Db): Promise<string[]> {
   );
 }
 
+/** The names of the log of this database, past and present, for one of which each delegation is signed. */
+export async function knownOrigins(sql: Db): Promise<string[]> {
+  const [origin] = (await latestCheckpoint(sql))?.note.split('\n') ?? [];
+  return [...(origin === undefined ? [] : [origin]), ...(await endedOrigins(sql))];
+}
+
 /** The publisher's stop reasons that prove the loss of published leaves. */
 const LEAVES_LOST: readonly (string | null)[] = ['database_behind', 'log_forked'];
 

@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
@@ -62,22 +62,18 @@ export async function prepareEarlier(root: string, { database, keyFiles, logVkey
   return { tenantId: TENANT, apiKey, env: { LOG_VKEY: logVkey } };
 }
 
-/** The folder that `admin init` reads, with the keys of the earlier release. */
-async function initFolder({ home, host, world }: Day): Promise<string> {
+/** Runs `admin init` as docs/deploy.md has it, in a folder with the keys of the earlier release. */
+async function init({ home, host, world }: Day): Promise<string> {
   const folder = join(home, 'svc');
-  await mkdir(folder);
-  // Roles log in without a password, but a URL must have one.
-  const url = (role: string): string => host.running.urlFor(role).replace('@', ':none@');
-  const files = {
-    'owner-database-url': url('postgres'),
-    'admin-database-url': url('svc_admin'),
-    'log.vkey': world.logVkey,
-    'aep-public-key.pem': await readFile(join(world.dir, 'aep.pem')),
-    'verifier-public-key.pem': await readFile(join(world.dir, 'verifier.pem')),
-  };
-  for (const [name, text] of Object.entries(files)) {
-    await writeFile(join(folder, name), text, { mode: 0o600 });
+  await mkdir(folder, { mode: 0o711 });
+  const owner = new URL(host.running.superuserUrl);
+  await writeFile(join(folder, 'owner-database-url'), owner.href, { mode: 0o600 });
+  for (const key of ['aep', 'verifier', 'log']) {
+    await copyFile(join(world.dir, `${key}.pem`), join(folder, `${key}-key.pem`));
   }
+  const database = ['--database', `${owner.host}${owner.pathname}`];
+  const line = ['init', folder, '--log-origin', world.origin, ...database];
+  await runProgram(packageRoot, {}, 'admin', ...line);
   return folder;
 }
 
@@ -167,9 +163,8 @@ export const STEPS: Step[] = [
     isNeeded: true,
     play: async (day) => {
       const { world } = day;
-      const folder = await initFolder(day);
-      await runProgram(packageRoot, {}, 'admin', 'init', folder, '--only', 'database');
-      await writePins(world);
+      const folder = await init(day);
+      await copyFile(join(folder, 'pins.json'), join(world.dir, 'pins.json'));
       // Workers before the last engine, as docs/deploy.md has it.
       const order: ProcessName[] = ['engine-1', ...names('worker'), 'engine-2'];
       for (const name of [...order, 'verifier', 'publisher', 'facade'] as const) {

@@ -71,7 +71,7 @@ describe('admin key issue with a restriction', () => {
     for (const [given, reason] of [
       [['--action', 'book'], 'actions.0: expected an action'],
       [['--environment', 'test'], 'environment: '],
-      [[...options, '--scopes', 'admit,keys'], 'cannot have the scope keys or policy or admin'],
+      [[...options, '--scopes', 'admit,keys'], 'cannot have the scope approvers'],
     ] as const) {
       const { code, err } = await admin('key', 'issue', TENANT, '--review', 'REV-1', ...given);
       expect([code, err]).toEqual([2, expect.stringContaining(reason)]);

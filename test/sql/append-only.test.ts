@@ -116,6 +116,16 @@ describe('append-only tables', () => {
     await expect(proof).rejects.toThrow(/may not append entries of kind 1/);
   });
 
+  it.each([
+    ['a proof as a key entry', '3', `{"type":"proof"}`],
+    ['an erasure as a status entry', '2', `{"type":"erasure"}`],
+    ['a status entry of another proof', '2', `{"type":"status","proof_id":"${'1'.repeat(32)}"}`],
+  ])('let the admin role not append %s', async (_, kind, body) => {
+    const row = { ...(kind === '2' ? STATUS : KEY), body: `convert_to('${body}', 'UTF8')` };
+    const appended = db.as('svc_admin').unsafe(insertOf(row));
+    await expect(appended).rejects.toThrow(`the body is not an entry of kind ${kind}`);
+  });
+
   it('require an intake row for pending and proved rows, and a tenant for each intake', async () => {
     const stranger = '0190aaaa-0000-7000-8000-000000000000';
     const points = (statement: string) =>

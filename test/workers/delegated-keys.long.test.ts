@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { keyStatesOf } from '#api/engine/proofs/stored-proof';
 import { entryBytes } from '#protocol/entries';
 import { nativeSha256, type SigningKey } from '#runtime/crypto/node';
 import { newBulkSigningKey } from '#runtime/crypto/sodium';
@@ -8,7 +9,7 @@ import { openAdmitQueue } from '#runtime/queue/queues';
 import { transaction } from '#sql/db/transaction';
 import { acceptIntake } from '#sql/admissions/intake';
 import { appendLocked, lockHead } from '#sql/log/append';
-import { keyEntries } from '#sql/log/keys';
+import { keyEntries, keysInLog } from '#sql/log/keys';
 import { treeSize } from '#sql/log/log';
 import { appendDelegation } from '#sql/log/public-entries';
 import { type AdmitContext, SigningKeyInactiveError } from '#workers/admit/context';
@@ -111,6 +112,15 @@ describe('delegated key', () => {
     expect(await verified(await forge(workerWith(key)))).toBe('fail');
   });
   const LIMITS = { until_index: 1000, max_proofs: 1000 };
+
+  it('is valid for the engine after its log has ended', async () => {
+    await delegate(LIMITS);
+    const leaf = await leafOf(await prove(workerWith(key)));
+    await db.sql`insert into svc.ended_log (origin, tree_size, reason) values (${ORIGIN}, 1, 'lost')`;
+    const keys = await keysInLog(registry.engine, [idOf(key)]);
+    const states = await keyStatesOf(registry.engine, keys ?? []);
+    expect(states.at(idOf(key), leaf)?.state).toBe('active');
+  });
 
   it.each([
     ['until_index', (size: number) => ({ until_index: size + 3, max_proofs: 9 })],

@@ -75,6 +75,7 @@ export const approveOperation = tenantOperation(
     ],
   },
   async ({ caller, ctx, inTenant, req, res }) => {
+    requireKeyEnvironment(caller);
     const envelope = parseBody(
       approvalSchema,
       await readBody(req, ctx.bodyLimit),
@@ -145,7 +146,6 @@ async function requireKeyMayApprove(
   inTenant: Call['inTenant'],
   pendingId: string,
 ): Promise<void> {
-  requireKeyEnvironment(caller);
   const intake = await inTenant((sql, tenantNo) => readPinnedIntake(sql, tenantNo, pendingId));
   if (intake === null) throw rejected('the pending proof was erased');
   requireKeyAllows(caller, readRequest(intake, parseStrict(intake.request)), '/statement/proof_id');

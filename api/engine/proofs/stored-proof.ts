@@ -35,7 +35,7 @@ import {
 import { formatTime } from '#protocol/time';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { Db, Pool } from '#sql/db/transaction';
-import { latestCheckpoint } from '#sql/log/checkpoints';
+import { knownOrigins } from '#sql/log/checkpoints';
 import { validUntil } from '#sql/proofs/rebuild-aep';
 import { isAdopted, readProof, type StoredProof, type ProofHistory } from '#sql/proofs/read';
 import { Problem } from '../http/problem.js';
@@ -166,8 +166,7 @@ export function altered(stored: StoredProof, what: string, cause?: Error): Probl
  * state is `unknown` where the count would matter.
  */
 export async function keyStatesOf(sql: Db, entries: readonly KeyedEntry[]): Promise<KeyStates> {
-  const [origin] = (await latestCheckpoint(sql))?.note.split('\n') ?? [];
-  const origins = origin === undefined ? [] : [origin];
+  const origins = await knownOrigins(sql);
   return new KeyStates({ sha256: nativeSha256, verify: nativeVerify, origins }, entries);
 }
 

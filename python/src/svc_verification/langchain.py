@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from langchain_core.tools import BaseTool
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from .errors import SvcError
 from .gate import Gate, ToolCall
@@ -71,7 +71,16 @@ def admit_tool(
 def _plain(value: Any) -> Any:
     """Values of a schema with models inside, as JSON."""
     if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
+        # A model that the hash would not cover stays one, which has no hash.
+        return value.model_dump(mode="json") if _is_complete(value) else value
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _is_complete(model: BaseModel) -> bool:
+    """Whether the JSON of a model has all its data: it lacks secrets and excluded fields."""
+    try:
+        return bool(type(model).model_validate_json(model.model_dump_json(by_alias=True)) == model)
+    except ValidationError:
+        return False

@@ -1,13 +1,14 @@
 import copy
 import json
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import anyio
 import httpx
 import pytest
 from langchain_core.tools import BaseTool, StructuredTool, tool
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, SecretStr
 
 from svc_verification import AsyncClient, Client, Gate, LostOutcome, NotAdmittedError, SvcError, admitted, plain_hash
 from svc_verification.langchain import admit_tool
@@ -244,3 +245,26 @@ def test_a_langchain_tool_without_an_admission_does_not_run() -> None:
     with pytest.raises(NotAdmittedError):
         copy.copy(gated).run({"seats": 2})
     assert world.ran == []
+
+
+class Payment(BaseModel):
+    due: datetime = datetime(2026, 11, 27, tzinfo=UTC)
+    pin: SecretStr | None = None
+    to: str = Field(default="Ada", exclude=True)
+
+
+def test_a_langchain_tool_does_not_run_with_data_that_the_hash_does_not_cover() -> None:
+    world = World()
+
+    @tool
+    def pay(payment: Payment) -> None:
+        """Pays."""
+        world.ran.append(payment.to)
+
+    gated = admit_tool(pay, world.gate, action="BOOK")
+    for payment in ({"pin": "1234"}, {"to": "Eve"}):
+        with pytest.raises(NotAdmittedError) as caught:
+            gated.invoke({"payment": payment})
+        assert caught.value.code == "invalid_call"
+    gated.invoke({"payment": {}})
+    assert world.ran == ["Ada"]

@@ -1,15 +1,15 @@
 import { randomUUID } from 'node:crypto';
-import { utf8 } from '../../../protocol/bytes.js';
-import { attempt } from '../../../protocol/errors.js';
-import { parseStrict, type JsonValue } from '../../../protocol/json.js';
+import type { JsonValue } from '../../../protocol/json.js';
 
 /** Unknown to hosts and servers, so no message contains it. */
 const MARK = randomUUID();
 const NUMBER = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 const KEPT = new RegExp(`\\["${MARK}","([^"]*)"\\]`);
 const ALL_KEPT = new RegExp(KEPT, 'g');
+const INTEGER = /^-?\d+$/;
 /** A double keeps 15 significant digits. */
 const SHORT = /^-?[\d.]{1,15}$/;
+const LONG = /[\d.]{16}|\d[eE]/;
 /** No number of a tool is longer, and the comparison of its digits must not take long. */
 const MAX_CHARS = 400;
 
@@ -23,9 +23,10 @@ export function keepNumbers(text: string): string {
   for (let at = 0; at < text.length;) {
     const quote = text.indexOf('"', at);
     const end = quote === -1 ? text.length : quote;
-    kept += text
-      .slice(at, end)
-      .replace(NUMBER, (digits) => (isExact(digits) ? digits : `["${MARK}","${digits}"]`));
+    const tokens = text.slice(at, end);
+    kept += LONG.test(tokens)
+      ? tokens.replace(NUMBER, (digits) => (isExact(digits) ? digits : `["${MARK}","${digits}"]`))
+      : tokens;
     at = endOfString(text, end);
     kept += text.slice(end, at);
   }
@@ -53,9 +54,12 @@ function endOfString(text: string, start: number): number {
 
 function isExact(digits: string): boolean {
   if (SHORT.test(digits)) return true;
-  if (digits.length > MAX_CHARS) return false;
-  const value = attempt(() => parseStrict(utf8(digits)));
-  return value !== undefined && decimalOf(digits) === decimalOf(JSON.stringify(value));
+  const value = Number(digits);
+  const printed = String(value);
+  const isInteger = INTEGER.test(digits) || INTEGER.test(printed);
+  if (isInteger && !Number.isSafeInteger(value)) return false;
+  if (printed === digits) return true;
+  return digits.length <= MAX_CHARS && decimalOf(digits) === decimalOf(printed);
 }
 
 /** Equal for texts of the same number: its significant digits and their exponent. */

@@ -111,8 +111,8 @@ const CHANGES: Record<string, (call: Call, spec: OperationSpec) => Call | Promis
     const scopes = SCOPES.filter((scope) => scope !== 'admin' && !own.includes(scope));
     return withHeaders({ 'X-Svc-Api-Key': await setup.keyFor({ scopes }) })(call);
   },
-  key_restricted: async (call) => {
-    const key = await setup.keyFor({ restriction: { environment: 'live' } });
+  key_restricted: async (call, { scopes }) => {
+    const key = await setup.keyFor({ scopes: [...scopes], restriction: { environment: 'live' } });
     return withHeaders({ 'X-Svc-Api-Key': key })(call);
   },
   unsupported_api_version: withHeaders({ 'svc-api-version': 'v2' }),
