@@ -22,8 +22,10 @@ describe('database schema', () => {
     expect(await migrate(db.sql, MIGRATIONS)).toEqual([]);
   });
 
-  it('is rejected by a program when a newer version has migrated it', async () => {
+  it('is rejected by an older version if a newer one made a breaking change', async () => {
     await db.sql`insert into public.svc_migration (version, name, digest) values (9999, '9999_from_the_future.sql', '')`;
+    expect(await migrate(db.sql, MIGRATIONS)).toEqual([]);
+    await db.sql`update public.svc_migration set breaking = true where version = 9999`;
     await expect(migrate(db.sql, MIGRATIONS)).rejects.toThrow(SchemaMismatchError);
     await db.sql`delete from public.svc_migration where version = 9999`;
   });
