@@ -160,6 +160,8 @@ const table = {
   'bucket down': {
     unready: /^publisher$/,
     status: /^ticks failing/,
+    // Until the requests of a cycle to a silent bucket time out.
+    mayStatus: /^ticks stalled/,
     alert: 'SvcSnapshotStoreDown',
     log: /^publisher: the cycle failed \(StoreError\)/,
   },
