@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from svc_verification import (
     InvalidError,
@@ -29,7 +30,7 @@ from svc_verification.documents import EXECUTE_RECEIPT
 from svc_verification.encoding import base64_bytes, parse_json, read_base64url, sha256
 from svc_verification.entries import leaf_hash, read_entry
 from svc_verification.merkle import inclusion_root
-from svc_verification.notes import Checkpoint, open_note, parse_checkpoint, parse_vkey
+from svc_verification.notes import Checkpoint, Vkey, is_cosigned, open_note, parse_checkpoint, parse_vkey
 from svc_verification.offline import Place, missing_numbers
 from svc_verification.records import PREFIXES
 
@@ -203,6 +204,16 @@ def test_ed25519_accepts_the_signatures_of_rfc_8032_only() -> None:
         public, message, signature = (bytes.fromhex(case[one]) for one in ("public_key", "message", "signature"))
         assert verify_ed25519(public, message, signature)
         assert not verify_ed25519(public, message + b"!", signature)
+
+
+@pytest.mark.parametrize(("time", "counts"), [(0, False), (1, True), (2**53 - 1, True), (2**53, False)])
+def test_a_cosignature_counts_only_with_a_time(time: int, counts: bool) -> None:
+    key = Ed25519PrivateKey.generate()
+    vkey = Vkey("witness.example", b"hash", key.public_key().public_bytes_raw())
+    text = f"log.example\n0\n{base64.b64encode(sha256(b'')).decode()}\n"
+    signature = key.sign(f"cosignature/v1\ntime {time}\n{text}".encode())
+    line = base64.b64encode(vkey.key_hash + time.to_bytes(8, "big") + signature).decode()
+    assert is_cosigned(f"{text}\n— {vkey.name} {line}\n", vkey) is counts
 
 
 def test_signed_bytes_key_ids_and_identifiers_are_the_expected_ones() -> None:

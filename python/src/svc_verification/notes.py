@@ -167,12 +167,12 @@ def _threshold(least: int, rules: list[Quorum]) -> Quorum:
 
 
 def is_cosigned(note: str, key: Vkey) -> bool:
-    """C2SP tlog-cosignature, Ed25519."""
+    """C2SP tlog-cosignature, Ed25519. Ignores one without a time, or with a time beyond 2^53 - 1."""
     text, signatures = parse_note(note)
     for name, key_hash, data in signatures:
         time = int.from_bytes(data[:8], "big")
         message = f"cosignature/v1\ntime {time}\n{text}".encode()
         is_of_key = (name, key_hash) == (key.name, key.key_hash)
-        if is_of_key and time < 2**63 and verify_ed25519(key.public, message, data[8:]):
+        if is_of_key and 0 < time < 2**53 and verify_ed25519(key.public, message, data[8:]):
             return True
     return False
