@@ -8,6 +8,7 @@ import { formatVkey } from '#protocol/note';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { activeKeys } from '#programs/admin/aep-keys';
+import { treeSize } from '#sql/log/log';
 import type { Client } from '../faults/client.js';
 import { PROCESSES, type Owner, type ProcessName, type World } from '../faults/world.js';
 import { Erasure } from '../faults/acts.js';
@@ -124,10 +125,16 @@ function newKey({ home }: Day, name: string) {
   return { file, vkey: (origin: string) => formatVkey(nativeSha256, origin, key.publicKey) };
 }
 
+const publishedNote = async ({ store }: World): Promise<string> =>
+  Buffer.from((await store.read('checkpoint')) ?? []).toString();
+
+const signedSize = async (world: World): Promise<number> =>
+  Number((await publishedNote(world)).split('\n')[1]);
+
 /** Whether the published checkpoint has a signature by this key. */
-async function signs({ store }: World, vkey: string): Promise<boolean> {
+async function signs(world: World, vkey: string): Promise<boolean> {
   const [name = '', hash = ''] = vkey.split('+');
-  const note = Buffer.from((await store.read('checkpoint')) ?? []).toString();
+  const note = await publishedNote(world);
   const signatures = note.split('\n').filter((line) => line.startsWith(`— ${name} `));
   return signatures.some((line) => {
     const keyHash = Buffer.from(line.split(' ')[2] ?? '', 'base64').subarray(0, 4);
@@ -249,6 +256,9 @@ export const STEPS: Step[] = [
       const key = newKey(day, 'log');
       const vkey = key.vkey(world.origin);
       await world.admin(['log-key', 'activate', vkey]);
+      const size = await treeSize(world.database.sql);
+      const isCovered = async (): Promise<boolean> => (await signedSize(world)) >= size;
+      if (!(await until(isCovered, 30_000))) throw new Error('no checkpoint covers the activation');
       await writePins(world);
       await restartEach(day, ['facade']);
       await restartEach(day, ['publisher'], { LOG_KEY_FILE: key.file });
