@@ -2,7 +2,7 @@ import * as z from 'zod';
 import { attempt } from '../../protocol/errors.js';
 import { SdkError } from '../errors.js';
 import { type Gate, openGate } from './gate.js';
-import { failedTool, outcomeOf, withProof } from './mcp-result.js';
+import { failedTool, isObject, outcomeOf, withProof } from './mcp-result.js';
 import { type AdapterOptions, NotAdmittedError } from './options.js';
 
 export { NOT_ADMITTED_META, PROOF_ID_META } from './mcp-result.js';
@@ -60,12 +60,16 @@ export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterO
     throw new SdkError('invalid_input', message, { cause });
   }
 
-  const guarded =
-    (handler: Handler, requestOf = (input: unknown) => input as McpRequest): Handler =>
-    (input, context) => {
+  const isSettingOwn = watchOwnHandlers(server);
+  const guarded = (
+    handler: Handler,
+    requestOf = (input: unknown) => input as McpRequest,
+    isOwn = false,
+  ): Handler => {
+    return (input, context) => {
       const request = requestOf(input);
       const run = () => handler(input, context);
-      if (request.method !== 'tools/call') return run();
+      if (request.method !== 'tools/call' || (isOwn && lacksTool(server, request))) return run();
       const { inputResponses, requestState, signal = context.signal } = context.mcpReq ?? {};
       return gateToolCall(gate, request, {
         isTask: request.params?.['task'] !== undefined,
@@ -75,13 +79,15 @@ export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterO
         run,
       });
     };
+  };
 
   const register = handlers.setRequestHandler.bind(handlers);
   handlers.setRequestHandler = (schemaOrMethod, ...rest) => {
     const handler = rest.pop() as Handler;
     const paramsOnly = (params: unknown) => ({ method: schemaOrMethod, params }) as McpRequest;
     const isRequest = typeof schemaOrMethod !== 'string' || rest.length === 0;
-    register(schemaOrMethod, ...rest, guarded(handler, isRequest ? undefined : paramsOnly));
+    const requestOf = isRequest ? undefined : paramsOnly;
+    register(schemaOrMethod, ...rest, guarded(handler, requestOf, isSettingOwn()));
   };
   // Receives every request without its own handler, including tool calls.
   let fallback = handlers.fallbackRequestHandler;
@@ -92,6 +98,32 @@ export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterO
     set: (handler: Handler | undefined) => (fallback = handler),
   });
   return server;
+}
+
+/**
+ * Returns whether an `McpServer` is setting its own handlers, which reject unknown tools. A handler that
+ * others set may run tools that the `McpServer` does not know.
+ */
+function watchOwnHandlers(server: AnyMcpServer): () => boolean {
+  let isSetting = false;
+  const set: unknown = Reflect.get(server, 'setToolRequestHandlers');
+  if (typeof set === 'function') {
+    Reflect.set(server, 'setToolRequestHandlers', () => {
+      isSetting = true;
+      try {
+        Reflect.apply(set, server, []);
+      } finally {
+        isSetting = false;
+      }
+    });
+  }
+  return () => isSetting;
+}
+
+/** Whether an `McpServer` lacks the tool: it rejects the call, which needs no admission. */
+function lacksTool(server: AnyMcpServer, { params = {} }: McpRequest): boolean {
+  const tools: unknown = Reflect.get(server, '_registeredTools');
+  return isObject(tools) && !(String(params['name']) in tools);
 }
 
 interface McpCallOptions {

@@ -116,10 +116,12 @@ describe('admitServer with MCP SDK v2', () => {
     await agent.close();
   });
 
-  it('ends a cancelled call', async () => {
+  it('requests no admission for an unknown tool, and ends a cancelled call', async () => {
     const ran: string[] = [];
     const agent = client();
     await joined(server(ran, openGate(world.common)), agent);
+    await expect(agent.callTool({ name: 'no_such_tool' })).rejects.toThrow('not found');
+    expect(world.network.seen).toEqual([]);
     const controller = new AbortController();
     const waiting = agent.callTool({ name: 'wait' }, { signal: controller.signal });
     waiting.catch(() => undefined);

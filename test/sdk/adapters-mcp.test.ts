@@ -138,6 +138,10 @@ describe('admitServer', () => {
         result_hash: canonicalHash({ content: failed.content, isError: true } as JsonValue),
       },
     ]);
+    const sent = world.network.seen.length;
+    expect(await called(client, 'no_such_tool')).toMatchObject({ isError: true });
+    expect(world.network.seen).toHaveLength(sent);
+
     const controller = new AbortController();
     const options = { signal: controller.signal };
     const waiting = client.callTool({ name: 'wait' }, undefined, options);
@@ -153,10 +157,10 @@ describe('admitServer', () => {
   it('requests admission for calls of custom and fallback handlers', async () => {
     const info = { name: 'low', version: '1.0.0' };
     const cases = (['handler', 'fallback', 'earlier fallback'] as const).flatMap((how) => [
-      { how, given: new Server(info) },
-      { how, given: new McpServer(info) },
+      { how, given: new Server(info), hasTools: false },
+      { how, given: new McpServer(info), hasTools: how === 'handler' },
     ]);
-    for (const { how, given } of cases) {
+    for (const { how, given, hasTools } of cases) {
       const ran: string[] = [];
       const server = 'server' in given ? given.server : given;
       server.registerCapabilities({ tools: {} });
@@ -166,6 +170,8 @@ describe('admitServer', () => {
       };
       if (how === 'earlier fallback') server.fallbackRequestHandler = answer;
       admitServer(given, world.common);
+      // The handler then replaces the one of the McpServer.
+      if (hasTools && given instanceof McpServer) registerTools(given, []);
       if (how === 'handler') server.setRequestHandler(CallToolRequestSchema, answer);
       if (how === 'fallback') server.fallbackRequestHandler = answer;
       const client = new Client({ name: 'agent', version: '1.0.0' });
