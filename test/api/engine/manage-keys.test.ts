@@ -4,11 +4,13 @@ import { newApiKey } from '#runtime/crypto/api-key';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { connect } from '#runtime/postgres/connect';
 import { asTenants, transaction } from '#sql/db/transaction';
+import { registerTenantApprover } from '#sql/lifecycle/approvers';
 import { revokeApiKey } from '#sql/tenants/administration';
 import { createTenantKey, revokeTenantKey, rotateApiKey } from '#sql/tenants/api-keys';
 import { admissionEnvelope } from '../../fixtures/agent.js';
 import { untilWaiting } from '../../fixtures/append-lock.js';
 import { startTcpProxy } from '../../fixtures/tcp-proxy.js';
+import { newApprover } from '../../fixtures/approvals.js';
 import { headersFor, send, type Reply } from '../../fixtures/engine.js';
 import { APPEND_LOCK, holdLock } from '../../fixtures/hold-lock.js';
 import { expectProblem } from '../../fixtures/problem.js';
@@ -192,26 +194,31 @@ describe('POST /v1/keys/{key_id}/revoke', () => {
   });
 });
 
-it('the append lock > is released by a revocation whose engine reads no answer', async ({
-  setup,
-}) => {
+it('the append lock > is released by a change whose engine reads no answer', async ({ setup }) => {
   const { db, registry, keyFor } = setup;
+  const { tenantNo } = registry;
   const proxy = await startTcpProxy(new URL(db.urlFor('svc_engine')));
   const engine = connect(proxy.url, { application: 'test-engine', max: 1 });
+  const manager = await keyFor({ scopes: ['keys', 'approvers'] });
+  const { key_no: managing } = await rowOf(setup, manager);
+  const changes = [
+    async () => revokeTenantKey(engine, tenantNo, managing, keyIdOf(await keyFor())),
+    () => registerTenantApprover(engine, tenantNo, managing, newApprover().registration),
+  ];
   try {
-    const { key_no: managing } = await rowOf(setup, setup.key);
-    const revokeThrough = async () =>
-      revokeTenantKey(engine, registry.tenantNo, managing, keyIdOf(await keyFor()));
-    // The driver sends the statement without a further round trip only once it is prepared.
-    expect(await revokeThrough()).toBe('revoked');
-    const unlock = await holdLock(db.sql, APPEND_LOCK);
-    const stalled = revokeThrough().catch(() => 'lost');
-    await untilWaiting(db.sql);
-    proxy.state.loses = 'answers';
-    await unlock();
-    await setup.admitOne();
-    proxy.cut();
-    expect(await stalled).toBe('lost');
+    for (const change of changes) {
+      // The driver sends the statement without a further round trip only once it is prepared.
+      expect(await change()).toBeTruthy();
+      const unlock = await holdLock(db.sql, APPEND_LOCK);
+      const stalled = change().catch(() => 'lost');
+      await untilWaiting(db.sql);
+      proxy.state.loses = 'answers';
+      await unlock();
+      await setup.admitOne();
+      proxy.cut();
+      expect(await stalled).toBe('lost');
+      proxy.state.loses = 'nothing';
+    }
   } finally {
     await engine.end({ timeout: 0 });
     proxy.close();
