@@ -13,7 +13,7 @@ export interface ApprovalSubject {
   requestHash: string;
   /** Name and value of each other commitment of the AEP, ascending by name. */
   values: readonly (readonly [name: string, value: JsonValue])[];
-  /** Statements of the server only. */
+  /** Stated by the server, not by the AEP. */
   notes: Pick<ApprovalRequest, 'expires_at' | 'sentences'>;
 }
 

@@ -212,7 +212,7 @@ function pageOf(level: number, items: readonly Item[]): Page {
   return { level, ...extentOf(items), hashes: null, items };
 }
 
-/** What a reference to a page states about these items. */
+/** The members of a reference to a page with these items. */
 export function extentOf(
   items: readonly (Leaf | Pick<PageRef, 'key' | 'bit'>)[],
 ): Pick<PageRef, 'key' | 'bit' | 'count'> {

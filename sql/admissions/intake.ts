@@ -160,7 +160,7 @@ export async function insertOrFind<R extends IntakeRow>(
   const admissions = new Map<R, FoundAdmission>();
   let attempts = 0;
   for (let open = rows; open.length > 0;) {
-    // Every index can cause a conflict, also that of the proof id, which no attempt resolves.
+    // Another attempt does not resolve a conflict on the index of proof ids.
     if ((attempts += 1) > MAX_ATTEMPTS)
       throw new Error('an admission conflicts with an unknown one');
     const inserted = await insert(open);

@@ -11,7 +11,7 @@ import { json } from '../operation.js';
 import { readEvidence } from '../proofs/receipt-evidence.js';
 import { approvalRequired, sentencesOf } from './outcome.js';
 
-/** A key with the scope `approve` reads pending proofs only, and these completely. */
+/** A key with the scope `approve` may read every value of a pending proof, and no other proof. */
 export const approvalRequestOperation = tenantOperation(
   {
     id: 'readApprovalRequest',

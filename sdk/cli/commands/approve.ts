@@ -41,7 +41,7 @@ export function addApprover(add: AddCommand): Command {
       name: 'approver',
       summary: 'Create the registration of an approver, and a key unless it exists',
       description:
-        'NAME is what policies and auditors see. Register it with `svc register-approver`, and keep it: `svc approve` needs both files. A new key file has the mode 0600. An existing one is an Ed25519 key in PEM, as `openssl genpkey -algorithm ed25519` writes it. Needs SVC_TENANT_ID, and sends no request.',
+        'NAME is the name of the approver for policies and auditors. Register the file with `svc register-approver`, and keep it: `svc approve` needs both files. A new key file has the mode 0600. An existing one is an Ed25519 key in PEM, as `openssl genpkey -algorithm ed25519` writes it. Needs SVC_TENANT_ID, and sends no request.',
       examples: ['svc approver ops-lead --key ops-lead.pem'],
     },
     async ({ argument: approver, json, options, tenant, terminal }) => {
