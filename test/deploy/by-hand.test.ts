@@ -215,7 +215,7 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
     expect(new Set(receipts.map((one) => one.registry_proof_id)).size).toBe(answers.length);
   });
 
-  it('has data for every dashboard panel and every alert expression', async () => {
+  it('provides data for every dashboard panel and every alert expression', async () => {
     const api = `${url('prometheus', '9090')}/api/v1`;
     const ask = async (query: string): Promise<number> => {
       const answer = await fetch(`${api}/query?${new URLSearchParams({ query }).toString()}`);
@@ -252,7 +252,7 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
     );
   });
 
-  it('has no corruption according to an external fsck', async () => {
+  it('passes an external fsck', async () => {
     const report = JSON.parse(await up.run('fsck', '--json')) as {
       findings: { grave: boolean }[];
     };

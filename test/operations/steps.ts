@@ -34,7 +34,10 @@ export interface Step {
   play(day: Day): Promise<unknown>;
   /** Later steps depend on this one. */
   isNeeded?: true;
-  /** What the operator must see; every other alert that lasts, and every program that ends with an error, is a problem. */
+  /**
+   * The signs that the operator must see; every other alert that lasts, and every program that ends
+   * with an error, is a problem.
+   */
   signals: Signals;
   /** Programs that are expected to exit. */
   mayEnd?: ProcessName[];

@@ -43,7 +43,6 @@ export function engineTest(options: Options = {}) {
     setup: [({}, use) => withSetup(options, use), { scope: 'file' }],
   });
   it.afterEach(async ({ setup }: { setup?: Setup }) => {
-    // Absent in a test of the file that another function made.
     if (setup === undefined) return;
     const { engine, registry } = setup;
     engine.worker.rests = false;
