@@ -34,7 +34,9 @@ let key: string;
 let hostile: Record<string, string>;
 let enginePool: Pool;
 let closePools: () => Promise<unknown>;
-/** One resource of each kind of the hostile tenant, by its name in paths and bodies. */
+/**
+ * Ids of one resource of each kind of the hostile tenant, by the names of parameters and members.
+ */
 let ids: Record<string, string>;
 
 it.beforeAll(async ({ setup }) => {

@@ -204,7 +204,10 @@ export type Resources = Record<
   string
 >;
 
-/** Creates one resource of each kind for a tenant, by their names in paths and bodies. */
+/**
+ * Creates one resource of each kind for a tenant; returns their ids by the names of parameters and
+ * members.
+ */
 export async function fillTenant(
   { post, publish, registry }: Setup,
   tenantId: string,
