@@ -65,7 +65,7 @@ export function describeSubject({ aep, notes, values }: ApprovalSubject): [strin
   ];
 }
 
-/** Rows of what a decision is about: label and text. */
+/** The rows that describe the subject of a decision: label and text. */
 export const subjectRows = (subject: AepSubject): [string, string][] =>
   Object.entries(subject).flatMap(([name, value]): [string, string][] =>
     name === 'kind'

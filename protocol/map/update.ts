@@ -50,7 +50,7 @@ export class Update {
     private readonly sha256: Sha256,
     private readonly capacity: number,
     private readonly load: (page: PageLink | PageRef) => Promise<readonly (Leaf | PageRef)[]>,
-    /** Whether keys, bits and counts of pages count only once they are loaded. */
+    /** Whether a reference's keys, bits and count are unreliable until its page is loaded. */
     private readonly isUntrusted: boolean,
   ) {}
 

@@ -10,9 +10,15 @@ import { SIGNALS, type Signals } from './signals.js';
 import { PROCESSES, type World } from './world.js';
 
 const hasPrometheus = spawnSync('prometheus', ['--version']).status === 0;
-/** The disk of the snapshot is smaller than its threshold, and nothing here measures the host's disks. */
+/**
+ * Alerts without meaning here: the disk of the snapshot is smaller than the threshold, and nothing
+ * measures the host's disks.
+ */
 const OTHER_DISKS = ['SvcSnapshotDisk', 'SvcDisk'];
-/** Short enough that a fault of seconds shows, and that the next fault finds it gone. */
+/**
+ * Range of alert expressions: short, so that a fault of seconds shows and has no effect on the next
+ * row.
+ */
 const RANGE = '10s';
 
 /** `admin status` connects and reads many tables, and alerts change once in a second. */

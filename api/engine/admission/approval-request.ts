@@ -18,7 +18,7 @@ export const approvalRequestOperation = tenantOperation(
     method: 'get',
     path: '/v1/approvals/{proof_id}',
     tag: 'Admission',
-    summary: 'Retrieve what an approval is about',
+    summary: 'Retrieve a proof that requires an approval',
     description:
       'The signed proof that requires an approval, with every value that its AEP commits to, facts included. An approver recomputes `aep_hash` and the commitments before signing.',
     scopes: ['approve'],

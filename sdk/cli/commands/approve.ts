@@ -75,7 +75,7 @@ export function addRegisterApprover(add: AddCommand): Command {
     {
       name: 'register-approver',
       summary: 'Register an approver, whose approvals then count',
-      description: `FILE is the registration, which \`svc approver\` or the page for approvals created. The log has its hash. The same registration again changes nothing. ${NEEDS}`,
+      description: `FILE is the registration, which \`svc approver\` or the page for approvals created. The log has its hash. Registering it again changes nothing. ${NEEDS}`,
       examples: ['svc register-approver registration.json', 'svc list approvers'],
     },
     async ({ argument: file, engine, json, terminal }) => {

@@ -130,7 +130,7 @@ describe('POST /v1/keys', () => {
       expectProblem(reply, 400, 'invalid_field');
       expect(reply.json).toMatchObject({ errors: [{ pointer }] });
     }
-    // For any client, such as psql.
+    // The database rejects this for any client, such as psql.
     const issued = setup.keyFor({ restriction, scopes: ['admin'] });
     await expect(issued).rejects.toThrow(/restricted_key_manages_no_keys/);
   });

@@ -277,7 +277,7 @@ describe('an overlay', () => {
     await storePolicySet(setup.registry.admin, set);
     const activation = activatePolicy(setup.registry.admin, set.digest);
     await expect(activation).rejects.toThrow(/not combined with a policy set/);
-    // Without its set the admission fails.
+    // Without the combined policy set the admission fails.
     await setup.byHand((tx) => tx`delete from svc.overlay_set`);
     expect((await admit(setup)).status).toBe(500);
   });

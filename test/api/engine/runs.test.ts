@@ -102,7 +102,8 @@ it('a run > is neither joined nor closed by another tenant', async ({ setup }) =
   const id = newRunId();
   await proved(setup, member(id, 0));
   const theirs = { tenant_id: 'stranger' };
-  // Its run of this id is another one, so the answers do not reveal the first.
+  // The stranger's run with this id is a run of its own, so the answers do not reveal the other
+  // run.
   for (const body of [member(id, 0, theirs), closeEnvelope({ id, seq: 1 }, theirs)]) {
     expect((await setup.post('/v1/agent/admissions', body, stranger)).status).toBe(200);
   }
