@@ -50,8 +50,8 @@ export interface Approver {
 
 /**
  * The registration of an approver, which proves possession of the key. {@link registerApproverHttp} or the operator
- * (`admin approver add`) registers it. Each call makes another one, with a random salt: keep it, approvals name its
- * hash. Throws `invalid_input`.
+ * (`admin approver add`) registers it. Each call returns another registration, with a random salt:
+ * keep it, because approvals name its hash. Throws `invalid_input`.
  */
 export async function createApproverRegistration(input: {
   tenantId: string;

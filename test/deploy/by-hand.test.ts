@@ -42,7 +42,10 @@ function beginRequest(port: number): Promise<void> {
   });
 }
 
-/** nginx logs this when a cached file is replaced while it is read, and then asks upstream. */
+/**
+ * nginx logs this when a cached file is replaced while it is read, and then requests the answer
+ * from upstream.
+ */
 const STALE_CACHE = / \[crit\] .*: \*\d+ cache file "[^"]+" has too long header, client: /;
 
 // The commands, environments, users and secrets of docker-compose.yml, run as processes on the

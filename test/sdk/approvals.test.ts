@@ -58,7 +58,7 @@ const it = sdkTest().extend<{ approver: Approver; asApprover: EngineOptions }>({
   ],
 });
 
-/** An envelope that requires an approval, with the error that says so. */
+/** An envelope that requires an approval, with the error that reports it. */
 async function held({ options }: SdkWorld) {
   const envelope: AgentEnvelope = agentEnvelope(TENANT, refund());
   const { approval, proofId } = await sdkError(admitHttp(options, envelope), 'approval_required');

@@ -102,7 +102,7 @@ const untilBlocked = () => untilLocked(db.sql, APPLICATION);
 
 it('an engine serves other tenants while many requests of a tenant to every operation wait', async () => {
   const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
-  // One by one, so that the requests to each operation alone could take every connection.
+  // One operation after the other, so that the requests to each could take every connection.
   const waiting: Promise<Reply[]>[] = [];
   try {
     for (const spec of specs) {
