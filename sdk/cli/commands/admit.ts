@@ -168,7 +168,7 @@ function itemOf(value: JsonValue, tenantId: string): BatchItem {
     throw new SdkError('invalid_input', '/nonce: an envelope in a file needs nonce or dedupe_key');
   }
   if (!('requested_at' in value)) {
-    throw new SdkError('invalid_input', '/requested_at: an envelope in a file needs it');
+    throw new SdkError('invalid_input', '/requested_at: an envelope in a file needs requested_at');
   }
   const { dedupe_key: dedupeKey, ...envelope } = value;
   return agentEnvelope(tenantId, {
