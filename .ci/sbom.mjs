@@ -1,5 +1,6 @@
 // The CycloneDX SBOM of the production dependencies. `npm sbom --omit dev` also omits packages that both
-// production and development need, such as zod: so this lists all, and removes those that the lockfile marks.
+// production and development need, such as zod: so this script lists all packages, and removes
+// those that the lockfile marks as development only.
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 

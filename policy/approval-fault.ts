@@ -10,7 +10,7 @@ interface Circumstances {
   acceptedAt: number;
 }
 
-/** When an approval of a pending proof has no effect any more, in epoch milliseconds. */
+/** The time from which an approval of a pending proof has no effect, in epoch milliseconds. */
 export const approvalEnd = ({ acceptedAt, approvalSeconds }: PendingAdmission): number =>
   acceptedAt.getTime() + approvalSeconds * 1000;
 

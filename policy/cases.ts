@@ -143,7 +143,10 @@ export function coverageOf(
   return counts;
 }
 
-/** The actions that a set names outside of its policies, where no policy decides about a misspelled one. */
+/**
+ * The actions that the facts and counters of a set name, where a misspelled name would have no
+ * effect.
+ */
 export function namedActions({ counters = {}, schema }: PolicyFiles): string[] {
   const ofFacts = [...declaredFacts(schema).values()].flatMap(({ requiredFor }) => requiredFor);
   const ofCounters = Object.values(counters).flatMap(({ actions }) => actions ?? []);

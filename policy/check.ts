@@ -63,7 +63,9 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
   );
 }
 
-/** A misspelled annotation would show no sentence, or require no approval. */
+/**
+ * Cedar ignores unknown annotations: a misspelled `@sentence` or `@requires` would have no effect.
+ */
 function unknownAnnotations(policies: PolicyFiles['policies']): PolicyProblem[] {
   return Object.entries(policies).flatMap(([id, text]) => {
     const answer = cedar.policyToJson(text);

@@ -165,7 +165,8 @@ export function evaluate(
   const reasons = found.decision.reasons.filter((reason) => waived.has(reason));
   if (hasErred(found.decision) || found.decision.effect === 'ADMIT' || reasons.length === 0)
     return found;
-  // Without the waived policies, which deny: another denial, or an error, stays a denial.
+  // Evaluates again without the policies that an approval waives: if others deny or fail, the
+  // denial remains.
   const approved = evaluated(waivedName(name));
   if (approved.decision.effect !== 'ADMIT') {
     return { ...found, cacheable: found.cacheable && approved.cacheable };

@@ -30,7 +30,9 @@ export async function inputSchema(
 
 interface SchemaDifference {
   message: string;
-  /** Cedar rejects every input, or every input with the parent of the undeclared attribute. */
+  /**
+   * Whether Cedar rejects every input, or every input with the parent of the undeclared attribute.
+   */
   rejectsInputs: boolean;
 }
 

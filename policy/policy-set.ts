@@ -70,7 +70,7 @@ export function parseCounters(bytes: Uint8Array): Counters {
   return parsed.data;
 }
 
-/** A policy that a reader overlooks would not decide. Excludes `__proto__`, which objects drop. */
+/** Excludes names that `readPolicyTexts` might skip, and `__proto__`, which objects drop. */
 const POLICY_FILE = /^[A-Za-z0-9][\w.-]*\.cedar$/;
 
 /** The texts of `schema.cedarschema` and every `<policy id>.cedar` of a folder, unchanged, and its counters. */

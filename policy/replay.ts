@@ -39,7 +39,7 @@ export interface Recorded {
   keyId: string;
   /** The recorded counter values; null if no counter applied. */
   budgets: Budgets | null;
-  /** Of a close: what the log has of its run. */
+  /** For a close: the proofs of its run in the log. */
   closedRun?: ClosedRun | null;
 }
 

@@ -41,7 +41,8 @@ export async function* decidedSince(
  * `from`. Earlier ones only set the counters, so the admissions of a day should be added from its
  * beginning, in log order.
  *
- * @param recorded whether a counter begins at its recorded value, for a set with the recorded counters
+ * @param recorded whether counters begin at their recorded values, if the set defines the same
+ * counters
  * @param most how many changes `changes` keeps, the newest first; `add` returns each
  */
 export function startSimulation(

@@ -116,7 +116,7 @@ const code = await runProgram('publisher', async (program) => {
     went: ({ outcome }) => {
       if (outcome !== 'published' || hasPublished) return;
       hasPublished = true;
-      // Beats at once: the last heartbeat still shows the previous publisher's snapshot.
+      // Sends a heartbeat at once, because the last one shows the previous publisher's snapshot.
       void beat();
     },
     failed: () => undefined,

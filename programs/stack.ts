@@ -100,7 +100,7 @@ function environments(
   config: StartConfig,
   database: Bootstrapped,
 ): Record<ProgramName, Environment> {
-  /** The settings that this program was given and the child has too, and the child's own. */
+  /** The child's own settings, and those of this program that the child has too. */
   const child = (name: ProgramName, own: Environment): Environment => {
     const shared = Object.keys(SETTINGS[name]).filter((setting) => setting in SETTINGS.start);
     const given = shared.flatMap((setting) => {

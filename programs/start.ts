@@ -5,7 +5,10 @@ import { runProgram } from '#runtime/process/lifecycle';
 import { writePrivateFile } from '#runtime/process/files';
 import { startStack, type Stack } from './stack.js';
 
-/** Shorter than the drain times of five programs and database together, rarely used up. */
+/**
+ * Shorter than the drain times of five programs and the database together, because each rarely
+ * needs all of its time.
+ */
 const DRAIN_MS = 120_000;
 const PROGRAMS = 5;
 const DATABASE_MS = 30_000;

@@ -165,7 +165,7 @@ export function subjectOf(
   if (!('kind' in request)) return orderedSubject({ kind: 'execute', ...request });
   const agent = { ...request.agent, bound };
   if (request.kind !== 'close') return orderedSubject({ ...request, agent });
-  if (!closed) throw new ProtocolError('malformed_record', 'a close without what it closes');
+  if (!closed) throw new ProtocolError('malformed_record', 'a close without its run');
   return orderedSubject({ ...request, ...closed, agent });
 }
 

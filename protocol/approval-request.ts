@@ -13,7 +13,7 @@ export interface ApprovalSubject {
   requestHash: string;
   /** Name and value of each other commitment of the AEP, ascending by name. */
   values: readonly (readonly [name: string, value: JsonValue])[];
-  /** Statements of the server only. */
+  /** Stated by the server, not by the AEP. */
   notes: Pick<ApprovalRequest, 'expires_at' | 'sentences'>;
 }
 
@@ -65,7 +65,7 @@ export function describeSubject({ aep, notes, values }: ApprovalSubject): [strin
   ];
 }
 
-/** Rows of what a decision is about: label and text. */
+/** The rows that describe the subject of a decision: label and text. */
 export const subjectRows = (subject: AepSubject): [string, string][] =>
   Object.entries(subject).flatMap(([name, value]): [string, string][] =>
     name === 'kind'

@@ -153,7 +153,9 @@ export function canonicalProofEntry(text: string): ProofEntry | null {
   return hasPossibleEnds(entry) ? entry : null;
 }
 
-/** Whether the times exist, and the effect allows the ends of further artifacts. */
+/**
+ * Whether all times exist in the calendar, and only an ADMIT has expiry times of further artifacts.
+ */
 function hasPossibleEnds({ effect, time, valid_until: ends }: ProofEntryInput): boolean {
   if (effect !== 'ADMIT' && 'trust' in ends) return false;
   return isTime(time) && Object.values(ends).every((end) => end === null || isTime(end));

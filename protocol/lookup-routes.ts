@@ -2,7 +2,7 @@ import { isPackageId, isShareToken, resolveIdentifier, type IdField } from './id
 import type { LookupField } from './schemas/facade.js';
 import type { ArtifactKind } from './status.js';
 
-/** The lookups of the public API: which ids resolve, and to what (section 16). */
+/** The lookups of the public API: which ids resolve, and to what (spec/answers.md, section 16). */
 
 /** Replaced by the kind of the artifact that a share token shares. */
 export const SHARED = 'shared';

@@ -188,7 +188,10 @@ export function isSignedBy(
   return verify(publicKey, pae(AEP_PAYLOAD_TYPE, payload), signature);
 }
 
-/** The status without validity that the document states, or that follows from the signed end. */
+/**
+ * The status without validity that the document states, or `EXPIRED` if the signed validity has
+ * ended; else null.
+ */
 function endOf({ aep, verdict }: SignedDocument, now: number | undefined): string | null {
   const stated = verdict?.verification_status;
   if (stated !== undefined && !canAssertValidity(stated)) return stated;

@@ -138,7 +138,7 @@ function readPackage(input: unknown): RunPackage {
 export interface PlacedMember extends RunMemberResult {
   aepHash: string;
   effect: Effect;
-  /** Of the tree under which its inclusion is proved. */
+  /** Size of the tree under which its inclusion is proved. */
   tree: { size: number; root: Uint8Array };
 }
 
@@ -248,7 +248,11 @@ export function missingNumbers(members: readonly PlacedMember[], end: number): n
     const pendingId = aep.evidence.approval?.pending_proof_id;
     if (pendingId !== undefined) {
       if (decided.has(pendingId)) {
-        fail('seq_mismatch', `/members/${i}`, 'an earlier member is this second decision too');
+        fail(
+          'seq_mismatch',
+          `/members/${i}`,
+          'an earlier member is a second decision about the same pending proof',
+        );
       }
       decided.add(pendingId);
       const pending = requirePending(members.slice(0, i), pendingId, seq, i);

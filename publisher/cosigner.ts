@@ -14,7 +14,7 @@ import type { Leadership } from './registry/lease.js';
 import type { SnapshotReader } from './store/reader.js';
 import type { SnapshotWriter } from './store/writer.js';
 
-/** Limit of one request; a round of a dead witness lasts as long. */
+/** Time limit of one request, and so the duration of a round in which a witness is down. */
 const TIMEOUT_MS = 2_000;
 const MAX_ANSWER = 16 * 1024;
 /** An unchanged checkpoint is cosigned again this often, so that its times stay current. */

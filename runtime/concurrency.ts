@@ -65,7 +65,10 @@ export class WakeableSleep {
 export interface CoalesceOptions<In, Out> {
   /** Longest time that an item waits for further items of its group, in milliseconds. */
   maxWaitMs: number;
-  /** The same for an item that came alone, more than `maxWaitMs` after the last; default: `maxWaitMs`. */
+  /**
+   * The same for an item that arrived more than `maxWaitMs` after the last one; default:
+   * `maxWaitMs`.
+   */
   aloneMs?: number;
   /** Largest group. */
   maxItems: number;

@@ -20,7 +20,8 @@ export function canonicalHash(value: JsonValue): string {
 }
 
 /**
- * A document's RFC 8785 form, the request body: its hash is the document's. Throws `invalid_input`.
+ * The request body: a document in RFC 8785 form, so that both have the same hash. Throws
+ * `invalid_input`.
  */
 export function canonicalBody(document: object): Uint8Array {
   try {

@@ -21,7 +21,9 @@ export async function repeat(
   }
 }
 
-/** Interval while the queue has waiting jobs, which contain most stale admissions. */
+/**
+ * Interval while jobs wait in the queue: most stale admissions are then in these jobs, not lost.
+ */
 const BACKLOG_INTERVAL_MS = 10_000;
 
 type Limits = Pick<RequeueOptions, 'olderThanMs' | 'groupSize'>;

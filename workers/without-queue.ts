@@ -32,8 +32,9 @@ const PENDING_MS = 100;
 const AFTER_FAILURE_MS = 1_000;
 
 /**
- * Asks every quarter of a second whether the queue answers, and meanwhile processes what is pending
- * in the registry. Workers may process the same items at once: the append lock decides who commits.
+ * Every quarter of a second, checks whether the queue answers; while it does not, processes the
+ * pending admissions of the registry. Workers may process the same items at once: the append lock
+ * decides who commits.
  */
 export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSignal): QueueWatch {
   const { sql, log, ping, groupSize } = options;
@@ -103,7 +104,7 @@ async function failureWithin(ask: () => Promise<void>, ms: number): Promise<unkn
   );
   const timer = new AbortController();
   const late = sleep(ms, undefined, { signal: timer.signal }).then(
-    // After a stall of this process the answer may only wait to be read.
+    // If this process was stalled, the answer may have arrived but not been read.
     async () => {
       await setImmediate();
       await setImmediate();

@@ -228,7 +228,9 @@ async function assertion(
   };
 }
 
-/** Runs a WebAuthn ceremony. Browsers reject these under an IP address and without TLS. */
+/**
+ * Runs a WebAuthn ceremony. Browsers reject ceremonies on pages under an IP address or without TLS.
+ */
 async function confirmed(ceremony: () => Promise<Credential | null>): Promise<PublicKeyCredential> {
   if (!window.isSecureContext || /^[\d.]+$|:/.test(location.hostname)) {
     throw new Error('Open this page with https and its domain name, or as localhost.');

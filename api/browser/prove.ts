@@ -51,7 +51,7 @@ export async function proveVerdict(vkey: string, shown: ShownVerdict): Promise<P
       if (shown.status !== status) throw new Error(`the page shows ${shown.status}`);
       const served: unknown = JSON.parse(shown.answer);
       requireAgreement(answer.response, served);
-      // The page may show any member, so the answer must not have others.
+      // The page may show any member, so the served answer must have no member that is not proved.
       requireAgreement(served, answer.response);
     } catch (cause) {
       if (state.index < shown.generation && round < MAX_ROUNDS) {

@@ -37,7 +37,9 @@ export interface EngineContext {
   bodyLimit: number;
   /** Largest batch body, in bytes. `bodyLimit` applies to each item. */
   batchLimit: number;
-  /** Concurrent batch commits; times `batchLimit`, the memory budget for batch bodies. */
+  /**
+   * Concurrent batch commits; multiplied by `batchLimit`, also the memory budget for batch bodies.
+   */
   batchesAtOnce: number;
   /** Concurrent batches per tenant. A batch is in memory until it is durable. */
   batchesOfOneTenant: number;

@@ -30,7 +30,7 @@ export interface OperationSpec extends DescribedOperation<ProblemCode> {
   tag: 'Admission' | 'Proofs' | 'Verification' | 'Lifecycle' | 'Policies' | 'Keys' | 'Service';
   /** Any one of these scopes is enough. Empty: no API key needed. */
   scopes: readonly Scope[];
-  /** Also accepts the API key as a bearer token, and then no tenant id. */
+  /** Whether the API key may be a bearer token, which makes the tenant id unnecessary. */
   acceptsBearer?: boolean;
   /** Media types of the successful response, the preferred one first. */
   produces: readonly [string, ...string[]];

@@ -73,7 +73,7 @@ const readyzOperation: Operation = {
 
 /**
  * Without the database the engine can serve nothing. Without the queue it still accepts admissions
- * and reads proofs, and all engines share one queue: `degraded`, but ready.
+ * and reads proofs, so it reports `degraded` but ready: all engines share the queue.
  */
 export function engineReadiness({
   sql,

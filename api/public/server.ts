@@ -123,7 +123,7 @@ function observed(ctx: PublicContext, app: Express): RequestHandler {
   };
 }
 
-/** What the middleware hands on: the id of the request, and the documented path. */
+/** Set by the middleware: the request id and the documented path. */
 interface Locals {
   requestId: string;
   route?: string;

@@ -61,7 +61,7 @@ runTask<BatchClientTask>(async (task, stopping) => {
   await senders;
 });
 
-/** Sends a batch again while the engine rejects it for lack of room; it is accepted as a whole. */
+/** Retries a batch while the engine has no room for it: a batch is accepted as a whole. */
 async function sendUntilAccepted(
   { engineUrl, apiKey, source }: BatchClientTask,
   first: number,

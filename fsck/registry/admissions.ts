@@ -57,7 +57,7 @@ function checkAdmission(row: AdmissionRow, report: Report): void {
     report('proof_payload_missing', where, 'the request, or an erasure record');
   } else if (unproved !== null && !isRequestOf(unproved.request, toHex(unproved.requestHash))) {
     const hash = toHex(unproved.requestHash);
-    // Workers reject it, losing the admission.
+    // Workers will reject this admission, although it was accepted.
     report('request_altered', where, `a request of hash ${hash}, as accepted`);
   }
   const states = [hasProof, hasRefusal, isPending].filter(Boolean).length;

@@ -161,7 +161,7 @@ export function checkProof(
   return { verifies: isProofWrong ? false : isKeyUnknown ? null : true, aep, faults };
 }
 
-/** Payload that not every kind of request has. */
+/** Members of the payload that some kinds of requests lack. */
 const OPTIONAL: ReadonlySet<string> = new Set([
   'approval',
   'budgets',

@@ -58,7 +58,7 @@ async function readPages(ctx: SnapshotContext, page: PageId, leaves: Leaf[]): Pr
     return true;
   } catch (error) {
     if (!(error instanceof ProtocolError)) throw error;
-    ctx.findings.add('map_page_altered', path, 'the bytes that its name is the SHA-256 of');
+    ctx.findings.add('map_page_altered', path, 'bytes whose SHA-256 is its name');
     return false;
   }
 }

@@ -84,7 +84,10 @@ async function prepareDatabase(folder: string) {
   try {
     await assertRole(sql, 'admin');
     const inactive: string[] = [];
-    /** The key if none is active: a rotation activates its successors, and init recreates missing files. */
+    /**
+     * The key to activate, or null if a key is active: `init` recreates missing files, so after a
+     * rotation this file may have an unused key.
+     */
     const firstKey = async (use: 'aep' | 'verifier'): Promise<Uint8Array | null> => {
       const name = `${use}-public-key.pem`;
       const key = await readPublicKey(file(name));

@@ -86,7 +86,7 @@ async function erase(admin: Admin, proofId: string, options: ErasureOptions): Pr
       document: {
         proof_id: proofId,
         erased: erased.some(({ isNew }) => isNew),
-        // With those that have the same request because of an approval.
+        // Includes the other proofs of this request, which an approval caused.
         erased_proofs: erased.map((one) => one.proofId),
         erased_at: record?.erasedAt,
         actor: record?.actor,

@@ -9,7 +9,7 @@ import { treeSize } from '#sql/log/log';
 import { type Admin, type Outcome, table, UsageError } from './command.js';
 
 const PAGE = 1_000;
-/** Differences that the output lists, the newest. */
+/** Limit of differences in the output, which lists the newest. */
 const LISTED = 100;
 const DAY_MS = 86_400_000;
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
@@ -56,7 +56,7 @@ export async function simulate(
         : `${omitted} older differences are not listed: --changes <file> writes all\n`) +
       `${admissions} admissions: ${unchanged} unchanged, ${denied} would be denied, ` +
       `${approval_required} would require an approval, ` +
-      `${admitted} would be admitted, ${reasons} same effect by other rules; ${erased} erased, skipped\n`,
+      `${admitted} would be admitted, ${reasons} would have the same effect by other rules; ${erased} were skipped because they are erased\n`,
   };
 }
 

@@ -30,7 +30,7 @@ export function publisherMetrics(
     clock: Clock;
     isLeader: () => boolean;
     written: () => number;
-    /** Of the snapshot; null when it is in a bucket. */
+    /** The snapshot directory; null when the snapshot is in a bucket. */
     directory: string | null;
     /** 0 without witnesses. */
     quorumAgeMs: () => number;

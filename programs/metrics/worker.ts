@@ -33,7 +33,7 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
   const stages = distribution(
     registry,
     'svc_stage_seconds',
-    'Time of a group of admissions in each stage',
+    'Time that a group of admissions spends in each stage',
     SECONDS.short,
     ['stage'],
   );

@@ -20,7 +20,7 @@ import { namedIdentifier } from './build.js';
 import { evidenceSchema, type Evidence, type EvidenceLookup } from './document.js';
 import { lookupsOf, type FoundRecords, type MapQuery } from './lookups.js';
 
-/** The most that a snapshot may be ahead of the reader's clock, in milliseconds. */
+/** Longest time by which a snapshot may be ahead of the reader's clock, in milliseconds. */
 const MAX_AHEAD_MS = 60_000;
 
 export interface EvidenceOptions {

@@ -34,7 +34,8 @@ const CAPACITY = 128;
  * n − 1. An update writes new pages in place of the changed ones and those above them.
  *
  * Every page that is read must have the digest stated in the page above it; otherwise methods throw
- * `malformed_map_page`. Of the head, the caller must trust the root, and with a trusted store the digest.
+ * `malformed_map_page`. The caller must trust the root of the head, and with a trusted store also
+ * its digest.
  */
 export class MapPages {
   /** The items of the pages read or written last, by root and digest. */

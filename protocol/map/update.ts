@@ -50,7 +50,7 @@ export class Update {
     private readonly sha256: Sha256,
     private readonly capacity: number,
     private readonly load: (page: PageLink | PageRef) => Promise<readonly (Leaf | PageRef)[]>,
-    /** Whether keys, bits and counts of pages count only once they are loaded. */
+    /** Whether a reference's keys, bits and count are unreliable until its page is loaded. */
     private readonly isUntrusted: boolean,
   ) {}
 
@@ -212,7 +212,7 @@ function pageOf(level: number, items: readonly Item[]): Page {
   return { level, ...extentOf(items), hashes: null, items };
 }
 
-/** What a reference to a page states about these items. */
+/** The members of a reference to a page with these items. */
 export function extentOf(
   items: readonly (Leaf | Pick<PageRef, 'key' | 'bit'>)[],
 ): Pick<PageRef, 'key' | 'bit' | 'count'> {

@@ -107,7 +107,7 @@ export function textOf(text: TextOrBytes): string {
   return typeof text === 'string' ? text : fromUtf8(text);
 }
 
-/** Converts a ProtocolError to a fault; `otherwise` replaces a code that is no fault code. */
+/** Converts a ProtocolError to a fault; `otherwise` replaces a code that is not a fault code. */
 export function faultOf(error: unknown, otherwise: OfflineFaultCode): OfflineFault {
   if (!(error instanceof ProtocolError)) throw error;
   const code = OFFLINE_FAULTS.find((one) => one === error.code) ?? otherwise;
@@ -132,7 +132,7 @@ function formFault(value: unknown, issue: z.core.$ZodIssue): OfflineFault {
     pointer,
   });
   const member = String(issue.path.findLast((step) => typeof step === 'string'));
-  // The schema library compares it with two forms; which of the two it reports is not specified.
+  // `valid_until` has two forms, and zod may report the fault of either.
   if (member === 'valid_until') return fault('malformed_export');
   if (issue.code === 'unrecognized_keys') return fault('unknown_member');
   if (member === 'signatures' && issue.path.at(-1) === member) return fault('not_one_signature');
@@ -140,7 +140,7 @@ function formFault(value: unknown, issue: z.core.$ZodIssue): OfflineFault {
   if (typeof found !== 'string') return fault('malformed_export');
   if (member === 'schema_version') return fault('wrong_schema_version');
   if (member === 'payloadType') return fault('wrong_payload_type');
-  // The bytes of an approval are no part of the signed document.
+  // The signed document does not contain the bytes of an approval.
   const decode = issue.path[0] === 'approval' ? undefined : ENCODED[member];
   if (decode !== undefined && attempt(() => decode(found)) === undefined) {
     return fault('malformed_base64', 'not canonical base64');

@@ -73,7 +73,7 @@ export interface AepKeyPin {
   /** Signatures count at `after < leaf index < before`. */
   after: number;
   before: number;
-  /** The part of `before` that also ends the keys that a root has delegated. */
+  /** The bound of a root that also ends the keys that it delegated: its `compromised_from`. */
   compromisedFrom: number;
 }
 

@@ -123,7 +123,7 @@ export type Approval = z.infer<typeof approvalSchema>;
 export const storedApprovalSchema = z.strictObject({
   envelope: approvalSchema,
   registration: registrationSchema,
-  /** Of the pending proof. */
+  /** The reasons of the pending proof. */
   reasons: z.array(textSchema),
 });
 export type StoredApproval = z.infer<typeof storedApprovalSchema>;

@@ -61,7 +61,7 @@ const recordSchema = z
     return count >= 1 && count <= FACTS_MAX;
   }, `expected 1 to ${FACTS_MAX} facts`)
   .refine(
-    // JSON.stringify gives the same length as the canonical form.
+    // JSON.stringify only orders members differently, so the length is that of the canonical form.
     (facts) => utf8(JSON.stringify(facts)).length <= FACTS_BYTES_MAX,
     `expected at most ${FACTS_BYTES_MAX} bytes in canonical form`,
   )

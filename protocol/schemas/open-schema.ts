@@ -34,7 +34,7 @@ const LEAVES: ReadonlySet<string> = new Set<z.core.$ZodTypeDef['type']>([
 
 /**
  * The schema for a client that reads responses: every object may have unknown members, except in
- * {@link FIXED_SCHEMAS}. Known members are checked as before.
+ * {@link FIXED_SCHEMAS}. Known members are checked as by the original schema.
  *
  * @throws TypeError for an unsupported kind of schema, which might contain objects
  */

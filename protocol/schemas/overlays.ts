@@ -51,7 +51,7 @@ const countSchema = z.int().min(0);
 export const overlayTestSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.overlayTest),
   overlay_id: hashSchema,
-  /** Of the policy set in force with this overlay. */
+  /** Digest of the policy set in force, combined with this overlay. */
   policy_digest: hashSchema,
   cases: z
     .strictObject({

@@ -111,10 +111,10 @@ function rootOf(keys: ReadonlyMap<string, LogKey>, id: string): LogKey | undefin
   return key?.use === 'aep_root' ? key : undefined;
 }
 
-/** An index as a record has it: an index that no leaf reaches is none. */
+/** An index as a record stores it; null for an index that no leaf can have. */
 const placeOf = (index: number): number | null => (index < NONE ? index : null);
 
-/** The lower of two places, either of which may be none. */
+/** The lower of two indexes, either of which may be null. */
 export function earlier(a: number | null, b: number | null): number | null {
   return a === null ? b : b === null ? a : Math.min(a, b);
 }

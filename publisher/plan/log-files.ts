@@ -20,8 +20,8 @@ async function tileFile(
 }
 
 /**
- * The leaf tiles and entry bundles of a chunk of entries, as wide as they are in a tree of `size`
- * leaves; none for a tile that the chunk does not have to that width.
+ * The leaf tiles and entry bundles of a chunk of entries, as wide as in a tree of `size` leaves;
+ * omits tiles that the chunk does not fill to that width.
  *
  * @param first index of the first entry, which begins a tile
  * @param from index below which the files exist

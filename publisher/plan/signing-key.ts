@@ -6,8 +6,9 @@ import { FatalPublishError } from '../errors.js';
 import type { StoredCheckpoint } from './inputs.js';
 
 /**
- * In a log that names its keys, this publisher signs only with an active one, and only after a
- * checkpoint by the key before has covered its activation: readers follow the keys from there.
+ * In a log that names its keys, the publisher signs only with an active key, and only after a
+ * checkpoint by the previous key has covered its activation: readers learn a new key from such a
+ * checkpoint.
  *
  * @param keys the keys that the log names
  * @param stored the last checkpoint of the log

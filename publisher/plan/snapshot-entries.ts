@@ -20,7 +20,7 @@ export interface SnapshotClaim {
 /** The third byte of a canonical snapshot entry, `{"logs":…`; no other entry has it. */
 const L_OF_LOGS = 0x6c;
 
-/** The snapshot entry in a leaf that readers of evidence accept; null for any other leaf. */
+/** The snapshot entry in a leaf, if readers of evidence accept it; null for any other leaf. */
 function acceptedSnapshot(
   { logSigner }: CycleContext,
   index: number,
@@ -78,7 +78,7 @@ export function requireClaimed(
       const index = first + at;
       if (index < signedSize || claimed.has(index)) return;
       if (acceptedSnapshot(ctx, index, bytes) === null || isOwn(ctx, index, bytes)) return;
-      throw falseSnapshot(index, 'has the row of an entry of another type');
+      throw falseSnapshot(index, 'is stored in a row of another type');
     });
   };
 }

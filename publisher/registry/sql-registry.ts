@@ -45,7 +45,7 @@ export type RegistryView = {
 /**
  * The registry in Postgres.
  *
- * @param lease the connection that holds the publisher's lease, on which alone it may append
+ * @param lease the connection that holds the publisher's lease, the only one on which it may append
  */
 export function sqlRegistry(sql: Db, lease: Db): RegistryView {
   const bound = Object.entries(QUERIES).map(([name, query]) => [

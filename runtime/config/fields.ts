@@ -327,7 +327,10 @@ export interface OpsConfig {
 export const opsPortOf = ({ port }: OpsConfig, at: number): Record<string, string> =>
   port === null ? {} : { OPS_PORT: String(port === 0 ? 0 : port + at) };
 
-/** The ports of `count` child processes, to be probed; none when each takes any free one. */
+/**
+ * The ports of `count` child processes, to check that they are free; empty when the system chooses
+ * them.
+ */
 export function opsPortsOf({ port, bind }: OpsConfig, count: number) {
   if (port === null || port === 0) return [];
   if (port + count > 65_536) {

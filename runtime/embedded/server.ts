@@ -86,7 +86,9 @@ function parameters(port: number, settings: Record<string, string>): string[] {
   return Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
 }
 
-/** Starts the server; null when it exited before it was ready. `said` gets its last output. */
+/**
+ * Starts the server; null when it exited before it was ready. Calls `said` with its last output.
+ */
 async function launch(
   binaries: Binaries,
   place: Place,

@@ -254,7 +254,7 @@ export async function listen(
     closingOrder(socket, exchanges.get(socket), waiting.count(socket)),
   );
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
-    // The parser reports an error for every chunk after the first.
+    // After the first error, the parser reports another for every chunk.
     if (refused.has(socket)) return;
     refused.add(socket);
     const last = exchanges.get(socket);

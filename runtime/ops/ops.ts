@@ -61,7 +61,7 @@ export async function openOps(
 
 /** Instances of a program on one host that have a default port of their own. */
 const INSTANCES = 10;
-/** More than there are programs, so that no instance takes the port of another program. */
+/** Greater than the number of programs, so that no instance takes the port of another program. */
 const INSTANCE_STEP = 10;
 
 /** Without a configured port, a second instance takes the next one, and after ten any free one. */

@@ -86,7 +86,7 @@ export abstract class BucketStore implements SnapshotStore {
     signal: AbortSignal,
   ): Promise<{ keys: string[]; next: string | undefined }>;
 
-  /** Removes an object; one that does not exist is no error. */
+  /** Removes an object, if it exists. */
   protected abstract removeObject(key: string, signal: AbortSignal): Promise<void>;
 
   /** Refuses a server that ignores conditions: two publishers would replace each other's files. */

@@ -154,7 +154,7 @@ export class GcsStore extends BucketStore {
         signal: AbortSignal.any([signal, silence.signal]),
       });
     } catch (error) {
-      // The error of fetch says only that it failed.
+      // The message of a fetch error does not name the cause.
       throw error instanceof TypeError && error.cause instanceof Error ? error.cause : error;
     } finally {
       clearTimeout(timer);

@@ -25,7 +25,7 @@ export interface SnapshotStore {
   remove(paths: readonly string[]): Promise<void>;
 }
 
-/** A bucket did not do what it was asked. */
+/** A request to the bucket failed. */
 export class StoreError extends OperatorError {
   override readonly name = 'StoreError';
 }

@@ -83,7 +83,7 @@ export async function writeResponse(
   bytes: Uint8Array,
   envelope: RequestHashEnvelope<unknown>,
 ): Promise<void> {
-  // Redaction would change the document, and the bytes as they are would disclose the key.
+  // The unchanged bytes would disclose the key, and redacted ones would no longer be the document.
   if (terminal.redactor.containsKey(bytes)) {
     throw new SdkError('unexpected_response', 'the response contains the API key of the request');
   }

@@ -50,8 +50,8 @@ export interface Approver {
 
 /**
  * The registration of an approver, which proves possession of the key. {@link registerApproverHttp} or the operator
- * (`admin approver add`) registers it. Each call makes another one, with a random salt: keep it, approvals name its
- * hash. Throws `invalid_input`.
+ * (`admin approver add`) registers it. Each call returns another registration, with a random salt:
+ * keep it, because approvals name its hash. Throws `invalid_input`.
  */
 export async function createApproverRegistration(input: {
   tenantId: string;
@@ -133,7 +133,7 @@ export async function readApprovalRequest(
 
 /**
  * `POST /v1/approvals`: submits a signed decision, and returns the proof id of the second decision that
- * it causes; `followAdmissionHttp` waits for that. The same approval again returns the same id.
+ * it causes; `followAdmissionHttp` waits for that. Submitting it again returns the same id.
  *
  * Throws `invalid_request` (`approval_rejected`, `already_decided`), `not_found` and others without a
  * decision.

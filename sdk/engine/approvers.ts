@@ -15,7 +15,7 @@ import { itemsOf, type PageInput, readPage } from './pages.js';
 
 /**
  * `POST /v1/approvers`: registers the key of an approver of the tenant, which then may approve. Needs a key
- * with the scope `approvers`. The same registration again changes nothing.
+ * with the scope `approvers`. Registering it again changes nothing.
  *
  * Throws `invalid_request` (`approver_retired`, `too_many_approvers`) and others.
  */

@@ -26,7 +26,7 @@ export function openEngine(
 
 /** Returns a valid proof id. Throws `invalid_input`: no other text may become part of a path. */
 export function requireProofId(text: string): string {
-  // Callers in JavaScript: a pattern also matches the text of an array.
+  // Callers in JavaScript may pass an array, whose text could match the pattern.
   if (typeof text !== 'string' || !isProofId(text)) {
     throw new SdkError('invalid_input', 'a proof id is a UUIDv7 as 32 lower-case hex characters', {
       pointer: '/proof_id',

@@ -198,7 +198,8 @@ export async function readEvidenceHttp(
  * message; `unusable_pin`.
  *
  * @param evidence from `readEvidenceHttp`, as text or bytes
- * @param query what the reader wants to know; of a share the token, which the document does not contain
+ * @param query what the reader wants to know; for a share its token, which the document does not
+ *   contain
  */
 export function verifyEvidence(
   evidence: TextOrBytes,
@@ -248,7 +249,7 @@ export async function lookupByBodyHttp(
 /** An escaped path segment. URL parsers would resolve `.` and `..`, and drop an empty segment. */
 export function pathSegment(identifier: string): string {
   const pointer = '/identifier';
-  // Callers in JavaScript: `encodeURIComponent(undefined)` is a path segment like any other.
+  // Callers in JavaScript may pass undefined, which `encodeURIComponent` turns into text.
   if (typeof identifier !== 'string') {
     throw new SdkError('invalid_input', 'the identifier is not a string', { pointer });
   }
@@ -263,7 +264,10 @@ export function pathSegment(identifier: string): string {
   }
 }
 
-/** Throws unless a document is about the requested artifact, as it states twice. */
+/**
+ * Throws unless a document is about the requested artifact, which its members `identifier` and
+ * `lookup` name.
+ */
 export function requireAbout(
   answer: Answer,
   document: Pick<Facade, 'artifact_kind' | 'identifier' | 'lookup'>,

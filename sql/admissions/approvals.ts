@@ -12,7 +12,7 @@ import {
 } from './intake.js';
 
 export interface ApprovalItem {
-  /** Of the second decision. */
+  /** The id of the second decision. */
   proofId: string;
   pending: string;
   seed: Uint8Array;
@@ -52,7 +52,7 @@ export function acceptApproval(
       await insertPending(tx, [item]);
       return { outcome: 'accepted', proofId: item.proofId };
     }
-    // Without a row, an erasure since the check has removed the request.
+    // No row means that an erasure removed the request after the check.
     const other = await secondDecisionOf(tx, tenantNo, item);
     return other ?? { outcome: 'rejected', fault: 'the pending proof was erased' };
   };

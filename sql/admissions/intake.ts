@@ -160,7 +160,7 @@ export async function insertOrFind<R extends IntakeRow>(
   const admissions = new Map<R, FoundAdmission>();
   let attempts = 0;
   for (let open = rows; open.length > 0;) {
-    // Every index can cause a conflict, also that of the proof id, which no attempt resolves.
+    // Another attempt does not resolve a conflict on the index of proof ids.
     if ((attempts += 1) > MAX_ATTEMPTS)
       throw new Error('an admission conflicts with an unknown one');
     const inserted = await insert(open);
@@ -187,7 +187,7 @@ export async function insertOrFind<R extends IntakeRow>(
   return admissions;
 }
 
-/** The rows whose number in their run another request already has. */
+/** The rows whose run number belongs to another request. */
 async function withTakenPlaces<R extends IntakeRow>(tx: Db, rows: readonly R[]): Promise<Set<R>> {
   const inRuns = rows.flatMap((row) => (row.run === null ? [] : [{ ...row.run, row }]));
   if (inRuns.length === 0) return new Set();

@@ -68,8 +68,8 @@ async function holdersOfRequest(tx: Transaction, proofId: string): Promise<strin
 
 /**
  * Nulls the payload of admissions with an outcome and writes an erasure record for each; the
- * database rejects either step alone. Erasure entries in the log name the proofs. A repeated call erases data added since, such as a revocation
- * reason, without a second record.
+ * database rejects one step without the other. Erasure entries in the log name the proofs. A
+ * repeated call erases data added since, such as a revocation reason, without a second record.
  *
  * Skips pending admissions, which are then absent from the result.
  */

@@ -140,7 +140,7 @@ export interface ApproverRow {
   registration: Registration;
   /** Whether its approvals count at the next leaf. */
   state: 'active' | 'retired';
-  /** Of the entry that activated it. */
+  /** Index of the entry that activated it. */
   leafIndex: number;
   /** The API key that registered it; null: the operator did. */
   createdBy: string | null;

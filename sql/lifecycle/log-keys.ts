@@ -110,7 +110,10 @@ async function lastSize(tx: Transaction, vkey: LogVkey): Promise<number> {
   );
 }
 
-/** The first log key that a log names signed its last checkpoint, or its publisher would stop. */
+/**
+ * The first log key that a log names must have signed the last checkpoint; otherwise the publisher
+ * would stop.
+ */
 async function requireCurrent(tx: Transaction, vkey: LogVkey): Promise<void> {
   const newest = (await latestCheckpoint(tx))?.treeSize ?? 0;
   if ((await latestCheckpointBy(tx, [vkey])) === newest) return;

@@ -206,8 +206,8 @@ export class TileDamagedError extends Error {
 /**
  * The partial tiles that the next `count` leaves extend, checked: a level-0 tile has the hashes of
  * its entries, a higher tile the roots of the tiles below. A full tile is checked completely before
- * its root enters the level above. Before, only new hashes are checked: at level 0 those that this
- * process has not checked yet, above only the last.
+ * its root enters the level above. In a partial tile only new hashes are checked: at level 0 those
+ * that this process has not checked yet, above only the last.
  */
 async function rightEdge(
   tx: Db,

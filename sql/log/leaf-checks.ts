@@ -38,7 +38,7 @@ interface ProofRow extends SubjectColumns {
   signature: Buffer | null;
   /** Null after an erasure, and when the rows do not form an AEP. */
   rebuilt: BuiltAep | null;
-  /** Of a second decision. */
+  /** The approval of a second decision; null otherwise. */
   approval: RecordedApproval | null;
   /** Whether the payload is gone and an erasure record exists. */
   isErased: boolean;

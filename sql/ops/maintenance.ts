@@ -16,7 +16,7 @@ export interface Upkeep {
   replicationBytes: number;
 }
 
-/** Of a slot whose WAL PostgreSQL has removed: its standby can never continue. */
+/** The lag of a slot whose WAL PostgreSQL has removed, so that its standby can never continue. */
 const LOST_BYTES = 1e15;
 
 /** Reads views that every role may read; `pg_stat_replication` would need another privilege. */

@@ -33,7 +33,7 @@ export interface StoredProof {
   request: Buffer | null;
   requestHash: Buffer | null;
   seed: Buffer | null;
-  /** Of a second decision. */
+  /** The approval of a second decision; null otherwise. */
   approval: RecordedApproval | null;
   /** As in an `AepRow`. */
   runMembers: AepRow['runMembers'];

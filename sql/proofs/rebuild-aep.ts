@@ -45,7 +45,7 @@ export interface PinnedIntake {
   policyDigest: Buffer;
   fixtureHash: Buffer | null;
   validity: Validity;
-  /** Of a second decision: a `StoredApproval`; null for a first one. */
+  /** A `StoredApproval` for a second decision; null for a first one. */
   approval: Buffer | null;
 }
 
@@ -204,7 +204,7 @@ export interface AepRow {
   /** Null after an erasure, or if no counter applied. */
   budgets: Budgets | null;
   signature: Buffer | null;
-  /** Of a close: the other proofs of the run, in log order, as the log has them; else null. */
+  /** For a close the other proofs of its run in the log, in log order; else null. */
   runMembers: RunMemberRow[] | null;
 }
 

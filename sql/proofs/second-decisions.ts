@@ -13,7 +13,7 @@ export interface PendingAdmission extends PendingProof {
   approvalSeconds: number;
 }
 
-/** Of `svc.log_entry e` with `svc.intake p` and `svc.tenant t`. */
+/** Columns of a PendingAdmission, from `svc.log_entry e`, `svc.intake p` and `svc.tenant t`. */
 const pendingColumns = (sql: Db) => sql`
   e.proof_id as "proofId", t.tenant_id as "tenantId", e.effect, e.leaf_index as "leafIndex",
   encode(e.aep_hash, 'hex') as "aepHash", num_nulls(p.request, e.reasons) > 0 as "isErased", e.reasons,

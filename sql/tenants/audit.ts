@@ -20,8 +20,8 @@ export interface Act {
 }
 
 /**
- * Runs one administrative command in one transaction that carries its actor. Triggers write the audit
- * records, so they commit with the change, and a failed command leaves none.
+ * Runs one administrative command in one transaction, whose settings name the actor. Triggers write
+ * the audit records, so they commit with the change, and a failed command leaves none.
  */
 export function withAuditContext<T>(
   sql: Pool,

@@ -23,7 +23,7 @@ describe('batch results', () => {
   const oks = (run: Partial<BatchMeasured['run']>) =>
     batchResults(measured(run), false).map(({ ok }) => ok);
 
-  it('miss their target when a run is slow, a receipt is wrong, checks are few or items are lost', () => {
+  it('miss their target when a run is slow, a receipt is wrong, too few receipts were checked or items are lost', () => {
     expect(oks({})).toEqual([true, true, true, true]);
     expect(oks({ proofs: 90_000 })[0]).toBe(false);
     expect(oks({ cpu: { ...cpu, total: 274 } })[1]).toBe(false);

@@ -42,7 +42,10 @@ function beginRequest(port: number): Promise<void> {
   });
 }
 
-/** nginx logs this when a cached file is replaced while it is read, and then asks upstream. */
+/**
+ * nginx logs this when a cached file is replaced while it is read, and then requests the answer
+ * from upstream.
+ */
 const STALE_CACHE = / \[crit\] .*: \*\d+ cache file "[^"]+" has too long header, client: /;
 
 // The commands, environments, users and secrets of docker-compose.yml, run as processes on the
@@ -215,7 +218,7 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
     expect(new Set(receipts.map((one) => one.registry_proof_id)).size).toBe(answers.length);
   });
 
-  it('has data for every dashboard panel and every alert expression', async () => {
+  it('provides data for every dashboard panel and every alert expression', async () => {
     const api = `${url('prometheus', '9090')}/api/v1`;
     const ask = async (query: string): Promise<number> => {
       const answer = await fetch(`${api}/query?${new URLSearchParams({ query }).toString()}`);
@@ -252,7 +255,7 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
     );
   });
 
-  it('has no corruption according to an external fsck', async () => {
+  it('passes an external fsck', async () => {
     const report = JSON.parse(await up.run('fsck', '--json')) as {
       findings: { grave: boolean }[];
     };

@@ -109,7 +109,7 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
     }
   });
 
-  it('leaves optional programs out by default', () => {
+  it('omits optional programs by default', () => {
     const { stdout } = render(REQUIRED);
     for (const name of OPTIONAL) expect(stdout).not.toContain(name);
   });
@@ -154,7 +154,7 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
     }
   });
 
-  it('gives each pod its own account without a token, no right and a read-only file system', () => {
+  it('gives each pod its own account without a token, no capabilities and a read-only file system', () => {
     expect(new Set(pods.map(({ pod }) => pod.serviceAccountName)).size).toBe(pods.length);
     for (const { name, pod } of pods) {
       expect([name, pod]).toEqual([
@@ -181,7 +181,7 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
     }
   });
 
-  it('lets no program reach more than it needs, and the public API nothing', () => {
+  it('restricts the connections of each program to those that it needs, and allows the public API none', () => {
     const reached = of('NetworkPolicy').map(({ metadata, spec }) => [
       metadata.name,
       [...new Set(spec.egress?.flatMap(({ ports }) => ports.map(({ port }) => port)))],

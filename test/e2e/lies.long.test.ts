@@ -24,8 +24,8 @@ import { ServedLog } from '../fixtures/served-log.js';
 import { svc } from '../fixtures/svc.js';
 
 /**
- * When each client detects each lie of a public API, mirror or cache, or of the operator who has every
- * key (the last two). `no`: this client cannot detect it.
+ * At which step each client detects each false answer of a public API, mirror or cache, or of an
+ * operator with all keys (the last two). `no`: this client cannot detect it.
  */
 const TABLE = `
   lie                                  | SDK      | svc      | page        | monitor
@@ -192,7 +192,6 @@ async function relay(request: IncomingMessage, response: ServerResponse): Promis
   for (const name of RELAYED) response.setHeader(name, answer.headers.get(name) ?? '');
   response.writeHead(answer.status);
   const body = Buffer.from(await answer.arrayBuffer());
-  // A page that names its own key would be found by that alone.
   const isPage = answer.headers.get('content-type')?.startsWith('text/html') === true;
   const own = honest.log.keys.log.vkey;
   response.end(isPage ? body.toString().replaceAll(from.log.keys.log.vkey, own) : body);
@@ -256,7 +255,7 @@ describe(`a lie about public answers${withoutChromium}`, () => {
     (client) => client !== 'page' || chromiumPath !== null || process.env['CI'] !== undefined,
   );
 
-  it('has a row for each lie, and honest answers are accepted', async () => {
+  it('is listed in the table, and honest answers are accepted', async () => {
     expect(ROWS.map(({ lie }) => lie)).toEqual(Object.keys(lies));
     sources = { answers: honest, evidence: honest, files: honest };
     for (const identifier of [valid, revoked, absent]) {

@@ -97,7 +97,10 @@ class ApprovedAdmission extends Act {
     return [{ path: `proof/${this.proofIds[1] ?? ''}`, status: 'VALID' }];
   }
 
-  /** Admits what requires an approval, once; null without a decision. */
+  /**
+   * Requests an action that requires an approval, and signs the approval; null while the request is
+   * undecided.
+   */
   private async sign(): Promise<Approval | null> {
     const held = await this.callAs('POST', '/v1/agent/admissions', this.envelope);
     const { proof_id, state } = JSON.parse(held.text) as { proof_id: string; state?: string };

@@ -33,7 +33,7 @@ export interface Fault {
   holdMs?: number;
   /** The same fault at several places, which the table causes one after the other. */
   places?: Fault[];
-  /** Time limit until everything is settled, in milliseconds. */
+  /** Time limit until everything is committed and public, in milliseconds. */
   recoverMs?: number;
   /** Requests must fail during the fault; otherwise the fault did not happen. */
   mustFail?: true;
@@ -131,12 +131,17 @@ export interface Outcome {
   skipped?: string;
   /** Deduplication keys acknowledged before the fault. */
   before: number;
-  /** Requests that were not acknowledged at once while it lasted. */
+  /**
+   * Requests that were not acknowledged at once during the fault. The next three are null when the
+   * scenario does not check them.
+   */
   failed: number;
-  /** Null when the scenario does not check it. */
   lost: number | null;
   double: number | null;
-  /** From the end of the fault to the first good answer, and to everything settled and public. */
+  /**
+   * From the end of the fault to the first good answer, and until everything is committed and
+   * public.
+   */
   answeredMs: number | null;
   settledMs: number | null;
   /** Duration of the scenario including its audit. */

@@ -10,9 +10,15 @@ import { SIGNALS, type Signals } from './signals.js';
 import { PROCESSES, type World } from './world.js';
 
 const hasPrometheus = spawnSync('prometheus', ['--version']).status === 0;
-/** The disk of the snapshot is smaller than its threshold, and nothing here measures the host's disks. */
+/**
+ * Alerts without meaning here: the disk of the snapshot is smaller than the threshold, and nothing
+ * measures the host's disks.
+ */
 const OTHER_DISKS = ['SvcSnapshotDisk', 'SvcDisk'];
-/** Short enough that a fault of seconds shows, and that the next fault finds it gone. */
+/**
+ * Range of alert expressions: short, so that a fault of seconds shows and has no effect on the next
+ * row.
+ */
 const RANGE = '10s';
 
 /** `admin status` connects and reads many tables, and alerts change once in a second. */
@@ -231,7 +237,8 @@ export class Observation {
     const blip = (): number => BLIP_MS * slownessNow();
     check('unready', [unready, mayBeUnready], blip);
     check('status', [status, mayStatus], blip);
-    // The Prometheus here drops the `for` of the alerts, within which a short effect is no false alarm.
+    // This Prometheus ignores the `for` of alerts, so an alert counts as false only if it lasts
+    // that long.
     const must = typeof alert === 'string' ? new RegExp(`^${alert}$`) : undefined;
     check('alert', [must, mayAlert], (name) => this.prometheus?.firesAfterMs(name) ?? 0);
     if (log instanceof RegExp && !lines.some((line) => log.test(textOf(line)))) {
@@ -321,7 +328,8 @@ export class Observation {
     for (const file of await readdir(dir)) {
       if (!file.endsWith('.log')) continue;
       for (const text of (await readFile(join(dir, file), 'utf8')).split('\n')) {
-        // Messages of Node and for operators have no time; those of a wrong clock have another one.
+        // Excludes messages of Node and for operators, which have no time, and of processes with a
+        // shifted clock.
         const [, time = ''] = /^\{.*?"time":"([^"]+)"/.exec(text) ?? [];
         if (time >= from && time <= now) all.push(JSON.parse(text) as LogLine);
       }

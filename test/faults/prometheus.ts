@@ -93,7 +93,7 @@ export async function startPrometheus(
 
 const UNITS = { s: 1_000, m: 60_000 };
 
-/** Of `30s` or `5m`; zero without a duration. */
+/** The milliseconds of `30s` or `5m`; 0 without a duration. */
 function durationMs(duration = '0s'): number {
   const [, count, unit] = /^(\d+)([sm])$/.exec(duration) ?? [];
   if (count === undefined) throw new Error(`not a duration: ${duration}`);

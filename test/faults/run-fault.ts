@@ -13,7 +13,7 @@ const BRIEFLY_MS = 250;
 const RECOVER_MS = 60_000;
 
 /**
- * Causes a fault, and returns at the time when the fault must end.
+ * Causes a fault, and returns when it is time to end it.
  *
  * @param untilSeen resolves when operators can recognize it
  */

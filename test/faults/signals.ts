@@ -1,4 +1,4 @@
-/** What operators must see of a kind of fault, and what they may see in addition. */
+/** The signs of a fault that operators must see, and those that they may see. */
 export interface Signals {
   /** Programs whose `/readyz` must fail. */
   unready?: RegExp;

@@ -24,7 +24,7 @@ const FILES = readdirSync(join(packageRoot, 'sql'), { recursive: true, encoding:
   (name) => name.endsWith('.ts'),
 );
 
-/** Either text may continue after the first value of the other. */
+/** One text may be longer, because the other ends at its first value. */
 const isOf = (written: string, listed: string): boolean =>
   written.startsWith(listed.trimEnd()) || listed.startsWith(written);
 

@@ -79,7 +79,7 @@ describe('fsck of the registry', () => {
       ['revocations of unknown proofs: a damaged leaf may be their proof', ADMISSIONS],
     ],
     ['the cut end of a log', CUT_LOG, [ADMISSIONS]],
-  ])('does not report what may only follow from %s', async (_what, plant, unchecked) => {
+  ])('does not report findings that only follow from %s', async (_what, plant, unchecked) => {
     const { env, damage } = await plantation.copy();
     await damage(plant);
     const { corrupt, document } = await checked(env, '--only', 'registry');

@@ -28,7 +28,7 @@ function faultsOf(entries: readonly KeyEntryInput[]): string[] {
 }
 
 describe('key history of a log', () => {
-  it('is accepted as the programs write it', () => {
+  it('is accepted in the form that the programs write', () => {
     const entries = [activated, { ...activated, ...other! }, retired];
     expect(faultsOf([...entries, { ...compromised, from_index: 3 }])).toEqual([]);
   });

@@ -21,7 +21,7 @@ const resultOf = (text: string, trust: OfflineTrust) => {
 };
 
 it.runIf(hasPython)(
-  'Python > verifies exports and receipt evidence of an engine, and altered ones, like this code',
+  'Python > gives the same results as TypeScript for exports and receipt evidence of an engine, and for altered ones',
   async ({ setup }) => {
     const { log, registry } = setup;
     const { publicKey } = registry.admit.signer;
@@ -73,7 +73,7 @@ it.runIf(hasPython)(
 );
 
 it.runIf(hasPython)(
-  'Python > verifies altered approvals like this code',
+  'Python > gives the same results as TypeScript for altered approvals',
   async () => {
     const named = ['approved', 'approved-with-ed25519', 'approval-rejected'];
     const valid = offlineVectors['valid/offline.json']!.filter(({ name }) => named.includes(name));
@@ -103,7 +103,7 @@ it.runIf(hasPython)(
 );
 
 it.runIf(hasPython)(
-  'Python > verifies the package of a run of an engine, and altered ones, like this code',
+  'Python > gives the same results as TypeScript for the package of a run, and for altered ones',
   async ({ setup }) => {
     const { log, registry } = setup;
     const id = newRunId();

@@ -61,7 +61,7 @@ describe('imports', () => {
     all = await sources();
   });
 
-  it('have one direction between folders', () => {
+  it('go in one direction between folders', () => {
     expect(all.length).toBeGreaterThan(50);
     const wrong = all.flatMap((source) =>
       source.imports.flatMap((specifier) => {
@@ -93,7 +93,7 @@ describe('imports', () => {
     expect(wrong).toEqual([]);
   });
 
-  it('make no cycle', () => {
+  it('form no cycle', () => {
     const graph = new Map(
       all.map((source) => [
         source.file,

@@ -78,7 +78,7 @@ export class Host extends Cluster {
     await rm(this.files.directory, { recursive: true });
   }
 
-  /** Restores the backup and replays the archive, as the runbook has it. */
+  /** Restores the backup and replays the archive, as the runbook describes. */
   async restore(): Promise<void> {
     this.restores += 1;
     this.files = await this.clusters.copy('base', `restored-${String(this.restores)}`);

@@ -34,7 +34,10 @@ export interface Step {
   play(day: Day): Promise<unknown>;
   /** Later steps depend on this one. */
   isNeeded?: true;
-  /** What the operator must see; every other alert that lasts, and every program that ends with an error, is a problem. */
+  /**
+   * The signs that the operator must see; every other alert that lasts, and every program that ends
+   * with an error, is a problem.
+   */
   signals: Signals;
   /** Programs that are expected to exit. */
   mayEnd?: ProcessName[];
@@ -63,7 +66,9 @@ export async function prepareEarlier(root: string, { database, keyFiles, logVkey
   return { tenantId: TENANT, apiKey, env: { LOG_VKEY: logVkey } };
 }
 
-/** Runs `admin init` as docs/deploy.md has it, in a folder with the keys of the earlier release. */
+/**
+ * Runs `admin init` as docs/deploy.md describes, in a folder with the keys of the earlier release.
+ */
 async function init({ home, host, world }: Day): Promise<string> {
   const folder = join(home, 'svc');
   await mkdir(folder, { mode: 0o711 });
@@ -172,7 +177,7 @@ export const STEPS: Step[] = [
       const { world } = day;
       const folder = await init(day);
       await copyFile(join(folder, 'pins.json'), join(world.dir, 'pins.json'));
-      // Workers before the last engine, as docs/deploy.md has it.
+      // Workers before the last engine, as docs/deploy.md requires.
       const order: ProcessName[] = ['engine-1', ...names('worker'), 'engine-2'];
       for (const name of [...order, 'verifier', 'publisher', 'facade'] as const) {
         world.programs[name].root = packageRoot;

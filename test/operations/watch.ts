@@ -9,7 +9,7 @@ import type { Prometheus } from '../faults/prometheus.js';
 const EVERY_MS = 250;
 const HEALTHY_MS = 90_000;
 
-/** What a step must make an operator see. */
+/** The signs of a step that an operator must see. */
 export interface Signals {
   /** A problem of `admin status`. */
   problem?: RegExp;

@@ -84,7 +84,7 @@ describe('counter', () => {
     expect(budgetsOf({ c: count }, input({}, { action: null }), { c: { before: 0 } })).toEqual({});
   });
 
-  it('has a key that differs by agent, name, sum and per, but not by actions', () => {
+  it('has a key that depends on agent, name, `sum` and `per`, but not on actions', () => {
     const given = input({});
     const other = input({}, { agent: { id: 'support-2', framework: null, bound: true } });
     const keyOf = (name: string, counter: Counter, by = given) =>
@@ -100,7 +100,7 @@ describe('counter', () => {
     expect(new Set([key, ...others]).size).toBe(5);
   });
 
-  it('per run is one for each run and agent, and none without a run', () => {
+  it('per run is separate for each run and agent, and does not exist without a run', () => {
     const other = input({}, { agent: { id: 'support-2', framework: null, bound: true } });
     const perRun: Counter[] = [
       { ...count, per: 'run', window: 'run' },
@@ -196,7 +196,7 @@ describe('counters.json', () => {
   });
 });
 
-it('a replay under a set without counters ignores a counter with the name of a property of every object', () => {
+it('a replay under a set without counters ignores a counter that is named like a property of every object', () => {
   const evaluated: PolicyInput[] = [];
   const setWith = (counters: ReplayPolicy['counters']): ReplayPolicy => ({
     ...{ counters, digest: '', engineVersion: '', sameEngine: true },

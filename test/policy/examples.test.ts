@@ -52,7 +52,7 @@ it('a rule that fails to evaluate is covered by no case', async () => {
   expect(whyNotCovered(policies, [], [erring!, deciding!])).toBeNull();
 });
 
-it('a misspelled action of a required fact has no case', async () => {
+it('a case file does not cover a misspelled action of a required fact', async () => {
   const path = join(folder, 'refunds');
   const files = await readPolicyFolder(path);
   const schema = files.schema.replaceAll('ISSUE_REFUND', 'ISSUE_REFUNDS');

@@ -19,7 +19,7 @@ const admitOne = async () => (await registry.admitAll([registry.item({ intent_id
 const line = (what: string): string[] => [what, '--reason', 'CASE-7', '--confirm', what];
 
 describe('admin erase', () => {
-  it('erases one payload, reports a repetition, and writes one audit record', async () => {
+  it('erases one payload, reports a repeated command, and writes one audit record', async () => {
     const id = await admitOne();
     const first = await done(erase('erase', ...line(id), '--actor', 'ada'));
     expect(first).toMatchObject({ proof_id: id, erased: true, actor: 'ada', reason_ref: 'CASE-7' });

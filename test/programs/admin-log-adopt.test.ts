@@ -175,7 +175,7 @@ describe('admin log adopt', () => {
     expect((await adopt(other)).err).toContain('that log is retired');
   });
 
-  it('is the only way to adopt: the database rejects an adopted entry of a worker', async () => {
+  it('is the only command that can adopt: the database rejects an adopted entry from a worker', async () => {
     const entry = Buffer.from('{}');
     const forged = restored.as('svc_worker')`
       insert into svc.log_entry (leaf_index, at, kind, proof_id, is_outcome, effect, environment, key_id, aep_hash,
@@ -233,7 +233,7 @@ describe('admin log adopt', () => {
     expect(audited).toEqual([{ act: 'log adopt', db_role: 'svc_erase' }]);
   });
 
-  it('closes what was pending: no admission gets a second proof, and the batch is complete', async () => {
+  it('closes pending admissions: none gets a second proof, and the batch is complete', async () => {
     for (const id of [pending.proofId, ...batch.ids]) await processAdmissions(registry.admit, [id]);
     expect(await treeSize(restored.sql)).toBe(size + 1);
     const [left] = await restored.sql`
@@ -270,7 +270,7 @@ describe('admin log adopt', () => {
     await engine.close();
   });
 
-  it('continues: publisher, monitor and fsck accept the log, and lost proofs are reported as erased', async () => {
+  it('lets publisher, monitor and fsck accept the log, with lost proofs reported as erased', async () => {
     expect(await publish(restored, registry)).toMatchObject({ outcome: 'published' });
     const server = publicServerOver(published, keys);
     await server.start();

@@ -219,7 +219,7 @@ describe('admin policy activate', () => {
 });
 
 describe('admin policy simulate', () => {
-  it('lists the stored admissions that another set would decide otherwise', async () => {
+  it('lists the stored admissions that another set would decide differently', async () => {
     const [kept, changed] = await registry.admitAll([
       registry.item({ action: 'SIMULATE_KEPT' }),
       registry.item({ action: 'SIMULATE_CHANGED' }),
@@ -244,7 +244,7 @@ describe('admin policy simulate', () => {
     expect((await admin('policy', 'simulate', folder, '--since', 'long')).code).toBe(2);
   });
 
-  it('counts the differences beyond the newest 100, and writes all to a file', async () => {
+  it('prints the newest 100 differences and the number of the others, and writes all to a file', async () => {
     await registry.admitAll(
       Array.from({ length: 101 }, () => registry.item({ action: 'SIMULATE_MANY' })),
     );

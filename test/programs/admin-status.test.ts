@@ -104,7 +104,7 @@ describe('admin status', () => {
   });
 });
 
-it('admin status > reports a pause by a setting, although the environment is open', async () => {
+it('admin status > reports ADMISSIONS_PAUSED although the environment is open', async () => {
   const find = withPause(true, () => Promise.resolve({ ready: true, details: READINESS.engine }));
   await recordHeartbeat(db.as('svc_engine'), randomUUID(), (await find()).details);
   const { code, said } = await status();

@@ -146,7 +146,7 @@ it('admin output > contains no credentials', async () => {
   }
 });
 
-it('log of a database error > omits the row that the error quotes', async () => {
+it('log of a database error > omits the row that PostgreSQL quotes in the error', async () => {
   const logged: string[] = [];
   await db.sql.unsafe(`create table marked (payload text check (payload = ''))`);
   const error: unknown = await db.sql`insert into marked values (${PAYLOAD})`.then(

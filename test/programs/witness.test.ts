@@ -45,7 +45,7 @@ it('witness > cosigns a growing log, and the same head again', async () => {
   }
 });
 
-it('witness > cosigns nothing but a proven extension of the last head', async () => {
+it('witness > cosigns only a proven extension of the last head', async () => {
   const conflict = { status: 409, type: 'text/x.tlog.size', body: '7\n' };
   expect(await witness.add(log.request(fork.slice(0, 7)))).toEqual(conflict);
   expect(await witness.add(log.request(leaves.slice(0, 5)))).toEqual(conflict);
@@ -78,7 +78,7 @@ it('witness > cosigns nothing but a proven extension of the last head', async ()
   expect((await witness.add(next)).status).toBe(200);
 });
 
-it('witness > remembers a head that it stored before a kill, and not one that it did not', async () => {
+it('witness > keeps the head that it stored before a kill, and no later one', async () => {
   const preload = join(packageRoot, 'dist/test/fixtures/dying-witness.js');
   const dying = (DIE: string) => restart({ NODE_OPTIONS: `--import=${preload}`, DIE });
   expect(await witness.stop()).toBe(0);

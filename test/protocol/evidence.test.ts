@@ -200,12 +200,12 @@ describe('altered evidence', () => {
     expect(codeOf(altered(evidence, path, change))).toBe(code);
   });
 
-  it('is rejected with a snapshot member that schemas drop', () => {
+  it('is rejected when the snapshot has a member that schemas drop', () => {
     const text = canonicalize(ofProof).replace('"snapshot":{', '$&"__proto__":1,');
     expect(codeOf(JSON.parse(text) as Evidence)).toBe('malformed_entry');
   });
 
-  it('never verifies with other records than the log has', () => {
+  it('never verifies when its records differ from those of the log', () => {
     const known = vectors.evidence.map((evidence) => canonicalize(evidence as JsonValue));
     const states = vectors.evidence.map((evidence) => verify(evidence).found);
     const change = fc.record({

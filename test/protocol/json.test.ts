@@ -116,7 +116,7 @@ describe('strict JSON parser', () => {
     ['[.5]', 'malformed_json', '/0'],
     ['[nul]', 'malformed_json', '/0'],
     ['[1e400x]', 'integer_out_of_range', '/0'],
-  ])('ends a number or literal where its grammar ends: %s', (text, code, pointer) => {
+  ])('rejects text directly after a number or literal: %s', (text, code, pointer) => {
     expect(refused(text)).toEqual({ code, pointer });
   });
 

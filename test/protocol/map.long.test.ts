@@ -7,7 +7,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { applyTo, rootByDefinition, rootOf, type Model } from '../fixtures/map-model.js';
 import { MemoryStore } from '../fixtures/map-store.js';
 
-it('a map in pages > equals the definition after one million inserts and replacements', async () => {
+it('a map in pages > has the root that the specification defines after one million inserts and replacements', async () => {
   const map = new MapPages(nativeSha256, new MemoryStore());
   const model: Model = new Map();
   let head: MapHead = null;

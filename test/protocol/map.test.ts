@@ -61,7 +61,7 @@ const change = fc.record({ key, value: fc.option(value, { freq: 2 }) });
 const update = fc.uniqueArray(change, { maxLength: 40, selector: (one) => toHex(one.key) });
 
 describe('a map in pages', () => {
-  it('has the root of the definition and the same pages for every order of changes', async () => {
+  it('has the root that the specification defines, and the same pages for every order of changes', async () => {
     const updates = fc.array(update, { minLength: 1, maxLength: 6 });
     const property = fc.asyncProperty(
       updates,
@@ -85,7 +85,7 @@ describe('a map in pages', () => {
     await fc.assert(property, { numRuns: 300 });
   });
 
-  it('in an untrusted store follows from its root, however pages and digests are altered', async () => {
+  it('in an untrusted store gives only values under its root, whatever pages and digests are altered', async () => {
     const property = fc.asyncProperty(
       fc.tuple(update, update),
       fc.array(fc.nat(), { maxLength: 4 }),
@@ -119,7 +119,7 @@ describe('a map in pages', () => {
     await fc.assert(property, { numRuns: 2_000, examples: [hiding] });
   });
 
-  it('finds and proves each key, present or absent, and no altered proof verifies', async () => {
+  it('proves the presence or absence of each key, and no altered proof verifies', async () => {
     const property = fc.asyncProperty(
       update,
       key,
@@ -182,7 +182,7 @@ describe('a map in pages', () => {
     expect(codeOf({ root: keys[1]! })).toBe('wrong_map_root');
   });
 
-  it('has no key for an id of another length than 16 bytes', () => {
+  it('rejects an id whose length is not 16 bytes', () => {
     expect(refusal(() => mapKey('proof', new Uint8Array(15))).code).toBe('out_of_range');
     expect(refusal(() => mapKey('proof', new Uint8Array(17))).code).toBe('out_of_range');
   });

@@ -190,7 +190,7 @@ describe('monitor of one source', () => {
     expect(codes(await look())).toEqual([code]);
   });
 
-  it('reports other tiles, when it needs them to prove that the log only grew', async () => {
+  it('reports altered tiles when it needs them to prove that the log only grew', async () => {
     await look();
     await log.snapshotAll();
     const path = `tile/0/000.p/${String(log.size)}`;
@@ -222,7 +222,7 @@ describe('monitor of one source', () => {
     expect(await look({ main, others: [down] })).toMatchObject([{ code: 'unreachable' }]);
   });
 
-  it('reports an older checkpoint and an older snapshot than it saw there', async () => {
+  it('reports a checkpoint or snapshot that is older than one that the source served before', async () => {
     const earlier = new Map(log.files);
     await log.snapshotAll();
     await look();
@@ -285,7 +285,7 @@ describe('monitor of watched proofs', () => {
     expect(found).not.toContain('proof_omitted');
   });
 
-  it('reports an omitted proof of stored evidence after the delay that the log declares', async () => {
+  it('reports that the log omits the proof of stored evidence, after the declared merge delay', async () => {
     const declared = log.snapshot.bind(log);
     log.snapshot = (members) => ({ ...declared(members), max_merge_delay: 600 });
     await log.snapshotAll();
@@ -302,7 +302,7 @@ describe('monitor of watched proofs', () => {
     expect(found?.detail).toContain('600 s after its receipt');
   });
 
-  it('reports evidence that no AEP key of the log signed, and not its absence', async () => {
+  it('reports evidence that no AEP key of the log signed as such, not as omitted', async () => {
     ahead = 61_000;
     const genuine = receiptEvidence(77, log.keys.aep);
     const stranger = receiptEvidence(77, testKey());

@@ -41,7 +41,7 @@ it('close of a run > has the AEP subject and the members hash of the Python impl
   expect(aep.subject).toEqual(subjectOf(request, true, closed));
 });
 
-it('run > with approvals is verified as the Python implementation made it', () => {
+it('run > with approvals by the Python implementation verifies', () => {
   const file = join(packageRoot, 'protocol/vectors/next.json');
   const { entries, log_vkey: vkey, run } = JSON.parse(readFileSync(file, 'utf8')) as Vectors;
   const key = entries

@@ -53,7 +53,7 @@ const faultOf = (
 const DENIED = { effect: 'DENY' as const, reasons: ['hold'] };
 const REJECT = { decision: 'reject' } as const;
 
-it('accepts an approval and a rejection of a pending proof', () => {
+it('verifyProof accepts second decisions that an approval or a rejection caused', () => {
   expect(faultOf(second())).toBeNull();
   expect(faultOf(second({ statement: REJECT, aep: { decision: DENIED } }))).toBeNull();
   // Once the pending payload is erased, request and reasons cannot be compared.

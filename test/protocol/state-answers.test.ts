@@ -163,7 +163,7 @@ describe('history', () => {
     { event: 'verified', at: at(8), log_size: 13 },
   ];
 
-  it('has the revocations and expiries that concern the artifact', () => {
+  it('lists the revocations and expiries that affect the artifact', () => {
     const reason_hash = '22'.repeat(32);
     const revoked = {
       event: 'revoked',
@@ -183,7 +183,7 @@ describe('history', () => {
     expect(historyIn(0, 'proof', 29)).toEqual(accepted);
   });
 
-  it('has failures, restorations and erasures', () => {
+  it('lists failures, restorations and erasures', () => {
     expect(historyIn(5, 'proof', 31).slice(2)).toEqual([
       { event: 'failed', at: at(8), log_size: 13 },
       { event: 'verified', at: at(31), log_size: 16 },

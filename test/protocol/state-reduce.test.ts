@@ -156,7 +156,7 @@ it('a snapshot reports the expiry of the last verdict below its size', async () 
 });
 
 describe('verdict', () => {
-  it('fails and restores proofs, and keeps the size of the first', async () => {
+  it('fails and restores proofs, and keeps the tree size of their first verdict', async () => {
     const log = await startedLog();
     await log.append(log.proof(1, plain), log.proof(2, plain));
     await log.append(log.verdict(verifier, { failed: [2] }));
@@ -181,7 +181,7 @@ describe('verdict', () => {
     expect(proofIn(log, 2)).toMatchObject(second);
   });
 
-  it('leaves proofs without payload or with a key that is not active as they are', async () => {
+  it('does not change proofs without payload, or whose key is not active', async () => {
     const log = await startedLog();
     await log.append(log.proof(1, plain), log.proof(2, unknown), log.proof(3, plain));
     await log.append(log.erasure([[2, 3]]), log.key('aep', 'compromise', plain, { from_index: 4 }));
@@ -196,7 +196,7 @@ describe('verdict', () => {
     expect(proofIn(log, 2).keyIndex).toBeNull();
   });
 
-  it('counts until its key is retired, and may then lower the expiry once', async () => {
+  it('counts until its key is retired; the next key may once lower `expired_through`', async () => {
     const log = await startedLog();
     await log.append(log.verdict(verifier), log.key('verifier', 'activate', successor));
     await log.append(log.key('verifier', 'retire', verifier));
@@ -234,7 +234,7 @@ describe('AEP key', () => {
     expect(lifeIn(log, 3)).toEqual(life);
   });
 
-  it('has no signature that counts without a valid delegation', async () => {
+  it('without a valid delegation, has no signatures that count', async () => {
     expect(lifeIn(await delegatedLog(100, 9, plain), 3)).toEqual([null, 100, null]);
     const log = await startedLog();
     const delegation = delegationBy(root, delegated, 100, 9);

@@ -42,7 +42,7 @@ const refsOf = (leaves: readonly Leaf[]): PageRef[] =>
     return { level: 0, key, hash, bit: 136, count: 1, digest: sha256(key) };
   });
 
-it('stored page > finds, proves and hashes what its decoded items do', () => {
+it('stored page > finds, proves and hashes the same as its decoded items', () => {
   fc.assert(
     fc.property(sets, keys, (of, sought) => {
       const leaves = leavesOf(of);
@@ -67,7 +67,7 @@ it('stored page > finds, proves and hashes what its decoded items do', () => {
   );
 });
 
-it('stored page > leads to the same page when keys of its references are altered below its bits', () => {
+it('stored page > leads to the same page when keys of its references are altered in bits that the root does not cover', () => {
   const leaves = leavesOf(
     [0x10, 0x20, 0x30].map((high) => Uint8Array.of(1, high, ...Array<number>(15).fill(9))),
   );

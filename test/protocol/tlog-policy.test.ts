@@ -46,7 +46,7 @@ describe('cosignature', () => {
     expect(find(checkpoint + line.slice(0, time) + 'B' + line.slice(time + 1))).toBeNull();
   });
 
-  it('counts with the latest time of several', () => {
+  it('counts with the latest time if a witness cosigned several times', () => {
     const lines = [1_700_000_001, 1_700_000_003, 1_700_000_002].map(x1.cosign);
     const { cosigned } = checkQuorum(checkpoint + lines.join(''), policy, nativeVerify);
     expect(cosigned.map(({ timestamp }) => timestamp)).toEqual([1_700_000_003]);

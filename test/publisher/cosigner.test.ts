@@ -129,7 +129,7 @@ it('cosigner > publishes each checkpoint at once, and again with the cosignature
   await expect.poll(() => publisher.quorumAgeMs()).toBe(0);
 });
 
-it('cosigner > needs the quorum only, and learns what a witness has cosigned', async () => {
+it('cosigner > needs only the quorum, and learns which tree size a witness has cosigned', async () => {
   for (const { state } of witnesses.slice(1)) state.isDown = true;
   snapshot.grow(3);
   const first = open();
@@ -282,7 +282,7 @@ it('public API > serves the cosigned checkpoint, and tlog-proofs under it', asyn
   expect(await served()).toBe(grown);
 });
 
-it('public API > serves no forged cosigned checkpoint, none that its snapshot lacks, none of before', async () => {
+it('public API > serves no cosigned checkpoint that is forged, newer than its snapshot or too old', async () => {
   const file = join(snapshot.directory, 'cosigned-checkpoint');
   const publisher = open();
   const publicServer = snapshot.publicServer();

@@ -132,7 +132,7 @@ describe('publish cycle', () => {
     expect(published.status(ids[699]!, 'trust')).toBe('REVOKED');
   });
 
-  it('finds a lost page that no change touches', async () => {
+  it('detects a lost page that no change affects', async () => {
     snapshot.grow(700);
     await snapshot.publishOnce();
     const { location } = (await snapshot.published()).opened;
@@ -207,7 +207,7 @@ it('restarted publisher > counts the proofs of each delegated key from its activ
   expect(published.status(fourth!)).toBe('BACKEND_LOOKUP_REQUIRED');
 });
 
-it('restarted publisher > signs no record of a page that was replaced together with its digest', async () => {
+it('restarted publisher > signs no record from a page that was replaced together with its digest', async () => {
   const { directory, registry } = snapshot;
   const ids = snapshot.grow(300);
   const [hidden, other] = ids.slice(-2);

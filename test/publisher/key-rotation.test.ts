@@ -79,7 +79,7 @@ describe('publisher with a new key', () => {
     expect(snapshot.registry.checkpoints.map(({ note }) => note)).toEqual([before, after]);
   });
 
-  it('signs only with an active key, after a checkpoint by the key before covers its activation', async () => {
+  it('signs only with an active key, after a checkpoint by the previous key covers its activation', async () => {
     const former = snapshot.publisher();
     nameLogKey(snapshot.logVkey);
     await grow(former);

@@ -152,7 +152,7 @@ describe('publisher stops with an error that names the next step', () => {
     expect(location()).toBe(before);
   });
 
-  it('but applies a key entry that a restarted publisher cannot find again', async () => {
+  it('not for a key entry whose row a restarted publisher cannot find', async () => {
     const { registry } = snapshot;
     registry.addKeyEntry('compromise', 2);
     registry.verify();

@@ -99,7 +99,7 @@ describe.each(SERVERS)('a bucket of $name', (kind) => {
   };
 
   describe.skipIf(kind.skips)('snapshot in a bucket', () => {
-    it('has the files of a directory, the pointers written last, and headers for caches', async () => {
+    it('has the files of a directory, written in order, and headers for caches', async () => {
       const [id] = snapshot.grow(300);
       await snapshot.publisher({ directory }).runCycle();
       expect((await published()).status(id!)).toBe('VALID');
@@ -116,7 +116,7 @@ describe.each(SERVERS)('a bucket of $name', (kind) => {
       expect(await headers(LOCATION_PATH)).toEqual([200, 'no-cache']);
     });
 
-    it('loses superseded objects after an hour', async () => {
+    it('has no superseded objects after an hour', async () => {
       const paths = async () => {
         const found: string[] = [];
         for (const folder of ['map', 'tile']) {

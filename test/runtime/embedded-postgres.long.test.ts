@@ -188,7 +188,7 @@ describe('embedded Postgres', () => {
 
 // Only root can run it under another account.
 if (asRoot)
-  describe('embedded Postgres that root starts below a private home directory', () => {
+  describe('when root starts it below a private home directory', () => {
     beforeEach(() => chmod(home, 0o700));
 
     it('runs under another account, and uses only the cluster that DATA_DIR names', async () => {

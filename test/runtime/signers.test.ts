@@ -58,7 +58,7 @@ describe.skipIf(skipsSoftHsm)('a key in a PKCS#11 token', () => {
     await expect(openSigner(uri('01', wrong))).rejects.toThrow(/mode/);
   });
 
-  it('fails when the device returns a signature that does not verify, or nothing in time', async () => {
+  it('fails when the device returns an invalid signature or does not answer in time', async () => {
     const opened = await openSigner(uri('01'));
     const bin = join(directory, 'bin');
     mkdirSync(bin);
@@ -95,7 +95,7 @@ describe.skipIf(skipsKms)('a key in AWS KMS', () => {
     await expectCheckpointBy(await create('ECC_NIST_EDWARDS25519'));
   });
 
-  it('is not opened if its type is another, and fails with the cause when KMS is down', async () => {
+  it('is not opened if it is of another type, and reports the cause when KMS is down', async () => {
     await expect(openSigner(await create('ECC_NIST_P256'))).rejects.toThrow(/not an Ed25519 key/);
     await expect(openSigner('awskms:///unknown')).rejects.toThrow(/GetPublicKey failed .*NotFound/);
     const signer = await openSigner(await create('ECC_NIST_EDWARDS25519'));

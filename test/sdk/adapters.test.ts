@@ -247,7 +247,7 @@ describe('adapter mode observe', () => {
     return { book, reported, settled: () => Promise.all(left) };
   };
 
-  it('runs the tool at once, and records the proofs that the mode enforce would record', async () => {
+  it('runs the tool at once, and records the same proofs as the mode enforce', async () => {
     const { book, reported, settled } = observing();
     world.network.faults.push({ kind: 'late', ms: 200 });
     expect(await book('a')).toEqual({ table: 4 });

@@ -58,7 +58,7 @@ const it = sdkTest().extend<{ approver: Approver; asApprover: EngineOptions }>({
   ],
 });
 
-/** An envelope that requires an approval, with the error that says so. */
+/** An envelope that requires an approval, with the error that reports it. */
 async function held({ options }: SdkWorld) {
   const envelope: AgentEnvelope = agentEnvelope(TENANT, refund());
   const { approval, proofId } = await sdkError(admitHttp(options, envelope), 'approval_required');
@@ -204,7 +204,7 @@ async function readRaw({ apiKey, engineUrl, tenantId }: EngineOptions, id: strin
   return (await fetch(`${engineUrl}/v1/approvals/${id}`, { headers })).text();
 }
 
-it('a registration only works with its own key', async ({ approver }) => {
+it('a registration can be used only with its own key', async ({ approver }) => {
   const input = {
     proof_id: '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
     aep_hash: '00'.repeat(32),
@@ -233,7 +233,7 @@ it('waiting outlasts failures of the service, and then returns the second decisi
   expect((await waiting).registry_proof_id).toBe(second);
 });
 
-it('no answer but the receipt of the second decision lets an agent act', async ({
+it('an agent may act only after the receipt of the second decision', async ({
   approver,
   world,
 }) => {

@@ -87,7 +87,10 @@ it('svc approve shows the action and its facts, and exits with the second decisi
   expect(again.stderr).toContain('already_decided');
 });
 
-it('svc verify --offline shows whose request requires an approval', async ({ cli, world }) => {
+it('svc verify --offline shows the agent whose request requires an approval', async ({
+  cli,
+  world,
+}) => {
   const proof = await cli.held();
   await world.registry.verifyAll();
   await world.log.publish();

@@ -100,7 +100,7 @@ describe('svc verify --offline', () => {
     expect(stdout).toContain('quorum_not_met');
   });
 
-  it('exits with 3 when the pinned keys decide nothing', async () => {
+  it('exits with 3 when the pinned keys do not allow a decision', async () => {
     for (const [args, output] of [
       [[], /^undecidable {2}\(no_pinned_key\)\n/],
       [['--pins', 'other-pins.json'], /signing_key_not_pinned/],

@@ -257,7 +257,9 @@ describe('svc verify online', () => {
     });
   });
 
-  it('exits with 2 for a file that is not an export, or unused pins', async ({ cli }) => {
+  it('exits with 2 for a file that is not an export, or pins without --offline', async ({
+    cli,
+  }) => {
     const { admitted, folder, run } = cli;
     await folder.write('half.json', '{"schema_version":');
     await folder.write('actions.ndjson', [{ intent_id: 'a', action: 'SEND_REPORT' }]);
@@ -301,7 +303,7 @@ describe('svc export, inclusion and replay', () => {
     expect(files.filter((name) => name.endsWith('.part'))).toEqual([]);
   });
 
-  it('report by exit code why they failed', async ({ cli, world }) => {
+  it('report the kind of failure by exit code', async ({ cli, world }) => {
     const { admitted, folder, run } = cli;
     const { response } = await exportProofHttp(world.options, { proof_id: admitted });
     const file = await folder.write('replayed.json', [response]);

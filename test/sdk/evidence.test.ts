@@ -218,7 +218,7 @@ describe('a malicious server', () => {
     expect(stderr).toContain('evidence is rejected');
   });
 
-  it('is believed without pins, and the result shows that nothing was verified', async () => {
+  it('is not detected without pins, and the result shows that nothing was verified', async () => {
     server.answers = await server.snapshot({ change: withAdmitted(`01${absent}`) });
     const query = { kind: 'proof', identifier: absent } as const;
     const found = await lookupHttp({ publicUrl: server.url }, query);
@@ -279,7 +279,7 @@ describe('svc', () => {
     expect(server.requests).toEqual([]);
   });
 
-  it('evidence writes nothing that does not verify', async () => {
+  it('evidence does not write evidence that does not verify', async () => {
     server.evidence = await openEvidenceLog({ key: logKey(), time: Date.now() });
     const { code, stdout } = await run('evidence', valid);
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' });

@@ -49,7 +49,7 @@ it('begin and end > record a call and its outcome with all details', async ({ wo
   });
 });
 
-it('describe > replaces what the envelope binds, and its facts must not change', async ({
+it('describe > replaces the members of the envelope, and its facts must not change meanwhile', async ({
   world,
 }) => {
   let amount = '100.00';
@@ -125,7 +125,7 @@ it('approval > waits for the second decision, and fails with approval_required w
   await notAdmitted(openGate(optionsIn(world)).begin(refund('300.00')), 'approval_required');
 });
 
-it('openRounds > returns an admission once, and none that expired', async ({ world }) => {
+it('openRounds > returns an admission only once, and only before it expires', async ({ world }) => {
   const admission = await openGate(optionsIn(world)).begin(refund());
   const [lasting, expired] = [openRounds(60_000), openRounds(0)];
   for (const rounds of [lasting, expired]) rounds.keep('call', admission);

@@ -80,7 +80,7 @@ describe('documented examples of the SDK', () => {
   });
 
   // Last, because it replaces the policy set.
-  it('wait for an approval, which the command line gives', async () => {
+  it('wait for an approval by the command line', async () => {
     const read = (file: string): Promise<string> => readFile(join(project.directory, file), 'utf8');
     const sql = stack.superuser();
     await activateApprovalSet({ admin: sql });

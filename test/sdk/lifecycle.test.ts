@@ -85,7 +85,9 @@ it('reports the request id of a rejected call', async ({ world }) => {
   expect(missing.requestId).toBe(missing.problem?.request_id);
 });
 
-it('reads its defaults from the environment, and names what is missing', async ({ world }) => {
+it('the client reads its defaults from the environment, and names missing ones', async ({
+  world,
+}) => {
   const folder = await openFolder();
   const file = join(folder.path, 'key');
   await writeFile(file, `${world.options.apiKey}\n`);

@@ -20,7 +20,7 @@ const sending = (entry: number, proof: number): PublicOptions => ({
   },
 });
 
-it('returns an entry of the pinned log, and rejects every other one', async () => {
+it('readLogEntryHttp returns entries of the pinned log, and rejects all others', async () => {
   const read = (options: PublicOptions) => readLogEntryHttp(options, { leaf_index: index });
   expect(await read(sending(index, index))).toMatchObject({
     entry: { type: 'proof' },

@@ -120,7 +120,7 @@ describe('examples/policies/mcp-filesystem with server-filesystem', () => {
   });
 
   it('normalPath returns a path of the same file, or undefined', () => {
-    // After a symbolic link, `..` leads to another folder than the text says.
+    // After a symbolic link, `..` leads to another folder than the path suggests.
     expect(normalPath('/srv/reports/link/../a.txt')).toBeUndefined();
     // Rules that forbid a folder hold for other spellings that a server or file system reads alike.
     for (const alike of ['\uff53ecret', 'e\u0301', 'secret\ufe0f', 'secret.', 'sec\u00adret']) {

@@ -244,7 +244,7 @@ async function outcomesOf(proof: string): Promise<(string | undefined)[][]> {
   return outcomes.map(({ result, result_hash }) => [result, result_hash]);
 }
 
-/** What the server offers without a proxy. */
+/** The server's tools, prompts and resources without a proxy. */
 async function hostV1ofServer() {
   const { Client } = await import('@modelcontextprotocol/sdk/client/index.js');
   const { StdioClientTransport } = await import('@modelcontextprotocol/sdk/client/stdio.js');

@@ -36,7 +36,7 @@ describe('SDK package', () => {
   it.each([
     ['verifyOffline', '@svc-proofs/sdk', 60_000],
     ['Svc', '@svc-proofs/sdk', 82_000],
-  ])('is small in a program that uses %s', async (name, entry, budget) => {
+  ])('adds few bytes to a program that uses %s', async (name, entry, budget) => {
     await sdk.write(`${name}.js`, `import { ${name} } from '${entry}'; console.log(${name});`);
     const bundle = await rolldown({
       input: join(sdk.directory, `${name}.js`),

@@ -77,7 +77,9 @@ describe('readProofHttp', () => {
     expect(envelope.response.verdict.can_assert_validity).toBe(true);
   });
 
-  it('throws not_found for an unknown id, sends no other text', async ({ world }) => {
+  it('throws not_found for an unknown id, and sends no text that is not an id', async ({
+    world,
+  }) => {
     const error = await sdkError(readProofHttp(world.options, { proof_id: UNKNOWN }), 'not_found');
     expect(error.problem?.code).toBe('proof_not_found');
     const texts = ['', '../batches', `${UNKNOWN}/export`, UNKNOWN.toUpperCase()];

@@ -43,7 +43,7 @@ describe('evidence of a receipt', () => {
     expect(requested(world)).toEqual(['POST execute', 'GET receipt-evidence']);
   });
 
-  it('is stored once it verifies, of an admission and of a denial', async ({ world }) => {
+  it('is stored once it verifies, for admissions and denials', async ({ world }) => {
     const { options, stored, failed } = keeper(world);
     const receipt = await executeIntentHttp(options, intent());
     const { evidence, verification } = await receiptEvidenceOf(receipt);

@@ -306,7 +306,7 @@ describe('pending chunk', () => {
     expect(await statesOf(some.map(({ proofId }) => proofId))).not.toContain(undefined);
   });
 
-  it('is not processed by jobs that name its admissions, or no chunk', async () => {
+  it('is not processed by jobs that name its admissions or an unknown chunk', async () => {
     const some = items(3);
     await accepted(some);
     const ids = some.map(({ proofId }) => proofId);
@@ -319,7 +319,7 @@ describe('pending chunk', () => {
     expect(await statesOf(ids)).toEqual([undefined, undefined, undefined]);
   });
 
-  it('is split when one of its admissions fails, which alone is rejected', async () => {
+  it('is split when one of its admissions fails, and only that one is rejected', async () => {
     const some = items(4);
     const poison = { ...batchItem(registry.item({ action: 'POISON' }), 4) };
     const twice = { ...some[0]!, index: 5, proofId: newId() };

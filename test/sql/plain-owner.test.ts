@@ -63,7 +63,7 @@ beforeAll(async () => {
 });
 afterAll(() => db.drop());
 
-it('registry whose owner is not a superuser > works, and shows its owner no tenant rows', async () => {
+it('registry whose owner is not a superuser > works, and hides tenant rows from its owner', async () => {
   await assertRole(registry.engine, 'engine');
   const [id = ''] = await registry.admitAll([registry.item()]);
   await registry.verifyAll();

@@ -22,7 +22,7 @@ describe('database schema', () => {
     expect(await migrate(db.sql, MIGRATIONS)).toEqual([]);
   });
 
-  it('is rejected by an older version if a newer one made a breaking change', async () => {
+  it('is rejected by an older version after a breaking migration', async () => {
     await db.sql`insert into public.svc_migration (version, name, digest) values (9999, '9999_from_the_future.sql', '')`;
     expect(await migrate(db.sql, MIGRATIONS)).toEqual([]);
     await db.sql`update public.svc_migration set breaking = true where version = 9999`;

@@ -192,7 +192,7 @@ describe('admission that is accepted and not yet appended', () => {
     await processAdmissions(registry.admit, ids);
   });
 
-  it('is found by a running worker when the queue never had it, even after a failed requeue', async () => {
+  it('is found by a running worker although the queue never contained it, even after a failed requeue', async () => {
     const rename = (from: string, to: string) =>
       db.sql.unsafe(`alter table svc.${from} rename to ${to}`);
     await rename('intake_pending', 'hidden');

@@ -142,7 +142,7 @@ describe('counter', () => {
     );
   });
 
-  it('is separate for each tenant, with one agent id', async () => {
+  it('is separate for tenants that use the same agent id', async () => {
     const tenantNo = await registry.addTenant('rival');
     const [own = '', theirs = ''] = await accept([
       refundItem('shared', '2000.00'),

@@ -113,7 +113,7 @@ describe('delegated key', () => {
   });
   const LIMITS = { until_index: 1000, max_proofs: 1000 };
 
-  it('is valid for the engine after its log has ended', async () => {
+  it('is accepted by the engine after its log was retired', async () => {
     await delegate(LIMITS);
     const leaf = await leafOf(await prove(workerWith(key)));
     await db.sql`insert into svc.ended_log (origin, tree_size, reason) values (${ORIGIN}, 1, 'lost')`;
@@ -201,7 +201,7 @@ describe('worker with a root key', () => {
     expect([failures.length, lines]).toEqual([0, []]);
   });
 
-  it('signs on with its last key while the root is down, and reports it', async () => {
+  it('continues to sign with its last key while the root is down, and reports the outage', async () => {
     let isDown = false;
     const { publicKey, sign } = freshSigner();
     const root = {

@@ -27,7 +27,7 @@ async function outcomeOf(overrides: Record<string, unknown>) {
   return outcome?.state === 'refused' ? outcome.code : outcome?.state;
 }
 
-it('worker > rejects runs and counters of the time before an adoption, and decides everything else', async () => {
+it('worker > rejects requests that need runs or counters from before an adoption, and decides all others', async () => {
   const facts = { amount: { decimal: '1.00' }, currency: 'EUR' };
   const refund = { action: 'ISSUE_REFUND', facts };
   const run = () => ({ run: { id: newRunId(), seq: 0 } });

@@ -86,7 +86,7 @@ describe('close of a run', () => {
         db,
         `update svc.intake set refused = ${refused} where proof_id = '${hidden.proofId}'`,
       );
-    // So the worker does not find it, like one that leaves it out.
+    // Hides the proof from the worker, so that the worker leaves it out of the close.
     await hide(true);
     await accept(end);
     expect(await work(end)).toEqual(['proved']);
@@ -128,7 +128,7 @@ describe('close of a run', () => {
   });
 });
 
-it('run > is separate for each tenant, with one agent id and run id', async () => {
+it('run > is separate for tenants that use the same agent id and run id', async () => {
   const id = newRunId();
   const tenantNo = await registry.addTenant('rival');
   const rivals = (envelope: Record<string, unknown>): IntakeItem => ({
@@ -177,7 +177,7 @@ it('closes of a batch > read each run once, and keep none of its requests', asyn
 });
 
 describe('closes of one group', () => {
-  it('are appended in one transaction, of each run the first', async () => {
+  it('are appended in one transaction, only the first of each run', async () => {
     const [one, other] = [newRunId(), newRunId()];
     const closes = [close(one, 0), close(one, 1), close(other, 0)];
     await accept(...closes);
@@ -217,7 +217,7 @@ describe('number in a run', () => {
     ).toHaveLength(1);
   });
 
-  it('is found taken without reading the other runs of the tenant', async () => {
+  it('is checked without reading the other runs of the tenant', async () => {
     const { tenantNo } = registry;
     await withoutTriggers(
       db,
@@ -240,7 +240,7 @@ describe('number in a run', () => {
     expect(JSON.stringify(plan)).toMatch(/Index Cond: [^"]*\(run_key = asked.run_key\)/);
   });
 
-  it('is taken without a deadlock by concurrent groups', async () => {
+  it('is assigned without a deadlock to concurrent groups', async () => {
     const id = newRunId();
     const seqs = Array.from({ length: 500 }, (_, seq) => seq);
     const groups = [0, 1, 2].map(() => seqs.map((seq) => member(id, seq)));
@@ -253,7 +253,7 @@ describe('number in a run', () => {
     expect(outcomes.filter((outcome) => outcome === 'accepted')).toHaveLength(seqs.length);
   });
 
-  it('is the same for a repeated request, and free in runs of other agents', async () => {
+  it('is the same for a repeated request, and can be used in runs of other agents', async () => {
     const id = newRunId();
     const item = member(id, 0);
     const repeated = { ...item, proofId: newRunId() };
@@ -270,7 +270,7 @@ describe('number in a run', () => {
     expect(await accept(member(id, 1))).toEqual(['accepted']);
   });
 
-  it('is not signed when the stored place differs from the request', async () => {
+  it('is not signed when the stored run or number differs from the request', async () => {
     const item = { ...member(newRunId(), 0), run: member(newRunId(), 0).run };
     const none = { ...member(newRunId(), 0), run: null };
     const foreign = { ...registry.item(), run: member(newRunId(), 0).run };

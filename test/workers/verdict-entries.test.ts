@@ -49,7 +49,7 @@ async function entries(): Promise<(VerdictEntry & { at: number })[]> {
 const noValidity = { proof: null, certificate: null, passport: null, trust: null };
 
 describe('appendVerdictEntry', () => {
-  it('names the clock of the database when the last expiry scan is in the future', async () => {
+  it('fails and names the database’s clock when the last expiry scan is in the future', async () => {
     await registry.verifyAll();
     await db.sql`update svc.upkeep set done_at = now() + interval '1 hour'`;
     await expect(append()).rejects.toThrow('correct the clock');
@@ -128,7 +128,7 @@ describe('appendVerdictEntry', () => {
     expect(second!.root).toBe(toBase64(root));
   });
 
-  it('reports an expiry, and after half of the validity of a snapshot the last scan', async () => {
+  it('is due for an expiry, and for the last scan after half of a snapshot’s validity', async () => {
     await setValidity(registry.admin, TENANT, { ...noValidity, trust: 1 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     expect(await verifyAndAppend()).toBe('appended');
@@ -162,7 +162,7 @@ describe('appendVerdictEntry', () => {
     expect(await entries()).toHaveLength(1);
   });
 
-  it('refuses a key that is not active, and the name of another log', async () => {
+  it('rejects a key that is not active, and the name of another log', async () => {
     const other = newSigner();
     await expect(verifyAndAppend(other)).rejects.toThrow(`${other.keyId} is not active in the log`);
     await db.sql`
@@ -189,7 +189,7 @@ describe('appendVerdictEntry', () => {
     expect(after).toMatchObject({ previous: null, to: after!.at });
   });
 
-  it('lowers `expired_through` only as the first entry after the key was retired', async () => {
+  it('lowers `expired_through` only in the first entry after the key was retired', async () => {
     signer.snapshotTtl = 0;
     await verifyAndAppend();
     await db.sql`update svc.upkeep set done_at = done_at - interval '1 hour'`;

@@ -46,7 +46,7 @@ it('checkLeaf > fails a revocation whose row is stored under another kind', () =
 });
 
 describe('verified prefix', () => {
-  it('reaches one root however many steps extend it', async () => {
+  it('has the same root for any number of extensions', async () => {
     await registry.admitAll(Array.from({ length: 5 }, () => registry.item()));
     while ((await extendVerifiedPrefix(registry.verify, 2)) > 0);
     await registry.admitAll(Array.from({ length: 600 }, () => registry.item()));
@@ -167,7 +167,7 @@ describe('leaf', () => {
   }
   const outcomeAt = async (index: number) => (await verdictAt(index))?.outcome;
 
-  it('fails without its neighbours when a row of it is missing or out of range', async () => {
+  it('fails, but not its neighbours, when one of its rows is missing or out of range', async () => {
     const damages = [
       ...['signature', 'reasons'].map(
         (payload) => `update svc.log_entry set ${payload} = null where ${byId}`,
@@ -352,7 +352,7 @@ describe('signing keys', () => {
     expect(await outcomeOf(id)).toBe('fail');
   });
 
-  it('stay untrusted when their history is lost and they are activated again', async () => {
+  it('remain void when their history is lost and they are activated again', async () => {
     const [before = ''] = await registry.admitAll([registry.item()]);
     await registry.changeKey('compromise', 0);
     await registry.verifyAll();

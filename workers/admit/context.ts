@@ -37,7 +37,7 @@ export class SigningKeyInactiveError extends Error {
   override readonly name = 'SigningKeyInactiveError';
 }
 
-/** Items of a group that wait until a fault passes that they did not cause. */
+/** Items that wait until a fault, which they did not cause, has passed. */
 export class DeferredError extends Error {
   override readonly name = 'DeferredError';
   readonly ids: ReadonlySet<string>;

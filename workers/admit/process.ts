@@ -112,7 +112,7 @@ export async function processChunks(base: AdmitContext, chunkIds: string[]): Pro
   if (error !== undefined) {
     context.log.warn(
       { err: error, chunks, admissions: ids.length },
-      'batch chunks failed; their admissions are processed as single ones',
+      'batch chunks failed; their admissions are processed one by one',
     );
   }
   await processAdmissions(context, ids);

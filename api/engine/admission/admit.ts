@@ -379,7 +379,7 @@ export const agentAdmissionOperation = admissionOperation(
   AGENT,
 );
 
-/** Responds like the POST would have after waiting until now. Only a 200 is an admission. */
+/** Gives the response that the POST would give now. Only a 200 is an admission. */
 export const readAdmissionOperation = tenantOperation(
   {
     id: 'readAdmission',

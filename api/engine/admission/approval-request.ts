@@ -11,14 +11,14 @@ import { json } from '../operation.js';
 import { readEvidence } from '../proofs/receipt-evidence.js';
 import { approvalRequired, sentencesOf } from './outcome.js';
 
-/** A key with the scope `approve` reads pending proofs only, and these completely. */
+/** A key with the scope `approve` may read every value of a pending proof, and no other proof. */
 export const approvalRequestOperation = tenantOperation(
   {
     id: 'readApprovalRequest',
     method: 'get',
     path: '/v1/approvals/{proof_id}',
     tag: 'Admission',
-    summary: 'Retrieve what an approval is about',
+    summary: 'Retrieve a proof that requires an approval',
     description:
       'The signed proof that requires an approval, with every value that its AEP commits to, facts included. An approver recomputes `aep_hash` and the commitments before signing.',
     scopes: ['approve'],

@@ -16,7 +16,8 @@ export function requireKeyEnvironment({ restriction, environment }: Caller): voi
 /**
  * Throws a 403 when the restriction of the key excludes this request.
  *
- * @param place of the request in the sent body, when it only names the request
+ * @param place pointer to the member that names the request, when the sent body is not the request
+ * itself
  */
 export function requireKeyAllows(
   { restriction }: Pick<Caller, 'restriction'>,
@@ -43,7 +44,7 @@ export function requireKeyAllows(
   }
 }
 
-/** A batch stores one message for each of up to 10,000 items. */
+/** In characters: a batch may store this message for each of 10,000 items. */
 const LONGEST_LIST = 200;
 
 function restricted(pointer: string, what: string, ...allowed: string[]): Problem {

@@ -127,7 +127,7 @@ export function sentencesOf(
 
 const REJECTIONS = {
   approval_rejected:
-    'The approval was not in force any more when the second decision was made. Nothing was admitted. Send another approval.',
+    'The approval was no longer in force when the second decision was made. Nothing was admitted. Send another approval.',
   lane_locked:
     'The environment was locked before the proof was signed. Nothing was admitted. Send a new request later.',
   tenant_not_allowlisted:

@@ -42,6 +42,6 @@ function problemOf({ seq }: RunPlace, { fault, isClosed, isRepeat }: RunState): 
   return new Problem(
     'run_incomplete',
     `The run does not consist of ${seq} decided requests: ${fault}. Nothing was closed. Send the close when each has an answer.`,
-    at('/run/seq', 'must be the number of the requests of the run'),
+    at('/run/seq', 'must be the number of requests in the run'),
   );
 }

@@ -16,7 +16,7 @@ export interface BatchUpload {
    * @throws Problem `too_many_batches` after `WAIT_MS`, `upload_too_slow` once evicted
    */
   received(bytes: number): Promise<void>;
-  /** The body is complete and is no longer evicted. */
+  /** Marks the body as complete; it is then not evicted any more. */
   complete(): void;
   release(): void;
 }

@@ -172,9 +172,9 @@ const DETAILS = {
   invalid_overlay:
     'The rules of the overlay do not fit the policy set in force, or are not only forbid. Correct the rules listed in errors.',
   too_many_overlays:
-    'This tenant has stored the most overlays that it may store. Activate a stored one, or contact the operator.',
+    'This tenant has stored the maximum number of overlays. Activate a stored one, or contact the operator.',
   too_many_approvers:
-    'This tenant has registered the most approvers that it may register, retired ones included. Contact the operator.',
+    'This tenant has registered the maximum number of approvers, retired ones included. Contact the operator.',
   internal_error:
     'The engine failed and cannot confirm an admission. Send the request again: the same body is admitted once.',
   admission_failed:

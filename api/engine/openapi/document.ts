@@ -96,7 +96,7 @@ export function engineOpenApi(specs: readonly OperationSpec[]): OpenApiDocument 
           ? `Scope: ${scopes.map((scope) => `\`${scope}\``).join(' or ')}.`
           : 'No API key needed.',
       members: {
-        // Alternatives: any one of these scopes is enough, and `admin` includes all.
+        // Any one of these scopes is enough, and `admin` includes all.
         security:
           scopes.length > 0
             ? [...new Set([...scopes, 'admin'])].flatMap((scope) => [

@@ -52,10 +52,10 @@ import { type Call, json } from '../operation.js';
 
 const MOST_CASES = 256;
 const MOST_OVERLAYS = 500;
-/** Admissions of one simulation, the newest first. */
+/** Limit of admissions in one simulation, which takes the newest. */
 const MOST_SIMULATED = 1_000;
 const PAGE = 100;
-/** Time after which evaluations let other requests run. */
+/** Time after which evaluations yield to other requests. */
 const YIELD_AFTER_MS = 5;
 const ATTEMPTS = 3;
 

@@ -79,8 +79,8 @@ export const LOG_OPERATIONS: readonly Operation[] = [
     path: '/log/proof/{leaf_index}',
     summary: 'Get an inclusion proof',
     description:
-      'A C2SP tlog-proof: index, path and signed checkpoint. The checkpoint is cosigned by witnesses, ' +
-      'unless none that covers the leaf is.',
+      'A C2SP tlog-proof: index, path and signed checkpoint. The checkpoint is cosigned by witnesses ' +
+      'if a cosigned one covers the leaf.',
     response: {
       description: 'A C2SP tlog-proof file.',
       content: { 'text/plain': 'text' },

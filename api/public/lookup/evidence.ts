@@ -31,7 +31,7 @@ export const EVIDENCE_OPERATIONS: readonly Operation[] = [
       path: `${PATH}/{identifier}`,
       summary: 'Get the evidence of an answer',
       description:
-        'Proves from the signed log what the lookups of this identifier answer, also that it is absent. ' +
+        'Proves from the signed log the answers about this identifier, or that it is absent. ' +
         'Covers the whole history.',
       responses: revalidated(response),
     },
@@ -43,8 +43,8 @@ export const EVIDENCE_OPERATIONS: readonly Operation[] = [
       id: 'evidenceByBody',
       method: 'post',
       path: PATH,
-      summary: 'Get the evidence of an answer by a body',
-      description: 'Read-only, and as the path with the identifier.',
+      summary: 'Get the evidence of an answer, with the identifier in the body',
+      description: 'Read-only. The same as the path with the identifier.',
       body: {
         schema: lookupRequestSchema,
         limit: BODY_LIMIT,

@@ -63,7 +63,7 @@ export class SnapshotPoller {
     return this.refreshing;
   }
 
-  /** Polls now and then repeatedly until `stop`. */
+  /** Polls at once, and then repeatedly until `stop`. */
   async start(intervalMs: number): Promise<void> {
     this.running = true;
     await this.refresh();

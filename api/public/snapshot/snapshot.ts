@@ -33,7 +33,10 @@ export class Snapshot {
   readonly log: SnapshotEntry['logs'][number];
   /** Milliseconds since 1970. */
   readonly issuedAt: number;
-  /** When verdicts end: an expiry after `expired_through` may be missing. */
+  /**
+   * Verdicts must not be asserted after this time: an expiry after `expired_through` may be
+   * missing.
+   */
   readonly validUntil: number;
 
   private readonly below: ReadBelow;
@@ -107,7 +110,7 @@ export class Snapshot {
 
   /** The record of the AEP key that the log of a shard activates at an index. */
   aepKey(shard: number, index: number): AepKeyLife {
-    // A number of both would exceed 2^53: the records of two keys would share it.
+    // A text, because a number that encodes both would exceed 2^53 and be ambiguous.
     const name = `${shard} ${index}`;
     const known = this.aepKeys.get(name);
     if (known !== undefined) return known;

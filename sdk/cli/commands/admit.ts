@@ -38,7 +38,7 @@ export function addAdmit(add: AddCommand): Command {
       name: 'admit',
       summary: 'Admit a file of executions and agent envelopes',
       description:
-        'FILE has one item per line; - reads standard input. An item is an execute request, which may omit schema_version and tenant_id, or an agent envelope with its requested_at and its nonce, or with a dedupe_key of your own in place of the nonce. The command checks all lines before it sends the first batch. The same file again returns the first receipts, so run an interrupted command again. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
+        'FILE has one item per line; - reads standard input. An item is an execute request, which may omit schema_version and tenant_id, or an agent envelope with its requested_at and its nonce, or with a dedupe_key of your own in place of the nonce. The command checks all lines before it sends the first batch. Admitting the same file again returns the first receipts, so repeat an interrupted command. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
         'With --evidence, the directory gets the evidence of each receipt: the signed proof, for `svc verify --offline` and `svc monitor --watch`. The command reports evidence that it could not fetch or store, and admits the other items; run it again to fetch it, or to fetch all of it under a checkpoint.\n\n' +
         'With --json, standard output has one result per line, and the last line of standard error the counts and the rate.\n\n' +
         'Exits 0 when every item was admitted, 1 when an item was rejected or invalid, 4 when no item was rejected but the policy denied an item or requires an approval, and 3 when the command could not finish, or could not store the evidence of an admission.',
@@ -100,7 +100,7 @@ async function openEvidenceKeeper(
   await mkdir(directory, { recursive: true }).catch((cause: unknown) => {
     throw new UsageError(`${directory} cannot be created`, { cause });
   });
-  // Repeated items have one proof, and its file one writer.
+  // Repeated items share one proof, so only the first of them writes its file.
   const kept = new Map<string, Promise<void>>();
   async function store(receipt: Receipt): Promise<void> {
     const { registry_proof_id: proofId } = receipt;
@@ -168,7 +168,7 @@ function itemOf(value: JsonValue, tenantId: string): BatchItem {
     throw new SdkError('invalid_input', '/nonce: an envelope in a file needs nonce or dedupe_key');
   }
   if (!('requested_at' in value)) {
-    throw new SdkError('invalid_input', '/requested_at: an envelope in a file needs it');
+    throw new SdkError('invalid_input', '/requested_at: an envelope in a file needs requested_at');
   }
   const { dedupe_key: dedupeKey, ...envelope } = value;
   return agentEnvelope(tenantId, {
@@ -201,7 +201,7 @@ async function follow(invocation: Invocation<PinOptions>): Promise<ExitCode> {
     );
     return printLookup(invocation, id, found);
   }
-  if (trust.pins !== undefined) throw new UsageError('pins verify the verdict on a proof only');
+  if (trust.pins !== undefined) throw new UsageError('pins apply only to the verdict on a proof');
   if (!isBatchId(id)) throw new UsageError(`${id} is neither a proof id nor a batch id`);
   const output = openBatchOutput(invocation);
   const results = await followBatchHttp(invocation.engine(), { batch_id: id });

@@ -41,7 +41,7 @@ export function addApprover(add: AddCommand): Command {
       name: 'approver',
       summary: 'Create the registration of an approver, and a key unless it exists',
       description:
-        'NAME is what policies and auditors see. Register it with `svc register-approver`, and keep it: `svc approve` needs both files. A new key file has the mode 0600. An existing one is an Ed25519 key in PEM, as `openssl genpkey -algorithm ed25519` writes it. Needs SVC_TENANT_ID, and sends no request.',
+        'NAME is the name of the approver for policies and auditors. Register the file with `svc register-approver`, and keep it: `svc approve` needs both files. A new key file has the mode 0600. An existing one is an Ed25519 key in PEM, as `openssl genpkey -algorithm ed25519` writes it. Needs SVC_TENANT_ID, and sends no request.',
       examples: ['svc approver ops-lead --key ops-lead.pem'],
     },
     async ({ argument: approver, json, options, tenant, terminal }) => {
@@ -75,7 +75,7 @@ export function addRegisterApprover(add: AddCommand): Command {
     {
       name: 'register-approver',
       summary: 'Register an approver, whose approvals then count',
-      description: `FILE is the registration, which \`svc approver\` or the page for approvals created. The log has its hash. The same registration again changes nothing. ${NEEDS}`,
+      description: `FILE is the registration, which \`svc approver\` or the page for approvals created. The log has its hash. Registering it again changes nothing. ${NEEDS}`,
       examples: ['svc register-approver registration.json', 'svc list approvers'],
     },
     async ({ argument: file, engine, json, terminal }) => {

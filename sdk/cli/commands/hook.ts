@@ -81,7 +81,7 @@ async function hook(invocation: Invocation<HookOptions>): Promise<ExitCode> {
     terminal.printJson(await openHook(gate, store)(readHook(await readInput('-')), signal));
     return EXIT.success;
   } catch (error) {
-    // Claude Code runs the tool after other exit codes.
+    // Claude Code runs the tool after any other exit code.
     terminal.printError(`svc hook: ${(error as Error).message}`);
     return options.observe === true ? EXIT.negative : EXIT.usage;
   }
@@ -94,7 +94,7 @@ function gateOptions(
   const wait = options.waitForApproval;
   const report = (text: string): void => terminal.printError(`svc hook: ${text}`);
   const common = {
-    // The process ends before it could fetch evidence.
+    // Evidence arrives after the decision, when this process has ended.
     engine: withKeyFile({ ...engine(), receiptEvidence: false as const }),
     agent: { id: options.agent },
     decisionTimeoutMs: options.timeout ?? DECISION_TIMEOUT_MS,
@@ -111,7 +111,10 @@ function gateOptions(
   return { ...common, mode: 'observe', onNotAdmitted: ({ message }) => report(message) };
 }
 
-/** Another event could announce a tool, too, and no output of this command would stop it. */
+/**
+ * Other events are rejected: one could announce a tool call that no output of this command can
+ * stop.
+ */
 const hookSchema = z.looseObject({
   hook_event_name: z.enum(HOOK_EVENTS),
   tool_name: z.string().exactOptional(),

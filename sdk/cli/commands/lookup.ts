@@ -27,7 +27,7 @@ interface LookupOptions extends PinOptions {
   wait?: boolean;
 }
 
-/** What the public API answers about an artifact besides its verdict. */
+/** The public API's answers about an artifact besides its verdict. */
 const VIEWS = {
   history: (options: PublicOptions, query: ViewQuery) => readHistoryHttp(options, query),
   'trust-chain': (options: PublicOptions, query: ViewQuery) => readTrustChainHttp(options, query),

@@ -152,7 +152,7 @@ export function addShow(add: AddCommand): Command {
   return add<{ agent?: string; kind?: ArtifactKind }>(
     {
       name: 'show',
-      summary: 'Show a proof, run, batch, package or revocation as the engine has it',
+      summary: 'Show a proof, run, batch, package or revocation as stored by the engine',
       description: `ID is a proof id, batch id or package id; with --agent, a run of this agent; with --kind, the revocation of this artifact of a proof. ${NEEDS_ENGINE}`,
       examples: [
         'svc show 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',

@@ -57,7 +57,7 @@ export async function runMonitor(
   events: MonitorEvents,
   signal: AbortSignal,
 ): Promise<MonitorPass | null> {
-  // Each of many concurrent requests listens to it.
+  // Every concurrent request adds a listener to the signal.
   setMaxListeners(0, signal);
   const pin = pinLog(crypto, settings);
   const { pages: store, state, save } = await openStore(settings.directory, pin.origin);

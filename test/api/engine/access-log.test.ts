@@ -43,7 +43,7 @@ describe('access log', () => {
     }
   });
 
-  it('omits share tokens however the path spells or encodes them', async ({ setup }) => {
+  it('omits share tokens in any spelling or encoding of the path', async ({ setup }) => {
     const headers = headersFor(setup.key);
     const random = 'aB3-'.repeat(10) + 'xyz';
     const encoded = [...`share_${random}`].map((c) => `%${c.charCodeAt(0).toString(16)}`).join('');

@@ -207,7 +207,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       expect(await alert(page)).toContain('its signature does not verify');
     });
 
-    it('shows no request that does not fit the signed proof', async () => {
+    it('shows a request only if it matches the signed proof', async () => {
       const { page, sent } = await open();
       await register(page);
       const proofId = await held();
@@ -221,7 +221,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       expect(sent).toEqual([]);
     });
 
-    it('has no accessibility violation and does not scroll sideways, light and dark', async () => {
+    it('has no accessibility violation and does not scroll sideways, in light and dark mode', async () => {
       const { page } = await open();
       await register(page);
       await show(page, await held());

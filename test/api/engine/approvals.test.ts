@@ -145,7 +145,7 @@ it('a required approval is a signed 202 with its expiry, and permits nothing', a
   await setApprovalTime(setup.registry.admin, TENANT, 900);
 });
 
-it('a batch counts required approvals, also those of earlier admissions', async () => {
+it('a batch counts required approvals, including those of earlier admissions', async () => {
   const held = admissionEnvelope({ action: 'PAY' });
   for (const replayed of [0, 1]) {
     const items = [held, admissionEnvelope({ action: 'SHIP' })];
@@ -207,7 +207,7 @@ it('an approval causes a second decision, which the repeated admission returns',
   }
 });
 
-it('an API key causes second decisions only about what its restriction allows', async () => {
+it('an API key causes second decisions only about actions that its restriction allows', async () => {
   const pending = await held();
   const approveWith = async (restriction: KeyRestriction): Promise<Reply> => {
     const key = await issueKey(setup.registry, { scopes: ['approve'], restriction });
@@ -404,7 +404,7 @@ it('a second decision repeats the run number of its pending proof', async () => 
   ]);
 });
 
-it('of two approvals at once, one causes the second decision', async () => {
+it('only one of two concurrent approvals causes the second decision', async () => {
   const pending = await held();
   const all = [0, 1, 2, 3].map(() => send(approver.approve(about(pending))));
   const statuses = (await Promise.all(all)).map(({ status }) => status).sort();
@@ -518,7 +518,7 @@ it.each(['pending proof', 'second decision'])(
   },
 );
 
-it('an admission is erased whose request was admitted again and approved', async () => {
+it('an admission can be erased after its request was sent again and approved', async () => {
   const { db, engine, post, registry } = setup;
   const headers = { 'X-Svc-Idempotency-Key': randomUUID() };
   const envelope = admissionEnvelope({ action: 'PAY' });
@@ -645,7 +645,7 @@ it('every program reports an altered or missing approval', async () => {
   }
 });
 
-it('an approval after the time of the tenant has no effect', async () => {
+it('an approval after the tenant’s time limit has no effect', async () => {
   await setApprovalTime(setup.registry.admin, TENANT, 60);
   const pending = await held();
   await setApprovalTime(setup.registry.admin, TENANT, 900);
@@ -656,7 +656,7 @@ it('an approval after the time of the tenant has no effect', async () => {
   expect((await send(approver.approve(about(pending)))).status).toBe(202);
 });
 
-it('a pending proof of another tenant is unknown', async () => {
+it('a pending proof of another tenant is not found', async () => {
   const pending = await held();
   const foreign = newApprover('stranger');
   const stranger = await setup.tenant('stranger');
@@ -688,7 +688,7 @@ it('the worker repeats the checks before it signs', async () => {
   expect(aep.decision).toMatchObject({ effect: 'ADMIT' });
 });
 
-it('an approval has no effect when its pending proof is of the time before an adoption', async () => {
+it('an approval has no effect when its pending proof is older than an adoption of lost leaves', async () => {
   const { db, get } = setup;
   const pending = await held();
   await db.sql`insert into svc.adoption (from_index, to_index) values (1000, 1001)`;

@@ -90,7 +90,7 @@ describe('approvers of a tenant', () => {
     expectProblem(await approve(), 422, 'approval_rejected');
   });
 
-  it('are rejected without the key’s signature, of another tenant, without the scope, and beyond 500', async ({
+  it('are rejected without the key’s signature, for another tenant, without the scope, and beyond 500', async ({
     setup,
   }) => {
     const key = await manager(setup);

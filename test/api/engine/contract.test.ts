@@ -24,7 +24,7 @@ const document = engineOpenApi(specs);
 const it = engineTest({ rateLimit: 100_000, batchLimit: 1024 * 1024 });
 
 let setup: Setup;
-/** One resource of each kind, by its name in paths and bodies. */
+/** Ids of one resource of each kind, by the names of parameters and members. */
 let ids: Record<string, string>;
 let pending: string;
 

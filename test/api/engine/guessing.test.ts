@@ -139,7 +139,10 @@ function digestsIn(documents: readonly Buffer[]): Set<string> {
   return new Set(found);
 }
 
-/** The amount of which a hash is known: without a salt, or under one of the salts. */
+/**
+ * Guesses the amount from known hashes, without a salt and with each of the salts; null without a
+ * match.
+ */
 function guess(known: ReadonlySet<string>, salts: readonly string[]): string | null {
   const inputOf = (amount: string, salt?: string): string => {
     const tenant = { tenant_id: TENANT, environment: 'sandbox' } as const;

@@ -115,7 +115,7 @@ describe('POST /v1/keys', () => {
     expect((await create(setup, creator, sooner)).json).toMatchObject(sooner);
   });
 
-  it('rejects restrictions without effect, and restricted keys that manage keys', async ({
+  it('rejects empty restrictions, and restricted keys that could manage keys', async ({
     setup,
   }) => {
     const restriction = { agent_id: 'agent-7' };
@@ -130,7 +130,7 @@ describe('POST /v1/keys', () => {
       expectProblem(reply, 400, 'invalid_field');
       expect(reply.json).toMatchObject({ errors: [{ pointer }] });
     }
-    // For any client, such as psql.
+    // The database rejects this for any client, such as psql.
     const issued = setup.keyFor({ restriction, scopes: ['admin'] });
     await expect(issued).rejects.toThrow(/restricted_key_manages_no_keys/);
   });
@@ -194,7 +194,9 @@ describe('POST /v1/keys/{key_id}/revoke', () => {
   });
 });
 
-it('the append lock > is released by a change whose engine reads no answer', async ({ setup }) => {
+it('the append lock > is released although the engine that changes a key does not read the answer', async ({
+  setup,
+}) => {
   const { db, registry, keyFor } = setup;
   const { tenantNo } = registry;
   const proxy = await startTcpProxy(new URL(db.urlFor('svc_engine')));

@@ -34,7 +34,9 @@ let key: string;
 let hostile: Record<string, string>;
 let enginePool: Pool;
 let closePools: () => Promise<unknown>;
-/** One resource of each kind of the hostile tenant, by its name in paths and bodies. */
+/**
+ * Ids of one resource of each kind of the hostile tenant, by the names of parameters and members.
+ */
 let ids: Record<string, string>;
 
 it.beforeAll(async ({ setup }) => {
@@ -100,7 +102,7 @@ const untilBlocked = () => untilLocked(db.sql, APPLICATION);
 
 it('an engine serves other tenants while many requests of a tenant to every operation wait', async () => {
   const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
-  // One by one, so that the requests to each operation alone could take every connection.
+  // One operation after the other, so that the requests to each could take every connection.
   const waiting: Promise<Reply[]>[] = [];
   try {
     for (const spec of specs) {

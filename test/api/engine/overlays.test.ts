@@ -169,7 +169,7 @@ describe('an overlay', () => {
     });
   });
 
-  it('decides if it is active at acceptance, even when another overlay is activated before the decision', async ({
+  it('applies if it is active at acceptance, even when another overlay is activated before the decision', async ({
     setup,
   }) => {
     await activated(setup);
@@ -185,7 +185,9 @@ describe('an overlay', () => {
     expect(admitted.status).toBe(200);
   });
 
-  it('continues on the next set of the operator, also on a scheduled one', async ({ setup }) => {
+  it('applies on top of the operator’s next policy set, and of a scheduled one', async ({
+    setup,
+  }) => {
     const scheduled = await activateBase(setup, 'LATER', inADay());
     await activated(setup);
     const sets = await setup.db.sql`select from svc.overlay_set where base = ${scheduled.digest}`;
@@ -196,7 +198,9 @@ describe('an overlay', () => {
     expect((await admit(setup, 'OTHER')).status).toBe(200);
   });
 
-  it('denies every action while a rule does not fit the set of the operator', async ({ setup }) => {
+  it('denies every action while a rule is invalid under the operator’s policy set', async ({
+    setup,
+  }) => {
     await activateBase(setup, 'WITH_FACT', null, WITH_FACT);
     const rule = `forbid (principal, action, resource) when { context.facts has risk && context.facts.risk > 5 };`;
     const id = await stored(setup, { 'no-risk': rule, 'no-deletions': NO_DELETIONS });
@@ -222,7 +226,7 @@ describe('an overlay', () => {
     expect((await admit(setup, 'PAY')).status).toBe(200);
   });
 
-  it('is never left out by an engine', async ({ setup }) => {
+  it('cannot be omitted by an engine', async ({ setup }) => {
     const { registry } = setup;
     await activated(setup);
     const accepting = asTenants(
@@ -237,7 +241,7 @@ describe('an overlay', () => {
     await expect(accepting).rejects.toThrow(/leaves out the overlay/);
   });
 
-  it('decides a batch and an admission that are stored while it is activated', async ({
+  it('applies to a batch and an admission that are stored during its activation', async ({
     setup,
   }) => {
     const { db, get, post } = setup;
@@ -267,13 +271,13 @@ describe('an overlay', () => {
     }
   });
 
-  it('is never left out by a set that is activated without it', async ({ setup }) => {
+  it('cannot be omitted by the activation of another policy set', async ({ setup }) => {
     await activated(setup);
     const set = await makePolicySet({ ...shipped.files, policies: {} });
     await storePolicySet(setup.registry.admin, set);
     const activation = activatePolicy(setup.registry.admin, set.digest);
     await expect(activation).rejects.toThrow(/not combined with a policy set/);
-    // Without its set the admission fails.
+    // Without the combined policy set the admission fails.
     await setup.byHand((tx) => tx`delete from svc.overlay_set`);
     expect((await admit(setup)).status).toBe(500);
   });
@@ -323,7 +327,7 @@ describe('POST /v1/overlays', () => {
   });
 });
 
-it('tests and activates only with cases of the tenant, which decide each rule', async ({
+it('an overlay is tested and activated only with cases of its tenant that cover each rule', async ({
   setup,
 }) => {
   const id = await stored(setup);
@@ -342,7 +346,7 @@ it('tests and activates only with cases of the tenant, which decide each rule', 
   expect((await admit(setup)).status).toBe(200);
 });
 
-it('an engine can neither leave out a set in use nor store a permit that a worker runs', async ({
+it('an engine can neither omit a policy set in use nor make a worker evaluate a permit', async ({
   setup,
 }) => {
   const { registry, db } = setup;
@@ -386,7 +390,7 @@ it('an engine bounds the evaluations of a tenant, and serves those of another', 
   expect(busy.length).toBeLessThan(replies.length);
 });
 
-it('the patterns of a rule have a limit, because matching them takes long', async () => {
+it('the patterns of a rule are limited, because matching them is slow', async () => {
   const like = (pattern: string) => `(context has tool && context.tool like "${pattern}")`;
   const rule = (...patterns: string[]) =>
     `forbid (principal, action, resource) when { ${patterns.map(like).join(' || ')} };`;
@@ -399,7 +403,7 @@ it('the patterns of a rule have a limit, because matching them takes long', asyn
   expect(problems.map(({ file }) => file)).toEqual(['overlay.more.cedar']);
 });
 
-it('the most complex rules leave Cedar working', async () => {
+it('Cedar still evaluates after the most complex rules', async () => {
   const texts = [
     `${'('.repeat(46)}true${')'.repeat(46)}`,
     `${'!('.repeat(46)}true${')'.repeat(46)}`,

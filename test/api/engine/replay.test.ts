@@ -127,7 +127,9 @@ const OTHER_HASH = {
 };
 
 describe('replay after tampering', () => {
-  it('reports engine_version_differs after another engine decided', async ({ setup }) => {
+  it('reports engine_version_differs when another version of the policy engine decided', async ({
+    setup,
+  }) => {
     const { admitOne, byHand, registry } = setup;
     const id = await admitOne();
     const intake = await readPinnedIntake(registry.engine, registry.tenantNo, id);

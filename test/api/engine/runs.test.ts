@@ -58,7 +58,7 @@ function verified({ log, registry }: Setup, document: unknown): RunResult {
 }
 
 describe('a request in a run', () => {
-  it('has a number that no other request gets, alone or in a batch', async ({ setup }) => {
+  it('has a unique number, as a single request and in a batch', async ({ setup }) => {
     const id = newRunId();
     const first = member(id, 0);
     await proved(setup, first);
@@ -72,7 +72,7 @@ describe('a request in a run', () => {
     expect(results.map(({ status }) => status).sort()).toEqual([200, 409, 409]);
   });
 
-  it('is rejected once the run is closed, and a repeated one gets its answer', async ({
+  it('is rejected once the run is closed, unless it repeats an earlier request', async ({
     setup,
   }) => {
     const id = newRunId();
@@ -88,7 +88,7 @@ describe('a request in a run', () => {
     for (const repeated of [first, close]) expect((await send(setup, repeated)).status).toBe(200);
   });
 
-  it('must not have the id of a run from the future', async ({ setup }) => {
+  it('is rejected when the time in the run id is in the future', async ({ setup }) => {
     const ahead = (Date.now() + 120_000).toString(16).padStart(12, '0');
     const id = ahead + newRunId().slice(12);
     const reply = await send(setup, member(id, 0));
@@ -102,7 +102,8 @@ it('a run > is neither joined nor closed by another tenant', async ({ setup }) =
   const id = newRunId();
   await proved(setup, member(id, 0));
   const theirs = { tenant_id: 'stranger' };
-  // Its run of this id is another one, so the answers do not reveal the first.
+  // The stranger's run with this id is a run of its own, so the answers do not reveal the other
+  // run.
   for (const body of [member(id, 0, theirs), closeEnvelope({ id, seq: 1 }, theirs)]) {
     expect((await setup.post('/v1/agent/admissions', body, stranger)).status).toBe(200);
   }

@@ -43,7 +43,6 @@ export function engineTest(options: Options = {}) {
     setup: [({}, use) => withSetup(options, use), { scope: 'file' }],
   });
   it.afterEach(async ({ setup }: { setup?: Setup }) => {
-    // Absent in a test of the file that another function made.
     if (setup === undefined) return;
     const { engine, registry } = setup;
     engine.worker.rests = false;
@@ -205,7 +204,10 @@ export type Resources = Record<
   string
 >;
 
-/** Creates one resource of each kind for a tenant, by their names in paths and bodies. */
+/**
+ * Creates one resource of each kind for a tenant; returns their ids by the names of parameters and
+ * members.
+ */
 export async function fillTenant(
   { post, publish, registry }: Setup,
   tenantId: string,

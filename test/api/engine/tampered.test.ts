@@ -55,7 +55,7 @@ describe('altered database rows', () => {
     });
   });
 
-  it('get no verdict of the leaf that they were moved to', async ({ setup }) => {
+  it('do not get the verdict of the leaf to which they were moved', async ({ setup }) => {
     const other = await setup.exported(await setup.admitOne());
     const document = await setup.exported(await setup.admitOne());
     const [own, theirs] = [document.inclusion.leaf_index, other.inclusion.leaf_index];
@@ -118,7 +118,7 @@ describe('altered database rows', () => {
     ['is not JSON', `convert_to('x', 'UTF8')`],
     ['names another proof', replacedIn('"proof_id":"0', '"proof_id":"1')],
     ['names another artifact', replacedIn('kind":"proof"', 'kind":"trust"')],
-  ] as const)('make a proof unassertable when its revocation %s', async ([, body], { setup }) => {
+  ] as const)('make no proof valid when its revocation %s', async ([, body], { setup }) => {
     const document = await setup.exported(await setup.admitOne());
     await setup.revoke(document.proof_id, 'proof');
     expect((await setup.exported(document.proof_id)).verdict.verification_status).toBe('REVOKED');
@@ -179,7 +179,7 @@ describe('altered database rows', () => {
     await expectNotServed(setup, document.proof_id);
   });
 
-  it('do not make an erased proof valid, even with a kept copy', async ({ setup }) => {
+  it('do not make an erased proof valid, even when the caller kept a copy', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());
     await eraseProof(setup.db, document.proof_id);
     // The engine reports the erasure before the verifier has recorded it.

@@ -167,7 +167,7 @@ const faulty = () =>
   ] as const;
 
 it.each(specs.filter(({ method }) => method === 'get'))(
-  '$id > allows every origin, and reports the fault of any snapshot',
+  '$id > allows every origin, and reports a faulty snapshot',
   async (spec) => {
     const operation = api.operations.find((one) => one.id === spec.id)!;
     const here = await world.good.call(good(spec));

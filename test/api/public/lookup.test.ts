@@ -271,7 +271,7 @@ describe('any lookup response', () => {
     snapshot.clock.at -= 3500;
   });
 
-  it('has a strong ETag for each artifact, and is 304 when the ETag matches', async () => {
+  it('has a strong ETag for each artifact, and gets 304 when the ETag matches', async () => {
     const proof = await call(`/api/public/verify/proof/${recent}`);
     const etag = String(proof.headers.etag);
     expect(etag).toMatch(/^"[^"]+"$/);

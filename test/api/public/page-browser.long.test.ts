@@ -164,7 +164,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       expect(tokens.filter((url) => !url.startsWith(`${origin}/?id=`))).toEqual([]);
     });
 
-    it('pins a key on request, and verifies nothing before and after', async () => {
+    it('pins a key on request, and verifies nothing without a pinned key', async () => {
       const { page, requests } = await open();
       await page.clock.setFixedTime(states.snapshot.clock.at);
       await page.goto(urlOf('not found'));

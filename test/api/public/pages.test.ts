@@ -60,7 +60,7 @@ async function openedLying(lie: (values: Map<string, MapValue>) => void) {
   return { served: poller.current!, close: end };
 }
 
-it('pages > never lead to another value when an origin replaces a page and every digest above it', async () => {
+it('pages > never give another value when an origin replaces a page and every digest above it', async () => {
   const { world, ids, served } = await opened();
   const { location } = served.opened;
   const head = pageIdOf(location.map)!;
@@ -82,7 +82,7 @@ it('pages > never lead to another value when an origin replaces a page and every
   await world.close();
 });
 
-it('pages > are rejected with another digest, also when they have the right root', async () => {
+it('pages > are rejected when the digest is wrong, even if the root is right', async () => {
   const { world, served } = await opened();
   const { location } = served.opened;
   const head = pageIdOf(location.map)!;

@@ -50,7 +50,7 @@ export interface Case {
   isSecret: boolean;
 }
 
-/** Ids that a lookup does not match are tried once, with the ids of these states. */
+/** States whose ids are tried with lookups that match none of their kinds. */
 const NOT_MATCHED = ['valid', 'denied', 'proof of valid', 'good', 'malformed'];
 
 /** Every case of a lookup, with the expected responses from the tables. */

@@ -36,7 +36,10 @@ export interface Fading {
   last: string;
 }
 
-/** In leaves: more than all that follow the first proof inside, also while the programs run. */
+/**
+ * In leaves: enough for every proof that the tables expect inside, and for entries that the
+ * programs append meanwhile.
+ */
 export const RECENT_LOOKUP_LIMIT = 300;
 
 /** A text that every private field of an agent envelope contains. */
