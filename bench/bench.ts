@@ -6,7 +6,6 @@ import { batch } from './scenarios/batch.js';
 import { budget } from './scenarios/budget.js';
 import { execute } from './scenarios/execute.js';
 import { facts } from './scenarios/facts.js';
-import { fairness } from './scenarios/fairness.js';
 import { freshness } from './scenarios/freshness.js';
 import { growth } from './scenarios/growth.js';
 import { lookup } from './scenarios/lookup.js';
@@ -24,7 +23,6 @@ const SCENARIOS: readonly Scenario[] = [
   execute,
   paced,
   facts,
-  fairness,
   freshness,
   tenants,
   mcp,

@@ -148,7 +148,6 @@ export const FINDINGS = {
 
 export type FindingCode = keyof typeof FINDINGS;
 
-/** One deviation from the expected state. */
 export interface Finding {
   code: FindingCode;
   /** Corruption, as opposed to a state of a running system. */
@@ -157,7 +156,6 @@ export interface Finding {
   where: string;
   /** The expected value, and the found one if it is known. */
   expected: string;
-  /** The remedy. */
   advice: string;
 }
 

@@ -61,7 +61,6 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
   };
 }
 
-/** Walks the leaves of the registry. */
 async function walk(
   options: FsckOptions,
   registry: RegistryWalk,

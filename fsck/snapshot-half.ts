@@ -45,7 +45,6 @@ export class SnapshotHalf {
     else this.ctx.findings.unchecked('published pages, packages and share tokens');
   }
 
-  /** The public roots of the log. */
   get anchors(): Anchor[] {
     return this.heads.map((head) => ({ ...head, code: 'log_forked' }));
   }

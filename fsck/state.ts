@@ -17,12 +17,10 @@ export interface FsckOptions {
   /** The age from which a pending admission is a finding, in milliseconds. */
   waitMs: number;
   state: StateStore;
-  /** Called with the progress of each stage. */
   progress: (stage: Stage, done: number, total: number) => void;
   signal: AbortSignal;
   /** Leaves per step, a multiple of 256; registry and snapshot checks hold them in memory. */
   chunkLeaves?: number;
-  /** Interval between two saves of the state, in milliseconds. */
   saveEveryMs?: number;
 }
 
@@ -51,7 +49,6 @@ export interface RunIdentity {
   snapshot: string | null;
 }
 
-/** The progress of a run. */
 export interface RunState {
   /** Leaves walked: a multiple of 256, or all. */
   position: number;
@@ -68,7 +65,6 @@ interface StateFile {
   run: RunState | null;
 }
 
-/** Stores the progress of a run, so that the next run can resume. */
 export class StateStore {
   private constructor(
     private readonly file: string,

@@ -3,7 +3,6 @@ import { CompactRange, HASH_BYTES } from '#protocol/merkle';
 import { TILE_WIDTH, tileRoot } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
 
-/** A tile of the recomputed tree. */
 export interface GrownTile {
   level: number;
   index: number;
@@ -42,7 +41,6 @@ export class GrowingTree {
     return this.range.root();
   }
 
-  /** The root after appending these leaves. */
   rootWith(leafHashes: readonly Uint8Array[]): Uint8Array {
     const { size, hashes } = this.range;
     const range = new CompactRange(nativeSha256, { size, hashes });
@@ -67,7 +65,6 @@ export class GrowingTree {
     }
   }
 
-  /** The current partial tiles. */
   partial(): GrownTile[] {
     return this.edge.flatMap((tile, level) =>
       tile.length === 0
@@ -91,7 +88,6 @@ export class GrowingTree {
   }
 }
 
-/** The hashes of a tile. */
 export function split(hashes: Uint8Array): Uint8Array[] {
   return Array.from({ length: Math.floor(hashes.length / HASH_BYTES) }, (_, i) =>
     hashes.subarray(i * HASH_BYTES, (i + 1) * HASH_BYTES),
@@ -108,15 +104,18 @@ export function firstDifference(stored: Uint8Array, expected: Uint8Array): numbe
 }
 
 /** Two sources for the hashes of a range of leaves, and the evidence to decide between them. */
-export interface TileClaims {
+interface TileClaims {
+  index: number;
   /** The hashes of the log rows; null for a missing row. */
   rows: readonly (Uint8Array | null)[];
   /** The hashes of the stored tile; null when the tile is missing. */
   stored: Uint8Array | null;
-  /** The root of these leaves in the tile above, when the tile is full. */
-  parent: Uint8Array | null;
-  /** Whether a signed checkpoint covers exactly these leaves; null without such a checkpoint. */
-  isSigned: (hashes: readonly Uint8Array[]) => boolean | null;
+  /** The stored tile above, which has the root of these leaves if they fill a tile. */
+  above: Uint8Array | null;
+  /** The tree of the leaves before these; null when unknown. */
+  tree: GrowingTree | null;
+  /** The roots of signed checkpoints by size, ascending. */
+  signed: ReadonlyMap<number, Uint8Array>;
   /** Whether a leaf's row is consistent: its signature and hashes match. */
   isSound: (place: number) => boolean;
 }
@@ -161,13 +160,22 @@ export function resolveTile(claims: TileClaims): ResolvedTile {
   };
 }
 
-function isConfirmed({ parent, isSigned }: TileClaims, hashes: readonly Uint8Array[]): boolean {
+function isConfirmed(
+  { index, above, tree, signed }: TileClaims,
+  hashes: readonly Uint8Array[],
+): boolean {
+  const at = (index % TILE_WIDTH) * HASH_BYTES;
+  const parent = above?.subarray(at, at + HASH_BYTES);
   if (
-    parent !== null &&
+    parent?.length === HASH_BYTES &&
     hashes.length === TILE_WIDTH &&
     equalBytes(tileRoot(nativeSha256, Buffer.concat(hashes)), parent)
   ) {
     return true;
   }
-  return isSigned(hashes) === true;
+  const start = index * TILE_WIDTH;
+  const head = [...signed].findLast(([size]) => size > start && size <= start + hashes.length);
+  if (head === undefined || tree === null) return false;
+  const [size, root] = head;
+  return equalBytes(tree.rootWith(hashes.slice(0, size - start)), root);
 }

@@ -1,14 +1,8 @@
-import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import {
-  apiKeyIdFrom,
-  apiKeySecretHash,
-  formatApiKey,
-  parseApiKey,
-  type ApiKey,
-} from '#protocol/api-key';
+import { apiKeySecretHash, formatApiKey, parseApiKey, type ApiKey } from '#protocol/api-key';
+import { newApiKey } from '#runtime/crypto/api-key';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
@@ -22,7 +16,6 @@ import { pinsOf } from './pins.js';
 import { type AdmissionKeys, prepareAdmissions } from './shipped-policy.js';
 
 interface BootstrapOptions {
-  /** Connection URL of the database's owner. */
   ownerUrl: string;
   dataDir: string;
   rolePassword: (role: ProgramRole) => string;
@@ -74,14 +67,10 @@ export async function bootstrap(options: BootstrapOptions) {
 /** The demo tenant's key: the database has only its hash, a private file has the key. */
 async function readApiKey(dataDir: string): Promise<ApiKey> {
   const file = join(dataDir, 'api-key');
-  if (existsSync(file)) {
-    const key = parseApiKey((await readFile(file, 'utf8')).trim());
-    if (key !== null) return key;
-    throw new OperatorError(`${file} does not hold an API key: remove it to get a new one`);
-  }
-  const key = { keyId: apiKeyIdFrom(randomBytes(8)), secret: randomBytes(32) };
-  createPrivateFile(file, `${formatApiKey(key)}\n`);
-  return key;
+  if (!existsSync(file)) createPrivateFile(file, `${newApiKey().text}\n`);
+  const key = parseApiKey((await readFile(file, 'utf8')).trim());
+  if (key !== null) return key;
+  throw new OperatorError(`${file} does not hold an API key: remove it to get a new one`);
 }
 
 async function ensureApiKey(tx: Db, key: ApiKey): Promise<void> {

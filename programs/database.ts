@@ -10,7 +10,6 @@ import { type Pool, requireOwnSession } from '#sql/db/transaction';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
 import { migrationNames, requireSchema } from '#sql/schema/migrate';
 
-/** The migrations of this version. */
 export const MIGRATIONS = join(packageRoot, 'sql', 'migrations');
 
 /**
@@ -23,7 +22,6 @@ export async function assertDatabase(sql: Pool, program: Program): Promise<void>
   await assertRole(sql, program, await requireSchema(sql, known));
 }
 
-/** A pool to a database that meets the program's requirements. */
 export async function openDatabase(
   url: string,
   program: Program,

@@ -85,7 +85,6 @@ async function sourceOf({ snapshotPlace, snapshotUrl }: FacadeConfig): Promise<S
   return storeSource(await openStore(snapshotPlace));
 }
 
-/** Serves the public API in this process, and resolves with its URL. */
 async function serve(config: FacadeConfig, program: ProgramContext): Promise<string> {
   const ops = await openOps('facade', config.ops, program);
   const snapshotSource = await sourceOf(config);

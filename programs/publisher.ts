@@ -92,11 +92,7 @@ const code = await runProgram('publisher', async (program) => {
     const { directory } = store;
     // A bucket has no disk of its own.
     const disk =
-      directory === null
-        ? null
-        : await withTimeout(statfs(directory), STATFS_MS, () => new Error('late')).catch(
-            () => null,
-          );
+      directory === null ? null : await withTimeout(statfs(directory), STATFS_MS).catch(() => null);
     return {
       ready,
       details: {
@@ -119,7 +115,6 @@ const code = await runProgram('publisher', async (program) => {
       // Sends a heartbeat at once, because the last one shows the previous publisher's snapshot.
       void beat();
     },
-    failed: () => undefined,
   };
   const traced = tracing && tracedLeaves('publish', tracing, sql, log);
   const traces: CycleObserver = {
@@ -128,12 +123,11 @@ const code = await runProgram('publisher', async (program) => {
       const { treeSize, newLeaves } = report;
       traced?.(treeSize - newLeaves, treeSize, Date.now() - ms);
     },
-    failed: () => undefined,
   };
   const watch = watchedBy(readiness, metrics, firstPublication, traces);
   const running = runPublisher(publisher, { signal, log, watch }).catch(async (error: unknown) => {
     // Records the reason for refusing to publish, for `admin status`.
-    await withTimeout(beat(), LAST_BEAT_MS, () => new Error('late')).catch(() => undefined);
+    await withTimeout(beat(), LAST_BEAT_MS).catch(() => undefined);
     program.fail(error);
   });
   program.onStop(() => running);

@@ -23,7 +23,6 @@ import { type Supervised, supervise } from '#runtime/process/supervise';
 import { bootstrap, type Bootstrapped } from './bootstrap.js';
 import type { ProgramRole } from './migrate-database.js';
 
-/** Everything needed to use the stack and to verify its answers. */
 export interface Stack {
   engineUrl: string;
   publicUrl: string;
@@ -93,7 +92,7 @@ type Environment = Record<string, string>;
 
 /** The order determines the ports of the operations listeners. */
 const PROGRAMS = ['engine', 'worker', 'verifier', 'publisher', 'facade'] as const;
-type ProgramName = (typeof PROGRAMS)[number];
+export type ProgramName = (typeof PROGRAMS)[number];
 
 /** Each program's environment: only its own settings and secrets. */
 function environments(
@@ -179,6 +178,26 @@ function urlOf(name: string, url: string | undefined): string {
   return url;
 }
 
+/** Creates the keys and the database of a stack as far as they are missing. */
+export async function prepareStack(
+  config: StartConfig,
+  database: Database,
+  { log, signal }: Pick<ProgramContext, 'log' | 'signal'>,
+) {
+  const aep = await openKey(config.aepKeyFile);
+  const verifier = await openKey(config.verifierKeyFile);
+  const logKey = await openKey(config.logKeyFile);
+  const logVkey = formatVkey(nativeSha256, config.logOrigin, logKey.publicKey);
+  const keys = {
+    aep: aep.publicKey,
+    verifier: verifier.publicKey,
+    log: parseVkey(logVkey, nativeSha256),
+  };
+  const { dataDir } = config;
+  const admitted = await bootstrap({ ...database, dataDir, keys, openSandbox: true, log, signal });
+  return { ...admitted, env: environments(config, admitted), aepPublicKey: keys.aep, logVkey };
+}
+
 /**
  * Starts everything, from the database to a public API server with a snapshot, and registers
  * cleanups in reverse order with the program's context.
@@ -206,27 +225,13 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
       : await externalDatabase(config.databaseUrl, config.dataDir);
   step('database started');
 
-  const keys = {
-    aep: await openKey(config.aepKeyFile),
-    verifier: await openKey(config.verifierKeyFile),
-    log: await openKey(config.logKeyFile),
-  };
-  const logVkey = formatVkey(nativeSha256, config.logOrigin, keys.log.publicKey);
-  const admitted = await bootstrap({
-    ...database,
-    dataDir: config.dataDir,
-    keys: {
-      aep: keys.aep.publicKey,
-      verifier: keys.verifier.publicKey,
-      log: parseVkey(logVkey, nativeSha256),
-    },
-    openSandbox: true,
-    log,
-    signal: ctx.signal,
-  });
+  const { env, tenantId, apiKey, aepPublicKey, logVkey } = await prepareStack(
+    config,
+    database,
+    ctx,
+  );
   step('database set up');
 
-  const env = environments(config, admitted);
   // Programs start together and stop in reverse order, so that each outlives its clients.
   const start = (name: ProgramName, portVariable?: string): Supervised => {
     const child = supervise(
@@ -263,9 +268,9 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
   const stack: Stack = {
     engineUrl: urlOf('engine', engineUrl),
     publicUrl: urlOf('facade', publicUrl),
-    tenantId: admitted.tenantId,
-    apiKey: admitted.apiKey,
-    aepPublicKey: keys.aep.publicKey,
+    tenantId,
+    apiKey,
+    aepPublicKey,
     logVkey,
   };
   await snapshotIsServed(stack.publicUrl, ctx.signal);

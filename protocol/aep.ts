@@ -21,33 +21,24 @@ import type {
   ExecuteRequest,
 } from './schemas/admission.js';
 import { SCHEMA } from './schemas/ids.js';
-import type { Environment, Run } from './schemas/primitives.js';
+import type { Run } from './schemas/primitives.js';
 import { type Decided, type Effect, isProofOnly } from './status.js';
 
 export { AEP_PAYLOAD_TYPE } from './schemas/aep.js';
 
 /** Content of an AEP. Hashes and the salt are lower-case hex, times as `formatTime` writes them. */
-export interface AepInput {
-  proof_id: string;
-  environment: Environment;
-  tenant_id: string;
-  subject: AepSubject;
-  request_commitment: string;
-  /** Ascending. */
-  commitments: string[];
+export interface AepInput extends Omit<
+  Aep,
+  'schema_version' | 'execution_id' | 'decision' | 'policy' | 'valid_until'
+> {
   /** `reasons` may be in any order. */
   decision: { effect: Effect; reasons: readonly string[] };
-  policy: { digest: string; input_hash: string; engine_version: string };
-  evidence: Aep['evidence'];
+  policy: Omit<Aep['policy'], 'engine'>;
   /**
    * The tenant's validity settings applied to `accepted_at`; a denial or an outcome uses only the
    * setting for the proof.
    */
   valid_until: FullValidity;
-  accepted_at: string;
-  /** 32 bytes in hex. */
-  salt: string;
-  key_id: string;
 }
 
 export function decidedIn({ decision, subject }: Pick<AepInput, 'decision' | 'subject'>): Decided {
@@ -96,59 +87,33 @@ export function buildAep(input: AepInput): Aep {
   };
 }
 
+const CALL_MEMBERS = ['tool_call_id', 'traceparent'] as const;
+/** The members of a subject by its kind, in RFC 8785 order. */
+const SUBJECT_MEMBERS = {
+  execute: ['action', 'intent_id', 'kind'],
+  admission: ['action', 'agent', 'kind', 'parent_proof_id', 'run', 'tool', ...CALL_MEMBERS],
+  outcome: ['agent', 'kind', 'parent_proof_id', 'result', 'run', ...CALL_MEMBERS],
+  close: ['agent', 'count', 'kind', 'members_hash', 'run', ...CALL_MEMBERS],
+} as const;
+
 function orderedSubject(subject: AepSubject): AepSubject {
-  switch (subject.kind) {
-    case 'execute':
-      return { action: subject.action, intent_id: subject.intent_id, kind: subject.kind };
-    case 'admission': {
-      const { action, agent, kind, parent_proof_id, run, tool } = subject;
-      return {
-        action,
-        agent: orderedAgent(agent),
-        kind,
-        ...(parent_proof_id === undefined ? {} : { parent_proof_id }),
-        ...(run === undefined ? {} : { run: orderedRun(run) }),
-        ...(tool === undefined ? {} : { tool }),
-        ...orderedCall(subject),
-      };
-    }
-    case 'outcome': {
-      const { agent, kind, parent_proof_id, result, run } = subject;
-      return {
-        agent: orderedAgent(agent),
-        kind,
-        parent_proof_id,
-        result,
-        ...(run === undefined ? {} : { run: orderedRun(run) }),
-        ...orderedCall(subject),
-      };
-    }
-    case 'close': {
-      const { agent, count, kind, members_hash, run } = subject;
-      return {
-        agent: orderedAgent(agent),
-        count,
-        kind,
-        members_hash,
-        run: orderedRun(run),
-        ...orderedCall(subject),
-      };
-    }
-  }
-}
-
-const orderedRun = ({ id, seq }: Run): Run => ({ id, seq });
-
-function orderedCall(subject: { tool_call_id?: string; traceparent?: string }) {
-  const { tool_call_id, traceparent } = subject;
-  return {
-    ...(tool_call_id === undefined ? {} : { tool_call_id }),
-    ...(traceparent === undefined ? {} : { traceparent }),
+  const { agent, run } = subject as { agent?: AepAgent; run?: Run };
+  const parts = {
+    ...subject,
+    ...(agent && { agent: picked(agent, ['bound', 'framework', 'id']) }),
+    ...(run && { run: picked(run, ['id', 'seq']) }),
   };
+  return picked(parts, SUBJECT_MEMBERS[subject.kind]) as AepSubject;
 }
 
-function orderedAgent({ bound, framework, id }: AepAgent): AepAgent {
-  return { bound, ...(framework === undefined ? {} : { framework }), id };
+/** These members of a value, in this order, as far as it has them. */
+function picked(value: object, names: readonly string[]): object {
+  const members: Record<string, unknown> = {};
+  for (const name of names) {
+    const member = (value as Record<string, unknown>)[name];
+    if (member !== undefined) members[name] = member;
+  }
+  return members;
 }
 
 /**

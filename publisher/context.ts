@@ -24,7 +24,6 @@ export interface PublicState {
   shareChange: number;
 }
 
-/** Settings of a publisher that its cycles use. */
 export interface PublisherSettings {
   registry: RegistryView;
   clock: Clock;
@@ -33,11 +32,9 @@ export interface PublisherSettings {
   /** In seconds. */
   maxMergeDelay: number;
   recentLookupLimit: number;
-  /** Called with each published snapshot. */
   onPublished?: (snapshot: OpenedLocation) => void;
 }
 
-/** Dependencies of a publish cycle. */
 export interface CycleContext extends PublisherSettings {
   /** Source of most reads of a cycle; null: the primary serves all of them. */
   replica: Replica | null;

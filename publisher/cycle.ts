@@ -49,7 +49,6 @@ export type CycleReport =
       treeSize: number;
       newLeaves: number;
       changedRecords: number;
-      /** Published changes of share tokens and packages. */
       shareChanges: number;
     };
 

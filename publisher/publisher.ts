@@ -17,9 +17,7 @@ import type { Replica } from './registry/sql-registry.js';
 import { runPublishCycle, type CycleReport } from './cycle.js';
 
 export interface PublisherContext extends PublisherSettings {
-  /** A read replica of the registry. */
   replica?: Replica;
-  /** The snapshot directory, or another place of its files. */
   directory: string | SnapshotStore;
   /** Name of the log, and first line of its checkpoints. */
   origin: string;
@@ -43,7 +41,6 @@ export interface Publisher {
   runCycle(): Promise<CycleReport>;
   /** Releases the leases; a later cycle takes them again. To be called between cycles. */
   close(): Promise<void>;
-  /** The pinned keys of the log. */
   readonly log: PinnedKeys;
   /** See {@link Cosigner.quorumAgeMs}; 0 without witnesses, because none is late then. */
   quorumAgeMs(): number;

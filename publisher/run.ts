@@ -19,16 +19,14 @@ const MAX_FAILED_CYCLES = 3;
 /** Cycles that such a publisher skips, while a standby tries to lead every second. */
 const SKIPPED_CYCLES = 3;
 
-/** Observes publish cycles, for readiness and metrics. */
 export interface CycleObserver {
   went(report: CycleReport, ms: number): void;
-  failed(error: unknown, ms: number): void;
+  failed?(error: unknown, ms: number): void;
 }
 
 export interface RunOptions {
   signal: AbortSignal;
   log: Logger;
-  /** Called after each cycle. */
   watch?: CycleObserver;
   /** Milliseconds without progress after which the run rejects. */
   stallTimeoutMs?: number;
@@ -91,7 +89,7 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
       watch?.went(report, performance.now() - startedAt);
       cycleLog.completed(report);
     } catch (error) {
-      watch?.failed(error, performance.now() - startedAt);
+      watch?.failed?.(error, performance.now() - startedAt);
       if (error instanceof FatalPublishError) stop(error);
       else {
         cycleLog.failed(error);
@@ -232,16 +230,12 @@ function fieldsOf(report: CycleReport): object {
 /** Cycles start every second. A cycle that publishes a large backlog may exceed this. */
 const STALLED_MS = 10_000;
 
-export interface PublisherReadiness extends CycleObserver {
-  find(): Readiness;
-}
-
 /**
  * Ready as leader or standby when the last cycle succeeded recently and the verifier's expiry scans
  * allow publishing. `unknown_signer` is the key that this publisher lacks; `store` is `down` when the
  * last cycle could not use the bucket.
  */
-export function publisherReadiness(): PublisherReadiness {
+export function publisherReadiness(): Required<CycleObserver> & { find(): Readiness } {
   const cycles = new Heartbeat(STALLED_MS);
   let outcome: CycleReport['outcome'] | null = null;
   let unknownSigner: string | null = null;

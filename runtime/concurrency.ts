@@ -5,7 +5,7 @@
 export async function withTimeout<T>(
   promise: Promise<T>,
   ms: number,
-  late: () => Error,
+  late: () => Error = () => new Error('no answer in time'),
 ): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const over = new Promise<never>((_, reject) => {
@@ -70,7 +70,6 @@ export interface CoalesceOptions<In, Out> {
    * `maxWaitMs`.
    */
   aloneMs?: number;
-  /** Largest group. */
   maxItems: number;
   /** A group of this size does not wait for more items; default: `maxItems`. */
   enoughItems?: number;

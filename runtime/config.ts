@@ -35,7 +35,6 @@ interface SnapshotSettings {
   dataDir: string;
 }
 
-/** The directory of the snapshot, or its bucket. */
 function snapshotPlaceOf({ snapshotDir, snapshotStore, dataDir }: SnapshotSettings): string {
   if (snapshotStore === null) return resolve(snapshotDir ?? join(dataDir, 'public'));
   if (snapshotDir === undefined) return snapshotStore;
@@ -53,7 +52,6 @@ function localPlaceOf(v: SnapshotSettings & { snapshotUrl: string | null }): str
   ]);
 }
 
-/** The pinned keys of the log. */
 function pinsOf({ pinsFile, dataDir }: { pinsFile?: string | undefined; dataDir: string }) {
   const keys = logKeysIn(resolve(pinsFile ?? join(dataDir, 'pins.json')));
   if (typeof keys === 'string') throw new ConfigError([keys]);
@@ -131,7 +129,6 @@ export function verifierConfig(env: Environment = process.env) {
   return { ...v, logOrigin: field.originFor(v.logOrigin, v.embeddedDatabase === 'yes') };
 }
 
-/** The settings of a log and its snapshots. */
 const logSettings = {
   LOG_ORIGIN: field.origin,
   DATA_DIR: field.dataDir,
@@ -321,7 +318,6 @@ export function statusConfig(env: Environment = process.env) {
     },
     env,
   );
-  /** `publicUrls` are the public API URLs to check. */
   return { publicUrls: v.publicUrl ?? [], dataDir: v.dataDir };
 }
 

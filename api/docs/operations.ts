@@ -3,14 +3,12 @@ import type { OperationSpec, ResponseSpec, OpenApiDocument } from '../openapi/ty
 import { PAGE_POLICY, renderDocs, STYLE } from './page.js';
 import type { ReaderText } from './operation.js';
 
-/** A resource that documents an API. */
 interface Documentation {
   spec: Pick<OperationSpec, 'id' | 'path' | 'summary' | 'description'>;
   /** The media type; its responses are text. */
   type: string;
   response: ResponseSpec;
   textOf: (document: OpenApiDocument) => string;
-  /** The Content-Security-Policy of a page. */
   policy?: string;
 }
 
@@ -24,7 +22,6 @@ const openApiSchema = z
   })
   .meta({ description: 'This OpenAPI 3.1 document.' });
 
-/** The OpenAPI document, documentation page and style sheet that every API serves. */
 export function documentation(title: string, text: ReaderText): Documentation[] {
   return [
     {

@@ -38,7 +38,6 @@ export interface OperationSpec<Code extends string = string> {
     /** Replaces the default problems of bodies. */
     problems?: readonly Code[];
   };
-  /** Successful responses, by status. */
   responses: Record<number, ResponseSpec>;
   /** Problems besides those common to its kind of operation. */
   problems: readonly Code[];

@@ -47,7 +47,6 @@ export async function insertDocuments(sql: Db, rows: readonly SignedDocument[]):
         document_length, n)`;
 }
 
-/** One row of the table, as columns of an item. */
 export interface SignedDocument {
   proofId: string;
   request: Buffer;

@@ -4,8 +4,6 @@ import { batchBody, sendBatch } from './engine-api.js';
 import type { ItemSource } from './items.js';
 import { readiness } from './public-api.js';
 
-/** Entry point of a client process whose tenant always has more items than the service accepts. */
-
 export interface BatchClientTask {
   engineUrl: string;
   publicUrl: string;

@@ -14,24 +14,12 @@ import type { BenchStack } from './stack.js';
 import { sumOf } from './statistics.js';
 
 /** A tenant that sends batches as fast as they are published, in its own process. */
-interface BatchLoad {
-  pid: number;
-  sent: readonly SentBatch[];
-  retried: Readonly<Record<string, number>>;
-  /** Rejects when the client exits before `stop`. */
-  failed: Promise<never>;
-  /** Resolves when a client with a `total` has sent all of it. */
-  finished: Promise<void>;
-  /** Stops sending; accepted items are still published. */
-  stop(): Promise<void>;
-}
-
 export function startBatchLoad(
   { engineUrl, publicUrl, registry }: BenchStack,
   task: Pick<BatchClientTask, 'items' | 'inFlight' | 'total'> &
     Partial<Omit<ItemSource, 'tenantId'>>,
   onSent?: (batch: SentBatch) => void,
-): BatchLoad {
+) {
   const sent: SentBatch[] = [];
   const retried: Record<string, number> = {};
   const { apiKey, tenantId } = registry;
@@ -55,7 +43,8 @@ export function startBatchLoad(
       } else retried[message.retried] = (retried[message.retried] ?? 0) + 1;
     },
   });
-  const failed = client.finished.then(() => {
+  /** Rejects when the client exits before `stop`. */
+  const failed = client.finished.then((): never => {
     throw new Error('the client of the batches exited before it was stopped');
   });
   failed.catch(() => undefined);
@@ -64,8 +53,10 @@ export function startBatchLoad(
     sent,
     retried,
     failed,
+    /** Resolves when a client with a `total` has sent all of it. */
     finished: client.finished,
-    stop: async () => {
+    /** Stops sending; accepted items are still published. */
+    stop: async (): Promise<void> => {
       await client.stop();
       await client.finished;
     },

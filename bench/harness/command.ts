@@ -59,7 +59,6 @@ export function resultsFile(kind: 'latest' | 'quick' | 'partial'): string {
   return join(packageRoot, 'bench', 'results', `${kind}.json`);
 }
 
-/** Replaces the file atomically. */
 async function writeResults(file: string, results: object): Promise<void> {
   await mkdir(dirname(file), { recursive: true });
   await writeFile(`${file}.tmp`, `${JSON.stringify(results, null, 2)}\n`);

@@ -12,15 +12,8 @@ import { untilPublished } from './public-api.js';
 import { openBenchRegistry, type BenchRegistry } from './registry.js';
 import type { RunContext } from './scenario.js';
 
-/** Sizes of the registry that growth, storage, lookup and memory share. */
-interface RegistrySizes {
-  proofs: number;
-  recentLookupLimit: number;
-  /** Registry sizes whose costs `growth` compares; the last is `proofs`. */
-  steps: readonly number[];
-}
-
-export function sizesOf({ quick, proofs }: Pick<RunContext, 'quick' | 'proofs'>): RegistrySizes {
+/** `steps` are the registry sizes whose costs `growth` compares; the last is `proofs`. */
+export function sizesOf({ quick, proofs }: Pick<RunContext, 'quick' | 'proofs'>) {
   if (quick) return { proofs: 8_000, recentLookupLimit: 2_000, steps: [800, 8_000] };
   const steps: number[] = [];
   for (let step = 10_000; step < proofs; step *= 10) steps.push(step);
@@ -85,27 +78,23 @@ async function sendItems(registry: BenchRegistry, engineUrl: string, count: numb
   }
 }
 
-interface Appender {
-  pids: number[];
-  /** Admits `count` items and waits until they are committed. */
-  append: (count: number) => Promise<void>;
-}
-
 /** Starts an engine and a worker over a registry, but no verifier and no publisher. */
 export async function startAppender(
   registry: BenchRegistry,
   signal: AbortSignal,
   cleanup: Cleanup,
-): Promise<Appender> {
+) {
   const programs = (['engine', 'worker'] as const).map((name) => {
-    return startProgram(name, registry, { recentLookupLimit: 1 }, cleanup);
+    const env = { PUBLIC_URL: 'http://127.0.0.1' };
+    return startProgram(name, registry, { recentLookupLimit: 1, env }, cleanup);
   });
   const [engine, worker] = programs;
   const engineUrl = await urlOf(engine!);
   await worker!.ready;
   return {
     pids: programs.map(({ pid }) => pid),
-    append: async (count) => {
+    /** Admits `count` items and waits until they are committed. */
+    append: async (count: number): Promise<void> => {
       const before = await treeSize(registry.owner);
       await sendItems(registry, engineUrl, count);
       while ((await treeSize(registry.owner)) < before + count) {

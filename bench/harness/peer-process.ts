@@ -30,7 +30,6 @@ function respondWith(body: string): RequestListener {
   return (_, res) => void res.writeHead(200, headers).end(body);
 }
 
-/** Parses and validates an execute body with the engine's own schema, and echoes it. */
 function expressEcho(): RequestListener {
   const app = express();
   app.disable('x-powered-by');

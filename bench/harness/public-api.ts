@@ -87,7 +87,6 @@ export async function untilPublished(
   }
 }
 
-/** Waits until no further proof becomes public. */
 export async function untilIdle(service: Service, signal: AbortSignal): Promise<void> {
   for (let before = await published(service); ;) {
     await sleep(3_000, undefined, { signal });

@@ -1,47 +1,22 @@
-import { randomBytes } from 'node:crypto';
-import { existsSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
-import { join, resolve } from 'node:path';
-import { bootstrap } from '#programs/bootstrap';
+import { resolve } from 'node:path';
 import type { ProgramRole } from '#programs/migrate-database';
-import { apiKeyIdFrom, apiKeySecretHash, formatApiKey } from '#protocol/api-key';
-import { formatVkey, parseVkey } from '#protocol/note';
-import { LOCAL_ORIGIN } from '#runtime/config';
-import {
-  createSigningKey,
-  loadSigningKey,
-  nativeSha256,
-  type SigningKey,
-} from '#runtime/crypto/node';
+import { prepareStack } from '#programs/stack';
+import { startConfig } from '#runtime/config';
+import { newApiKey } from '#runtime/crypto/api-key';
 import { startEmbeddedPostgres } from '#runtime/embedded/start';
 import { logger } from '#runtime/process/log';
 import { connect } from '#runtime/postgres/connect';
 import { fromUuid } from '#sql/db/columns';
-import type { Pool } from '#sql/db/transaction';
+import type { Db, Pool } from '#sql/db/transaction';
 import { createTenant } from '#sql/tenants/administration';
-import { insertApiKey } from '#sql/tenants/api-keys';
+import { insertApiKey, type NewApiKey } from '#sql/tenants/api-keys';
 import { withAuditContext } from '#sql/tenants/audit';
 import type { Cleanup } from './cleanup.js';
 import type { Credential } from './engine-api.js';
 
 /** A registry in a data directory with the layout of `npm start`, which could use it too. */
-export interface BenchRegistry {
-  snapshotDir: string;
-  postgresPid: number;
-  /** A pool of the database's owner, without a statement timeout. */
-  owner: Pool;
-  ownerUrl: string;
-  roleUrl: (role: ProgramRole) => string;
-  tenantId: string;
-  apiKey: string;
-  keyFiles: { aep: string; verifier: string; log: string };
-  origin: string;
-  logVkey: string;
-  pinsFile: string;
-}
-
-const openKey = (file: string): SigningKey =>
-  existsSync(file) ? loadSigningKey(file) : createSigningKey(file);
+export type BenchRegistry = Awaited<ReturnType<typeof openBenchRegistry>>;
 
 /**
  * Starts the embedded Postgres of `dataDir` as the service does, with fsync, and creates in it what
@@ -49,48 +24,23 @@ const openKey = (file: string): SigningKey =>
  *
  * @throws Error when the database does not keep what it commits
  */
-export async function openBenchRegistry(dataDir: string, cleanup: Cleanup): Promise<BenchRegistry> {
-  const home = resolve(dataDir);
-  const snapshotDir = join(home, 'public');
-  await mkdir(home, { recursive: true, mode: 0o755 });
+export async function openBenchRegistry(dataDir: string, cleanup: Cleanup) {
+  const ports = { ENGINE_PORT: '0', PUBLIC_PORT: '0' };
+  const config = startConfig({ DATA_DIR: resolve(dataDir), LOG_LEVEL: 'warn', ...ports });
+  const { dataDir: home, snapshotPlace: snapshotDir, logOrigin: origin } = config;
   await mkdir(snapshotDir, { recursive: true, mode: 0o755 });
   const postgres = await startEmbeddedPostgres({ dataDir: home });
   // A plain stop is safe: everything committed is on disk.
   cleanup.push(() => postgres.stop());
   const ownerUrl = postgres.superuserUrl;
-  const owner = connect(ownerUrl, { application: 'bench', max: 2, statementTimeoutMs: 0 });
+  /** A pool of the database's owner, without a statement timeout. */
+  const owner: Pool = connect(ownerUrl, { application: 'bench', max: 2, statementTimeoutMs: 0 });
   cleanup.push(() => owner.end({ timeout: 5 }));
-  const keyFiles = {
-    aep: join(home, 'aep-key.pem'),
-    verifier: join(home, 'verifier-key.pem'),
-    log: join(home, 'log-key.pem'),
-  };
-  const [aep, verifier, log] = Object.values(keyFiles).map(openKey);
-  const origin = LOCAL_ORIGIN;
-  const logVkey = formatVkey(nativeSha256, origin, log!.publicKey);
-  const { tenantId, apiKey, ...admitted } = await bootstrap({
-    ownerUrl,
-    dataDir: home,
-    rolePassword: (role) => postgres.rolePassword(role),
-    keys: { aep: aep!.publicKey, verifier: verifier!.publicKey, log: parseVkey(logVkey) },
-    openSandbox: true,
-    log: logger('bench', 'warn'),
-  });
-  const roleUrl = (role: ProgramRole): string => admitted.roleUrl(role);
-  for (const role of WRITERS) await requireDurable(role, roleUrl(role));
-  return {
-    snapshotDir,
-    postgresPid: postgres.pid,
-    owner,
-    ownerUrl,
-    roleUrl,
-    tenantId,
-    apiKey,
-    keyFiles,
-    origin,
-    pinsFile: join(home, 'pins.json'),
-    logVkey,
-  };
+  const database = { ownerUrl, rolePassword: (role: string) => postgres.rolePassword(role) };
+  const { signal } = new AbortController();
+  const prepared = await prepareStack(config, database, { log: logger('bench', 'warn'), signal });
+  for (const role of WRITERS) await requireDurable(role, prepared.roleUrl(role));
+  return { ...prepared, snapshotDir, origin, postgresPid: postgres.pid, owner, ownerUrl };
 }
 
 /** Settings without which a crash may lose commits, and figures would not be comparable. */
@@ -120,22 +70,24 @@ export async function createTenants(
     return await withAuditContext(sql, { actor: 'bench', act: 'more tenants' }, async (tx) => {
       const credentials: Credential[] = [];
       for (const tenantId of tenantIds) {
-        const key = { keyId: apiKeyIdFrom(randomBytes(8)), secret: randomBytes(32) };
         await createTenant(tx, { tenantId, environment: 'sandbox', allowlisted: true });
-        await insertApiKey(tx, {
-          keyId: key.keyId,
-          tenantId,
-          secretHash: apiKeySecretHash(nativeSha256, key.secret),
-          scopes: ['admit'],
-          reviewRef: 'bench',
-        });
-        credentials.push({ tenantId, apiKey: formatApiKey(key) });
+        const apiKey = await insertKey(tx, { tenantId, scopes: ['admit'] });
+        credentials.push({ tenantId, apiKey });
       }
       return credentials;
     });
   } finally {
     await sql.end({ timeout: 5 });
   }
+}
+
+export async function insertKey(
+  sql: Db,
+  key: Pick<NewApiKey, 'tenantId' | 'scopes' | 'restriction'>,
+): Promise<string> {
+  const { text, ...stored } = newApiKey();
+  await insertApiKey(sql, { ...stored, ...key, reviewRef: 'bench' });
+  return text;
 }
 
 /** IDs of up to `count` random proofs among the leaves `[from, to)`. */
@@ -147,7 +99,6 @@ export const randomProofIds =
     return rows.map(({ id }) => fromUuid(id));
   };
 
-/** Number of proofs among the leaves `[from, to)`. */
 export async function proofsAmong(owner: Pool, from: number, to: number): Promise<number> {
   const [row] = await owner<{ proofs: number }[]>`
     select count(*)::int as proofs from svc.log_entry

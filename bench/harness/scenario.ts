@@ -131,7 +131,6 @@ export interface RunContext {
 export interface Scenario {
   /** Name in `--only` and of the scenario's directory. */
   name: string;
-  /** Programs that the scenario needs besides npm packages. */
   needs?: readonly Tool[];
   run(context: RunContext): Promise<Result[]>;
 }

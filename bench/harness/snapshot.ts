@@ -1,6 +1,7 @@
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { decodeRefs, type PageId } from '#protocol/map/page';
+import type { PageId } from '#protocol/map/page';
+import { decodeRefs } from '#protocol/map/stored-page';
 import {
   CHECKPOINT_PATH,
   LOCATION_PATH,
@@ -41,7 +42,6 @@ export async function liveBytes(
   return bytes;
 }
 
-/** All tiles and entry bundles of a log. */
 function logPaths(size: number): string[] {
   return tilesBetween(0, size).flatMap(({ level, index, width }) => {
     const tile = tilePath(level, index, width);
@@ -49,7 +49,6 @@ function logPaths(size: number): string[] {
   });
 }
 
-/** The bytes of a map's pages, from the head page down. */
 async function mapBytes(snapshotDir: string, top: PageId): Promise<number> {
   let bytes = 0;
   const pages = [top];

@@ -3,7 +3,6 @@ import { createServer } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { OperatorError } from '#runtime/process/operator-error';
 
-/** Programs that scenarios need. */
 export type Tool = 'redis-server' | 'nginx' | 'wrk' | 'taskset';
 
 const PLACES = ['', '/usr/sbin/', '/usr/local/sbin/', '/opt/homebrew/bin/'];

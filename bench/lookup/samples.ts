@@ -13,16 +13,6 @@ export interface LookupSample {
   pathsFile: string;
 }
 
-export interface LookupSamples {
-  recent: LookupSample;
-  /** Proofs older than the recent lookups. */
-  older: LookupSample;
-  /** IDs that were never issued. */
-  absent: LookupSample;
-  /** A directory with the bodies of `recent` as files at their paths. */
-  staticRoot: string;
-}
-
 const TIME_DIGITS = 12;
 
 /**
@@ -35,7 +25,7 @@ export async function takeSamples(
   draw: (from: number, to: number, count: number) => Promise<string[]>,
   publicUrl: string,
   options: { dir: string; recentLookupLimit: number; count: number },
-): Promise<LookupSamples> {
+) {
   const { dir, recentLookupLimit, count } = options;
   const { tree_size: size, lookup_from: boundary } = await readiness(publicUrl);
   // No proof near the boundary is drawn, because entries of verifier and publisher move it.
@@ -58,6 +48,7 @@ export async function takeSamples(
     return time + newUuidHex().slice(TIME_DIGITS);
   });
   const absent = await take('absent', guesses, 404);
+  // The bodies of `recent` as files at their paths.
   const staticRoot = join(dir, 'static');
   await mkdir(join(staticRoot, dirname(`${PROOF_PATH}id`)), { recursive: true });
   for (const [path, body] of recent.bodies) await writeFile(join(staticRoot, path), body);

@@ -7,7 +7,7 @@ import { type OfflineTrust, verifyOffline } from '#protocol/offline';
 import type { BatchResult, BatchResults } from '#protocol/schemas/batch';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import type { Effect } from '#protocol/status';
-import { loadSigningKey, nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
+import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import {
   exportProofHttp,
   waitForVerdictHttp,
@@ -34,12 +34,11 @@ export interface Outsider {
 }
 
 export function outsiderOf({ engineUrl, publicUrl, registry }: BenchStack): Outsider {
-  const { apiKey, tenantId, keyFiles, logVkey, origin } = registry;
-  const aepKey = loadSigningKey(keyFiles.aep).publicKey;
+  const { apiKey, tenantId, aepPublicKey, logVkey, origin } = registry;
   return {
     engine: { engineUrl, apiKey, tenantId },
     registry: { publicUrl },
-    trust: { aepKeys: [aepKey], log: { vkey: logVkey, origin } },
+    trust: { aepKeys: [aepPublicKey], log: { vkey: logVkey, origin } },
   };
 }
 
@@ -66,11 +65,6 @@ export async function checkReceipts(
   return found;
 }
 
-interface ReceiptChecker {
-  add(batch: SentBatch): void;
-  stop(): Promise<CheckedReceipts>;
-}
-
 /**
  * Checks random receipts of batches, as an outside client, while batches are processed.
  *
@@ -80,7 +74,7 @@ export function startReceiptChecker(
   outsider: Outsider,
   source: ItemSource,
   { everyMs, publicWithinMs }: { everyMs: number; publicWithinMs: number },
-): ReceiptChecker {
+) {
   const sent: SentBatch[] = [];
   const found: CheckedReceipts = { checked: 0, denied: 0, wrong: [] };
   const stopping = new AbortController();
@@ -104,8 +98,8 @@ export function startReceiptChecker(
   };
   const checking = checkUntilStopped();
   return {
-    add: (batch) => void sent.push(batch),
-    stop: async () => {
+    add: (batch: SentBatch) => void sent.push(batch),
+    stop: async (): Promise<CheckedReceipts> => {
       stopping.abort();
       await checking;
       return found;
@@ -124,7 +118,6 @@ function sampleOf(results: readonly BatchResult[]): BatchResult[] {
   return denied === undefined || sample.includes(denied) ? sample : [denied, ...sample.slice(1)];
 }
 
-/** @throws Error for a result without a receipt */
 function admissionOf(source: ItemSource, batch: SentBatch, result: BatchResult): Admission {
   const n = batch.first + result.index;
   // The receipt of a denial is in the problem document.
@@ -175,21 +168,17 @@ export async function gatherEvidence(
   return { verdict, exported, tlogProof: await response.text() };
 }
 
-/** Every answer of the service about one admission. */
 export interface ReceiptEvidence {
   request: JsonValue;
   /** The policy's decision for that request. */
   effect: Effect;
   receipt: Receipt;
-  /** The response of the public lookup. */
   verdict: PublicVerdict;
-  /** The export from the engine. */
   exported: ProofExport;
   /** The public log's tlog-proof of the leaf that the verdict names. */
   tlogProof: string;
 }
 
-/** The checked part of a public lookup. */
 interface PublicVerdict {
   identifier: string;
   verification: { verification_status: string; can_assert_validity: boolean };

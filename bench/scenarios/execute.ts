@@ -13,12 +13,7 @@ import {
 } from '../harness/scenario.js';
 import { median, percentile, spread, sumOf } from '../harness/statistics.js';
 import { CONNECTIONS, type ExecuteLoadResult, runExecuteLoad } from '../harness/wrk.js';
-import {
-  type Admission,
-  type CheckedReceipts,
-  checkReceipts,
-  outsiderOf,
-} from '../receipts/receipt-checker.js';
+import { type Admission, checkReceipts, outsiderOf } from '../receipts/receipt-checker.js';
 
 const QUICK = { rounds: 1, seconds: 2, warmUpSeconds: 1, receipts: 5 };
 const FULL = { rounds: 5, seconds: 8, warmUpSeconds: 8, receipts: 30 };
@@ -31,17 +26,9 @@ export const execute: Scenario = {
   run: async (context) => executeResults(await measure(context)),
 };
 
-export interface ExecuteMeasured {
-  engine: ExecuteLoadResult[];
-  echo: ExecuteLoadResult[];
-  /** Another round of the engine, with further executions whose receipts were checked. */
-  checked: ExecuteLoadResult;
-  receipts: CheckedReceipts;
-  /** Responses to those further executions that were not receipts. */
-  unexpected: UnexpectedAnswers;
-}
+type ExecuteMeasured = Awaited<ReturnType<typeof measure>>;
 
-async function measure(context: RunContext): Promise<ExecuteMeasured> {
+async function measure(context: RunContext) {
   const { dir, quick, redis, signal, cleanup } = context;
   const stack = await startStack(dir, { redis }, cleanup);
   const plan = quick ? QUICK : FULL;
@@ -61,6 +48,7 @@ async function measure(context: RunContext): Promise<ExecuteMeasured> {
   const sent: Admission[] = [];
   const { receipts: count, seconds } = plan;
   const credentials = [stack.registry];
+  // Another round of the engine, with further executions whose receipts are checked.
   const options = { credentials, perSecond: count / seconds, count, unexpected, signal };
   const [checked] = await Promise.all([
     loadEngine(seconds),
@@ -81,7 +69,7 @@ const latency = (rounds: readonly ExecuteLoadResult[], percent: number): number 
     percent,
   );
 
-export function executeResults(measured: ExecuteMeasured): Result[] {
+function executeResults(measured: ExecuteMeasured): Result[] {
   const { engine, echo } = measured;
   const [rates, echoRates] = [engine.map(rateOf), echo.map(rateOf)];
   const wrkBusy = (rounds: readonly ExecuteLoadResult[]): string =>

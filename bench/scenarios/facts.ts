@@ -1,19 +1,15 @@
-import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
-import { apiKeyIdFrom, apiKeySecretHash, formatApiKey } from '#protocol/api-key';
-import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
-import { insertApiKey } from '#sql/tenants/api-keys';
 import { requireCorrect, runBatches, type BatchRun } from '../harness/batch-load.js';
 import { print } from '../harness/command.js';
 import { startCpu } from '../harness/cpu.js';
 import { admitOnce, AGENT_PATH } from '../harness/engine-api.js';
 import { BOUND_AGENT, isDenied, type ItemSource, newRun, requestAt } from '../harness/items.js';
 import { untilIdle } from '../harness/public-api.js';
-import { type BenchRegistry, openBenchRegistry } from '../harness/registry.js';
+import { type BenchRegistry, insertKey, openBenchRegistry } from '../harness/registry.js';
 import {
   resultOf,
   type Result,
@@ -37,7 +33,12 @@ async function run({ dir, redis, signal, quick, cleanup }: RunContext): Promise<
   const registry = await openBenchRegistry(dir, cleanup);
   await activateFacts(registry);
   const stack = await startPrograms(registry, { redis }, cleanup);
-  const bound = { ...stack, registry: { ...registry, apiKey: await boundKey(registry) } };
+  const apiKey = await insertKey(registry.owner, {
+    tenantId: registry.tenantId,
+    scopes: ['admit', 'read', 'export'],
+    restriction: { agent_id: BOUND_AGENT },
+  });
+  const bound = { ...stack, registry: { ...registry, apiKey } };
   const load = async (from: typeof stack, withFacts: boolean): Promise<BatchRun> => {
     const run = await runBatches(from, {
       ...plan,
@@ -157,17 +158,4 @@ async function activateFacts({ owner }: BenchRegistry): Promise<void> {
   });
   await storePolicySet(owner, set);
   await activatePolicy(owner, set.digest);
-}
-
-async function boundKey({ owner, tenantId }: BenchRegistry): Promise<string> {
-  const key = { keyId: apiKeyIdFrom(randomBytes(8)), secret: randomBytes(32) };
-  await insertApiKey(owner, {
-    keyId: key.keyId,
-    tenantId,
-    secretHash: apiKeySecretHash(nativeSha256, key.secret),
-    scopes: ['admit', 'read', 'export'],
-    reviewRef: 'bench',
-    restriction: { agent_id: BOUND_AGENT },
-  });
-  return formatApiKey(key);
 }

@@ -73,7 +73,7 @@ async function sendPaced(
   return (accepted * 1000) / (performance.now() - began);
 }
 
-export function freshnessResults(measured: Awaited<ReturnType<typeof measure>>) {
+function freshnessResults(measured: Awaited<ReturnType<typeof measure>>) {
   const { ms, fullRate, sentRate, unexpected } = measured;
   const seconds = ms.map((one) => one / 1000);
   return [

@@ -114,7 +114,7 @@ interface GrowthPoint {
 }
 
 /** Compares each size with the smallest, round by round. @param points smallest first */
-export function growthResults(points: readonly GrowthPoint[]): Result[] {
+function growthResults(points: readonly GrowthPoint[]): Result[] {
   return (['append', 'lookup'] as const).flatMap((figure) =>
     comparedWithFirst(
       points.map((point) => ({

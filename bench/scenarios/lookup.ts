@@ -155,11 +155,7 @@ export type LookupRounds = Record<
  * Compares requests per CPU second of the server. On an otherwise idle core this equals requests
  * per second; under other load it still measures only the server.
  */
-export function lookupResults(
-  rounds: LookupRounds,
-  sizes: string,
-  evidenceBytes: number,
-): Result[] {
+function lookupResults(rounds: LookupRounds, sizes: string, evidenceBytes: number): Result[] {
   const { hit, nginx, miss, older, constant, evidence, hot, revalidated, cold } = rounds;
   return [
     compared('public lookup, hit', hit, 'nginx, the same bodies as files', nginx, {

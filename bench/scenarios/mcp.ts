@@ -51,7 +51,6 @@ async function run({ dir, redis, quick, cleanup }: RunContext): Promise<Result[]
 
 type Call = (method: string, params: object) => Promise<{ result?: { isError?: true } }>;
 
-/** Starts a server, and returns a host's call. */
 async function connect(args: string[], env: object, cleanup: Cleanup): Promise<Call> {
   const child = spawn(process.execPath, args, {
     env: { ...env },

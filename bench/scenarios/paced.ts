@@ -37,20 +37,13 @@ async function run(context: RunContext): Promise<Result[]> {
   return pacedResults(measured, unexpected);
 }
 
-export interface PacedMeasured {
-  queue: (typeof QUEUES)[number];
-  /** CPU microseconds per second without any request. */
-  idle: CpuShares;
-  /** One for each of {@link RATES}. */
-  rates: PacedRun[];
-  saturated: ExecuteLoadResult;
-}
+type PacedMeasured = Awaited<ReturnType<typeof measure>>;
 
 async function measure(
-  queue: PacedMeasured['queue'],
+  queue: (typeof QUEUES)[number],
   unexpected: UnexpectedAnswers,
   { quick, dir, redis, signal }: RunContext,
-): Promise<PacedMeasured> {
+) {
   const { idleSeconds, saturatedSeconds, ...times } = quick ? QUICK : FULL;
   return withCleanup(async (cleanup) => {
     const options = queue === 'Redis' ? { redis } : {};
@@ -64,6 +57,7 @@ async function measure(
     const idleSince = startCpu(watched);
     await sleep(idleSeconds * 1000, undefined, { signal });
     const idle = idleSince(idleSeconds);
+    /** One for each of {@link RATES}. */
     const rates: PacedRun[] = [];
     for (const { perSecond } of RATES) {
       const paced = { ...times, perSecond, credentials: [registry], watched, unexpected, signal };
@@ -73,10 +67,7 @@ async function measure(
   });
 }
 
-export function pacedResults(
-  measured: readonly PacedMeasured[],
-  unexpected: UnexpectedAnswers,
-): Result[] {
+function pacedResults(measured: readonly PacedMeasured[], unexpected: UnexpectedAnswers): Result[] {
   const results = measured.flatMap(({ queue, idle, rates, saturated }) => [
     resultOf({
       name: `idle, ${queue} queue: CPU`,

@@ -53,7 +53,6 @@ interface Publishing {
   published: number;
 }
 
-/** Publishes `each` new proofs at a time. */
 async function measurePublishing(
   registry: BenchRegistry,
   options: { recentLookupLimit: number; cycles: number; each: number; signal: AbortSignal },
@@ -78,7 +77,6 @@ async function measurePublishing(
   });
 }
 
-/** Waits until the snapshot covers every proof. */
 async function untilPublished(registry: BenchRegistry, signal: AbortSignal): Promise<void> {
   const covered = async (): Promise<number> =>
     (await publishedLocation(registry)).snapshot.logs[0]!.size;

@@ -20,7 +20,6 @@ const FULL = { rounds: 4, warmUpSeconds: 2, seconds: 10 };
 /** First round: every tenant sends requests, and the hot code gets compiled. */
 const FIRST = { warmUpSeconds: 0, seconds: 10 };
 
-/** Rounds of one number of tenants. */
 export interface TenantsPoint {
   tenants: number;
   rounds: PacedRun[];
@@ -45,10 +44,7 @@ async function run({ dir, redis, quick, signal, cleanup }: RunContext) {
 }
 
 /** Compares each number of tenants with one tenant, round by round. @param points one tenant first */
-export function tenantsResults(
-  points: readonly TenantsPoint[],
-  unexpected: UnexpectedAnswers,
-): Result[] {
+function tenantsResults(points: readonly TenantsPoint[], unexpected: UnexpectedAnswers): Result[] {
   const results = comparedWithFirst(
     points.map(({ tenants, rounds }) => {
       const ms = rounds.flatMap((round) => round.ms);

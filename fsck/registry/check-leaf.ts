@@ -28,7 +28,6 @@ export interface LeafCheckResult {
   ends: readonly { kind: ArtifactKind; expiresAt: number }[];
 }
 
-/** The proofs of a chunk, by leaf index. */
 export type ChunkCheckResult = ReadonlyMap<number, LeafCheckResult>;
 
 const crypto = nativeCrypto;
@@ -232,7 +231,6 @@ function isAbout(document: Uint8Array, entry: StatusEntry): boolean {
   return reason?.proof_id === entry.proof_id && reason.artifact_kind === entry.artifact_kind;
 }
 
-/** Parses a reason document; null when it is damaged. */
 export function readReason(document: Uint8Array) {
   try {
     return parseRevocationReason(document);

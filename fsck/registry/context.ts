@@ -13,7 +13,6 @@ import type { Pool } from '#sql/db/transaction';
 import { NO_KEYS_DIGEST, nextKeysDigest } from '#sql/log/leaf-checks';
 import type { Findings, Report } from '../findings.js';
 
-/** The context of the registry checks. */
 export interface RegistryContext {
   sql: Pool;
   findings: Findings;
@@ -40,7 +39,6 @@ export async function* pages<K extends string, T extends Record<K, string>>(
   }
 }
 
-/** Whether a stored request has this hash (hex). */
 export function isRequestOf(request: Uint8Array | null, hash: string): boolean {
   return (
     request !== null && attempt(() => documentHash(nativeSha256, parseStrict(request))) === hash
@@ -50,7 +48,6 @@ export function isRequestOf(request: Uint8Array | null, hash: string): boolean {
 /** The id before all proof ids and request ids: where paging starts. */
 export const FIRST_ID = '0'.repeat(32);
 
-/** Most rows reported by one query. */
 export const MAX_ROWS = 1_000;
 
 /**
@@ -98,7 +95,6 @@ export class KeyHistory {
     return this.entries.flatMap(({ entry }) => (isAepKeyEntry(entry) ? [entry.key_id] : []));
   }
 
-  /** Records a proof under a key that the log does not know. */
   addUnknownKey(keyId: string, leafIndex: number): void {
     const known = this.unknownKeys.get(keyId) ?? { proofs: 0, first: leafIndex };
     this.unknownKeys.set(keyId, { ...known, proofs: known.proofs + 1 });

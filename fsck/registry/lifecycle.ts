@@ -1,6 +1,5 @@
 import { readEntry } from '#protocol/entries';
-import { hashHex } from '#protocol/hash';
-import { canonicalBytes } from '#protocol/json';
+import { documentHash } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto/node';
 import {
   grantNumbers,
@@ -11,7 +10,7 @@ import {
   reasonsFrom,
   settledRequests,
 } from '#sql/fsck/lifecycle';
-import { asOfOneMoment } from '#sql/fsck/log';
+import { readSnapshot } from '#sql/db/transaction';
 import { statusEntriesOf } from '#sql/log/log';
 import { expiryScanDoneAt } from '#sql/log/verdicts';
 import { readReason } from './check-leaf.js';
@@ -28,7 +27,7 @@ export function allPackages({ sql }: RegistryContext): AsyncGenerator<CheckedPac
 /** The share tokens of the registry in order of their hashes, in pages. */
 export function allTokens({ sql }: RegistryContext): AsyncGenerator<CheckedToken[]> {
   return pages('tokenHash', PAGE_SIZE, '', (...page) =>
-    asOfOneMoment(sql, (tx) => tokensFrom(tx, ...page)),
+    readSnapshot(sql, (tx) => tokensFrom(tx, ...page)),
   );
 }
 
@@ -38,7 +37,7 @@ export async function checkGrants(ctx: RegistryContext): Promise<void> {
   for await (const packages of allPackages(ctx)) {
     for (const { packageId, membersHash, proofIds, areFit } of packages) {
       const where = `svc.trust_package package_id=${packageId}`;
-      if (membersHashOf(proofIds) !== membersHash) {
+      if (documentHash(nativeSha256, proofIds) !== membersHash) {
         findings.add('package_differs', where, `members of hash ${membersHash}`);
       } else if (!areFit) {
         findings.add('package_differs', where, "admissions of the package's tenant only");
@@ -54,10 +53,6 @@ export async function checkGrants(ctx: RegistryContext): Promise<void> {
     const expected = `changes 1 to ${head}, found ${count} rows up to ${last}`;
     findings.add('grant_changes_differ', 'svc.grant_change', expected);
   }
-}
-
-export function membersHashOf(proofIds: readonly string[]): string {
-  return hashHex(nativeSha256, canonicalBytes([...proofIds]));
 }
 
 function checkToken(

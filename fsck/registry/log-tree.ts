@@ -4,14 +4,8 @@ import { ProtocolError } from '#protocol/errors';
 import { leafHash } from '#protocol/merkle';
 import { TILE_WIDTH } from '#protocol/tiles';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
-import type { Pool } from '#sql/db/transaction';
-import {
-  type Chunk,
-  type StoredLeaf,
-  asOfOneMoment,
-  type CheckpointRow,
-  readHead,
-} from '#sql/fsck/log';
+import { type Pool, readSnapshot } from '#sql/db/transaction';
+import { type Chunk, type StoredLeaf, type CheckpointRow, readHead } from '#sql/fsck/log';
 import { readTile } from '#sql/log/log';
 import type { FindingCode, Report } from '../findings.js';
 import {
@@ -85,17 +79,13 @@ export class LogTree {
     });
     const tileAt = (level: number, at: number): Buffer | null =>
       chunk.tiles.find((one) => one.level === level && one.index === at)?.hashes ?? null;
-    const at = (index % TILE_WIDTH) * 32;
-    const parent = tileAt(1, Math.floor(index / TILE_WIDTH))?.subarray(at, at + 32);
-    const size = [...signed.keys()].filter((one) => one > start && one <= end).at(-1);
     return resolveTile({
+      index,
       rows,
       stored: tileAt(0, index),
-      parent: parent?.length === 32 ? parent : null,
-      isSigned: (hashes) =>
-        size === undefined || this.isBroken
-          ? null
-          : equalBytes(this.tree.rootWith(hashes.slice(0, size - start)), signed.get(size)!),
+      above: tileAt(1, Math.floor(index / TILE_WIDTH)),
+      tree: this.isBroken ? null : this.tree,
+      signed,
       isSound: (place) => {
         const leaf = leaves.get(start + place);
         return leaf !== undefined && isConsistent(leaf, this.ctx.keys, rows[place]!);
@@ -169,7 +159,7 @@ export class LogTree {
 
 /** Returns the size of the log; reports rows beyond it, which the log lost or never had. */
 export async function checkHead(sql: Pool, report: Report): Promise<number> {
-  const head = await asOfOneMoment(sql, readHead);
+  const head = await readSnapshot(sql, readHead);
   const { size } = head;
   for (const index of head.entriesBeyond) {
     report('leaf_beyond_head', `svc.log_entry leaf_index=${index}`, `no leaf at ${size} or beyond`);

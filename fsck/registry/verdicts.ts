@@ -7,7 +7,6 @@ import type { ChunkCheckResult } from './check-leaf.js';
 import type { GrowingTree } from '../tree.js';
 import type { KeyHistory } from './context.js';
 
-/** The verdicts of a chunk, by leaf. */
 export class ChunkVerdicts {
   /** Verdicts on ranges, in log order. */
   readonly ranges: StoredVerdict[];
@@ -37,7 +36,6 @@ export class ChunkVerdicts {
     );
   }
 
-  /** The range verdict that ends at this size. */
   endingAt(size: number): StoredVerdict | undefined {
     return this.byEnd.get(size);
   }
@@ -55,7 +53,6 @@ export class ChunkVerdicts {
   }
 }
 
-/** Reports a verdict whose keys digest differs from the log at its size. */
 export function reportKeysMismatch(
   verdicts: ChunkVerdicts,
   size: number,
@@ -75,7 +72,6 @@ export interface LeafState {
   ends: readonly { kind: ArtifactKind; expiresAt: number }[];
   /** The key was compromised, and the verifier has not verified the leaf since. */
   isAwaited: boolean;
-  /** An erasure record exists. */
   isErased: boolean;
   /** The verifier has not recorded the erasure yet. */
   isDue: boolean;

@@ -27,7 +27,6 @@ export interface WalkState {
   isKeyHistoryBroken: boolean;
 }
 
-/** A leaf with its position in the tree. */
 interface PlacedLeaf {
   leafIndex: number;
   /** Undefined when the row is missing. */

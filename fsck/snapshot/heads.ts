@@ -13,7 +13,6 @@ import { formatTime } from '#protocol/time';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { Findings } from '../findings.js';
 
-/** The context of the snapshot checks. */
 export interface SnapshotContext {
   files: LogFiles;
   findings: Findings;

@@ -8,7 +8,6 @@ import type { SnapshotContext } from './heads.js';
 export interface SignedHead {
   size: number;
   root: Uint8Array;
-  /** The location of the entry. */
   where: string;
 }
 
@@ -68,15 +67,13 @@ async function leavesOf(
     const entry = entries[i];
     return entry === undefined ? null : leafHash(nativeSha256, entry);
   });
-  const signed = heads.filter((one) => one.size > start && one.size <= start + width).at(-1);
   const resolved = resolveTile({
+    index,
     rows,
     stored: await reader.tile(0, index),
-    parent: await reader.parentOf(index),
-    isSigned: (hashes) =>
-      signed === undefined
-        ? null
-        : equalBytes(tree.rootWith(hashes.slice(0, signed.size - start)), signed.root),
+    above: await reader.above(index),
+    tree,
+    signed: new Map(heads.map(({ size, root }) => [size, root])),
     isSound: () => false,
   });
   if (bundle === null) {
@@ -99,9 +96,8 @@ function entriesIn(bundle: Uint8Array): Uint8Array[] {
   }
 }
 
-/** The tile files of a log of one size. */
 class PublicTiles {
-  private above: { index: number; hashes: Uint8Array | null } | null = null;
+  private upper: { index: number; hashes: Uint8Array | null } | null = null;
 
   constructor(
     private readonly ctx: SnapshotContext,
@@ -112,15 +108,13 @@ class PublicTiles {
     return this.ctx.files.read(tilePath(level, index, tileWidth(level, index, this.size)));
   }
 
-  /** The hash of a full tile in the tile above; null for a partial tile. */
-  async parentOf(index: number): Promise<Uint8Array | null> {
+  /** The tile above a full leaf tile; null for a partial one. */
+  async above(index: number): Promise<Uint8Array | null> {
     if (tileWidth(0, index, this.size) < TILE_WIDTH) return null;
     const above = Math.floor(index / TILE_WIDTH);
-    if (this.above?.index !== above)
-      this.above = { index: above, hashes: await this.tile(1, above) };
-    const at = (index % TILE_WIDTH) * 32;
-    const hash = this.above.hashes?.subarray(at, at + 32);
-    return hash?.length === 32 ? hash : null;
+    if (this.upper?.index !== above)
+      this.upper = { index: above, hashes: await this.tile(1, above) };
+    return this.upper.hashes;
   }
 
   async check({ level, index, hashes }: GrownTile): Promise<void> {

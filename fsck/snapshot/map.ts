@@ -63,7 +63,6 @@ export class RebuiltMap {
     }
   }
 
-  /** Compares the public record of a proof with the registry's result. */
   async compare(result: LeafCheckResult): Promise<void> {
     const { leafIndex, proofId, decision, ends, verifies, isVoided } = result;
     if (leafIndex >= this.rebuild.log.state.size) return;

@@ -30,7 +30,6 @@ Exit code: 0 clean, 1 corruption found, 2 usage or configuration error, 3 incomp
 /** Some statements scan a whole table. */
 const FSCK_POOL = { application: 'svc-fsck', max: 2, statementTimeoutMs: 30 * 60 * 1000 };
 
-/** @throws OperatorError */
 function parseCommandLine(line: string[]) {
   let values;
   try {
@@ -189,7 +188,6 @@ export function databaseName(url: string): string {
   return host + pathname;
 }
 
-/** Formats findings for a terminal: location, expectation and remedy. */
 function readable(result: FsckResult, seconds: number): string {
   const lines: string[] = [];
   for (const { code, grave, where, expected, advice } of result.findings) {
@@ -221,7 +219,6 @@ function summary(result: FsckResult, counts: [FindingCode, number][], seconds: n
   return parts.filter((part) => part !== null).join(', ');
 }
 
-/** Formats the result as JSON. */
 function document(result: FsckResult, exitCode: number, seconds: number) {
   return {
     clean: exitCode === 0,
@@ -237,7 +234,6 @@ function document(result: FsckResult, exitCode: number, seconds: number) {
   };
 }
 
-/** A progress bar on stderr, only on a terminal. */
 function progressBar(isTerminal: boolean) {
   if (!isTerminal) return { show: () => undefined, end: () => undefined };
   const bar = new SingleBar({

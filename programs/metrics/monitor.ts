@@ -14,14 +14,9 @@ export function monitorMetrics(
     ['code', 'level'],
   );
   let readings: ReturnType<typeof readingsOf> | null = null;
-  addGauges(
-    registry,
-    Object.entries(READINGS).map(([name, help]) => [
-      name,
-      help,
-      () => readings && readings[name as keyof typeof READINGS],
-    ]),
-  );
+  for (const [name, help] of Object.entries(READINGS) as [keyof typeof READINGS, string][]) {
+    addGauges(registry, { [name]: [help, () => readings && readings[name]] });
+  }
   return {
     found: ({ code }: Finding) => void (findings.of({ code, level: FINDINGS[code] }).n += 1),
     passed: (pass) => void (readings = readingsOf(pass, Date.now())),

@@ -11,7 +11,7 @@ import { databaseBytes, logAndCheckpoint } from '#sql/ops/queries';
 import type { Readings } from './readings.js';
 import { snapshotGauges } from './snapshot.js';
 
-export interface PublisherMetrics extends CycleObserver {
+export interface PublisherMetrics extends Required<CycleObserver> {
   published(snapshot: OpenedLocation): void;
   witnessAnswered(witness: string, outcome: 'cosigned' | 'failed'): void;
 }
@@ -62,59 +62,49 @@ export function publisherMetrics(
           validUntil: latest.validUntil,
         },
   );
-  addGauges(registry, [
-    [
-      'svc_publisher_is_leader',
+  addGauges(registry, {
+    svc_publisher_is_leader: [
       '1 while this publisher holds the lease, else 0',
       () => (isLeader() ? 1 : 0),
     ],
-    [
-      'svc_snapshot_lag_leaves',
+    svc_snapshot_lag_leaves: [
       'Log leaves not covered by the snapshot',
       () => latest && log.value && Math.max(0, log.value.leaves - latest.snapshot.logs[0]!.size),
     ],
-    [
-      'svc_checkpoint_tree_size',
+    svc_checkpoint_tree_size: [
       'Tree size of the last signed checkpoint',
       () => log.value?.checkpoint?.treeSize,
     ],
-    [
-      'svc_checkpoint_lag_leaves',
+    svc_checkpoint_lag_leaves: [
       'Log leaves not covered by a checkpoint',
       () => log.value?.checkpoint && Math.max(0, log.value.leaves - log.value.checkpoint.treeSize),
     ],
-    [
-      'svc_checkpoint_age_seconds',
+    svc_checkpoint_age_seconds: [
       'Time since the last checkpoint was signed',
       () =>
         log.value?.checkpoint && Math.max(0, (clock.now() - log.value.checkpoint.signedAt) / 1_000),
     ],
-    [
-      'svc_witness_quorum_age_seconds',
+    svc_witness_quorum_age_seconds: [
       'Time since a checkpoint with the quorum of witnesses was published',
       () => {
         const age = isLeader() ? quorumAgeMs() : null;
         return age && age / 1_000;
       },
     ],
-    [
-      'svc_snapshot_store_up',
+    svc_snapshot_store_up: [
       '0 when the last publish cycle failed because of the bucket of the snapshot, else 1',
       () => (isStoreUp ? 1 : 0),
     ],
-    ['svc_database_bytes', 'Size of the database on disk', () => size.value],
-    [
-      'svc_snapshot_free_bytes',
+    svc_database_bytes: ['Size of the database on disk', () => size.value],
+    svc_snapshot_free_bytes: [
       'Free space on the disk of the snapshot directory',
       () => disk?.value && disk.value.bavail * disk.value.bsize,
     ],
-    [
-      'svc_snapshot_size_bytes',
+    svc_snapshot_size_bytes: [
       'Size of the disk of the snapshot directory',
       () => disk?.value && disk.value.blocks * disk.value.bsize,
     ],
-    [
-      'svc_maintenance_age_seconds',
+    svc_maintenance_age_seconds: [
       'Time since the last fsck without findings, or recorded backup; before it, since the migration',
       () =>
         upkeep.value?.maintenance.map(({ kind, since, endedAt }) => ({
@@ -123,17 +113,15 @@ export function publisherMetrics(
         })),
       ['kind'],
     ],
-    [
-      'svc_archive_age_seconds',
+    svc_archive_age_seconds: [
       'Time since PostgreSQL archived a WAL segment; 0 without an archive',
       () => upkeep.value && (upkeep.value.archiveAgeMs ?? 0) / 1_000,
     ],
-    [
-      'svc_replication_lag_bytes',
+    svc_replication_lag_bytes: [
       'WAL that the slowest replication slot has not received; 0 without a slot',
       () => upkeep.value?.replicationBytes,
     ],
-  ]);
+  });
   const bytes = new Tally(
     registry,
     'svc_snapshot_written_bytes_total',
@@ -168,10 +156,9 @@ export function publisherMetrics(
   };
 }
 
-/** Combines several observers of publish cycles. */
 export function watchedBy(...watches: readonly CycleObserver[]): CycleObserver {
   return {
     went: (report, ms) => watches.forEach((watch) => watch.went(report, ms)),
-    failed: (error, ms) => watches.forEach((watch) => watch.failed(error, ms)),
+    failed: (error, ms) => watches.forEach((watch) => watch.failed?.(error, ms)),
   };
 }

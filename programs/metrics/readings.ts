@@ -10,7 +10,6 @@ export type Readings = ReturnType<typeof databaseReadings>;
 
 const WARN_EVERY_MS = 60_000;
 const READING_MS = 4_000;
-/** Statement timeout of a reading. */
 const STATEMENT_MS = 3_000;
 
 /** Reads gauges periodically until the program stops, and reports the clock skew. */
@@ -46,8 +45,7 @@ export function databaseReadings(
     const run = async (): Promise<void> => {
       while (!signal.aborted) {
         try {
-          const late = (): Error => new Error('no reading in time');
-          const value = await withTimeout(read(), READING_MS, late);
+          const value = await withTimeout(read(), READING_MS);
           latest = { value, until: performance.now() + everyMs + READING_MS };
         } catch (error) {
           latest = null;
@@ -70,12 +68,8 @@ export function databaseReadings(
     const there = await databaseTime(sql);
     return ((began + Date.now()) / 2 - there) / 1_000;
   });
-  addGauges(registry, [
-    [
-      'svc_clock_skew_seconds',
-      'Clock of this machine minus clock of the database',
-      () => skew.value,
-    ],
-  ]);
+  addGauges(registry, {
+    svc_clock_skew_seconds: ['Clock of this machine minus clock of the database', () => skew.value],
+  });
   return { sql, every };
 }

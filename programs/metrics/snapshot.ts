@@ -19,18 +19,16 @@ export function snapshotGauges(
     const snapshot = find();
     return snapshot && value(snapshot);
   };
-  addGauges(registry, [
-    ['svc_snapshot_generation', 'Generation of the snapshot', of(({ generation }) => generation)],
-    [
-      'svc_snapshot_age_seconds',
+  addGauges(registry, {
+    svc_snapshot_generation: ['Generation of the snapshot', of(({ generation }) => generation)],
+    svc_snapshot_age_seconds: [
       'Time since the snapshot',
       of(({ issuedAt }) => (clock.now() - issuedAt) / 1_000),
     ],
-    [
-      'svc_snapshot_valid_seconds',
+    svc_snapshot_valid_seconds: [
       'Remaining validity of the snapshot; negative once expired',
       of(({ validUntil }) => (validUntil - clock.now()) / 1_000),
     ],
-    ['svc_snapshot_tree_size', 'Leaves that the snapshot covers', of(({ treeSize }) => treeSize)],
-  ]);
+    svc_snapshot_tree_size: ['Leaves that the snapshot covers', of(({ treeSize }) => treeSize)],
+  });
 }

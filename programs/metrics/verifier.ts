@@ -33,22 +33,19 @@ export function verifierMetrics(registry: Registry): VerifierMetrics {
 
 export function verifierGauges(registry: Registry, readings: Readings): void {
   const place = readings.every(5_000, 'verifier', () => verifierPlace(readings.sql));
-  addGauges(registry, [
-    ['svc_verifier_lag_leaves', 'Log leaves without a verdict', () => place.value?.lag],
-    [
-      'svc_scrub_position',
+  addGauges(registry, {
+    svc_verifier_lag_leaves: ['Log leaves without a verdict', () => place.value?.lag],
+    svc_scrub_position: [
       'Index of the leaf that the scrubber verifies next',
       () => place.value?.scrubbedTo,
     ],
-    [
-      'svc_failing_leaves',
+    svc_failing_leaves: [
       'Leaves whose last verdict is fail, without voided proofs, up to 10,000',
       () => place.value?.failing,
     ],
-    [
-      'svc_voided_leaves',
+    svc_voided_leaves: [
       'Leaves that fail only because a compromised key signed them, up to 10,000',
       () => place.value?.voided,
     ],
-  ]);
+  });
 }

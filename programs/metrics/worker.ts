@@ -70,24 +70,20 @@ export function waitingGauges(
   const pending = readings.every(5_000, 'pending', () => pendingNow(readings.sql));
   const queues = readings.every(5_000, 'queues', () => worker.queues());
   const found = (): [string, QueueState][] => Object.entries(queues.value ?? {});
-  addGauges(registry, [
-    [
-      'svc_pending_admissions',
+  addGauges(registry, {
+    svc_pending_admissions: [
       'Accepted admissions without an outcome',
       () => pending.value?.admissions,
     ],
-    [
-      'svc_pending_oldest_seconds',
+    svc_pending_oldest_seconds: [
       'Age of the oldest pending admission; 0 without any',
       () => pending.value && secondsSince(pending.value.oldestAt),
     ],
-    [
-      'svc_queue_up',
+    svc_queue_up: [
       'Whether the queue answers; without it the worker finds pending admissions in the registry',
       () => Number(worker.isQueueUp()),
     ],
-    [
-      'svc_queue_jobs',
+    svc_queue_jobs: [
       'Jobs in the queues, by state',
       () =>
         found().flatMap(([queue, { jobs }]) =>
@@ -95,8 +91,7 @@ export function waitingGauges(
         ),
       ['queue', 'state'],
     ],
-    [
-      'svc_queue_oldest_seconds',
+    svc_queue_oldest_seconds: [
       'Age of the oldest job in the queues; 0 without any',
       () =>
         found().map(([queue, { oldestAt }]) => ({
@@ -105,7 +100,7 @@ export function waitingGauges(
         })),
       ['queue'],
     ],
-  ]);
+  });
 }
 
 const secondsSince = (at: number | null): number =>

@@ -83,54 +83,6 @@ export function encodeRefs(level: number, refs: readonly PageRef[]): Uint8Array 
   return bytes;
 }
 
-/**
- * The leaves of a page of level 0. Their keys and values share the memory of `page`.
- *
- * @throws ProtocolError `malformed_map_page`
- */
-export function decodeLeaves(sha256: Sha256, page: Uint8Array): Leaf[] {
-  requireLevel(page, 0);
-  const view = viewOf(page);
-  const leaves: Leaf[] = [];
-  let at = 1;
-  while (at < page.length) {
-    const body = at + LEAF_HEAD_BYTES;
-    if (body > page.length) throw malformed('ends in the lengths of a leaf');
-    const middle = body + view.getUint32(at + KEY_BYTES);
-    const end = middle + view.getUint32(at + KEY_BYTES + 4);
-    if (end > page.length) throw malformed('ends in a leaf');
-    const value = { record: page.subarray(body, middle), history: page.subarray(middle, end) };
-    leaves.push(leafOf(sha256, page.subarray(at, at + KEY_BYTES), value));
-    at = end;
-  }
-  if (leaves.length === 0) throw malformed('is empty');
-  return leaves;
-}
-
-/**
- * The pages that a page of a level above 0 holds.
- *
- * @throws ProtocolError `malformed_map_page`
- */
-export function decodeRefs(level: number, page: Uint8Array): PageRef[] {
-  requireLevel(page, level);
-  if ((page.length - 1) % REF_BYTES !== 0) throw malformed('ends in a reference');
-  const view = viewOf(page);
-  const refs: PageRef[] = [];
-  for (let at = 1; at < page.length; at += REF_BYTES) {
-    refs.push({
-      level: level - 1,
-      key: page.subarray(at, at + KEY_BYTES),
-      bit: view.getUint8(at + KEY_BYTES),
-      count: view.getUint16(at + KEY_BYTES + 1),
-      hash: page.subarray(at + KEY_BYTES + 3, at + REF_BYTES - HASH_BYTES),
-      digest: page.subarray(at + REF_BYTES - HASH_BYTES, at + REF_BYTES),
-    });
-  }
-  if (refs.length === 0) throw malformed('is empty');
-  return refs;
-}
-
 /** Ascending order of keys, for `sort`. */
 export function byKey({ key: a }: { key: Uint8Array }, { key: b }: { key: Uint8Array }): number {
   const at = firstDifference(a, b) >> 3;
@@ -147,13 +99,6 @@ export function lastUpTo(items: readonly { key: Uint8Array }[], key: Uint8Array)
     else high = middle;
   }
   return low - 1;
-}
-
-const viewOf = (page: Uint8Array): DataView =>
-  new DataView(page.buffer, page.byteOffset, page.byteLength);
-
-function requireLevel(page: Uint8Array, level: number): void {
-  if (page[0] !== level) throw malformed(`has level ${page[0]} instead of ${level}`);
 }
 
 export const malformed = (problem: string): ProtocolError =>

@@ -1,16 +1,8 @@
 import { equalBytes, toHex } from '../bytes.js';
 import type { Sha256 } from '../hash.js';
 import { bitOf, divide, mapRoot } from './nodes.js';
-import {
-  decodeLeaves,
-  decodeRefs,
-  malformed,
-  type Leaf,
-  type MapValue,
-  type PageId,
-  type PageRef,
-} from './page.js';
-import type { PageLink } from './stored-page.js';
+import { malformed, type Leaf, type MapValue, type PageId, type PageRef } from './page.js';
+import { decodeLeaves, decodeRefs, type PageLink } from './stored-page.js';
 import { extentOf, Update, type MapChange } from './update.js';
 
 /** Stores pages by level and digest. A page never changes. */

@@ -17,6 +17,7 @@ import {
   type Leaf,
   type MapValue,
   type PageId,
+  type PageRef,
 } from './page.js';
 
 /** A reference to a page, in the page above it or from a signed root. */
@@ -201,6 +202,30 @@ export class StoredPage {
     for (let at = from + 2; at < to; at++) if (this.bits[at]! < this.bits[least]!) least = at;
     return least;
   }
+}
+
+/**
+ * The leaves of a page of level 0. Their keys and values share the memory of `bytes`.
+ *
+ * @throws ProtocolError `malformed_map_page`
+ */
+export function decodeLeaves(sha256: Sha256, bytes: Uint8Array): Leaf[] {
+  const page = new StoredPage(0, bytes);
+  return Array.from({ length: page.count }, (_, at) => page.leafAt(sha256, at));
+}
+
+/**
+ * The pages that a page of a level above 0 holds.
+ *
+ * @throws ProtocolError `malformed_map_page`
+ */
+export function decodeRefs(level: number, bytes: Uint8Array): PageRef[] {
+  const page = new StoredPage(level, bytes);
+  return Array.from({ length: page.count }, (_, at) => {
+    const [end] = page.hashesAt(at);
+    const count = 256 * bytes[end - 2]! + bytes[end - 1]!;
+    return { ...page.linkAt(at), key: page.keyAt(at), bit: bytes[end - 3]!, count };
+  });
 }
 
 /** Reads the page that an item refers to. */

@@ -5,7 +5,7 @@ import {
   type PackageRecord,
   type ShareRecord,
 } from '#protocol/evidence/shares';
-import { hashHex } from '#protocol/hash';
+import { documentHash } from '#protocol/hash';
 import { canonicalBytes } from '#protocol/json';
 import type { MapHead } from '#protocol/map/pages';
 import type { MapChange } from '#protocol/map/update';
@@ -118,7 +118,7 @@ async function newPackage(
 ): Promise<MapChange | null> {
   const key = packageMapKey(packageId);
   const row = rows.get(packageId);
-  if (row === undefined || membersHash(row.proofIds) !== row.membersHash) {
+  if (row === undefined || documentHash(nativeSha256, row.proofIds) !== row.membersHash) {
     const message =
       'publisher: the members of a package differ from those it was created with; it is not published';
     ctx.logger.error({ package_id: packageId }, message);
@@ -133,9 +133,6 @@ async function newPackage(
   }
   return { key, value };
 }
-
-const membersHash = (proofIds: readonly string[]): string =>
-  hashHex(nativeSha256, canonicalBytes([...proofIds]));
 
 function behind(last: number): FatalPublishError {
   return new FatalPublishError(

@@ -34,7 +34,6 @@ export class VerifiedTree {
     private readonly registry: Pick<RegistryView, 'tile' | 'entries'>,
   ) {}
 
-  /** Opens the tree of the first `size` leaves. */
   static async open(
     size: number,
     registry: Pick<RegistryView, 'tile' | 'entries'>,
@@ -49,7 +48,6 @@ export class VerifiedTree {
     return tree;
   }
 
-  /** Whether this tree has all leaves of `earlier`. */
   async extends({ size, root }: TreeHead): Promise<boolean> {
     if (size > this.head.size) return false;
     const path = await consistencyFromTiles(nativeSha256, size, this.head.size, this.unchecked);

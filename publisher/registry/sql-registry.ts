@@ -84,16 +84,14 @@ export const replicaBehind = (): ReplicaUnusableError =>
  * entries. Only the primary is written.
  */
 export function splitRegistry(primary: RegistryView, replica: RegistryView): RegistryView {
-  const { latestCheckpoint, endedOrigins, snapshotEntriesFrom } = primary;
-  const { databaseTime, insertCheckpoint, appendSnapshot } = primary;
   return {
     ...replica,
-    latestCheckpoint,
-    endedOrigins,
-    snapshotEntriesFrom,
-    databaseTime,
-    insertCheckpoint,
-    appendSnapshot,
+    latestCheckpoint: primary.latestCheckpoint,
+    endedOrigins: primary.endedOrigins,
+    snapshotEntriesFrom: primary.snapshotEntriesFrom,
+    databaseTime: primary.databaseTime,
+    insertCheckpoint: primary.insertCheckpoint,
+    appendSnapshot: primary.appendSnapshot,
   };
 }
 

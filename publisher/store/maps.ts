@@ -1,7 +1,8 @@
 import { equalBytes, fromBase64, toHex } from '#protocol/bytes';
 import { ProtocolError } from '#protocol/errors';
 import { mapRoot } from '#protocol/map/nodes';
-import { decodeLeaves, decodeRefs, type MapValue, type PageId } from '#protocol/map/page';
+import type { MapValue, PageId } from '#protocol/map/page';
+import { decodeLeaves, decodeRefs } from '#protocol/map/stored-page';
 import { type MapHead, MapPages, type PageStore } from '#protocol/map/pages';
 import type { MapChange } from '#protocol/map/update';
 import { pageIdOf, pagePath, type SnapshotLocation } from '#protocol/snapshot/location';
@@ -11,7 +12,6 @@ import type { SnapshotReader } from './reader.js';
 import type { Janitor } from './janitor.js';
 import type { SnapshotWriter } from './writer.js';
 
-/** The root of an empty map. */
 export const EMPTY_ROOT = mapRoot(nativeSha256, []);
 export const rootOf = (head: MapHead): Uint8Array => head?.hash ?? EMPTY_ROOT;
 
@@ -50,7 +50,6 @@ export class StoredMaps {
     throw new LostPageError(`the ${which} of the published snapshot has another root`);
   }
 
-  /** The root of the map that a page holds. */
   async rootIn(page: PageId): Promise<Uint8Array> {
     return lost(async () => {
       const bytes = await this.read(page);

@@ -31,7 +31,6 @@ export class SnapshotReader {
     private readonly log: PinnedKeys,
   ) {}
 
-  /** The published snapshot, or null. */
   async snapshot(): Promise<Published | null> {
     const bytes = await this.read(LOCATION_PATH);
     if (bytes === null) return null;

@@ -115,7 +115,6 @@ export const paused = z
   .prefault('false')
   .describe('`true`: accept and sign nothing, even in open environments');
 
-/** For programs that enqueue or process jobs. */
 export interface QueueConfig {
   databaseUrl: string;
   /** Null: the queue is in the database. */
@@ -291,7 +290,6 @@ export function originFor(given: string | undefined, embedded: boolean): string 
   ]);
 }
 
-/** How a program shuts down. */
 export interface DrainConfig {
   /** Time in which the program reports not ready but serves, so that load balancers notice. */
   delayMs: number;
@@ -316,7 +314,6 @@ export type ServingProgram = (typeof WITH_OPS_PORT)[number];
 export const defaultOpsPort = (program: ServingProgram): number =>
   FIRST_OPS_PORT + WITH_OPS_PORT.indexOf(program);
 
-/** Listener of health and metrics. */
 export interface OpsConfig {
   /** 0 takes any free one; null takes the program's default, or when it is taken, another. */
   port: number | null;
@@ -365,7 +362,6 @@ export const processSettings = {
   LOG_LEVEL: logLevel,
 };
 
-/** The settings of programs that record spans. */
 export const tracingSettings = {
   OTEL_EXPORTER_OTLP_ENDPOINT: z
     .string()
@@ -382,7 +378,6 @@ export const traceRatio = z
   .transform(Number)
   .describe('share of requests that are traced when their `traceparent` does not decide');
 
-/** The process environment, or a test's replacement. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Lists every configuration problem, each with the setting to change. */

@@ -13,7 +13,7 @@ export interface Signer {
 export const isKeyUri = (where: string): boolean => /^(pkcs11|awskms):/.test(where);
 
 /** DER header of an Ed25519 SubjectPublicKeyInfo (RFC 8410); the 32 key bytes follow. */
-const SPKI_HEADER = Buffer.from('302a300506032b6570032100', 'hex');
+export const SPKI_HEADER = Buffer.from('302a300506032b6570032100', 'hex');
 
 export function publicKeyInSpki(where: string, spki: Uint8Array): Uint8Array {
   const isEd25519 =

@@ -91,7 +91,6 @@ async function copyForAccount(packageRoot: string): Promise<string> {
   return copy;
 }
 
-/** Finds binaries that `account` can run. */
 export async function findBinaries(account: Account): Promise<Binaries> {
   let root = packageDirectory();
   await makeLinks(root);

@@ -16,11 +16,9 @@ export { removePlace as removeEmbeddedPostgres } from './place.js';
 
 const run = promisify(execFile);
 
-/** The service's database; created at the first start. */
 const DATABASE = 'svc';
 
 export interface EmbeddedPostgres extends Server {
-  /** Connects to the service's database as the cluster's superuser. */
   superuserUrl: string;
   /**
    * A stable password for a role, derived from a secret in DATA_DIR. The caller that creates the

@@ -24,7 +24,6 @@ export const HTTP_LIMITS = {
   headerBytes: 16 * 1024,
   /** Headers of a request. More are rejected, not dropped: a dropped header could skip a check. */
   headers: 100,
-  /** Concurrent connections. */
   connections: 8_192,
   /** Connections of one address that a full server keeps while others connect. */
   connectionsPerAddress: 1_024,

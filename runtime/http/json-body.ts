@@ -108,7 +108,6 @@ function tooLarge(limit: number): BodyRefusedError {
   );
 }
 
-/** Reads a body of any type. */
 export function readBody(req: IncomingMessage, limit: number): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];

@@ -68,7 +68,6 @@ export interface ListenOptions {
   exclusive?: boolean;
   /** After `close` was called, new connections are accepted for this long, for one request each. */
   drainDelayMs?: number;
-  /** Overrides of `HTTP_LIMITS`. */
   limits?: Partial<HttpLimits>;
   /** Headers and body of the response to a request that is rejected before the handler; none by default. */
   answerUnread?: (reason: UnreadReason) => UnreadAnswer;

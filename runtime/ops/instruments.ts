@@ -65,19 +65,14 @@ export const distribution = <Label extends string = never>(
 /** Values that differ in their labels, one value without labels, or nothing while it is unknown. */
 type Reading = readonly { labels: Record<string, string>; value: number }[] | number | null;
 
-type GaugeRow = [
-  name: string,
-  help: string,
-  read: () => Reading | undefined,
-  labelNames?: readonly string[],
-];
+type GaugeRow = [help: string, read: () => Reading | undefined, labelNames?: readonly string[]];
 
 /**
  * Adds gauges that are read at scrape time and absent while their value is unknown: a stale value
  * must not look current. `read` only reads memory.
  */
-export function addGauges(registry: Registry, rows: readonly GaugeRow[]): void {
-  for (const [name, help, read, labelNames = []] of rows) {
+export function addGauges(registry: Registry, rows: Record<string, GaugeRow>): void {
+  for (const [name, [help, read, labelNames = []]] of Object.entries(rows)) {
     new Gauge({
       name,
       help,

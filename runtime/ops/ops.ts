@@ -11,9 +11,7 @@ import type { Readiness } from './health.js';
 const READINESS_MS = 2_000;
 const NO_DETAILS: Pick<Readiness, 'details'> = { details: {} };
 
-/** A program's side of the operations listener. */
 export interface Ops {
-  /** Registry for the program's metrics. */
   registry: Registry;
   /** Sets the readiness check. Before, the program reports "starting". */
   readyWhen(find: () => Readiness | Promise<Readiness>): void;
@@ -42,8 +40,7 @@ export async function openOps(
   const readiness = async (): Promise<Readiness> =>
     signal.aborted ? { ready: false, details: { status: 'stopping' } } : find();
   const metrics = async (): Promise<string> => {
-    const late = (): Error => new Error('no readiness in time');
-    const { details } = await withTimeout(readiness(), READINESS_MS, late).catch(() => NO_DETAILS);
+    const { details } = await withTimeout(readiness(), READINESS_MS).catch(() => NO_DETAILS);
     dependencyUp.reset();
     for (const [dependency, state] of Object.entries(details['dependencies'] ?? {})) {
       dependencyUp.set({ dependency }, state === 'up' ? 1 : 0);
@@ -129,11 +126,9 @@ export function openOpsListener(
   { bind, port }: { bind: string; port: number },
   patienceMs = TIMEOUT_MS,
 ): Promise<HttpServer> {
-  const bounded = <T>(promise: Promise<T>): Promise<T> =>
-    withTimeout(promise, patienceMs, () => new Error('no answer in time'));
   // Concurrent requests share one collection, so that clients cannot multiply its cost.
-  const gather = singleFlight(() => bounded(source.metrics()));
-  const look = singleFlight(() => bounded(source.readiness()));
+  const gather = singleFlight(() => withTimeout(source.metrics(), patienceMs));
+  const look = singleFlight(() => withTimeout(source.readiness(), patienceMs));
 
   async function answer(path: string): Promise<Answer> {
     switch (path) {

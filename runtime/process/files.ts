@@ -115,5 +115,4 @@ export const packageRoot = findRoot(import.meta.dirname);
 
 const manifest = fs.readFileSync(join(packageRoot, 'package.json'), 'utf8');
 
-/** The version of this build. */
 export const { version } = JSON.parse(manifest) as { version: string };

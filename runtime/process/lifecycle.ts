@@ -4,19 +4,16 @@ import { logger, type Logger, type LogLevel } from './log.js';
 import { isForOperator } from './operator-error.js';
 
 export interface ProgramContext {
-  /** Fires when the program has to stop. */
   signal: AbortSignal;
   log: Logger;
   /** Registers a cleanup. Cleanups run in reverse order at exit, each awaited. */
   onStop(stop: () => unknown): void;
-  /** Applies the configured drain time. */
   drainAs(drain: DrainConfig): void;
   /** Reports the loss of a required dependency: the program drains and exits with 1. */
   fail(error: unknown): void;
 }
 
 export interface ProgramOptions {
-  /** Longest time for draining, in milliseconds. */
   drainMs?: number;
   /**
    * Exit when `main` returns, instead of staying up until a signal. An earlier signal ends the

@@ -7,7 +7,6 @@ import { OperatorError } from './operator-error.js';
 
 export interface ChildSpec {
   name: string;
-  /** The module to run. */
   file: string;
   /** The child's complete environment: nothing is inherited. */
   env: Readonly<Record<string, string>>;
@@ -19,9 +18,7 @@ export interface Supervised {
   name: string;
   /** Resolves with the child's URL, if any, once it serves. Rejects when the first start fails. */
   ready: Promise<string | undefined>;
-  /** Whether the current process has reported ready. */
   isReady(): boolean;
-  /** The process id of the child while it runs. */
   pid(): number | undefined;
   /** Makes the child drain, waits for its exit and does not restart it. */
   stop(): Promise<void>;

@@ -23,10 +23,8 @@ const pageSchema = z.object({
   nextPageToken: z.string().optional(),
 });
 
-/** Makes the headers that authorize a request. */
 export type Authorize = () => Promise<Headers>;
 
-/** Where the requests go, and how they are authorized. */
 export interface GcsServer {
   api: string;
   authorize: Authorize;

@@ -30,7 +30,6 @@ export class StoreError extends OperatorError {
   override readonly name = 'StoreError';
 }
 
-/** The files for a check of the log. */
 export const filesIn = (store: SnapshotStore): LogFiles => ({
   where: store.where,
   read: async (path) => {

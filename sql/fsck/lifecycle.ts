@@ -47,9 +47,7 @@ export interface CheckedToken {
   /** Time of the latest change: creation, revocation or recorded expiry. */
   changedAt: Date;
   dueAt: Date | null;
-  /** The number of changes of the token. */
   changes: number;
-  /** The token's largest change number. */
   lastChange: number;
 }
 

@@ -65,8 +65,6 @@ export interface Chunk {
   verified: number;
 }
 
-export { readSnapshot as asOfOneMoment };
-
 /** @param from a multiple of 256 */
 export function readChunk(sql: Pool, from: number, to: number): Promise<Chunk> {
   return readSnapshot(sql, async (tx) => {
@@ -128,7 +126,6 @@ export interface StoredLeaf {
   at: number;
   /** Null for other kinds of leaves. */
   proof: StoredProofRow | null;
-  /** Whether an erasure record exists. */
   isErased: boolean;
   /** Whether the verifier has not yet recorded the erasure. */
   isErasureDue: boolean;

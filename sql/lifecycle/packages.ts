@@ -53,7 +53,6 @@ export function createPackage(
   });
 }
 
-/** The tenant's package of these members, or null. */
 async function packageOf(
   tx: Db,
   tenantNo: number,

@@ -30,7 +30,6 @@ export interface LeafEvidence {
   proof: ({ proofId: string } & ProofRow) | null;
 }
 
-/** A proof as read from its rows. */
 interface ProofRow extends SubjectColumns {
   keyId: string;
   request: Buffer | null;

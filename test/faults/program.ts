@@ -2,7 +2,7 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { openSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ProgramName } from '#bench/harness/stack';
+import type { ProgramName } from '#programs/stack';
 import { packageRoot } from '#runtime/process/files';
 
 /** The delay before a restart, as a supervisor has it. */

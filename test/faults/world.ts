@@ -2,7 +2,7 @@ import { chmod, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { readiness } from '#bench/harness/public-api';
-import type { ProgramName } from '#bench/harness/stack';
+import type { ProgramName } from '#programs/stack';
 import { bootstrap } from '#programs/bootstrap';
 import { formatVkey, parseVkey } from '#protocol/note';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';

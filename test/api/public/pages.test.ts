@@ -11,7 +11,8 @@ import { directorySource } from '#api/public/snapshot/source';
 import { fromHex, toHex } from '#protocol/bytes';
 import { BY_PATH } from '#protocol/lookup-routes';
 import { mapKey } from '#protocol/map/nodes';
-import { decodeRefs, encodeRefs, type MapValue, type PageRef } from '#protocol/map/page';
+import { encodeRefs, type MapValue, type PageRef } from '#protocol/map/page';
+import { decodeRefs } from '#protocol/map/stored-page';
 import { pageIdOf, pagePath } from '#protocol/snapshot/location';
 import {
   aepKeyMapKey,
