@@ -76,7 +76,7 @@ export class BudgetChains {
       add(
         'budget_differs',
         where,
-        `its policy set gives the counter values ${canonicalize(expected)}`,
+        `the counter values ${canonicalize(expected)}, by the proof's policy set`,
       );
     }
     for (const { name, ref } of applied) {

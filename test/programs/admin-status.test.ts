@@ -207,7 +207,7 @@ describe('attentionFor', () => {
     ],
     ['no signed checkpoint covers the last 10', { checkpoint: null }],
     ['the disk of the snapshots', { snapshot_disk: { free_bytes: 9, size_bytes: 100 } }],
-    ['no quorum of witnesses', { quorum_age_ms: 181_000 }],
+    ['no checkpoint has met the witness quorum', { quorum_age_ms: 181_000 }],
     ['the last fsck was', { maintenance: [{ kind: 'fsck', recorded: true, age_ms: 4e9 }] }],
     [
       'the last backup is not recorded',
