@@ -141,7 +141,7 @@ it('an altered approval, or one of another registration, does not verify', () =>
   }
 });
 
-it('the form of a signature is that of the registration', () => {
+it('an approval or registration in another form than the registration states is rejected', () => {
   const { privateKey, publicKey } = generateKeyPairSync('ed25519');
   const plain: Signer = {
     key: publicKey.export({ format: 'jwk' }) as ApproverKey,
