@@ -149,7 +149,7 @@ export function requireValid(files: PolicyFiles): void {
 
 export interface EngineIdentity {
   engine_version: string;
-  /** SHA-256 of the engine's code. */
+  /** SHA-256 of the code of the policy engine, Cedar. */
   engine_sha256: string;
 }
 

@@ -197,7 +197,7 @@ async function auditPublic(
   found.wrong.push(...differing.map(({ problem }) => problem));
 }
 
-/** Checks the registry and the snapshot, or only one of them, from outside. */
+/** The findings of fsck about the registry and the snapshot, or only about the snapshot. */
 export async function runFsck(world: World, only?: 'snapshot'): Promise<string[]> {
   let output = '';
   const state = join(world.dir, `fsck-${only ?? 'both'}.json`);

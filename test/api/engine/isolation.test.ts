@@ -206,7 +206,7 @@ async function withoutRowLevelSecurity<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** A request of the stranger for an existing resource gets the response for an unknown resource. */
+/** Another tenant's request for an existing resource gets the same response as for an unknown one. */
 async function expectAbsent(engine: TestEngine, asked: Case): Promise<void> {
   const about = await ask(engine, asked, theirs);
   const unknown = await ask(engine, asked, unknownIds());
