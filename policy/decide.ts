@@ -36,8 +36,8 @@ const MEMO_LIMIT = 10_000;
 const memo = new Map<string, Decision>();
 
 /**
- * Prepares a stored set. Recomputes its digest from its texts and this engine, so a set of another
- * engine version is rejected and never run.
+ * Prepares a stored set. Recomputes its digest from its texts and this version of Cedar, so a set of
+ * another version is rejected and never run.
  *
  * @throws PolicySetError
  */
@@ -79,7 +79,7 @@ export interface PreparedTexts {
 }
 
 /**
- * Loads texts into the engine under a name, replacing earlier ones.
+ * Loads texts into Cedar under a name, replacing earlier ones.
  *
  * @throws PolicySetError
  */
@@ -106,7 +106,7 @@ interface Evaluation {
 }
 
 /**
- * Loads texts by a key, at most `limit` at a time: the engine never frees memory, so new texts replace the
+ * Loads texts by a key, at most `limit` at a time: Cedar never frees memory, so new texts replace the
  * least recently used ones. Look the texts up for each decision and use them without an await.
  */
 export function textsLoader<T extends PreparedTexts | null>(
@@ -179,7 +179,7 @@ function authorize(call: cedar.StatefulAuthorizationCall): Evaluation {
   try {
     answer = cedar.statefulIsAuthorized(call);
   } catch {
-    // Not cached, because the engine failed and may succeed with the next call.
+    // Not cached, because Cedar failed and may succeed with the next call.
     return { decision: deny(), cacheable: false };
   }
   if (answer.type !== 'success') return { decision: deny(), cacheable: true };

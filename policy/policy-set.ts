@@ -27,7 +27,7 @@ export const CEDAR_VERSION = cedar.getCedarVersion();
 
 let wasmDigest: string | undefined;
 
-/** Decisions depend on the engine, so a set's digest covers the engine's code. */
+/** Decisions depend on Cedar, so a set's digest covers Cedar's code. */
 async function engineDigest(): Promise<string> {
   if (wasmDigest === undefined) {
     const entry = createRequire(import.meta.url).resolve('@cedar-policy/cedar-wasm/nodejs');
@@ -125,7 +125,7 @@ export function sentencesIn(policies: PolicyFiles['policies']): Record<string, s
 
 /**
  * Validates the texts against their schema and computes the digest of the set: SHA-256 of a
- * canonical manifest with the hashes of every text, the schema and the engine.
+ * canonical manifest with the hashes of every text, the schema and Cedar's code.
  *
  * @throws PolicySetError when a text does not parse or validate
  */
@@ -169,7 +169,7 @@ export function engineOf({
 }
 
 /**
- * The canonical manifest of these texts under that engine; its SHA-256 is the digest of the set.
+ * The canonical manifest of these texts for that version of Cedar; its SHA-256 is the digest of the set.
  */
 export function manifestOf(files: PolicyFiles, engine: EngineIdentity): string {
   return canonicalize({
