@@ -88,7 +88,7 @@ export class BudgetChains {
         add(
           'budget_differs',
           where,
-          `${name}: ${value} before it (from the log), found ${budget.before}`,
+          `${name}: ${value} before the action, by the log; found ${budget.before}`,
         );
       }
       if (effect === 'ADMIT') this.values.set(id, budget.after);
