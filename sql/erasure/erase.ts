@@ -243,7 +243,7 @@ export interface HashedBatch {
   hash: Buffer;
 }
 
-/** Erases hashes before keys: row-level security hides a key while a batch has its hash. */
+/** Erases the hashes of batches first: row-level security hides the deduplication key of a batch that has its hash. */
 async function eraseBatches(
   tx: Transaction,
   tenantNo: number,

@@ -113,8 +113,8 @@ async function auditRows({ database }: World, client: Client, found: Audited): P
 }
 
 /**
- * Unacknowledged tokens are at most as many as unanswered requests. Their owner finds them in the list
- * and revokes them, as the documentation advises.
+ * There are at most as many unacknowledged tokens as unanswered requests. Their owner finds them in the
+ * list and revokes them, as the documentation advises.
  */
 async function auditTokens(world: World, client: Client, found: Audited): Promise<void> {
   const tokens = client.acts.sent.filter((act) => act instanceof ShareToken);
