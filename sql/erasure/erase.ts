@@ -299,7 +299,7 @@ export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Prom
   const ids = revoked.map(({ id }) => id);
   await eraseReasons(tx, ids);
   await eraseBatchesOf(tx, tenantNo);
-  // Row-level security hides keys that are bound to kept admissions.
+  // Row-level security hides the deduplication keys of kept admissions.
   await tx`delete from svc.idempotency_key where tenant_no = ${tenantNo}`;
   const [waiting] = await tx<[{ n: number }]>`
     select count(*) as n from svc.revocation_pending join svc.revocation_request r using (request_id)
