@@ -1,9 +1,10 @@
 import type { OutcomeOf } from './gate.js';
-import type { Admission, NotAdmittedError } from './options.js';
+import type { SdkError } from '../errors.js';
+import type { Admission } from './options.js';
 
 /** Member of an MCP result's `_meta` with the proof of the decision. */
 export const PROOF_ID_META = 'svc/proof_id';
-/** Member of an MCP result's `_meta` with a `NotAdmittedCode`: the tool did not run. */
+/** Member of an MCP result's `_meta` with the code of an `SdkError`: the tool did not run. */
 export const NOT_ADMITTED_META = 'svc/not_admitted';
 
 /** Hashes the result without `_meta`, which client and server may extend. */
@@ -23,7 +24,7 @@ export function withProof(result: unknown, admission: Pick<Admission, 'proofId'>
   return { ...result, _meta: { ...meta, [PROOF_ID_META]: admission.proofId } };
 }
 
-export function failedTool({ code, message, proofId }: NotAdmittedError): object {
+export function failedTool({ code, message, proofId }: SdkError): object {
   return {
     isError: true,
     content: [{ type: 'text', text: message }],

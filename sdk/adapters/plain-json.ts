@@ -1,11 +1,12 @@
 import { sha256 } from '@noble/hashes/sha2.js';
 import { toHex, utf8 } from '../../protocol/bytes.js';
 import { canonicalize, pointerStep, type JsonValue } from '../../protocol/json.js';
-import { attempt, ProtocolError } from '../../protocol/errors.js';
+import { attempt } from '../../protocol/errors.js';
 import { canonicalHash } from '../canonical.js';
+import { SdkError } from '../errors.js';
 
 /**
- * SHA-256 of the value's RFC 8785 form. Throws `ProtocolError` for a value that is not plain JSON: the
+ * SHA-256 of the value's RFC 8785 form. Throws `invalid_input` for a value that is not plain JSON: the
  * JSON of a Date or a Map omits data that the tool gets, so different calls would have the same hash.
  */
 export function plainHash(value: unknown): string {
@@ -83,6 +84,6 @@ function isPlainObject(value: object): boolean {
   );
 }
 
-function notPlain(message: string, pointer: string): ProtocolError {
-  return new ProtocolError('malformed_json', message, { pointer });
+function notPlain(message: string, pointer: string): SdkError {
+  return new SdkError('invalid_input', `${pointer || '/'}: ${message}`, { pointer });
 }

@@ -82,7 +82,7 @@ describe('svc mcp over stdio', () => {
     expect(textOf(denied)).toMatch(
       /^refund did not run: denied by policy: .+ \(proof [0-9a-f]{32}/,
     );
-    expect(metaOf(denied, NOT_ADMITTED_META)).toBe('denied');
+    expect(metaOf(denied, NOT_ADMITTED_META)).toBe('policy_denied');
     expect(await world.verdict(proofOf(denied))).toEqual({ status: 'VALID', effect: 'DENY' });
     expect(await proxies.ran()).toEqual([]);
   });
@@ -190,7 +190,7 @@ describe('svc mcp and numbers that no double has', () => {
     }
     await expect.poll(host.received).toHaveLength(numbers.length);
     for (const { id, result } of host.received()) {
-      expect(metaOf(result, NOT_ADMITTED_META)).toBe('invalid_call');
+      expect(metaOf(result, NOT_ADMITTED_META)).toBe('invalid_input');
       expect(textOf(result)).toContain(`the argument ${numbers[id as number]!} is a number that`);
     }
     expect(proxies.sent()).toEqual([]);

@@ -1,12 +1,8 @@
 import type { Gate } from '../../adapters/gate.js';
 import { failedTool, outcomeOf, withProof } from '../../adapters/mcp-result.js';
-import {
-  type Admission,
-  type GatedCall,
-  NotAdmittedError,
-  type PendingApproval,
-} from '../../adapters/options.js';
+import type { Admission, GatedCall, PendingApproval } from '../../adapters/options.js';
 import type { AgentRun } from '../../adapters/run.js';
+import { isNotAdmitted } from '../../errors.js';
 import { traceparentSchema } from '../../../protocol/schemas/admission.js';
 import { keptNumberIn } from './exact-numbers.js';
 import { describe, type Mapping } from './mapping.js';
@@ -283,7 +279,7 @@ function withProofIn(response: Message, admission: Admission | null): Message {
 
 /** The message that the model reads. A call that starts a task has no tool result. */
 function rejectionOf(id: RequestId, call: Message, error: unknown): Message {
-  if (!(error instanceof NotAdmittedError)) {
+  if (!isNotAdmitted(error)) {
     return errorResponse(id, ERROR.internal, (error as Error).message);
   }
   if (paramsOf(call)['task'] !== undefined) {
