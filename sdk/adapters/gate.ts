@@ -266,7 +266,9 @@ interface PlannedCall extends Pick<GatedCall, 'run'> {
 function planCall(options: AdapterOptions, call: GatedCall): PlannedCall {
   const { tool } = call;
   try {
-    const { hashed, ...details } = { hashed: call.arguments, ...call, ...options.describe?.(call) };
+    const { arguments: given, ...about } = call;
+    const { hashed, ...details } = { hashed: given, ...about, ...options.describe?.(call) };
+    const arguments_hash = plainHash(hashed);
     const { agent, engine, action: chooseAction = actionOf } = options;
     const { action = chooseAction(tool), facts, run, traceparent } = details;
     const envelope = agentEnvelope(engine.tenantId, {
@@ -274,7 +276,7 @@ function planCall(options: AdapterOptions, call: GatedCall): PlannedCall {
       agent,
       action,
       tool,
-      arguments_hash: plainHash(hashed),
+      arguments_hash,
       ...withoutUndefined({
         facts,
         tool_call_id: details.toolCallId,
@@ -283,7 +285,7 @@ function planCall(options: AdapterOptions, call: GatedCall): PlannedCall {
       }),
     });
     run?.requireOwner(engine.tenantId, agent.id);
-    const fingerprint = plainHash([tool, action, plainHash(hashed), facts ?? null]);
+    const fingerprint = plainHash([tool, action, arguments_hash, facts ?? null]);
     return { action, envelope, fingerprint, run };
   } catch (cause) {
     throw notAdmitted(cause, { tool: String(tool) });

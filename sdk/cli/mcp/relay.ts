@@ -134,10 +134,11 @@ export function openRelay(options: RelayOptions) {
     const params = paramsOf(message);
     const progress = openProgress(id, objectIn(params, '_meta')['progressToken']);
     const { hashed, ...described } = describe(mapping, tool, args);
+    const rounded = keptNumberIn(args);
     const gated: GatedCall = {
       tool,
       get arguments() {
-        requireExact(args);
+        if (rounded !== undefined) throw inexact(rounded);
         return hashed;
       },
       ...described,
@@ -250,12 +251,12 @@ function traceparentIn(params: JsonObject): string | undefined {
   return traceparentSchema.safeParse(objectIn(params, '_meta')['traceparent']).data;
 }
 
-/** Throws for a number that the hash would not have as the tool reads it. */
-function requireExact(args: JsonObject): void {
-  const digits = keptNumberIn(args);
-  if (digits === undefined) return;
+/** The error for a number that the hash would not have as the tool reads it. */
+function inexact(digits: string): Error {
   const shown = digits.length > 40 ? `${digits.slice(0, 40)}…` : digits;
-  throw new Error(`the argument ${shown} is a number that JSON parsers round; send it as a string`);
+  return new Error(
+    `the argument ${shown} is a number that JSON parsers round; send it as a string`,
+  );
 }
 
 /** 1 and "1" are different ids. */
