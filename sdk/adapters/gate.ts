@@ -45,11 +45,11 @@ export interface Gate {
   ): Promise<Awaited<R>>;
 }
 
-/**
- * Derives the outcome from a result: null if the call has not ended, `next_round` if an equal call that
- * `continues` this one runs under the same admission.
- */
-export type OutcomeOf<R> = (result: Awaited<R>) => Outcome | null | 'next_round';
+/** Null: the outcome is unknown. `next_round`: an equal call that `continues` this one has its admission. */
+export type Returned = Outcome | null | 'next_round';
+
+/** Derives the outcome from a result: a promise if the call ends later. */
+export type OutcomeOf<R> = (result: Awaited<R>) => Returned | Promise<Outcome>;
 
 /**
  * Throws `SdkError` (`invalid_input`) for options that would fail every call. Returns a gate as it is.
@@ -239,7 +239,8 @@ async function runTool<R>(
   const stream = followStream(result, onEnd);
   if (stream !== null) return stream as Awaited<R>;
   const outcome = outcomeOf(result);
-  if (outcome !== null && outcome !== 'next_round') await onEnd(outcome);
+  if (outcome instanceof Promise) void outcome.then(onEnd);
+  else if (outcome !== null && outcome !== 'next_round') await onEnd(outcome);
   return result;
 }
 

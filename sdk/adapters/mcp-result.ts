@@ -1,4 +1,4 @@
-import type { OutcomeOf } from './gate.js';
+import type { Returned } from './gate.js';
 import type { SdkError } from '../errors.js';
 import type { Admission } from './options.js';
 
@@ -8,11 +8,11 @@ export const PROOF_ID_META = 'svc/proof_id';
 export const NOT_ADMITTED_META = 'svc/not_admitted';
 
 /** Hashes the result without `_meta`, which client and server may extend. */
-export const outcomeOf: OutcomeOf<unknown> = (result) => {
+export const outcomeOf = (result: unknown): Returned => {
   if (!isObject(result)) return { result: 'succeeded', value: result };
   const { resultType = 'complete', task } = result;
   if (resultType === 'input_required') return 'next_round';
-  // A task has only begun, so its outcome is still unknown.
+  // A task has only begun.
   if (resultType !== 'complete' || (isObject(task) && !('content' in result))) return null;
   const own = Object.fromEntries(Object.entries(result).filter(([name]) => name !== '_meta'));
   return { result: own['isError'] === true ? 'failed' : 'succeeded', value: own };

@@ -1,4 +1,4 @@
-import type { Gate } from '../../adapters/gate.js';
+import type { Gate, Returned } from '../../adapters/gate.js';
 import { failedTool, outcomeOf, withProof } from '../../adapters/mcp-result.js';
 import type { Admission, GatedCall, PendingApproval } from '../../adapters/options.js';
 import type { AgentRun } from '../../adapters/run.js';
@@ -74,7 +74,7 @@ export function openRelay(options: RelayOptions) {
   const { gate, mapping, run: numbers, toHost, toServer, howToApprove, log } = options;
   const pending = new Map<string, Pending>();
   const tools = openToolList();
-  const tasks = openTasks(outcomeIn, (admission, outcome) => void gate.end(admission, outcome));
+  const tasks = openTasks(outcomeIn);
 
   async function fromHost(message: Message): Promise<void> {
     const [id, method] = [idOf(message), methodOf(message)];
@@ -161,8 +161,8 @@ export function openRelay(options: RelayOptions) {
       });
     };
     try {
-      const response = await gate.guard(gated, run, outcomeIn);
-      tasks.begin(response, proof);
+      const endOf = (response: Message) => outcomeIn(response) ?? tasks.begin(response);
+      const response = await gate.guard(gated, run, endOf);
       if (!signal.aborted) await toHost(withProofIn(response, proof));
     } catch (error) {
       if (!signal.aborted) await toHost(rejectionOf(id, message, error));
@@ -262,7 +262,7 @@ function inexact(digits: string): Error {
 /** 1 and "1" are different ids. */
 const keyOf = (id: unknown): string => JSON.stringify(id) ?? '';
 
-function outcomeIn({ json, isStrict }: Message): ReturnType<typeof outcomeOf> {
+function outcomeIn({ json, isStrict }: Message): Returned {
   const outcome = isObject(json['result'])
     ? outcomeOf(json['result'])
     : { result: 'failed' as const };
