@@ -33,6 +33,13 @@ export async function makePublicFolder(path: string): Promise<void> {
   }
 }
 
+/** Node names no path when writing to an open file fails, as on a full disk. */
+export function withPath(error: unknown, path: string): unknown {
+  const { code, path: named, message } = error as NodeJS.ErrnoException;
+  if (code === undefined || named !== undefined) return error;
+  return Object.assign(new Error(`${path}: ${message}`, { cause: error }), { code });
+}
+
 /** Writes and syncs a temporary file of mode 0600; `install` then gives it its name. */
 function writeStaged(path: string, content: string, install: (staging: string) => void): void {
   const staging = `${path}.${randomBytes(6).toString('hex')}`;
@@ -41,6 +48,8 @@ function writeStaged(path: string, content: string, install: (staging: string) =
     fs.writeFileSync(file, content);
     fs.fsyncSync(file);
     install(staging);
+  } catch (error) {
+    throw withPath(error, path);
   } finally {
     fs.closeSync(file);
     fs.rmSync(staging, { force: true });
