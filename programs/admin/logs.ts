@@ -38,7 +38,7 @@ export function addLogCommands(add: AddCommand): void {
   ).requiredOption(...VKEY);
   add(
     'log adopt <snapshot>',
-    'Append the published leaves that the database lost, without their payloads, from a snapshot directory or URL; the log continues',
+    'Append the published leaves that the database lost, without their payloads, from a snapshot directory, URL or bucket; the log continues',
     '/srv/public --vkey log.example.org/2026+0a1b2c3d+AR… --reason "db1 lost on 2026-11-22" --confirm log.example.org/2026',
     (admin, place: string, options: AdoptOptions) =>
       withPublishedLog(place, options.vkey, (log) => adopt(admin, log, options)),

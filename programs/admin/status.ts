@@ -261,7 +261,12 @@ export function attentionFor(facts: Facts): Attention[] {
     `no quorum of witnesses has cosigned for ${seconds(quorum)}`,
     "read the publisher's log: it names the witnesses that fail",
   );
-  for (const { kind, recorded, age_ms: age } of facts.maintenance) {
+  for (const { kind, recorded, age_ms: age, failed_ms: failed } of facts.maintenance) {
+    when(
+      failed !== null,
+      `${kind} found corruption ${ago(failed)} ago`,
+      'read its output, or run it again (docs/runbooks.md#svcfsckfinding); a clean run of registry and snapshot ends this',
+    );
     when(
       age > (MAINTENANCE_MS[kind] ?? Infinity),
       `the last ${kind} ${recorded ? `was ${ago(age)} ago` : 'is not recorded'}`,

@@ -113,6 +113,11 @@ export function publisherMetrics(
         })),
       ['kind'],
     ],
+    svc_fsck_corrupt: [
+      '1 after fsck found corruption, until a run of registry and snapshot is clean, else 0',
+      () =>
+        upkeep.value && Number(upkeep.value.maintenance.some(({ failedAt }) => failedAt !== null)),
+    ],
     svc_archive_age_seconds: [
       'Time since PostgreSQL archived a WAL segment; 0 without an archive',
       () => upkeep.value && (upkeep.value.archiveAgeMs ?? 0) / 1_000,

@@ -231,6 +231,20 @@ describe('*_FILE settings', () => {
     ]);
   });
 
+  it('with a password are rejected when other users can read them', async () => {
+    const DATABASE_URL_FILE = await file('shared', url);
+    for (const mode of [0o440, 0o640]) {
+      await chmod(DATABASE_URL_FILE, mode);
+      expect(engineConfig({ DATABASE_URL_FILE }).databaseUrl).toBe(url);
+    }
+    await chmod(DATABASE_URL_FILE, 0o444);
+    expect(problemsOf(() => engineConfig({ DATABASE_URL_FILE }))).toEqual([
+      expect.stringMatching(
+        /^The file of DATABASE_URL_FILE .* has mode 0444: other users/,
+      ) as string,
+    ]);
+  });
+
   it("report unusable files together with every other problem, never with a file's content", async () => {
     const empty = await file('empty', '\n');
     const env = {

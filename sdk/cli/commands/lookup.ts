@@ -52,9 +52,10 @@ export function addLookup(add: AddCommand): Command {
       const { argument: identifier, options, registry } = invocation;
       const kind = options.kind ?? kindOf(identifier);
       const call = { ...registry(), ...(await evidencePins(options)) };
-      if (options.view === undefined) {
-        const found = await lookupHttp(call, { kind, identifier, wait: options.wait === true });
-        return printLookup(invocation, identifier, found);
+      const wait = options.wait === true;
+      if (options.view === undefined || wait) {
+        const found = await lookupHttp(call, { kind, identifier, wait });
+        if (options.view === undefined) return printLookup(invocation, identifier, found);
       }
       const query = { kind, identifier } as ViewQuery;
       const { record, evidence } = await VIEWS[options.view](call, query);
