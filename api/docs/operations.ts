@@ -22,7 +22,7 @@ const openApiSchema = z
     paths: z.record(z.string(), z.looseObject({})),
     components: z.looseObject({}),
   })
-  .meta({ description: 'This OpenAPI 3.1 document.' });
+  .describe('This OpenAPI 3.1 document.');
 
 /** The OpenAPI document, documentation page and style sheet that every API serves. */
 export function documentation(title: string, text: ReaderText): Documentation[] {

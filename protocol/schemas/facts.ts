@@ -40,7 +40,7 @@ const factValueSchema = z.union(
       .array(stringSchema)
       .max(SET_MAX)
       .refine(isAscending, 'expected distinct strings in ascending order')
-      .meta({ description: 'Distinct strings in ascending order of UTF-16 code units.' }),
+      .describe('Distinct strings in ascending order of UTF-16 code units.'),
   ],
   'expected a string, an integer, a boolean, {"decimal": …} or an array of strings',
 );

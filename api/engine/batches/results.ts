@@ -102,14 +102,11 @@ const querySchema = z.strictObject({
   limit: z
     .string()
     .regex(/^(?:[1-9][0-9]{0,2}|1000)$/, 'expected 1 to 1000')
-    .meta({
-      description:
-        'Maximum number of items in the response, 1 to 1000. Default: 100 for JSON, all items for lines.',
-    })
+    .describe(
+      'Maximum number of items in the response, 1 to 1000. Default: 100 for JSON, all items for lines.',
+    )
     .exactOptional(),
-  cursor: cursorSchema
-    .meta({ description: '`next_cursor` of the previous page, unchanged.' })
-    .exactOptional(),
+  cursor: cursorSchema.describe('`next_cursor` of the previous page, unchanged.').exactOptional(),
 });
 
 export const batchResultsOperation = tenantOperation(

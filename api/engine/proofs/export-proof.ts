@@ -50,11 +50,10 @@ const querySchema = z
     disclose: z
       .string()
       .regex(/^([^,]+(,[^,]+)*)?$/, 'expected names separated by commas')
-      .meta({
-        description:
-          'Names of the values to disclose, separated by commas, in place of `request_hash`: facts, ' +
+      .describe(
+        'Names of the values to disclose, separated by commas, in place of `request_hash`: facts, ' +
           '`budget.` and a counter, `arguments_hash`, `result_hash`, `request_hash`. Empty: none.',
-      })
+      )
       .exactOptional(),
   })
   .refine(({ format, disclose }) => disclose === undefined || format !== 'aep-json', {

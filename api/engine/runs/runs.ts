@@ -27,7 +27,7 @@ import {
 import { documentsOf, findProof } from '../proofs/stored-proof.js';
 
 const querySchema = z.strictObject({
-  agent: textSchema.meta({ description: 'The agent id of the run.' }),
+  agent: textSchema.describe('The agent id of the run.'),
 });
 
 export const readRunOperation = tenantOperation(

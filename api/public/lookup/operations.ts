@@ -182,7 +182,7 @@ const aliases = ['certificate', 'passport', 'trust'].map((name) => {
   });
 });
 
-const optionalText = (alias: string) => z.string().optional().meta({ description: alias });
+const optionalText = (alias: string) => z.string().optional().describe(alias);
 
 const GENERIC_NOTE =
   'Matched: `proof_id`, `registry_entry_id`, `execution_id`, `certificate_id`, `passport_id`, ' +
