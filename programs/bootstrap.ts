@@ -22,7 +22,6 @@ import { pinsOf } from './pins.js';
 import { type AdmissionKeys, prepareAdmissions } from './shipped-policy.js';
 
 interface BootstrapOptions {
-  /** Connection URL of the database's owner. */
   ownerUrl: string;
   dataDir: string;
   rolePassword: (role: ProgramRole) => string;

@@ -10,7 +10,6 @@ import { type Pool, requireOwnSession } from '#sql/db/transaction';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
 import { migrationNames, requireSchema } from '#sql/schema/migrate';
 
-/** The migrations of this version. */
 export const MIGRATIONS = join(packageRoot, 'sql', 'migrations');
 
 /**
@@ -23,7 +22,6 @@ export async function assertDatabase(sql: Pool, program: Program): Promise<void>
   await assertRole(sql, program, await requireSchema(sql, known));
 }
 
-/** A pool to a database that meets the program's requirements. */
 export async function openDatabase(
   url: string,
   program: Program,
@@ -41,12 +39,7 @@ export async function openDatabase(
 
 const EVERY_MS = 2_000;
 
-/**
- * Records every two seconds that this process is alive and how ready it is, until the program
- * stops. Resolves after the first heartbeat.
- *
- * @returns a function that records an additional heartbeat at once and never rejects
- */
+/** Records readiness until the program stops. The result records it at once, and never rejects. */
 export async function startHeartbeat(
   sql: Pool,
   find: () => Readiness | Promise<Readiness>,

@@ -108,10 +108,7 @@ async function follow(stack: Stack, receipt: { registry_proof_id: string }) {
   });
 }
 
-/**
- * Exports a proof and checks it with the stack's keys, not with keys from the document. Waits for a
- * signed checkpoint that covers the proof.
- */
+/** Under the stack's keys, not keys from the document. Waits for a signed checkpoint. */
 async function checkOffline(stack: Stack, proofId: string): Promise<OfflineResult> {
   const { aepPublicKey, logVkey: vkey } = stack;
   const deadline = performance.now() + TIMEOUT_MS;
@@ -128,7 +125,6 @@ async function checkOffline(stack: Stack, proofId: string): Promise<OfflineResul
   }
 }
 
-/** A temporary data directory, removed when the demo ends. */
 async function temporaryData(ctx: ProgramContext): Promise<string> {
   const dataDir = await mkdtemp(join(tmpdir(), 'svc-demo-'));
   // When root starts the demo, the database runs as another account and needs access.

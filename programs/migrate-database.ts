@@ -9,7 +9,6 @@ import {
 import { migrate } from '#sql/schema/migrate';
 import { MIGRATIONS } from './database.js';
 
-/** The database role of each program that has one. */
 export const PROGRAM_ROLES = [
   'svc_engine',
   'svc_worker',

@@ -53,9 +53,7 @@ async function externalDatabase(ownerUrl: string, dataDir: string): Promise<Data
 const MAX_REVIVALS = 5;
 const REVIVAL_PAUSE_MS = 500;
 
-/**
- * The embedded database, restarted on the same port after a crash: the programs' URLs stay valid.
- */
+/** Restarted on the same port after a crash: the programs' URLs stay valid. */
 async function embeddedDatabase(config: StartConfig, ctx: ProgramContext): Promise<Database> {
   const { dataDir } = config;
   const first = await startEmbeddedPostgres({ dataDir, log: ctx.log, signal: ctx.signal });
@@ -179,10 +177,7 @@ function urlOf(name: string, url: string | undefined): string {
   return url;
 }
 
-/**
- * Starts everything, from the database to a public API server with a snapshot, and registers
- * cleanups in reverse order with the program's context.
- */
+/** Resolves when a public API server has a snapshot. Cleanups run in reverse order. */
 export async function startStack(config: StartConfig, ctx: ProgramContext): Promise<Stack> {
   const { log } = ctx;
   const began = performance.now();

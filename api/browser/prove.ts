@@ -18,12 +18,10 @@ const TIMEOUT_MS = 15_000;
 const MAX_ROUNDS = 5;
 const PAUSE_MS = 1_000;
 
-/** A verdict as the page shows it. */
 export interface ShownVerdict {
   /** The lookup response, as JSON text. */
   answer: string;
   status: string;
-  /** The snapshot behind the page. */
   generation: number;
 }
 

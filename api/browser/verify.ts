@@ -1,4 +1,3 @@
-/** The pinned key of the log, in the storage of this origin. */
 const STORED = 'svc-log-vkey';
 const NOT_PROVEN =
   'The verdict on this page is not proven. Do not rely on it; look it up with another tool or server.';

@@ -330,7 +330,6 @@ function join(parts: readonly Html[], between: string): Html {
 /** Shell variables and values that make the examples work when pasted. */
 interface Shell {
   about: string;
-  /** Variables that the reader sets once. */
   setup: string;
   inPath: Record<string, string>;
   /** Query strings by operation id, for operations that need a query. */

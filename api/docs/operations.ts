@@ -3,7 +3,6 @@ import type { OperationSpec, ResponseSpec, OpenApiDocument } from '../openapi/ty
 import { PAGE_POLICY, renderDocs, STYLE } from './page.js';
 import type { ReaderText } from './operation.js';
 
-/** A resource that documents an API. */
 interface Documentation {
   spec: Pick<OperationSpec, 'id' | 'path' | 'summary' | 'description'>;
   /** The media type; its responses are text. */
@@ -24,7 +23,6 @@ const openApiSchema = z
   })
   .describe('This OpenAPI 3.1 document.');
 
-/** The OpenAPI document, documentation page and style sheet that every API serves. */
 export function documentation(title: string, text: ReaderText): Documentation[] {
   return [
     {

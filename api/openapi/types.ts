@@ -33,12 +33,10 @@ export interface OperationSpec<Code extends string = string> {
     examples: Record<string, unknown>;
     /** Size limit in bytes; absent: the API's default. */
     limit?: number;
-    /** Other supported media types. */
     alsoAs?: Record<string, Content>;
     /** Replaces the default problems of bodies. */
     problems?: readonly Code[];
   };
-  /** Successful responses, by status. */
   responses: Record<number, ResponseSpec>;
   /** Problems besides those common to its kind of operation. */
   problems: readonly Code[];
@@ -61,7 +59,6 @@ export interface WorkedExample {
   texts: Record<string, string>;
 }
 
-/** Status and title of each problem, by its code. */
 export type ProblemTable = Record<string, readonly [status: number, title: string]>;
 
 export interface DescribedProblems<Spec> {
@@ -132,7 +129,6 @@ export interface OpenApiHeader extends JsonObject {
 export type OpenApiExamples = Record<string, { value: unknown }>;
 
 export interface OpenApiContent extends JsonObject {
-  /** Absent for bytes without a schema. */
   schema?: JsonObject;
   examples?: OpenApiExamples;
 }

@@ -76,13 +76,10 @@ interface Comparison {
   published: number;
   /** Length of the common prefix. */
   common: number;
-  /** Leaves in the database after the common prefix. */
   only_in_database: number;
-  /** Published leaves that are not in the database. */
   lost: LostLeaf[];
 }
 
-/** Finds the leaves of a published log that the database lacks. */
 async function compare(sql: Pool, { origin, tree }: PublishedLog): Promise<Comparison> {
   const { size } = tree.head;
   const inDatabase = await treeSize(sql);

@@ -68,7 +68,6 @@ interface FsckTerminal {
   signal?: AbortSignal;
 }
 
-/** Runs one command line and returns the exit code, as the usage describes it. */
 export async function check(
   line: string[],
   terminal: FsckTerminal,
@@ -189,7 +188,6 @@ export function databaseName(url: string): string {
   return host + pathname;
 }
 
-/** Formats findings for a terminal: location, expectation and remedy. */
 function readable(result: FsckResult, seconds: number): string {
   const lines: string[] = [];
   for (const { code, grave, where, expected, advice } of result.findings) {
@@ -221,7 +219,6 @@ function summary(result: FsckResult, counts: [FindingCode, number][], seconds: n
   return parts.filter((part) => part !== null).join(', ');
 }
 
-/** Formats the result as JSON. */
 function document(result: FsckResult, exitCode: number, seconds: number) {
   return {
     clean: exitCode === 0,

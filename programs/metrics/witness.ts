@@ -1,6 +1,5 @@
 import { Tally, type Registry } from '#runtime/ops/instruments';
 
-/** Counts the answers of a witness. */
 export function witnessMetrics(registry: Registry): (status: number) => void {
   const help = 'Requests to cosign a checkpoint, by status';
   const requests = new Tally(registry, 'svc_witness_requests_total', help, ['status']);

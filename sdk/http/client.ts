@@ -26,7 +26,7 @@ export interface HttpClient {
    * remaining time.
    */
   send(request: HttpRequest, deadline?: Deadline): Promise<Answer>;
-  /** Like `send`, but throws for every status except 200. */
+  /** Like `send`, but throws for every unexpected status. */
   read(request: HttpRequest, deadline?: Deadline): Promise<Answer>;
 }
 

@@ -157,7 +157,6 @@ async function sendResults(call: Call): Promise<void> {
   sendBytes(res, 200, 'application/json', pageBytes(batch, found, next));
 }
 
-/** Yields the results in [from, until) in small groups, so that memory stays bounded. */
 async function* readResults(
   { caller, ctx, inTenant }: Call,
   { batchId, total }: Batch,

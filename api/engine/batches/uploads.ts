@@ -10,13 +10,8 @@ export interface BatchUploadsOptions {
 export interface BatchUpload {
   /** Aborts when the upload is too slow and another upload needs its memory. */
   readonly evicted: AbortSignal;
-  /**
-   * Adds to the bytes received, and waits while the memory budget is used up.
-   *
-   * @throws Problem `too_many_batches` after `WAIT_MS`, `upload_too_slow` once evicted
-   */
+  /** Waits while the memory budget is used up. @throws Problem too_many_batches, upload_too_slow */
   received(bytes: number): Promise<void>;
-  /** The body is complete and is no longer evicted. */
   complete(): void;
   release(): void;
 }

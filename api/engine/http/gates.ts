@@ -88,7 +88,6 @@ function requireScope(caller: Caller, scopes: readonly Scope[]): void {
   }
 }
 
-/** Throws a 400 for an unknown version; an absent header means v1. */
 function requireApiVersion(req: Request): void {
   const version = readSingleHeader(req, 'svc-api-version');
   if (version !== undefined && version !== 'v1') throw new Problem('unsupported_api_version');

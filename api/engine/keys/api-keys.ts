@@ -75,7 +75,6 @@ export const createApiKeyOperation = tenantOperation(
   },
 );
 
-/** Rejects scopes that the calling key lacks. */
 function requireScopes(caller: Caller, scopes: readonly Scope[]): void {
   const lacking = scopes.findIndex((scope) => !hasScope(caller, [scope]));
   if (lacking === -1) return;

@@ -35,10 +35,7 @@ export const FONTS: Readonly<Record<FontName, Buffer>> = {
   monoBold: font('DejaVuSansMono-Bold'),
 };
 
-/**
- * Renders one export as a PDF; the default export of a thread's module. Deterministic: reads only
- * the attached bytes, and no clock.
- */
+/** The default export of a thread's module. Deterministic: reads only the bytes, and no clock. */
 export default async function renderPdf({ json, pageUrl }: PdfRequest): Promise<Uint8Array> {
   const document = proofExportSchema.parse(parseStrict(json));
   const time = new Date(parseTime(document.verdict.verified_at ?? document.aep.accepted_at));
@@ -217,7 +214,6 @@ function drawSection(sheet: PageWriter, { fields, note, title }: Section): void 
   for (const field of fields) drawField(sheet, field, sheet.left, sheet.width);
 }
 
-/** Draws the label to the left, and to its right each value on a new line. */
 function drawField(sheet: PageWriter, field: Field, x: number, width: number): void {
   const lines = fieldLines(sheet, field, width);
   sheet.block('P', () => {

@@ -55,7 +55,6 @@ const MOST_OVERLAYS = 500;
 /** Admissions of one simulation, the newest first. */
 const MOST_SIMULATED = 1_000;
 const PAGE = 100;
-/** Time after which evaluations let other requests run. */
 const YIELD_AFTER_MS = 5;
 const ATTEMPTS = 3;
 
@@ -327,7 +326,6 @@ async function setInForce({ sql }: Pick<EngineContext, 'sql'>): Promise<StoredPo
 
 const policies = replayPolicies();
 
-/** The combined set; a rule that does not fit the base is a problem. */
 async function opened(base: StoredPolicySet, rules: OverlayRules) {
   requireFit(await overlayProblems(base, rules));
   const set = await combine(base, rules);
@@ -400,7 +398,6 @@ async function simulated({ inTenant }: Call, engine: ReplayPolicy, since: string
   return { since, complete, ...counts, changes: own };
 }
 
-/** Lets other requests run when evaluations take long. */
 function yielding(): () => Promise<void> {
   let began = performance.now();
   return async () => {

@@ -157,9 +157,7 @@ async function readExport(
 
 const namesIn = (list: string): string[] => (list === '' ? [] : list.split(','));
 
-/**
- * The disclosures with the given names. A name `x` that no disclosure has means `fact.x`.
- */
+/** A name `x` that no disclosure has means `fact.x`. */
 function chosen(all: readonly Disclosure[], given: readonly string[]): Disclosure[] {
   const names = new Set(all.map(([, name]) => name));
   const wanted = given.map((name) => (names.has(name) ? name : `fact.${name}`));

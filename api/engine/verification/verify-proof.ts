@@ -91,10 +91,7 @@ export const verifyOperation = tenantOperation(
 /** Ids of small-order keys, under which anyone can produce signatures that verify. */
 const SMALL_ORDER = new Set(smallOrderPublicKeys().map((key) => jwkThumbprint(nativeSha256, key)));
 
-/**
- * Verifies a submission against the registry. Another tenant's proof takes the same queries and gets
- * the same response as one that does not exist.
- */
+/** Another tenant's proof takes the same queries and gets the response of an unknown one. */
 export async function verification(
   ctx: EngineContext,
   sql: Pool,

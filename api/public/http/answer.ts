@@ -149,7 +149,6 @@ export function serveFixed(type: string, text: () => string, policy?: string) {
   };
 }
 
-/** The ETag of a body. */
 export function hashTag(body: Uint8Array | string): string {
   return hashHex(nativeSha256, body).slice(0, 32);
 }

@@ -23,7 +23,6 @@ import {
 import { revalidated, type Handler, type Operation, type PublicSpec } from '../operation.js';
 import { postLookup, parameterOf, VERIFY } from './routes.js';
 
-/** Problems of every operation that needs a valid snapshot. */
 export const SNAPSHOT_PROBLEMS: readonly ProblemCode[] = [
   'snapshot_missing',
   'snapshot_expired',
@@ -298,7 +297,6 @@ const VIEWS: readonly [kind: Kind, end: string, view: View][] = [
   ['trust', 'package', trustPackage],
 ];
 
-/** The views of an artifact. */
 export const VIEW_OPERATIONS: readonly Operation[] = VIEWS.map(([kind, end, view]) => ({
   spec: {
     id: view.id,

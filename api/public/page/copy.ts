@@ -6,7 +6,6 @@ export interface VerdictCopy {
   mark: Mark;
   headline: string;
   lead: string;
-  /** The next step for the reader. */
   advice?: string;
   /** Statements that the verdict supports; empty when it supports none. */
   claims: string[];

@@ -46,7 +46,6 @@ const LISTS = {
   overlays: listOverlaysHttp,
 } satisfies Record<string, (engine: EngineOptions, filter: ProofFilter) => AsyncIterable<object>>;
 
-/** The filters that take a text. */
 const TEXT_FILTERS = {
   action: 'of this action',
   status: 'with this verification status',
