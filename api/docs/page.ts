@@ -1,4 +1,5 @@
 import { type ProblemTable, COMPONENT, type OpenApiDocument } from '../openapi/types.js';
+import { BASE_STYLE } from '../pages/style.js';
 import { codeBlock, html, prose, table, type Html } from './html.js';
 import { fieldsOf, operationSection, type ReaderText } from './operation.js';
 
@@ -126,44 +127,8 @@ function schemasSection({ components: { schemas } }: OpenApiDocument): Html {
 }
 
 /** The page's style sheet is a separate resource, so that the CSP can forbid inline styles. */
-export const STYLE = `:root {
-  color-scheme: light dark;
-  --text: #1c2026;
-  --quiet: #575f6b;
-  --page: #ffffff;
-  --panel: #f4f5f7;
-  --line: #d8dce2;
-  --link: #0b57b0;
-  --good: #1a6b3a;
-  --bad: #a3261b;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --text: #e6e9ee;
-    --quiet: #a3acb9;
-    --page: #14171c;
-    --panel: #1e232b;
-    --line: #363d48;
-    --link: #8ab8f5;
-    --good: #7fd19e;
-    --bad: #f2978d;
-  }
-}
-* { box-sizing: border-box; }
-html { scroll-padding-top: 1rem; }
-body {
-  margin: 0;
-  background: var(--page);
-  color: var(--text);
-  font: 1rem/1.55 system-ui, sans-serif;
-  overflow-wrap: break-word;
-}
-a { color: var(--link); }
-:focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
-.skip { position: absolute; left: -999rem; }
-.skip:focus { left: 1rem; top: 1rem; background: var(--page); padding: 0.5rem 1rem; z-index: 1; }
-header { padding: 2rem 1.5rem 1rem; border-bottom: 1px solid var(--line); }
-h1 { margin: 0; font-size: 1.9rem; }
+export const STYLE = `${BASE_STYLE}html { scroll-padding-top: 1rem; }
+header { padding: 2rem 1.5rem 1rem; }
 header p { margin: 0.25rem 0 0; color: var(--quiet); }
 .layout { display: grid; grid-template-columns: 19rem minmax(0, 1fr); }
 nav {
@@ -177,21 +142,21 @@ nav {
   font-size: 0.9rem;
 }
 nav h2, nav h3 { font-size: 0.8rem; margin: 1.2rem 0 0.3rem; color: var(--quiet); }
-nav ul { list-style: none; margin: 0; padding: 0; }
+nav ul { list-style: none; padding: 0; }
+nav li, main section { margin: 0; }
 nav a { display: block; padding: 0.2rem 0; text-decoration: none; }
 nav a:hover { text-decoration: underline; }
-main { padding: 0.5rem 2rem 4rem; max-width: 62rem; }
+main { margin: 0; padding: 0.5rem 2rem 4rem; max-width: 62rem; }
 h2 { font-size: 1.5rem; margin: 2.5rem 0 0.5rem; }
 h3 { font-size: 1.2rem; margin: 2rem 0 0.25rem; }
 h4 { font-size: 1rem; margin: 1.5rem 0 0.4rem; }
-p { margin: 0.5rem 0; }
 .operation { border-top: 1px solid var(--line); margin-top: 2rem; }
 .call { font-size: 1.05rem; }
 .call code { background: none; padding: 0; }
 .method { font: 600 0.75rem ui-monospace, monospace; color: var(--quiet); }
 .call .method { font-size: 0.9rem; }
-code { font: 0.9em ui-monospace, SFMono-Regular, Menlo, monospace; background: var(--panel); padding: 0.1em 0.3em; border-radius: 3px; overflow-wrap: anywhere; }
-pre { background: var(--panel); border: 1px solid var(--line); border-radius: 6px; padding: 0.8rem 1rem; overflow: auto; max-height: 30rem; font-size: 0.9rem; }
+code { background: var(--card); padding: 0.1em 0.3em; border-radius: 3px; }
+pre { background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: 0.8rem 1rem; overflow: auto; max-height: 30rem; font-size: 0.9rem; }
 pre code { background: none; padding: 0; overflow-wrap: normal; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 0.95rem; }
@@ -205,14 +170,12 @@ tbody th { min-width: 11rem; }
 .name { font-weight: 600; margin-bottom: 0.2rem; }
 .answers { margin: 0; }
 .answers > div { display: grid; grid-template-columns: 4rem minmax(0, 1fr); border-bottom: 1px solid var(--line); padding: 0.4rem 0; }
-dt { font: 600 1rem ui-monospace, monospace; padding-top: 0.1rem; }
+dt { color: var(--text); font: 600 1rem ui-monospace, monospace; padding-top: 0.1rem; }
 dt.s2, dt.s3 { color: var(--good); }
 dt.s4, dt.s5 { color: var(--bad); }
-dd { margin: 0; }
 dd p { margin: 0 0 0.3rem; }
 .codes, .headers { margin: 0; padding: 0; list-style: none; }
 .headers { color: var(--quiet); font-size: 0.9rem; }
-summary { cursor: pointer; color: var(--link); padding: 0.2rem 0; }
 @media (max-width: 52rem) {
   .layout { display: block; }
   nav { position: static; max-height: none; border-right: 0; border-bottom: 1px solid var(--line); padding: 0.5rem 1rem 1.5rem; }
