@@ -16,6 +16,8 @@ export interface HttpRequest {
   /** Media type of the response; default `application/json`. */
   accept?: string;
   idempotencyKey?: string;
+  /** Statuses for which `read` returns the response; default 200. */
+  expected?: readonly number[];
 }
 
 /** Each request has the deadline of the options, unless it is a part of a longer call. */
@@ -69,7 +71,7 @@ export function openHttpClient(
     send,
     read: async (request, deadline) => {
       const answer = await send(request, deadline);
-      if (answer.status !== 200) throw httpError(answer);
+      if (!(request.expected ?? [200]).includes(answer.status)) throw httpError(answer);
       return answer;
     },
   };
