@@ -22,6 +22,7 @@ import {
 } from '../openapi/examples.js';
 import { revalidated, type Handler, type Operation, type PublicSpec } from '../operation.js';
 import { postLookup, parameterOf, VERIFY } from './routes.js';
+import { VIEW_PATHS } from './views.js';
 
 export const SNAPSHOT_PROBLEMS: readonly ProblemCode[] = [
   'snapshot_missing',
@@ -286,18 +287,12 @@ const trustPackage: View = {
   examples: { resolved: exampleTrustPackage },
 };
 
-const VIEWS: readonly [kind: Kind, end: string, view: View][] = [
-  ['proof', 'history', history('proof')],
-  ['certificate', 'history', history('certificate')],
-  ['certificate', 'trust-chain', chain('certificate')],
-  ['passport', 'history', history('passport')],
-  ['passport', 'trust-chain', chain('passport')],
-  ['trust', 'timeline', history('trust')],
-  ['trust', 'chain', chain('trust')],
-  ['trust', 'package', trustPackage],
-];
+const VIEWS = { history, chain, package: () => trustPackage };
+const VIEWS_BY_PATH = Object.entries(VIEW_PATHS).flatMap(([kind, paths]) =>
+  [...paths].map(([end, name]) => ({ kind, end, view: VIEWS[name](kind as Kind) })),
+);
 
-export const VIEW_OPERATIONS: readonly Operation[] = VIEWS.map(([kind, end, view]) => ({
+export const VIEW_OPERATIONS: readonly Operation[] = VIEWS_BY_PATH.map(({ kind, end, view }) => ({
   spec: {
     id: view.id,
     method: 'get',
