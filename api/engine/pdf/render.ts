@@ -169,7 +169,8 @@ function drawVerdict(sheet: PageWriter, { headline, verdict }: PdfModel): void {
   const inner = sheet.width - 2 * PAD;
   const lines = sheet.wrapWords(TEXT.headline, headline.text, inner);
   const band = lines.length * TEXT.headline.leading + 2 * (PAD - 3);
-  const body = verdict.reduce((sum, field) => sum + fieldHeight(sheet, field, inner), 0);
+  const rows = verdict.flatMap((field) => fieldLines(sheet, field, inner)).length;
+  const body = rows * LEADING + verdict.length * AFTER_FIELD;
   const height = band + body + PAD + 3;
   const top = sheet.y;
   sheet.aside(() => {
@@ -229,10 +230,6 @@ function drawField(sheet: PageWriter, field: Field, x: number, width: number): v
     });
   });
   sheet.y += AFTER_FIELD;
-}
-
-function fieldHeight(sheet: PageWriter, field: Field, width: number): number {
-  return fieldLines(sheet, field, width).length * LEADING + AFTER_FIELD;
 }
 
 function fieldLines(sheet: PageWriter, { values }: Field, width: number): Line[] {
