@@ -16,9 +16,7 @@ const relayedSchema = facadeSchema
     'a package without members, or members without a package',
   )
   .refine(
-    ({ references }) =>
-      membersIn({ references: references as Relayed['references'] })?.every(assertsByStatus) ??
-      true,
+    ({ references }) => membersIn({ references })?.every(assertsByStatus) ?? true,
     'can_assert_validity of a member does not follow from its status',
   );
 
@@ -51,7 +49,7 @@ export function readAnswer(answer: Pick<Answer, 'status' | 'body'>): Relayed | n
     notFoundSchema.parse(document);
     return null;
   }
-  return relayedSchema.parse(document) as Relayed;
+  return relayedSchema.parse(document);
 }
 
 /** Whether the proof records an outcome: its effect is ADMIT, but it has no certificate. */
