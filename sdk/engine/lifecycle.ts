@@ -22,6 +22,7 @@ import {
   hashSchema,
   proofIdSchema,
 } from '../../protocol/schemas/primitives.js';
+import type { ArtifactKind } from '../../protocol/status.js';
 import { canonicalBody } from '../canonical.js';
 import { readDocument, unexpected, validInput } from '../http/answers.js';
 import { type Answer, type Deadline, withDeadline } from '../http/attempt.js';
@@ -36,7 +37,10 @@ const artifactSchema = z.strictObject({
 });
 
 /** An artifact of a proof. */
-export type ArtifactInput = z.infer<typeof artifactSchema>;
+export interface ArtifactInput {
+  proof_id: string;
+  artifact_kind: ArtifactKind;
+}
 
 /** The artifact, why it is revoked, and by whom. Reason and actor stay private. */
 export type RevocationInput = ArtifactInput &

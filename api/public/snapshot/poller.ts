@@ -8,7 +8,6 @@ import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
 import { Problem } from '../http/problem.js';
-import type { PublicContext } from '../operation.js';
 import { PageReader, type PageMemory } from './pages.js';
 import { Snapshot } from './snapshot.js';
 import { tileReader, type SnapshotSource } from './source.js';
@@ -154,8 +153,13 @@ export class SnapshotPoller {
   }
 }
 
+interface Serving {
+  poller: SnapshotPoller;
+  clock: Clock;
+}
+
 /** The served snapshot, even when expired: use it only for data that never changes, such as the log. */
-export function loadedSnapshot({ poller }: Pick<PublicContext, 'poller'>): Snapshot {
+export function loadedSnapshot({ poller }: Serving): Snapshot {
   if (poller.current !== null) return poller.current;
   throw new Problem('snapshot_missing', 'No snapshot has been published yet. Retry later.', {
     headers: { 'Retry-After': '2' },
@@ -163,7 +167,7 @@ export function loadedSnapshot({ poller }: Pick<PublicContext, 'poller'>): Snaps
 }
 
 /** The served snapshot for verdicts. After `valid_until` it must not assert anything. */
-export function currentValidSnapshot(ctx: Pick<PublicContext, 'poller' | 'clock'>): Snapshot {
+export function currentValidSnapshot(ctx: Serving): Snapshot {
   const snapshot = loadedSnapshot(ctx);
   if (ctx.clock.now() < snapshot.validUntil) return snapshot;
   throw new Problem(
