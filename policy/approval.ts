@@ -20,7 +20,6 @@ export function requiringApproval(policies: PolicyFiles['policies']): string[] {
   return annotated(policies).flatMap(({ id, isSound }) => (isSound ? [id] : []));
 }
 
-/** The ids of the policies whose annotation is invalid. */
 export function unsoundRequirements(policies: PolicyFiles['policies']): string[] {
   return annotated(policies).flatMap(({ id, isSound }) => (isSound ? [] : [id]));
 }

@@ -94,11 +94,7 @@ export const isOverlayId = (id: string): boolean => id.startsWith(OVERLAY_PREFIX
 
 const OVERLAY_ID = `no policy id begins with ${OVERLAY_PREFIX}: these are the rules of tenants`;
 
-/**
- * The problems of a tenant's rules under the operator's set `base`. A rule of an overlay can only forbid.
- *
- * @param policies by id, which begins with {@link OVERLAY_PREFIX}
- */
+/** @param policies by id, which begins with {@link OVERLAY_PREFIX} */
 export async function checkOverlay(
   base: PolicyFiles,
   policies: PolicyFiles['policies'],
@@ -169,10 +165,7 @@ export function overlayFormProblems(policies: PolicyFiles['policies']): PolicyPr
   });
 }
 
-/**
- * Checks the policies against the schema of real inputs, not their own schema: other rules would
- * never apply.
- */
+/** Against the schema of real inputs, not their own: other rules would never apply. */
 async function ruleProblems(
   policies: PolicyFiles['policies'],
   facts?: DeclaredFacts,
@@ -231,11 +224,8 @@ function placeOf(text: string, offset: number): { line: number; column: number }
 }
 
 /**
- * Prepares a stored set that this process can run. Rejects a rule about something that no input
- * contains; the schema may differ from the input schema if no rule depends on the difference and
- * Cedar accepts the inputs.
- *
- * @throws PolicySetError
+ * Rejects a rule about something that no input contains. The schema may differ from the input schema
+ * if no rule depends on the difference and Cedar accepts the inputs.
  */
 async function openPolicySet(stored: StoredPolicySet): Promise<PolicyEngine> {
   const all = Object.entries(stored.files.policies);
@@ -265,12 +255,10 @@ function rejectSchema(differences: { message: string }[]): void {
   throw new PolicySetError(differences.map(({ message }) => message).join('; '));
 }
 
-/** Why this process cannot run a stored set, or null. */
 export function whyNotRun(stored: StoredPolicySet): Promise<string | null> {
   return reasonOf(() => openPolicySet(stored));
 }
 
-/** Why a stored set must not be activated, or null. */
 export function whyNotActivate(stored: StoredPolicySet): Promise<string | null> {
   return reasonOf(async () => {
     await openPolicySet(stored);

@@ -35,12 +35,7 @@ const MEMO_LIMIT = 10_000;
 /** Decisions of all prepared sets, by digest and input. */
 const memo = new Map<string, Decision>();
 
-/**
- * Prepares a stored set. Recomputes its digest from its texts and this engine, so a set of another
- * engine version is rejected and never run.
- *
- * @throws PolicySetError
- */
+/** Recomputes the digest, so a set of another engine version never runs. @throws PolicySetError */
 export async function preparePolicyEngine(stored: StoredPolicySet): Promise<PolicyEngine> {
   const set = await makePolicySet(stored.files);
   if (!set.digest.equals(stored.digest)) {
@@ -78,11 +73,7 @@ export interface PreparedTexts {
   waived: ReadonlySet<string>;
 }
 
-/**
- * Loads texts into the engine under a name, replacing earlier ones.
- *
- * @throws PolicySetError
- */
+/** Replaces earlier texts with this name. @throws PolicySetError */
 export function preparse(name: string, files: PolicyFiles): PreparedTexts {
   const waived = new Set(requiringApproval(files.policies));
   const kept = Object.fromEntries(Object.entries(files.policies).filter(([id]) => !waived.has(id)));

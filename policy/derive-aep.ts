@@ -26,13 +26,10 @@ export interface DerivedAep extends BuiltAep {
 }
 
 /**
- * canonicalize → evaluate → AEP. A pure function of the intake row, its policy set, the key id and
- * the counter values: workers decide with it, and replay repeats the decision. Only the AEP of a
- * close also depends on the log.
+ * A pure function of the intake row, its policy set, the key id and the counter values: workers
+ * decide with it, and replay repeats the decision. Only the AEP of a close also depends on the log.
  *
- * @param beforesOf returns the counter values before this action
- * @throws IntakeMismatchError when the stored request is not the accepted one
- * @throws UnknownRequestTypeError
+ * @throws IntakeMismatchError, UnknownRequestTypeError
  */
 export function deriveAep(
   intake: PinnedIntake,
@@ -78,7 +75,6 @@ export function rejectionIn({
 /** The values of counters before an action, with the window; keyed by counter name. */
 export type Befores = Record<string, Omit<Budget, 'after'>>;
 
-/** The request of an admission, validated. */
 export function readRequest(
   { lane, tenantId }: Pick<PinnedIntake, 'lane' | 'tenantId'>,
   document: JsonValue,

@@ -83,7 +83,6 @@ export const storedSetOf = (base: StoredPolicySet, set: OverlaySet): StoredPolic
   files: filesOf(base, set),
 });
 
-/** The rules of a stored overlay. */
 export const rulesOf = ({ document }: { document: string }): OverlayRules =>
   JSON.parse(document) as OverlayRules;
 
@@ -93,11 +92,7 @@ export interface UnfitOverlay {
   rules: string[];
 }
 
-/**
- * Activates an operator's set, combined with every active overlay.
- *
- * @throws AdministrationError when a tenant activates an overlay meanwhile, or the time has passed
- */
+/** @throws AdministrationError when a tenant activates an overlay meanwhile, or `from` has passed */
 export async function activateWithOverlays(
   tx: Transaction,
   set: StoredPolicySet,

@@ -127,7 +127,6 @@ function fold(line: string, indent: number): string {
   return lines.map((one) => one.trimEnd()).join('\n');
 }
 
-/** A problem and its remedy. */
 interface Attention {
   what: string;
   do: string;

@@ -67,7 +67,6 @@ interface FsckTerminal {
   signal?: AbortSignal;
 }
 
-/** Runs one command line and returns the exit code, as the usage describes it. */
 export async function check(
   line: string[],
   terminal: FsckTerminal,

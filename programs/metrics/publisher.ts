@@ -16,13 +16,7 @@ export interface PublisherMetrics extends Required<CycleObserver> {
   witnessAnswered(witness: string, outcome: 'cosigned' | 'failed'): void;
 }
 
-/**
- * Gauges of the last publication, absent while another publisher is known to lead. Ages and
- * validities are computed at scrape time.
- *
- * @param leads whether this publisher held the lease at its last check
- * @param written bytes that this process wrote into the snapshot
- */
+/** Gauges of the last publication, absent while another publisher is known to lead. */
 export function publisherMetrics(
   registry: Registry,
   readings: Readings,

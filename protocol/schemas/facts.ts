@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { utf8 } from '../bytes.js';
-import { textOf } from './primitives.js';
+import { isAscending, textOf } from './primitives.js';
 
 export const FACT_NAME_PATTERN = /^[a-z][a-z0-9_]{0,63}$/;
 const DECIMAL_PATTERN = /^-?(0|[1-9][0-9]{0,14})\.[0-9]{1,4}$/;
@@ -40,15 +40,11 @@ const factValueSchema = z.union(
       .array(stringSchema)
       .max(SET_MAX)
       .refine(isAscending, 'expected distinct strings in ascending order')
-      .meta({ description: 'Distinct strings in ascending order of UTF-16 code units.' }),
+      .describe('Distinct strings in ascending order of UTF-16 code units.'),
   ],
   'expected a string, an integer, a boolean, {"decimal": …} or an array of strings',
 );
 export type FactValue = z.infer<typeof factValueSchema>;
-
-function isAscending(items: readonly string[]): boolean {
-  return items.every((item, i) => i === 0 || items[i - 1]! < item);
-}
 
 export const NAME_FAULT = `expected a name that matches ${FACT_NAME_PATTERN.source}`;
 

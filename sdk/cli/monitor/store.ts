@@ -11,10 +11,7 @@ import {
 import { UsageError } from '../config.js';
 import { isMissing } from './files.js';
 
-/**
- * Pages of a map as files. They are not synced: a page that a crash damages has another digest, and
- * is rebuilt from the log.
- */
+/** Not synced: a page that a crash damages has another digest, and is rebuilt from the log. */
 export class DirectoryPages implements MapStore {
   private readonly stale = new Map<string, PageId>();
 
@@ -52,11 +49,7 @@ export class DirectoryPages implements MapStore {
   }
 }
 
-/**
- * The state of a monitor, in its directory or in memory.
- *
- * @throws UsageError for a directory of another log
- */
+/** @throws UsageError for a directory of another log */
 export async function openStore(directory: string | undefined, origin: string) {
   if (directory === undefined) {
     const save = (): Promise<void> => Promise.resolve();
