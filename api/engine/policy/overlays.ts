@@ -62,8 +62,8 @@ const ATTEMPTS = 3;
 const turns = new Limiter({ total: 2, perOwner: 1, maxWaiting: 8, timeoutMs: 10_000 });
 
 /**
- * Checks and evaluations take the event loop for tenths of a second: a tenant has one at a time, and
- * afterwards leaves as much time to other requests.
+ * Checks and evaluations take tenths of a second: a tenant has one at a time, and afterwards leaves as
+ * much time to other requests.
  *
  * @throws BusyError
  */
@@ -329,8 +329,10 @@ const policies = replayPolicies();
 
 /** The combined set; a rule that does not fit the base is a problem. */
 async function opened(base: StoredPolicySet, rules: OverlayRules) {
-  requireFit(await overlayProblems(base, rules));
-  const set = await combine(base, rules);
+  const problems = await overlayProblems(base, rules);
+  requireFit(problems);
+  const set = await combine(base, rules, problems);
+  await setImmediate();
   return { set, engine: await policies(storedSetOf(base, set)) };
 }
 

@@ -399,6 +399,19 @@ it('the patterns of a rule have a limit, because matching them takes long', asyn
   expect(problems.map(({ file }) => file)).toEqual(['overlay.more.cedar']);
 });
 
+it('the check of an overlay lets other requests run after each rule', async () => {
+  let [turns, isChecking] = [0, true];
+  const countTurns = () => {
+    turns += 1;
+    if (isChecking) setImmediate(countTurns);
+  };
+  setImmediate(countTurns);
+  const rules = Array.from({ length: 8 }, (_, i) => [`overlay.r${i}`, NO_DELETIONS]);
+  await checkOverlay(shipped.files, Object.fromEntries(rules));
+  isChecking = false;
+  expect(turns).toBeGreaterThanOrEqual(rules.length);
+});
+
 it('the most complex rules leave Cedar working', async () => {
   const texts = [
     `${'('.repeat(46)}true${')'.repeat(46)}`,
