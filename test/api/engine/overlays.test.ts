@@ -400,16 +400,21 @@ it('the patterns of a rule have a limit, because matching them takes long', asyn
 });
 
 it('the check of an overlay lets other requests run after each rule', async () => {
+  const rules = (count: number): Record<string, string> =>
+    Object.fromEntries(
+      Array.from({ length: count }, (_, i) => [`overlay.r${i}`, NO_DELETIONS] as const),
+    );
+  // The first check also reads a file.
+  await checkOverlay(shipped.files, rules(1));
   let [turns, isChecking] = [0, true];
   const countTurns = () => {
     turns += 1;
     if (isChecking) setImmediate(countTurns);
   };
   setImmediate(countTurns);
-  const rules = Array.from({ length: 8 }, (_, i) => [`overlay.r${i}`, NO_DELETIONS]);
-  await checkOverlay(shipped.files, Object.fromEntries(rules));
+  await checkOverlay(shipped.files, rules(8));
   isChecking = false;
-  expect(turns).toBeGreaterThanOrEqual(rules.length);
+  expect(turns).toBeGreaterThanOrEqual(8);
 });
 
 it('the most complex rules leave Cedar working', async () => {
