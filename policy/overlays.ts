@@ -11,7 +11,8 @@ import {
 import { activatePolicy, type StoredPolicySet } from '#sql/admissions/policies';
 import type { Transaction } from '#sql/db/transaction';
 import { AdministrationError } from '#sql/tenants/administration';
-import { checkOverlay, OVERLAY_PREFIX, policyFile, type PolicyProblem } from './check.js';
+import { OVERLAY_PREFIX } from './approval.js';
+import { checkOverlay, policyFile, type PolicyProblem } from './check.js';
 import { engineOf, manifestOf, PolicySetError, sentencesIn } from './policy-set.js';
 
 /** The texts of a tenant's rules, by id. */
@@ -48,12 +49,17 @@ export async function overlayProblems(
  * Combines an overlay with an operator's set, for the engine that runs that set. A rule that does not fit
  * the set is replaced by one that forbids everything, so that the set never permits what the rule forbids.
  *
+ * @param found the problems of these rules under this set, if the caller has them
  * @throws PolicySetError when the stored set was changed
  */
-export async function combine(base: StoredPolicySet, rules: OverlayRules): Promise<OverlaySet> {
+export async function combine(
+  base: StoredPolicySet,
+  rules: OverlayRules,
+  found?: readonly OverlayProblem[],
+): Promise<OverlaySet> {
   const engine = engineOf(base);
   if (engine === null) throw new PolicySetError('the manifest of the base is not its own');
-  const problems = await overlayProblems(base, rules);
+  const problems = found ?? (await overlayProblems(base, rules));
   const errors = problems.filter(({ severity }) => severity === 'error');
   const faulty = new Set(errors.map(({ rule }) => rule));
   const unfit = Object.keys(rules).filter((id) => faulty.has(null) || faulty.has(id));

@@ -22,12 +22,17 @@ const decimalSchema = z
     description: 'A Cedar decimal, not a negative zero, within ±922337203685477.5807.',
   });
 
-function isDecimal(text: string): boolean {
+export function isDecimal(text: string): boolean {
   if (!DECIMAL_PATTERN.test(text)) return false;
-  const [whole = '', places = ''] = text.replace('-', '').split('.');
-  const units = BigInt(whole + places.padEnd(4, '0'));
+  const units = decimalUnits(text.replace('-', ''));
   const isNegativeZero = units === 0n && text.startsWith('-');
   return units < 2n ** 63n && !isNegativeZero;
+}
+
+/** The number of 0.0001 in a decimal. */
+export function decimalUnits(text: string): bigint {
+  const [whole = '', places = ''] = text.split('.');
+  return BigInt(whole + places.padEnd(4, '0'));
 }
 
 const factValueSchema = z.union(

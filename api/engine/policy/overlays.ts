@@ -61,8 +61,8 @@ const ATTEMPTS = 3;
 const turns = new Limiter({ total: 2, perOwner: 1, maxWaiting: 8, timeoutMs: 10_000 });
 
 /**
- * Checks and evaluations take the event loop for tenths of a second: a tenant has one at a time, and
- * afterwards leaves as much time to other requests.
+ * Checks and evaluations take tenths of a second: a tenant has one at a time, and afterwards leaves as
+ * much time to other requests.
  *
  * @throws BusyError
  */
@@ -324,8 +324,10 @@ async function setInForce({ sql }: Pick<EngineContext, 'sql'>): Promise<StoredPo
 const policies = replayPolicies();
 
 async function opened(base: StoredPolicySet, rules: OverlayRules) {
-  requireFit(await overlayProblems(base, rules));
-  const set = await combine(base, rules);
+  const problems = await overlayProblems(base, rules);
+  requireFit(problems);
+  const set = await combine(base, rules, problems);
+  await setImmediate();
   return { set, engine: await policies(storedSetOf(base, set)) };
 }
 
