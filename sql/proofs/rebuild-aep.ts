@@ -213,8 +213,11 @@ type RunMemberRow = { proofId: string; aepHash: string };
 
 /** Columns of an `AepRow`, from `svc.log_entry e` with `svc.intake i` and `svc.tenant t`. */
 export const aepColumns = (sql: Db) => sql`
-  e.proof_id as "proofId", t.tenant_id as "tenantId", e.environment, e.effect, e.key_id as "keyId",
-  e.engine_version as "engineVersion", e.at, i.policy_digest as "policyDigest",
+  e.proof_id as "proofId", e.environment, e.effect, e.key_id as "keyId", e.at, ${otherAepColumns(sql)}`;
+
+/** The columns of an `AepRow` that an `EntryRow` lacks. */
+export const otherAepColumns = (sql: Db) => sql`
+  t.tenant_id as "tenantId", e.engine_version as "engineVersion", i.policy_digest as "policyDigest",
   i.bound, i.fixture_hash as "fixtureHash", i.validity, i.request, i.request_hash as "requestHash",
   i.seed, i.approval, e.reasons, e.budgets, e.signature,
   case when i.run_closes then (
