@@ -21,7 +21,6 @@ import type { PolicyEngine } from './decide.js';
 
 /** The unsigned AEP of an admission, and the decision in it. */
 export interface DerivedAep extends BuiltAep {
-  requestHash: string;
   decision: Decision;
 }
 
@@ -60,7 +59,7 @@ export function deriveAep(
   };
   // A replay can evaluate another policy set than the pinned one.
   const decided = { ...intake, policyDigest: Buffer.from(policy.digest, 'hex') };
-  return { ...aepOf(decided, request, decision, input), requestHash, decision };
+  return { ...aepOf(decided, request, decision, input), decision };
 }
 
 /** An approver's rejection denies with the reasons of the pending proof, and evaluates nothing. */
