@@ -1,10 +1,11 @@
+import { setImmediate } from 'node:timers/promises';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { utf8 } from '#protocol/bytes';
 import type { Counters } from '#protocol/counters';
 import { type PolicyFiles, type StoredPolicySet, readPolicySet } from '#sql/admissions/policies';
 import type { Db } from '#sql/db/transaction';
 import { counterFaults } from './counters.js';
-import { REQUIRES_RULE, unsoundRequirements } from './approval.js';
+import { isOverlayId, OVERLAY_PREFIX, REQUIRES_RULE, unsoundRequirements } from './approval.js';
 import { LOADED_SETS, preparePolicyEngine, type PolicyEngine } from './decide.js';
 import { type DeclaredFacts, declaredFacts, RESERVED_PREFIXES } from './facts.js';
 import {
@@ -88,14 +89,10 @@ const nulProblems = (file: string, ...texts: (string | null | undefined)[]): Pol
     ? [wholeFile(file, 'error', 'texts and sentences must not contain U+0000')]
     : [];
 
-export const OVERLAY_PREFIX = 'overlay.';
-
-export const isOverlayId = (id: string): boolean => id.startsWith(OVERLAY_PREFIX);
-
 const OVERLAY_ID = `no policy id begins with ${OVERLAY_PREFIX}: these are the rules of tenants`;
 
 /**
- * The problems of a tenant's rules under the operator's set `base`. A rule of an overlay can only forbid.
+ * Yields after each rule: together they take the event loop for tenths of a second.
  *
  * @param policies by id, which begins with {@link OVERLAY_PREFIX}
  */
@@ -103,17 +100,21 @@ export async function checkOverlay(
   base: PolicyFiles,
   policies: PolicyFiles['policies'],
 ): Promise<PolicyProblem[]> {
-  const own = overlayFormProblems(policies);
-  const faulty = new Set(own.map(({ file }) => file));
-  const sound = Object.entries(policies).filter(([id]) => !faulty.has(policyFile(id)));
-  const slow = sound.flatMap(([id, text]) =>
-    afterWildcards(cedar.policyToJson(text)) > MOST_AFTER_WILDCARDS
-      ? [wholeFile(policyFile(id), 'error', TOO_SLOW)]
-      : [],
-  );
   const facts = declaredFacts(base.schema);
-  const unfit = await ruleProblems(Object.fromEntries(sound), facts, base.counters);
-  return [...own, ...slow, ...unfit];
+  const problems: PolicyProblem[] = [];
+  for (const [id, text] of Object.entries(policies)) {
+    const rule = { [id]: text };
+    const own = overlayFormProblems(rule);
+    if (own.length > 0) problems.push(...own);
+    else {
+      if (afterWildcards(cedar.policyToJson(text)) > MOST_AFTER_WILDCARDS) {
+        problems.push(wholeFile(policyFile(id), 'error', TOO_SLOW));
+      }
+      problems.push(...(await ruleProblems(rule, facts, base.counters)));
+    }
+    await setImmediate();
+  }
+  return problems;
 }
 
 /**
@@ -169,10 +170,7 @@ export function overlayFormProblems(policies: PolicyFiles['policies']): PolicyPr
   });
 }
 
-/**
- * Checks the policies against the schema of real inputs, not their own schema: other rules would
- * never apply.
- */
+/** Against the schema of real inputs, not their own: other rules would never apply. */
 async function ruleProblems(
   policies: PolicyFiles['policies'],
   facts?: DeclaredFacts,
@@ -231,11 +229,8 @@ function placeOf(text: string, offset: number): { line: number; column: number }
 }
 
 /**
- * Prepares a stored set that this process can run. Rejects a rule about something that no input
- * contains; the schema may differ from the input schema if no rule depends on the difference and
- * Cedar accepts the inputs.
- *
- * @throws PolicySetError
+ * Rejects a rule about something that no input contains. The schema may differ from the input schema
+ * if no rule depends on the difference and Cedar accepts the inputs.
  */
 async function openPolicySet(stored: StoredPolicySet): Promise<PolicyEngine> {
   const all = Object.entries(stored.files.policies);
@@ -265,12 +260,10 @@ function rejectSchema(differences: { message: string }[]): void {
   throw new PolicySetError(differences.map(({ message }) => message).join('; '));
 }
 
-/** Why this process cannot run a stored set, or null. */
 export function whyNotRun(stored: StoredPolicySet): Promise<string | null> {
   return reasonOf(() => openPolicySet(stored));
 }
 
-/** Why a stored set must not be activated, or null. */
 export function whyNotActivate(stored: StoredPolicySet): Promise<string | null> {
   return reasonOf(async () => {
     await openPolicySet(stored);

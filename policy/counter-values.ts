@@ -6,7 +6,6 @@ import type { Befores } from './derive-aep.js';
 /** Values of counters by id; 0 when absent. */
 export type CounterValues = Map<string, number>;
 
-/** The change that an admitted proof makes to a counter. */
 export interface CounterMove extends CounterRef {
   name: string;
   before: number;
@@ -34,7 +33,6 @@ export function movesOf(
   });
 }
 
-/** A decision, and the counters that it changes if it admits. */
 export interface Counting {
   effect: Effect;
   moves: CounterMove[];

@@ -1,7 +1,7 @@
 import * as z from 'zod';
 import { afterOf, appliedCounters, type Counters } from '#protocol/counters';
 import { FACT_NAME_PATTERN, NAME_FAULT } from '#protocol/schemas/facts';
-import { ACTION_PATTERN } from '#protocol/schemas/primitives';
+import { ACTION_PATTERN, isAscending } from '#protocol/schemas/primitives';
 import type { PolicyInput } from '#protocol/policy-input';
 
 const counterSchema = z.strictObject({
@@ -9,10 +9,7 @@ const counterSchema = z.strictObject({
   actions: z
     .array(z.string().regex(ACTION_PATTERN, 'expected an action'))
     .min(1, 'expected at least one action, or null for all')
-    .refine(
-      (all) => all.every((one, i) => i === 0 || all[i - 1]! < one),
-      'expected distinct actions in ascending order',
-    )
+    .refine(isAscending, 'expected distinct actions in ascending order')
     .nullable(),
   /** The fact that the counter sums; null: it counts actions. */
   sum: z.string().regex(FACT_NAME_PATTERN, 'expected the name of a fact').nullable(),

@@ -1,10 +1,11 @@
 import { setFlagsFromString } from 'node:v8';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import type { Counters } from '#protocol/counters';
-import { type PolicyInput, policyInputText } from '#protocol/policy-input';
+import type { PolicyInput } from '#protocol/policy-input';
 import type { Effect } from '#protocol/status';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
 import { requiringApproval } from './approval.js';
+import { contextUses, usedText } from './context-uses.js';
 import { unmetBudgets } from './counters.js';
 import { cedarFacts, type DeclaredFacts, declaredFacts, unmetFacts } from './facts.js';
 import { CEDAR_VERSION, makePolicySet, messages, PolicySetError } from './policy-set.js';
@@ -32,15 +33,10 @@ export interface PolicyEngine {
 }
 
 const MEMO_LIMIT = 10_000;
-/** Decisions of all prepared sets, by digest and input. */
+/** Decisions of all prepared sets, by digest and used part of the input. */
 const memo = new Map<string, Decision>();
 
-/**
- * Prepares a stored set. Recomputes its digest from its texts and this version of Cedar, so a set of
- * another version is rejected and never run.
- *
- * @throws PolicySetError
- */
+/** Recomputes the digest, so a set of another version of Cedar never runs. @throws PolicySetError */
 export async function preparePolicyEngine(stored: StoredPolicySet): Promise<PolicyEngine> {
   const set = await makePolicySet(stored.files);
   if (!set.digest.equals(stored.digest)) {
@@ -50,16 +46,22 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
   }
   const digest = set.digest.toString('hex');
   const { files } = stored;
-  const { counters } = loaded(digest, files);
+  const { counters, facts } = loaded(digest, files);
+  const uses = contextUses(files.policies);
   return {
     digest,
     engineVersion: CEDAR_VERSION,
     counters,
     decide(input) {
-      const key = digest + policyInputText(input);
+      const early = decidedEarly({ facts, counters }, input);
+      if (early !== null) return early;
+      const call = callOf(input);
+      const { context, principal, resource } = call;
+      const others = [digest, principal.id, input.tenant.environment, resource.id];
+      const key = JSON.stringify([...others, input.approval !== null]) + usedText(uses, context);
       const known = memo.get(key);
       if (known !== undefined) return known;
-      const { decision, cacheable } = evaluate(loaded(digest, files), input);
+      const { decision, cacheable } = decideCall(loaded(digest, files), input, call);
       if (cacheable) {
         if (memo.size >= MEMO_LIMIT) memo.clear();
         memo.set(key, decision);
@@ -78,11 +80,7 @@ export interface PreparedTexts {
   waived: ReadonlySet<string>;
 }
 
-/**
- * Loads texts into Cedar under a name, replacing earlier ones.
- *
- * @throws PolicySetError
- */
+/** Replaces earlier texts with this name. @throws PolicySetError */
 export function preparse(name: string, files: PolicyFiles): PreparedTexts {
   const waived = new Set(requiringApproval(files.policies));
   const kept = Object.fromEntries(Object.entries(files.policies).filter(([id]) => !waived.has(id)));
@@ -146,21 +144,32 @@ const deny = (...reasons: string[]): Decision => ({ effect: 'DENY', reasons });
  * Evaluates one input, failing closed. Cedar skips a policy whose evaluation errs, so a `forbid`
  * that errs would not prevent an allow: any error denies, and only an explicit allow admits.
  */
-export function evaluate(
-  { name, facts, counters, waived }: PreparedTexts,
+export function evaluate(texts: PreparedTexts, input: PolicyInput): Evaluation {
+  const early = decidedEarly(texts, input);
+  if (early !== null) return { decision: early, cacheable: true };
+  return decideCall(texts, input, callOf(input));
+}
+
+/** The decision on an input that the policies need not or must not evaluate; else null. */
+function decidedEarly(
+  { facts, counters }: Pick<PreparedTexts, 'facts' | 'counters'>,
   input: PolicyInput,
-): Evaluation {
+): Decision | null {
   const { action } = input;
   // An outcome reports on an admitted action; denying it would only hide the outcome.
-  if (action === null) return { decision: { effect: 'ADMIT', reasons: [] }, cacheable: true };
-  if (!isWellTyped(input)) return { decision: deny(), cacheable: true };
+  if (action === null) return { effect: 'ADMIT', reasons: [] };
+  if (!isWellTyped(input)) return deny();
   const unmet = [...unmetFacts(facts, action, input.facts), ...unmetBudgets(counters, input)];
-  if (unmet.length > 0) {
-    return { decision: deny(...[...new Set(unmet)].sort()), cacheable: true };
-  }
-  const evaluated = (policies: string): Evaluation =>
-    authorize(callFor(policies, { ...input, action }));
-  if (waived.size > 0 && input.approval !== null) return evaluated(waivedName(name));
+  return unmet.length === 0 ? null : deny(...[...new Set(unmet)].sort());
+}
+
+function decideCall(
+  { name, waived }: PreparedTexts,
+  { approval }: PolicyInput,
+  call: Call,
+): Evaluation {
+  const evaluated = (preparsedPolicySetId: string) => authorize({ ...call, preparsedPolicySetId });
+  if (waived.size > 0 && approval !== null) return evaluated(waivedName(name));
   const found = evaluated(name);
   const reasons = found.decision.reasons.filter((reason) => waived.has(reason));
   if (hasErred(found.decision) || found.decision.effect === 'ADMIT' || reasons.length === 0)
@@ -207,10 +216,9 @@ function isWellTyped({ action, agent, environment, fixture, lane, tenant, tool }
   return isBool && texts.every((text) => typeof text === 'string');
 }
 
-function callFor(
-  policies: string,
-  input: PolicyInput & { action: string },
-): cedar.StatefulAuthorizationCall {
+type Call = ReturnType<typeof callOf>;
+
+function callOf(input: PolicyInput) {
   const context: Record<string, cedar.CedarValueJson> = {
     environment: input.environment,
     lane: input.lane,
@@ -235,10 +243,9 @@ function callFor(
   return {
     principal,
     action: { type: 'Svc::Action', id: 'admit' },
-    resource: { type: 'Svc::Operation', id: input.action },
+    resource: { type: 'Svc::Operation', id: input.action ?? '' },
     context,
     entities: [{ uid: principal, attrs: { environment: input.tenant.environment }, parents: [] }],
-    preparsedPolicySetId: policies,
     // `isWellTyped` and `unmetFacts` check the types, in a fraction of the time.
     validateRequest: false,
   };

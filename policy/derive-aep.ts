@@ -21,18 +21,14 @@ import type { PolicyEngine } from './decide.js';
 
 /** The unsigned AEP of an admission, and the decision in it. */
 export interface DerivedAep extends BuiltAep {
-  requestHash: string;
   decision: Decision;
 }
 
 /**
- * canonicalize → evaluate → AEP. A pure function of the intake row, its policy set, the key id and
- * the counter values: workers decide with it, and replay repeats the decision. Only the AEP of a
- * close also depends on the log.
+ * A pure function of the intake row, its policy set, the key id and the counter values: workers
+ * decide with it, and replay repeats the decision. Only the AEP of a close also depends on the log.
  *
- * @param beforesOf returns the counter values before this action
- * @throws IntakeMismatchError when the stored request is not the accepted one
- * @throws UnknownRequestTypeError
+ * @throws IntakeMismatchError, UnknownRequestTypeError
  */
 export function deriveAep(
   intake: PinnedIntake,
@@ -63,7 +59,7 @@ export function deriveAep(
   };
   // A replay can evaluate another policy set than the pinned one.
   const decided = { ...intake, policyDigest: Buffer.from(policy.digest, 'hex') };
-  return { ...aepOf(decided, request, decision, input), requestHash, decision };
+  return { ...aepOf(decided, request, decision, input), decision };
 }
 
 /** An approver's rejection denies with the reasons of the pending proof, and evaluates nothing. */
@@ -78,7 +74,6 @@ export function rejectionIn({
 /** The values of counters before an action, with the window; keyed by counter name. */
 export type Befores = Record<string, Omit<Budget, 'after'>>;
 
-/** The request of an admission, validated. */
 export function readRequest(
   { lane, tenantId }: Pick<PinnedIntake, 'lane' | 'tenantId'>,
   document: JsonValue,

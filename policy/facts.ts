@@ -20,12 +20,7 @@ export type DeclaredFacts = ReadonlyMap<string, { type: FactType; requiredFor: s
 /** The annotation of a fact that lists the actions which require the fact, separated by commas. */
 export const REQUIRED_FOR = 'required_for';
 
-/**
- * The facts that a schema declares in `context.facts`. Skips invalid declarations, so requests with
- * such a fact are denied.
- *
- * @throws PolicySetError when the schema does not parse
- */
+/** Skips invalid declarations: requests with such a fact are denied. @throws PolicySetError */
 export function declaredFacts(schema: string): DeclaredFacts {
   const { namespaces, resolve } = readSchema(schema);
   const context = new Map(namespaces).get('Svc')?.actions?.['admit']?.appliesTo?.context;
@@ -71,10 +66,7 @@ export function factsRecord(facts: DeclaredFacts): string {
 
 const REASON_PREFIX = 'fact.';
 
-/**
- * Reasons to deny before evaluation, sorted: missing required facts, and facts that the schema does
- * not declare with the stated type.
- */
+/** Reasons to deny before evaluation, sorted: missing required facts, and misfits. */
 export function unmetFacts(declared: DeclaredFacts, action: string, facts: Facts): string[] {
   const lacking = [...declared].flatMap(([name, { requiredFor }]) =>
     requiredFor.includes(action) && !Object.hasOwn(facts, name) ? [name] : [],

@@ -70,11 +70,7 @@ export async function schemaDifferences(
 
 const FACTS = 'context.facts';
 
-/**
- * The policies that test for an attribute that no input contains, so that the rule never applies.
- *
- * @param schema of {@link inputSchema}
- */
+/** A rule that tests for such an attribute never applies. `schema`: of {@link inputSchema}. */
 export function unknownAttributes(
   policies: PolicyFiles['policies'],
   schema: string,

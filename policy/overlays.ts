@@ -11,7 +11,8 @@ import {
 import { activatePolicy, type StoredPolicySet } from '#sql/admissions/policies';
 import type { Transaction } from '#sql/db/transaction';
 import { AdministrationError } from '#sql/tenants/administration';
-import { checkOverlay, OVERLAY_PREFIX, policyFile, type PolicyProblem } from './check.js';
+import { OVERLAY_PREFIX } from './approval.js';
+import { checkOverlay, policyFile, type PolicyProblem } from './check.js';
 import { engineOf, manifestOf, PolicySetError, sentencesIn } from './policy-set.js';
 
 /** The texts of a tenant's rules, by id. */
@@ -48,12 +49,17 @@ export async function overlayProblems(
  * Combines an overlay with an operator's set, for the version of Cedar that runs that set. A rule that does not fit
  * the set is replaced by one that forbids everything, so that the set never permits what the rule forbids.
  *
+ * @param found the problems of these rules under this set, if the caller has them
  * @throws PolicySetError when the stored set was changed
  */
-export async function combine(base: StoredPolicySet, rules: OverlayRules): Promise<OverlaySet> {
+export async function combine(
+  base: StoredPolicySet,
+  rules: OverlayRules,
+  found?: readonly OverlayProblem[],
+): Promise<OverlaySet> {
   const engine = engineOf(base);
   if (engine === null) throw new PolicySetError('the manifest of the base is not its own');
-  const problems = await overlayProblems(base, rules);
+  const problems = found ?? (await overlayProblems(base, rules));
   const errors = problems.filter(({ severity }) => severity === 'error');
   const faulty = new Set(errors.map(({ rule }) => rule));
   const unfit = Object.keys(rules).filter((id) => faulty.has(null) || faulty.has(id));
@@ -83,7 +89,6 @@ export const storedSetOf = (base: StoredPolicySet, set: OverlaySet): StoredPolic
   files: filesOf(base, set),
 });
 
-/** The rules of a stored overlay. */
 export const rulesOf = ({ document }: { document: string }): OverlayRules =>
   JSON.parse(document) as OverlayRules;
 
@@ -93,11 +98,7 @@ export interface UnfitOverlay {
   rules: string[];
 }
 
-/**
- * Activates an operator's set, combined with every active overlay.
- *
- * @throws AdministrationError when a tenant activates an overlay meanwhile, or the time has passed
- */
+/** @throws AdministrationError when a tenant activates an overlay meanwhile, or `from` has passed */
 export async function activateWithOverlays(
   tx: Transaction,
   set: StoredPolicySet,

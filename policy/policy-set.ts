@@ -13,9 +13,7 @@ import { OperatorError } from '#runtime/process/operator-error';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
 import { countersSchema } from './counters.js';
 
-/**
- * The policy texts are unusable: they do not parse, do not validate, or do not match their digest.
- */
+/** The texts do not parse, do not validate, or do not match their digest. */
 export class PolicySetError extends OperatorError {
   override name = 'PolicySetError';
 }
@@ -79,11 +77,7 @@ export async function readPolicyTexts(folder: string): Promise<Omit<PolicyFiles,
   return { schema, policies: await readRules(folder), counters: await readCounters(folder) };
 }
 
-/**
- * The texts of a folder's rules, by id.
- *
- * @throws PolicySetError when a file name is not possible
- */
+/** By rule id. @throws PolicySetError when a file name is not possible */
 export async function readRules(folder: string): Promise<PolicyFiles['policies']> {
   const names = (await readdir(folder)).filter((name) => /\.cedar$/i.test(name)).sort();
   const misnamed = names.find((name) => !POLICY_FILE.test(name));
@@ -99,17 +93,12 @@ export async function readRules(folder: string): Promise<PolicyFiles['policies']
   return policies;
 }
 
-/** A folder of policies with their sentences for display. */
 export async function readPolicyFolder(folder: string): Promise<PolicyFiles> {
   const texts = await readPolicyTexts(folder);
   return { ...texts, sentences: sentencesIn(texts.policies) };
 }
 
-/**
- * The sentences of policies, by id.
- *
- * @throws PolicySetError when a text does not parse
- */
+/** By policy id. @throws PolicySetError when a text does not parse */
 export function sentencesIn(policies: PolicyFiles['policies']): Record<string, string> {
   const sentences: Record<string, string> = {};
   for (const [id, text] of Object.entries(policies)) {
@@ -123,12 +112,7 @@ export function sentencesIn(policies: PolicyFiles['policies']): Record<string, s
   return sentences;
 }
 
-/**
- * Validates the texts against their schema and computes the digest of the set: SHA-256 of a
- * canonical manifest with the hashes of every text, the schema and Cedar's code.
- *
- * @throws PolicySetError when a text does not parse or validate
- */
+/** @throws PolicySetError when a text does not parse or validate */
 export async function makePolicySet(files: PolicyFiles): Promise<StoredPolicySet> {
   requireValid(files);
   const manifest = manifestOf(files, await runningEngine());
@@ -168,9 +152,7 @@ export function engineOf({
   return attempt(() => identitySchema.parse(JSON.parse(manifest))) ?? null;
 }
 
-/**
- * The canonical manifest of these texts for that version of Cedar; its SHA-256 is the digest of the set.
- */
+/** Its SHA-256 is the digest of the set. */
 export function manifestOf(files: PolicyFiles, engine: EngineIdentity): string {
   return canonicalize({
     schema_version: 'svc.policy.manifest/1.1',

@@ -29,7 +29,6 @@ import {
   type EngineIdentity,
 } from './policy-set.js';
 
-/** The recorded decision. */
 export interface Recorded {
   /** Null once the payload is erased; then only `aepHash` is compared. */
   aep: JsonValue;
@@ -95,10 +94,7 @@ function derive(
   }
 }
 
-/**
- * The differences between two documents, with both values. A list is one value, because its order
- * matters.
- */
+/** A list is one value, because its order matters. */
 export function differencesOf(
   recorded: JsonValue,
   replayed: JsonValue,

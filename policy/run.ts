@@ -10,10 +10,7 @@ export function isRunTimely({ id }: Run, now: number): boolean {
   return uuidTime(id) <= now + MAX_AHEAD_MS;
 }
 
-/**
- * Returns why a close with `seq` cannot end the run of these requests; null if they are exactly the
- * decided requests 0 to `seq` − 1.
- */
+/** Null if the requests are exactly the decided ones, 0 to `seq` − 1. */
 export function incompletenessOf(members: readonly RunMember[]): (seq: number) => string | null {
   const others = members.filter(({ closes }) => !closes);
   const numbers = new Set(others.map(({ seq }) => seq));

@@ -34,12 +34,7 @@ const POLICIES = {
     when { 9223372036854775807 + 1 == 0 };`,
 };
 
-/**
- * Proves at start that this process denies a forbidden request, one whose `forbid` errs, and one
- * outside the schema; that it admits an allowed one; and that an approval is required and waives it.
- *
- * @throws PolicySelfTestError
- */
+/** Proves at start that this process decides as below. @throws PolicySelfTestError */
 export async function policySelfTest(): Promise<void> {
   const files = { schema: await inputSchema(), policies: POLICIES, sentences: {} };
   const engine = await preparePolicyEngine(await makePolicySet(files));

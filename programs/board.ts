@@ -1,17 +1,14 @@
 import { boardConfig } from '#runtime/config';
 import { listen } from '#runtime/http/server';
 import { logRarely } from '#runtime/process/log';
-import { reportReady, runProgram } from '#runtime/process/lifecycle';
+import { reportReady } from '#runtime/process/lifecycle';
 import { healthCheck } from '#runtime/ops/health';
-import { openOps } from '#runtime/ops/ops';
 import { assertMayOnlyReadQueues, openQueueToRead, QUEUES } from '#runtime/queue/backend';
 import { createBoard, loadBoardKey } from './board/app.js';
+import { runService } from './service.js';
 
-const code = await runProgram('board', async (program) => {
-  const { log } = program;
-  const config = boardConfig();
-  program.drainAs(config.drain);
-  const ops = await openOps('board', config.ops, program);
+await runService('board', boardConfig, async (program) => {
+  const { config, log, ops } = program;
   const hasKey = loadBoardKey(config.boardKeyFile);
   if (config.redisUrl === null) await assertMayOnlyReadQueues(config.databaseUrl);
   const report = (error: Error): void => logRarely(log, 'warn', { err: error }, 'queue error');
@@ -37,4 +34,3 @@ const code = await runProgram('board', async (program) => {
   log.info({ url: server.url }, 'listening');
   reportReady(server.url);
 });
-process.exit(code);

@@ -39,12 +39,7 @@ export async function openDatabase(
 
 const EVERY_MS = 2_000;
 
-/**
- * Records every two seconds that this process is alive and how ready it is, until the program
- * stops. Resolves after the first heartbeat.
- *
- * @returns a function that records an additional heartbeat at once and never rejects
- */
+/** Records readiness until the program stops. The result records it at once, and never rejects. */
 export async function startHeartbeat(
   sql: Pool,
   find: () => Readiness | Promise<Readiness>,

@@ -10,9 +10,8 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { systemClock } from '#runtime/process/clock';
 import { engineConfig } from '#runtime/config';
 import { listen } from '#runtime/http/server';
-import { reportReady, runProgram } from '#runtime/process/lifecycle';
+import { reportReady } from '#runtime/process/lifecycle';
 import { withPause } from '#runtime/ops/health';
-import { openOps } from '#runtime/ops/ops';
 import { openTracing } from '#runtime/ops/tracing';
 import { connect } from '#runtime/postgres/connect';
 import { openAdmitQueue } from '#runtime/queue/queues';
@@ -24,6 +23,7 @@ import { unpackIds } from '#sql/db/columns';
 import { assertDatabase, startHeartbeat } from './database.js';
 import { engineMetrics } from './metrics/engine.js';
 import { databaseReadings } from './metrics/readings.js';
+import { runService } from './service.js';
 
 /** While stopping, waiting admissions are answered with 202 after this time. */
 const LAST_WAIT_MS = 3_000;
@@ -37,11 +37,8 @@ const STATEMENT_MS = 10_000;
  */
 const ADMISSION_CONNECTIONS = 16;
 
-const exitCode = await runProgram('engine', async (program) => {
-  const { log } = program;
-  const config = engineConfig();
-  program.drainAs(config.drain);
-  const ops = await openOps('engine', config.ops, program);
+await runService('engine', engineConfig, async (program) => {
+  const { config, log, ops } = program;
   const tracing = await openTracing('engine', config, program);
   const sql = connect(config.databaseUrl, {
     application: 'svc-engine',
@@ -129,5 +126,3 @@ const exitCode = await runProgram('engine', async (program) => {
   log.info({ url: server.url }, 'listening');
   reportReady(server.url);
 });
-
-process.exit(exitCode);

@@ -1,19 +1,16 @@
 import { FINDINGS } from '#protocol/monitor/findings';
 import { monitorConfig } from '#runtime/config';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
-import { openOps } from '#runtime/ops/ops';
 import { OperatorError } from '#runtime/process/operator-error';
-import { reportReady, runProgram } from '#runtime/process/lifecycle';
+import { reportReady } from '#runtime/process/lifecycle';
 import { isBucket, openStore } from '#runtime/store/open';
 import { filesIn } from '#runtime/store/store';
 import { isUsageError, runMonitor } from '#sdk/cli/monitor/run';
 import { monitorMetrics } from './metrics/monitor.js';
+import { runService } from './service.js';
 
-const code = await runProgram('monitor', async (program) => {
-  const { log, signal } = program;
-  const config = monitorConfig();
-  program.drainAs(config.drain);
-  const ops = await openOps('monitor', config.ops, program);
+await runService('monitor', monitorConfig, async (program) => {
+  const { config, log, ops, signal } = program;
   const metrics = monitorMetrics(ops.registry);
   let hasPassed = false;
   ops.readyWhen(() => ({
@@ -57,4 +54,3 @@ const code = await runProgram('monitor', async (program) => {
   running.catch((error: unknown) => program.fail(error));
   program.onStop(() => running.catch(() => undefined));
 });
-process.exit(code);

@@ -9,9 +9,8 @@ import { systemClock } from '#runtime/process/clock';
 import { publisherConfig } from '#runtime/config';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { openSigner } from '#runtime/crypto/signer';
-import { reportReady, runProgram } from '#runtime/process/lifecycle';
+import { reportReady } from '#runtime/process/lifecycle';
 import type { Readiness } from '#runtime/ops/health';
-import { openOps } from '#runtime/ops/ops';
 import { openTracing } from '#runtime/ops/tracing';
 import { connect } from '#runtime/postgres/connect';
 import { openStore } from '#runtime/store/open';
@@ -24,6 +23,7 @@ import { databaseReadings } from './metrics/readings.js';
 import { pinning, readTrustedCheckpoint } from './trust.js';
 import { readWitnessPolicy } from './witness-policy.js';
 import { openReplica } from './replica.js';
+import { runService } from './service.js';
 
 /** Limit of the last heartbeat: an unresponsive database must not block the exit. */
 const LAST_BEAT_MS = 3_000;
@@ -32,11 +32,8 @@ const STATFS_MS = 1_000;
 // Published files are public: web servers and public API servers may run as other users.
 process.umask(0o022);
 
-const code = await runProgram('publisher', async (program) => {
-  const { log, signal } = program;
-  const config = publisherConfig();
-  program.drainAs(config.drain);
-  const ops = await openOps('publisher', config.ops, program);
+await runService('publisher', publisherConfig, async (program) => {
+  const { config, log, ops, signal } = program;
   const logKey = await openSigner(config.logKeyFile);
   const sql = connect(config.databaseUrl, { application: 'svc-publisher', max: 4 });
   program.onStop(() => sql.end({ timeout: 5 }));
@@ -133,4 +130,3 @@ const code = await runProgram('publisher', async (program) => {
   program.onStop(() => running);
   reportReady();
 });
-process.exit(code);

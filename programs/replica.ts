@@ -4,9 +4,7 @@ import { OperatorError } from '#runtime/process/operator-error';
 import { connect, type Sql } from '#runtime/postgres/connect';
 import { assertDatabase } from './database.js';
 
-/**
- * Opens DATABASE_READ_URL, and checks that it is a replica of the primary that this role may read.
- */
+/** Requires a replica of the primary that this role may read. */
 export async function openReplica(
   url: string | null,
   primary: Sql,

@@ -52,9 +52,7 @@ async function externalDatabase(ownerUrl: string, dataDir: string): Promise<Data
 const MAX_REVIVALS = 5;
 const REVIVAL_PAUSE_MS = 500;
 
-/**
- * The embedded database, restarted on the same port after a crash: the programs' URLs stay valid.
- */
+/** Restarted on the same port after a crash: the programs' URLs stay valid. */
 async function embeddedDatabase(config: StartConfig, ctx: ProgramContext): Promise<Database> {
   const { dataDir } = config;
   const first = await startEmbeddedPostgres({ dataDir, log: ctx.log, signal: ctx.signal });

@@ -17,10 +17,7 @@ const TIMEOUT_MS = 10_000;
 /** Limit of a checkpoint's size: about two hundred bytes, plus the signatures of witnesses. */
 const MAX_BYTES = 64 * 1024;
 
-/**
- * Reads the checkpoint note at the path or URL in TRUSTED_CHECKPOINT. Failure stops the publisher:
- * only this checkpoint can prove a database rollback.
- */
+/** Failure stops the publisher: only this checkpoint can prove a database rollback. */
 export async function readTrustedCheckpoint(where: string | null): Promise<string | null> {
   if (where === null) return null;
   try {

@@ -3,8 +3,7 @@ import { verifierConfig } from '#runtime/config';
 import { jwkThumbprint } from '#protocol/keys';
 import { nativeBase64, nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { openSigner } from '#runtime/crypto/signer';
-import { reportReady, runProgram } from '#runtime/process/lifecycle';
-import { openOps } from '#runtime/ops/ops';
+import { reportReady } from '#runtime/process/lifecycle';
 import { openTracing } from '#runtime/ops/tracing';
 import { connect } from '#runtime/postgres/connect';
 import { bulkVerification } from '#runtime/crypto/sodium';
@@ -15,12 +14,10 @@ import { assertDatabase, startHeartbeat } from './database.js';
 import { tracedLeaves } from './metrics/traces.js';
 import { databaseReadings } from './metrics/readings.js';
 import { verifierGauges, verifierMetrics } from './metrics/verifier.js';
+import { runService } from './service.js';
 
-const code = await runProgram('verifier', async (program) => {
-  const { log, signal } = program;
-  const config = verifierConfig();
-  program.drainAs(config.drain);
-  const ops = await openOps('verifier', config.ops, program);
+await runService('verifier', verifierConfig, async (program) => {
+  const { config, log, ops, signal } = program;
   const key = await openSigner(config.verifierKeyFile);
   const signer = {
     sign: key.sign,
@@ -61,4 +58,3 @@ const code = await runProgram('verifier', async (program) => {
   program.onStop(() => running);
   reportReady();
 });
-process.exit(code);

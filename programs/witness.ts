@@ -3,19 +3,16 @@ import { witnessConfig } from '#runtime/config';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { openSigner } from '#runtime/crypto/signer';
 import { listen } from '#runtime/http/server';
-import { openOps } from '#runtime/ops/ops';
 import { systemClock } from '#runtime/process/clock';
-import { reportReady, runProgram } from '#runtime/process/lifecycle';
+import { reportReady } from '#runtime/process/lifecycle';
 import { witnessMetrics } from './metrics/witness.js';
 import { pinning } from './trust.js';
 import { CosignedHeads } from './witness/heads.js';
 import { witnessHandler } from './witness/witness.js';
+import { runService } from './service.js';
 
-const code = await runProgram('witness', async (program) => {
-  const { log } = program;
-  const config = witnessConfig();
-  program.drainAs(config.drain);
-  const ops = await openOps('witness', config.ops, program);
+await runService('witness', witnessConfig, async (program) => {
+  const { config, log, ops } = program;
   const key = await openSigner(config.witnessKeyFile);
   const { witnessName: name } = config;
   const logs = new Map<string, Vkey[]>();
@@ -58,4 +55,3 @@ const code = await runProgram('witness', async (program) => {
   );
   reportReady(server.url);
 });
-process.exit(code);

@@ -4,9 +4,8 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { openSigner } from '#runtime/crypto/signer';
 import { bulkSigningKey, newBulkSigningKey } from '#runtime/crypto/sodium';
 import type { Logger } from '#runtime/process/log';
-import { reportReady, runProgram } from '#runtime/process/lifecycle';
+import { reportReady } from '#runtime/process/lifecycle';
 import { withPause } from '#runtime/ops/health';
-import { openOps } from '#runtime/ops/ops';
 import { openTracing } from '#runtime/ops/tracing';
 import { connect } from '#runtime/postgres/connect';
 import { UNQUEUED_CHANNEL } from '#sql/admissions/outcomes';
@@ -20,6 +19,7 @@ import { assertDatabase, startHeartbeat } from './database.js';
 import { databaseReadings } from './metrics/readings.js';
 import { tracedDecisions } from './metrics/traces.js';
 import { admitMetrics, waitingGauges } from './metrics/worker.js';
+import { runService } from './service.js';
 
 /** The AEP key, or the root that delegates to keys of this process. */
 async function openKey(signing: WorkerConfig['signing'], log: Logger) {
@@ -45,11 +45,8 @@ async function openKey(signing: WorkerConfig['signing'], log: Logger) {
   return { id: keyId, signWith: () => ({ signer, keyId }) };
 }
 
-const code = await runProgram('worker', async (program) => {
-  const { log } = program;
-  const config = workerConfig();
-  program.drainAs(config.drain);
-  const ops = await openOps('worker', config.ops, program);
+await runService('worker', workerConfig, async (program) => {
+  const { config, log, ops } = program;
   const key = await openKey(config.signing, log);
   await policySelfTest();
   const sql = connect(config.databaseUrl, {
@@ -87,4 +84,3 @@ const code = await runProgram('worker', async (program) => {
   await startHeartbeat(sql, readiness, program);
   reportReady();
 });
-process.exit(code);

@@ -1,4 +1,4 @@
-import { concat, utf8 } from './bytes.js';
+import { utf8 } from './bytes.js';
 import { documentHash, hashHex, type Sha256 } from './hash.js';
 import type { JsonValue } from './json.js';
 import type { Budgets } from './policy-input.js';
@@ -14,20 +14,26 @@ export type SaltOf = (name: string) => string;
  * @param seed 32 random bytes, which never leave the service
  */
 export function saltsFrom(sha256: Sha256, seed: Uint8Array): SaltOf {
-  // HMAC-SHA-256 (RFC 2104) with precomputed inner and outer pads.
-  const inner = padded(seed, 0x36);
-  const outer = concat(padded(seed, 0x5c), new Uint8Array(32));
+  // HMAC-SHA-256 (RFC 2104).
   return (name) => {
-    outer.set(sha256(concat(inner, utf8(name))), 64);
-    return hashHex(sha256, outer);
+    const inner = sha256(padded(seed, 0x36, utf8(name)));
+    return hashHex(sha256, padded(seed, 0x5c, inner));
   };
 }
 
-/** A key of at most one block of SHA-256, 64 bytes, XOR `pad`. */
-function padded(key: Uint8Array, pad: number): Uint8Array {
-  const block = new Uint8Array(64).fill(pad);
-  for (let i = 0; i < key.length; i++) block[i]! ^= key[i]!;
-  return block;
+/** The block size of SHA-256 in bytes. */
+const BLOCK = 64;
+// Reused, because an allocation of more than 64 bytes takes longer than its hash.
+const scratch = new Uint8Array(2 * BLOCK);
+
+/** A key of at most one block XOR `pad`, then the message. Valid until the next call. */
+function padded(key: Uint8Array, pad: number, message: Uint8Array): Uint8Array {
+  const length = BLOCK + message.length;
+  const bytes = length > scratch.length ? new Uint8Array(length) : scratch.subarray(0, length);
+  bytes.fill(pad, 0, BLOCK);
+  for (let i = 0; i < key.length; i++) bytes[i]! ^= key[i]!;
+  bytes.set(message, BLOCK);
+  return bytes;
 }
 
 /** A value with the salt of its name: what a reader needs to check a commitment (after RFC 9901). */

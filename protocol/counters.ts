@@ -1,6 +1,6 @@
 import { documentHash, type Sha256 } from './hash.js';
 import type { Budget, PolicyInput } from './policy-input.js';
-import type { Facts } from './schemas/facts.js';
+import { decimalUnits, type Facts } from './schemas/facts.js';
 
 /** A counter of a policy set. A JSON value. */
 export type Counter = {
@@ -101,6 +101,5 @@ function addendOf({ sum }: Counter, facts: Facts): bigint | null {
   const value = Object.hasOwn(facts, sum) ? facts[sum] : undefined;
   if (typeof value === 'number') return BigInt(value) * UNITS_PER_ONE;
   if (typeof value !== 'object' || !('decimal' in value)) return null;
-  const [whole = '', places = ''] = value.decimal.split('.');
-  return BigInt(whole + places.padEnd(4, '0'));
+  return decimalUnits(value.decimal);
 }

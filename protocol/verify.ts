@@ -7,7 +7,7 @@ import type { Ed25519Verify } from './ed25519.js';
 import { memberUnlikeAep, parseEntry } from './entries.js';
 import { attempt } from './errors.js';
 import { documentHash, hashHex, type Sha256 } from './hash.js';
-import { canonicalBytes, parseStrict } from './json.js';
+import { canonicalBytes, type JsonValue, parseStrict } from './json.js';
 import { jwkThumbprint, type KeyState } from './keys.js';
 import { leafHash, verifyInclusion } from './merkle.js';
 import { type Aep, aepSchema } from './schemas/aep.js';
@@ -31,8 +31,8 @@ export interface ProofEvidence {
   /** The seed of the salts, 32 bytes; null once erased. */
   seed: Uint8Array | null;
   aep: Uint8Array;
-  /** The AEP from which the caller made the bytes in `aep`; absent when these must be parsed. */
-  builtAep?: Aep;
+  /** From what the caller made the bytes in `aep`; absent when these must be parsed. */
+  built?: BuiltFrom;
   /** 64 bytes */
   signature: Uint8Array;
   /** Bytes of the log entry at `leafIndex`. */
@@ -54,6 +54,14 @@ export interface ProofEvidence {
     | { size: number; path: readonly Uint8Array[]; root: Uint8Array };
 }
 
+export interface BuiltFrom {
+  aep: Aep;
+  /** The `request` of the evidence, parsed. */
+  document: JsonValue;
+  /** The hash to which `aep` commits as `request_hash`, lower-case hex. */
+  requestHash: string;
+}
+
 export interface ProofFindings {
   checks: Check[];
   /** The AEP in the bytes, trustworthy or not; null when the bytes contain none. */
@@ -73,9 +81,9 @@ export function verifyProof(crypto: ProofCrypto, evidence: ProofEvidence): Check
 export function examineProof(crypto: ProofCrypto, evidence: ProofEvidence): ProofFindings {
   const { sha256 } = crypto;
   const { aep, isCanonical } =
-    evidence.builtAep === undefined
+    evidence.built === undefined
       ? readAep(evidence.aep)
-      : { aep: aepSchema.safeParse(evidence.builtAep).data ?? null, isCanonical: true };
+      : { aep: aepSchema.safeParse(evidence.built.aep).data ?? null, isCanonical: true };
   const parsed = attempt(() => parseEntry(evidence.entry));
   const entry = parsed?.type === 'proof' ? parsed : undefined;
   const made = aep === null ? undefined : attempt(() => hashesOf(crypto, evidence, aep));
@@ -135,7 +143,7 @@ export function allPassed(checks: readonly Check[]): boolean {
 }
 
 function requestCheck(sha256: Sha256, evidence: ProofEvidence, aep: Aep | null): Check {
-  const { request, seed } = evidence;
+  const { built, request, seed } = evidence;
   if (request === null || seed === null) {
     return {
       name: 'request_hash',
@@ -143,13 +151,15 @@ function requestCheck(sha256: Sha256, evidence: ProofEvidence, aep: Aep | null):
       detail: 'the request has been erased',
     };
   }
-  const commitment = attempt(() => {
-    const hash = documentHash(sha256, parseStrict(request));
-    return commitmentTo(sha256, [saltsFrom(sha256, seed)(REQUEST_HASH), REQUEST_HASH, hash]);
+  const matches = attempt(() => {
+    const hash = documentHash(sha256, built?.document ?? parseStrict(request));
+    if (built !== undefined) return hash === built.requestHash;
+    const salt = saltsFrom(sha256, seed)(REQUEST_HASH);
+    return commitmentTo(sha256, [salt, REQUEST_HASH, hash]) === aep?.request_commitment;
   });
   return check(
     'request_hash',
-    commitment !== undefined && commitment === aep?.request_commitment,
+    aep !== null && matches === true,
     'the AEP is about another request',
   );
 }

@@ -1,33 +1,30 @@
-import { canonicalBytes, canonicalize, type JsonValue } from '../protocol/json.js';
+import { utf8 } from '../protocol/bytes.js';
+import { canonicalize, type JsonValue } from '../protocol/json.js';
 import { ProtocolError } from '../protocol/errors.js';
 import { hashHex, nobleSha256 } from '../protocol/hash.js';
 import { SdkError } from './errors.js';
 
 /**
- * The RFC 8785 form of a JSON value. Throws `ProtocolError` for undefined, a lone surrogate or a
+ * The RFC 8785 form of a JSON value. Throws `invalid_input` for undefined, a lone surrogate or a
  * number that is not finite.
  */
 export function canonicalJson(value: JsonValue): string {
-  return canonicalize(value);
+  try {
+    return canonicalize(value);
+  } catch (cause) {
+    const pointer = cause instanceof ProtocolError ? (cause.pointer ?? '') : '';
+    throw new SdkError('invalid_input', `${pointer || '/'}: has no JSON form`, { pointer, cause });
+  }
 }
+
+/** A document's RFC 8785 form, the request body: its hash is the document's. Throws `invalid_input`. */
+export const canonicalBody = (document: object): Uint8Array =>
+  utf8(canonicalJson(document as JsonValue));
 
 /**
  * SHA-256 of the RFC 8785 form, as 64 lower-case hex characters: the form of `arguments_hash`,
  * `result_hash` and `request_hash`. Throws like `canonicalJson`.
  */
 export function canonicalHash(value: JsonValue): string {
-  return hashHex(nobleSha256, canonicalBytes(value));
-}
-
-/**
- * The request body: a document in RFC 8785 form, so that both have the same hash. Throws
- * `invalid_input`.
- */
-export function canonicalBody(document: object): Uint8Array {
-  try {
-    return canonicalBytes(document as JsonValue);
-  } catch (cause) {
-    const pointer = cause instanceof ProtocolError ? (cause.pointer ?? '') : '';
-    throw new SdkError('invalid_input', `${pointer || '/'}: has no JSON form`, { pointer, cause });
-  }
+  return hashHex(nobleSha256, utf8(canonicalJson(value)));
 }

@@ -16,6 +16,7 @@ import type { AgentReceipt, ExecuteReceipt } from '../protocol/schemas/admission
  * - `policy_denied`: a proven denial; `denial` has the receipt.
  * - `approval_required`: a proven decision that the action needs an approval; `approval` has the receipt.
  *   The action is not admitted.
+ * - `arguments_changed`: the arguments of a tool call changed during its admission. The tool did not run.
  * - `unauthenticated` (401), `forbidden` (403), `not_found` (404), `not_ready` (409), `gone` (410),
  *   `invalid_request` (other 4xx), `lane_locked` (423), `rate_limited` (429), `engine_failed` (500),
  *   `unavailable` (502, 503, 504): the service rejected the request; `problem` has the reason.
@@ -31,6 +32,7 @@ export const SDK_ERROR_CODES = [
   'unexpected_response',
   'policy_denied',
   'approval_required',
+  'arguments_changed',
   'unauthenticated',
   'forbidden',
   'not_found',
@@ -89,8 +91,15 @@ export interface SdkErrorDetails {
   pin?: PinErrorCode;
   /** The failed check, with `evidence_rejected` and `evidence_outdated`. */
   fault?: ProtocolErrorCode | OfflineFaultCode;
-  /** The proof of an accepted admission without a known decision; `followAdmissionHttp` takes it. */
+  /**
+   * The proof of the decision, or of an accepted admission without a known decision, which
+   * `followAdmissionHttp` takes.
+   */
   proofId?: string;
+  /** The tool that did not run, in an error of an adapter. */
+  tool?: string;
+  /** The action of this tool, if known. */
+  action?: string;
   /** Milliseconds that the service requests as a delay. */
   retryAfterMs?: number;
   cause?: unknown;
@@ -104,7 +113,7 @@ const RETRYABLE: ReadonlySet<SdkErrorCode> = new Set<SdkErrorCode>([
   'unavailable',
 ]);
 
-/** The only error class of the functions of this package. Adapters also throw `NotAdmittedError`. */
+/** The only error class of this package. */
 export class SdkError extends Error {
   override readonly name = 'SdkError';
   readonly code: SdkErrorCode;
@@ -117,6 +126,8 @@ export class SdkError extends Error {
   readonly pin?: PinErrorCode;
   readonly fault?: ProtocolErrorCode | OfflineFaultCode;
   readonly proofId?: string;
+  readonly tool?: string;
+  readonly action?: string;
   readonly retryAfterMs?: number;
 
   constructor(code: SdkErrorCode, message: string, details: SdkErrorDetails = {}) {
@@ -135,4 +146,9 @@ export class SdkError extends Error {
 /** Whether an error is a proven denial; `error.denial` has the receipt. */
 export function isDenial(error: unknown): error is SdkError & { denial: Denial } {
   return error instanceof SdkError && error.code === 'policy_denied' && error.denial !== undefined;
+}
+
+/** Whether an adapter threw the error instead of running a tool. A tool may throw any other `SdkError`. */
+export function isNotAdmitted(error: unknown): error is SdkError & { tool: string } {
+  return error instanceof SdkError && error.tool !== undefined;
 }

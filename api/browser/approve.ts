@@ -20,7 +20,6 @@ import {
 import { SCHEMA } from '#protocol/schemas/ids';
 import { openSchema } from '#protocol/schemas/open-schema';
 
-/** The registration of the approver, in the storage of this origin. */
 const STORED = 'svc-approver-registration';
 const TIMEOUT_MS = 15_000;
 const POLL_MS = 1_000;

@@ -1,4 +1,3 @@
-/** The pinned key of the log, in the storage of this origin. */
 const STORED = 'svc-log-vkey';
 const NOT_PROVEN =
   'The verdict on this page is not proven. Do not rely on it; look it up with another tool or server.';
@@ -12,7 +11,9 @@ async function showEvidence(section: HTMLElement): Promise<void> {
   const pinned = readPin();
   if (pinned === null) {
     report('status', 'Not verified in your browser: no key of the log is pinned here.');
-    showForm('pin', (form) => localStorage.setItem(STORED, textIn(form)));
+    showForm('pin', (form) =>
+      localStorage.setItem(STORED, form.querySelector('input')!.value.trim()),
+    );
     return;
   }
   showForm('unpin', () => localStorage.removeItem(STORED));
@@ -57,10 +58,6 @@ function showForm(id: string, change: (form: HTMLFormElement) => void): void {
       report('alert', 'This browser stores no key: its settings forbid it.');
     }
   });
-}
-
-function textIn(form: HTMLFormElement): string {
-  return form.querySelector('input')!.value.trim();
 }
 
 /** The name and the hash of a C2SP vkey. */

@@ -48,7 +48,6 @@ export function codeBlock(text: string, label: string): Html {
   return html`<pre tabindex="0" role="region" aria-label="${label}"><code>${text}</code></pre>`;
 }
 
-/** A table that scrolls sideways on narrow screens. */
 export function table(label: string, columns: readonly string[], rows: readonly Html[]): Html {
   return html`<div class="scroll" tabindex="0" role="region" aria-label="${label}">
     <table>

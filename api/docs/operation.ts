@@ -49,10 +49,7 @@ function breakable(path: string): Html {
   return html`${path.split(/(?<=\/)/).map((piece) => html`${piece}<wbr />`)}`;
 }
 
-function parametersOf(
-  parameters: readonly OpenApiParameter[],
-  schemas: Record<string, JsonObject>,
-): Html {
+function parametersOf(parameters: readonly OpenApiParameter[], schemas: Schemas): Html {
   const rows = parameters.map(
     ({ name, required, description, schema, ...parameter }) =>
       html`<tr>
@@ -136,11 +133,7 @@ function headersOf(headers: OpenApiResponse['headers'], document: OpenApiDocumen
   </ul>`;
 }
 
-function contentOf(
-  type: string,
-  { schema, examples }: OpenApiContent,
-  schemas: Record<string, JsonObject>,
-): Html {
+function contentOf(type: string, { schema, examples }: OpenApiContent, schemas: Schemas): Html {
   const isJson = /[/+]json$/.test(type);
   const shown = Object.values(examples ?? {}).map(({ value }) =>
     codeBlock(
@@ -330,7 +323,6 @@ function join(parts: readonly Html[], between: string): Html {
 /** Shell variables and values that make the examples work when pasted. */
 interface Shell {
   about: string;
-  /** Variables that the reader sets once. */
   setup: string;
   inPath: Record<string, string>;
   /** Query strings by operation id, for operations that need a query. */

@@ -20,7 +20,7 @@ const openApiSchema = z
     paths: z.record(z.string(), z.looseObject({})),
     components: z.looseObject({}),
   })
-  .meta({ description: 'This OpenAPI 3.1 document.' });
+  .describe('This OpenAPI 3.1 document.');
 
 export function documentation(title: string, text: ReaderText): Documentation[] {
   return [

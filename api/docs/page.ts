@@ -1,5 +1,5 @@
-import { BASE_STYLE } from '../pages/style.js';
 import { type ProblemTable, COMPONENT, type OpenApiDocument } from '../openapi/types.js';
+import { BASE_STYLE } from '../pages/style.js';
 import { codeBlock, html, prose, table, type Html } from './html.js';
 import { fieldsOf, operationSection, type ReaderText } from './operation.js';
 
@@ -143,11 +143,11 @@ nav {
   font-size: 0.9rem;
 }
 nav h2, nav h3 { font-size: 0.8rem; margin: 1.2rem 0 0.3rem; color: var(--quiet); }
-nav ul { list-style: none; margin: 0; padding: 0; }
+nav ul { list-style: none; padding: 0; }
+nav li, main section { margin: 0; }
 nav a { display: block; padding: 0.2rem 0; text-decoration: none; }
 nav a:hover { text-decoration: underline; }
 main { margin: 0; padding: 0.5rem 2rem 4rem; max-width: 62rem; }
-main section { margin: 0; }
 h2 { font-size: 1.5rem; margin: 2.5rem 0 0.5rem; }
 h3 { font-size: 1.2rem; margin: 2rem 0 0.25rem; }
 h4 { font-size: 1rem; margin: 1.5rem 0 0.4rem; }
@@ -156,7 +156,7 @@ h4 { font-size: 1rem; margin: 1.5rem 0 0.4rem; }
 .call code { background: none; padding: 0; }
 .method { font: 600 0.75rem ui-monospace, monospace; color: var(--quiet); }
 .call .method { font-size: 0.9rem; }
-code { font: 0.9em ui-monospace, SFMono-Regular, Menlo, monospace; background: var(--card); padding: 0.1em 0.3em; border-radius: 3px; overflow-wrap: anywhere; }
+code { background: var(--card); padding: 0.1em 0.3em; border-radius: 3px; }
 pre { background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: 0.8rem 1rem; overflow: auto; max-height: 30rem; font-size: 0.9rem; }
 pre code { background: none; padding: 0; overflow-wrap: normal; }
 .scroll { overflow-x: auto; }

@@ -62,7 +62,6 @@ export interface EngineContext {
   rateLimit: number;
   /** Shared rate-limit counters; null: this process counts locally. */
   redis: RedisClient | null;
-  /** Default: no spans. */
   tracing?: Tracing;
   /** Undecided admissions at which the engine stops accepting more. */
   maxQueuedAdmissions: number;

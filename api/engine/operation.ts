@@ -25,7 +25,6 @@ export interface EngineDeps {
   openApi: OpenApiDocument;
 }
 
-/** Specification of one operation. The OpenAPI document is generated from these only. */
 export interface OperationSpec extends DescribedOperation<ProblemCode> {
   tag: 'Admission' | 'Proofs' | 'Verification' | 'Lifecycle' | 'Policies' | 'Keys' | 'Service';
   /** Any one of these scopes is enough. Empty: no API key needed. */
@@ -41,7 +40,6 @@ export interface Operation {
   handler: (deps: EngineDeps) => RequestHandler;
 }
 
-/** An authorized request of a tenant. */
 export interface Call extends EngineDeps {
   req: Request;
   res: Response;
@@ -54,7 +52,6 @@ export interface Call extends EngineDeps {
 export type SpecOf = Omit<OperationSpec, 'problems' | 'produces'> &
   Partial<Pick<OperationSpec, 'problems' | 'produces'>>;
 
-/** Completes a specification with defaults: JSON, and the problems common to its kind. */
 export function specOf(spec: SpecOf): OperationSpec {
   return { produces: ['application/json'], problems: [], ...spec };
 }

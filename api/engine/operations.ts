@@ -107,10 +107,7 @@ const documentationOperations = documentation('Engine API', READER_TEXT).map(
   }),
 );
 
-/**
- * All operations of the engine API: routes and OpenAPI document are generated from this list. The
- * first path that matches a request serves it, so `/v1/proofs/verify` comes before a proof's path.
- */
+/** The first path that matches serves, so `/v1/proofs/verify` comes before a proof's path. */
 export const OPERATIONS: readonly Operation[] = [
   admissions.executeOperation,
   admissions.agentAdmissionOperation,

@@ -94,7 +94,6 @@ const READ_TO_THE_END = 1024 * 1024;
 const DISCARD_AT_MOST = 8 * 1024 * 1024;
 const LINGER_MS = 2_000;
 
-/** True when the body is unread and too long to drain. */
 export function leavesLongBody(req: IncomingMessage): boolean {
   const isShort =
     req.headers['transfer-encoding'] === undefined &&

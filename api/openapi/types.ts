@@ -33,7 +33,6 @@ export interface OperationSpec<Code extends string = string> {
     examples: Record<string, unknown>;
     /** Size limit in bytes; absent: the API's default. */
     limit?: number;
-    /** Other supported media types. */
     alsoAs?: Record<string, Content>;
     /** Replaces the default problems of bodies. */
     problems?: readonly Code[];
@@ -60,7 +59,6 @@ export interface WorkedExample {
   texts: Record<string, string>;
 }
 
-/** Status and title of each problem, by its code. */
 export type ProblemTable = Record<string, readonly [status: number, title: string]>;
 
 export interface DescribedProblems<Spec> {
@@ -131,7 +129,6 @@ export interface OpenApiHeader extends JsonObject {
 export type OpenApiExamples = Record<string, { value: unknown }>;
 
 export interface OpenApiContent extends JsonObject {
-  /** Absent for bytes without a schema. */
   schema?: JsonObject;
   examples?: OpenApiExamples;
 }

@@ -67,7 +67,6 @@ export interface PublicMetrics {
   /** Runs on the hot path of every lookup, so it must only increment a counter. */
   countRequest(route: string | null, method: string, status: number | null): void;
   observeDuration(route: string | null, ms: number): void;
-  /** Counts a lookup by its `verification_status`. */
   countVerdict(status: string): void;
 }
 
@@ -76,7 +75,6 @@ export interface PublicContext {
   source: SnapshotSource;
   poller: SnapshotPoller;
   checkpoints: Checkpoints;
-  /** The pinned keys of the log. */
   trust: PinnedKeys;
   /** The public base URL for shared links, without a trailing slash; null: shared links are relative. */
   publicUrl: string | null;
@@ -87,7 +85,6 @@ export interface PublicContext {
   stopping?: AbortSignal;
 }
 
-/** One request and its response. */
 export interface Exchange {
   ctx: PublicContext;
   req: IncomingMessage;

@@ -31,7 +31,6 @@ const DOCUMENTATION = documentation('Public verification API', READER_TEXT).map(
   }),
 );
 
-/** Every operation of the public API, for the router and the OpenAPI document. */
 export const OPERATIONS: readonly Operation[] = [
   ...LOOKUP_OPERATIONS,
   ...VIEW_OPERATIONS,

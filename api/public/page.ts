@@ -149,7 +149,7 @@ function sendPage(
   });
 }
 
-const optionalText = (description: string) => z.string().optional().meta({ description });
+const optionalText = (description: string) => z.string().optional().describe(description);
 const html = (description: string): OperationSpec['responses'][number] => ({
   description,
   content: { 'text/html': 'text' },

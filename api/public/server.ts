@@ -29,9 +29,7 @@ export interface PublicServerOptions
   snapshotSource: SnapshotSource;
   /** The pinned log key, a C2SP vkey whose name is the log origin; several during a rotation. */
   logVkey: PinnedLogKey | readonly PinnedLogKey[];
-  /** Limits of the memory for pages of the maps. */
   pageMemory?: PageMemory;
-  /** Interval of the snapshot poller. */
   pollMs?: number;
 }
 
@@ -42,10 +40,7 @@ export interface PublicServer {
   handler: RequestHandler;
   poller: SnapshotPoller;
   readiness(): Readiness;
-  /**
-   * Starts polling. Resolves after the first poll, or after a second: a slow origin must not delay the
-   * listener, which reports through /readyz that the server is not ready.
-   */
+  /** Resolves after the first poll, or a second: a slow origin must not delay the listener. */
   start(): Promise<void>;
   close(): void;
 }
@@ -185,7 +180,6 @@ function lastOf(path: string, requested: string): string {
   return at < 0 ? '' : decoded(requested.slice(at));
 }
 
-/** Answers OPTIONS, including CORS preflight requests. */
 function answerOptions(exchange: Exchange, allow: string): void {
   send(exchange, null, {
     status: 204,

@@ -60,9 +60,9 @@ function executeAt({ tenantId, run }: ItemSource, n: number): ExecuteRequest {
   };
 }
 
-/** Amounts from 0.00 to 499.99 that rarely repeat, as in real refunds. */
+/** All 50,000 amounts from 0.00 to 499.99, before any repeats. */
 const factsAt = (n: number): Facts => ({
-  amount: { decimal: `${String(n % 500)}.${String((n * 7) % 100).padStart(2, '0')}` },
+  amount: { decimal: (((n * 7_919) % 50_000) / 100).toFixed(2) },
   currency: 'EUR',
 });
 

@@ -1,5 +1,6 @@
 // Any async function, admitted before it runs: node examples/adapters/function.mjs [ready.json]
-import { admitted, NotAdmittedError } from '@svc-proofs/sdk/adapters';
+import { isNotAdmitted } from '@svc-proofs/sdk';
+import { admitted } from '@svc-proofs/sdk/adapters';
 import { options } from './connect.mjs';
 
 const book = admitted(async ({ seats }) => `a table for ${seats}`, {
@@ -17,6 +18,6 @@ const tidyUp = admitted(async () => console.log('this is never printed'), {
 try {
   await tidyUp();
 } catch (error) {
-  if (!(error instanceof NotAdmittedError)) throw error;
+  if (!isNotAdmitted(error)) throw error;
   console.log(`${error.code}: ${error.message}`);
 }

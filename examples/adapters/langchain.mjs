@@ -1,6 +1,6 @@
 // Tools of LangChain.js, admitted before they run: node examples/adapters/langchain.mjs [ready.json]
 import { tool } from '@langchain/core/tools';
-import { NotAdmittedError } from '@svc-proofs/sdk/adapters';
+import { isNotAdmitted } from '@svc-proofs/sdk';
 import { admitTool } from '@svc-proofs/sdk/langchain';
 import * as z from 'zod';
 import { options } from './connect.mjs';
@@ -29,7 +29,7 @@ for (const call of [
     const message = await asked.invoke(call);
     console.log(`${call.name}: ${message.content}`);
   } catch (error) {
-    if (!(error instanceof NotAdmittedError)) throw error;
+    if (!isNotAdmitted(error)) throw error;
     console.log(`${call.name}: ${error.message}`);
   }
 }

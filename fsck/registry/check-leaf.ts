@@ -107,7 +107,7 @@ export function checkProof(
     request: proof.request,
     seed: proof.seed,
     aep: rebuilt.bytes,
-    builtAep: rebuilt.aep,
+    built: rebuilt,
     signature,
     entry: leaf.entry,
     leafIndex,

@@ -61,7 +61,6 @@ export function requireConfirmed(confirm: string | undefined, what: string): voi
   throw new UsageError(`this is irreversible: confirm it with --confirm ${what}`);
 }
 
-/** Returns the value if it is in the list; throws otherwise. */
 export function oneOf<T extends string>(value: string, allowed: readonly T[]): T {
   const found = allowed.find((one) => one === value);
   if (found !== undefined) return found;
@@ -118,10 +117,7 @@ export async function reading<T>(path: string, read: () => Promise<T>): Promise<
 export const readOperatorsFile = (path: string): Promise<Buffer> =>
   reading(path, () => readFile(path));
 
-/**
- * Replaces control characters: foreign text must not move the cursor or colour an operator's
- * terminal.
- */
+/** Foreign text must not move the cursor or colour an operator's terminal. */
 export const plain = (text: string): string => text.replaceAll(/[\p{Cc}\p{Cf}]/gu, '\ufffd');
 
 function cell(value: unknown): string {
@@ -138,7 +134,6 @@ function cell(value: unknown): string {
   return plain(text);
 }
 
-/** Formats rows as an aligned table with a header. */
 export function table(rows: readonly object[]): string {
   const [first] = rows;
   if (first === undefined) return 'none\n';

@@ -38,7 +38,7 @@ export function addLogCommands(add: AddCommand): void {
   ).requiredOption(...VKEY);
   add(
     'log adopt <snapshot>',
-    'Append the published leaves that the database lost, without their payloads, from a snapshot directory or URL; the log continues',
+    'Append the published leaves that the database lost, without their payloads, from a snapshot directory, URL or bucket; the log continues',
     '/srv/public --vkey log.example.org/2026+0a1b2c3d+AR… --reason "db1 lost on 2026-11-22" --confirm log.example.org/2026',
     (admin, place: string, options: AdoptOptions) =>
       withPublishedLog(place, options.vkey, (log) => adopt(admin, log, options)),
@@ -61,40 +61,18 @@ export function addLogCommands(add: AddCommand): void {
     .requiredOption(...confirmOption('LOG_ORIGIN'));
 }
 
-interface LostLeaf {
-  leaf_index: number;
-  type: LogEntry['type'];
-  /** Present for proofs and their revocations. */
-  proof_id?: string;
-  time: string;
-}
-
-/** Result of comparing a published log with the database that it came from. */
-interface Comparison {
-  origin: string;
-  /** Leaves of the published checkpoint. */
-  published: number;
-  /** Length of the common prefix. */
-  common: number;
-  /** Leaves in the database after the common prefix. */
-  only_in_database: number;
-  /** Published leaves that are not in the database. */
-  lost: LostLeaf[];
-}
-
-/** Finds the leaves of a published log that the database lacks. */
-async function compare(sql: Pool, { origin, tree }: PublishedLog): Promise<Comparison> {
+async function compare(sql: Pool, { origin, tree }: PublishedLog) {
   const { size } = tree.head;
   const inDatabase = await treeSize(sql);
   const common = await commonLeaves(sql, tree, Math.min(inDatabase, size));
-  const lost: LostLeaf[] = [];
+  const lost: ReturnType<typeof lostLeaf>[] = [];
   for await (const { first, entries } of entriesFrom(tree, common)) {
     lost.push(...entries.map((bytes, place) => lostLeaf(first + place, bytes)));
   }
   return { origin, published: size, common, only_in_database: inDatabase - common, lost };
 }
 
-function lostLeaf(leafIndex: number, bytes: Uint8Array): LostLeaf {
+function lostLeaf(leafIndex: number, bytes: Uint8Array) {
   const { type, time, ...entry } = requireEntry(leafIndex, bytes);
   return 'proof_id' in entry
     ? { leaf_index: leafIndex, type, proof_id: entry.proof_id, time }

@@ -37,7 +37,6 @@ export interface Terminal {
 /** 0 done, 1 rejected or failed, 2 usage error or unreachable database. */
 type ExitCode = 0 | 1 | 2;
 
-/** Runs one command line and returns the exit code. */
 export async function runAdmin(
   line: string[],
   terminal: Terminal,
@@ -65,7 +64,6 @@ export function adminCommands(program = buildProgram()): Map<string, Command> {
   return new Map(leaves(program).map((command) => [nameOf(command), command]));
 }
 
-/** The help of the program and of each command. */
 export function helpTexts(): string[] {
   const program = buildProgram();
   return [program, ...leaves(program)].map((command) => {

@@ -255,7 +255,6 @@ function problemLine({ file, line, column, severity, message }: PolicyProblem): 
   return `${place}: ${severity}: ${message}`;
 }
 
-/** The policy texts of a folder, not yet validated. */
 const folderTexts = (folder: string): Promise<Omit<PolicyFiles, 'sentences'>> =>
   reading(folder, () => readPolicyTexts(folder));
 
@@ -281,7 +280,6 @@ async function storedSet({ database }: Admin, digest: string): Promise<StoredPol
   );
 }
 
-/** Finds a set by its digest or folder. */
 async function namedSet(admin: Admin, name: string): Promise<StoredPolicySet> {
   const isFolder = await stat(name).then(
     (found) => found.isDirectory(),
@@ -290,7 +288,6 @@ async function namedSet(admin: Admin, name: string): Promise<StoredPolicySet> {
   return HASH_PATTERN.test(name) && !isFolder ? storedSet(admin, name) : setFromFolder(name);
 }
 
-/** The texts of a set by file name. */
 const textsOf = ({ files }: StoredPolicySet): Map<string, string> =>
   new Map([
     [SCHEMA_FILE, files.schema],
@@ -300,7 +297,6 @@ const textsOf = ({ files }: StoredPolicySet): Map<string, string> =>
       : []),
   ]);
 
-/** The changes from the first set to the second. */
 function policyDiff(before: StoredPolicySet, after: StoredPolicySet): Outcome {
   const [a, b] = [textsOf(before), textsOf(after)];
   const files = [...new Set([...a.keys(), ...b.keys()])].sort();

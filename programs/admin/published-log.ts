@@ -1,5 +1,6 @@
 import { httpSource } from '#api/public/snapshot/http-source';
-import { directorySource } from '#api/public/snapshot/source';
+import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
+import { storeSource } from '#api/public/snapshot/store-source';
 import { equalBytes, fromUtf8 } from '#protocol/bytes';
 import { openCheckpointNote, type Checkpoint } from '#protocol/checkpoint';
 import { HASH_BYTES } from '#protocol/merkle';
@@ -10,6 +11,7 @@ import { FatalPublishError } from '#publisher/errors';
 import { mismatch, VerifiedTree } from '#publisher/plan/tree';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
+import { isBucket, openStore } from '#runtime/store/open';
 import type { Pool } from '#sql/db/transaction';
 import { readTile } from '#sql/log/log';
 import { pinning } from '../trust.js';
@@ -20,8 +22,13 @@ export interface PublishedLog {
   tree: VerifiedTree;
 }
 
+async function sourceOf(place: string): Promise<SnapshotSource> {
+  if (isBucket(place)) return storeSource(await openStore(place));
+  return /^https?:\/\//.test(place) ? httpSource(place) : directorySource(place);
+}
+
 /**
- * Runs `work` on the published log in a directory or below a URL, with the signed checkpoint there.
+ * Runs `work` on the published log in a directory, in a bucket or below a URL, with the signed checkpoint there.
  *
  * @param vkeys the pinned vkeys of the log, separated by commas: the only trusted input
  * @throws OperatorError when a file does not match the checkpoint
@@ -32,7 +39,7 @@ export async function withPublishedLog<T>(
   work: (published: PublishedLog) => Promise<T>,
 ): Promise<T> {
   const keys = pinning('--vkey', () => pinKeys(nativeSha256, vkeys.split(',')));
-  const source = /^https?:\/\//.test(place) ? httpSource(place) : directorySource(place);
+  const source = await sourceOf(place);
   const read = async (path: string): Promise<Uint8Array> => {
     const bytes = await source.logFile(path, true);
     if (bytes === null) throw new OperatorError(`${place} has no file ${path}`);

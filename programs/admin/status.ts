@@ -127,7 +127,6 @@ function fold(line: string, indent: number): string {
   return lines.map((one) => one.trimEnd()).join('\n');
 }
 
-/** A problem and its remedy. */
 interface Attention {
   what: string;
   do: string;
@@ -261,7 +260,12 @@ export function attentionFor(facts: Facts): Attention[] {
     `no checkpoint has met the witness quorum for ${seconds(quorum)}`,
     "read the publisher's log: it names the witnesses that fail",
   );
-  for (const { kind, recorded, age_ms: age } of facts.maintenance) {
+  for (const { kind, recorded, age_ms: age, failed_ms: failed } of facts.maintenance) {
+    when(
+      failed !== null,
+      `${kind} found corruption ${ago(failed)} ago`,
+      'read its output, or run it again (docs/runbooks.md#svcfsckfinding); a clean run of registry and snapshot ends this',
+    );
     when(
       age > (MAINTENANCE_MS[kind] ?? Infinity),
       `the last ${kind} ${recorded ? `was ${ago(age)} ago` : 'is not recorded'}`,

@@ -95,10 +95,7 @@ const CONTENT_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; " +
   "font-src 'self'; connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'";
 
-/**
- * Runs before every route. Only reads pass, so cross-site requests from a browser that stores the
- * key are harmless.
- */
+/** Only reads pass, so cross-site requests from a browser that stores the key are harmless. */
 function boardGate(hasKey: HasKey, log: Logger): RequestHandler {
   const failures = new RateLimiterMemory({ points: FAILURES, duration: WITHIN_S });
   return async (req, res, next) => {
@@ -134,7 +131,6 @@ function boardGate(hasKey: HasKey, log: Logger): RequestHandler {
   };
 }
 
-/** Answers with one line of text, without internal details. */
 function sendText(res: Response, status: number, text: string): void {
   res.status(status).type('text/plain').send(`${text}\n`);
 }

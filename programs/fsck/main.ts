@@ -14,7 +14,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { isForOperator, OperatorError } from '#runtime/process/operator-error';
 import { isBucket, openStore } from '#runtime/store/open';
 import { filesIn } from '#runtime/store/store';
-import { recordMaintenance } from '#sql/ops/maintenance';
+import { recordFsck, recordMaintenance } from '#sql/ops/maintenance';
 import { openFiles } from '#sdk/cli/monitor/files';
 import { openDatabase } from '../database.js';
 
@@ -67,7 +67,6 @@ interface FsckTerminal {
   signal?: AbortSignal;
 }
 
-/** Runs one command line and returns the exit code, as the usage describes it. */
 export async function check(
   line: string[],
   terminal: FsckTerminal,
@@ -131,8 +130,11 @@ async function run(
     });
     bar.end();
     const code = result.isCorrupt ? 1 : result.isComplete ? 0 : 3;
-    if (code === 0 && sql !== null) {
-      await recordMaintenance(sql).catch(({ message }: Error) =>
+    if (code !== 3 && sql !== null) {
+      // A clean registry does not disprove a finding in the snapshot.
+      const isHalf = code === 0 && given.only !== null;
+      const recorded = isHalf ? recordMaintenance(sql) : recordFsck(sql, code === 1);
+      await recorded.catch(({ message }: Error) =>
         terminal.err(`The database did not record this run: ${message}\n`),
       );
     }

@@ -16,13 +16,7 @@ export interface PublisherMetrics extends Required<CycleObserver> {
   witnessAnswered(witness: string, outcome: 'cosigned' | 'failed'): void;
 }
 
-/**
- * Gauges of the last publication, absent while another publisher is known to lead. Ages and
- * validities are computed at scrape time.
- *
- * @param leads whether this publisher held the lease at its last check
- * @param written bytes that this process wrote into the snapshot
- */
+/** Gauges of the last publication, absent while another publisher is known to lead. */
 export function publisherMetrics(
   registry: Registry,
   readings: Readings,
@@ -112,6 +106,11 @@ export function publisherMetrics(
           value: Math.max(0, (clock.now() - (endedAt ?? since)) / 1_000),
         })),
       ['kind'],
+    ],
+    svc_fsck_corrupt: [
+      '1 after fsck found corruption, until a run of registry and snapshot is clean, else 0',
+      () =>
+        upkeep.value && Number(upkeep.value.maintenance.some(({ failedAt }) => failedAt !== null)),
     ],
     svc_archive_age_seconds: [
       'Time since PostgreSQL archived a WAL segment; 0 without an archive',

@@ -15,11 +15,7 @@ const STALE_MS = 5_000;
 export class CosignedHeads {
   private constructor(private readonly directory: string) {}
 
-  /**
-   * Opens the directory for this process only. Two processes could each cosign another fork.
-   *
-   * @param onLost called when another process took the lock, which means that this one was suspended
-   */
+  /** Two processes could each cosign another fork. `onLost`: another one took the lock. */
   static async open(
     directory: string,
     onLost: (error: Error) => void,

@@ -21,16 +21,14 @@ export const idempotencyKeySchema = z
 /** Body of `POST /v1/intents/execute`. */
 export const executeRequestSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.executeRequest),
-  intent_id: intentIdSchema.meta({ description: 'Your name for the intent.' }),
-  tenant_id: tenantIdSchema.meta({ description: 'Your tenant, as in the header.' }),
-  action: actionSchema.meta({ description: 'The action to admit.' }),
+  intent_id: intentIdSchema.describe('Your name for the intent.'),
+  tenant_id: tenantIdSchema.describe('Your tenant, as in the header.'),
+  action: actionSchema.describe('The action to admit.'),
   idempotency_key: idempotencyKeySchema
-    .meta({ description: 'Opaque; returned in the header of that name.' })
+    .describe('Opaque; returned in the header of that name.')
     .exactOptional(),
   proof_chain_fixture_ref: fixtureRefSchema
-    .meta({
-      description: 'A fixture for the decision; bound as given, even if unknown to the service.',
-    })
+    .describe('A fixture for the decision; bound as given, even if unknown to the service.')
     .exactOptional(),
 });
 export type ExecuteRequest = z.infer<typeof executeRequestSchema>;
@@ -38,11 +36,11 @@ export type ExecuteRequest = z.infer<typeof executeRequestSchema>;
 /** The members that receipts of both request types share. */
 export const receiptMembers = {
   status: z.enum(['ADMITTED', 'DENIED', 'APPROVAL_REQUIRED']),
-  request_hash: hashSchema.meta({ description: 'SHA-256 of the body’s RFC 8785 form.' }),
-  registry_proof_id: proofIdSchema.meta({ description: 'The proof id.' }),
-  response_hash: hashSchema.meta({
-    description: 'SHA-256 of the RFC 8785 form of this receipt without this field.',
-  }),
+  request_hash: hashSchema.describe('SHA-256 of the body’s RFC 8785 form.'),
+  registry_proof_id: proofIdSchema.describe('The proof id.'),
+  response_hash: hashSchema.describe(
+    'SHA-256 of the RFC 8785 form of this receipt without this field.',
+  ),
   vee_recorded: z.literal(true),
 };
 
@@ -81,30 +79,25 @@ export const traceparentSchema = z
 
 const commonMembers = {
   schema_version: z.literal(SCHEMA.agentEnvelope),
-  tenant_id: tenantIdSchema.meta({ description: 'Your tenant, as in the header.' }),
+  tenant_id: tenantIdSchema.describe('Your tenant, as in the header.'),
   agent: agentSchema,
-  requested_at: timeSchema.meta({
-    description: 'Time of the request by the agent’s clock: recorded, never validated.',
-  }),
-  nonce: nonceSchema.meta({
-    description: 'Distinguishes two envelopes that are equal in all other members.',
-  }),
+  requested_at: timeSchema.describe(
+    'Time of the request by the agent’s clock: recorded, never validated.',
+  ),
+  nonce: nonceSchema.describe('Distinguishes two envelopes that are equal in all other members.'),
   idempotency_key: idempotencyKeySchema
-    .meta({ description: 'Opaque; returned in the header of that name.' })
+    .describe('Opaque; returned in the header of that name.')
     .exactOptional(),
   traceparent: traceparentSchema.exactOptional(),
 };
 
 const envelopeMembers = {
   ...commonMembers,
-  tool_call_id: textSchema
-    .meta({ description: 'The id that the model gave to the tool call.' })
-    .exactOptional(),
+  tool_call_id: textSchema.describe('The id that the model gave to the tool call.').exactOptional(),
   run: runSchema
-    .meta({
-      description:
-        'The run of this request, and its number in the run, from 0. The agent creates the id.',
-    })
+    .describe(
+      'The run of this request, and its number in the run, from 0. The agent creates the id.',
+    )
     .exactOptional(),
 };
 
@@ -118,16 +111,15 @@ export const agentAdmissionSchema = z.strictObject({
   action: actionSchema,
   tool: textSchema.exactOptional(),
   arguments_hash: hashSchema
-    .meta({ description: 'SHA-256 of the arguments’ RFC 8785 form; they stay with the agent.' })
+    .describe('SHA-256 of the arguments’ RFC 8785 form; they stay with the agent.')
     .exactOptional(),
   parent_proof_id: proofIdSchema
-    .meta({ description: 'An earlier proof of your tenant that led to this action.' })
+    .describe('An earlier proof of your tenant that led to this action.')
     .exactOptional(),
   facts: factsSchema
-    .meta({
-      description:
-        'Values that the policy decides on, by name, at most 4,096 bytes in RFC 8785 form. The schema of the policy set gives each name its type.',
-    })
+    .describe(
+      'Values that the policy decides on, by name, at most 4,096 bytes in RFC 8785 form. The schema of the policy set gives each name its type.',
+    )
     .exactOptional(),
 });
 
@@ -137,20 +129,18 @@ export const agentAdmissionSchema = z.strictObject({
 export const agentOutcomeSchema = z.strictObject({
   ...envelopeMembers,
   kind: z.literal('outcome'),
-  parent_proof_id: proofIdSchema.meta({
-    description: 'The proof of the admitted action whose outcome this is.',
-  }),
+  parent_proof_id: proofIdSchema.describe(
+    'The proof of the admitted action whose outcome this is.',
+  ),
   result: z.enum(['succeeded', 'failed']),
-  result_hash: hashSchema
-    .meta({ description: 'SHA-256 of the result’s RFC 8785 form.' })
-    .exactOptional(),
+  result_hash: hashSchema.describe('SHA-256 of the result’s RFC 8785 form.').exactOptional(),
 });
 
 /** An agent ends a run: its `seq` is the number of requests before it. */
 export const agentCloseSchema = z.strictObject({
   ...commonMembers,
   kind: z.literal('close'),
-  run: runSchema.meta({ description: 'The run, and the number of its requests as `seq`.' }),
+  run: runSchema.describe('The run, and the number of its requests as `seq`.'),
 });
 
 export const agentEnvelopeSchema = z.discriminatedUnion('kind', [
@@ -174,7 +164,5 @@ export const approvalRequiredSchema = z.strictObject({
   proof_id: proofIdSchema,
   state: z.literal('approval_required'),
   receipt: z.union([executeReceiptSchema, agentReceiptSchema]),
-  expires_at: timeSchema.meta({
-    description: 'An approval that arrives then or later has no effect.',
-  }),
+  expires_at: timeSchema.describe('An approval that arrives then or later has no effect.'),
 });

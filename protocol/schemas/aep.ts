@@ -8,6 +8,7 @@ import {
   effectSchema,
   environmentSchema,
   hashSchema,
+  isAscending,
   keyIdSchema,
   logIndexSchema,
   proofIdSchema,
@@ -74,7 +75,7 @@ export const aepDecisionSchema = z.strictObject({
   reasons: z
     .array(textSchema)
     .refine(
-      isSortedSet,
+      isAscending,
       'expected distinct policy ids, `fact.<name>` and `budget.<counter>` in ascending order',
     ),
 });
@@ -123,7 +124,7 @@ export const aepSchema = z
     /** Commitments to other values of the decision. */
     commitments: z
       .array(hashSchema)
-      .refine(isSortedSet, 'expected distinct hashes in ascending order'),
+      .refine(isAscending, 'expected distinct hashes in ascending order'),
     decision: aepDecisionSchema,
     policy: aepPolicySchema,
     evidence: aepEvidenceSchema,
@@ -147,10 +148,6 @@ export const aepSchema = z
     },
   );
 export type Aep = z.infer<typeof aepSchema>;
-
-function isSortedSet(items: readonly string[]): boolean {
-  return items.every((item, i) => i === 0 || items[i - 1]! < item);
-}
 
 export const AEP_PAYLOAD_TYPE = 'application/vnd.svc.aep+json';
 

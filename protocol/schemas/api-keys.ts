@@ -31,21 +31,18 @@ const patternsOf = (name: z.ZodType<string>) => z.array(name).min(1).max(MOST_PA
 export const keyRestrictionSchema = z
   .strictObject({
     agent_id: textSchema
-      .meta({ description: 'The agent of each envelope. Execute requests are rejected.' })
+      .describe('The agent of each envelope. Execute requests are rejected.')
       .exactOptional(),
     actions: patternsOf(z.string().regex(/^[A-Z0-9_.:*-]{1,128}$/, 'expected an action or pattern'))
-      .meta({
-        description: 'Patterns, in which `*` matches any characters. The action must match one.',
-      })
+      .describe('Patterns, in which `*` matches any characters. The action must match one.')
       .exactOptional(),
     tools: patternsOf(textSchema)
-      .meta({ description: 'Patterns. The request must name a tool that matches one of them.' })
+      .describe('Patterns. The request must name a tool that matches one of them.')
       .exactOptional(),
     environment: environmentSchema
-      .meta({
-        description:
-          'The service rejects every admission if this differs from the tenant’s environment.',
-      })
+      .describe(
+        'The service rejects every admission if this differs from the tenant’s environment.',
+      )
       .exactOptional(),
   })
   .refine((limits) => Object.keys(limits).length > 0, 'expected at least one member')

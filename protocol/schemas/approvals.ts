@@ -75,12 +75,10 @@ const listedApproverSchema = z.strictObject({
   registration_hash: hashSchema,
   registration: registrationSchema,
   state: z.enum(['active', 'retired']),
-  leaf_index: logIndexSchema.meta({
-    description: 'The log entry that activated the registration.',
-  }),
-  created_by: apiKeyIdSchema.nullable().meta({
-    description: 'The API key that registered the approver; null when the operator did.',
-  }),
+  leaf_index: logIndexSchema.describe('The log entry that activated the registration.'),
+  created_by: apiKeyIdSchema
+    .nullable()
+    .describe('The API key that registered the approver; null when the operator did.'),
   created_at: timeSchema,
 });
 
@@ -102,11 +100,11 @@ export type ApproverList = z.infer<typeof approverListSchema>;
 export const approvalStatementSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.approval),
   tenant_id: tenantIdSchema,
-  proof_id: proofIdSchema.meta({ description: 'The proof that requires an approval.' }),
-  aep_hash: hashSchema.meta({ description: 'The hash of its AEP.' }),
+  proof_id: proofIdSchema.describe('The proof that requires an approval.'),
+  aep_hash: hashSchema.describe('The hash of its AEP.'),
   decision: z.enum(['approve', 'reject']),
-  registration_hash: hashSchema.meta({ description: 'The registration of the approver.' }),
-  expires_at: timeSchema.meta({ description: 'The approval has no effect from this time on.' }),
+  registration_hash: hashSchema.describe('The registration of the approver.'),
+  expires_at: timeSchema.describe('The approval has no effect from this time on.'),
   nonce: nonceSchema,
 });
 export type ApprovalStatement = z.infer<typeof approvalStatementSchema>;

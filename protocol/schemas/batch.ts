@@ -42,24 +42,23 @@ export const batchSchema = z
     batch_id: batchIdSchema,
     state: z.enum(['processing', 'completed']),
     counts: z.strictObject({
-      total: countSchema.min(1).meta({ description: 'Items, the sum of the other counts.' }),
-      admitted: countSchema.meta({ description: 'Signed and in the log, with the effect ADMIT.' }),
-      denied: countSchema.meta({ description: 'Signed and in the log, with the effect DENY.' }),
-      approval_required: countSchema.meta({
-        description: 'Signed and in the log, with the effect REQUIRE_APPROVAL.',
-      }),
-      refused: countSchema.meta({ description: 'Accepted, and rejected before they were signed.' }),
-      invalid: countSchema.meta({ description: 'Never accepted, because the item is invalid.' }),
-      pending: countSchema.meta({ description: 'Durable, undecided.' }),
+      total: countSchema.min(1).describe('Items, the sum of the other counts.'),
+      admitted: countSchema.describe('Signed and in the log, with the effect ADMIT.'),
+      denied: countSchema.describe('Signed and in the log, with the effect DENY.'),
+      approval_required: countSchema.describe(
+        'Signed and in the log, with the effect REQUIRE_APPROVAL.',
+      ),
+      refused: countSchema.describe('Accepted, and rejected before they were signed.'),
+      invalid: countSchema.describe('Never accepted, because the item is invalid.'),
+      pending: countSchema.describe('Durable, undecided.'),
     }),
-    replayed: countSchema.meta({
-      description: 'Items with an earlier admission, in this batch or before it.',
-    }),
-    rate: z.number().nonnegative().meta({
-      description: 'Items completed a second, from acceptance until now or until completion.',
-    }),
+    replayed: countSchema.describe('Items with an earlier admission, in this batch or before it.'),
+    rate: z
+      .number()
+      .nonnegative()
+      .describe('Items completed a second, from acceptance until now or until completion.'),
     accepted_at: timeSchema,
-    completed_at: timeSchema.nullable().meta({ description: 'Null while items are pending.' }),
+    completed_at: timeSchema.nullable().describe('Null while items are pending.'),
   })
   .refine(
     ({ counts, state, completed_at: completedAt }) =>
@@ -102,24 +101,25 @@ export const batchListSchema = z.strictObject({
 
 /** One item of a batch. It has a receipt or a problem, or neither while pending. */
 export const batchResultSchema = z.strictObject({
-  index: countSchema.meta({ description: 'Position in the batch, from 0.' }),
+  index: countSchema.describe('Position in the batch, from 0.'),
   state: z.enum(BATCH_ITEM_STATES),
-  status: z.int().min(200).max(599).meta({
-    description:
+  status: z
+    .int()
+    .min(200)
+    .max(599)
+    .describe(
       'HTTP status of the item as a single request; 202 while pending or for a required approval.',
-  }),
+    ),
   proof_id: proofIdSchema
-    .meta({ description: 'Proof id of the admission; absent for an invalid item.' })
+    .describe('Proof id of the admission; absent for an invalid item.')
     .exactOptional(),
   replayed: z
     .literal(true)
-    .meta({ description: 'The item has an earlier admission, in this batch or before it.' })
+    .describe('The item has an earlier admission, in this batch or before it.')
     .exactOptional(),
   receipt: z.union([executeReceiptSchema, agentReceiptSchema]).exactOptional(),
   expires_at: timeSchema
-    .meta({
-      description: 'For a required approval: the time from which on an approval has no effect.',
-    })
+    .describe('For a required approval: the time from which on an approval has no effect.')
     .exactOptional(),
   problem: problemSchema.exactOptional(),
 });

@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { utf8 } from '../bytes.js';
-import { textOf } from './primitives.js';
+import { isAscending, textOf } from './primitives.js';
 
 export const FACT_NAME_PATTERN = /^[a-z][a-z0-9_]{0,63}$/;
 const DECIMAL_PATTERN = /^-?(0|[1-9][0-9]{0,14})\.[0-9]{1,4}$/;
@@ -22,12 +22,17 @@ const decimalSchema = z
     description: 'A Cedar decimal, not a negative zero, within ±922337203685477.5807.',
   });
 
-function isDecimal(text: string): boolean {
+export function isDecimal(text: string): boolean {
   if (!DECIMAL_PATTERN.test(text)) return false;
-  const [whole = '', places = ''] = text.replace('-', '').split('.');
-  const units = BigInt(whole + places.padEnd(4, '0'));
+  const units = decimalUnits(text.replace('-', ''));
   const isNegativeZero = units === 0n && text.startsWith('-');
   return units < 2n ** 63n && !isNegativeZero;
+}
+
+/** The number of 0.0001 in a decimal. */
+export function decimalUnits(text: string): bigint {
+  const [whole = '', places = ''] = text.split('.');
+  return BigInt(whole + places.padEnd(4, '0'));
 }
 
 const factValueSchema = z.union(
@@ -40,15 +45,11 @@ const factValueSchema = z.union(
       .array(stringSchema)
       .max(SET_MAX)
       .refine(isAscending, 'expected distinct strings in ascending order')
-      .meta({ description: 'Distinct strings in ascending order of UTF-16 code units.' }),
+      .describe('Distinct strings in ascending order of UTF-16 code units.'),
   ],
   'expected a string, an integer, a boolean, {"decimal": …} or an array of strings',
 );
 export type FactValue = z.infer<typeof factValueSchema>;
-
-function isAscending(items: readonly string[]): boolean {
-  return items.every((item, i) => i === 0 || items[i - 1]! < item);
-}
 
 export const NAME_FAULT = `expected a name that matches ${FACT_NAME_PATTERN.source}`;
 

@@ -7,6 +7,7 @@ import {
   effectSchema,
   environmentSchema,
   hashSchema,
+  isAscending,
   keyIdSchema,
   logIndexSchema,
   merkleHashSchema,
@@ -113,8 +114,6 @@ export type AepKeyEntry = z.infer<typeof aepKeyEntrySchema> & { use: 'aep' };
 
 /** The most ranges of one erasure entry. */
 export const MAX_RANGES = 1000;
-const isAscending = (indexes: readonly number[]): boolean =>
-  indexes.every((index, i) => i === 0 || indexes[i - 1]! < index);
 
 /** The payloads of the proofs in `ranges`, each [from, to), are gone. */
 export const erasureEntrySchema = z.strictObject({

@@ -10,9 +10,7 @@ const rulesSchema = z
     const count = Object.keys(rules).length;
     return count >= 1 && count <= MOST_RULES;
   }, `expected 1 to ${MOST_RULES} rules`)
-  .meta({
-    description: 'The Cedar text of each rule, by rule id; each text is one `forbid` policy.',
-  });
+  .describe('The Cedar text of each rule, by rule id; each text is one `forbid` policy.');
 
 /** Body of `POST /v1/overlays`. */
 export const overlayRequestSchema = z.strictObject({

@@ -91,6 +91,10 @@ export const textOf = (min: number, max: number) =>
     // JSON Schema counts code points as well.
     .meta({ minLength: min, maxLength: max });
 
+/** For `refine`: distinct items in ascending order; strings by UTF-16 code units. */
+export const isAscending = <T extends string | number>(items: readonly T[]): boolean =>
+  items.every((item, i) => i === 0 || items[i - 1]! < item);
+
 /** A name or reference that a caller chose. */
 export const textSchema = textOf(1, TEXT_MAX);
 

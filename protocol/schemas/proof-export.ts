@@ -80,7 +80,6 @@ const exportedApprovalSchema = z.strictObject({
   entry: approverEntrySchema,
   tlog_proof: z.string().nullable(),
 });
-export type ExportedApproval = z.infer<typeof exportedApprovalSchema>;
 
 /**
  * Everything that offline verification needs except trusted keys: the key in the document only

@@ -14,7 +14,6 @@ import { disclosureSchema, receiptEvidenceSchema } from './proof-export.js';
 export const disclosedExportSchema = receiptEvidenceSchema.extend({
   schema_version: z.literal(SCHEMA.disclosure),
 });
-export type DisclosedExport = z.infer<typeof disclosedExportSchema>;
 
 /** A proof without its payload: only the commitments in the log. */
 export const erasedExportSchema = z.strictObject({

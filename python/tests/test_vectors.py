@@ -1,7 +1,7 @@
 """The vectors that protocol/vectors/README.md describes, with the expected results.
 
-Without `tiles.json`: the package gets inclusion proofs, and reads no tiles. Nor has it the subtrees of
-test/vectors/subtrees.json, which only a log and its monitors compute.
+`tiles.json` is in test_tiles.py. Not here: consistency proofs and the subtrees of test/vectors/subtrees.json, which
+only a log, its witnesses and its monitors compute.
 """
 
 import base64
@@ -14,8 +14,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from svc_verification import (
-    InvalidError,
     Pins,
+    SvcError,
     canonical_hash,
     canonical_json,
     verify_evidence,
@@ -29,6 +29,7 @@ from svc_verification.crypto import pae, thumbprint, verify_ed25519
 from svc_verification.documents import EXECUTE_RECEIPT
 from svc_verification.encoding import base64_bytes, parse_json, read_base64url, sha256
 from svc_verification.entries import leaf_hash, read_entry
+from svc_verification.errors import InvalidError
 from svc_verification.merkle import inclusion_root
 from svc_verification.notes import Checkpoint, Vkey, is_cosigned, open_note, parse_checkpoint, parse_vkey
 from svc_verification.offline import Place, missing_numbers
@@ -57,8 +58,8 @@ def offline_cases() -> list[Any]:
 def result_of(case: dict[str, Any]) -> dict[str, Any]:
     try:
         pins = Pins(**case["trust"])
-    except InvalidError as error:
-        return {"error": error.code}
+    except SvcError as error:
+        return {"error": error.fault}
     if "entry" in case:
         return verify_tlog_proof(case["tlog_proof"], case["entry"], pins).summary()
     text = base64.b64decode(case["export_base64"]) if "export_base64" in case else case["export"]
@@ -249,7 +250,7 @@ def test_evidence_proves_an_answer_until_it_expires(evidence: dict[str, Any]) ->
     if status_in(proved.answer) == "REVOKED":
         assert verify_evidence(text, pins, identifier=identifier, now=later).answer == proved.answer
     else:
-        with pytest.raises(InvalidError, match="evidence_expired"):
+        with pytest.raises(SvcError, match="evidence_expired"):
             verify_evidence(text, pins, identifier=identifier, now=later)
-    with pytest.raises(InvalidError, match="wrong_identifier"):
+    with pytest.raises(SvcError, match="wrong_identifier"):
         verify_evidence(text, pins, identifier="another")

@@ -3,7 +3,8 @@ import { resolve } from 'node:path';
 import * as z from 'zod';
 import { isKeyUri } from '../crypto/key-uri.js';
 import { LOG_LEVELS } from '../process/log.js';
-import { OperatorError } from '../process/operator-error.js';
+import { readPrivateFile } from '../process/files.js';
+import { isForOperator, OperatorError } from '../process/operator-error.js';
 import { readRedisAddress } from '../queue/redis-address.js';
 import { refusedVariables } from './refused.js';
 
@@ -409,8 +410,12 @@ type Found = { value?: string } | { problem: string };
 function fromFile(variable: string, file: string): Found {
   let value;
   try {
-    value = readFileSync(file, 'utf8').trim();
+    const read = variable.endsWith('_URL_FILE')
+      ? readPrivateFile(file, `file of ${variable}`, true)
+      : readFileSync(file, 'utf8');
+    value = read.trim();
   } catch (cause) {
+    if (isForOperator(cause)) return { problem: cause.message };
     const { code = 'unknown' } = cause as NodeJS.ErrnoException;
     return { problem: `${variable} names ${file}, which cannot be read (${code})` };
   }

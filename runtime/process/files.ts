@@ -33,6 +33,13 @@ export async function makePublicFolder(path: string): Promise<void> {
   }
 }
 
+/** Node names no path when writing to an open file fails, as on a full disk. */
+export function withPath(error: unknown, path: string): unknown {
+  const { code, path: named, message } = error as NodeJS.ErrnoException;
+  if (code === undefined || named !== undefined) return error;
+  return Object.assign(new Error(`${path}: ${message}`, { cause: error }), { code });
+}
+
 /** Writes and syncs a temporary file of mode 0600; `install` then gives it its name. */
 function writeStaged(path: string, content: string, install: (staging: string) => void): void {
   const staging = `${path}.${randomBytes(6).toString('hex')}`;
@@ -41,6 +48,8 @@ function writeStaged(path: string, content: string, install: (staging: string) =
     fs.writeFileSync(file, content);
     fs.fsyncSync(file);
     install(staging);
+  } catch (error) {
+    throw withPath(error, path);
   } finally {
     fs.closeSync(file);
     fs.rmSync(staging, { force: true });
@@ -71,27 +80,33 @@ const FOR_OWNER = [0o600, 0o400];
 const FOR_GROUP = [0o640, 0o440];
 
 /** Also accepts files of Kubernetes Secrets: owned by root, readable by a group of this process. */
-function isPrivate({ mode, uid, gid }: fs.Stats): boolean {
+function isPrivate({ mode, uid, gid }: fs.Stats, hasReaders: boolean): boolean {
   if (FOR_OWNER.includes(mode & 0o777)) return true;
   const groups = [process.getegid?.(), ...(process.getgroups?.() ?? [])];
-  return FOR_GROUP.includes(mode & 0o777) && uid === 0 && groups.includes(gid);
+  return FOR_GROUP.includes(mode & 0o777) && (hasReaders || (uid === 0 && groups.includes(gid)));
 }
 
-/** Reads mode and content through one descriptor, so that the file cannot be swapped in between. */
-export function readPrivateFile(file: string, what: string): string {
+/**
+ * Reads mode and content through one descriptor, so that the file cannot be swapped in between.
+ *
+ * @param hasReaders accepts any group, as `admin init` shares a password between two programs
+ * @throws OperatorError
+ */
+export function readPrivateFile(file: string, what: string, hasReaders = false): string {
   let descriptor: number;
   try {
     descriptor = fs.openSync(file, 'r');
   } catch (cause) {
-    throw new OperatorError(`The ${what} ${file} cannot be read.`, { cause });
+    const { code = 'unknown' } = cause as NodeJS.ErrnoException;
+    throw new OperatorError(`The ${what} ${file} cannot be read (${code}).`, { cause });
   }
   try {
     const stats = fs.fstatSync(descriptor);
-    if (!isPrivate(stats)) {
+    if (!isPrivate(stats, hasReaders)) {
       const mode = (stats.mode & 0o777).toString(8).padStart(4, '0');
       throw new OperatorError(
         `The ${what} ${file} has mode ${mode}: other users must not be able to read it. Run: chmod 600 ${file} ` +
-          '(0440 and 0640 are accepted for a file of root with a group of this process)',
+          `(0440 and 0640 are accepted${hasReaders ? ' too' : ' for a file of root with a group of this process'})`,
       );
     }
     return fs.readFileSync(descriptor, 'utf8');

@@ -1,3 +1,4 @@
+import { format } from 'node:util';
 import { withTimeout } from '../concurrency.js';
 import { readLogLevel, type DrainConfig } from '../config.js';
 import { logger, type Logger, type LogLevel } from './log.js';
@@ -77,6 +78,20 @@ function report(name: string, log: Logger, error: unknown): void {
     );
 }
 
+/** Logs what Node and libraries print: plain text breaks JSON lines, and an error may quote a password. */
+function logPrinted(log: Logger): void {
+  const printed =
+    (level: 'warn' | 'error') =>
+    (...values: unknown[]): void => {
+      const err = values.find((one) => one instanceof Error);
+      const text = format(...values.filter((one) => one !== err));
+      log[level](err === undefined ? {} : { err }, text || err?.message);
+    };
+  const warn = printed('warn');
+  Object.assign(console, { warn, error: printed('error') });
+  process.removeAllListeners('warning').on('warning', warn);
+}
+
 /**
  * Runs one program from start to exit code. It drains on SIGTERM, on SIGINT and when its parent
  * process exits, and stops with 1 on an unhandled error. Only the first of these counts: a terminal
@@ -90,6 +105,7 @@ export async function runProgram(
   const { untilMainReturns = false, logLevel = 'info' } = options;
   let drainMs = options.drainMs ?? 25_000;
   const log = logger(name, readLogLevel(logLevel));
+  logPrinted(log);
   const startedAt = performance.now();
   const stopping = new AbortController();
   const stops: (() => unknown)[] = [];

@@ -79,8 +79,8 @@ const workerOptions = {
   runRetryDelay: 1_000,
 };
 
-/** On Postgres, merged notifications can lose the last one, so consumers also poll. */
-const POSTGRES_IDLE_WAIT_S = 0.2;
+/** On Postgres a notification wakes consumers; they poll because a lost connection loses notifications. */
+const POSTGRES_IDLE_WAIT_S = 1;
 
 /**
  * While opening, BullMQ uses a pool connection that has no error listener: losing it at that moment

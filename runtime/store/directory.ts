@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, open, readdir, readFile, rename, rm, rmdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { equalBytes } from '#protocol/bytes';
+import { withPath } from '../process/files.js';
 import type { SnapshotStore } from './store.js';
 
 /** Wraps each write, so that tests can make it fail before or after the file is in place. */
@@ -102,12 +103,7 @@ export class DirectoryStore implements SnapshotStore {
     try {
       await this.step(path, put);
     } catch (error) {
-      // Node names no path when writing to an open file fails, as on a full disk.
-      const { code, path: named } = error as NodeJS.ErrnoException;
-      if (code === undefined || named !== undefined) throw error;
-      throw Object.assign(new Error(`${target}: ${(error as Error).message}`, { cause: error }), {
-        code,
-      });
+      throw withPath(error, target);
     }
   }
 }

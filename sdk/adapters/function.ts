@@ -23,7 +23,7 @@ export type AdmittedOptions<A extends unknown[]> = GateOptions & {
  * generator or a ReadableStream the outcome is recorded at its end.
  *
  * Throws `SdkError` (`invalid_input`) at once for invalid options. The wrapper's only error of its
- * own is `NotAdmittedError`: the function did not run.
+ * own is `SdkError` with the `tool`: the function did not run.
  */
 export function admitted<T, A extends unknown[], R>(
   fn: (this: T, ...args: A) => R,

@@ -1,10 +1,10 @@
-import { attempt, ProtocolError } from '../../protocol/errors.js';
+import { attempt } from '../../protocol/errors.js';
 import type { AgentEnvelope, AgentReceipt } from '../../protocol/schemas/admission.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import { admitHttp, agentEnvelope, type Admitted, type Receipt } from '../engine/admission.js';
 import { waitForApproval } from '../engine/approvals.js';
 import { receiptEvidenceOf } from '../engine/receipt-evidence.js';
-import { SdkError } from '../errors.js';
+import { SdkError, type SdkErrorCode } from '../errors.js';
 import type { EngineOptions } from '../options.js';
 import { openBreaker } from './breaker.js';
 import {
@@ -12,7 +12,6 @@ import {
   type Admission,
   type GatedCall,
   type Outcome,
-  NotAdmittedError,
   requireOptions,
 } from './options.js';
 import { plainHash, resultHash } from './plain-json.js';
@@ -24,8 +23,8 @@ import { actionOf } from './tool.js';
 export interface Gate {
   readonly mode: 'enforce' | 'observe';
   /**
-   * Resolves after an `ADMITTED` receipt for this call. Throws `NotAdmittedError` otherwise, also
-   * in the mode `observe`.
+   * Resolves after an `ADMITTED` receipt for this call. Throws `SdkError` with the `tool` otherwise,
+   * also in the mode `observe`.
    */
   begin(call: GatedCall): Promise<Admission>;
   /**
@@ -46,11 +45,11 @@ export interface Gate {
   ): Promise<Awaited<R>>;
 }
 
-/**
- * Derives the outcome from a result: null if the call has not ended, `next_round` if an equal call that
- * `continues` this one runs under the same admission.
- */
-export type OutcomeOf<R> = (result: Awaited<R>) => Outcome | null | 'next_round';
+/** Null: the outcome is unknown. `next_round`: an equal call that `continues` this one has its admission. */
+export type Returned = Outcome | null | 'next_round';
+
+/** Derives the outcome from a result: a promise if the call ends later. */
+export type OutcomeOf<R> = (result: Awaited<R>) => Returned | Promise<Outcome>;
 
 /**
  * Throws `SdkError` (`invalid_input`) for options that would fail every call. Returns a gate as it is.
@@ -93,7 +92,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
       notify(options.onAdmitted, admission);
       return { admission, fingerprint: planned.fingerprint };
     } catch (error) {
-      if (error instanceof NotAdmittedError) notify(options.onNotAdmitted, error);
+      notify(options.onNotAdmitted, error as SdkError);
       throw error;
     }
   }
@@ -140,7 +139,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
         notify(options.onAdmitted, admission);
         return admission;
       } catch (error) {
-        notify(options.onNotAdmitted, error as NotAdmittedError);
+        notify(options.onNotAdmitted, error as SdkError);
         return null;
       }
     };
@@ -164,10 +163,10 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
     const { tool, action, proofId } = admission;
     const isUnchanged = attempt(() => planCall(options, call).fingerprint) === fingerprint;
     if (isUnchanged && call.signal?.aborted !== true) return;
-    const [code, reason] = isUnchanged
-      ? (['aborted', 'aborted'] as const)
-      : (['arguments_changed', 'its arguments changed during the admission'] as const);
-    const error = new NotAdmittedError(code, tool, reason, { action, proofId });
+    const reason = isUnchanged
+      ? new SdkError('aborted', 'aborted')
+      : new SdkError('arguments_changed', 'its arguments changed during the admission');
+    const error = notAdmitted(reason, { tool, action, proofId });
     notify(options.onNotAdmitted, error);
     throw error;
   }
@@ -191,7 +190,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
       const proofId = receipt.registry_proof_id;
       return { tool, action, proofId, receipt, ...(run !== undefined && { run }) };
     } catch (cause) {
-      throw notAdmitted(tool, action, cause);
+      throw notAdmitted(cause, { tool, action });
     }
   }
 
@@ -240,7 +239,8 @@ async function runTool<R>(
   const stream = followStream(result, onEnd);
   if (stream !== null) return stream as Awaited<R>;
   const outcome = outcomeOf(result);
-  if (outcome !== null && outcome !== 'next_round') await onEnd(outcome);
+  if (outcome instanceof Promise) void outcome.then(onEnd);
+  else if (outcome !== null && outcome !== 'next_round') await onEnd(outcome);
   return result;
 }
 
@@ -263,11 +263,13 @@ interface PlannedCall extends Pick<GatedCall, 'run'> {
   fingerprint: string;
 }
 
-/** Describes and hashes a call. Throws `NotAdmittedError` if no envelope can describe it. */
+/** Describes and hashes a call. Throws `invalid_input` if no envelope can describe it. */
 function planCall(options: AdapterOptions, call: GatedCall): PlannedCall {
   const { tool } = call;
   try {
-    const { hashed, ...details } = { hashed: call.arguments, ...call, ...options.describe?.(call) };
+    const { arguments: given, ...about } = call;
+    const { hashed, ...details } = { hashed: given, ...about, ...options.describe?.(call) };
+    const arguments_hash = plainHash(hashed);
     const { agent, engine, action: chooseAction = actionOf } = options;
     const { action = chooseAction(tool), facts, run, traceparent } = details;
     const envelope = agentEnvelope(engine.tenantId, {
@@ -275,7 +277,7 @@ function planCall(options: AdapterOptions, call: GatedCall): PlannedCall {
       agent,
       action,
       tool,
-      arguments_hash: plainHash(hashed),
+      arguments_hash,
       ...withoutUndefined({
         facts,
         tool_call_id: details.toolCallId,
@@ -284,17 +286,10 @@ function planCall(options: AdapterOptions, call: GatedCall): PlannedCall {
       }),
     });
     run?.requireOwner(engine.tenantId, agent.id);
-    const fingerprint = plainHash([tool, action, plainHash(hashed), facts ?? null]);
+    const fingerprint = plainHash([tool, action, arguments_hash, facts ?? null]);
     return { action, envelope, fingerprint, run };
   } catch (cause) {
-    const reason =
-      cause instanceof ProtocolError
-        ? `${cause.pointer ?? ''}: ${cause.message}`
-        : cause instanceof Error
-          ? cause.message
-          : 'its arguments cannot be hashed';
-    const message = `no proof can describe its call: ${reason}`;
-    throw new NotAdmittedError('invalid_call', String(tool), message, { cause });
+    throw notAdmitted(cause, { tool: String(tool) });
   }
 }
 
@@ -302,27 +297,31 @@ function withoutUndefined(members: Record<string, unknown>): Record<string, unkn
   return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined));
 }
 
-function notAdmitted(tool: string, action: string, cause: unknown): NotAdmittedError {
-  if (!(cause instanceof SdkError)) {
-    return new NotAdmittedError('undecided', tool, 'its admission failed', { action, cause });
-  }
-  const { approval, code, message, denial } = cause;
-  const proofId = denial?.receipt.registry_proof_id ?? cause.proofId;
-  const details = { action, cause, ...(proofId !== undefined && { proofId }) };
-  if (denial !== undefined) {
-    const reason = `denied by policy: ${message}`;
-    return new NotAdmittedError('denied', tool, reason, { ...details, denial });
-  }
-  if (approval !== undefined) {
-    return new NotAdmittedError('approval_required', tool, message, { ...details, approval });
-  }
-  if (code === 'aborted') return new NotAdmittedError('aborted', tool, 'aborted', details);
-  if (code === 'invalid_input') {
-    const reason = `no proof can describe its call: ${message}`;
-    return new NotAdmittedError('invalid_call', tool, reason, details);
-  }
-  return new NotAdmittedError('undecided', tool, `not admitted: ${message}`, details);
+/** Before the message of an error; default `not admitted: `. */
+const REASONS: Partial<Record<SdkErrorCode, string>> = {
+  aborted: '',
+  approval_required: '',
+  arguments_changed: '',
+  invalid_input: 'no proof can describe its call: ',
+  policy_denied: 'denied by policy: ',
+};
+
+/** The error of a call that did not run, with the details of its reason. */
+function notAdmitted(
+  thrown: unknown,
+  call: { tool: string; action?: string; proofId?: string },
+): SdkError {
+  const error = thrown instanceof SdkError ? thrown : foreign(thrown);
+  const details = { ...error, ...call, cause: error.cause };
+  const { code, proofId } = details;
+  const reason = `${REASONS[code] ?? 'not admitted: '}${error.message}`;
+  const proof = proofId === undefined ? '' : ` (proof ${proofId})`;
+  return new SdkError(code, `${call.tool} did not run: ${reason}${proof}`, details);
 }
+
+/** The error for one of `describe` or of an option. */
+const foreign = (cause: unknown): SdkError =>
+  new SdkError('invalid_input', cause instanceof Error ? cause.message : String(cause), { cause });
 
 const OUTCOME_TIMEOUT_MS = 10_000;
 

@@ -1,13 +1,7 @@
 export { actionOf } from './tool.js';
 export { admitted, type AdmittedOptions } from './function.js';
-export { openGate, type Gate, type OutcomeOf } from './gate.js';
+export { openGate, type Gate, type OutcomeOf, type Returned } from './gate.js';
 export { openRun, type AgentRun } from './run.js';
-export {
-  NOT_ADMITTED_CODES,
-  NotAdmittedError,
-  type NotAdmittedCode,
-  type NotAdmittedDetails,
-} from './options.js';
 export type {
   AdapterOptions,
   Admission,

@@ -22,7 +22,7 @@ type Execute = (input: unknown, context?: Context) => unknown;
 
 /**
  * Returns a `createTool` function of `@mastra/core` whose tools are admitted before they run. The hash
- * covers the arguments that the tool's schema returns. A call without an admission throws `NotAdmittedError`,
+ * covers the arguments that the tool's schema returns. A call without an admission throws `SdkError`,
  * which Mastra shows to the model as the tool's error. A call that is suspended, and resumed in this
  * process, is one admission.
  *

@@ -1,17 +1,18 @@
-import type { OutcomeOf } from './gate.js';
-import type { Admission, NotAdmittedError } from './options.js';
+import type { Returned } from './gate.js';
+import type { SdkError } from '../errors.js';
+import type { Admission } from './options.js';
 
 /** Member of an MCP result's `_meta` with the proof of the decision. */
 export const PROOF_ID_META = 'svc/proof_id';
-/** Member of an MCP result's `_meta` with a `NotAdmittedCode`: the tool did not run. */
+/** Member of an MCP result's `_meta` with the code of an `SdkError`: the tool did not run. */
 export const NOT_ADMITTED_META = 'svc/not_admitted';
 
 /** Hashes the result without `_meta`, which client and server may extend. */
-export const outcomeOf: OutcomeOf<unknown> = (result) => {
+export const outcomeOf = (result: unknown): Returned => {
   if (!isObject(result)) return { result: 'succeeded', value: result };
   const { resultType = 'complete', task } = result;
   if (resultType === 'input_required') return 'next_round';
-  // A task has only begun, so its outcome is still unknown.
+  // A task has only begun.
   if (resultType !== 'complete' || (isObject(task) && !('content' in result))) return null;
   const own = Object.fromEntries(Object.entries(result).filter(([name]) => name !== '_meta'));
   return { result: own['isError'] === true ? 'failed' : 'succeeded', value: own };
@@ -23,7 +24,7 @@ export function withProof(result: unknown, admission: Pick<Admission, 'proofId'>
   return { ...result, _meta: { ...meta, [PROOF_ID_META]: admission.proofId } };
 }
 
-export function failedTool({ code, message, proofId }: NotAdmittedError): object {
+export function failedTool({ code, message, proofId }: SdkError): object {
   return {
     isError: true,
     content: [{ type: 'text', text: message }],

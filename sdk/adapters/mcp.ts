@@ -1,9 +1,9 @@
 import * as z from 'zod';
 import { attempt } from '../../protocol/errors.js';
-import { SdkError } from '../errors.js';
+import { isNotAdmitted, SdkError } from '../errors.js';
 import { type Gate, openGate } from './gate.js';
 import { failedTool, isObject, outcomeOf, withProof } from './mcp-result.js';
-import { type AdapterOptions, NotAdmittedError } from './options.js';
+import type { AdapterOptions } from './options.js';
 
 export { NOT_ADMITTED_META, PROOF_ID_META } from './mcp-result.js';
 
@@ -232,8 +232,7 @@ async function gateToolCall(
       outcomeOf,
     );
   } catch (error) {
-    const isDenial = error instanceof NotAdmittedError && error.code !== 'aborted';
-    if (isDenial && !isTask) return failedTool(error);
+    if (isNotAdmitted(error) && error.code !== 'aborted' && !isTask) return failedTool(error);
     throw error;
   }
 }

@@ -1,6 +1,6 @@
-import { SdkError } from '../errors.js';
+import { isNotAdmitted, SdkError } from '../errors.js';
 import { type Gate, openGate } from './gate.js';
-import { type AdapterOptions, NotAdmittedError } from './options.js';
+import type { AdapterOptions } from './options.js';
 
 interface ToolOptions {
   name?: string;
@@ -21,7 +21,7 @@ type Execute = (input: unknown, context?: unknown, details?: CallDetails) => unk
  * Returns a `tool` function of `@openai/agents` whose tools are admitted before they run. The hash
  * covers the arguments that the tool's schema returns. When a call is not admitted, the model gets
  * the reason as the result of the tool; a tool with an `outputSchema` and an `errorFunction` throws
- * `NotAdmittedError` to the latter instead.
+ * `SdkError` to the latter instead.
  *
  * @typeParam F the type of this function
  * @param tool `tool` of `@openai/agents`. The returned function throws `SdkError` (`invalid_input`)
@@ -47,7 +47,7 @@ export function admitTool<F extends (options: never) => unknown>(
         return await gate.guard(call, () => execute(input, context, details));
       } catch (error) {
         // The default error function would tell the model to try again.
-        const isResult = error instanceof NotAdmittedError && error.code !== 'aborted';
+        const isResult = isNotAdmitted(error) && error.code !== 'aborted';
         if (!isResult || (outputSchema && typeof errorFunction === 'function')) throw error;
         return isZod(outputSchema) ? error : error.message;
       }
@@ -70,6 +70,6 @@ const orReason = (schema: ZodSchema): object =>
   Object.create(schema, {
     parse: {
       value: (output: unknown): unknown =>
-        output instanceof NotAdmittedError ? output.message : schema.parse(output),
+        isNotAdmitted(output) ? output.message : schema.parse(output),
     },
   }) as object;

@@ -2,7 +2,7 @@ import type { AgentEnvelope, AgentReceipt } from '../../protocol/schemas/admissi
 import type { Facts } from '../../protocol/schemas/facts.js';
 import { agentEnvelope, type Admitted } from '../engine/admission.js';
 import { openEngine } from '../engine/engine.js';
-import { type Denial, type RequiredApproval, SdkError } from '../errors.js';
+import { type RequiredApproval, SdkError } from '../errors.js';
 import type { EngineOptions } from '../options.js';
 import type { AgentRun } from './run.js';
 
@@ -115,14 +115,14 @@ export interface CommonOptions {
 export interface Enforce {
   mode?: 'enforce';
   /** Called for every stopped call; the caller gets the error too. */
-  onNotAdmitted?: (error: NotAdmittedError) => void;
+  onNotAdmitted?: (error: SdkError) => void;
 }
 
 /** Every tool runs at once. */
 export interface Observe {
   mode: 'observe';
   /** Called for every call that `enforce` would have stopped. */
-  onNotAdmitted: (error: NotAdmittedError) => void;
+  onNotAdmitted: (error: SdkError) => void;
 }
 
 /** Options of every adapter. */
@@ -165,56 +165,4 @@ export function requireOptions(options: GateOptions): void {
 
 function invalid(pointer: string, message: string): SdkError {
   return new SdkError('invalid_input', `${pointer}: ${message}`, { pointer });
-}
-
-/**
- * Why a tool did not run: a closed set.
- *
- * - `denied`: a proven policy denial; see `denial.receipt` and `proofId`.
- * - `approval_required`: the action needs an approval; see `approval` and `proofId`.
- * - `undecided`: no admission in time. The engine was unreachable, rejected the request, or sent an
- *   unexpected response; `cause` is the `SdkError`. With a `proofId`, a decision may follow.
- * - `invalid_call`: arguments that are not plain JSON, or a name without an action. No request was sent.
- * - `arguments_changed`: the arguments differ from the admitted ones.
- * - `aborted`: the caller's signal fired.
- */
-export const NOT_ADMITTED_CODES = [
-  'denied',
-  'approval_required',
-  'undecided',
-  'invalid_call',
-  'arguments_changed',
-  'aborted',
-] as const;
-/** One of `NOT_ADMITTED_CODES`. */
-export type NotAdmittedCode = (typeof NOT_ADMITTED_CODES)[number];
-
-/** Known details of the decision. */
-export interface NotAdmittedDetails {
-  action?: string;
-  proofId?: string;
-  denial?: Denial;
-  approval?: RequiredApproval;
-  cause?: unknown;
-}
-
-/** Thrown by an adapter instead of the tool's result: the tool did not run. */
-export class NotAdmittedError extends Error {
-  override readonly name = 'NotAdmittedError';
-  readonly code: NotAdmittedCode;
-  readonly tool: string;
-  readonly action?: string;
-  /** The proof of the decision, if any. */
-  readonly proofId?: string;
-  readonly denial?: Denial;
-  readonly approval?: RequiredApproval;
-
-  constructor(code: NotAdmittedCode, tool: string, why: string, details: NotAdmittedDetails = {}) {
-    const { cause, ...rest } = details;
-    const proof = rest.proofId === undefined ? '' : ` (proof ${rest.proofId})`;
-    super(`${tool} did not run: ${why}${proof}`, cause === undefined ? undefined : { cause });
-    this.code = code;
-    this.tool = tool;
-    Object.assign(this, rest);
-  }
 }

@@ -1,15 +1,16 @@
 import { sha256 } from '@noble/hashes/sha2.js';
 import { toHex, utf8 } from '../../protocol/bytes.js';
 import { canonicalize, pointerStep, type JsonValue } from '../../protocol/json.js';
-import { attempt, ProtocolError } from '../../protocol/errors.js';
+import { attempt } from '../../protocol/errors.js';
 import { canonicalHash } from '../canonical.js';
+import { SdkError } from '../errors.js';
 
 /**
- * SHA-256 of the value's RFC 8785 form. Throws `ProtocolError` for a value that is not plain JSON: the
+ * SHA-256 of the value's RFC 8785 form. Throws `invalid_input` for a value that is not plain JSON: the
  * JSON of a Date or a Map omits data that the tool gets, so different calls would have the same hash.
  */
 export function plainHash(value: unknown): string {
-  requirePlain(value, '', new Set());
+  requirePlain(value);
   return canonicalHash(value);
 }
 
@@ -33,7 +34,7 @@ export function openListHash(): ListHash {
     add: (item) => {
       if (!isPlain) return;
       try {
-        requirePlain(item, '', new Set());
+        requirePlain(item);
         hash.update(utf8(separator + canonicalize(item)));
         separator = ',';
       } catch {
@@ -48,28 +49,33 @@ export function openListHash(): ListHash {
   };
 }
 
+/** @param path to the value; a pointer only in an error, because a value may have millions of members */
 function requirePlain(
   value: unknown,
-  pointer: string,
-  ancestors: Set<object>,
+  path: (string | number)[] = [],
+  ancestors = new Set<object>(),
 ): asserts value is JsonValue {
   if (typeof value !== 'object' || value === null) {
     // Canonicalization checks strings and numbers later.
     if (['string', 'number', 'boolean'].includes(typeof value) || value === null) return;
-    throw notPlain(`${typeof value} has no JSON form`, pointer);
+    throw notPlain(`${typeof value} has no JSON form`, path);
   }
-  if (ancestors.has(value)) throw notPlain('the value contains itself', pointer);
-  const keys = Object.keys(value);
-  // JSON omits holes, hidden members and symbol members: the hash would not cover them.
+  if (ancestors.has(value)) throw notPlain('the value contains itself', path);
+  const isArray = Array.isArray(value);
+  const keys = isArray ? [] : Object.keys(value);
+  // JSON omits hidden members and symbol members: the hash would not cover them.
   const hidden = Reflect.ownKeys(value).length - keys.length;
-  const isPlain = Array.isArray(value)
-    ? hidden === 1 && keys.length === value.length
-    : hidden === 0 && isPlainObject(value);
-  if (!isPlain) throw notPlain('the value is not plain JSON', pointer);
+  const isPlain = isArray ? hidden === value.length + 1 : hidden === 0 && isPlainObject(value);
+  if (!isPlain) throw notPlain('the value is not plain JSON', path);
   ancestors.add(value);
-  for (const key of keys) {
-    requirePlain((value as Record<string, unknown>)[key], pointer + pointerStep(key), ancestors);
-  }
+  const check = (key: string | number): void => {
+    path.push(key);
+    requirePlain((value as Record<string, unknown>)[key], path, ancestors);
+    path.pop();
+  };
+  // A hole is undefined.
+  if (isArray) for (let at = 0; at < value.length; at++) check(at);
+  else keys.forEach(check);
   ancestors.delete(value);
 }
 
@@ -83,6 +89,7 @@ function isPlainObject(value: object): boolean {
   );
 }
 
-function notPlain(message: string, pointer: string): ProtocolError {
-  return new ProtocolError('malformed_json', message, { pointer });
+function notPlain(message: string, path: (string | number)[]): SdkError {
+  const pointer = path.map(pointerStep).join('');
+  return new SdkError('invalid_input', `${pointer || '/'}: ${message}`, { pointer });
 }

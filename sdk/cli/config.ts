@@ -14,7 +14,6 @@ export interface CommonOptions {
 }
 
 export interface Invocation<Options = object> {
-  /** The first argument. */
   argument: string;
   args: string[];
   options: Options;
@@ -48,7 +47,6 @@ export const commonOptions = (): Option[] => [
   new Option('--tenant <ID>', 'tenant ID').env('SVC_TENANT_ID'),
 ];
 
-/** Parses seconds of a command line. */
 export function milliseconds(seconds: string): number {
   if (!/^[0-9]{1,6}(\.[0-9]{1,3})?$/.test(seconds) || Number(seconds) === 0) {
     throw new InvalidArgumentError('Expected seconds, such as 90.');
@@ -137,16 +135,12 @@ export function withKeyFile<Options extends EngineOptions>(options: Options): Op
   };
 }
 
-/** The token that HTTP hooks carry. */
 export function hookToken({ SVC_HOOK_TOKEN: token = '' } = process.env): string {
   if (token === '') throw new UsageError('set SVC_HOOK_TOKEN');
   return token;
 }
 
-/**
- * Settings of `svc mcp`. The proxied server must not get the API key, with which it could admit calls
- * of its own.
- */
+/** The proxied server must not get the API key, with which it could admit calls of its own. */
 export function mcpEnvironment() {
   const entries = Object.entries(process.env);
   const serverEnv = Object.fromEntries(entries.filter(([name]) => !/^SVC_/i.test(name)));

@@ -115,7 +115,6 @@ export async function writeOutput(file: string, bytes: Uint8Array): Promise<void
   }
 }
 
-/** Writes a file that must not exist. */
 export async function createFile(file: string, text: string, mode?: number): Promise<void> {
   try {
     await writeFile(file, text, { flag: 'wx', ...(mode !== undefined && { mode }) });

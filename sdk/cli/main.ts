@@ -10,29 +10,16 @@ import {
   UsageError,
 } from './config.js';
 import { EXIT, type ExitCode, exitCodeOf, type Terminal } from './terminal.js';
-import { addAdmit, addFollow } from './commands/admit.js';
-import {
-  addApprove,
-  addApprover,
-  addRegisterApprover,
-  addRetireApprover,
-} from './commands/approve.js';
-import { addEvidence, addKeys, addLog, addLookup } from './commands/lookup.js';
-import { addExport, addInclusion, addReplay } from './commands/proofs.js';
+import * as admit from './commands/admit.js';
+import * as approve from './commands/approve.js';
+import * as lookup from './commands/lookup.js';
+import * as proofs from './commands/proofs.js';
 import { addHook } from './commands/hook.js';
 import { addOverlay } from './commands/overlay.js';
 import { addMcp } from './commands/mcp.js';
 import { addMcpInstall } from './commands/mcp-install.js';
 import { addMonitor } from './commands/monitor.js';
-import {
-  addCreateKey,
-  addHash,
-  addList,
-  addPackage,
-  addRevoke,
-  addShare,
-  addShow,
-} from './commands/resources.js';
+import * as resources from './commands/resources.js';
 import { addVerify } from './commands/verify.js';
 
 const HELP = `
@@ -137,27 +124,27 @@ function buildProgram(version: string, addAction: AddCommand): Command {
       .description(`${texts.summary}.\n\n${texts.description}`)
       .addHelpText('after', `\nExamples:\n${texts.examples.map((one) => `  ${one}`).join('\n')}`);
   for (const define of [
-    addLookup,
+    lookup.addLookup,
     addVerify,
-    addAdmit,
-    addFollow,
-    addApprove,
-    addApprover,
-    addRegisterApprover,
-    addRetireApprover,
-    addExport,
-    addInclusion,
-    addReplay,
-    addList,
-    addShow,
-    addRevoke,
-    addShare,
-    addPackage,
-    addCreateKey,
-    addEvidence,
-    addLog,
-    addKeys,
-    addHash,
+    admit.addAdmit,
+    admit.addFollow,
+    approve.addApprove,
+    approve.addApprover,
+    approve.addRegisterApprover,
+    approve.addRetireApprover,
+    proofs.addExport,
+    proofs.addInclusion,
+    proofs.addReplay,
+    resources.addList,
+    resources.addShow,
+    resources.addRevoke,
+    resources.addShare,
+    resources.addPackage,
+    resources.addCreateKey,
+    lookup.addEvidence,
+    lookup.addLog,
+    lookup.addKeys,
+    resources.addHash,
     addOverlay,
     addMonitor,
     addHook,

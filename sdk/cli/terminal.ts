@@ -129,9 +129,7 @@ const MIN_KEY_LENGTH = 8;
 
 type Redactor = ReturnType<typeof createRedactor>;
 
-/**
- * Removes API keys from output. A server may echo a request, and output ends up in logs and tickets.
- */
+/** A server may echo a request, and output ends up in logs and tickets. */
 function createRedactor() {
   const sent = new Set<string>();
   const redact = (text: string): string =>

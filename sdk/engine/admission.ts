@@ -360,7 +360,8 @@ function readAdmission<R extends Receipt>(
   if (problem?.code !== 'policy_denied') throw error;
   const denial = denialIn({ ...problem }, expected);
   if (denial === null || status !== 403) throw mismatch(answer);
-  throw new SdkError('policy_denied', problem.detail, { status, problem, denial });
+  const { registry_proof_id: proofId } = denial.receipt;
+  throw new SdkError('policy_denied', problem.detail, { status, problem, denial, proofId });
 }
 
 function mismatch(answer: Answer): SdkError {

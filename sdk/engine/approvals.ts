@@ -28,7 +28,7 @@ import { SCHEMA } from '../../protocol/schemas/ids.js';
 import { parseTime } from '../../protocol/time.js';
 import { canonicalBody, canonicalHash } from '../canonical.js';
 import { type RequiredApproval, SdkError } from '../errors.js';
-import { httpError, readDocument, unexpected, validInput } from '../http/answers.js';
+import { readDocument, unexpected, validInput } from '../http/answers.js';
 import { backoffMs } from '../http/client.js';
 import type { EngineOptions } from '../options.js';
 import { admit, type Admitted, poll, type Receipt, receiptSchema } from './admission.js';
@@ -144,8 +144,8 @@ export async function submitApproval(
 ): Promise<{ proof_id: string }> {
   const engine = openEngine(options);
   const body = canonicalBody(validInput(approvalSchema, approval));
-  const answer = await engine.send({ method: 'POST', path: '/v1/approvals', body });
-  if (answer.status !== 202) throw httpError(answer);
+  const request = { method: 'POST', path: '/v1/approvals', body, expected: [202] } as const;
+  const answer = await engine.read(request);
   const { proof_id } = readDocument(answer, admissionStatusSchema);
   if (proof_id !== approval.statement.proof_id) return { proof_id };
   throw unexpected(answer, 'the second decision has the id of the pending proof');

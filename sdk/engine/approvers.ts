@@ -8,7 +8,7 @@ import {
 } from '../../protocol/schemas/approvals.js';
 import { hashSchema } from '../../protocol/schemas/primitives.js';
 import { canonicalBody } from '../canonical.js';
-import { httpError, readDocument, validInput } from '../http/answers.js';
+import { readDocument, validInput } from '../http/answers.js';
 import type { EngineOptions } from '../options.js';
 import { openEngine } from './engine.js';
 import { itemsOf, type PageInput, readPage } from './pages.js';
@@ -24,9 +24,8 @@ export async function registerApproverHttp(
   registration: Registration,
 ): Promise<RegisteredApprover> {
   const body = canonicalBody(validInput(registrationSchema, registration));
-  const answer = await openEngine(options).send({ method: 'POST', path: '/v1/approvers', body });
-  if (answer.status !== 201) throw httpError(answer);
-  return readDocument(answer, approverSchema);
+  const request = { method: 'POST', path: '/v1/approvers', body, expected: [201] } as const;
+  return readDocument(await openEngine(options).read(request), approverSchema);
 }
 
 /** `GET /v1/approvers`: one page of the approvers of the tenant, the newest first. */
@@ -39,10 +38,7 @@ export const listApproverPageHttp = (
 export const listApproversHttp = (
   options: EngineOptions,
 ): AsyncGenerator<ApproverList['approvers'][number], void, undefined> =>
-  itemsOf(
-    (page) => listApproverPageHttp(options, page),
-    (page) => page.approvers,
-  );
+  itemsOf(options, '/v1/approvers', approverListSchema, (page) => page.approvers);
 
 /**
  * `POST /v1/approvers/{registration_hash}/retire`: ends the approver permanently. Earlier second decisions

@@ -12,7 +12,7 @@ import {
 } from '../../protocol/schemas/batch.js';
 import { canonicalBody } from '../canonical.js';
 import { SdkError, type Denial, type RequiredApproval, type ServiceProblem } from '../errors.js';
-import { httpError, readDocument, unexpected } from '../http/answers.js';
+import { readDocument, unexpected } from '../http/answers.js';
 import type { HttpClient } from '../http/client.js';
 import { type Answer, openDeadline } from '../http/attempt.js';
 import type { EngineOptions } from '../options.js';
@@ -26,7 +26,7 @@ import {
   type Receipt,
 } from './admission.js';
 import { openEngine } from './engine.js';
-import { itemsOf, type PageInput, readPage } from './pages.js';
+import { itemsOf } from './pages.js';
 
 /** The body of a single admission, from `executeRequest` or `agentEnvelope`. */
 export type BatchItem = ExecuteRequest | AgentEnvelope;
@@ -109,9 +109,9 @@ async function admitChunk(
     type: 'application/x-ndjson',
     body,
     idempotencyKey: documentHash(nobleSha256, hashes),
+    expected: [202],
   } as const;
-  const answer = await engine.send(request);
-  if (answer.status !== 202) throw httpError(answer);
+  const answer = await engine.read(request);
   const batch = readDocument(answer, batchSchema);
   const total = hashes.length;
   if (batch.counts.total !== total) {
@@ -240,8 +240,7 @@ const PAGE_SIZE = 1_000;
 
 /** `GET /v1/batches`: the tenant's batches, the newest first. */
 export function listBatchesHttp(options: EngineOptions): AsyncGenerator<Batch, void, undefined> {
-  const read = (page: PageInput) => readPage(options, '/v1/batches', batchListSchema, page);
-  return itemsOf(read, (page) => page.batches);
+  return itemsOf(options, '/v1/batches', batchListSchema, (page) => page.batches);
 }
 
 /** `GET /v1/batches/{batch_id}`: the counts and the rate of a batch. */

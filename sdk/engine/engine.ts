@@ -1,7 +1,7 @@
 import { fromUtf8 } from '../../protocol/bytes.js';
-import { canonicalBytes } from '../../protocol/json.js';
 import { hashHex, nobleSha256 } from '../../protocol/hash.js';
 import { isProofId } from '../../protocol/ids.js';
+import { canonicalBody } from '../canonical.js';
 import { SdkError } from '../errors.js';
 import type { Answer } from '../http/attempt.js';
 import { openHttpClient, type HttpClient, type HttpRequest } from '../http/client.js';
@@ -62,7 +62,7 @@ export async function requestEnvelope<T>(
   read: (answer: Answer) => T,
 ): Promise<RequestHashEnvelope<T>> {
   const { method, path, query = {}, body } = request;
-  const canonical = body ?? canonicalBytes({ method, path, query });
+  const canonical = body ?? canonicalBody({ method, path, query });
   const answer = await engine.read(request);
   return {
     request_hash: hashHex(nobleSha256, canonical),

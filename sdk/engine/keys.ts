@@ -11,7 +11,7 @@ import { API_KEY_ID_PATTERN } from '../../protocol/api-key.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import { canonicalBody } from '../canonical.js';
 import { SdkError } from '../errors.js';
-import { httpError, readDocument, validInput } from '../http/answers.js';
+import { readDocument, validInput } from '../http/answers.js';
 import type { EngineOptions } from '../options.js';
 import { openEngine } from './engine.js';
 import { itemsOf, type PageInput, readPage } from './pages.js';
@@ -33,9 +33,8 @@ export async function createApiKeyHttp(
   const engine = openEngine({ ...options, retry: { ...options.retry, attempts: 1 } });
   const document = { schema_version: SCHEMA.apiKeyRequest, ...input };
   const body = canonicalBody(validInput(apiKeyRequestSchema, document));
-  const answer = await engine.send({ method: 'POST', path: '/v1/keys', body });
-  if (answer.status !== 201) throw httpError(answer);
-  return readDocument(answer, createdApiKeySchema);
+  const request = { method: 'POST', path: '/v1/keys', body, expected: [201] } as const;
+  return readDocument(await engine.read(request), createdApiKeySchema);
 }
 
 /** `GET /v1/keys`: one page of the API keys of the tenant, the newest first, without the keys themselves. */
@@ -48,10 +47,7 @@ export const listApiKeyPageHttp = (
 export function listApiKeysHttp(
   options: EngineOptions,
 ): AsyncGenerator<ListedApiKey, void, undefined> {
-  return itemsOf(
-    (page) => listApiKeyPageHttp(options, page),
-    (page) => page.keys,
-  );
+  return itemsOf(options, '/v1/keys', apiKeyListSchema, (page) => page.keys);
 }
 
 /**
@@ -67,7 +63,6 @@ export async function revokeApiKeyHttp(
       pointer: '/key_id',
     });
   }
-  const request = { method: 'POST', path: `/v1/keys/${keyId}/revoke` } as const;
-  const answer = await openEngine(options).send(request);
-  if (answer.status !== 204) throw httpError(answer);
+  const path = `/v1/keys/${keyId}/revoke`;
+  await openEngine(options).read({ method: 'POST', path, expected: [204] });
 }

@@ -24,12 +24,12 @@ import {
 } from '../../protocol/schemas/primitives.js';
 import type { ArtifactKind } from '../../protocol/status.js';
 import { canonicalBody } from '../canonical.js';
-import { httpError, readDocument, unexpected, validInput } from '../http/answers.js';
+import { readDocument, unexpected, validInput } from '../http/answers.js';
 import { type Answer, type Deadline, withDeadline } from '../http/attempt.js';
 import type { EngineOptions } from '../options.js';
 import { pause } from './admission.js';
 import { openEngine } from './engine.js';
-import { itemsOf, type PageInput, readPage } from './pages.js';
+import { itemsOf } from './pages.js';
 
 const artifactSchema = z.strictObject({
   proof_id: proofIdSchema,
@@ -61,7 +61,7 @@ export async function revokeArtifactHttp(
   const path = `/v1/proofs/${proof_id}/revocations`;
   const engine = openEngine(options);
   return withDeadline(options, async (deadline) => {
-    const answer = await engine.send({ method: 'POST', path, body }, deadline);
+    const answer = await engine.read({ method: 'POST', path, body, expected: FOLLOWED }, deadline);
     return followRevocation(options, artifact, answer, deadline);
   });
 }
@@ -84,8 +84,11 @@ const readRevocation = (
   deadline: Deadline,
 ): Promise<Answer> => {
   const path = `/v1/proofs/${proof_id}/revocations/${artifact_kind}`;
-  return openEngine(options).send({ method: 'GET', path }, deadline);
+  return openEngine(options).read({ method: 'GET', path, expected: FOLLOWED }, deadline);
 };
+
+/** 202: the revocation is not in the log yet. */
+const FOLLOWED = [200, 201, 202];
 
 /** Polls until the revocation is in the log. */
 async function followRevocation(
@@ -95,7 +98,6 @@ async function followRevocation(
   deadline: Deadline,
 ): Promise<Revocation> {
   for (let answer = first; ; answer = await readRevocation(options, artifact, deadline)) {
-    if (![200, 201, 202].includes(answer.status)) throw httpError(answer);
     const document =
       answer.status === 202
         ? readDocument(answer, revocationStatusSchema)
@@ -133,17 +135,15 @@ export async function createShareTokenHttp(
   const engine = openEngine({ ...options, retry: { ...options.retry, attempts: 1 } });
   const document = { schema_version: SCHEMA.shareTokenRequest, ...input };
   const body = canonicalBody(validInput(shareTokenRequestSchema, document));
-  const answer = await engine.send({ method: 'POST', path: '/v1/share-tokens', body });
-  if (answer.status !== 201) throw httpError(answer);
+  const request = { method: 'POST', path: '/v1/share-tokens', body, expected: [201] } as const;
+  const answer = await engine.read(request);
   const made = readDocument(answer, createdShareTokenSchema);
   const isOf = made.token_hash === hashHex(nobleSha256, made.share_token);
   if (isOf && sharedId(made) === sharedId(input)) return made;
   throw unexpected(answer, 'the response is about another token or artifact');
 }
 
-type Shared =
-  | { artifact_kind: ArtifactKind; proof_id: string }
-  | { artifact_kind: 'package'; package_id: string };
+type Shared = ArtifactInput | { artifact_kind: 'package'; package_id: string };
 
 const sharedId = (one: Shared): string =>
   `${one.artifact_kind} ${'package_id' in one ? one.package_id : one.proof_id}`;
@@ -152,9 +152,7 @@ const sharedId = (one: Shared): string =>
 export function listShareTokensHttp(
   options: EngineOptions,
 ): AsyncGenerator<ListedShareToken, void, undefined> {
-  const read = (page: PageInput) =>
-    readPage(options, '/v1/share-tokens', shareTokenListSchema, page);
-  return itemsOf(read, (page) => page.share_tokens);
+  return itemsOf(options, '/v1/share-tokens', shareTokenListSchema, (page) => page.share_tokens);
 }
 
 /** `DELETE /v1/share-tokens/{token_hash}`: the token stops working at once. */
@@ -163,9 +161,8 @@ export async function revokeShareTokenHttp(
   input: { token_hash: string },
 ): Promise<void> {
   const { token_hash } = validInput(z.object({ token_hash: hashSchema }), input);
-  const request = { method: 'DELETE', path: `/v1/share-tokens/${token_hash}` } as const;
-  const answer = await openEngine(options).send(request);
-  if (answer.status !== 204) throw httpError(answer);
+  const path = `/v1/share-tokens/${token_hash}`;
+  await openEngine(options).read({ method: 'DELETE', path, expected: [204] });
 }
 
 /**
@@ -178,8 +175,8 @@ export async function createPackageHttp(
 ): Promise<TrustPackage> {
   const document = { schema_version: SCHEMA.packageRequest, ...input };
   const body = canonicalBody(validInput(packageRequestSchema, document));
-  const answer = await openEngine(options).send({ method: 'POST', path: '/v1/packages', body });
-  if (answer.status !== 200 && answer.status !== 201) throw httpError(answer);
+  const request = { method: 'POST', path: '/v1/packages', body, expected: [200, 201] } as const;
+  const answer = await openEngine(options).read(request);
   const made = readDocument(answer, packageSchema);
   if (made.proof_ids.join() === input.proof_ids.join()) return made;
   throw unexpected(answer, 'the response is about another package');
@@ -189,8 +186,7 @@ export async function createPackageHttp(
 export function listPackagesHttp(
   options: EngineOptions,
 ): AsyncGenerator<Omit<TrustPackage, 'schema_version'>, void, undefined> {
-  const read = (page: PageInput) => readPage(options, '/v1/packages', packageListSchema, page);
-  return itemsOf(read, (page) => page.packages);
+  return itemsOf(options, '/v1/packages', packageListSchema, (page) => page.packages);
 }
 
 /** `GET /v1/packages/{package_id}`. */

@@ -10,10 +10,10 @@ import {
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import { hashSchema } from '../../protocol/schemas/primitives.js';
 import { canonicalBody } from '../canonical.js';
-import { httpError, readDocument, validInput } from '../http/answers.js';
+import { readDocument, validInput } from '../http/answers.js';
 import type { EngineOptions } from '../options.js';
 import { openEngine } from './engine.js';
-import { itemsOf, type PageInput, readPage } from './pages.js';
+import { itemsOf } from './pages.js';
 
 /** A case of a policy, as `admin policy test` reads it; the engine validates it. */
 export type PolicyCase = Readonly<Record<string, unknown>>;
@@ -31,17 +31,15 @@ export async function storeOverlayHttp(
 ): Promise<Overlay> {
   const document = { schema_version: SCHEMA.overlayRequest, rules };
   const body = canonicalBody(validInput(overlayRequestSchema, document));
-  const answer = await openEngine(options).send({ method: 'POST', path: '/v1/overlays', body });
-  if (answer.status !== 201) throw httpError(answer);
-  return readDocument(answer, overlaySchema);
+  const request = { method: 'POST', path: '/v1/overlays', body, expected: [201] } as const;
+  return readDocument(await openEngine(options).read(request), overlaySchema);
 }
 
 /** `GET /v1/overlays`: the overlays of the tenant, the newest first. */
 export function listOverlaysHttp(
   options: EngineOptions,
 ): AsyncGenerator<OverlayList['overlays'][number], void, undefined> {
-  const read = (page: PageInput) => readPage(options, '/v1/overlays', overlayListSchema, page);
-  return itemsOf(read, (page) => page.overlays);
+  return itemsOf(options, '/v1/overlays', overlayListSchema, (page) => page.overlays);
 }
 
 /**

@@ -37,12 +37,16 @@ const PAGE_SIZE = 200;
 
 /** Yields the items of all pages, and requests each page on demand. */
 export async function* itemsOf<P extends Page, Item>(
-  readNext: (page: PageInput) => Promise<P>,
+  options: EngineOptions,
+  path: string,
+  schema: z.ZodType<P>,
   itemsIn: (page: P) => readonly Item[],
+  filter: object = {},
 ): AsyncGenerator<Item, void, undefined> {
   let cursor: string | null = null;
   do {
-    const page: P = await readNext({ limit: PAGE_SIZE, ...(cursor !== null && { cursor }) });
+    const input = { ...filter, limit: PAGE_SIZE, ...(cursor !== null && { cursor }) };
+    const page: P = await readPage(options, path, schema, input);
     yield* itemsIn(page);
     cursor = page.next_cursor;
   } while (cursor !== null);

@@ -158,8 +158,7 @@ export function listProofsHttp(
   options: EngineOptions,
   filter: ProofFilter = {},
 ): AsyncGenerator<ListedProof, void, undefined> {
-  const read = (page: PageInput) => listProofPageHttp(options, { ...filter, ...page });
-  return itemsOf(read, (page) => page.proofs);
+  return itemsOf(options, '/v1/proofs', proofListSchema, (page) => page.proofs, filter);
 }
 
 type Formats<All> = {

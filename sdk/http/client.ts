@@ -16,6 +16,8 @@ export interface HttpRequest {
   /** Media type of the response; default `application/json`. */
   accept?: string;
   idempotencyKey?: string;
+  /** Statuses for which `read` returns the response; default 200. */
+  expected?: readonly number[];
 }
 
 /** Each request has the deadline of the options, unless it is a part of a longer call. */
@@ -26,7 +28,7 @@ export interface HttpClient {
    * remaining time.
    */
   send(request: HttpRequest, deadline?: Deadline): Promise<Answer>;
-  /** Like `send`, but throws for every status except 200. */
+  /** Like `send`, but throws for every unexpected status. */
   read(request: HttpRequest, deadline?: Deadline): Promise<Answer>;
 }
 
@@ -69,7 +71,7 @@ export function openHttpClient(
     send,
     read: async (request, deadline) => {
       const answer = await send(request, deadline);
-      if (answer.status !== 200) throw httpError(answer);
+      if (!(request.expected ?? [200]).includes(answer.status)) throw httpError(answer);
       return answer;
     },
   };

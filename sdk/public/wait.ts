@@ -5,6 +5,7 @@ import type { PublicOptions } from '../options.js';
 import { lookUp, type Lookup, openRegistry } from './lookup.js';
 
 const POLL = { baseDelayMs: 200, maxDelayMs: 3_000 };
+const UNDECIDED = ['NOT_FOUND', 'BACKEND_LOOKUP_REQUIRED'];
 
 /**
  * Polls at growing intervals for the public verdict on a proof: VALID, REVOKED or EXPIRED. A proof
@@ -30,17 +31,13 @@ export async function waitForVerdictHttp(
           throw error.code === 'timeout' && last !== null ? timeoutAfter(last) : error;
         },
       );
-      if (!(found instanceof SdkError) && hasVerdict(found)) return found;
+      if ('record' in found && !UNDECIDED.includes(found.verification_status)) return found;
       last = found;
       const pause = backoffMs(sent, POLL, Math.random());
       if (pause >= deadline.remainingMs()) throw timeoutAfter(found);
       await deadline.sleep(pause);
     }
   });
-}
-
-function hasVerdict({ verification_status: status }: Lookup): boolean {
-  return status !== 'NOT_FOUND' && status !== 'BACKEND_LOOKUP_REQUIRED';
 }
 
 function timeoutAfter(last: Lookup | SdkError): SdkError {

@@ -15,7 +15,7 @@ import {
   PROOF,
   type EntryRow,
 } from '../log/log.js';
-import { aepColumns, rebuildAep, type AepRow, type BuiltAep } from '../proofs/rebuild-aep.js';
+import { otherAepColumns, rebuildAep, type AepRow, type BuiltAep } from '../proofs/rebuild-aep.js';
 import { readApprovals } from '../proofs/second-decisions.js';
 
 export interface StoredVerdict extends VerdictInHistory {
@@ -162,7 +162,7 @@ type Row = EntryRow &
 /** The leaves with indexes in [from, to), in order; missing leaves are absent. */
 async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf[]> {
   const rows = await sql<Row[]>`
-    select ${aepColumns(sql)}, ${entryColumns(sql)}, e.lane, e.is_outcome as "isOutcome", e.action,
+    select ${otherAepColumns(sql)}, ${entryColumns(sql)}, e.lane, e.is_outcome as "isOutcome", e.action,
       e.tenant_no as "tenantNo",
       e.intent_id as "intentId", e.parent, i.proof_id is not null as "hasIntake",
       array_remove(array[case when i.accepted_at <> e.at then 'accepted_at' end,

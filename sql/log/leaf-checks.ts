@@ -9,7 +9,7 @@ import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
 import { parseTime } from '#protocol/time';
 import type { Db } from '../db/transaction.js';
 import { erasedAmong } from './verdicts.js';
-import { aepColumns, rebuildAep, type AepRow, type BuiltAep } from '../proofs/rebuild-aep.js';
+import { otherAepColumns, rebuildAep, type AepRow, type BuiltAep } from '../proofs/rebuild-aep.js';
 import { readApprovals } from '../proofs/second-decisions.js';
 import {
   entryColumns,
@@ -46,7 +46,7 @@ interface ProofRow extends SubjectColumns {
 /** The leaves with indexes in [from, to), in order; missing leaves are absent. */
 export async function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvidence[]> {
   const rows = await sql<(EntryRow & AepRow & SubjectColumns & { isBare: boolean })[]>`
-    select ${aepColumns(sql)}, ${entryColumns(sql)}, case when i.lane = e.lane then e.lane end as lane,
+    select ${otherAepColumns(sql)}, ${entryColumns(sql)}, case when i.lane = e.lane then e.lane end as lane,
       e.action, e.intent_id as "intentId",
       e.parent, num_nonnulls(i.request, i.request_hash, i.seed, i.approval, e.signature, e.reasons, e.budgets,
         e.action, e.intent_id, e.parent) = 0 as "isBare"

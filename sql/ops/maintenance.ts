@@ -1,19 +1,32 @@
 import { inMs } from '../db/columns.js';
 import type { Db } from '../db/transaction.js';
 
-/** Records that a run of fsck, or a base backup, ended now; the role decides which. */
+/** Records that a clean fsck of the registry, or a base backup, ended now; the role decides which. */
 export async function recordMaintenance(sql: Db): Promise<void> {
   await sql`select svc.record_maintenance()`;
+}
+
+/** Records that a run of fsck with findings, or a clean one of registry and snapshot, ended now. */
+export async function recordFsck(sql: Db, isCorrupt: boolean): Promise<void> {
+  await sql`select svc.record_fsck(${isCorrupt})`;
 }
 
 export interface Upkeep {
   now: number;
   /** The end of the last one, in epoch milliseconds; before the first, that of the migration. */
-  maintenance: { kind: string; since: number; endedAt: number | null }[];
+  maintenance: Maintenance<number>[];
   /** Milliseconds since PostgreSQL archived a WAL segment; null without an archive. */
   archiveAgeMs: number | null;
   /** WAL that the slowest replication slot has not received; 0 without a slot. */
   replicationBytes: number;
+}
+
+interface Maintenance<Time> {
+  kind: string;
+  since: Time;
+  endedAt: Time | null;
+  /** The last run found corruption at this time. */
+  failedAt: Time | null;
 }
 
 /** The lag of a slot whose WAL PostgreSQL has removed, so that its standby can never continue. */
@@ -21,8 +34,9 @@ const LOST_BYTES = 1e15;
 
 /** Reads views that every role may read; `pg_stat_replication` would need another privilege. */
 export async function readUpkeep(sql: Db): Promise<Upkeep> {
-  const rows = await sql<{ kind: string; since: Date; endedAt: Date | null }[]>`
-    select kind, since, ended_at as "endedAt" from svc.maintenance order by kind`;
+  const rows = await sql<Maintenance<Date>[]>`
+    select kind, since, ended_at as "endedAt", failed_at as "failedAt"
+    from svc.maintenance order by kind`;
   const [row] = await sql<[{ now: Date; archivedAt: Date | null; replicationBytes: number }]>`
     select now(),
       (select coalesce(last_archived_time, stats_reset, pg_postmaster_start_time()) from pg_stat_archiver

@@ -12,6 +12,7 @@ import type { Aep, ClosedRun, FullValidity } from '#protocol/schemas/aep';
 import { type Decided, type Effect, isProofOnly } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import type { Environment } from '#protocol/schemas/primitives';
+import type { BuiltFrom } from '#protocol/verify';
 import { nativeSha256, nativeTextHash } from '#runtime/crypto/node';
 import type { Db } from '../db/transaction.js';
 
@@ -89,8 +90,7 @@ export interface Decision {
 }
 
 /** An AEP and its RFC 8785 form, which is hashed and signed. */
-export interface BuiltAep {
-  aep: Aep;
+export interface BuiltAep extends BuiltFrom {
   bytes: Buffer;
   /** The evaluated policy input. */
   input: PolicyInput;
@@ -156,7 +156,8 @@ export function aepOf(
 ): BuiltAep {
   const { validity, acceptedAt, seed } = intake;
   const saltOf = saltsFrom(nativeSha256, seed);
-  const disclosures = disclosuresOf(saltOf, request, intake.requestHash.toString('hex'), budgets);
+  const requestHash = intake.requestHash.toString('hex');
+  const disclosures = disclosuresOf(saltOf, request, requestHash, budgets);
   const aep = buildAep({
     proof_id: intake.proofId,
     environment: intake.environment,
@@ -179,7 +180,7 @@ export function aepOf(
     salt: saltOf('aep'),
     key_id: keyId,
   });
-  return { aep, bytes: Buffer.from(orderedText(aep)), input };
+  return { aep, bytes: Buffer.from(orderedText(aep)), document: request, input, requestHash };
 }
 
 /** The columns from which the AEP of a proof is rebuilt. */
@@ -213,8 +214,11 @@ type RunMemberRow = { proofId: string; aepHash: string };
 
 /** Columns of an `AepRow`, from `svc.log_entry e` with `svc.intake i` and `svc.tenant t`. */
 export const aepColumns = (sql: Db) => sql`
-  e.proof_id as "proofId", t.tenant_id as "tenantId", e.environment, e.effect, e.key_id as "keyId",
-  e.engine_version as "engineVersion", e.at, i.policy_digest as "policyDigest",
+  e.proof_id as "proofId", e.environment, e.effect, e.key_id as "keyId", e.at, ${otherAepColumns(sql)}`;
+
+/** The columns of an `AepRow` that an `EntryRow` lacks. */
+export const otherAepColumns = (sql: Db) => sql`
+  t.tenant_id as "tenantId", e.engine_version as "engineVersion", i.policy_digest as "policyDigest",
   i.bound, i.fixture_hash as "fixtureHash", i.validity, i.request, i.request_hash as "requestHash",
   i.seed, i.approval, e.reasons, e.budgets, e.signature,
   case when i.run_closes then (

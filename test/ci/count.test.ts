@@ -72,20 +72,14 @@ describe('CI summary', () => {
 
   it.each([
     ['a failed test', tests({ numPassedTests: 99, numFailedTests: 1 }), { tests: '1' }, 139, 1],
-    ['a failed test with exit code 0', tests({ numFailedTests: 1 }), {}, 140, 1],
     ['a file that could not be loaded', tests({ testResults: unloaded }), { tests: '1' }, 140, 1],
     ['an error outside the tests', {}, { tests: '1' }, 140, 1],
     ['skipped tests', tests({ numPendingTests: 2 }), {}, 140, 2],
-    ['unwritten tests', tests({ numTodoTests: 2 }), {}, 140, 2],
     ['no tests', tests({ numPassedTests: 0, testResults: [] }), {}, 40, 1],
     ['a missing test result', { 'tests.json': '' }, {}, 40, 1],
-    ['half a test result', { 'tests.json': '{"numPassedTests":1' }, {}, 40, 1],
-    ['results without numbers', { 'tests.json': 'null' }, {}, 40, 1],
     ['no result of the long tests', { 'long.json': '' }, { long: '1' }, 136, 1],
-    ['no result of the long-term Node', { 'lts.json': '' }, { lts: '1' }, 134, 1],
     ['a failed fault', { 'faults.json': '{"passed":19,"failed":1}' }, {}, 139, 1],
     ['a missing fault result', { 'faults.json': '' }, {}, 120, 1],
-    ['no faults', { 'faults.json': '{"passed":0,"failed":0}' }, { faults: '1' }, 120, 1],
     ['a crash after the faults', {}, { faults: '1' }, 140, 1],
     [
       'a fuzzing finding',
@@ -94,11 +88,8 @@ describe('CI summary', () => {
       139,
       1,
     ],
-    ['aborted fuzzing', { 'fuzzing.log': 'Error: no\n' }, { fuzzing: '134' }, 135, 1],
-    ['missing fuzzing', { 'fuzzing.log': '' }, { fuzzing: '1' }, 135, 1],
     ['a crash after fuzzing', {}, { fuzzing: '134' }, 140, 1],
     ['a vulnerability', {}, { audit: '1' }, 139, 1],
-    ['an aborted audit', {}, { audit: '7' }, 139, 1],
     ['a failed Python test', { 'python.log': '1 failed, 3 passed in 0.1s\n' }, {}, 139, 1],
     ['an error before the Python tests', { 'python.log': 'F401\n' }, { python: '1' }, 136, 1],
   ])('fails for %s', async (_, files, statuses, passed, failed) => {

@@ -78,6 +78,19 @@ it('documentation > runs npx only with --no, which downloads nothing', () => {
   expect(new Set(commands)).toEqual(new Set(['npx --no -- svcp']));
 });
 
+/** npm prints a banner into the file otherwise. */
+it('documentation > writes the output of npm run into a file only with --silent', () => {
+  const pages = readdirSync(new URL('docs/', root), { encoding: 'utf8', recursive: true })
+    .filter((path) => path.endsWith('.md'))
+    .map((path) => text(`docs/${path}`));
+  const written = ['README.md', 'CONTRIBUTING.md']
+    .map(text)
+    .concat(pages)
+    .flatMap((page) => page.match(/npm run [^\n`|]* > ?\S+/g) ?? []);
+  expect(written.length).toBeGreaterThan(0);
+  expect(written.filter((line) => !line.startsWith('npm run --silent '))).toEqual([]);
+});
+
 /** Arguments of processes, and statements in PostgreSQL's log, can be read by others. */
 it('documentation > puts no password into an argument or a statement', () => {
   const pages = readdirSync(new URL('docs/', root)).filter((name) => name.endsWith('.md'));

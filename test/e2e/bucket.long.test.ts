@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { executeReceiptSchema } from '#protocol/schemas/admission';
 import { nativeSha256 as sha256, nativeVerify as verify } from '#runtime/crypto/node';
 import { runMonitor } from '#sdk/cli/monitor/run';
+import { adminWith, done } from '../fixtures/admin.js';
 import { breakNetwork, type BrokenNetwork } from '../fixtures/broken-network.js';
 import { checked } from '../fixtures/planted.js';
 import { awsSettings, BUCKET, skipsS3, startS3 } from '../fixtures/s3-server.js';
@@ -55,18 +56,24 @@ describe.skipIf(skipsS3)('a stack whose snapshot is in a bucket', () => {
     await untilValid(id);
   }, 60_000);
 
-  it('is clean for fsck and, by the public URL of the bucket, for a monitor', async () => {
+  it('is clean for fsck, admin log and, by the public URL of the bucket, for a monitor', async () => {
     const keys = await fetch(`${stack.publicUrl}/api/public/keys`);
     const { log } = (await keys.json()) as { log: { vkey: string } };
-    await stack.superuser()`alter role svc_fsck login password 'fsck'`;
     const port = stack.lines.find((line) => line['cluster'] !== undefined)?.['port'];
+    const databaseUrl = async (role: string): Promise<string> => {
+      await stack.superuser().unsafe(`alter role ${role} login password 'test'`);
+      return `postgres://${role}:test@127.0.0.1:${String(port)}/svc`;
+    };
     const { code, corrupt, err } = await checked({
-      DATABASE_URL: `postgres://svc_fsck:fsck@127.0.0.1:${String(port)}/svc`,
+      DATABASE_URL: await databaseUrl('svc_fsck'),
       SNAPSHOT_STORE: where,
       ...pinning(log.vkey),
       DATA_DIR: stack.dataDir,
     });
     expect({ code, corrupt, err }).toEqual({ code: 0, corrupt: {}, err: '' });
+    const admin = adminWith({ DATABASE_URL: await databaseUrl('svc_admin') });
+    const compared = await done(admin('log', 'lost', where, '--vkey', log.vkey));
+    expect(compared).toMatchObject({ lost: [], common: expect.any(Number) as number });
     const monitored = await runMonitor(
       { sha256, verify },
       {
@@ -94,9 +101,7 @@ describe.skipIf(skipsS3)('a stack whose snapshot is in a bucket', () => {
       ...pinning(log.vkey),
     });
     expect(await monitor.stop()).toBe(0);
-    // The AWS SDK writes a warning about Node 20.
-    const logged = monitor.stderr.filter((line) => line.startsWith('{'));
-    const lines = logged.map((line) => JSON.parse(line) as Record<string, unknown>);
+    const lines = monitor.stderr.map((line) => JSON.parse(line) as Record<string, unknown>);
     const findings = lines.flatMap(({ finding }) => (finding ?? []) as { code: string }[]);
     expect(findings.filter(({ code }) => code !== 'key_entry')).toMatchObject([
       { code: 'checkpoint_missing', where: `s3://${BUCKET}/nowhere` },

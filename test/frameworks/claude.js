@@ -11,8 +11,9 @@ import { options, ran, report } from './options.js';
 const [, , , hook] = process.argv;
 const { engineUrl, apiKey, tenantId } = options.engine;
 // A hook command gives the action as the name of the tool; this one gives it from the arguments.
-const describe = ({ arguments: { command } }) => ({
-  action: command.includes('deleteAuditLog') ? 'DELETE_AUDIT_LOG' : 'BOOK_TABLE',
+const describe = (call) => ({
+  ...options.describe(call),
+  action: call.arguments.command.includes('deleteAuditLog') ? 'DELETE_AUDIT_LOG' : 'BOOK_TABLE',
 });
 
 /** The Messages API: requests the command, and then ends with the result that it read. */

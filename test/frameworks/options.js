@@ -1,12 +1,18 @@
 // Shared by the programs of this folder, which run in a project with one version of a framework.
+import { openRun } from '@svc-proofs/sdk/adapters';
+
+const who = { engine: JSON.parse(process.argv[2]), agent: { id: 'agent-7' } };
+const run = openRun(who);
+let parentProofId;
 export const options = {
-  engine: JSON.parse(process.argv[2]),
-  agent: { id: 'agent-7' },
-  // Every framework passes something beside the arguments.
+  ...who,
+  // Every framework passes something beside the arguments, and every adapter takes all details of a call.
   describe: ({ context }) => {
     if (context === undefined) throw new Error('no context');
-    return {};
+    const facts = { currency: 'EUR' };
+    return { hashed: 'bound', facts, run, toolCallId: 'call-7', parentProofId };
   },
+  onAdmitted: ({ proofId }) => (parentProofId = proofId),
   onOutcomeError: ({ error }) => console.error('no outcome recorded', error),
 };
 export const ran = [];

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { databaseName } from '#programs/fsck/main';
 import { packageRoot } from '#runtime/process/files';
+import { readUpkeep } from '#sql/ops/maintenance';
 import type { DyingCheck } from '../fixtures/dying-fsck.js';
 import { checked, type Checked } from '../fixtures/planted.js';
 import { soundPlantation, type SoundPlantation } from '../fixtures/sound-plantation.js';
@@ -56,6 +57,22 @@ it('fsck > finds no corruption in an undamaged registry, and records the run', a
   await damage(`do $$ begin
     assert (select array_agg(kind) from svc.maintenance where ended_at is not null) = '{fsck}';
   end $$`);
+});
+
+it('fsck > records corruption until a run of registry and snapshot is clean', async () => {
+  const { env, damage, sql } = await plantation.copy();
+  const moved = (by: string): string => `update svc.intake
+    set accepted_at = accepted_at + interval '${by}' where proof_id = ${proofAt(100)}`;
+  const runs = async (...line: string[]) => {
+    const { code, err } = await checked(env, ...line);
+    const fsck = (await readUpkeep(sql)).maintenance.find(({ kind }) => kind === 'fsck');
+    return { code, err, isFailed: fsck?.failedAt !== null };
+  };
+  await damage(moved('1 ms'));
+  expect(await runs('--only', 'registry')).toEqual({ code: 1, err: '', isFailed: true });
+  await damage(moved('-1 ms'));
+  expect(await runs('--only', 'registry')).toEqual({ code: 0, err: '', isFailed: true });
+  expect(await runs()).toEqual({ code: 0, err: '', isFailed: false });
 });
 
 describe('fsck of the registry', () => {

@@ -28,7 +28,7 @@ import { parseBody } from '#api/engine/http/parse-body';
 import { verifyApproval, verifyRegistration } from '#protocol/approvals';
 import { approvalSchema, registrationSchema } from '#protocol/schemas/approvals';
 import { nextVectors } from '../fixtures/next-vectors.js';
-import { runPackageOf, runVectors } from '../fixtures/worked-run.js';
+import { runPackageOf, runVectors } from '../fixtures/run-vectors.js';
 import {
   ACCEPTED,
   parsing,

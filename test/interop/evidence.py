@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 
-from svc_verification import InvalidError, Pins, verify_evidence
+from svc_verification import Pins, SvcError, verify_evidence
 from svc_verification.encoding import canonical_json
 from svc_verification.notes import parse_vkey
 
@@ -19,8 +19,8 @@ def attempt(vkey, evidence, **options):
     try:
         pins = Pins(log_vkey=vkey, log_origin=parse_vkey(vkey).name)
         return {"answer": verify_evidence(evidence, pins, **options).answer}
-    except InvalidError as fault:
-        return {"error": fault.code}
+    except SvcError as fault:
+        return {"error": fault.fault}
 
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -8,15 +8,15 @@ import base64
 import json
 import sys
 
-from svc_verification import InvalidError, Pins, verify_export, verify_run, verify_tlog_proof
+from svc_verification import Pins, SvcError, verify_export, verify_run, verify_tlog_proof
 from svc_verification.encoding import canonical_json
 
 
 def outcome(case):
     try:
         pins = Pins(**case["trust"])
-    except InvalidError as error:
-        return {"error": error.code}
+    except SvcError as error:
+        return {"error": error.fault}
     if "run" in case:
         return verify_run(case["run"], pins).summary()
     if "entry" in case:

@@ -149,6 +149,10 @@ describe('attentionFor', () => {
   });
   const url = 'http://127.0.0.1:8081';
   const answered = { url, ready: true, status: 'ready', age_ms: 500, refusal: null };
+  const fsckFacts = (facts: Partial<Facts['maintenance'][number]>) => ({
+    ...{ kind: 'fsck', recorded: true, age_ms: 86_400_000, failed_ms: null },
+    ...facts,
+  });
   const well: Facts = {
     lanes: [],
     policy: 'ab',
@@ -167,7 +171,7 @@ describe('attentionFor', () => {
     database: { bytes: 1 },
     snapshot_disk: { free_bytes: 50, size_bytes: 100 },
     quorum_age_ms: 1_000,
-    maintenance: [{ kind: 'fsck', recorded: true, age_ms: 86_400_000 }],
+    maintenance: [fsckFacts({})],
     archive_age_ms: 60_000,
     replication_lag_bytes: 0,
     roles: ['svc_engine', 'svc_worker', 'svc_verifier', 'svc_publisher'].map((role) => ({
@@ -208,10 +212,11 @@ describe('attentionFor', () => {
     ['no signed checkpoint covers the last 10', { checkpoint: null }],
     ['the disk of the snapshots', { snapshot_disk: { free_bytes: 9, size_bytes: 100 } }],
     ['no checkpoint has met the witness quorum', { quorum_age_ms: 181_000 }],
-    ['the last fsck was', { maintenance: [{ kind: 'fsck', recorded: true, age_ms: 4e9 }] }],
+    ['the last fsck was', { maintenance: [fsckFacts({ age_ms: 4e9 })] }],
+    ['fsck found corruption', { maintenance: [fsckFacts({ failed_ms: 1_000 })] }],
     [
       'the last backup is not recorded',
-      { maintenance: [{ kind: 'backup', recorded: false, age_ms: 7e8 }] },
+      { maintenance: [fsckFacts({ kind: 'backup', recorded: false, age_ms: 7e8 })] },
     ],
     ['PostgreSQL has archived no WAL', { archive_age_ms: 601_000 }],
     ['a replication slot is', { replication_lag_bytes: 2e9 }],

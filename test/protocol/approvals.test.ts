@@ -103,14 +103,7 @@ it.each(['ec', 'ed25519'] as const)('an approval by a passkey verifies: %s', (ki
 });
 
 const ASSERTIONS: Record<string, (assertion: Assertion) => void> = {
-  'another challenge': ({ clientData }) => (clientData['challenge'] = toBase64Url(utf8('other'))),
-  'another origin': ({ clientData }) => (clientData['origin'] = 'https://evil.example'),
   'no origin': ({ clientData }) => delete clientData['origin'],
-  'another type': ({ clientData }) => (clientData['type'] = 'webauthn.create'),
-  'a cross-origin frame': ({ clientData }) => (clientData['crossOrigin'] = true),
-  'another RP id': ({ authenticatorData }) => (authenticatorData[0]! ^= 1),
-  'a user who is not verified': ({ authenticatorData }) => (authenticatorData[32] = 0x01),
-  'no user': ({ authenticatorData }) => (authenticatorData[32] = 0x04),
   'short authenticator data': (assertion) =>
     (assertion.authenticatorData = assertion.authenticatorData.subarray(0, 36)),
 };
@@ -119,26 +112,6 @@ it.each(Object.entries(ASSERTIONS))('a signed assertion with %s does not verify'
   const [approval, registration] = signedWith(passkey('ec', alter));
   expect(verifyRegistration(crypto, registration)).toBe(false);
   expect(verifyApproval(crypto, approval, registration)).toBe(false);
-});
-
-it('an altered approval, or one of another registration, does not verify', () => {
-  const [approval, other] = [approvals[0]!, registrations[1]!];
-  const registration = registrations[0]!;
-  const altered = (statement: Partial<Approval['statement']>): Approval => ({
-    ...approval,
-    statement: { ...approval.statement, ...statement },
-  });
-  for (const [one, of] of [
-    [approval, other],
-    [altered({ decision: 'reject' }), registration],
-    [altered({ expires_at: '2027-11-22T08:20:00.000Z' }), registration],
-    [{ ...approval, signature: approvals[1]!.signature }, registration],
-    // Signed by the key, about another registration or tenant.
-    signedWith(passkey('ec'), { registration_hash: documentHash(sha256, other) }),
-    signedWith(passkey('ec'), { tenant_id: 'globex' }),
-  ] as const) {
-    expect(verifyApproval(crypto, one, of)).toBe(false);
-  }
 });
 
 it('an approval or registration in another form than the registration states is rejected', () => {

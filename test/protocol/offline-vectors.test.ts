@@ -14,14 +14,10 @@ import { p256Verify } from '#protocol/p256';
 import type { ProofCrypto } from '#protocol/verify';
 import { nativeCrypto } from '#runtime/crypto/node';
 import { bulkVerification } from '#runtime/crypto/sodium';
-import { madeCheckpoints, madeExports } from '../fixtures/offline-vectors/made.js';
 import { offlineVectors } from '../fixtures/offline-vectors/published.js';
-import { textOf, tlogProofOf } from '../fixtures/offline-vectors/sealed.js';
 import { outcomeOf, type OfflineApi } from '../fixtures/offline-vectors/vector.js';
-import { admitted, exportOf } from '../fixtures/worked-log.js';
 
 const all = Object.values(offlineVectors).flat();
-const published = new Map(all.map((vector) => [vector.name, vector]));
 const refused = all.filter((vector) => !offlineVectors['valid/offline.json']!.includes(vector));
 
 const apiOf = (crypto: ProofCrypto): OfflineApi => ({
@@ -47,19 +43,6 @@ describe('offline verification vectors', () => {
     });
   });
 
-  it.each(Object.entries(madeExports))('equal a newly made export of %s', (name, made) => {
-    expect(textOf(made)).toBe(published.get(name)?.export);
-  });
-
-  it.each(Object.entries(madeCheckpoints))('equal a newly made checkpoint of %s', (name, made) => {
-    const inclusion = { ...exportOf(admitted).inclusion, checkpoint: made };
-    expect(textOf({ ...exportOf(admitted), inclusion })).toBe(published.get(name)?.export);
-    const asTlogProof = published.get(`tlog-proof-${name}`)?.tlog_proof;
-    if (asTlogProof !== undefined) {
-      expect(tlogProofOf(admitted.leafIndex, made)).toBe(asTlogProof);
-    }
-  });
-
   it('cover every fault, every cause and every unusable pin, and each is documented', () => {
     const found = (member: string) =>
       new Set(refused.map(({ expected }) => (expected as Record<string, unknown>)[member]));
@@ -79,7 +62,7 @@ describe('offline verification vectors', () => {
       const { included = false } = expected as { included?: boolean };
       expect(included, name).toBe(false);
     }
-    expect(published.size).toBe(all.length);
+    expect(new Set(all.map(({ name }) => name)).size).toBe(all.length);
     expect(refused.length).toBeGreaterThan(150);
   });
 });

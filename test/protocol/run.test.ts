@@ -15,7 +15,7 @@ import { type Aep, aepSchema } from '#protocol/schemas/aep';
 import { nativeCrypto } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { sha256 } from '../fixtures/leaves.js';
-import { runPackageOf, runVectors, type RunVector } from '../fixtures/worked-run.js';
+import { runPackageOf, runVectors, type RunVector } from '../fixtures/run-vectors.js';
 
 interface Vectors {
   log_vkey: string;

@@ -145,6 +145,24 @@ describe('runProgram', () => {
   });
 });
 
+it('runProgram > logs what Node and libraries print to standard error as JSON lines', async () => {
+  const { complained, ended } = await run(
+    `process.emitWarning('too old');
+     console.warn('%s is full', 'it');
+     console.error(Object.assign(new Error('refused'), { command: { args: ['hush'] } }));
+     await sleep(1);`,
+    '{ untilMainReturns: true }',
+  );
+  expect(await ended).toBe(0);
+  expect(complained.join()).not.toContain('hush');
+  const lines = complained.map((line) => JSON.parse(line) as Record<string, unknown>);
+  expect(lines).toMatchObject([
+    { level: 'warn', program: 'test', msg: 'it is full' },
+    { level: 'error', msg: 'refused', err: { stack: expect.any(String) as string } },
+    { level: 'warn', msg: 'too old' },
+  ]);
+});
+
 describe('runProgram with the option untilMainReturns', () => {
   it.each([
     [

@@ -178,4 +178,19 @@ describe.each(backends)('admit queue on $name', (backend) => {
       await expect.poll(async () => (await queue.stats()).jobs).toMatchObject(jobs);
     },
   );
+
+  it.skipIf(backend.name !== 'Postgres')('finds a job whose notification was lost', async () => {
+    const lost = [proofId()];
+    await backend.forge({ ids: lost });
+    const sql = postgres(database.superuserUrl, { max: 1 });
+    await sql`update bullmq.job set state = 'failed'`;
+    const { seen } = openRecorder();
+    const waits = () => sql`
+      select from pg_stat_activity where usename = 'svc_worker' and state = 'idle'
+        and query like '%next_delay%'`;
+    await expect.poll(waits).not.toEqual([]);
+    await sql`update bullmq.job set state = 'waiting'`;
+    await sql.end();
+    await expect.poll(() => seen).toEqual([lost]);
+  });
 });

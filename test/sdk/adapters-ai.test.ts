@@ -3,7 +3,7 @@ import { MockLanguageModelV3, simulateReadableStream } from 'ai/test';
 import { describe, expect, it } from 'vitest';
 import * as z from 'zod';
 import { admitTools } from '#sdk/adapters/ai';
-import { NotAdmittedError, openGate } from '#sdk/adapters/index';
+import { openGate } from '#sdk/adapters/index';
 import { SdkError } from '#sdk/index';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 
@@ -115,9 +115,9 @@ describe('admitTools', () => {
     expect(await result.text).toBe('done');
     const [step] = await result.steps;
     const part = step?.content.find((one) => one.type === 'tool-error');
-    const error = part?.error as NotAdmittedError;
-    expect(error).toBeInstanceOf(NotAdmittedError);
-    expect(error.code).toBe('denied');
+    const error = part?.error as SdkError;
+    expect(error).toBeInstanceOf(SdkError);
+    expect(error.code).toBe('policy_denied');
     expect(ran).toEqual([]);
     expect(JSON.stringify(denying.doStreamCalls[1]?.prompt)).toContain('denied by policy');
     expect(await world.verdict(error.proofId!)).toEqual({ status: 'VALID', effect: 'DENY' });

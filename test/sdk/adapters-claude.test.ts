@@ -73,7 +73,7 @@ describe('admitHooks', () => {
     expect(observing.PreToolUse[0]).not.toHaveProperty('onFailure');
     expect(await send(observing, hookInput('PreToolUse', toDelete))).toEqual({});
     await send(observing, hookInput('PostToolUse', toDelete));
-    expect(stopped).toEqual(['denied']);
+    expect(stopped).toEqual(['policy_denied']);
     await send(observing, hookInput('PreToolUse'));
     await send(observing, hookInput('PostToolUse', afterwards));
     expect(await world.outcomesOf(world.admitted[0]!)).toMatchObject([{ result: 'succeeded' }]);

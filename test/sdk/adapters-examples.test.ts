@@ -15,12 +15,12 @@ describe('examples/adapters', () => {
   const DENIED = `did not run: denied by policy: .+ \\(proof ${PROOF}\\)`;
   const outputs: Record<string, RegExp> = {
     'function.mjs': RegExp(
-      `^reservations\\.create admitted: ${PROOF}\na table for 2\ndenied: deleteAuditLog ${DENIED}\n$`,
+      `^reservations\\.create admitted: ${PROOF}\na table for 2\npolicy_denied: deleteAuditLog ${DENIED}\n$`,
     ),
     'gate.mjs': RegExp(`^book_table admitted: ${PROOF}\na table for 2\n$`),
     'mcp-client.mjs': RegExp(
       `^book_table: admitted, proof ${PROOF}: a table for 2\n` +
-        `delete_audit_log: denied, proof ${PROOF}: delete_audit_log ${DENIED}\n$`,
+        `delete_audit_log: policy_denied, proof ${PROOF}: delete_audit_log ${DENIED}\n$`,
     ),
     'ai.mjs': RegExp(
       `^bookTable admitted: ${PROOF}\nbookTable: a table for 2\n` +

@@ -62,8 +62,8 @@ describe('admitTool', () => {
       () => wrapped.withConfig({ tags: ['a'] }).invoke({ seats: 2 }),
       () => wrapped.pipe((value: unknown) => value).invoke({ seats: 2 }),
     ];
-    for (const one of calls) await notAdmitted(one(), 'denied');
-    const { proofId } = await notAdmitted(wrapped.invoke({ seats: 2 }), 'denied');
+    for (const one of calls) await notAdmitted(one(), 'policy_denied');
+    const { proofId } = await notAdmitted(wrapped.invoke({ seats: 2 }), 'policy_denied');
     expect(ran).toEqual([]);
     expect(await world.verdict(proofId!)).toEqual({ status: 'VALID', effect: 'DENY' });
   });
@@ -71,7 +71,7 @@ describe('admitTool', () => {
   it('runs no tool without a decision or after its abort signal', async () => {
     const engine = { ...world.options, engineUrl: 'http://127.0.0.1:9', retry: { attempts: 1 } };
     const away = admitTool(book('book_table'), { ...world.common, engine });
-    await notAdmitted(away.invoke({ seats: 2 }), 'undecided');
+    await notAdmitted(away.invoke({ seats: 2 }), 'network');
     const wrapped = admitTool(book('book_table'), world.common);
     world.network.faults.push({ kind: 'silent' });
     const controller = new AbortController();

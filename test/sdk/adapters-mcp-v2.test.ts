@@ -24,7 +24,7 @@ const info = { name: 'v2', version: '1.0.0' };
 const text = (said: string): CallToolResult => ({ content: [{ type: 'text', text: said }] });
 const requestedSchema = z.object({ ok: z.boolean() });
 const toBook = { name: 'book_table', arguments: { seats: 2 } };
-const denied = { isError: true, _meta: { [NOT_ADMITTED_META]: 'denied' } };
+const denied = { isError: true, _meta: { [NOT_ADMITTED_META]: 'policy_denied' } };
 
 /** A server whose tool `book_table` requires input before it books. */
 function server(ran: string[], gate?: Gate): McpServer {

@@ -49,7 +49,10 @@ it('admitServer over stdio > runs an admitted call but not a denied call, and bo
     });
 
     const denied = await called(client, 'delete_audit_log', {});
-    expect(denied).toMatchObject({ isError: true, _meta: { [NOT_ADMITTED_META]: 'denied' } });
+    expect(denied).toMatchObject({
+      isError: true,
+      _meta: { [NOT_ADMITTED_META]: 'policy_denied' },
+    });
     expect(textOf(denied)).toMatch(/^delete_audit_log did not run: denied by policy: .+ \(proof /);
     expect(await world.verdict(proofOf(denied))).toEqual({ status: 'VALID', effect: 'DENY' });
     expect(await world.outcomesOf(proofOf(denied))).toEqual([]);
@@ -73,7 +76,7 @@ it('admitClient > requests admission for every client method that calls a tool',
   world.network.faults.push(...Array.from({ length: 5 }, () => ({ kind: 'lost' }) as const));
   expect(await called(client, 'book_table', { seats: 3 })).toMatchObject({
     isError: true,
-    _meta: { [NOT_ADMITTED_META]: 'undecided' },
+    _meta: { [NOT_ADMITTED_META]: 'network' },
   });
   expect(ran.splice(0)).toEqual(['book_table']);
   const { CallToolResultSchema } = await import('@modelcontextprotocol/sdk/types.js');

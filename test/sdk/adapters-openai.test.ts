@@ -131,7 +131,7 @@ describe('admitTool for OpenAI Agents', () => {
       },
     });
     expect(await structured.invoke({} as never, '{}')).toEqual({ ok: false });
-    expect(seen).toMatchObject([{ name: 'NotAdmittedError', code: 'denied' }]);
+    expect(seen).toMatchObject([{ name: 'SdkError', code: 'policy_denied' }]);
   });
 
   it('rejects a tool that it cannot stop', () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { admitted, type NotAdmittedError, type NotAdmittedCode } from '#sdk/adapters/index';
-import { SdkError } from '#sdk/index';
+import { admitted } from '#sdk/adapters/index';
+import type { SdkError, SdkErrorCode } from '#sdk/index';
 import { notAdmitted, useAdapterWorld } from '../fixtures/adapter-world.js';
 
 const AWAY = { engineUrl: 'http://127.0.0.1:9' };
@@ -23,7 +23,7 @@ function tool(options: Partial<Parameters<typeof admitted>[1]> = {}) {
 }
 
 /** The error of a call that did not run its tool. */
-async function blocked(call: Promise<unknown>, code: NotAdmittedCode): Promise<NotAdmittedError> {
+async function blocked(call: Promise<unknown>, code?: SdkErrorCode): Promise<SdkError> {
   const error = await notAdmitted(call, code);
   expect(ran).toEqual([]);
   return error;
@@ -87,9 +87,9 @@ describe('admitted function', () => {
 
 describe('function whose call is not admitted', () => {
   it('does not run when it is denied, and the denial has a proof', async () => {
-    const reported: NotAdmittedError[] = [];
+    const reported: SdkError[] = [];
     const call = tool({ tool: 'delete-audit-log', onNotAdmitted: (one) => reported.push(one) })();
-    const error = await blocked(call, 'denied');
+    const error = await blocked(call, 'policy_denied');
     expect(error).toMatchObject({ tool: 'delete-audit-log', action: 'DELETE_AUDIT_LOG' });
     expect(error.denial?.receipt).toMatchObject({ status: 'DENIED' });
     expect(error.message).toContain(Object.values(error.denial?.sentences ?? {})[0]);
@@ -116,23 +116,24 @@ describe('function whose call is not admitted', () => {
     ] as typeof world.network.faults;
     for (const fault of faults) {
       world.network.faults.push(fault);
-      const call = tool({ engine: { ...world.options, retry } })('once');
-      expect((await blocked(call, 'undecided')).cause).toBeInstanceOf(SdkError);
+      await blocked(tool({ engine: { ...world.options, retry } })('once'));
     }
     world.network.faults.push({ kind: 'silent' });
     const silent = { ...world.options, retry, timeoutMs: 1_000 };
-    await blocked(tool({ engine: silent })(), 'undecided');
-    await blocked(tool({ engine: { ...world.options, ...AWAY, retry } })(), 'undecided');
-    await blocked(tool({ engine: { ...world.options, apiKey: 'svc_sk_none' } })(), 'undecided');
+    await blocked(tool({ engine: silent })(), 'timeout');
+    await blocked(tool({ engine: { ...world.options, ...AWAY, retry } })(), 'network');
+    const wrongKey = { ...world.options, apiKey: 'svc_sk_none' };
+    const { requestId } = await blocked(tool({ engine: wrongKey })(), 'unauthenticated');
+    expect(requestId).toBeDefined();
     const fetcher = () => Promise.reject(new Error('a bug in the fetch'));
-    await blocked(tool({ engine: { ...world.options, retry, fetch: fetcher } })(), 'undecided');
+    await blocked(tool({ engine: { ...world.options, retry, fetch: fetcher } })(), 'network');
     expect(world.lost).toEqual([]);
   });
 
   it('does not run while the decision is pending, and the error names the proof', async () => {
     world.engine.worker.rests = true;
     const call = tool({ engine: { ...world.options, timeoutMs: 3_000 } })('open');
-    expect((await blocked(call, 'undecided')).proofId).toMatch(/^[0-9a-f]{32}$/);
+    expect((await blocked(call, 'timeout')).proofId).toMatch(/^[0-9a-f]{32}$/);
     world.engine.worker.rests = false;
     await world.engine.worker.work();
   });
@@ -194,18 +195,18 @@ describe('function whose call is not admitted', () => {
       Array.from({ length: 1e5 }).reduce<unknown>((inner) => [inner], 1),
     ];
     for (const one of odd) {
-      const error = await blocked(tool()('fine', one), 'invalid_call');
+      const error = await blocked(tool()('fine', one), 'invalid_input');
       expect(error.message).toMatch(
         /^reservations\.create did not run: no proof can describe its call: /,
       );
     }
-    expect((await blocked(tool()({ a: [0, 1n] }), 'invalid_call')).message).toContain('/0/a/1');
+    expect((await blocked(tool()({ a: [0, 1n] }), 'invalid_input')).message).toContain('/0/a/1');
     const throwing = tool({
       describe: () => {
         throw new Error('cannot');
       },
     });
-    await blocked(throwing('fine'), 'invalid_call');
+    await blocked(throwing('fine'), 'invalid_input');
     expect(world.network.seen).toEqual([]);
   });
 
@@ -238,7 +239,7 @@ describe('function whose call is not admitted', () => {
 
 describe('adapter mode observe', () => {
   const observing = (more: object = {}) => {
-    const reported: NotAdmittedError[] = [];
+    const reported: SdkError[] = [];
     const left: Promise<void>[] = [];
     const book = tool({
       ...{ mode: 'observe', onNotAdmitted: (one) => reported.push(one) },
@@ -258,10 +259,10 @@ describe('adapter mode observe', () => {
   });
 
   it('reports the calls that the mode enforce would have stopped', async () => {
-    const cases: [object, unknown, NotAdmittedCode][] = [
-      [{ tool: 'DELETE_AUDIT_LOG' }, 'a', 'denied'],
-      [{ engine: { ...world.options, ...AWAY, retry: { attempts: 1 } } }, 'a', 'undecided'],
-      [{}, 1n, 'invalid_call'],
+    const cases: [object, unknown, SdkErrorCode][] = [
+      [{ tool: 'DELETE_AUDIT_LOG' }, 'a', 'policy_denied'],
+      [{ engine: { ...world.options, ...AWAY, retry: { attempts: 1 } } }, 'a', 'network'],
+      [{}, 1n, 'invalid_input'],
     ];
     for (const [more, argument, code] of cases) {
       const { book, reported, settled } = observing(more);

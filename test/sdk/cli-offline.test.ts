@@ -4,7 +4,6 @@ import { publicJwk } from '#protocol/keys';
 import { KEYS_SCHEMA, type PublicKeys } from '#protocol/snapshot/keys';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { offlineVectors } from '../fixtures/offline-vectors/published.js';
-import { tlogProofOf } from '../fixtures/offline-vectors/sealed.js';
 import { testKey } from '../fixtures/snapshot.js';
 import { openFolder, svc, type Folder, type RunOptions } from '../fixtures/svc.js';
 import {
@@ -14,6 +13,7 @@ import {
   exportOf,
   logVkey,
   ORIGIN,
+  tlogProofOf,
 } from '../fixtures/worked-log.js';
 
 const admitted = exportOf(worked);

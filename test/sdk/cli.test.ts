@@ -133,21 +133,25 @@ describe('svc lookup and svc follow', () => {
     expect(timedOut).toMatchObject({ code: 3, stdout: '' });
   });
 
-  it('wait for the verdict on a proof that is too new', async ({
-    cli: { run },
-    facades,
-    publicNetwork,
-  }) => {
-    const { registry } = facades.snapshot;
-    const proof = registry.addProof();
-    expect((await run(['lookup', proof])).stdout).toMatch(/^NOT_FOUND\n[\s\S]*too new.*--wait\n/);
-    const waiting = run(['lookup', proof, '--wait']);
-    await expect.poll(() => publicNetwork.seen.length).toBe(2);
-    registry.verify();
-    await facades.snapshot.publishOnce();
-    await facades.good.publicServer.poller.refresh();
-    expect((await waiting).stdout).toMatch(/^VALID\n/);
-  });
+  it.for([
+    [[], /^VALID\n/],
+    [['--view', 'history'], /"verification_status":"VALID"/],
+  ] as const)(
+    'wait for a proof that is too new, with %j',
+    async ([args, answer], { cli: { run }, facades, publicNetwork }) => {
+      const { registry } = facades.snapshot;
+      const proof = registry.addProof();
+      const { stdout } = await run(['lookup', proof]);
+      expect(stdout).toMatch(/^NOT_FOUND\n[\s\S]*too new.*--wait\n/);
+      const before = publicNetwork.seen.length;
+      const waiting = run(['lookup', proof, '--wait', ...args]);
+      await expect.poll(() => publicNetwork.seen.length).toBeGreaterThan(before);
+      registry.verify();
+      await facades.snapshot.publishOnce();
+      await facades.good.publicServer.poller.refresh();
+      expect((await waiting).stdout).toMatch(answer);
+    },
+  );
 
   it('exit with 3 when the output pipe is closed', async ({ cli: { env }, facades }) => {
     const args = ['lookup', facades.proof, '--json'];

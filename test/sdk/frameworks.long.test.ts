@@ -3,8 +3,11 @@ import { cp, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { readPolicyFolder } from '#policy/policy-set';
 import { packageRoot } from '#runtime/process/files';
+import { canonicalHash } from '#sdk/index';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
+import { activateSet } from '../fixtures/approval-world.js';
 import { packSdk, type PackedSdk } from '../fixtures/packed-sdk.js';
 
 const world = useAdapterWorld();
@@ -12,6 +15,9 @@ const run = promisify(execFile);
 let sdk: PackedSdk;
 beforeAll(async () => {
   sdk = await packSdk();
+  const files = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
+  const schema = files.schema.replace('facts: {}', 'facts: { currency?: String }');
+  await activateSet(world.registry.admin, { ...files, schema });
 });
 afterAll(() => sdk.remove());
 
@@ -31,11 +37,29 @@ async function project(...packages: string[]) {
   };
 }
 
-const kinds = () =>
+const sent = () =>
   world.network.seen
     .splice(0)
     .filter(({ method }) => method === 'POST')
-    .map(({ body }) => (JSON.parse(body) as { kind: string }).kind);
+    .map(({ body }) => JSON.parse(body) as { kind: string; parent_proof_id: string });
+const kinds = () => sent().map(({ kind }) => kind);
+
+/** Expects an admitted call and a denied one, with the details that `options.js` adds. */
+function expectDetails(): void {
+  const bodies = sent();
+  const details = {
+    kind: 'admission',
+    arguments_hash: canonicalHash('bound'),
+    facts: { currency: 'EUR' },
+    tool_call_id: 'call-7',
+  };
+  const { parent_proof_id } = bodies[1]!;
+  expect(bodies).toMatchObject([
+    { ...details, run: { seq: 0 } },
+    { kind: 'outcome', run: { seq: 1 } },
+    { ...details, run: { seq: 2 }, parent_proof_id },
+  ]);
+}
 
 const stopped = expect.stringMatching(/ did not run: denied by policy: .+ \(proof /) as string;
 const expected = {
@@ -61,10 +85,10 @@ describe('adapters from the registry', { timeout: 600_000 }, () => {
     ['openai.js', '@openai/agents-core@0.3.0'],
     ['openai.js', '@openai/agents-core@0.8.5'],
     ['openai.js', '@openai/agents-core@0.20.0'],
-  ])('guard the tools of %s with %s', async (program, ...packages) => {
+  ])('guard the tools of %s with %s, and send all details', async (program, ...packages) => {
     const node = await project(...packages);
     expect(await node(program)).toEqual(expected);
-    expect(kinds()).toEqual(['admission', 'outcome', 'admission']);
+    expectDetails();
   });
 
   it('admit a call once that Mastra suspends and resumes', async () => {
@@ -76,7 +100,7 @@ describe('adapters from the registry', { timeout: 600_000 }, () => {
   it('guard Claude Code by hooks of its SDK, and by svc hook', async () => {
     const node = await project('@anthropic-ai/claude-agent-sdk@0.3.332');
     expect(await node('claude.js', 'sdk')).toEqual(expected);
-    expect(kinds()).toEqual(['admission', 'outcome', 'admission']);
+    expectDetails();
     const both = ['book_table', 'deleteAuditLog'];
     expect((await node('claude.js', 'svc hook')).ran).toEqual(both);
     expect(kinds()).toEqual(['admission', 'outcome', 'admission', 'outcome']);

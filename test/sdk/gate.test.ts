@@ -67,9 +67,9 @@ it('describe > replaces the members of the envelope, and its facts must not chan
   amount = '499.00';
   await notAdmitted(changing, 'arguments_changed');
   amount = '600.00';
-  await notAdmitted(gate.begin(call), 'denied');
+  await notAdmitted(gate.begin(call), 'policy_denied');
   amount = 'much';
-  const { message } = await notAdmitted(gate.begin(call), 'invalid_call');
+  const { message } = await notAdmitted(gate.begin(call), 'invalid_input');
   expect(message).toContain('/facts/amount');
 });
 
@@ -119,7 +119,7 @@ it('approval > waits for the second decision, and fails with approval_required w
   const admission = await gateFor('approve').begin(refund('300.00'));
   expect(admission.receipt.status).toBe('ADMITTED');
   expect(admission.proofId).not.toBe(pending[0]);
-  await notAdmitted(gateFor('reject').begin(refund('300.00')), 'denied');
+  await notAdmitted(gateFor('reject').begin(refund('300.00')), 'policy_denied');
   const { proofId } = await notAdmitted(gateFor(null).begin(refund('300.00')), 'approval_required');
   expect(pending.at(-1)).toBe(proofId);
   await notAdmitted(openGate(optionsIn(world)).begin(refund('300.00')), 'approval_required');
@@ -137,18 +137,18 @@ it('breakerMs > fails at once while the engine is unreachable, and recovers', as
   const engine = { ...world.shaky, retry: { ...FAST, attempts: 1 } };
   const silent = openGate(optionsIn(world, { engine, breakerMs: 60_000, decisionTimeoutMs: 100 }));
   world.network.faults.push({ kind: 'silent' });
-  await notAdmitted(silent.begin(refund()), 'undecided');
-  const { message } = await notAdmitted(silent.begin(refund()), 'undecided');
+  await notAdmitted(silent.begin(refund()), 'timeout');
+  const { message } = await notAdmitted(silent.begin(refund()), 'unavailable');
   expect(message).toContain('the engine was unreachable a moment ago');
   expect(world.network.seen).toHaveLength(1);
 
   const gate = openGate(optionsIn(world, { engine, breakerMs: 1 }));
   world.network.faults.push({ kind: 'lost' }, { kind: 'late', ms: 50 });
-  await notAdmitted(gate.begin(refund()), 'undecided');
+  await notAdmitted(gate.begin(refund()), 'network');
   await expect.poll(() => gate.begin(refund()).catch(() => null)).not.toBeNull();
   // An aborted trial must not keep the breaker open.
   world.network.faults.push({ kind: 'lost' });
-  await notAdmitted(gate.begin(refund()), 'undecided');
+  await notAdmitted(gate.begin(refund()), 'network');
   const aborted = refund('1.00', { signal: AbortSignal.abort() });
   await expect.poll(async () => (await notAdmitted(gate.begin(aborted))).code).toBe('aborted');
   await gate.begin(refund());
@@ -164,21 +164,21 @@ it('openRun > numbers concurrent requests without a gap, and closes the run', as
   await call('1.00');
   // The engine gets this request only at the close, which records that the tool did not run.
   world.network.faults.push(...Array.from({ length: 5 }, () => ({ kind: 'lost' }) as const));
-  await notAdmitted(call('2.00'), 'undecided');
+  await notAdmitted(call('2.00'), 'network');
   await Promise.all([
     call('3.00'),
-    notAdmitted(call('600.00'), 'denied'),
+    notAdmitted(call('600.00'), 'policy_denied'),
     notAdmitted(call('300.00'), 'approval_required'),
     // Rejected by the engine, so its number is free again.
     notAdmitted(call('4.00', { parentProofId: `${'0'.repeat(12)}7000a${'0'.repeat(15)}` })),
   ]);
   await call('5.00');
   const other = openGate(optionsIn(world, { agent: { id: 'other' } }));
-  await notAdmitted(other.begin(refund('1.00', { run })), 'invalid_call');
+  await notAdmitted(other.begin(refund('1.00', { run })), 'invalid_input');
   await run.close();
   const { response } = await readRunHttp(world.options, { run: run.id, agent: agent.id });
   expect(response).toMatchObject({ state: 'closed', missing: [] });
   const numbers = response.members.map(({ seq }) => seq).sort((a, b) => a - b);
   expect(numbers).toEqual(Array.from({ length: 10 }, (_, seq) => seq));
-  await notAdmitted(call('1.00'), 'invalid_call');
+  await notAdmitted(call('1.00'), 'invalid_input');
 });

@@ -47,7 +47,7 @@ it('rejects answers about another artifact, package or batch', async ({ world })
   }
 });
 
-it('does not retry the creation of a share token, because each request creates one', async ({
+it('does not retry the creation of a share token or an API key, because each request creates one', async ({
   world,
 }) => {
   let sent = 0;
@@ -58,6 +58,8 @@ it('does not retry the creation of a share token, because each request creates o
   const artifact = { artifact_kind: 'proof', proof_id: await admit(world) } as const;
   await sdkError(client.shareTokens.create(artifact), 'network');
   expect(sent).toBe(1);
+  await sdkError(client.keys.create({ scopes: ['read'] }), 'network');
+  expect(sent).toBe(2);
 });
 
 it('admits an agent action once for each dedupe key', async ({ world }) => {

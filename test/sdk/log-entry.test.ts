@@ -1,9 +1,8 @@
 import { expect, it } from 'vitest';
 import { fromUtf8 } from '#protocol/bytes';
 import { readLogEntryHttp, type PublicOptions } from '#sdk/index';
-import { tlogProofOf } from '../fixtures/offline-vectors/sealed.js';
 import { sdkError } from '../fixtures/sdk-error.js';
-import { admitted, entries, logVkey, ORIGIN } from '../fixtures/worked-log.js';
+import { admitted, entries, logVkey, ORIGIN, tlogProofOf } from '../fixtures/worked-log.js';
 
 const index = admitted.leafIndex;
 const pins = { vkey: logVkey, origin: ORIGIN };

@@ -92,12 +92,12 @@ describe('examples/policies/mcp-filesystem with server-filesystem', () => {
     ];
     for (const path of attacks) {
       const answer = await write(path).catch((error: Error) => error);
-      const code = answer instanceof Error ? 'denied' : metaOf(answer, NOT_ADMITTED_META);
-      expect([path, code]).toEqual([path, 'denied']);
+      const code = answer instanceof Error ? 'policy_denied' : metaOf(answer, NOT_ADMITTED_META);
+      expect([path, code]).toEqual([path, 'policy_denied']);
     }
     for (const args of [{ content: 'x' }, { path: [`${reports}/x`], content: 'x' }]) {
       const answer = await client.callTool({ name: 'write_file', arguments: args });
-      expect(metaOf(answer, NOT_ADMITTED_META)).toBe('denied');
+      expect(metaOf(answer, NOT_ADMITTED_META)).toBe('policy_denied');
     }
     const move = { source: `${reports}/one.txt`, destination: `${base}/out.txt` };
     expect(await client.callTool({ name: 'move_file', arguments: move })).toMatchObject({
@@ -191,7 +191,7 @@ describe('svc mcp --wait-for-approval', () => {
       await approve(proof, decision);
       const result = await calling;
       if (decision === 'approve') expect(textOf(result)).toBe('refunded 480.00');
-      else expect(metaOf(result, NOT_ADMITTED_META)).toBe('denied');
+      else expect(metaOf(result, NOT_ADMITTED_META)).toBe('policy_denied');
       messages.length = 0;
     }
     expect(await proxies.ran()).toEqual(['refund 480.00']);

@@ -82,7 +82,7 @@ describe('svc mcp over stdio', () => {
     expect(textOf(denied)).toMatch(
       /^refund did not run: denied by policy: .+ \(proof [0-9a-f]{32}/,
     );
-    expect(metaOf(denied, NOT_ADMITTED_META)).toBe('denied');
+    expect(metaOf(denied, NOT_ADMITTED_META)).toBe('policy_denied');
     expect(await world.verdict(proofOf(denied))).toEqual({ status: 'VALID', effect: 'DENY' });
     expect(await proxies.ran()).toEqual([]);
   });
@@ -190,7 +190,7 @@ describe('svc mcp and numbers that no double has', () => {
     }
     await expect.poll(host.received).toHaveLength(numbers.length);
     for (const { id, result } of host.received()) {
-      expect(metaOf(result, NOT_ADMITTED_META)).toBe('invalid_call');
+      expect(metaOf(result, NOT_ADMITTED_META)).toBe('invalid_input');
       expect(textOf(result)).toContain(`the argument ${numbers[id as number]!} is a number that`);
     }
     expect(proxies.sent()).toEqual([]);
@@ -200,14 +200,7 @@ describe('svc mcp and numbers that no double has', () => {
 
 describe('svc mcp and tasks', () => {
   it('records the outcome of a call when its task ends', async () => {
-    const host = proxies.raw({ target: ownServer('raw.mjs') });
-    let id = 0;
-    const request = async (method: string, params: object): Promise<unknown> => {
-      host.send({ jsonrpc: '2.0', id: ++id, method, params });
-      const response = () => host.received().find((one) => one['id'] === id);
-      await expect.poll(response).toBeDefined();
-      return response()!['result'];
-    };
+    const { host, request } = requester();
     const start = async (taskId: string, isInline = false): Promise<string> =>
       proofOf(await request('tools/call', { name: 'start', arguments: { taskId, isInline } }));
     const outcomes = (proof: string) => expect.poll(() => outcomesOf(proof));
@@ -236,7 +229,38 @@ describe('svc mcp and tasks', () => {
     await outcomes(unread).toEqual([['succeeded', undefined]]);
     expect(await outcomesOf(working)).toEqual([]);
   });
+
+  it('records the outcome with --observe, too', async () => {
+    const { host, request } = requester(['--observe']);
+    for (const taskId of ['completed 1', 'completed 2', 'failed']) {
+      await request('tools/call', { name: 'start', arguments: { taskId } });
+      await request('tasks/get', { taskId });
+    }
+    await request('tasks/result', { taskId: 'completed 1' });
+    await host.close();
+    const posted = world.network.seen.filter(({ method }) => method === 'POST');
+    const sent = posted.map(({ body }) => JSON.parse(body) as Record<string, string>);
+    const outcomes = sent.filter(({ kind }) => kind === 'outcome');
+    expect(outcomes.map(({ result, result_hash }) => [result, result_hash]).sort()).toEqual([
+      ['failed', undefined],
+      ['succeeded', undefined],
+      ['succeeded', canonicalHash({ content: [{ type: 'text', text: 'done' }] })],
+    ]);
+  });
 });
+
+/** A host of a server with tasks, whose requests wait for their results. */
+function requester(options: string[] = []) {
+  const host = proxies.raw({ target: ownServer('raw.mjs'), options });
+  let id = 0;
+  const request = async (method: string, params: object): Promise<unknown> => {
+    host.send({ jsonrpc: '2.0', id: ++id, method, params });
+    const response = () => host.received().find((one) => one['id'] === id);
+    await expect.poll(response).toBeDefined();
+    return response()!['result'];
+  };
+  return { host, request };
+}
 
 /** The results of a call, with their hashes. */
 async function outcomesOf(proof: string): Promise<(string | undefined)[][]> {

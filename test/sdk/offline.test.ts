@@ -1,8 +1,14 @@
 import { describe, expect, it } from 'vitest';
 import { verifyOffline, verifyTlogProof } from '#sdk/index';
 import { ProtocolError } from '#protocol/errors';
-import { admitted, aepKey, exportOf, logVkey, ORIGIN } from '../fixtures/worked-log.js';
-import { tlogProofOf } from '../fixtures/offline-vectors/sealed.js';
+import {
+  admitted,
+  aepKey,
+  exportOf,
+  logVkey,
+  ORIGIN,
+  tlogProofOf,
+} from '../fixtures/worked-log.js';
 
 // The vectors cover what the core accepts and rejects; these tests cover what the SDK adds.
 const exported = exportOf(admitted);

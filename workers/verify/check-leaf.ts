@@ -67,7 +67,7 @@ export function checkLeaf(
     request,
     seed,
     aep: rebuilt.bytes,
-    builtAep: rebuilt.aep,
+    built: rebuilt,
     signature,
     proof_id: proofId,
     entry: leaf.entry,

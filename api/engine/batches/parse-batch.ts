@@ -28,11 +28,7 @@ function unsplittable(code: 'malformed_json' | 'invalid_field', fault: string): 
 export interface Splitter {
   /** Returns the items that this piece completes; none after a fault. */
   push(piece: Buffer): SplitItem[];
-  /**
-   * Returns the item that the end of the body completes, if any.
-   *
-   * @throws Problem if the body cannot be split
-   */
+  /** Returns the item that the end completes. @throws Problem if the body cannot be split */
   end(): SplitItem[];
 }
 
@@ -159,7 +155,6 @@ export function arraySplitter(itemLimit: number): Splitter {
   };
 }
 
-/** Splits lines, one item per line. Skips blank lines. */
 export function lineSplitter(itemLimit: number): Splitter {
   const item = new ItemBytes(itemLimit);
   return {
@@ -187,7 +182,6 @@ export const JSON_LINES = 'application/x-ndjson';
 
 /** A valid item whose facts and parent are still to be checked with a query. */
 export interface ParsedItem extends Omit<ParsedAdmission, 'body'> {
-  /** Id of the future proof. */
   proofId: string;
 }
 
@@ -211,13 +205,7 @@ export interface BatchLimits {
 /** Milliseconds of parsing before yielding to the event loop. */
 const YIELD_AFTER_MS = 5;
 
-/**
- * Parses a batch while it streams in and enforces the limits. Rejects an invalid item with its
- * problem, by the rules of single requests.
- *
- * @throws Problem for the whole body: type, length, too many items, incomplete, slow upload, no
- *   memory
- */
+/** Throws problems of the whole body only; those of items are in the result. */
 export async function parseBatch(
   req: IncomingMessage,
   limits: BatchLimits,
@@ -322,7 +310,6 @@ function parseItem(item: SplitItem, limit: number, caller: Caller): Omit<ParsedI
 
 const PARENTS_PER_QUERY = 1_000;
 
-/** Problems of the items with an invalid parent, by index. */
 export async function missingParents(
   tenantSql: TenantConnections,
   tenantNo: number,

@@ -102,14 +102,11 @@ const querySchema = z.strictObject({
   limit: z
     .string()
     .regex(/^(?:[1-9][0-9]{0,2}|1000)$/, 'expected 1 to 1000')
-    .meta({
-      description:
-        'Maximum number of items in the response, 1 to 1000. Default: 100 for JSON, all items for lines.',
-    })
+    .describe(
+      'Maximum number of items in the response, 1 to 1000. Default: 100 for JSON, all items for lines.',
+    )
     .exactOptional(),
-  cursor: cursorSchema
-    .meta({ description: '`next_cursor` of the previous page, unchanged.' })
-    .exactOptional(),
+  cursor: cursorSchema.describe('`next_cursor` of the previous page, unchanged.').exactOptional(),
 });
 
 export const batchResultsOperation = tenantOperation(
@@ -160,7 +157,6 @@ async function sendResults(call: Call): Promise<void> {
   sendBytes(res, 200, 'application/json', pageBytes(batch, found, next));
 }
 
-/** Yields the results in [from, until) in small groups, so that memory stays bounded. */
 async function* readResults(
   { caller, ctx, inTenant }: Call,
   { batchId, total }: Batch,

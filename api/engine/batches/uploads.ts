@@ -10,11 +10,7 @@ export interface BatchUploadsOptions {
 export interface BatchUpload {
   /** Aborts when the upload is too slow and another upload needs its memory. */
   readonly evicted: AbortSignal;
-  /**
-   * Adds to the bytes received, and waits while the memory budget is used up.
-   *
-   * @throws Problem `too_many_batches` after `WAIT_MS`, `upload_too_slow` once evicted
-   */
+  /** Waits while the memory budget is used up. @throws Problem too_many_batches, upload_too_slow */
   received(bytes: number): Promise<void>;
   /** Marks the body as complete; it is then not evicted any more. */
   complete(): void;

@@ -154,10 +154,7 @@ const nextTick = (): Promise<void> => new Promise((resolve) => process.nextTick(
 
 const timedOut = (): Error => new Error(`no answer in ${String(TIMEOUT_MS)} ms`);
 
-/**
- * 429 above the tenant's limit. Sets the fields of draft-ietf-httpapi-ratelimit-headers-10 on every
- * response.
- */
+/** Sets the fields of draft-ietf-httpapi-ratelimit-headers-10; 429 above the tenant's limit. */
 function requireWithinRate(res: Response, limit: number, { used, resetMs }: WindowPosition): void {
   const resetS = Math.max(1, Math.ceil(resetMs / 1000));
   res.setHeader('RateLimit-Policy', `"tenant";q=${limit};w=${WINDOW_S}`);

@@ -1,4 +1,5 @@
 import type { Request, RequestHandler, Response } from 'express';
+import type * as z from 'zod';
 import type { Scope } from '#protocol/schemas/api-keys';
 import {
   specOf,
@@ -10,6 +11,7 @@ import {
 } from '../operation.js';
 import { requireKeyEnvironment } from '../admission/key-restriction.js';
 import type { Caller } from './authenticate.js';
+import { parseBody, readBody } from './parse-body.js';
 import { Problem } from './problem.js';
 
 /** Checks of admissions and batches before the body is read. The OpenAPI guide has their order. */
@@ -88,7 +90,6 @@ function requireScope(caller: Caller, scopes: readonly Scope[]): void {
   }
 }
 
-/** Throws a 400 for an unknown version; an absent header means v1. */
 function requireApiVersion(req: Request): void {
   const version = readSingleHeader(req, 'svc-api-version');
   if (version !== undefined && version !== 'v1') throw new Problem('unsupported_api_version');
@@ -125,4 +126,17 @@ export function tenantOperation(partial: SpecOf, handle: (call: Call) => Promise
     };
   };
   return { spec, handler };
+}
+
+/** An operation whose handler gets the parsed body. `version`: as for `parseBody`. */
+export function documentOperation<T>(
+  spec: SpecOf & { body: { schema: z.ZodType<T> } },
+  handle: (call: Call, document: T) => Promise<void>,
+  version?: string,
+): Operation {
+  const { limit, schema } = spec.body;
+  return tenantOperation(spec, async (call) => {
+    const bytes = await readBody(call.req, limit ?? call.ctx.bodyLimit);
+    await handle(call, parseBody(schema, bytes, version));
+  });
 }

@@ -131,7 +131,6 @@ function placeAt(list: CursorList, cursor: string, id: RegExp): ListPlace {
   return { createdAt: Number(time), id: member };
 }
 
-/** Parses the query. Throws a 400 that names an invalid, unknown or repeated parameter. */
 export function parseQuery<T>(schema: z.ZodType<T>, req: Request): T {
   for (const [name, value] of Object.entries(req.query)) {
     if (typeof value !== 'string') {

@@ -10,12 +10,7 @@ import { Problem, type ProblemCode, PROBLEMS } from './problem.js';
 const MOST_ERRORS = 20;
 const LONGEST_POINTER = 512;
 
-/**
- * Parses strict JSON by `schema`, or throws a 400 with a pointer to each fault.
- *
- * @param version the expected `schema_version`, for union schemas: they report only that no
- *   alternative matches, although a wrong version is the likely fault
- */
+/** @param version for union schemas, which do not report a wrong version as the fault */
 export function parseBody<T>(schema: z.ZodType<T>, bytes: Uint8Array, version?: string): T {
   return parseDocument(schema, parseJson(bytes), version);
 }

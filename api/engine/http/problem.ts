@@ -201,7 +201,6 @@ const DETAILS = {
 
 const retryAfter = (seconds: number) => ({ 'Retry-After': String(seconds) });
 
-/** Headers that are always the same. */
 const HEADERS: Partial<Record<ProblemCode, Record<string, string>>> = {
   unauthenticated: { 'WWW-Authenticate': 'ApiKey realm="engine"' },
   // The connection closes, because the rest of the body is not read.

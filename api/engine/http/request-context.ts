@@ -10,7 +10,6 @@ import type { EngineContext } from '../context.js';
 export const SECURITY_HEADERS = securityHeaders('same-origin');
 const SECURITY_HEADER_NAMES = Object.keys(SECURITY_HEADERS) as (keyof typeof SECURITY_HEADERS)[];
 
-/** Fields of the access log line. */
 interface LogFields {
   /** The documented path; null for an unknown one. Never the raw path: it may hold a share token. */
   route: string | null;

@@ -15,14 +15,13 @@ import {
   type ApiKeyRow,
 } from '#sql/tenants/api-keys';
 import type { Caller } from '../http/authenticate.js';
-import { hasScope, tenantOperation } from '../http/gates.js';
+import { documentOperation, hasScope, tenantOperation } from '../http/gates.js';
 import { listOperation } from '../http/paging.js';
-import { parseBody, readBody } from '../http/parse-body.js';
 import { at, Problem } from '../http/problem.js';
 import { sendJson } from '../http/respond.js';
 import { json } from '../operation.js';
 
-export const createApiKeyOperation = tenantOperation(
+export const createApiKeyOperation = documentOperation(
   {
     id: 'createApiKey',
     method: 'post',
@@ -55,9 +54,7 @@ export const createApiKeyOperation = tenantOperation(
     responses: { 201: json('Created. Only this response shows the key.', createdApiKeySchema) },
     problems: ['expiry_over'],
   },
-  async ({ caller, ctx, inTenant, req, res }) => {
-    const body = await readBody(req, ctx.bodyLimit);
-    const document = parseBody(apiKeyRequestSchema, body, SCHEMA.apiKeyRequest);
+  async ({ caller, ctx, inTenant, res }, document) => {
     requireScopes(caller, document.scopes);
     const expiresAt = document.expires_at === undefined ? null : parseTime(document.expires_at);
     if (expiresAt !== null && expiresAt <= ctx.clock.now()) {
@@ -75,7 +72,6 @@ export const createApiKeyOperation = tenantOperation(
   },
 );
 
-/** Rejects scopes that the calling key lacks. */
 function requireScopes(caller: Caller, scopes: readonly Scope[]): void {
   const lacking = scopes.findIndex((scope) => !hasScope(caller, [scope]));
   if (lacking === -1) return;

@@ -14,14 +14,13 @@ import {
   registerTenantApprover,
   retireTenantApprover,
 } from '#sql/lifecycle/approvers';
-import { tenantOperation } from '../http/gates.js';
+import { documentOperation, tenantOperation } from '../http/gates.js';
 import { listOperation } from '../http/paging.js';
-import { parseBody, readBody } from '../http/parse-body.js';
 import { at, Problem } from '../http/problem.js';
 import { sendJson } from '../http/respond.js';
 import { json } from '../operation.js';
 
-export const registerApproverOperation = tenantOperation(
+export const registerApproverOperation = documentOperation(
   {
     id: 'registerApprover',
     method: 'post',
@@ -62,12 +61,7 @@ export const registerApproverOperation = tenantOperation(
       'too_many_approvers',
     ],
   },
-  async ({ caller, ctx, inTenant, req, res }) => {
-    const registration = parseBody(
-      registrationSchema,
-      await readBody(req, ctx.bodyLimit),
-      SCHEMA.approver,
-    );
+  async ({ caller, inTenant, res }, registration) => {
     if (registration.tenant_id !== caller.tenantId) {
       throw new Problem(
         'tenant_body_mismatch',

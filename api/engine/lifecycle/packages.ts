@@ -17,17 +17,16 @@ import {
 } from '#sql/lifecycle/packages';
 import { newUuidHex } from '../http/request-context.js';
 import { listOperation } from '../http/paging.js';
-import { parseBody, readBody } from '../http/parse-body.js';
 import { Problem } from '../http/problem.js';
 import { sendJson, sendRevalidatable } from '../http/respond.js';
 import { ETAG_HEADER, json, NOT_MODIFIED } from '../operation.js';
-import { tenantOperation } from '../http/gates.js';
+import { documentOperation, tenantOperation } from '../http/gates.js';
 
 function membersOf({ packageId, proofIds, createdAt }: TrustPackage) {
   return { package_id: packageId, proof_ids: proofIds, created_at: formatTime(createdAt) };
 }
 
-export const createPackageOperation = tenantOperation(
+export const createPackageOperation = documentOperation(
   {
     id: 'createPackage',
     method: 'post',
@@ -55,9 +54,7 @@ export const createPackageOperation = tenantOperation(
     },
     problems: ['package_member_unfit'],
   },
-  async ({ caller, ctx, inTenant, req, res }) => {
-    const body = await readBody(req, ctx.bodyLimit);
-    const document = parseBody(packageRequestSchema, body, SCHEMA.packageRequest);
+  async ({ caller, inTenant, res }, document) => {
     const created = await inTenant((sql, tenantNo) =>
       createPackage(sql, tenantNo, {
         packageId: `pkg_${newUuidHex()}`,

@@ -19,11 +19,10 @@ import {
 } from '#sql/lifecycle/revocations';
 import { wakeWorkers } from '../context.js';
 import { newUuidHex, addLogFields, requestIdOf } from '../http/request-context.js';
-import { parseBody, readBody } from '../http/parse-body.js';
 import { at, Problem, type ProblemCode } from '../http/problem.js';
 import { clientGone, sendJson } from '../http/respond.js';
 import { json, type Call } from '../operation.js';
-import { tenantOperation } from '../http/gates.js';
+import { documentOperation, tenantOperation } from '../http/gates.js';
 
 interface RevokedArtifact {
   proofId: string;
@@ -36,7 +35,7 @@ const PROBLEMS: readonly ProblemCode[] = [
   'integrity_failure',
 ];
 
-export const revokeArtifactOperation = tenantOperation(
+export const revokeArtifactOperation = documentOperation(
   {
     id: 'revokeArtifact',
     method: 'post',
@@ -75,13 +74,10 @@ export const revokeArtifactOperation = tenantOperation(
     },
     problems: ['proof_not_found', 'artifact_absent', ...PROBLEMS],
   },
-  async (call) => {
-    const { caller, ctx, req, res } = call;
-    const body = await readBody(req, ctx.bodyLimit);
-    const document = parseBody(revocationRequestSchema, body, SCHEMA.revocationRequest);
+  async (call, { actor, artifact_kind: artifactKind, reason }) => {
+    const { caller, req, res } = call;
     const proofId = String(req.params['proof_id']);
     if (!isProofId(proofId)) throw new Problem('proof_not_found');
-    const { actor, artifact_kind: artifactKind, reason } = document;
     const artifact = { proofId, artifactKind };
     const salt = randomBytes(32).toString('hex');
     const reasonBytes = revocationReasonBytes({

@@ -20,16 +20,15 @@ import {
   type ShareToken,
 } from '#sql/lifecycle/share-tokens';
 import { listOperation } from '../http/paging.js';
-import { parseBody, readBody } from '../http/parse-body.js';
 import { at, Problem } from '../http/problem.js';
 import { sendJson } from '../http/respond.js';
 import { json } from '../operation.js';
-import { tenantOperation } from '../http/gates.js';
+import { documentOperation, tenantOperation } from '../http/gates.js';
 import { artifactAbsent } from './revocations.js';
 
 const TOKEN_BYTES = 32;
 
-export const createShareTokenOperation = tenantOperation(
+export const createShareTokenOperation = documentOperation(
   {
     id: 'createShareToken',
     method: 'post',
@@ -63,9 +62,7 @@ export const createShareTokenOperation = tenantOperation(
     },
     problems: ['share_target_unknown', 'artifact_absent', 'expiry_over'],
   },
-  async ({ caller, ctx, inTenant, req, res }) => {
-    const body = await readBody(req, ctx.bodyLimit);
-    const document = parseBody(shareTokenRequestSchema, body, SCHEMA.shareTokenRequest);
+  async ({ caller, inTenant, res }, document) => {
     const target = targetOf(document);
     const expiresAt = document.expires_at === undefined ? null : parseTime(document.expires_at);
     const token = `share_${randomBytes(TOKEN_BYTES).toString('base64url')}`;
@@ -88,6 +85,7 @@ export const createShareTokenOperation = tenantOperation(
       expires_at: timeOrNull(expiresAt),
     });
   },
+  SCHEMA.shareTokenRequest,
 );
 
 function targetOf(request: ShareTokenRequest): ShareTarget {

@@ -153,7 +153,6 @@ function agentFields({ bound, framework, id }: AepAgent): Field[] {
   ];
 }
 
-/** The values that the document discloses, and the number of withheld ones. */
 function disclosureFields({ aep, disclosures }: ProofExport): Field[] {
   const withheld = aep.commitments.length + 1 - disclosures.length;
   return [
@@ -180,7 +179,6 @@ function decisionFields({ aep, approval }: ProofExport): Field[] {
   ];
 }
 
-/** The approver of a second decision. */
 function approvalFields(approval: ProofExport['approval']): Field[] {
   if (approval === null) return [];
   const { decision, proof_id, registration_hash } = approval.envelope.statement;

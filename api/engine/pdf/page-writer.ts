@@ -34,10 +34,7 @@ export interface TextStyle {
 export type Line =
   { kind: 'words'; style: TextStyle; text: string } | { kind: 'exact'; pieces: Piece[] };
 
-/**
- * Writes tagged pages from top to bottom. Content is either part of the document structure (`block`)
- * or an artifact that screen readers skip (`aside`).
- */
+/** Content is in the document structure (`block`), or screen readers skip it (`aside`). */
 export class PageWriter {
   y: number = PAGE.top;
   /** Whether an escape was written, which the legend must then explain. */
@@ -65,7 +62,6 @@ export class PageWriter {
     element.end();
   }
 
-  /** Draws content of the current block on the current page. */
   mark(draw: () => void): void {
     if (this.block_ === null) throw new Error('content must be drawn within a block');
     this.block_.add(this.doc.markStructureContent('Span'));

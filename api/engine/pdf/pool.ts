@@ -73,7 +73,6 @@ export function createPdfRenderer(options: PdfRendererOptions) {
         accepted.delete(rendering);
       }
     },
-    /** Waits for accepted requests and rejects new ones. */
     async close(): Promise<void> {
       closed = true;
       await Promise.allSettled(accepted.keys());

@@ -35,10 +35,7 @@ export const FONTS: Readonly<Record<FontName, Buffer>> = {
   monoBold: font('DejaVuSansMono-Bold'),
 };
 
-/**
- * Renders one export as a PDF; the default export of a thread's module. Deterministic: reads only
- * the attached bytes, and no clock.
- */
+/** The default export of a thread's module. Deterministic: reads only the bytes, and no clock. */
 export default async function renderPdf({ json, pageUrl }: PdfRequest): Promise<Uint8Array> {
   const document = proofExportSchema.parse(parseStrict(json));
   const time = new Date(parseTime(document.verdict.verified_at ?? document.aep.accepted_at));
@@ -172,7 +169,8 @@ function drawVerdict(sheet: PageWriter, { headline, verdict }: PdfModel): void {
   const inner = sheet.width - 2 * PAD;
   const lines = sheet.wrapWords(TEXT.headline, headline.text, inner);
   const band = lines.length * TEXT.headline.leading + 2 * (PAD - 3);
-  const body = verdict.reduce((sum, field) => sum + fieldHeight(sheet, field, inner), 0);
+  const rows = verdict.flatMap((field) => fieldLines(sheet, field, inner)).length;
+  const body = rows * LEADING + verdict.length * AFTER_FIELD;
   const height = band + body + PAD + 3;
   const top = sheet.y;
   sheet.aside(() => {
@@ -217,7 +215,6 @@ function drawSection(sheet: PageWriter, { fields, note, title }: Section): void 
   for (const field of fields) drawField(sheet, field, sheet.left, sheet.width);
 }
 
-/** Draws the label to the left, and to its right each value on a new line. */
 function drawField(sheet: PageWriter, field: Field, x: number, width: number): void {
   const lines = fieldLines(sheet, field, width);
   sheet.block('P', () => {
@@ -233,10 +230,6 @@ function drawField(sheet: PageWriter, field: Field, x: number, width: number): v
     });
   });
   sheet.y += AFTER_FIELD;
-}
-
-function fieldHeight(sheet: PageWriter, field: Field, width: number): number {
-  return fieldLines(sheet, field, width).length * LEADING + AFTER_FIELD;
 }
 
 function fieldLines(sheet: PageWriter, { values }: Field, width: number): Line[] {

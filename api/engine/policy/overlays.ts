@@ -43,9 +43,8 @@ import {
 import { activePolicy, readPolicySet, type StoredPolicySet } from '#sql/admissions/policies';
 import type { EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
-import { tenantOperation } from '../http/gates.js';
+import { documentOperation, tenantOperation } from '../http/gates.js';
 import { listOperation } from '../http/paging.js';
-import { parseBody, readBody } from '../http/parse-body.js';
 import { at, Problem } from '../http/problem.js';
 import { sendJson } from '../http/respond.js';
 import { type Call, json } from '../operation.js';
@@ -110,7 +109,7 @@ const CASES = [
 
 const POST = { method: 'post', tag: 'Policies', scopes: ['policy'] } as const;
 
-export const storeOverlayOperation = tenantOperation(
+export const storeOverlayOperation = documentOperation(
   {
     ...POST,
     id: 'storeOverlay',
@@ -129,9 +128,8 @@ export const storeOverlayOperation = tenantOperation(
     responses: { 201: json('Stored, or stored before.', overlaySchema) },
     problems: ['invalid_overlay', 'too_many_overlays', 'policy_missing'],
   },
-  async (call) => {
-    const { caller, ctx, inTenant, req, res } = call;
-    const { rules } = parseBody(overlayRequestSchema, await readBody(req, ctx.bodyLimit));
+  async (call, { rules }) => {
+    const { caller, ctx, inTenant, res } = call;
     requireFit(await inTurn(caller, async () => overlayProblems(await setInForce(ctx), rules)));
     const document = documentOf(rules);
     const stored = await inTenant((sql, tenantNo) =>
@@ -178,7 +176,7 @@ export const listOverlaysOperation = listOperation(
   },
 );
 
-export const testOverlayOperation = tenantOperation(
+export const testOverlayOperation = documentOperation(
   {
     ...POST,
     id: 'testOverlay',
@@ -201,9 +199,8 @@ export const testOverlayOperation = tenantOperation(
     responses: { 200: json('The decisions.', overlayTestSchema) },
     problems: ['overlay_not_found', 'invalid_overlay', 'policy_missing'],
   },
-  async (call) => {
-    const { caller, ctx, req, res } = call;
-    const request = parseBody(testRequestSchema, await readBody(req, ctx.bodyLimit));
+  async (call, request) => {
+    const { caller, req, res } = call;
     const id = String(req.params['overlay_id']);
     sendJson(res, 200, await inTurn(caller, () => tested(call, id, request)));
   },
@@ -229,7 +226,7 @@ async function tested(call: Call, id: string, { cases, since }: z.infer<typeof t
   };
 }
 
-export const activateOverlayOperation = tenantOperation(
+export const activateOverlayOperation = documentOperation(
   {
     ...POST,
     id: 'activateOverlay',
@@ -247,9 +244,8 @@ export const activateOverlayOperation = tenantOperation(
     responses: { 200: json('Active.', overlaySchema) },
     problems: ['overlay_not_found', 'invalid_overlay', 'overlay_untested', 'policy_missing'],
   },
-  async (call) => {
-    const { caller, ctx, req, res } = call;
-    const { cases } = parseBody(activationSchema, await readBody(req, ctx.bodyLimit));
+  async (call, { cases }) => {
+    const { caller, req, res } = call;
     const id = String(req.params['overlay_id']);
     await inTurn(caller, () => activated(call, id, cases));
     sendJson(res, 200, overlayDocument(await overlayOf(call, id)));
@@ -327,10 +323,11 @@ async function setInForce({ sql }: Pick<EngineContext, 'sql'>): Promise<StoredPo
 
 const policies = replayPolicies();
 
-/** The combined set; a rule that does not fit the base is a problem. */
 async function opened(base: StoredPolicySet, rules: OverlayRules) {
-  requireFit(await overlayProblems(base, rules));
-  const set = await combine(base, rules);
+  const problems = await overlayProblems(base, rules);
+  requireFit(problems);
+  const set = await combine(base, rules, problems);
+  await setImmediate();
   return { set, engine: await policies(storedSetOf(base, set)) };
 }
 
@@ -400,7 +397,6 @@ async function simulated({ inTenant }: Call, engine: ReplayPolicy, since: string
   return { since, complete, ...counts, changes: own };
 }
 
-/** Lets other requests run when evaluations take long. */
 function yielding(): () => Promise<void> {
   let began = performance.now();
   return async () => {

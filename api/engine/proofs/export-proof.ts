@@ -50,11 +50,10 @@ const querySchema = z
     disclose: z
       .string()
       .regex(/^([^,]+(,[^,]+)*)?$/, 'expected names separated by commas')
-      .meta({
-        description:
-          'Names of the values to disclose, separated by commas: names of facts, `budget.<counter>`, ' +
+      .describe(
+        'Names of the values to disclose, separated by commas: names of facts, `budget.<counter>`, ' +
           '`arguments_hash`, `result_hash`, `request_hash`. Default: `request_hash`. Empty: none.',
-      })
+      )
       .exactOptional(),
   })
   .refine(({ format, disclose }) => disclose === undefined || format !== 'aep-json', {
@@ -158,9 +157,7 @@ async function readExport(
 
 const namesIn = (list: string): string[] => (list === '' ? [] : list.split(','));
 
-/**
- * The disclosures with the given names. A name `x` that no disclosure has means `fact.x`.
- */
+/** A name `x` that no disclosure has means `fact.x`. */
 function chosen(all: readonly Disclosure[], given: readonly string[]): Disclosure[] {
   const names = new Set(all.map(([, name]) => name));
   const wanted = given.map((name) => (names.has(name) ? name : `fact.${name}`));

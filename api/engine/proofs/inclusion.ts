@@ -88,7 +88,6 @@ function responseOf(
   return { ...leaf, state: 'included', root: toBase64(checkpoint.root), inclusion: proof };
 }
 
-/** The C2SP tlog-proof; null while no checkpoint covers the leaf. */
 export function tlogProofOf({ under }: ProvenInclusion): string | null {
   if (under === null) return null;
   return formatTlogProof({
@@ -104,12 +103,7 @@ export interface ProvenInclusion {
   under: { checkpoint: StoredCheckpoint; path: Uint8Array[]; proof: InclusionProof } | null;
 }
 
-/**
- * Proves a leaf under a signed checkpoint from O(log n) tiles. Verifies the proof before returning it.
- *
- * @param stored the proof that is read, named in errors
- * @throws Problem integrity_failure
- */
+/** Proves a leaf from O(log n) tiles, and verifies the proof. @throws Problem integrity_failure */
 export async function proveInclusion(
   sql: Db,
   stored: StoredProof,
@@ -189,10 +183,7 @@ export async function proveApproval(
   return { envelope, registration, entry, tlog_proof: tlogProofOf(proven) };
 }
 
-/**
- * The log key that signed a checkpoint: after a key rotation, older checkpoints verify with a retired
- * key. Falls back to the current key.
- */
+/** After a rotation, older checkpoints verify with a retired key. Default: the current key. */
 export function vkeyFor(
   note: string,
   { logVkey, retiredLogVkeys }: Pick<EngineContext, 'logVkey' | 'retiredLogVkeys'>,

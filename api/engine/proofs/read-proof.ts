@@ -92,55 +92,45 @@ const LISTED_STATUSES = ['VALID', 'REVOKED', 'EXPIRED', 'BACKEND_LOOKUP_REQUIRED
 const querySchema = z
   .strictObject({
     limit: limitSchema
-      .meta({ description: 'Maximum number of proofs in a page, 1 to 200. Default: 50.' })
+      .describe('Maximum number of proofs in a page, 1 to 200. Default: 50.')
       .exactOptional(),
     cursor: cursorSchema
-      .meta({
-        description:
-          '`next_cursor` of the previous page, unchanged. It is valid for the same tenant and filters.',
-      })
+      .describe(
+        '`next_cursor` of the previous page, unchanged. It is valid for the same tenant and filters.',
+      )
       .exactOptional(),
     action: actionSchema
-      .meta({
-        description: 'Proofs with exactly this action. Outcomes have no action and never match.',
-      })
+      .describe('Proofs with exactly this action. Outcomes have no action and never match.')
       .exactOptional(),
     status: z
       .enum(LISTED_STATUSES, `expected one of ${LISTED_STATUSES.join(', ')}`)
-      .meta({
-        description:
-          'Current status of the proof itself. `BACKEND_LOOKUP_REQUIRED`: not verified yet, or verification failed.',
-      })
+      .describe(
+        'Current status of the proof itself. `BACKEND_LOOKUP_REQUIRED`: not verified yet, or verification failed.',
+      )
       .exactOptional(),
-    effect: effectSchema.meta({ description: 'The decision.' }).exactOptional(),
+    effect: effectSchema.describe('The decision.').exactOptional(),
     lane: z
       .enum(['execute', 'agent'], 'expected execute or agent')
-      .meta({
-        description: 'Request type: `POST /v1/intents/execute` or `POST /v1/agent/admissions`.',
-      })
+      .describe('Request type: `POST /v1/intents/execute` or `POST /v1/agent/admissions`.')
       .exactOptional(),
     intent_id: textSchema
-      .meta({ description: 'Proofs with exactly this `intent_id`. Agent admissions have none.' })
+      .describe('Proofs with exactly this `intent_id`. Agent admissions have none.')
       .exactOptional(),
-    agent: textSchema.meta({ description: 'Proofs of requests of this agent id.' }).exactOptional(),
-    tool: textSchema
-      .meta({ description: 'Proofs of admissions with exactly this tool.' })
-      .exactOptional(),
+    agent: textSchema.describe('Proofs of requests of this agent id.').exactOptional(),
+    tool: textSchema.describe('Proofs of admissions with exactly this tool.').exactOptional(),
     run: runIdSchema
-      .meta({ description: 'Proofs of this run of `agent`, which is then required.' })
+      .describe('Proofs of this run of `agent`, which is then required.')
       .exactOptional(),
     parent: proofIdSchema
-      .meta({ description: 'Proofs that name this one as their parent, such as its outcomes.' })
+      .describe('Proofs that name this one as their parent, such as its outcomes.')
       .exactOptional(),
-    batch: batchIdSchema
-      .meta({ description: 'Proofs of the items of this batch.' })
-      .exactOptional(),
+    batch: batchIdSchema.describe('Proofs of the items of this batch.').exactOptional(),
     bound: z
       .enum(['true', 'false'], 'expected true or false')
-      .meta({ description: 'Whether the API key was restricted to the agent.' })
+      .describe('Whether the API key was restricted to the agent.')
       .exactOptional(),
-    from: timeSchema.meta({ description: 'Accepted at this time or later.' }).exactOptional(),
-    to: timeSchema.meta({ description: 'Accepted before this time.' }).exactOptional(),
+    from: timeSchema.describe('Accepted at this time or later.').exactOptional(),
+    to: timeSchema.describe('Accepted before this time.').exactOptional(),
   })
   .refine(({ agent, run }) => run === undefined || agent !== undefined, {
     path: ['run'],

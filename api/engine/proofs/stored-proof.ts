@@ -72,10 +72,7 @@ export interface ProofDocuments {
   payload: { aep: Aep; record: ProofRecord; receipt: Receipt; disclosures: Disclosure[] } | null;
 }
 
-/**
- * Derives a proof's documents and checks them against the hashes in the log, so that altered rows
- * are never served as signed.
- */
+/** Checked against the hashes in the log, so that altered rows are never served as signed. */
 export function documentsOf(stored: StoredProof): ProofDocuments {
   if (!isLogged(stored)) throw altered(stored, 'the log entry');
   return { entry: entryOf(stored), payload: payloadOf(stored) };

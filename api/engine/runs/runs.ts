@@ -27,7 +27,7 @@ import {
 import { documentsOf, findProof } from '../proofs/stored-proof.js';
 
 const querySchema = z.strictObject({
-  agent: textSchema.meta({ description: 'The agent id of the run.' }),
+  agent: textSchema.describe('The agent id of the run.'),
 });
 
 export const readRunOperation = tenantOperation(
@@ -47,14 +47,7 @@ export const readRunOperation = tenantOperation(
   async (call) => sendJson(call.res, 200, stateOf(await findRun(call))),
 );
 
-interface Run {
-  id: string;
-  agent: string;
-  members: RunMember[];
-  close: RunMember | null;
-}
-
-async function findRun({ inTenant, req }: Pick<Call, 'inTenant' | 'req'>): Promise<Run> {
+async function findRun({ inTenant, req }: Pick<Call, 'inTenant' | 'req'>) {
   const { agent } = parseQuery(querySchema, req);
   const id = String(req.params['run']);
   const all = PROOF_ID_PATTERN.test(id)
@@ -68,6 +61,8 @@ async function findRun({ inTenant, req }: Pick<Call, 'inTenant' | 'req'>): Promi
     close: all.find(({ closes }) => closes) ?? null,
   };
 }
+
+type Run = Awaited<ReturnType<typeof findRun>>;
 
 function stateOf({ agent, close, id, members }: Run): RunStateDocument {
   const numbers = new Set(members.map(({ seq }) => seq));
@@ -124,12 +119,6 @@ export const runPackageOperation = tenantOperation(
   },
 );
 
-interface Shared {
-  sql: Pool;
-  tenantNo: number;
-  checkpoint: StoredCheckpoint;
-}
-
 /** Under the first checkpoint that covers the close, so that later answers are the same document. */
 async function packageOf(
   sql: Pool,
@@ -139,27 +128,26 @@ async function packageOf(
 ): Promise<RunPackage> {
   const checkpoint = await firstCheckpointFrom(sql, end.leafIndex + 1);
   if (checkpoint === null) throw new Problem('pending_checkpoint');
-  const shared = { sql, tenantNo, checkpoint };
-  const close = await memberOf(shared, end.proofId);
+  const close = await memberOf(sql, tenantNo, checkpoint, end.proofId);
   if (close.proof_record === null) throw new Problem('payload_erased');
   const documents: RunPackage['members'] = [];
-  for (const { proofId } of members) documents.push(await memberOf(shared, proofId));
+  for (const { proofId } of members) {
+    documents.push(await memberOf(sql, tenantNo, checkpoint, proofId));
+  }
   return { schema_version: SCHEMA.runPackage, close, members: documents };
 }
 
 async function memberOf(
-  { checkpoint, sql, tenantNo }: Shared,
+  sql: Pool,
+  tenantNo: number,
+  checkpoint: StoredCheckpoint,
   proofId: string,
 ): Promise<RunPackage['members'][number]> {
   const stored = await findProof(sql, tenantNo, proofId);
   const { entry, payload } = documentsOf(stored);
   const tlogProof = tlogProofOf(await proveInclusion(sql, stored, entry, checkpoint));
   if (tlogProof === null) throw new Problem('pending_checkpoint');
-  const shared = {
-    schema_version: SCHEMA.disclosure,
-    entry,
-    tlog_proof: tlogProof,
-  } as const;
+  const shared = { schema_version: SCHEMA.disclosure, entry, tlog_proof: tlogProof } as const;
   if (payload === null) {
     return { ...shared, proof_record: null, key: null, approval: null, disclosures: [] };
   }

@@ -25,8 +25,7 @@ import type { StoredProof } from '#sql/proofs/read';
 import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';
 import { sentencesOf } from '../admission/outcome.js';
 import type { Caller } from '../http/authenticate.js';
-import { hasScope, tenantOperation } from '../http/gates.js';
-import { parseBody, readBody } from '../http/parse-body.js';
+import { documentOperation, hasScope } from '../http/gates.js';
 import { at, Problem } from '../http/problem.js';
 import { addLogFields } from '../http/request-context.js';
 import { sendJson } from '../http/respond.js';
@@ -37,7 +36,7 @@ import { SUBMISSION_LIMIT } from './verify-proof.js';
 /** Compiles each policy set once, for the replays of all tenants. */
 const policies = replayPolicies();
 
-export const replayOperation = tenantOperation(
+export const replayOperation = documentOperation(
   {
     id: 'replayProof',
     method: 'post',
@@ -65,11 +64,9 @@ export const replayOperation = tenantOperation(
     responses: { 200: json('The result of the replay, with all differences.', replaySchema) },
     problems: ['proof_not_found', 'policy_unknown', 'payload_erased', 'integrity_failure'],
   },
-  async ({ caller, inTenant, req, res }) => {
-    const document = parseBody(replayBodySchema, await readBody(req, SUBMISSION_LIMIT));
+  async ({ caller, inTenant, res }, document) => {
     addLogFields(res, { proof_id: document.proof_id });
-    const answer = await inTenant((sql) => replayed(sql, caller, document));
-    sendJson(res, 200, answer);
+    sendJson(res, 200, await inTenant((sql) => replayed(sql, caller, document)));
   },
 );
 

@@ -28,11 +28,10 @@ import { readTile, treeSize } from '#sql/log/log';
 import { proofHistory, readProof, type StoredProof } from '#sql/proofs/read';
 import { verifiedPrefix } from '#sql/log/verdicts';
 import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';
-import { parseBody, readBody } from '../http/parse-body.js';
 import { addLogFields } from '../http/request-context.js';
 import { sendJson } from '../http/respond.js';
 import { json } from '../operation.js';
-import { tenantOperation } from '../http/gates.js';
+import { documentOperation } from '../http/gates.js';
 import type { EngineContext } from '../context.js';
 import {
   entryOf,
@@ -50,7 +49,7 @@ import { causeOf, completed, passOr, statusChecks, statusOf } from './submission
 /** In bytes. An export, with its AEP three times, has 6 KiB, and far more with long names. */
 export const SUBMISSION_LIMIT = 256 * 1024;
 
-export const verifyOperation = tenantOperation(
+export const verifyOperation = documentOperation(
   {
     id: 'verifyProof',
     method: 'post',
@@ -79,9 +78,8 @@ export const verifyOperation = tenantOperation(
       200: json('The verdict, positive or negative: check `can_assert_validity`.', verdictSchema),
     },
   },
-  async ({ ctx, inTenant, req, res }) => {
-    const body = await readBody(req, SUBMISSION_LIMIT);
-    const submission = submissionOf(parseBody(verifyBodySchema, body));
+  async ({ ctx, inTenant, res }, document) => {
+    const submission = submissionOf(document);
     addLogFields(res, { proof_id: submission.proofId });
     const verdict = await inTenant((sql, tenantNo) => verification(ctx, sql, tenantNo, submission));
     sendJson(res, 200, verdict as unknown as JsonValue);
@@ -91,10 +89,7 @@ export const verifyOperation = tenantOperation(
 /** Ids of small-order keys, under which anyone can produce signatures that verify. */
 const SMALL_ORDER = new Set(smallOrderPublicKeys().map((key) => jwkThumbprint(nativeSha256, key)));
 
-/**
- * Verifies a submission against the registry. Another tenant's proof takes the same queries and gets
- * the same response as one that does not exist.
- */
+/** Another tenant's proof takes the same queries and gets the response of an unknown one. */
 export async function verification(
   ctx: EngineContext,
   sql: Pool,

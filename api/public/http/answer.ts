@@ -36,10 +36,6 @@ const SECURITY_HEADERS = {
 /** As alternating names and values, precomputed for the hot path. */
 const PLAIN = Object.entries(SECURITY_HEADERS).flat();
 
-function withPolicy(policy: string): string[] {
-  return Object.entries({ ...SECURITY_HEADERS, 'Content-Security-Policy': policy }).flat();
-}
-
 export interface Answer {
   status: number;
   type: string;
@@ -59,7 +55,8 @@ export function send(
   snapshot: Snapshot | null,
   answer: Answer,
 ): void {
-  const headers = [...(answer.policy === undefined ? PLAIN : withPolicy(answer.policy))];
+  const policy = answer.policy && { ...SECURITY_HEADERS, 'Content-Security-Policy': answer.policy };
+  const headers = policy ? Object.entries(policy).flat() : [...PLAIN];
   headers.push('Cache-Control', answer.cache, 'X-Request-Id', requestId);
   if (snapshot !== null) {
     headers.push(
@@ -149,7 +146,6 @@ export function serveFixed(type: string, text: () => string, policy?: string) {
   };
 }
 
-/** The ETag of a body. */
 export function hashTag(body: Uint8Array | string): string {
   return hashHex(nativeSha256, body).slice(0, 32);
 }

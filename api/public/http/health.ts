@@ -5,21 +5,18 @@ import type { Exchange, PublicContext, Operation } from '../operation.js';
 import { CACHE_NEVER, JSON_TYPE, send } from './answer.js';
 
 const readinessMembers = {
-  source: z
-    .enum(['directory', 'http', 'bucket'])
-    .meta({ description: 'The kind of snapshot source.' }),
-  refusal: z.string().nullable().meta({
-    description: 'Why the newest snapshot is not served; null when it is.',
-  }),
+  source: z.enum(['directory', 'http', 'bucket']).describe('The kind of snapshot source.'),
+  refusal: z
+    .string()
+    .nullable()
+    .describe('Why the newest snapshot is not served; null when it is.'),
 };
 
 const servedMembers = {
   ...readinessMembers,
   generation: z.int().nonnegative(),
   tree_size: logIndexSchema,
-  lookup_from: logIndexSchema.meta({
-    description: 'The leaf index from which generic lookups cover proofs.',
-  }),
+  lookup_from: logIndexSchema.describe('The leaf index from which generic lookups cover proofs.'),
   issued_at: timeSchema,
   valid_until: timeSchema,
   age_ms: z.int().nonnegative(),

@@ -40,7 +40,6 @@ export class Problem extends ApiProblem<ProblemCode> {
   }
 }
 
-/** Limit of a lookup request in bytes. */
 export const BODY_LIMIT = 16 * 1024;
 
 export async function readBody(req: IncomingMessage): Promise<Buffer> {

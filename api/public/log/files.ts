@@ -173,10 +173,7 @@ function noSuchFile(): Problem {
   );
 }
 
-/**
- * GET /api/public/keys: the AEP keys with the log ranges they are valid for, and the pinned log keys.
- * Verifiers must pin log keys from another channel.
- */
+/** GET /api/public/keys. Verifiers must pin log keys from another channel. */
 export const getKeys = ofSnapshot(async (ctx, snapshot) => ({
   type: JSON_TYPE,
   body: utf8(JSON.stringify(await keysOf(ctx, snapshot))),
@@ -209,7 +206,6 @@ export async function keysOf(ctx: PublicContext, snapshot: Snapshot): Promise<Pu
   return { schema_version: KEYS_SCHEMA, aep, log };
 }
 
-/** Public keys of the log by their thumbprints. */
 const jwks = new Map<string, PublicJwk>();
 
 /** The key that the entry at an index activates. The record has its thumbprint, which verifies it. */

@@ -22,8 +22,8 @@ import {
 } from '../openapi/examples.js';
 import { revalidated, type Handler, type Operation, type PublicSpec } from '../operation.js';
 import { postLookup, parameterOf, VERIFY } from './routes.js';
+import { VIEW_PATHS } from './views.js';
 
-/** Problems of every operation that needs a valid snapshot. */
 export const SNAPSHOT_PROBLEMS: readonly ProblemCode[] = [
   'snapshot_missing',
   'snapshot_expired',
@@ -182,7 +182,7 @@ const aliases = ['certificate', 'passport', 'trust'].map((name) => {
   });
 });
 
-const optionalText = (alias: string) => z.string().optional().meta({ description: alias });
+const optionalText = (alias: string) => z.string().optional().describe(alias);
 
 const GENERIC_NOTE =
   'Matched: `proof_id`, `registry_entry_id`, `execution_id`, `certificate_id`, `passport_id`, ' +
@@ -287,19 +287,12 @@ const trustPackage: View = {
   examples: { resolved: exampleTrustPackage },
 };
 
-const VIEWS: readonly [kind: Kind, end: string, view: View][] = [
-  ['proof', 'history', history('proof')],
-  ['certificate', 'history', history('certificate')],
-  ['certificate', 'trust-chain', chain('certificate')],
-  ['passport', 'history', history('passport')],
-  ['passport', 'trust-chain', chain('passport')],
-  ['trust', 'timeline', history('trust')],
-  ['trust', 'chain', chain('trust')],
-  ['trust', 'package', trustPackage],
-];
+const VIEWS = { history, chain, package: () => trustPackage };
+const VIEWS_BY_PATH = Object.entries(VIEW_PATHS).flatMap(([kind, paths]) =>
+  [...paths].map(([end, name]) => ({ kind, end, view: VIEWS[name](kind as Kind) })),
+);
 
-/** The views of an artifact. */
-export const VIEW_OPERATIONS: readonly Operation[] = VIEWS.map(([kind, end, view]) => ({
+export const VIEW_OPERATIONS: readonly Operation[] = VIEWS_BY_PATH.map(({ kind, end, view }) => ({
   spec: {
     id: view.id,
     method: 'get',

@@ -42,13 +42,7 @@ const packages = new WeakMap<Snapshot, ByteCache<Resolved>>();
 const PACKAGES_BYTES = 16 * 1024 * 1024;
 const MEMBER_BYTES = 2048;
 
-/**
- * Resolves `requested` on a route, or returns null.
- *
- * To be called in `whenFetched`, which repeats it after a page was fetched.
- *
- * @throws ProtocolError when a page is damaged, or the map contradicts the snapshot
- */
+/** To be called in `whenFetched`. @throws ProtocolError for a damaged page or a contradiction */
 export function resolve(
   snapshot: Snapshot,
   route: VerdictRoute,

@@ -27,7 +27,6 @@ const PUBLIC = '/api/public';
 export const VERIFY = `${PUBLIC}/verify`;
 const EVIDENCE = `${PUBLIC}/evidence/`;
 
-/** The path parameter of a lookup. */
 export function parameterOf(name: string): string {
   return name === 'share' ? 'share_token' : `${name.replace('-', '_')}_id`;
 }
@@ -80,10 +79,7 @@ export interface RequestedLookup extends LookupTarget {
   template: string;
 }
 
-/**
- * Parses a URL in origin form; null when it is not a lookup. Throws a {@link Problem} for a generic
- * lookup without exactly one identifier.
- */
+/** Null when not a lookup. Throws a {@link Problem} without exactly one identifier. */
 export function lookupAt(url: string): RequestedLookup | null {
   const query = url.indexOf('?');
   const path = query < 0 ? url : url.slice(0, query);
@@ -161,7 +157,6 @@ export function requestedByQuery(query: string): string {
   return requested;
 }
 
-/** POST /api/public/verify: the generic lookup with the identifier in the body. Read-only. */
 export function postLookup(exchange: Exchange): Promise<void> {
   return withBody(exchange, (target) => answerLookup(exchange, target));
 }
@@ -178,7 +173,6 @@ export async function withBody(
   }
 }
 
-/** The route and identifier of a POST lookup body. */
 export function requestedByBody(body: Uint8Array): LookupTarget {
   const document = parseBody(body);
   if (typeof document !== 'object' || document === null || Array.isArray(document)) {
@@ -264,7 +258,6 @@ function sendVerdict(exchange: Exchange, { route, requested }: LookupTarget): vo
   ctx.metrics?.countVerdict(statusIn(route, resolved));
 }
 
-/** Sends the evidence of the answer about an identifier, found or not. */
 function sendEvidence(exchange: Exchange, { route, requested }: LookupTarget): void {
   const snapshot = currentValidSnapshot(exchange.ctx);
   const evidence = buildEvidence(nativeSha256, requested, (query) => snapshot.search(query), {

@@ -22,16 +22,12 @@ export function unresolvedResponse(kind: ArtifactKind, requested: string): Facad
   return JSON.parse(unresolvedBody(kind, requested)) as Facade;
 }
 
-/** The proof of a resolved artifact, with its history. */
 export function proofIn(resolved: Resolved | null): RecordedProof | null {
   const [proof] = resolved?.proofs ?? [];
   return proof ? { ...proof, history: decodeHistory(proof.history) } : null;
 }
 
-/**
- * Builds the trust package from one snapshot, so that the verdict and the inclusion proof share one
- * checkpoint.
- */
+/** From one snapshot, so that the verdict and the inclusion proof share one checkpoint. */
 export async function trustPackageOf(
   ctx: PublicContext,
   snapshot: Snapshot,
@@ -100,7 +96,6 @@ export const VIEW_PATHS: Record<string, ReadonlyMap<string, ViewName>> = {
   trust: bySuffix({ timeline: 'history', chain: 'chain', package: 'package' }),
 };
 
-/** The view of a resolved or unresolved identifier. */
 export async function viewAnswer(
   ctx: PublicContext,
   snapshot: Snapshot,

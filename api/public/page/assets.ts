@@ -134,7 +134,6 @@ footer .facts > div { padding: 0.15rem 0; border: 0; }
 }
 `;
 
-/** Enables the copy buttons. */
 export const SCRIPT = `'use strict';
 (() => {
   const live = document.getElementById('live');

@@ -6,7 +6,6 @@ export interface VerdictCopy {
   mark: Mark;
   headline: string;
   lead: string;
-  /** The next step for the reader. */
   advice?: string;
   /** Statements that the verdict supports; empty when it supports none. */
   claims: string[];
@@ -62,7 +61,7 @@ export function verdictCopy(relayed: Relayed, byToken = false): VerdictCopy {
     return {
       mark: 'good',
       headline,
-      lead: kind === 'proof' ? ADMITTED : `It depends on a proof: ${lowerFirst(ADMITTED)}`,
+      lead: kind === 'proof' ? `An ${ADMITTED}` : `It depends on a proof: an ${ADMITTED}`,
       claims: ['An action was admitted: the policy in force permitted it.', ...RECORDED],
       nonClaims: [
         'That the action was carried out, or with what result. Only that it was admitted.',
@@ -111,7 +110,7 @@ const OUTCOME: VerdictCopy = {
   ],
 };
 
-const ADMITTED = 'An action was admitted, and the log holds the signed proof of it.';
+const ADMITTED = 'action was admitted, and the log holds the signed proof of it.';
 const HOLDS = 'That it is still valid.';
 
 export const NOUN = {
@@ -302,8 +301,4 @@ export function count(n: number): string {
 
 export function upperFirst(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
-}
-
-function lowerFirst(text: string): string {
-  return text.charAt(0).toLowerCase() + text.slice(1);
 }

@@ -22,7 +22,6 @@ export function time(rfc3339: string): Html {
   return html`<time datetime="${rfc3339}">${DATE.format(at)}, ${clock}&nbsp;UTC</time>`;
 }
 
-/** One row of a `dl.facts` list. */
 export function fact(name: string, value: Html): Html {
   return html`<div>
     <dt>${name}</dt>
@@ -81,10 +80,7 @@ export function pageUrl(identifier: string, base = ''): string {
   return `${base}/?id=${encodeURIComponent(identifier)}`;
 }
 
-/**
- * The proof id inside an execution or registry entry id. Those ids resolve only among recent proofs;
- * the proof id always resolves.
- */
+/** The proof id in an id that resolves only among recent proofs; the proof id always resolves. */
 export function proofBehind(identifier: string): string | null {
   return /^(?:exec|reg)_([0-9a-f]{32})$/.exec(identifier)?.[1] ?? null;
 }
@@ -94,7 +90,6 @@ export function ownPath(text: string): string | null {
   return /^\/[A-Za-z0-9._~\-/]*$/.test(text) && !text.startsWith('//') ? text : null;
 }
 
-/** The title and the main part of a page. */
 export interface View {
   title: string;
   main: Html;

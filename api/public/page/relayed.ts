@@ -1,63 +1,40 @@
-import * as z from 'zod';
 import type { PublicEvent } from '#protocol/schemas/proof-view';
-import { type PublicTrustChain, notFoundSchema } from '#protocol/schemas/facade';
 import {
-  artifactKindSchema,
-  assertsByStatus,
-  effectSchema,
-  environmentSchema,
-} from '#protocol/schemas/primitives';
-import { isOutcomeAnswer, STATUSES } from '#protocol/status';
+  type Facade,
+  facadeSchema,
+  notFoundSchema,
+  type PublicTrustChain,
+} from '#protocol/schemas/facade';
+import { assertsByStatus } from '#protocol/schemas/primitives';
+import { isOutcomeAnswer } from '#protocol/status';
 import type { Answer } from '../http/answer.js';
 
-const verdictMembers = { verification_status: z.enum(STATUSES), can_assert_validity: z.boolean() };
-const DOES_NOT_FOLLOW = 'can_assert_validity does not follow from the status';
-
-/** One proof in a package, and the verdict on its trust artifact. */
-const memberSchema = z
-  .object({ proof_id: z.string(), trust_id: z.string(), ...verdictMembers })
-  .refine(assertsByStatus, DOES_NOT_FOLLOW);
-export type Member = z.infer<typeof memberSchema>;
-
-/**
- * The members of a lookup response that the page shows. Parsing fails on an unknown status or effect:
- * the page then reports an error and never guesses a verdict.
- */
-const relayedSchema = z
-  .object({
-    artifact_kind: artifactKindSchema,
-    lookup: z.object({ matched_on: z.string().nullable() }),
-    verification: z
-      .object({ ...verdictMembers, verified_at: z.string().optional() })
-      .refine(assertsByStatus, DOES_NOT_FOLLOW),
-    artifact: z
-      .object({
-        effect: effectSchema,
-        environment: environmentSchema,
-        aep_hash: z.string(),
-        proof_record_hash: z.string(),
-        package_id: z.string(),
-      })
-      .partial(),
-    trust_chain: z.object({ available: z.boolean(), sequence: z.array(z.string()) }),
-    references: z.looseObject({ members: z.array(memberSchema).min(1).optional() }),
-    downloads: z.record(z.string(), z.unknown()),
-    integrity: z
-      .object({
-        log_origin: z.string(),
-        leaf_index: z.number(),
-        key_id: z.string(),
-        accepted_at: z.string(),
-        members_hash: z.string(),
-      })
-      .partial(),
-  })
+/** An unknown status or effect is an error: the page never guesses a verdict. */
+const relayedSchema = facadeSchema
   .refine(
-    ({ artifact, references }) =>
-      (artifact.package_id === undefined) === (references.members === undefined),
+    ({ artifact, references }) => 'package_id' in artifact === 'members' in references,
     'a package without members, or members without a package',
+  )
+  .refine(
+    ({ references }) => membersIn({ references })?.every(assertsByStatus) ?? true,
+    'can_assert_validity of a member does not follow from its status',
   );
-export type Relayed = z.infer<typeof relayedSchema>;
+
+/** Members of any alternative of a union; each is present only where it applies. */
+type AnyOf<U, Some = Exclude<U, Record<string, never>>> = {
+  [K in KeyOf<Some>]?: Some extends unknown ? (K extends keyof Some ? Some[K] : never) : never;
+};
+type KeyOf<U> = U extends unknown ? keyof U : never;
+type References = Extract<Facade['references'], { members: unknown }>;
+/** One proof in a package, and the verdict on its trust artifact. */
+export type Member = References['members'][number];
+
+/** A lookup response. */
+export interface Relayed extends Omit<Facade, 'artifact' | 'references' | 'integrity'> {
+  artifact: AnyOf<Facade['artifact']>;
+  references: Record<string, unknown> & Partial<Pick<References, 'members'>>;
+  integrity: AnyOf<Facade['integrity']>;
+}
 
 export function textOf({ body }: Pick<Answer, 'body'>): string {
   const bytes = typeof body === 'string' ? Buffer.from(body, 'latin1') : Buffer.from(body);
@@ -81,7 +58,7 @@ export function isOutcome({ artifact, references }: Relayed): boolean {
 }
 
 /** The members of a package; null for any other artifact. */
-export function membersIn({ references }: Relayed): Member[] | null {
+export function membersIn({ references }: Pick<Relayed, 'references'>): Member[] | null {
   return references.members ?? null;
 }
 

@@ -6,7 +6,6 @@ import { count, NOUN, SHORT, upperFirst, type Mark } from './copy.js';
 import { copyButton, fact, fold, markOf, time, ownPath, pageUrl } from './document.js';
 import { membersIn, stringsIn, type Member, type Relayed, isOutcome } from './relayed.js';
 
-/** The log, key and hashes that the verdict depends on. */
 export function basisSection(resolved: Relayed, treeSize: number): Html {
   const { artifact, integrity, verification } = resolved;
   const { log_origin: origin, leaf_index: leaf, key_id: key } = integrity;

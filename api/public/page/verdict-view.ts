@@ -146,10 +146,7 @@ function meaning({ claims, nonClaims }: VerdictCopy): Html {
 
 const MAX_SHOWN = 120;
 
-/**
- * Makes external text safe to display: truncated, and without invisible characters or bidi overrides.
- * `html` does the escaping.
- */
+/** Truncates external text, and removes invisible characters and bidi overrides. */
 function shown(text: string): string {
   const clean = text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, '\u{FFFD}');
   const chars = Array.from(clean);
@@ -198,7 +195,6 @@ const VIEW_NAMES: Record<ViewName, string> = {
   package: 'Trust package with evidence',
 };
 
-/** Links to the JSON responses behind the page. */
 export function forProgramsSection(jsonUrl: string, resolved: Relayed | null): Html {
   return html`<section aria-labelledby="programs-title">
     <h2 id="programs-title">For programs</h2>

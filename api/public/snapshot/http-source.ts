@@ -32,9 +32,7 @@ interface KnownLocation {
   isSettled: boolean;
 }
 
-/**
- * A snapshot on any static HTTP origin. Callers verify every byte, so origin and network need not be trusted.
- */
+/** Callers verify every byte, so origin and network need not be trusted. */
 export function httpSource(base: string, options: HttpSourceOptions = {}): SnapshotSource {
   const { timeoutMs = TIMEOUT_MS } = options;
   const origin = new Origin(base, timeoutMs, MIN_BYTES_PER_SECOND);

@@ -27,11 +27,7 @@ export class Origin {
     private readonly minBytesPerSecond: number,
   ) {}
 
-  /**
-   * Sends one request and passes the response to `take`.
-   *
-   * @param maxBytes the largest expected body; it sets the deadline
-   */
+  /** @param maxBytes the largest expected body; it sets the deadline */
   async get<T>(
     path: string,
     headers: Record<string, string>,

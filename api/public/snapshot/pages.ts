@@ -70,11 +70,7 @@ export class PageReader {
     return found;
   }
 
-  /**
-   * The page that holds a map.
-   *
-   * @throws ProtocolError `malformed_snapshot` or `malformed_map_page`, and what the source throws
-   */
+  /** @throws ProtocolError for a damaged page, and what the source throws */
   load(link: PageLink): StoredPage | Promise<StoredPage> {
     const name = latin1(link.hash) + latin1(link.digest);
     return this.known(name, link.level) ?? this.read(name, link, true);

@@ -17,20 +17,15 @@ class NoLocationError extends Error {}
 
 export interface PollerOptions {
   source: SnapshotSource;
-  /** The pinned keys of the log. */
   trust: PinnedKeys;
   pageMemory?: PageMemory | undefined;
   clock: Clock;
   log: Logger;
 }
 
-/** The longest backoff between failing polls. */
 const MAX_BACKOFF_MS = 2_000;
 
-/**
- * Polls for newer snapshots and holds the served one. When a newer snapshot is invalid, the last
- * valid one is served until it expires.
- */
+/** When a newer snapshot is invalid, the last valid one is served until it expires. */
 export class SnapshotPoller {
   private served: Snapshot | null = null;
   private problem: string | null = null;
@@ -54,16 +49,12 @@ export class SnapshotPoller {
     return this.problem;
   }
 
-  /**
-   * Polls once; never rejects. Polls are serialized: otherwise a slow poll could replace a newer
-   * snapshot with an older one.
-   */
+  /** Never rejects. Serialized: a slow poll could replace a newer snapshot with an older one. */
   refresh(): Promise<void> {
     this.refreshing = this.refreshing.then(() => this.refreshOnce());
     return this.refreshing;
   }
 
-  /** Polls at once, and then repeatedly until `stop`. */
   async start(intervalMs: number): Promise<void> {
     this.running = true;
     await this.refresh();

@@ -92,7 +92,6 @@ export class Snapshot {
     });
   }
 
-  /** The signed checkpoint, as a note. */
   get checkpointNote(): string {
     const { tlog_proof: proof } = this.opened.location;
     return proof.slice(proof.indexOf('\n\n') + 2);

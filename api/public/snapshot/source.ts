@@ -22,11 +22,7 @@ export interface SnapshotSource {
   location(): Promise<Uint8Array | null>;
   /** Drops the cached location, which was rejected, so that the next read fetches it in full. */
   forgetLocation(): void;
-  /**
-   * Reads a log file by its path in the snapshot; null when missing.
-   *
-   * @param isUrgent the poller needs it: do not queue it behind lookups
-   */
+  /** Null when the file is missing. `isUrgent`: for the poller, not queued behind lookups. */
   logFile(path: string, isUrgent?: boolean): Promise<Uint8Array | null>;
   /** Reads a page of a map; throws when it is missing. */
   page(page: PageId, isUrgent?: boolean): Uint8Array | Promise<Uint8Array>;
@@ -64,12 +60,8 @@ export function directorySource(root: string): SnapshotSource {
 type LogFiles = Pick<SnapshotSource, 'logFile'>;
 
 /**
- * Reads a tile or an entry bundle at the given width, if necessary from a wider one, of which it is a
- * prefix; null if there is none. The publisher writes partial tiles of signed trees only, and deletes
- * them once the full tile exists.
- *
- * @param served width in the served tree
- * @param cut the prefix of that width
+ * Reads a prefix of a wider file if necessary: the publisher writes partial tiles of signed trees
+ * only, and deletes them once the full tile exists.
  */
 async function readPrefix(
   source: LogFiles,
@@ -85,7 +77,6 @@ async function readPrefix(
   return null;
 }
 
-/** Reads a tile at the given width, or null. */
 export function readTile(
   source: LogFiles,
   level: number,
@@ -108,7 +99,6 @@ export function tileReader(source: LogFiles) {
   };
 }
 
-/** Reads an entry bundle at the given width, or null. */
 export function readEntries(
   source: LogFiles,
   index: number,

@@ -65,10 +65,12 @@ export async function readFacts(sql: Db, activeAepKeys: string[], publicApi: Pub
     database: { bytes },
     ...publisherFacts(heartbeats, overview.now),
     /** The last fsck and backup; before the first, `age_ms` counts from the migration. */
-    maintenance: upkeep.maintenance.map(({ kind, since: began, endedAt }) => ({
+    maintenance: upkeep.maintenance.map(({ kind, since: began, endedAt, failedAt }) => ({
       kind,
       recorded: endedAt !== null,
       age_ms: since(endedAt ?? began),
+      /** Age of the run of fsck whose findings no clean run has ended. */
+      failed_ms: sinceOrNull(failedAt),
     })),
     /** Null without a WAL archive. */
     archive_age_ms: upkeep.archiveAgeMs,

@@ -1,10 +1,9 @@
 """Admits actions of agents, and verifies their proofs, online and offline."""
 
-from .admissions import agent_envelope, execute_request
+from .admissions import agent_envelope, execute_request, is_replayed
 from .client import AsyncClient, Client
-from .encoding import canonical_json
-from .encoding import document_hash as canonical_hash
-from .errors import InvalidError, NotAdmittedError, SvcError
+from .encoding import canonical_hash, canonical_json
+from .errors import SvcError
 from .evidence import Proved, verify_evidence
 from .gate import Gate, LostOutcome, admitted
 from .hashing import action_of, plain_hash
@@ -20,10 +19,8 @@ __all__ = [
     "Exchange",
     "Facts",
     "Gate",
-    "InvalidError",
     "Lookup",
     "LostOutcome",
-    "NotAdmittedError",
     "OfflineResult",
     "Pins",
     "Proved",
@@ -39,6 +36,7 @@ __all__ = [
     "canonical_hash",
     "canonical_json",
     "execute_request",
+    "is_replayed",
     "plain_hash",
     "verify_evidence",
     "verify_export",

@@ -19,9 +19,9 @@ from .documents import (
     RECEIPT_EVIDENCE,
 )
 from .encoding import canonical, current_time, document_hash, is_proof_id, milliseconds, sha256, time_text
-from .errors import InvalidError, SvcError
+from .errors import InvalidError, SvcError, raising
 from .forms import Form, matches, read
-from .models import Denial, Receipt, RequiredApproval
+from .models import Denial, Receipt, ReplayedReceipt, RequiredApproval
 from .offline import read_signed
 from .transport import Deadline, Pause, Response, Retry, Service, Steps, http_error, read_document, unexpected
 
@@ -96,13 +96,33 @@ def submit(service: Service, deadline: Deadline, body: dict[str, Any]) -> Steps[
     data = canonical(valid_input(form, body))
     request_hash = sha256(data).hex()
     response = yield from service.send(deadline, "POST", path, body=data, idempotency_key=request_hash)
+    is_repeat = response.headers.get("idempotent-replayed") == "true"
     expected = Expected(EXECUTE_RECEIPT if is_execute else AGENT_RECEIPT, request_hash)
-    receipt, proof_id = _read_admission(response, expected)
-    if receipt is not None:
-        return receipt
-    with _naming(proof_id):
-        yield from _pause(response, deadline)
-    return (yield from follow(service, deadline, Expected(expected.form, request_hash, proof_id)))
+    try:
+        receipt, proof_id = _read_admission(response, expected)
+        if receipt is None:
+            with _naming(proof_id):
+                yield from _pause(response, deadline)
+            receipt = yield from follow(service, deadline, Expected(expected.form, request_hash, proof_id))
+    except SvcError as error:
+        decision = error.denial or error.approval
+        if decision is not None and is_repeat:
+            decision["receipt"] = _replayed(decision["receipt"])
+        raise
+    return _replayed(receipt) if is_repeat else receipt
+
+
+def _replayed(receipt: Receipt) -> Receipt:
+    return cast(Receipt, ReplayedReceipt(receipt))
+
+
+def is_replayed(receipt: Receipt) -> bool:
+    """Whether the engine had already accepted the request of this receipt.
+
+    That was by an earlier call, or an attempt of this call whose response was lost. Takes the object that `execute`,
+    `admit`, `record_outcome`, `close_run` or `submit` returned, or that is in its error.
+    """
+    return isinstance(receipt, ReplayedReceipt)
 
 
 def follow(service: Service, deadline: Deadline, expected: Expected) -> Steps[Receipt]:
@@ -135,10 +155,8 @@ def _require_second_decision(service: Service, deadline: Deadline, expected: Exp
     path = f"/v1/proofs/{receipt['registry_proof_id']}/receipt-evidence"
     response = yield from service.read(deadline, "GET", path)
     evidence = read_document(response, RECEIPT_EVIDENCE)
-    try:
+    with raising("evidence_rejected", "the evidence is rejected"):
         signed, _ = read_signed(evidence, receipt)
-    except InvalidError as fault:
-        raise SvcError("evidence_rejected", f"the evidence is rejected: {fault.code}", fault=fault.code) from fault
     approval = signed["evidence"]["approval"]
     if approval is None or approval["pending_proof_id"] != expected.proof_id:
         raise SvcError("unexpected_response", "the decision is about another proof")

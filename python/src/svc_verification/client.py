@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, 
 import anyio
 import httpx
 
-from . import admissions, lookups, proofs
+from . import admissions, lookups, proofs, tiles
 from .documents import RECEIPT
 from .errors import SvcError
 from .models import AdmissionFields, Agent, Exchange, ExecuteFields, Lookup, OutcomeFields, ProofFilter, Receipt, Run
@@ -265,6 +265,14 @@ class _Calls(_Settings):
     def evidence(self, identifier: str) -> Steps[bytes]:
         """The evidence of a public answer, for `verify_evidence`."""
         return lookups.read_evidence(self._public, self._deadline, identifier)
+
+    @_Call
+    def read_log(self, first: int = 0) -> Steps[list[dict[str, Any]]]:
+        """The log's entries from an index to the next multiple of 256; an empty list at the end of the log.
+
+        Each is in the tree of a checkpoint of the pinned log. The next call may see a longer log.
+        """
+        return tiles.read_log(self._public, self._deadline, first, self.pins)
 
     @_Call
     def wait_for_verdict(self, proof_id: str) -> Steps[Lookup]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import rfc8785
 
-from .errors import InvalidError, require
+from .errors import InvalidError, raising, require
 
 MAX_DEPTH = 32
 KINDS = ("proof", "passport", "certificate", "trust")
@@ -38,9 +38,15 @@ def canonical(value: Any) -> bytes:
         raise InvalidError("lone_surrogate" if is_text else "malformed_json") from error
 
 
+@raising("invalid_input", "the value has no JSON form")
 def canonical_json(value: Any) -> str:
-    """The RFC 8785 form as text."""
+    """The RFC 8785 form as text. Raises `SvcError` (`invalid_input`) for a value without one."""
     return canonical(value).decode()
+
+
+def canonical_hash(value: Any) -> str:
+    """SHA-256 of `canonical_json`, as 64 lower-case hex characters."""
+    return sha256(canonical_json(value).encode()).hex()
 
 
 def document_hash(value: Any) -> str:

@@ -1,18 +1,42 @@
-"""The errors of this package: closed sets of codes. Branch on codes; messages may change."""
+"""The only public error of this package, `SvcError`. Branch on codes; messages may change."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from .models import Denial, RequiredApproval
 
+Code = Literal[
+    "invalid_input",
+    "unusable_pin",
+    "evidence_rejected",
+    "evidence_outdated",
+    "timeout",
+    "network",
+    "unexpected_response",
+    "policy_denied",
+    "approval_required",
+    "arguments_changed",
+    "unauthenticated",
+    "forbidden",
+    "not_found",
+    "not_ready",
+    "gone",
+    "invalid_request",
+    "lane_locked",
+    "rate_limited",
+    "engine_failed",
+    "unavailable",
+]
 RETRYABLE = frozenset({"timeout", "network", "not_ready", "rate_limited", "unavailable"})
 
 
 class InvalidError(ValueError):
-    """A document, signature or path that does not verify, with the code of spec/."""
+    """A document, signature or path that does not verify, with the code of spec/. Public functions raise `SvcError`."""
 
     def __init__(self, code: str, pointer: str = "") -> None:
         super().__init__(f"{code} at {pointer}" if pointer else code)
@@ -31,11 +55,12 @@ class SvcError(Exception):
     """A failed call. The codes are those of the TypeScript SDK (docs/integrate.md, Errors).
 
     `status` and `problem` are of the response; `denial` has the receipt and reasons of `policy_denied`, `approval`
-    receipt and `expires_at` of `approval_required`. `proof_id` names an accepted admission without a known decision.
-    `fault` is the failed check of evidence, `retry_after` the requested delay in seconds.
+    receipt and `expires_at` of `approval_required`. `proof_id` names the decision, or an accepted admission without a
+    known one. `fault` is the failed check of a document or pin, `pointer` (RFC 6901) its place, `retry_after` the
+    requested delay in seconds. `tool` and `action` are those of a call that did not run, only in an error of a gate.
     """
 
-    code: str
+    code: Code
     message: str
     status: int | None = None
     # Identifies the request to the operator.
@@ -46,6 +71,9 @@ class SvcError(Exception):
     approval: RequiredApproval | None = None
     proof_id: str | None = None
     fault: str | None = None
+    pointer: str | None = None
+    tool: str | None = None
+    action: str | None = None
 
     def __str__(self) -> str:
         return self.message
@@ -56,18 +84,10 @@ class SvcError(Exception):
         return self.code in RETRYABLE
 
 
-class NotAdmittedError(Exception):
-    """Raised instead of a tool's result: the tool did not run.
-
-    `code` is `denied`, `approval_required`, `undecided`, `invalid_call` or `arguments_changed`; `__cause__` is the
-    `SvcError`, if any.
-    """
-
-    def __init__(
-        self, code: str, tool: str, why: str, *, action: str | None = None, proof_id: str | None = None
-    ) -> None:
-        super().__init__(f"{tool} did not run: {why}" + (f" (proof {proof_id})" if proof_id else ""))
-        self.code = code
-        self.tool = tool
-        self.action = action
-        self.proof_id = proof_id
+@contextmanager
+def raising(code: Code, what: str) -> Generator[None]:
+    """Turns an `InvalidError` into the error of a public function."""
+    try:
+        yield
+    except InvalidError as fault:
+        raise SvcError(code, f"{what}: {fault}", fault=fault.code, pointer=fault.pointer) from fault

@@ -21,7 +21,7 @@ from .encoding import (
     shard_of,
 )
 from .entries import DAY, SNAPSHOT, aep_key_key, check_snapshot
-from .errors import InvalidError, require
+from .errors import Code, InvalidError, SvcError, require
 from .forms import Form, either, is_hash, is_text, items, just, matches, members, one_of, or_null, pattern, read
 from .merkle import find_value
 from .notes import Checkpoint, parse_tlog_proof
@@ -91,17 +91,34 @@ def verify_evidence(
     `identifier` is what the reader wants to know; of a share the token, which the evidence does not contain. `route`
     is a kind of lookup, `view` is `history` or `chain`, `max_age` is in seconds.
 
-    Raises `InvalidError`; `evidence_expired` and `evidence_too_old` for an answer that no longer holds. A revocation
+    Raises `SvcError`: `evidence_outdated` for an answer that no longer holds, else `evidence_rejected`. A revocation
     holds at any age.
     """
-    require(pins.log is not None, "no_pinned_log")
-    assert pins.log is not None  # noqa: S101
+    if pins.log is None:
+        raise SvcError("unusable_pin", "evidence needs pins of a log")
+    try:
+        return _verify(evidence, pins.log, identifier, route, view, now, max_age)
+    except InvalidError as fault:
+        is_old = fault.code in ("evidence_expired", "evidence_too_old")
+        code: Code = "evidence_outdated" if is_old else "evidence_rejected"
+        raise SvcError(code, f"the evidence is rejected: {fault}", fault=fault.code, pointer=fault.pointer) from fault
+
+
+def _verify(
+    evidence: str | bytes,
+    log: PinnedLog,
+    identifier: str | None,
+    route: str | None,
+    view: str | None,
+    now: str | None,
+    max_age: float | None,
+) -> Proved:
     document = _read_evidence(evidence)
     identifier = document["identifier"] if identifier is None else identifier
     named = sha256(identifier.encode()).hex() if is_share_token(identifier) else identifier
     require(document["identifier"] == named, "wrong_identifier")
     snapshot = document["snapshot"]
-    index, checkpoint = _open_snapshot(document, pins.log)
+    index, checkpoint = _open_snapshot(document, log)
     state, shards = _check_lookups(document, identifier)
 
     moment = current_time() if now is None else milliseconds(now)

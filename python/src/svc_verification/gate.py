@@ -9,7 +9,7 @@ import contextlib
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -17,7 +17,7 @@ import anyio
 
 from .admissions import agent_envelope
 from .client import AsyncClient, Client
-from .errors import InvalidError, NotAdmittedError, SvcError
+from .errors import SvcError
 from .hashing import action_of, plain_hash, result_hash
 from .models import Agent, Facts, Receipt, ToolFields
 
@@ -57,20 +57,32 @@ class ToolCall:
         return {"arguments_hash": plain_hash(self.arguments())} | ({} if facts is None else {"facts": dict(facts)})
 
 
+# Before the message of an error; by default "not admitted: ".
+REASONS = {
+    "approval_required": "",
+    "arguments_changed": "",
+    "invalid_input": "no proof can describe its call: ",
+    "policy_denied": "denied by policy: ",
+}
+
+
+def not_admitted(error: SvcError, tool: str, action: str | None) -> SvcError:
+    """The error of a call that did not run, with the details of its reason."""
+    proof = f" (proof {error.proof_id})" if error.proof_id else ""
+    message = f"{tool} did not run: {REASONS.get(error.code, 'not admitted: ')}{error}{proof}"
+    return replace(error, message=message, tool=tool, action=action)
+
+
 @dataclass(frozen=True)
 class _Planned:
     call: ToolCall
     envelope: dict[str, Any]
     fingerprint: str
 
-    def error(self, code: str, why: str, proof_id: str | None = None) -> NotAdmittedError:
-        return NotAdmittedError(code, self.call.tool, why, action=self.envelope["action"], proof_id=proof_id)
-
-    def not_admitted(self, error: Exception) -> NotAdmittedError:
+    def not_admitted(self, error: Exception) -> SvcError:
         if not isinstance(error, SvcError):
-            return self.error("undecided", "its admission failed")
-        codes = {"policy_denied": "denied", "approval_required": "approval_required", "invalid_input": "invalid_call"}
-        return self.error(codes.get(error.code, "undecided"), str(error), error.proof_id)
+            error = SvcError("network", f"its admission failed: {error}")
+        return not_admitted(error, self.call.tool, self.envelope["action"])
 
     def require_unchanged(self, receipt: Receipt) -> None:
         try:
@@ -78,8 +90,8 @@ class _Planned:
         except Exception:
             is_unchanged = False
         if not is_unchanged:
-            proof_id = receipt["registry_proof_id"]
-            raise self.error("arguments_changed", "its arguments changed during the admission", proof_id)
+            message, proof_id = "its arguments changed during the admission", receipt["registry_proof_id"]
+            raise self.not_admitted(SvcError("arguments_changed", message, proof_id=proof_id))
 
 
 class Gate:
@@ -105,10 +117,10 @@ class Gate:
         agent_envelope(client.tenant_id, "admission", {"agent": agent, "action": "ANY", **self.parent})
 
     def run(self, call: ToolCall, function: Callable[[], R]) -> R:
-        """Runs the function only after an `ADMITTED` receipt for this call. Raises `NotAdmittedError`."""
+        """Runs the function only after an `ADMITTED` receipt for this call. Raises `SvcError` with its `tool`."""
         client, recorder = self.client, self.recorder
         if not isinstance(client, Client) or not isinstance(recorder, Client):
-            raise NotAdmittedError("invalid_call", call.tool, "a blocking tool needs a Client")
+            raise not_admitted(SvcError("invalid_input", "a blocking tool needs a Client"), call.tool, call.action)
         planned = self._plan(call)
         try:
             receipt = client.submit(planned.envelope)
@@ -135,7 +147,9 @@ class Gate:
         """`run` for a coroutine function."""
         client, recorder = self.client, self.recorder
         if not isinstance(client, AsyncClient) or not isinstance(recorder, AsyncClient):
-            raise NotAdmittedError("invalid_call", call.tool, "a coroutine tool needs an AsyncClient")
+            raise not_admitted(
+                SvcError("invalid_input", "a coroutine tool needs an AsyncClient"), call.tool, call.action
+            )
         planned = self._plan(call)
         try:
             receipt = await client.submit(planned.envelope)
@@ -178,9 +192,8 @@ class Gate:
             }
             envelope = agent_envelope(self.client.tenant_id, "admission", fields)
             return _Planned(call, envelope, plain_hash(bound))
-        except (SvcError, InvalidError) as error:
-            why = f"no proof can describe its call: {error}"
-            raise NotAdmittedError("invalid_call", call.tool, why, action=call.action) from error
+        except SvcError as error:
+            raise not_admitted(error, call.tool, call.action) from error
 
     def _outcome(self, planned: _Planned, receipt: Receipt, result: str, hash_: str | None) -> dict[str, Any]:
         fields = {"agent": self._agent_of(planned.call), "parent_proof_id": receipt["registry_proof_id"]}

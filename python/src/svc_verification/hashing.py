@@ -7,16 +7,18 @@ import unicodedata
 from typing import Any
 
 from .encoding import document_hash
-from .errors import InvalidError, SvcError
+from .errors import InvalidError, SvcError, raising
+from .models import ReplayedReceipt
 
 MAX_ACTION = 128
 
 
+@raising("invalid_input", "the value has no hash")
 def plain_hash(value: Any) -> str:
     """SHA-256 of the value's RFC 8785 form.
 
-    Raises `InvalidError` for a value that is not plain JSON: the JSON of another object can omit data that the tool
-    gets, so different calls would have the same hash.
+    Raises `SvcError` (`invalid_input`) for a value that is not plain JSON: the JSON of another object can omit data
+    that the tool gets, so different calls would have the same hash.
     """
     try:
         _require_plain(value, "")
@@ -30,7 +32,7 @@ def result_hash(value: Any) -> str | None:
     """Like `plain_hash`, but None for a value that is not plain JSON."""
     try:
         return plain_hash(value)
-    except InvalidError:
+    except SvcError:
         return None
 
 
@@ -39,7 +41,7 @@ def _require_plain(value: Any, pointer: str) -> None:
     if kind is list or kind is tuple:
         for at, item in enumerate(value):
             _require_plain(item, f"{pointer}/{at}")
-    elif kind is dict and all(type(name) is str for name in value):
+    elif kind in (dict, ReplayedReceipt) and all(type(name) is str for name in value):
         for name, item in value.items():
             _require_plain(item, f"{pointer}/{name}")
     elif value is not None and kind not in (str, int, float, bool):

@@ -29,7 +29,7 @@ def admit_tool(
 ) -> ToolT:
     """Copies a tool so that every call is admitted first. Give the agent the copy, not the original.
 
-    The hash covers the arguments after the tool's schema. A call without an admission raises `NotAdmittedError`, like a
+    The hash covers the arguments after the tool's schema. A call without an admission raises `SvcError`, like a
     tool that fails. `hashed`, `facts` and `fields` are those of `admitted`. A tool without a coroutine needs a gate
     with a `Client`, also for `ainvoke`; one with a coroutine needs an `AsyncClient` for `ainvoke`.
     """

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from . import forms
 from .answers import Answer
 from .encoding import KINDS, is_time
-from .errors import InvalidError, SvcError
+from .errors import SvcError
 from .evidence import Proved, verify_evidence
 from .forms import having
 from .models import Lookup
@@ -75,7 +75,8 @@ def lookup(
         proved: Proved | None = None
         if pins is not None:
             evidence = yield from read_evidence(service, deadline, identifier)
-            proved = prove(evidence, pins, kind, identifier, max_age, view)
+            route = "generic" if kind == "identifier" else kind
+            proved = verify_evidence(evidence, pins, identifier=identifier, route=route, view=view, max_age=max_age)
             if not agrees(proved.answer, record):
                 # Answer and evidence may come from different snapshots.
                 if generation == proved.log_index or attempt >= ROUNDS.attempts:
@@ -125,19 +126,6 @@ def wait_for_verdict(
 def read_evidence(service: Service, deadline: Deadline, identifier: str) -> Steps[bytes]:
     response = yield from service.read(deadline, "GET", f"/api/public/evidence/{_segment(identifier)}")
     return response.content
-
-
-def prove(
-    evidence: bytes, pins: Pins, kind: str, identifier: str, max_age: float | None, view: str | None = None
-) -> Proved:
-    """Raises `evidence_outdated` for an answer that no longer holds, else `evidence_rejected`."""
-    route = "generic" if kind == "identifier" else kind
-    try:
-        return verify_evidence(evidence, pins, identifier=identifier, route=route, view=view, max_age=max_age)
-    except InvalidError as fault:
-        is_old = fault.code in ("evidence_expired", "evidence_too_old")
-        code = "evidence_outdated" if is_old else "evidence_rejected"
-        raise SvcError(code, f"the evidence is rejected: {fault.code}", fault=fault.code) from fault
 
 
 def agrees(proved: Any, served: Any) -> bool:

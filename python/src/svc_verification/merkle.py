@@ -29,6 +29,14 @@ def inclusion_root(index: int, size: int, leaf_hash: bytes, path: list[bytes]) -
     return node if last == 0 else None
 
 
+def tree_root(nodes: list[bytes]) -> bytes:
+    """RFC 6962, 2.1: the root over nodes, of which only the last may have fewer leaves than the others."""
+    if len(nodes) == 1:
+        return nodes[0]
+    split = 1 << (len(nodes) - 1).bit_length() - 1
+    return sha256(b"\x01" + tree_root(nodes[:split]) + tree_root(nodes[split:]))
+
+
 def bit(key: bytes, number: int) -> int:
     return key[number // 8] >> (7 - number % 8) & 1
 

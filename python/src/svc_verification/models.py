@@ -103,6 +103,10 @@ class Receipt(TypedDict):
     vee_recorded: Literal[True]
 
 
+class ReplayedReceipt(dict[str, Any]):
+    """The receipt of a request that the engine had already accepted."""
+
+
 class Denial(TypedDict):
     receipt: Receipt
     reasons: list[str]

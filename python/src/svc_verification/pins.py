@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from .crypto import is_usable_key, thumbprint
 from .encoding import read_base64url
 from .entries import leaf_hash
-from .errors import InvalidError, require
+from .errors import InvalidError, raising, require
 from .forms import is_index, is_text
 from .merkle import inclusion_root
 from .notes import Checkpoint, Quorum, TlogProof, Vkey, open_note, parse_checkpoint, parse_vkey, read_policy
@@ -78,9 +78,10 @@ class PinnedLog:
 class Pins:
     """AEP keys or roots (base64url or JWK), and optionally the log: vkeys, origin and the text of a C2SP tlog-policy.
 
-    A vkey is a text, or `{"vkey", "from_size"}` for a retired one. Raises `InvalidError` for an unusable pin.
+    A vkey is a text, or `{"vkey", "from_size"}` for a retired one. Raises `SvcError` (`unusable_pin`).
     """
 
+    @raising("unusable_pin", "a pinned key is unusable")
     def __init__(
         self, aep_keys: Sequence[object] = (), log_vkey: object = None, log_origin: object = None, policy: object = None
     ) -> None:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 from .encoding import canonical, parse_json, sha256
-from .errors import InvalidError, SvcError
+from .errors import Code, InvalidError, SvcError
 from .forms import Form, having, is_index, is_text, items, read
 from .models import Exchange
 
@@ -197,7 +197,7 @@ def header_value(name: str, text: str) -> str:
 RETRIED = frozenset({429, 502, 503, 504})
 # Statuses that a proxy may send without a problem document of the API.
 PROXY = RETRIED | {500}
-BY_STATUS = {
+BY_STATUS: dict[int, Code] = {
     401: "unauthenticated",
     403: "forbidden",
     404: "not_found",
@@ -242,6 +242,7 @@ def read_document(response: Response, form: Form) -> Any:
 
 def http_error(response: Response) -> SvcError:
     status, problem = response.status, _problem_of(response)
+    code: Code
     if problem is None:
         if status not in PROXY:
             return unexpected(response, f"status {status} without a problem document: check the address")

@@ -11,13 +11,14 @@ import httpx
 import pytest
 
 from svc_verification import (
-    InvalidError,
     Pins,
     SvcError,
     agent_envelope,
     canonical_hash,
     canonical_json,
     execute_request,
+    is_replayed,
+    plain_hash,
     verify_evidence,
     verify_export,
     verify_run,
@@ -57,6 +58,16 @@ def test_an_action_is_admitted_and_its_proof_is_public_and_verifies(client: Driv
     assert client.export_proof(proof_id, "pdf").response[:5] == b"%PDF-"
 
 
+def test_the_log_is_read_with_tiles(client: Driven) -> None:
+    proof_id = client.admit(agent=AGENT, action="BOOK")["registry_proof_id"]
+    client.wait_for_verdict(proof_id)
+    entries: list[Any] = []
+    while page := client.read_log(len(entries)):
+        entries += page
+    index = client.read_proof(proof_id).response["leaf_index"]
+    assert entries[index]["proof_id"] == proof_id
+
+
 def test_an_unknown_proof_is_proved_to_be_absent(client: Driven) -> None:
     found = client.lookup("proof", "019aa2c1e07b7c0f8a3e5d6b7c8d9e0f")
     assert (found.verification_status, found.record["result"]) == ("NOT_FOUND", "NOT_FOUND")
@@ -69,7 +80,9 @@ def test_the_same_body_returns_the_same_receipt(client: Driven) -> None:
     ):
         receipt = client.submit(body)
         assert receipt["request_hash"] == canonical_hash(body)
-        assert client.submit(body) == receipt
+        again = client.submit(body)
+        assert (again, is_replayed(receipt), is_replayed(again)) == (receipt, False, True)
+        assert plain_hash(again) == plain_hash(receipt)
         assert client.follow_admission(receipt["registry_proof_id"]) == receipt
 
 
@@ -311,7 +324,7 @@ def test_evidence_of_another_log_is_rejected(client: Driven) -> None:
     with pytest.raises(SvcError) as caught:
         client.with_(pins=other).lookup("proof", "019aa2c1e07b7c0f8a3e5d6b7c8d9e0f")
     assert caught.value.code == "evidence_rejected"
-    with pytest.raises(InvalidError, match="malformed_vkey"):
+    with pytest.raises(SvcError, match="malformed_vkey"):
         Pins(
             log_vkey="log.example/svc+00000000+AcqTrBcFGHBx1nuDx/8O/oEI6OxFMFdddyaHkzPb2r58",
             log_origin="log.example/svc",

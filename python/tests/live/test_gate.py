@@ -10,7 +10,7 @@ import pytest
 from langchain_core.tools import BaseTool, StructuredTool, tool
 from pydantic import BaseModel, Field, SecretStr
 
-from svc_verification import AsyncClient, Client, Gate, LostOutcome, NotAdmittedError, SvcError, admitted, plain_hash
+from svc_verification import AsyncClient, Client, Gate, LostOutcome, SvcError, admitted, plain_hash
 from svc_verification.langchain import admit_tool
 
 from .conftest import FAST, Altered, Change
@@ -91,14 +91,14 @@ def lose(request: httpx.Request, _: httpx.Response) -> httpx.Response:
 @pytest.mark.parametrize(
     ("code", "options", "changes", "settings", "args"),
     [
-        ("denied", {"action": "NEVER"}, [], {}, (2,)),
+        ("policy_denied", {"action": "NEVER"}, [], {}, (2,)),
         ("approval_required", {"action": "PAY"}, [], {}, (2,)),
-        ("undecided", {}, [lose] * 5, {}, (2,)),
-        ("undecided", {}, [], {"engine_url": "http://127.0.0.1:9"}, (2,)),
-        ("undecided", {}, [lambda *_: httpx.Response(200, json={})], {}, (2,)),
-        ("invalid_call", {}, [], {}, (2, object())),
-        ("invalid_call", {"action": "lower case"}, [], {}, (2,)),
-        ("invalid_call", {"action": None, "tool": "検索"}, [], {}, (2,)),
+        ("network", {}, [lose] * 5, {}, (2,)),
+        ("network", {}, [], {"engine_url": "http://127.0.0.1:9"}, (2,)),
+        ("unexpected_response", {}, [lambda *_: httpx.Response(200, json={})], {}, (2,)),
+        ("invalid_input", {}, [], {}, (2, object())),
+        ("invalid_input", {"action": "lower case"}, [], {}, (2,)),
+        ("invalid_input", {"action": None, "tool": "検索"}, [], {}, (2,)),
     ],
 )
 def test_a_call_without_an_admission_does_not_run(
@@ -110,10 +110,10 @@ def test_a_call_without_an_admission_does_not_run(
     args: tuple[Any, ...],
 ) -> None:
     world = world_of(*changes, **settings)
-    with pytest.raises(NotAdmittedError) as caught:
+    with pytest.raises(SvcError) as caught:
         world.book(**options)(*args)
-    assert caught.value.code == code
-    assert (caught.value.proof_id is not None) == (code in ("denied", "approval_required"))
+    assert (caught.value.code, caught.value.tool) == (code, options.get("tool", "reservations.book"))
+    assert (caught.value.proof_id is not None) == (code in ("policy_denied", "approval_required"))
     assert world.ran == []
 
 
@@ -125,7 +125,7 @@ def test_a_call_whose_arguments_change_does_not_run(world_of: Callable[..., Worl
         return response
 
     world = world_of(change)
-    with pytest.raises(NotAdmittedError) as caught:
+    with pytest.raises(SvcError) as caught:
         world.book()(2, guest)
     assert (caught.value.code, world.ran) == ("arguments_changed", [])
     assert world.sent()[1]["result"] == "failed"
@@ -139,7 +139,7 @@ def test_a_call_whose_facts_change_does_not_run(world_of: Callable[..., World]) 
         return response
 
     world = world_of(change)
-    with pytest.raises(NotAdmittedError) as caught:
+    with pytest.raises(SvcError) as caught:
         world.book(facts=lambda seats: facts)(2)
     assert (caught.value.code, world.ran) == ("arguments_changed", [])
     assert [one.get("facts", one.get("result")) for one in world.sent()] == [{"currency": "EUR"}, "failed"]
@@ -240,9 +240,9 @@ def test_a_langchain_tool_without_an_admission_does_not_run() -> None:
         world.ran.append(seats)
 
     gated = admit_tool(book, world.gate, action="NEVER")
-    with pytest.raises(NotAdmittedError):
+    with pytest.raises(SvcError):
         gated.invoke({"seats": 2})
-    with pytest.raises(NotAdmittedError):
+    with pytest.raises(SvcError):
         copy.copy(gated).run({"seats": 2})
     assert world.ran == []
 
@@ -263,8 +263,8 @@ def test_a_langchain_tool_does_not_run_with_data_that_the_hash_does_not_cover() 
 
     gated = admit_tool(pay, world.gate, action="BOOK")
     for payment in ({"pin": "1234"}, {"to": "Eve"}):
-        with pytest.raises(NotAdmittedError) as caught:
+        with pytest.raises(SvcError) as caught:
             gated.invoke({"payment": payment})
-        assert caught.value.code == "invalid_call"
+        assert caught.value.code == "invalid_input"
     gated.invoke({"payment": {}})
     assert world.ran == ["Ada"]

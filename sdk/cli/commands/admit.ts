@@ -5,21 +5,7 @@ import { utf8 } from '../../../protocol/bytes.js';
 import { isBatchId, isProofId } from '../../../protocol/ids.js';
 import { parseStrict, type JsonValue } from '../../../protocol/json.js';
 import { mapInOrder } from '../../engine/batch.js';
-import {
-  admitBatchHttp,
-  agentEnvelope,
-  canonicalJson,
-  executeRequest,
-  readReceiptEvidenceHttp,
-  SdkError,
-  type BatchItem,
-  followBatchHttp,
-  waitForVerdictHttp,
-  type BatchItemResult,
-  type BatchProgress,
-  type EngineOptions,
-  type Receipt,
-} from '../../index.js';
+import * as sdk from '../../index.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
 import { type ExitCode, EXIT, row, styled, type Terminal } from '../terminal.js';
 import { inputName, readText, writeOutput } from '../files.js';
@@ -74,7 +60,7 @@ async function admit(invocation: Invocation<AdmitOptions>): Promise<ExitCode> {
       ...(options.batchItems !== undefined && { maxItems: options.batchItems }),
       onProgress: bar.update,
     };
-    const results = admitBatchHttp(engine, items, settings);
+    const results = sdk.admitBatchHttp(engine, items, settings);
     for await (const result of mapInOrder(results, keep, EVIDENCE_IN_FLIGHT)) {
       output.add(result, bar.interrupt);
     }
@@ -92,28 +78,28 @@ const EVIDENCE_IN_FLIGHT = 8;
 /** Stores the evidence of results in a directory. Their receipts do not depend on it. */
 async function openEvidenceKeeper(
   directory: string | undefined,
-  engine: EngineOptions,
+  engine: sdk.EngineOptions,
   report: (problem: string) => void,
 ) {
   const missing = new Set<string>();
-  if (directory === undefined) return { missing, keep: (result: BatchItemResult) => result };
+  if (directory === undefined) return { missing, keep: (result: sdk.BatchItemResult) => result };
   await mkdir(directory, { recursive: true }).catch((cause: unknown) => {
     throw new UsageError(`${directory} cannot be created`, { cause });
   });
   // Repeated items share one proof, so only the first of them writes its file.
   const kept = new Map<string, Promise<void>>();
-  async function store(receipt: Receipt): Promise<void> {
+  async function store(receipt: sdk.Receipt): Promise<void> {
     const { registry_proof_id: proofId } = receipt;
     try {
-      const { evidence } = await readReceiptEvidenceHttp(engine, receipt);
-      const text = canonicalJson(evidence);
+      const { evidence } = await sdk.readReceiptEvidenceHttp(engine, receipt);
+      const text = sdk.canonicalJson(evidence);
       await writeOutput(join(directory!, `${proofId}.json`), utf8(text));
     } catch (error) {
       missing.add(proofId);
       report(`no evidence of ${proofId}: ${(error as Error).message}`);
     }
   }
-  const keep = async (result: BatchItemResult): Promise<BatchItemResult> => {
+  const keep = async (result: sdk.BatchItemResult): Promise<sdk.BatchItemResult> => {
     const receipt =
       result.state === 'admitted'
         ? result.receipt
@@ -140,7 +126,7 @@ function batchItems(text: string): number {
 }
 
 /** The completed and validated items of a file. An error names the line. */
-async function readItems(file: string, tenantId: string): Promise<BatchItem[]> {
+async function readItems(file: string, tenantId: string): Promise<sdk.BatchItem[]> {
   const name = inputName(file);
   const lines = (await readText(file)).split('\n');
   const items = lines.flatMap((line, at) => {
@@ -158,20 +144,26 @@ async function readItems(file: string, tenantId: string): Promise<BatchItem[]> {
   return items;
 }
 
-function itemOf(value: JsonValue, tenantId: string): BatchItem {
+function itemOf(value: JsonValue, tenantId: string): sdk.BatchItem {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw new SdkError('invalid_input', 'is not a JSON object');
+    throw new sdk.SdkError('invalid_input', 'is not a JSON object');
   }
-  if (!('kind' in value)) return executeRequest(tenantId, value as never);
+  if (!('kind' in value)) return sdk.executeRequest(tenantId, value as never);
   // Required in the file: generated values would make every run of the file new admissions.
   if (!('nonce' in value) && !('dedupe_key' in value)) {
-    throw new SdkError('invalid_input', '/nonce: an envelope in a file needs nonce or dedupe_key');
+    throw new sdk.SdkError(
+      'invalid_input',
+      '/nonce: an envelope in a file needs nonce or dedupe_key',
+    );
   }
   if (!('requested_at' in value)) {
-    throw new SdkError('invalid_input', '/requested_at: an envelope in a file needs requested_at');
+    throw new sdk.SdkError(
+      'invalid_input',
+      '/requested_at: an envelope in a file needs requested_at',
+    );
   }
   const { dedupe_key: dedupeKey, ...envelope } = value;
-  return agentEnvelope(tenantId, {
+  return sdk.agentEnvelope(tenantId, {
     ...envelope,
     ...(dedupeKey !== undefined && { dedupeKey }),
   } as never);
@@ -195,7 +187,7 @@ async function follow(invocation: Invocation<PinOptions>): Promise<ExitCode> {
   const { argument: id, options } = invocation;
   const trust = await evidencePins(options);
   if (isProofId(id)) {
-    const found = await waitForVerdictHttp(
+    const found = await sdk.waitForVerdictHttp(
       { ...invocation.registry(), ...trust },
       { proof_id: id },
     );
@@ -204,12 +196,12 @@ async function follow(invocation: Invocation<PinOptions>): Promise<ExitCode> {
   if (trust.pins !== undefined) throw new UsageError('pins apply only to the verdict on a proof');
   if (!isBatchId(id)) throw new UsageError(`${id} is neither a proof id nor a batch id`);
   const output = openBatchOutput(invocation);
-  const results = await followBatchHttp(invocation.engine(), { batch_id: id });
+  const results = await sdk.followBatchHttp(invocation.engine(), { batch_id: id });
   for (const result of results) output.add(result);
   return output.finish();
 }
 
-const CODES: Record<BatchItemResult['state'], ExitCode> = {
+const CODES: Record<sdk.BatchItemResult['state'], ExitCode> = {
   admitted: EXIT.success,
   denied: EXIT.denied,
   approval_required: EXIT.denied,
@@ -233,7 +225,7 @@ function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean
   let exitCode: ExitCode = EXIT.success;
   return {
     /** Prints a result; `print` wraps the output of a line. */
-    add: (result: BatchItemResult, print = (line: () => void) => line()) => {
+    add: (result: sdk.BatchItemResult, print = (line: () => void) => line()) => {
       counts[result.state] += 1;
       batches.add(result.batch_id);
       if (result.replayed) replayed += 1;
@@ -265,7 +257,7 @@ function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean
   };
 }
 
-function printItem(terminal: Terminal, result: BatchItemResult): void {
+function printItem(terminal: Terminal, result: sdk.BatchItemResult): void {
   const proof = result.proof_id === undefined ? '' : `  ${result.proof_id}`;
   terminal.print(
     // Displayed from 1.
@@ -275,7 +267,7 @@ function printItem(terminal: Terminal, result: BatchItemResult): void {
   );
 }
 
-function reason(result: BatchItemResult): string {
+function reason(result: sdk.BatchItemResult): string {
   if (result.state === 'admitted') return '';
   if (result.state === 'approval_required') return `until ${result.approval.expires_at}`;
   if (result.state !== 'denied') return `${result.problem.code}: ${result.problem.detail}`;
@@ -303,7 +295,7 @@ async function openProgressBar(total: number, isShown: boolean) {
   });
   bar.start(total, 0);
   return {
-    update: ({ accepted, pending }: BatchProgress) => bar.update(accepted - pending),
+    update: ({ accepted, pending }: sdk.BatchProgress) => bar.update(accepted - pending),
     interrupt: (print: () => void) => {
       process.stderr.write('\r\u001b[2K');
       print();

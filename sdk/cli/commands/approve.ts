@@ -4,22 +4,7 @@ import { once } from 'node:events';
 import { stat, writeFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline/promises';
 import { approvalExpiry, describeSubject } from '../../../protocol/approval-request.js';
-import {
-  type ApprovalSubject,
-  type Approver,
-  type ApproverRegistration,
-  canonicalHash,
-  canonicalJson,
-  createApproverRegistration,
-  followAdmissionHttp,
-  readApprovalRequest,
-  type RegisteredApprover,
-  registerApproverHttp,
-  retireApproverHttp,
-  SdkError,
-  signApproval,
-  submitApproval,
-} from '../../index.js';
+import * as sdk from '../../index.js';
 import { requireApprover } from '../../engine/approvals.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
 import { createFile, readDocument, readText } from '../files.js';
@@ -48,11 +33,11 @@ export function addApprover(add: AddCommand): Command {
       const tenantId = tenant();
       await createKey(options.key);
       const privateKey = await readKey(options.key);
-      const registration = await createApproverRegistration({ tenantId, approver, privateKey });
+      const registration = await sdk.createApproverRegistration({ tenantId, approver, privateKey });
       // Never replaces one: approvals under it would end.
-      await createFile(options.registration, canonicalJson(registration));
+      await createFile(options.registration, sdk.canonicalJson(registration));
       const created = {
-        registration_hash: canonicalHash(registration),
+        registration_hash: sdk.canonicalHash(registration),
         key: options.key,
         registration: options.registration,
       };
@@ -79,8 +64,8 @@ export function addRegisterApprover(add: AddCommand): Command {
       examples: ['svc register-approver registration.json', 'svc list approvers'],
     },
     async ({ argument: file, engine, json, terminal }) => {
-      const registration = (await readDocument(file)) as never as ApproverRegistration;
-      const approver = await registerApproverHttp(engine(), registration);
+      const registration = (await readDocument(file)) as never as sdk.ApproverRegistration;
+      const approver = await sdk.registerApproverHttp(engine(), registration);
       printApprover(terminal, json, approver);
       return EXIT.success;
     },
@@ -98,14 +83,14 @@ export function addRetireApprover(add: AddCommand): Command {
       ],
     },
     async ({ argument: registration_hash, engine, json, terminal }) => {
-      const approver = await retireApproverHttp(engine(), { registration_hash });
+      const approver = await sdk.retireApproverHttp(engine(), { registration_hash });
       printApprover(terminal, json, approver);
       return EXIT.success;
     },
   ).argument('<HASH>');
 }
 
-function printApprover(terminal: Terminal, json: boolean, approver: RegisteredApprover): void {
+function printApprover(terminal: Terminal, json: boolean, approver: sdk.RegisteredApprover): void {
   if (json) return terminal.printJson(approver);
   const { registration_hash, registration, state, leaf_index } = approver;
   terminal.print(...row('registration_hash', registration_hash));
@@ -154,22 +139,22 @@ async function approve(invocation: Invocation<ApproveOptions>): Promise<ExitCode
   const engine = invocation.engine();
   if (options.yes !== true) requireTerminal(invocation);
   const approver = await readApprover(options, engine.tenantId);
-  const subject = await readApprovalRequest(engine, { proof_id });
+  const subject = await sdk.readApprovalRequest(engine, { proof_id });
   const decision = options.reject === true ? 'reject' : 'approve';
   if (!json) for (const one of describeSubject(subject)) terminal.print(...row(...one));
   if (options.yes !== true && !(await isConfirmed(invocation, decision))) {
     terminal.printError('nothing was signed');
     return EXIT.undecided;
   }
-  const approval = await signApproval(approver, {
+  const approval = await sdk.signApproval(approver, {
     proof_id,
     aep_hash: subject.aepHash,
     decision,
     expires_at: approvalExpiry(subject.notes, Date.now()),
   });
-  const second = await submitApproval(engine, approval);
+  const second = await sdk.submitApproval(engine, approval);
   const { code, status } = await outcomeOf(
-    followAdmissionHttp({ ...engine, receiptEvidence: false }, second),
+    sdk.followAdmissionHttp({ ...engine, receiptEvidence: false }, second),
     subject,
   );
   if (json) terminal.printJson({ decision, status, pending_proof_id: proof_id, ...second });
@@ -182,23 +167,23 @@ async function approve(invocation: Invocation<ApproveOptions>): Promise<ExitCode
 
 /** A rejection is a denial, with the receipt of the second decision. */
 async function outcomeOf(
-  followed: ReturnType<typeof followAdmissionHttp>,
-  { requestHash }: ApprovalSubject,
+  followed: ReturnType<typeof sdk.followAdmissionHttp>,
+  { requestHash }: sdk.ApprovalSubject,
 ): Promise<{ code: ExitCode; status: 'ADMITTED' | 'DENIED' }> {
   const receipt = await followed.catch((error: unknown) => {
-    if (error instanceof SdkError && error.denial !== undefined) return error.denial.receipt;
+    if (error instanceof sdk.SdkError && error.denial !== undefined) return error.denial.receipt;
     throw error;
   });
   const { request_hash, status } = receipt;
   if (request_hash !== requestHash) {
-    throw new SdkError('unexpected_response', 'the second decision is about another request');
+    throw new sdk.SdkError('unexpected_response', 'the second decision is about another request');
   }
   return { status, code: status === 'ADMITTED' ? EXIT.success : EXIT.denied };
 }
 
 async function readApprover({ key, registration: file }: KeyOptions, tenantId: string) {
-  const registration = (await readDocument(file)) as never as ApproverRegistration;
-  const approver: Approver = { privateKey: await readKey(key), registration };
+  const registration = (await readDocument(file)) as never as sdk.ApproverRegistration;
+  const approver: sdk.Approver = { privateKey: await readKey(key), registration };
   try {
     await requireApprover(approver);
   } catch (cause) {

@@ -1,38 +1,26 @@
 import { Option, type Command } from 'commander';
 import { utf8 } from '../../../protocol/bytes.js';
 import { lookupNameOf, pathLookupOf } from '../../../protocol/lookup-routes.js';
-import {
-  LOOKUP_KINDS,
-  lookupHttp,
-  readEvidenceHttp,
-  readHistoryHttp,
-  readLogEntryHttp,
-  readPublicKeysHttp,
-  readTrustChainHttp,
-  readTrustPackageHttp,
-  type Lookup,
-  type LookupKind,
-  type Proved,
-  type PublicOptions,
-  type ViewQuery,
-} from '../../index.js';
+import * as sdk from '../../index.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
 import { outOption, writeOutput } from '../files.js';
 import { evidencePins, logPinOptions, maxAgeOption, type PinOptions } from '../pins.js';
 import { EXIT, type ExitCode, type Part, verdictExit, row, styled } from '../terminal.js';
 
 interface LookupOptions extends PinOptions {
-  kind?: LookupKind;
+  kind?: sdk.LookupKind;
   view?: keyof typeof VIEWS;
   wait?: boolean;
 }
 
 /** The public API's answers about an artifact besides its verdict. */
 const VIEWS = {
-  history: (options: PublicOptions, query: ViewQuery) => readHistoryHttp(options, query),
-  'trust-chain': (options: PublicOptions, query: ViewQuery) => readTrustChainHttp(options, query),
-  package: (options: PublicOptions, { identifier }: ViewQuery) =>
-    readTrustPackageHttp(options, { trust_id: identifier }),
+  history: (options: sdk.PublicOptions, query: sdk.ViewQuery) =>
+    sdk.readHistoryHttp(options, query),
+  'trust-chain': (options: sdk.PublicOptions, query: sdk.ViewQuery) =>
+    sdk.readTrustChainHttp(options, query),
+  package: (options: sdk.PublicOptions, { identifier }: sdk.ViewQuery) =>
+    sdk.readTrustPackageHttp(options, { trust_id: identifier }),
 };
 
 export function addLookup(add: AddCommand): Command {
@@ -52,13 +40,14 @@ export function addLookup(add: AddCommand): Command {
       const { argument: identifier, options, registry } = invocation;
       const kind = options.kind ?? kindOf(identifier);
       const call = { ...registry(), ...(await evidencePins(options)) };
-      if (options.view === undefined) {
-        const found = await lookupHttp(call, { kind, identifier, wait: options.wait === true });
-        return printLookup(invocation, identifier, found);
+      const wait = options.wait === true;
+      if (options.view === undefined || wait) {
+        const found = await sdk.lookupHttp(call, { kind, identifier, wait });
+        if (options.view === undefined) return printLookup(invocation, identifier, found);
       }
-      const query = { kind, identifier } as ViewQuery;
+      const query = { kind, identifier } as sdk.ViewQuery;
       const { record, evidence } = await VIEWS[options.view](call, query);
-      const found = await lookupHttp(call, query);
+      const found = await sdk.lookupHttp(call, query);
       invocation.terminal.printJson(record);
       for (const parts of evidenceRows(evidence)) invocation.terminal.printError(...parts);
       return lookupExit(found);
@@ -77,7 +66,7 @@ export function addLookup(add: AddCommand): Command {
 }
 
 const kindOption = (): Option =>
-  new Option('--kind <KIND>', 'kind of the ID (default: by its form)').choices(LOOKUP_KINDS);
+  new Option('--kind <KIND>', 'kind of the ID (default: by its form)').choices(sdk.LOOKUP_KINDS);
 
 export function addEvidencePins(command: Command): Command {
   for (const option of [...logPinOptions(), maxAgeOption()]) command.addOption(option);
@@ -99,7 +88,7 @@ export function addEvidence(add: AddCommand): Command {
     async ({ argument: identifier, options, registry, terminal }) => {
       const query = { kind: options.kind ?? kindOf(identifier), identifier };
       const call = { ...registry(), ...(await evidencePins(options)) };
-      const { bytes, evidence } = await readEvidenceHttp(call, query);
+      const { bytes, evidence } = await sdk.readEvidenceHttp(call, query);
       if (options.out === undefined) terminal.printBytes(bytes);
       else await writeOutput(options.out, bytes);
       for (const parts of evidenceRows(evidence)) terminal.printError(...parts);
@@ -113,7 +102,7 @@ export function addEvidence(add: AddCommand): Command {
 const NOTHING_VERIFIED = 'nothing: the registry is trusted; pin the log to verify';
 
 /** The verified facts, and the parties that the reader still trusts. */
-function evidenceRows(evidence: Proved | null): Part[][] {
+function evidenceRows(evidence: sdk.Proved | null): Part[][] {
   if (evidence === null) {
     return [row('verified', NOTHING_VERIFIED)];
   }
@@ -143,7 +132,7 @@ export function addLog(add: AddCommand): Command {
         throw new UsageError(`${argument} is not a leaf index: give a number from 0`);
       }
       const call = { ...registry(), ...(await evidencePins(options)) };
-      const found = await readLogEntryHttp(call, { leaf_index: Number(argument) });
+      const found = await sdk.readLogEntryHttp(call, { leaf_index: Number(argument) });
       terminal.printJson(found.entry);
       if (options.out !== undefined) await writeOutput(options.out, utf8(found.tlogProof));
       terminal.printError(...row('verified', found.verified ? 'in the log' : NOTHING_VERIFIED));
@@ -164,7 +153,7 @@ export function addKeys(add: AddCommand): Command {
       examples: ['svc keys > pins.json'],
     },
     async ({ registry, terminal }) => {
-      const { record } = await readPublicKeysHttp(registry());
+      const { record } = await sdk.readPublicKeysHttp(registry());
       terminal.printJson(record);
       return EXIT.success;
     },
@@ -177,16 +166,16 @@ export const EFFECT_NOTES = {
   REQUIRE_APPROVAL: '  (of a required approval)',
 };
 
-const effectOf = ({ record }: Lookup) =>
+const effectOf = ({ record }: sdk.Lookup) =>
   'artifact' in record && 'effect' in record.artifact ? record.artifact.effect : undefined;
 
-const lookupExit = (found: Lookup): ExitCode =>
+const lookupExit = (found: sdk.Lookup): ExitCode =>
   verdictExit(found.verification_status, found.can_assert_validity, effectOf(found));
 
 export function printLookup(
   { json, terminal }: Pick<Invocation, 'json' | 'terminal'>,
   identifier: string,
-  found: Lookup,
+  found: sdk.Lookup,
 ): ExitCode {
   const { verification_status: status, record, snapshot } = found;
   const effect = effectOf(found);
@@ -219,7 +208,7 @@ export function printLookup(
 }
 
 /** The kind of an identifier, else `identifier`, which resolves only among recent proofs. */
-export function kindOf(identifier: string): LookupKind {
+export function kindOf(identifier: string): sdk.LookupKind {
   const path = lookupNameOf(identifier) === null ? null : pathLookupOf(identifier);
   return path ?? 'identifier';
 }

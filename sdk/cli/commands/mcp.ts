@@ -1,8 +1,9 @@
 import { Option, type Command } from 'commander';
 import { randomBytes } from 'node:crypto';
 import { openGate } from '../../adapters/gate.js';
-import type { CommonOptions, NotAdmittedError } from '../../adapters/options.js';
+import type { CommonOptions } from '../../adapters/options.js';
 import { openRun } from '../../adapters/run.js';
+import type { SdkError } from '../../errors.js';
 import type { EngineOptions } from '../../options.js';
 import {
   type AddCommand,
@@ -128,7 +129,7 @@ function openMcpGate(
       log(`the outcome of ${proofId} is not recorded: ${why}: ${JSON.stringify(envelope)}`);
     },
   };
-  const onNotAdmitted = ({ message }: NotAdmittedError): void => log(message);
+  const onNotAdmitted = ({ message }: SdkError): void => log(message);
   const mode = observe === true ? ({ mode: 'observe' } as const) : {};
   return openGate({ ...common, ...mode, onNotAdmitted }, 'mcp');
 }

@@ -1,18 +1,11 @@
 import { Argument, type Command } from 'commander';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { JsonValue } from '../../../protocol/json.js';
-import {
-  activateOverlayHttp,
-  deactivateOverlayHttp,
-  type EngineOptions,
-  type PolicyCase,
-  storeOverlayHttp,
-  testOverlayHttp,
-} from '../../index.js';
+import * as sdk from '../../index.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
 import { readJson, readText } from '../files.js';
-import { EXIT, type ExitCode, row, styled } from '../terminal.js';
+import { EXIT, type ExitCode, styled } from '../terminal.js';
+import { printDocument } from './resources.js';
 
 interface OverlayOptions {
   cases?: string;
@@ -23,24 +16,25 @@ interface OverlayOptions {
 
 type Documents = Record<
   string,
-  (engine: EngineOptions, options: OverlayOptions) => Promise<object>
+  (engine: sdk.EngineOptions, options: OverlayOptions) => Promise<object>
 >;
 
 const ACTIONS = {
   put: async (engine, { rules }) =>
-    storeOverlayHttp(engine, { rules: await readRules(given(rules, '--rules')) }),
+    sdk.storeOverlayHttp(engine, { rules: await readRules(given(rules, '--rules')) }),
   test: async (engine, { cases, id, since }) =>
-    testOverlayHttp(engine, {
+    sdk.testOverlayHttp(engine, {
       overlay_id: given(id, '--id'),
       ...(cases !== undefined && { cases: await readCases(cases) }),
       ...(since !== undefined && { since }),
     }),
   activate: async (engine, { cases, id }) =>
-    activateOverlayHttp(engine, {
+    sdk.activateOverlayHttp(engine, {
       overlay_id: given(id, '--id'),
       cases: await readCases(given(cases, '--cases')),
     }),
-  deactivate: (engine, { id }) => deactivateOverlayHttp(engine, { overlay_id: given(id, '--id') }),
+  deactivate: (engine, { id }) =>
+    sdk.deactivateOverlayHttp(engine, { overlay_id: given(id, '--id') }),
 } satisfies Documents;
 
 export function addOverlay(add: AddCommand): Command {
@@ -72,20 +66,10 @@ async function overlay(invocation: Invocation<OverlayOptions>): Promise<ExitCode
   const document = await run(invocation.engine(), options);
   const failed = 'cases' in document && (document.cases as { failed: number } | null)?.failed;
   const code = failed ? EXIT.negative : EXIT.success;
-  if (json) {
-    terminal.printJson(document);
-    return code;
-  }
-  printMembers(terminal, document);
-  if (argument === 'test') terminal.print(styled(code, failed ? 'FAILED' : 'PASSED'));
+  const members = Object.entries(document).filter(([name]) => name !== 'schema_version');
+  printDocument(terminal, json, json ? document : Object.fromEntries(members));
+  if (!json && argument === 'test') terminal.print(styled(code, failed ? 'FAILED' : 'PASSED'));
   return code;
-}
-
-function printMembers(terminal: Invocation['terminal'], document: object): void {
-  for (const [name, value] of Object.entries(document) as [string, JsonValue][]) {
-    if (name === 'schema_version') continue;
-    terminal.print(...row(name, typeof value === 'string' ? value : JSON.stringify(value)));
-  }
 }
 
 function given(value: string | undefined, option: string): string {
@@ -104,8 +88,8 @@ async function readRules(folder: string): Promise<Record<string, string>> {
   return Object.fromEntries(await Promise.all(texts)) as Record<string, string>;
 }
 
-async function readCases(file: string): Promise<PolicyCase[]> {
+async function readCases(file: string): Promise<sdk.PolicyCase[]> {
   const cases = await readJson(file);
   if (!Array.isArray(cases)) throw new UsageError(`${file} is not a JSON array of cases`);
-  return cases as PolicyCase[];
+  return cases as sdk.PolicyCase[];
 }

@@ -1,16 +1,7 @@
 import { Option, type Command } from 'commander';
 import { utf8 } from '../../../protocol/bytes.js';
 import { isProofId } from '../../../protocol/ids.js';
-import {
-  canonicalJson,
-  exportProofHttp,
-  exportRunHttp,
-  getProofInclusionHttp,
-  replayProofHttp,
-  type ExportFormat,
-  type InclusionFormat,
-  type Replay,
-} from '../../index.js';
+import * as sdk from '../../index.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
 import { EXIT, type ExitCode, row, styled } from '../terminal.js';
 import { outOption, sendExport, writeResponse } from '../files.js';
@@ -26,7 +17,7 @@ const formatOption = (formats: readonly string[]): Option =>
   new Option('--format <FORMAT>', 'format of the file').choices(formats).default('json');
 
 export function addExport(add: AddCommand): Command {
-  return add<FileOptions<ExportFormat> & { agent?: string; disclose?: string }>(
+  return add<FileOptions<sdk.ExportFormat> & { agent?: string; disclose?: string }>(
     {
       name: 'export',
       summary: 'Export a proof, or a closed run, as a file for offline verification',
@@ -45,33 +36,33 @@ export function addExport(add: AddCommand): Command {
         if (disclose !== undefined || format !== 'json') {
           throw new UsageError('--agent exports a run: leave out --format and --disclose');
         }
-        const run = await exportRunHttp(engine(), { run: proof_id, agent });
-        await writeResponse(invocation, utf8(canonicalJson(run.response)), run);
+        const run = await sdk.exportRunHttp(engine(), { run: proof_id, agent });
+        await writeResponse(invocation, utf8(sdk.canonicalJson(run.response)), run);
         return EXIT.success;
       }
       if (format === 'pdf' && out === undefined && terminal.outIsTerminal) {
         throw new UsageError('a terminal cannot show a PDF: give --out FILE');
       }
-      const envelope = await exportProofHttp(engine(), {
+      const envelope = await sdk.exportProofHttp(engine(), {
         proof_id,
         format,
         ...(disclose !== undefined && { disclose: disclose.split(',') }),
       });
       const { response } = envelope;
-      const bytes = response instanceof Uint8Array ? response : utf8(canonicalJson(response));
+      const bytes = response instanceof Uint8Array ? response : utf8(sdk.canonicalJson(response));
       await writeResponse(invocation, bytes, envelope);
       return EXIT.success;
     },
   )
     .argument('<ID>')
-    .addOption(formatOption(['json', 'aep-json', 'pdf'] satisfies ExportFormat[]))
+    .addOption(formatOption(['json', 'aep-json', 'pdf'] satisfies sdk.ExportFormat[]))
     .option('--agent <AGENT>', 'export the run with this ID, of this agent')
     .option('--disclose <NAMES>', 'disclose only these values: facts, budget.<counter> and hashes')
     .addOption(outOption());
 }
 
 export function addInclusion(add: AddCommand): Command {
-  return add<FileOptions<InclusionFormat>>(
+  return add<FileOptions<sdk.InclusionFormat>>(
     {
       name: 'inclusion',
       summary: 'Retrieve the position of a proof in the log, and the signed checkpoint over it',
@@ -83,20 +74,23 @@ export function addInclusion(add: AddCommand): Command {
     },
     async (invocation) => {
       const { argument: proof_id, options, engine } = invocation;
-      const envelope = await getProofInclusionHttp(engine(), { proof_id, format: options.format });
+      const envelope = await sdk.getProofInclusionHttp(engine(), {
+        proof_id,
+        format: options.format,
+      });
       const { response } = envelope;
-      const text = typeof response === 'string' ? response : canonicalJson(response);
+      const text = typeof response === 'string' ? response : sdk.canonicalJson(response);
       await writeResponse(invocation, utf8(text), envelope);
       const isIncluded = typeof response === 'string' || response.state === 'included';
       return isIncluded ? EXIT.success : EXIT.undecided;
     },
   )
     .argument('<PROOF_ID>')
-    .addOption(formatOption(['json', 'tlog-proof'] satisfies InclusionFormat[]))
+    .addOption(formatOption(['json', 'tlog-proof'] satisfies sdk.InclusionFormat[]))
     .addOption(outOption());
 }
 
-const REPLAY_CODES: Record<Replay['result'], ExitCode> = {
+const REPLAY_CODES: Record<sdk.Replay['result'], ExitCode> = {
   match: EXIT.success,
   divergence: EXIT.negative,
   engine_version_differs: EXIT.undecided,
@@ -125,8 +119,8 @@ async function replay(invocation: Invocation<{ policy?: string }>): Promise<Exit
   }
   const policy = options.policy === undefined ? {} : { policy_digest: options.policy };
   const envelope = await (isId
-    ? replayProofHttp(engine, { proof_id: argument, ...policy })
-    : sendExport(argument, (document) => replayProofHttp(engine, document)));
+    ? sdk.replayProofHttp(engine, { proof_id: argument, ...policy })
+    : sendExport(argument, (document) => sdk.replayProofHttp(engine, document)));
   const { result, proof_id, differences, counterfactual } = envelope.response;
   const exitCode = REPLAY_CODES[result];
   if (json) {

@@ -5,48 +5,29 @@ import { HASH_PATTERN } from '../../../protocol/schemas/primitives.js';
 import { isBatchId, isPackageId, isProofId } from '../../../protocol/ids.js';
 import { SCOPES } from '../../../protocol/schemas/api-keys.js';
 import { EFFECTS, type ArtifactKind, ARTIFACT_KINDS } from '../../../protocol/status.js';
-import {
-  type ApiKeyInput,
-  createApiKeyHttp,
-  createPackageHttp,
-  createShareTokenHttp,
-  type EngineOptions,
-  listApiKeysHttp,
-  listApproversHttp,
-  listBatchesHttp,
-  listOverlaysHttp,
-  listPackagesHttp,
-  listProofsHttp,
-  listShareTokensHttp,
-  type ProofFilter,
-  readBatchHttp,
-  readPackageHttp,
-  readProofHttp,
-  readRevocationHttp,
-  readRunHttp,
-  revokeApiKeyHttp,
-  revokeArtifactHttp,
-  revokeShareTokenHttp,
-} from '../../index.js';
+import * as sdk from '../../index.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
 import { createFile, hashOfFile } from '../files.js';
 import { EXIT, type ExitCode, row, type Terminal } from '../terminal.js';
 
 const NEEDS_ENGINE = 'Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.';
 
-type ListOptions = Omit<ProofFilter, 'bound'> & { bound?: 'true' | 'false'; limit?: string };
+type ListOptions = Omit<sdk.ProofFilter, 'bound'> & { bound?: 'true' | 'false'; limit?: string };
 
 const LISTS = {
-  proofs: (engine: EngineOptions, filter: ProofFilter) => listProofsHttp(engine, filter),
-  batches: listBatchesHttp,
-  packages: listPackagesHttp,
-  'share-tokens': listShareTokensHttp,
-  keys: listApiKeysHttp,
-  approvers: listApproversHttp,
-  overlays: listOverlaysHttp,
-} satisfies Record<string, (engine: EngineOptions, filter: ProofFilter) => AsyncIterable<object>>;
+  proofs: (engine: sdk.EngineOptions, filter: sdk.ProofFilter) =>
+    sdk.listProofsHttp(engine, filter),
+  batches: sdk.listBatchesHttp,
+  packages: sdk.listPackagesHttp,
+  'share-tokens': sdk.listShareTokensHttp,
+  keys: sdk.listApiKeysHttp,
+  approvers: sdk.listApproversHttp,
+  overlays: sdk.listOverlaysHttp,
+} satisfies Record<
+  string,
+  (engine: sdk.EngineOptions, filter: sdk.ProofFilter) => AsyncIterable<object>
+>;
 
-/** The filters that take a text. */
 const TEXT_FILTERS = {
   action: 'of this action',
   status: 'with this verification status',
@@ -107,7 +88,7 @@ async function list({
     ...Object.fromEntries(given),
     ...(effect !== undefined && { effect }),
     ...(bound !== undefined && { bound: bound === 'true' }),
-  } as ProofFilter;
+  } as sdk.ProofFilter;
   if (!Object.hasOwn(LISTS, what)) {
     throw new UsageError(`${what} is not a list: give one of ${Object.keys(LISTS).join(', ')}`);
   }
@@ -175,20 +156,21 @@ const kindOption = (meaning: string): Option =>
   new Option('--kind <KIND>', meaning).choices(ARTIFACT_KINDS);
 
 async function read(
-  engine: EngineOptions,
+  engine: sdk.EngineOptions,
   id: string,
   agent: string | undefined,
   kind: ArtifactKind | undefined,
 ): Promise<object> {
-  if (agent !== undefined) return (await readRunHttp(engine, { run: id, agent })).response;
-  if (kind !== undefined) return readRevocationHttp(engine, { proof_id: id, artifact_kind: kind });
-  if (isProofId(id)) return (await readProofHttp(engine, { proof_id: id })).response;
-  if (isBatchId(id)) return readBatchHttp(engine, { batch_id: id });
-  if (isPackageId(id)) return readPackageHttp(engine, { package_id: id });
+  if (agent !== undefined) return (await sdk.readRunHttp(engine, { run: id, agent })).response;
+  if (kind !== undefined)
+    return sdk.readRevocationHttp(engine, { proof_id: id, artifact_kind: kind });
+  if (isProofId(id)) return (await sdk.readProofHttp(engine, { proof_id: id })).response;
+  if (isBatchId(id)) return sdk.readBatchHttp(engine, { batch_id: id });
+  if (isPackageId(id)) return sdk.readPackageHttp(engine, { package_id: id });
   throw new UsageError(`${id} is neither a proof id nor the id of a batch or package`);
 }
 
-function printDocument(terminal: Terminal, json: boolean, document: object): void {
+export function printDocument(terminal: Terminal, json: boolean, document: object): void {
   if (json) return terminal.printJson(document);
   for (const [name, value] of Object.entries(document)) {
     terminal.print(...row(name, typeof value === 'string' ? value : JSON.stringify(value)));
@@ -214,14 +196,14 @@ export function addRevoke(add: AddCommand): Command {
           );
         }
         const input = { proof_id: id, artifact_kind: kind, reason, actor };
-        printDocument(terminal, json, await revokeArtifactHttp(engine(), input));
+        printDocument(terminal, json, await sdk.revokeArtifactHttp(engine(), input));
         return EXIT.success;
       }
       if ((kind ?? reason ?? actor) !== undefined) {
         throw new UsageError('--kind, --reason and --actor need a proof id');
       }
-      if (HASH_PATTERN.test(id)) await revokeShareTokenHttp(engine(), { token_hash: id });
-      else if (API_KEY_ID_PATTERN.test(id)) await revokeApiKeyHttp(engine(), { key_id: id });
+      if (HASH_PATTERN.test(id)) await sdk.revokeShareTokenHttp(engine(), { token_hash: id });
+      else if (API_KEY_ID_PATTERN.test(id)) await sdk.revokeApiKeyHttp(engine(), { key_id: id });
       else
         throw new UsageError(
           `${id} is neither a proof id, the hash of a share token nor the id of an API key`,
@@ -256,7 +238,7 @@ export function addShare(add: AddCommand): Command {
       const input = isPackageId(id)
         ? ({ artifact_kind: 'package', package_id: id, ...expiry } as const)
         : { artifact_kind: kind ?? ('proof' as const), proof_id: id, ...expiry };
-      printDocument(terminal, json, await createShareTokenHttp(engine(), input));
+      printDocument(terminal, json, await sdk.createShareTokenHttp(engine(), input));
       return EXIT.success;
     },
   )
@@ -274,7 +256,7 @@ export function addPackage(add: AddCommand): Command {
       examples: ['svc package 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f 019aa2c1e0a17d2e9b4f6a7c8d9e0f1a'],
     },
     async ({ args, engine, terminal, json }) => {
-      printDocument(terminal, json, await createPackageHttp(engine(), { proof_ids: args }));
+      printDocument(terminal, json, await sdk.createPackageHttp(engine(), { proof_ids: args }));
       return EXIT.success;
     },
   ).argument('<PROOF_ID...>');
@@ -312,10 +294,10 @@ export function addCreateKey(add: AddCommand): Command {
         scopes: scope,
         ...(Object.keys(restriction).length > 0 && { restriction }),
         ...(expires !== undefined && { expires_at: expires }),
-      } as ApiKeyInput;
+      } as sdk.ApiKeyInput;
       // Created first: a key that cannot be written would be lost.
       await createFile(out, '', 0o600);
-      const { api_key: key, ...document } = await createApiKeyHttp(engine(), input);
+      const { api_key: key, ...document } = await sdk.createApiKeyHttp(engine(), input);
       await writeFile(out, `${key}\n`);
       printDocument(terminal, json, { ...document, file: out });
       return EXIT.success;

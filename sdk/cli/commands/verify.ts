@@ -4,16 +4,7 @@ import { agentText, subjectRows } from '../../../protocol/approval-request.js';
 import { attempt } from '../../../protocol/errors.js';
 import { parseEvidence } from '../../../protocol/evidence/verify.js';
 import { isProofId } from '../../../protocol/ids.js';
-import {
-  canonicalJson,
-  verifyEvidence,
-  verifyOffline,
-  verifyProofHttp,
-  verifyRun,
-  type JsonValue,
-  type OfflineResult,
-  type RunResult,
-} from '../../index.js';
+import * as sdk from '../../index.js';
 import { parseStrict } from '../../../protocol/json.js';
 import { SCHEMA } from '../../../protocol/schemas/ids.js';
 import { HASH_PATTERN } from '../../../protocol/schemas/primitives.js';
@@ -77,8 +68,8 @@ async function online(invocation: Invocation<VerifyOptions>): Promise<ExitCode> 
   }
   const engine = invocation.engine();
   const envelope = await (isProofId(argument)
-    ? verifyProofHttp(engine, { proof_id: argument })
-    : sendExport(argument, (document) => verifyProofHttp(engine, document)));
+    ? sdk.verifyProofHttp(engine, { proof_id: argument })
+    : sendExport(argument, (document) => sdk.verifyProofHttp(engine, document)));
   const { proof_id, status, can_assert_validity, cause, checks, disclosed, effect, withheld } =
     envelope.response;
   const compared = await compareArguments(options, disclosed);
@@ -123,12 +114,12 @@ async function verifyFileOffline(invocation: Invocation<VerifyOptions>): Promise
     if ((options.tlogProof ?? options.arguments) !== undefined) {
       throw new UsageError('--tlog-proof and --arguments do not apply to the package of a run');
     }
-    const run = verifyRun(bytes, trust);
+    const run = sdk.verifyRun(bytes, trust);
     if (json) terminal.printJson(run);
     else printRun(terminal, run);
     return runExit(run);
   }
-  const result = verifyOffline(
+  const result = sdk.verifyOffline(
     bytes,
     trust,
     options.tlogProof === undefined ? {} : { tlogProof: await readInput(options.tlogProof) },
@@ -167,12 +158,12 @@ function isRunPackage(bytes: Uint8Array): boolean {
   return read?.schema_version === SCHEMA.runPackage;
 }
 
-function runExit(run: RunResult): ExitCode {
+function runExit(run: sdk.RunResult): ExitCode {
   if (!run.decidable) return EXIT.undecided;
   return run.complete ? EXIT.success : EXIT.negative;
 }
 
-function printRun(terminal: Terminal, run: RunResult): void {
+function printRun(terminal: Terminal, run: sdk.RunResult): void {
   const exitCode = runExit(run);
   if (!run.decidable) {
     terminal.print(styled(exitCode, `undecidable  (${run.cause})`));
@@ -218,17 +209,17 @@ async function verifyStapled(
   const { pins, ...age } = await evidencePins(options);
   if (pins === undefined) throw new UsageError('evidence needs --pins or --log-vkey');
   const query = { kind: kindOf(identifier), identifier };
-  return printLookup(invocation, identifier, verifyEvidence(bytes, query, { pins, ...age }));
+  return printLookup(invocation, identifier, sdk.verifyEvidence(bytes, query, { pins, ...age }));
 }
 
 /** The result as JSON, with the root in base64 like all Merkle hashes in documents. */
-function documentOf(result: OfflineResult): object {
+function documentOf(result: sdk.OfflineResult): object {
   if (!result.decidable || result.under === undefined) return result;
   return { ...result, under: { ...result.under, root: toBase64(result.under.root) } };
 }
 
 /** A signature without inclusion is undecided: it does not show that the log has the proof. */
-function offlineExit(result: OfflineResult): ExitCode {
+function offlineExit(result: sdk.OfflineResult): ExitCode {
   if (!result.decidable) return EXIT.undecided;
   if (!result.authentic || result.included === false) return EXIT.negative;
   if (isWithdrawn(result.status)) return verdictExit(result.status, false, undefined);
@@ -241,7 +232,7 @@ function isWithdrawn(status: string): boolean {
   return !status.startsWith('unknown');
 }
 
-function print(terminal: Terminal, result: OfflineResult, exitCode: ExitCode): void {
+function print(terminal: Terminal, result: sdk.OfflineResult, exitCode: ExitCode): void {
   if (!result.decidable) {
     terminal.print(styled(exitCode, `undecidable  (${result.cause})`));
     terminal.print(...row('why', result.detail));
@@ -280,14 +271,14 @@ function printDisclosed(
 ): void {
   if (!disclosed) return;
   for (const [name, value] of Object.entries(disclosed)) {
-    const text = typeof value === 'string' ? value : canonicalJson(value as JsonValue);
+    const text = typeof value === 'string' ? value : sdk.canonicalJson(value as sdk.JsonValue);
     terminal.print(...row('disclosed', `${name}: ${text}`));
   }
   terminal.print(...row('withheld', withheld === 1 ? '1 value' : `${String(withheld)} values`));
 }
 
 function headline(
-  { aep, authentic, included }: Extract<OfflineResult, { decidable: true }>,
+  { aep, authentic, included }: Extract<sdk.OfflineResult, { decidable: true }>,
   exitCode: ExitCode,
 ): string {
   if (!authentic) return 'not authentic';

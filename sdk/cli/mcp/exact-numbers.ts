@@ -56,7 +56,8 @@ function isExact(digits: string): boolean {
   if (SHORT.test(digits)) return true;
   const value = Number(digits);
   const printed = String(value);
-  const isInteger = INTEGER.test(digits) || INTEGER.test(printed);
+  // Strict JSON excludes them: written as an integer, or printed as one, which numbers below 1e21 are.
+  const isInteger = Number.isInteger(value) && (Math.abs(value) < 1e21 || INTEGER.test(digits));
   if (isInteger && !Number.isSafeInteger(value)) return false;
   if (printed === digits) return true;
   return digits.length <= MAX_CHARS && decimalOf(digits) === decimalOf(printed);

@@ -49,8 +49,11 @@ const MAX_DEPTH = 256;
 /** Throws an `Error` whose message says why the bytes are no single message. */
 export function readMessage(bytes: Uint8Array): Message {
   const text = fromUtf8(bytes);
-  const kept = keepNumbers(text);
-  const strict = attempt(() => parseStrict(utf8(kept), { maxDepth: MAX_DEPTH }));
+  const exact = attempt(() => parseStrict(bytes, { maxDepth: MAX_DEPTH }));
+  // Most hosts print with `JSON.stringify`, which prints no number that a double would change.
+  const isExact = exact !== undefined && JSON.stringify(exact) === text;
+  const kept = isExact ? text : keepNumbers(text);
+  const strict = isExact ? exact : attempt(() => parseStrict(utf8(kept), { maxDepth: MAX_DEPTH }));
   const json = strict ?? (JSON.parse(kept) as JsonValue);
   if (Array.isArray(json)) throw new Error('batches are not supported');
   if (!isObject(json)) throw new Error('a message is a JSON object');

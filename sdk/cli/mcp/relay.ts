@@ -1,12 +1,8 @@
-import type { Gate } from '../../adapters/gate.js';
+import type { Gate, Returned } from '../../adapters/gate.js';
 import { failedTool, outcomeOf, withProof } from '../../adapters/mcp-result.js';
-import {
-  type Admission,
-  type GatedCall,
-  NotAdmittedError,
-  type PendingApproval,
-} from '../../adapters/options.js';
+import type { Admission, GatedCall, PendingApproval } from '../../adapters/options.js';
 import type { AgentRun } from '../../adapters/run.js';
+import { isNotAdmitted } from '../../errors.js';
 import { traceparentSchema } from '../../../protocol/schemas/admission.js';
 import { keptNumberIn } from './exact-numbers.js';
 import { describe, type Mapping } from './mapping.js';
@@ -78,7 +74,7 @@ export function openRelay(options: RelayOptions) {
   const { gate, mapping, run: numbers, toHost, toServer, howToApprove, log } = options;
   const pending = new Map<string, Pending>();
   const tools = openToolList();
-  const tasks = openTasks(outcomeIn, (admission, outcome) => void gate.end(admission, outcome));
+  const tasks = openTasks(outcomeIn);
 
   async function fromHost(message: Message): Promise<void> {
     const [id, method] = [idOf(message), methodOf(message)];
@@ -138,10 +134,11 @@ export function openRelay(options: RelayOptions) {
     const params = paramsOf(message);
     const progress = openProgress(id, objectIn(params, '_meta')['progressToken']);
     const { hashed, ...described } = describe(mapping, tool, args);
+    const rounded = keptNumberIn(args);
     const gated: GatedCall = {
       tool,
       get arguments() {
-        requireExact(args);
+        if (rounded !== undefined) throw inexact(rounded);
         return hashed;
       },
       ...described,
@@ -164,8 +161,8 @@ export function openRelay(options: RelayOptions) {
       });
     };
     try {
-      const response = await gate.guard(gated, run, outcomeIn);
-      tasks.begin(response, proof);
+      const endOf = (response: Message) => outcomeIn(response) ?? tasks.begin(response);
+      const response = await gate.guard(gated, run, endOf);
       if (!signal.aborted) await toHost(withProofIn(response, proof));
     } catch (error) {
       if (!signal.aborted) await toHost(rejectionOf(id, message, error));
@@ -254,18 +251,18 @@ function traceparentIn(params: JsonObject): string | undefined {
   return traceparentSchema.safeParse(objectIn(params, '_meta')['traceparent']).data;
 }
 
-/** Throws for a number that the hash would not have as the tool reads it. */
-function requireExact(args: JsonObject): void {
-  const digits = keptNumberIn(args);
-  if (digits === undefined) return;
+/** The error for a number that the hash would not have as the tool reads it. */
+function inexact(digits: string): Error {
   const shown = digits.length > 40 ? `${digits.slice(0, 40)}…` : digits;
-  throw new Error(`the argument ${shown} is a number that JSON parsers round; send it as a string`);
+  return new Error(
+    `the argument ${shown} is a number that JSON parsers round; send it as a string`,
+  );
 }
 
 /** 1 and "1" are different ids. */
 const keyOf = (id: unknown): string => JSON.stringify(id) ?? '';
 
-function outcomeIn({ json, isStrict }: Message): ReturnType<typeof outcomeOf> {
+function outcomeIn({ json, isStrict }: Message): Returned {
   const outcome = isObject(json['result'])
     ? outcomeOf(json['result'])
     : { result: 'failed' as const };
@@ -283,7 +280,7 @@ function withProofIn(response: Message, admission: Admission | null): Message {
 
 /** The message that the model reads. A call that starts a task has no tool result. */
 function rejectionOf(id: RequestId, call: Message, error: unknown): Message {
-  if (!(error instanceof NotAdmittedError)) {
+  if (!isNotAdmitted(error)) {
     return errorResponse(id, ERROR.internal, (error as Error).message);
   }
   if (paramsOf(call)['task'] !== undefined) {

@@ -1,27 +1,23 @@
-import type { OutcomeOf } from '../../adapters/gate.js';
-import type { Admission, Outcome } from '../../adapters/options.js';
+import type { Returned } from '../../adapters/gate.js';
+import type { Outcome } from '../../adapters/options.js';
 import { isObject, type JsonObject, makeMessage, type Message, objectIn } from './message.js';
 
 /** A server with more unfinished tasks is broken or hostile: later tasks have no outcome. */
 const OPEN_MAX = 1_000;
 
 /**
- * Records the outcomes of calls that started tasks. Revision 2025-11-25 has the result in the response to
+ * Finds the outcomes of calls that started tasks. Revision 2025-11-25 has the result in the response to
  * `tasks/result`, the extension of 2026-07-28 in the task.
  */
-export function openTasks(
-  outcomeIn: OutcomeOf<Message>,
-  record: (admission: Admission, outcome: Outcome) => void,
-) {
-  const open = new Map<unknown, Admission>();
+export function openTasks(outcomeIn: (message: Message) => Returned) {
+  const open = new Map<unknown, (outcome: Outcome) => void>();
   /** Tasks whose result the host has not read. */
   const completed = new Set<unknown>();
 
   function end(taskId: unknown, outcome: Outcome): void {
-    const admission = open.get(taskId);
+    open.get(taskId)?.(outcome);
     open.delete(taskId);
     completed.delete(taskId);
-    if (admission !== undefined) record(admission, outcome);
   }
 
   function endWith(taskId: unknown, message: Message): void {
@@ -39,15 +35,16 @@ export function openTasks(
   }
 
   return {
-    /** Reads the response to an admitted call. */
-    begin: (response: Message, admission: Admission | null): void => {
-      if (admission === null || outcomeIn(response) !== null) return;
+    /** The outcome of a call whose response may have started a task. */
+    begin: (response: Message): Promise<Outcome> | null => {
       const result = objectIn(response.json, 'result');
       const task = isObject(result['task']) ? result['task'] : result;
       const { taskId } = task;
-      if (typeof taskId !== 'string' || open.has(taskId) || open.size >= OPEN_MAX) return;
-      open.set(taskId, admission);
-      read(task, response);
+      if (typeof taskId !== 'string' || open.has(taskId) || open.size >= OPEN_MAX) return null;
+      return new Promise((resolve) => {
+        open.set(taskId, resolve);
+        read(task, response);
+      });
     },
     read,
     /** Reads the response to any other request. Its error does not show how the task ended. */

@@ -4,7 +4,6 @@ import type { AddressInfo } from 'node:net';
 import { UsageError } from '../config.js';
 import type { MonitorPass } from './run.js';
 
-/** Gauges of a monitor, with their help texts. */
 export const READINGS = {
   svc_monitor_alarms: 'Alarms of the last pass, and earlier ones that stay true',
   svc_monitor_reachable: '1 when the last pass reached every source, else 0',

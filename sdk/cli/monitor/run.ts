@@ -45,12 +45,7 @@ export interface MonitorPass {
   rebuilt: number;
 }
 
-/**
- * Follows a log until the signal, or makes one pass.
- *
- * @returns the last pass; null if the signal came before its end
- * @throws UsageError
- */
+/** Returns the last pass; null if the signal came before its end. @throws UsageError */
 export async function runMonitor(
   crypto: VerifyCrypto,
   settings: MonitorSettings,
@@ -147,6 +142,5 @@ async function filesOf(path: string): Promise<string[]> {
   return names.filter((name) => name.endsWith('.json')).map((name) => join(path, name));
 }
 
-/** Whether an error is about the settings. */
 export const isUsageError = (error: unknown): boolean =>
   error instanceof UsageError || (error instanceof SdkError && error.code === 'invalid_input');

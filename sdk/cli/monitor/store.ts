@@ -11,10 +11,7 @@ import {
 import { UsageError } from '../config.js';
 import { isMissing } from './files.js';
 
-/**
- * Pages of a map as files. They are not synced: a page that a crash damages has another digest, and
- * is rebuilt from the log.
- */
+/** Not synced: a page that a crash damages has another digest, and is rebuilt from the log. */
 export class DirectoryPages implements MapStore {
   private readonly stale = new Map<string, PageId>();
 
@@ -33,7 +30,7 @@ export class DirectoryPages implements MapStore {
     this.stale.delete(pageName(page));
     const path = this.pathOf(page);
     await mkdir(dirname(path), { recursive: true });
-    await writeFile(path, bytes);
+    await namingFile(path, writeFile(path, bytes));
   }
 
   discard(pages: readonly PageId[]): void {
@@ -52,11 +49,7 @@ export class DirectoryPages implements MapStore {
   }
 }
 
-/**
- * The state of a monitor, in its directory or in memory.
- *
- * @throws UsageError for a directory of another log
- */
+/** @throws UsageError for a directory of another log */
 export async function openStore(directory: string | undefined, origin: string) {
   if (directory === undefined) {
     const save = (): Promise<void> => Promise.resolve();
@@ -87,12 +80,19 @@ async function readState(file: string, origin: string): Promise<MonitorState> {
   throw new UsageError(`${file} is of the log ${state.origin}: choose another directory`);
 }
 
+/** Node names no path when writing to an open file fails, as on a full disk. */
+async function namingFile(path: string, written: Promise<void>): Promise<void> {
+  await written.catch((cause: unknown) => {
+    throw new Error(`${path}: ${(cause as Error).message}`, { cause });
+  });
+}
+
 /** Replaces a file atomically: after a crash, the monitor must know the checkpoint that it saw. */
 async function writeDurably(file: string, bytes: Uint8Array): Promise<void> {
   const next = await open(`${file}.new`, 'w', 0o600);
   try {
-    await next.writeFile(bytes);
-    await next.sync();
+    await namingFile(file, next.writeFile(bytes));
+    await namingFile(file, next.sync());
   } finally {
     await next.close();
   }

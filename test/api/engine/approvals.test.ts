@@ -412,12 +412,6 @@ it('only one of two concurrent approvals causes the second decision', async () =
 });
 
 const ATTACKS: Record<string, (pending: Pending) => Approval | Promise<Approval>> = {
-  'of another pending proof': async (pending) => {
-    const other = approver.approve(about(await held()));
-    const statement = { ...other.statement, proof_id: pending.proof_id };
-    return { ...other, statement };
-  },
-  'of another AEP': (pending) => approver.approve({ ...about(pending), aep_hash: '00'.repeat(32) }),
   'that has expired': (pending) =>
     approver.approve(about(pending), { expires_at: formatTime(Date.now()) }),
   'by an approver who is not registered': (pending) => newApprover().approve(about(pending)),
@@ -431,10 +425,6 @@ const ATTACKS: Record<string, (pending: Pending) => Approval | Promise<Approval>
     await addApprover(setup.registry.admin, retired.registration);
     await retireApprover(setup.registry.admin, retired.registrationHash);
     return retired.approve(about(pending));
-  },
-  'that another key signed': (pending) => {
-    const { signature } = newApprover().approve(about(pending));
-    return { ...approver.approve(about(pending)), signature };
   },
   'of a revoked proof': async (pending) => {
     await appendRevocation(setup.registry.admin, nativeSha256, {

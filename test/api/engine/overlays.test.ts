@@ -403,6 +403,24 @@ it('the patterns of a rule are limited, because matching them is slow', async ()
   expect(problems.map(({ file }) => file)).toEqual(['overlay.more.cedar']);
 });
 
+it('the check of an overlay lets other requests run after each rule', async () => {
+  const rules = (count: number): Record<string, string> =>
+    Object.fromEntries(
+      Array.from({ length: count }, (_, i) => [`overlay.r${i}`, NO_DELETIONS] as const),
+    );
+  // The first check also reads a file.
+  await checkOverlay(shipped.files, rules(1));
+  let [turns, isChecking] = [0, true];
+  const countTurns = () => {
+    turns += 1;
+    if (isChecking) setImmediate(countTurns);
+  };
+  setImmediate(countTurns);
+  await checkOverlay(shipped.files, rules(8));
+  isChecking = false;
+  expect(turns).toBeGreaterThanOrEqual(8);
+});
+
 it('Cedar still evaluates after the most complex rules', async () => {
   const texts = [
     `${'('.repeat(46)}true${')'.repeat(46)}`,

@@ -4,39 +4,25 @@ import { resolve, type Resolved } from '#api/public/lookup/resolve';
 import { lookupResponse, trustPackageOf } from '#api/public/lookup/views';
 import type { PublicContext } from '#api/public/operation';
 import { directorySource } from '#api/public/snapshot/source';
-import { idsOf } from '#protocol/ids';
 import { BY_PATH } from '#protocol/lookup-routes';
 import { parseVkey } from '#protocol/note';
 import {
   facadeSchema,
-  trustChainSchema,
   trustPackageSchema,
   type PublicTrustPackage,
 } from '#protocol/schemas/facade';
 import { membersOf } from '#protocol/state/views';
-import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import type { HttpServer } from '#runtime/http/server';
 import { interruptible } from '../../fixtures/interruptible.js';
-import { callAt, comparable, type Call } from '../../fixtures/public-call.js';
+import { callAt, type Call } from '../../fixtures/public-call.js';
 import { proofIdAt, START, TestSnapshot } from '../../fixtures/snapshot.js';
-
-/** The views and id prefixes of each artifact kind. */
-const KINDS = [
-  { kind: 'certificate', chain: 'trust-chain', ids: ['cert_', 'certref_', 'asset_'] },
-  { kind: 'passport', chain: 'trust-chain', ids: ['pass_', 'passref_', 'execpass_'] },
-  { kind: 'trust', chain: 'chain', ids: ['trust_', 'trustref_', 'asset_'] },
-] as const;
 
 const snapshot = new TestSnapshot();
 const { registry } = snapshot;
 const plain = registry.addProof();
 const denied = registry.addProof({ effect: 'DENY' });
 const deniedRevoked = registry.addProof({ effect: 'DENY' });
-const certificateRevoked = registry.addProof();
-const passportExpired = registry.addProof({
-  validUntil: { proof: null, certificate: null, passport: formatTime(START), trust: null },
-});
 const failed = registry.addProof();
 const unknown = proofIdAt(1_700_000_000_000, 'unknown');
 
@@ -51,7 +37,6 @@ const twin = registry.addProof({ aepHash, proofRecordHash });
 
 let server: HttpServer;
 beforeAll(async () => {
-  registry.revoke(certificateRevoked, 'certificate');
   registry.revoke(deniedRevoked);
   registry.verify();
   registry.recordVerdict(failed, { outcome: 'fail' });
@@ -65,20 +50,6 @@ const verdictOn = async (kind: string, id: string) =>
   facadeSchema.parse((await call(`/api/public/verify/${kind}/${id}`)).body);
 const packageOn = async (id: string, from = server): Promise<PublicTrustPackage> =>
   trustPackageSchema.parse((await callAt(from, `/api/public/trust/${id}/package`)).body);
-
-describe('alias path without /verify', () => {
-  it.each(KINDS)('answers for a $kind like the path with /verify', async ({ kind, ids }) => {
-    const wanted = [plain, certificateRevoked, denied, failed, unknown].map((id) => ids[0] + id);
-    for (const id of [...wanted, ids[1] + plain, plain, 'x', 'history', '%00', 'a%2Fb']) {
-      for (const method of ['GET', 'HEAD']) {
-        const alias = await call(`/api/public/${kind}/${id}`, { method });
-        const verify = await call(`/api/public/verify/${kind}/${id}`, { method });
-        expect(comparable(alias)).toEqual(comparable(verify));
-        expect(alias.status).toBe(200);
-      }
-    }
-  });
-});
 
 it('history view > of a proof leads to the log entry that revokes a denial', async () => {
   const { body } = await call(`/api/public/proof/${deniedRevoked}/history`);
@@ -102,33 +73,6 @@ it('history view > of a proof leads to the log entry that revokes a denial', asy
     expect(none).toMatchObject({ artifact_kind: 'proof', identifier: id, events: [] });
   }
 });
-
-it.each(KINDS)(
-  'chain view > has for each stage of a $kind the verdict on that id',
-  async ({ kind, chain: path, ids: [prefix] }) => {
-    for (const proof of [plain, certificateRevoked, passportExpired]) {
-      const facade = await verdictOn(kind, prefix + proof);
-      const { body } = await call(`/api/public/${kind}/${prefix}${proof}/${path}`);
-      const chain = trustChainSchema.parse(body);
-      expect(chain).toMatchObject({ ...membersOf(facade), ...facade.trust_chain });
-      expect(chain.links.map(({ stage }) => stage)).toEqual(TRUST_CHAIN_SEQUENCE);
-      const ids = idsOf(proof);
-      const nothing = { verification_status: null, can_assert_validity: false };
-      expect(chain.links.slice(0, 2)).toMatchObject([
-        { identifier: ids.execution_id, ...nothing },
-        { identifier: ids.registry_entry_id, ...nothing },
-      ]);
-      const kinds = ['proof', 'passport', 'certificate', 'trust'] as const;
-      for (const [i, kind] of kinds.entries()) {
-        const identifier = ids[`${kind}_id`];
-        const { verification } = await verdictOn(kind, identifier);
-        const { verification_status, can_assert_validity } = verification;
-        const link = { identifier, verification_status, can_assert_validity };
-        expect(chain.links[i + 2]).toMatchObject(link);
-      }
-    }
-  },
-);
 
 describe('view paths', () => {
   it.each([

@@ -123,7 +123,7 @@ const atStatement = (statement: string, when: string, breaks: 'unsent' | 'unansw
 const ENTRY = 'select svc.append_snapshot(';
 const CHECKPOINT = 'insert into svc.checkpoint ';
 
-/** test/publisher/killed.long.test.ts checks the files after each write in depth. */
+/** test/publisher/write-order.test.ts verifies the files after each write from outside. */
 export const PUBLISHER_WRITE_FAULTS: Fault[] = [
   atEach('staged', 'staged and not yet renamed'),
   atEach('in-place', 'renamed'),

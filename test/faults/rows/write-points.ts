@@ -267,8 +267,8 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   ],
   [
     'ops/maintenance.ts',
-    ['select svc.record_maintenance('],
-    'one time stamp, written by commands; a lost one makes the last run look older',
+    ['select svc.record_maintenance(', 'select svc.record_fsck('],
+    'one time stamp, written by commands; a command that cannot write it prints that',
   ],
   [
     'log/public-entries.ts',

@@ -1,0 +1,76 @@
+"""Entries of a log, from its tiles (spec/log.md, 12; C2SP tlog-tiles)."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from .answers import tile_path
+from .encoding import sha256
+from .entries import read_entry
+from .errors import SvcError, raising, require
+from .merkle import tree_root
+from .pins import Pins
+from .transport import Deadline, Service, Steps
+
+WIDTH = 256
+
+
+def path_of(folder: str, number: int, width: int) -> str:
+    return tile_path(f"tile/{folder}", number) + ("" if width == WIDTH else f".p/{width}")
+
+
+def read_bundle(data: bytes, width: int) -> list[bytes]:
+    """The entries of a bundle."""
+    entries, at = [], 0
+    while at < len(data):
+        start = at + 2
+        at = start + int.from_bytes(data[start - 2 : start], "big")
+        require(start <= len(data) >= at, "malformed_tile")
+        entries.append(data[start:at])
+    require(len(entries) == width, "malformed_tile")
+    return entries
+
+
+def read_log(service: Service, deadline: Deadline, first: int, pins: Pins | None) -> Steps[list[dict[str, Any]]]:
+    """The entries from an index to the end of its bundle, verified up to the root of a checkpoint.
+
+    A full tile on the path to the root has its root in the tile above it. The partial tiles, at the right edge of the
+    tree, lead to the root.
+    """
+    if pins is None or pins.log is None or first < 0:
+        raise SvcError("invalid_input", "read_log needs pins of a log, and an index from 0")
+    note = yield from service.read(deadline, "GET", "/log/checkpoint", accept="text/plain")
+    with raising("evidence_rejected", "the log is rejected"):
+        checkpoint = pins.log.open(note.content.decode(errors="replace"))
+        size, number = checkpoint.size, first // WIDTH
+        if first >= size:
+            return []
+
+        def read(folder: str, number: int, width: int) -> Steps[bytes]:
+            path = "/log/" + path_of(folder, number, width)
+            return (yield from service.read(deadline, "GET", path, accept="application/octet-stream")).content
+
+        def read_hashes(level: int, number: int) -> Steps[list[bytes]]:
+            width = min(WIDTH, (size >> 8 * level) - WIDTH * number)
+            data = yield from read(str(level), number, width)
+            require(len(data) == 32 * width, "malformed_tile")
+            return [data[at : at + 32] for at in range(0, len(data), 32)]
+
+        width = min(WIDTH, size - WIDTH * number)
+        bundle = read_bundle((yield from read("entries", number, width)), width)
+        tile, right = [sha256(b"\0" + entry) for entry in bundle], list[bytes]()
+        is_left = True
+        for level in count():
+            last, partial = divmod(size >> 8 * level, WIDTH)
+            is_edge, is_left = is_left and number == last, is_left and number < last
+            if partial:
+                right = [tree_root((tile if is_edge else (yield from read_hashes(level, last))) + right)]
+            if last == 0:
+                break
+            if is_left:
+                node, at, number = tree_root(tile), number % WIDTH, number // WIDTH
+                tile = yield from read_hashes(level + 1, number)
+                require(tile[at] == node, "not_in_tree")
+        require(right == [checkpoint.root], "not_in_tree")
+        return [read_entry(entry) for entry in bundle[first % WIDTH :]]

@@ -1,0 +1,37 @@
+import { execFile } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { expect, it } from 'vitest';
+import { packageRoot } from '#runtime/process/files';
+
+const built = (path: string): string => JSON.stringify(join(packageRoot, 'dist', path));
+
+it('failed write > is reported with the path of the file, by witness and monitor', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'svc-write-'));
+  const script = `
+    import { writePrivateFile } from ${built('runtime/process/files.js')};
+    import { openStore } from ${built('sdk/cli/monitor/store.js')};
+    const { state, pages, save } = await openStore('.', 'log.example.org/1');
+    const page = { level: 0, digest: new Uint8Array(32) };
+    const writes = [
+      async () => writePrivateFile('log.head', 'a head'),
+      () => save(state),
+      () => pages.write(page, new Uint8Array(1)),
+    ];
+    for (const write of writes) await write().catch(({ message }) => console.log(message));`;
+  // A limit on the size of files stands for a full disk, which needs a mount.
+  const { stdout } = await promisify(execFile)(
+    'bash',
+    ['-c', `trap '' XFSZ; ulimit -f 0; exec "$0" --input-type=module --eval "$1"`, process.execPath, script],
+    { cwd: folder },
+  ); // prettier-ignore
+  expect(stdout.split('\n')).toEqual([
+    'log.head: EFBIG: file too large, write',
+    'state.json: EFBIG: file too large, write',
+    expect.stringMatching(/^pages\/\S+: EFBIG: file too large, write$/),
+    '',
+  ]);
+  await rm(folder, { recursive: true });
+});
