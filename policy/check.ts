@@ -203,7 +203,7 @@ async function ruleProblems(
   ];
 }
 
-const RESERVED_ID = `a policy id must not begin with ${RESERVED_PREFIXES.join(' or ')}: the engine uses these prefixes for its own reasons`;
+const RESERVED_ID = `a policy id must not begin with ${RESERVED_PREFIXES.join(' or ')}: the service uses these prefixes for its own reasons`;
 
 const wholeFile = (
   file: string,

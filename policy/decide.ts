@@ -36,7 +36,7 @@ const MEMO_LIMIT = 10_000;
 /** Decisions of all prepared sets, by digest and used part of the input. */
 const memo = new Map<string, Decision>();
 
-/** Recomputes the digest, so a set of another engine version never runs. @throws PolicySetError */
+/** Recomputes the digest, so a set of another version of Cedar never runs. @throws PolicySetError */
 export async function preparePolicyEngine(stored: StoredPolicySet): Promise<PolicyEngine> {
   const set = await makePolicySet(stored.files);
   if (!set.digest.equals(stored.digest)) {
@@ -104,7 +104,7 @@ interface Evaluation {
 }
 
 /**
- * Loads texts by a key, at most `limit` at a time: the engine never frees memory, so new texts replace the
+ * Loads texts by a key, at most `limit` at a time: Cedar never frees memory, so new texts replace the
  * least recently used ones. Look the texts up for each decision and use them without an await.
  */
 export function textsLoader<T extends PreparedTexts | null>(
@@ -188,7 +188,7 @@ function authorize(call: cedar.StatefulAuthorizationCall): Evaluation {
   try {
     answer = cedar.statefulIsAuthorized(call);
   } catch {
-    // Not cached, because the engine failed and may succeed with the next call.
+    // Not cached, because Cedar failed and may succeed with the next call.
     return { decision: deny(), cacheable: false };
   }
   if (answer.type !== 'success') return { decision: deny(), cacheable: true };

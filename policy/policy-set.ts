@@ -25,7 +25,7 @@ export const CEDAR_VERSION = cedar.getCedarVersion();
 
 let wasmDigest: string | undefined;
 
-/** Decisions depend on the engine, so a set's digest covers the engine's code. */
+/** Decisions depend on Cedar, so a set's digest covers Cedar's code. */
 async function engineDigest(): Promise<string> {
   if (wasmDigest === undefined) {
     const entry = createRequire(import.meta.url).resolve('@cedar-policy/cedar-wasm/nodejs');
@@ -133,7 +133,7 @@ export function requireValid(files: PolicyFiles): void {
 
 export interface EngineIdentity {
   engine_version: string;
-  /** SHA-256 of the engine's code. */
+  /** SHA-256 of the code of the policy engine, Cedar. */
   engine_sha256: string;
 }
 

@@ -129,9 +129,9 @@ function isObject(value: JsonValue): value is Record<string, JsonValue> {
 
 /** A stored set with its current texts, even altered ones, for decisions that are not signed. */
 export interface ReplayPolicy extends PolicyEngine {
-  /** Recomputed from the stored texts, under the engine that the set was stored for. */
+  /** Recomputed from the stored texts, for the version of Cedar that the set was stored for. */
   digest: string;
-  /** Whether the engine that the set was stored for is the engine of this process. */
+  /** Whether the set was stored for the version of Cedar that this process runs. */
   sameEngine: boolean;
 }
 
@@ -161,7 +161,7 @@ export type ReplayPolicies = (stored: StoredPolicySet) => Promise<ReplayPolicy>;
 /**
  * Opens stored sets for replay. Workers reject a set that does not match its digest; replay runs
  * the stored texts, so that a changed text shows in the decision. Texts that do not validate deny
- * everything, as an erring engine does.
+ * everything, as Cedar does when a policy fails to evaluate.
  */
 export function replayPolicies(limit = 16): ReplayPolicies {
   const loaded = textsLoader(limit, load);

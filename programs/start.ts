@@ -68,7 +68,7 @@ function executeLine(stack: Stack, receiptFile: string): string {
   ].join(' ');
 }
 
-/** Looks the proof up without a key. Publishing takes a second or two. */
+/** A command that waits for the publication and looks the proof up without a key. */
 function lookupLine(stack: Stack, receiptFile: string): string {
   const id = `$(sleep 3; sed -n 's/.*"registry_proof_id":"\\([0-9a-f]*\\)".*/\\1/p' ${quoted(receiptFile)})`;
   return `curl -sS "${stack.publicUrl}/api/public/verify/proof/${id}"`;

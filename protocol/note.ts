@@ -26,7 +26,7 @@ export interface Vkey {
   publicKey: Uint8Array;
 }
 
-/** A key of a log. */
+/** A log key. */
 export interface LogVkey extends Vkey {
   /** Its checkpoints of a greater size do not count; absent while it is not retired. */
   maxSize?: number;

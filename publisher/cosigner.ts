@@ -35,7 +35,7 @@ export interface CosignerOptions {
 
 interface Asked extends PolicyWitness {
   url: string;
-  /** Size of the latest tree that it cosigned, as far as this process knows. */
+  /** Size of the latest tree that the witness cosigned, as far as this process knows. */
   size: number;
   problem: string | null;
 }

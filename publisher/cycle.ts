@@ -98,7 +98,7 @@ async function requireKnownSigners(ctx: CycleContext): Promise<void> {
   await ctx.reader.snapshot();
 }
 
-/** @param copy a snapshot of the replica, for all reads that the primary need not serve */
+/** @param copy the replica in one transaction, for all reads that the primary need not serve */
 async function publish(
   base: CycleContext,
   published: Published | null,

@@ -43,7 +43,7 @@ runTask<BaselineTask>(async (task) => {
   }
 });
 
-/** Signs one group while the previous group is inserted. Measures from one commit to another. */
+/** Signs one group while the previous group is inserted. Measures from the first commit after the warm-up. */
 async function baselineLoop(sql: Db, task: BaselineTask): Promise<BaselineReport> {
   const keys = newBaselineKeys();
   const warmUntil = performance.now() + task.warmUpSeconds * 1000;

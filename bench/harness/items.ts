@@ -118,7 +118,7 @@ const SHAPES = 224;
 
 /**
  * Execute bodies that the policy admits, with `MARK` in place of the part that makes a body unique.
- * `wrk-executes.lua` fills them in cheaply, by the same rule as `bodyAt`.
+ * `wrk-executes.lua` fills in that part, by the same rule as `bodyAt`.
  */
 export function bodyTemplates({ tenantId }: Pick<ItemSource, 'tenantId'>): string[] {
   return Array.from({ length: SHAPES }, (_, n) => n)

@@ -40,7 +40,7 @@ export async function runPaced(
   const answersBefore = answers;
   const cpuSince = startCpu(watched);
   await sleep(seconds * 1000, undefined, { signal });
-  // Divided by answers, not by requests due: an overloaded service answers later.
+  // CPU per answer, not per request due: an overloaded service answers later.
   const cpu = cpuSince(answers - answersBefore);
   await sending;
   return { ms, cpu };

@@ -83,7 +83,7 @@ export function failedResult(scenario: string, error: unknown): Result {
   });
 }
 
-/** Counts unexpected responses. One fails the scenario, because rejections are cheap. */
+/** Counts unexpected responses. A single one fails the scenario, because rejections are cheap. */
 export class UnexpectedAnswers {
   private readonly counts = new Map<string, number>();
 

@@ -11,7 +11,7 @@ import { resultOf, type Result, type RunContext, type Scenario } from '../harnes
 import { startPrograms } from '../harness/stack.js';
 import { median, pairedRatio, spread, sumOf, whole } from '../harness/statistics.js';
 
-/** Batch admission with one counter that every item moves, and with one for each run, against none. */
+/** Batch admission with one counter for all items or one for each run, compared with no counter. */
 export const budget: Scenario = { name: 'budget', run };
 
 const QUICK = {

@@ -27,7 +27,7 @@ export const lookup: Scenario = { name: 'lookup', needs: ['wrk', 'nginx', 'tasks
 
 const EVIDENCE_PATH = '/api/public/evidence/';
 
-/** Lookups of each kind; nginx keeps as many files open. */
+/** Lookups per kind. nginx's `open_file_cache` has room for the files of all recent ones. */
 const SAMPLE = { full: 10_000, quick: 1_000 };
 
 async function run(context: RunContext): Promise<Result[]> {
@@ -84,7 +84,7 @@ async function constantTarget(
   return { name: 'constant', url, pids: [pid], pathsFile, isAbsent: false };
 }
 
-/** The evidence of the same proofs. It changes with each snapshot, so its bytes are not compared. */
+/** Lookups of the evidence of the proofs in `bodies`. It changes with each snapshot, so its bytes are not compared. */
 async function evidenceTarget(
   { url, pid }: { url: string; pid: number },
   { bodies }: LookupSample,

@@ -285,8 +285,8 @@ class Log {
 const toMs = (micros: number, count: number): number => (micros * count) / 1_000;
 
 /**
- * Runs publish cycles of logs under one map, at whole seconds. A cycle begins once the one before has
- * rendered its records; the map may still be busy with these.
+ * Simulates the publish cycles of logs that share a map. Each cycle starts at a whole second, after the
+ * cycle before has rendered its records; the map may still be busy with these.
  *
  * @param shared the publisher of all logs; null: each log has its own
  */

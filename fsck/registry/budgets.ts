@@ -76,7 +76,7 @@ export class BudgetChains {
       add(
         'budget_differs',
         where,
-        `its policy set gives the counter values ${canonicalize(expected)}`,
+        `the counter values ${canonicalize(expected)}, by the proof's policy set`,
       );
     }
     for (const { name, ref } of applied) {
@@ -88,7 +88,7 @@ export class BudgetChains {
         add(
           'budget_differs',
           where,
-          `${name}: ${value} before it (from the log), found ${budget.before}`,
+          `${name}: ${value} before the action, by the log; found ${budget.before}`,
         );
       }
       if (effect === 'ADMIT') this.values.set(id, budget.after);

@@ -95,7 +95,10 @@ export function checkProof(
   const request = `a request of hash ${proof.requestHash}`;
   const altered = (): ProofCheckResult =>
     isRequestOf(proof.request, proof.requestHash)
-      ? fails('aep_altered', 'columns and an intake row with the AEP of the hash in the log entry')
+      ? fails(
+          'aep_altered',
+          'columns and an intake row that yield the AEP whose hash is in the log entry',
+        )
       : fails('request_altered', request, 'intake');
   if (rebuilt === null || signature === null) return altered();
   const key = keys.states.at(proof.keyId, leafIndex);

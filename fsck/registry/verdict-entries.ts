@@ -81,9 +81,9 @@ export class VerdictEntries {
     for (const [leaf, { outcome, verifiedAt }] of verdicts) {
       if (verifiedAt >= parseTime(last.entry.time)) continue;
       if (outcome === 'fail' && !listed.has(leaf))
-        this.wrong(last.at, `leaf ${leaf} among its failed`, ` failed=${leaf}`);
+        this.wrong(last.at, `leaf ${leaf} among its failed leaves`, ` failed=${leaf}`);
       if (outcome === 'pass' && listed.has(leaf))
-        this.wrong(last.at, `leaf ${leaf} among its restored`, ` restored=${leaf}`);
+        this.wrong(last.at, `leaf ${leaf} among its restored leaves`, ` restored=${leaf}`);
     }
   }
 

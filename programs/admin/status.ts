@@ -257,7 +257,7 @@ export function attentionFor(facts: Facts): Attention[] {
   );
   when(
     (quorum ?? 0) > QUORUM_MS,
-    `no quorum of witnesses has cosigned for ${seconds(quorum)}`,
+    `no checkpoint has met the witness quorum for ${seconds(quorum)}`,
     "read the publisher's log: it names the witnesses that fail",
   );
   for (const { kind, recorded, age_ms: age, failed_ms: failed } of facts.maintenance) {

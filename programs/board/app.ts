@@ -140,7 +140,7 @@ const KEY = /^[\x21-\x7e]+$/;
 
 const digest = (text: string): Buffer => createHash('sha256').update(text, 'utf8').digest();
 
-/** Checks whether an `Authorization` header has the key, in constant time. */
+/** Whether an `Authorization` header has the dashboard key, compared in constant time. */
 type HasKey = (authorization: string | undefined) => boolean;
 
 /** @throws when the file is unusable; the message never quotes its content */

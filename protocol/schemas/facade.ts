@@ -63,7 +63,7 @@ const facadeIntegritySchema = z.strictObject({
   proof_record_hash: hashSchema,
   log_origin: z.string().min(1),
   leaf_index: logIndexSchema,
-  /** Absent for a key that the log had not activated. */
+  /** Absent for an AEP key that the log had not activated. */
   key_id: keyIdSchema.exactOptional(),
   accepted_at: timeSchema,
 });

@@ -29,7 +29,7 @@ export interface LogView {
 export interface ProofFacts {
   proofId: string;
   proof: PublicProof;
-  /** The record of its key; null for a key that was not activated before the proof. */
+  /** The record of the proof's AEP key; null for a key that was not activated before the proof. */
   key: AepKeyLife | null;
   /** The log of the proof id's shard. */
   log: LogView;

@@ -62,7 +62,7 @@ export function sqlRegistry(sql: Db, lease: Db): RegistryView {
 /** A read replica of the registry, slightly behind the primary. */
 export interface Replica {
   /**
-   * Runs `work` on one database snapshot of the replica.
+   * Runs `work` in one read-only REPEATABLE READ transaction of the replica.
    *
    * @throws ReplicaUnusableError for another database, or when recovery cancelled the query
    */

@@ -78,7 +78,7 @@ export const maxQueuedAdmissions = wholeNumber(1, 100_000_000, '100000').describ
   'undecided admissions at which the engine stops accepting more; batches may use half',
 );
 export const recentLookupLimit = wholeNumber(1, 100_000_000, '100000').describe(
-  'number of recent log entries whose proofs generic lookups cover',
+  'number of the newest log entries whose proofs generic lookups (`/api/public/verify`) find',
 );
 export const logLevel = z
   .enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`)
@@ -263,9 +263,9 @@ export function localUrl(publicPort: number): string {
   ]);
 }
 
-export const OWNER_URL = 'name the Postgres database, with the role of its owner';
+export const OWNER_URL = 'set the PostgreSQL URL, with the role that owns the database';
 export const ROLE_URL = (program: string): string =>
-  `name the Postgres database, with the role svc_${program} (npm start runs an embedded one)`;
+  `set the PostgreSQL URL, with the role svc_${program} (npm start runs an embedded server)`;
 
 /** The origin of a private log in an embedded database. */
 export const LOCAL_ORIGIN = 'svc.local/log';
@@ -421,7 +421,7 @@ function fromFile(variable: string, file: string): Found {
   }
   if (value === '') return { problem: `${variable} names ${file}, which is empty` };
   if (value.length <= LONGEST_FILE) return { value };
-  return { problem: `${variable} names ${file}, which is too long` };
+  return { problem: `${variable} names ${file}, which has more than 65,536 characters` };
 }
 
 function find(env: Environment, name: string): Found {

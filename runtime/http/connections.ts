@@ -63,9 +63,9 @@ export function closingOrder(
 const CONNECTIONS_CHECKED = 100;
 
 /**
- * Bounds the number of connections. For a new connection, a full server closes another one: among
- * the connections longest without a new request, the first in the order of `orderOf`. If all are
- * busy (null), it closes the new connection. An address with more than `connectionsPerAddress`
+ * Bounds the number of connections. A full server makes room for a new connection by closing another:
+ * of those longest without a request, the one with the lowest `orderOf`. If all are busy (null), it
+ * closes the new connection. An address with more than `connectionsPerAddress`
  * loses its own connections first, and can only displace its own. The limit applies only in a full
  * server, so that a proxy, whose clients share its address, can use every connection.
  *

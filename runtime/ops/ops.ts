@@ -7,7 +7,7 @@ import type { ProgramContext } from '../process/lifecycle.js';
 import { version } from '../process/files.js';
 import type { Readiness } from './health.js';
 
-/** Limit of the readiness check of a scrape: without its answer the other metrics remain. */
+/** Time limit of the readiness check in a scrape, which then reports the other metrics only. */
 const READINESS_MS = 2_000;
 const NO_DETAILS: Pick<Readiness, 'details'> = { details: {} };
 

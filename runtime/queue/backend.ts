@@ -53,7 +53,7 @@ export interface Opened<M> {
 
 export type OnError = (error: Error) => void;
 
-/** A job needs a connection only while it is fetched and completed. */
+/** A job needs a connection only while it is fetched or completed. */
 const MOST_MOVING_JOBS = 4;
 
 const queueOptions = {

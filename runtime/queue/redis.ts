@@ -6,8 +6,8 @@ export type RedisClient = Redis | Cluster;
 
 export interface RedisOptions {
   /**
-   * `fail_fast`: commands fail after a second or two, for callers whose own clients wait. `wait`:
-   * commands wait for the server to return, for consumers.
+   * `fail_fast`, for callers whose own clients wait: commands fail after a second or two. `wait`, for
+   * consumers: commands wait for the server to return.
    */
   whenAway: 'fail_fast' | 'wait';
   onError: (error: Error) => void;

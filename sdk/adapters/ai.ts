@@ -16,8 +16,8 @@ type Execute = (
 ) => unknown;
 
 /**
- * Copies a record of tools of the AI SDK (`ai`) with an `execute` that is admitted first. The hash is
- * of the arguments after the tool's schema. A call without an admission throws `SdkError`,
+ * Copies a record of tools of the AI SDK (`ai`) with an `execute` that is admitted first. The hash
+ * covers the arguments that the tool's schema returns. A call without an admission throws `SdkError`,
  * which the SDK shows to the model as the error of the tool.
  *
  * Throws `SdkError` (`invalid_input`) for a tool without `execute` that is not in `elsewhere`: this

@@ -24,7 +24,7 @@ const HOOK_TIMEOUT_S = 600;
 /**
  * Hooks for `query({ prompt, options: { hooks: admitHooks(options) } })` of
  * `@anthropic-ai/claude-agent-sdk`: every tool call, built-in tools and subagents included, is admitted
- * before it runs, and its outcome recorded. The model gets the reason of a call without an admission.
+ * before it runs, and its outcome recorded. When a call is not admitted, the model gets the reason.
  * An admission permits nothing that the permission rules of the host deny.
  */
 export function admitHooks(

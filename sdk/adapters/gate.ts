@@ -259,7 +259,7 @@ interface PlannedCall extends Pick<GatedCall, 'run'> {
   action: string;
   /** Complete except for the number in the run. The arguments stay in this process. */
   envelope: AgentEnvelope;
-  /** Equal for calls that one decision admits. */
+  /** Hash of tool, action, arguments and facts: a different one after the admission means a changed call. */
   fingerprint: string;
 }
 

@@ -19,8 +19,8 @@ type Call = (input: unknown, manager?: unknown, config?: RunConfig) => unknown;
 
 /**
  * Copies a LangChain tool so that every call is admitted first. Give the agent the copy, not the
- * original. The hash is of the arguments after the tool's schema. A call without an admission throws
- * `SdkError`, like a LangChain tool that fails.
+ * original. The hash covers the arguments that the tool's schema returns. A call without an admission
+ * throws `SdkError`, like a LangChain tool that fails.
  *
  * Throws `SdkError` (`invalid_input`) for an object that is not a `StructuredTool`.
  */

@@ -19,8 +19,8 @@ type Execute = (input: unknown, context?: unknown, details?: CallDetails) => unk
 
 /**
  * Returns a `tool` function of `@openai/agents` whose tools are admitted before they run. The hash
- * covers the arguments that the tool's schema returns. The model gets the reason of a call without an
- * admission as the result of the tool; a tool with an `outputSchema` and an `errorFunction` throws
+ * covers the arguments that the tool's schema returns. When a call is not admitted, the model gets
+ * the reason as the result of the tool; a tool with an `outputSchema` and an `errorFunction` throws
  * `SdkError` to the latter instead.
  *
  * @typeParam F the type of this function

@@ -10,9 +10,13 @@ import { SdkError } from '../errors.js';
 export function actionOf(tool: string): string {
   const action = actionIn(tool);
   if (action === null) {
-    throw new SdkError('invalid_input', 'the name of the tool gives no action: set one', {
-      pointer: '/action',
-    });
+    throw new SdkError(
+      'invalid_input',
+      "no action can be derived from the tool's name: set `action`",
+      {
+        pointer: '/action',
+      },
+    );
   }
   return action;
 }

@@ -113,7 +113,7 @@ export function helpTexts(): string[] {
 function buildProgram(version: string, addAction: AddCommand): Command {
   const program = new Command('svc')
     .usage('COMMAND [ARGUMENT] [OPTIONS]')
-    .description('Admit executions, and verify the proofs of them.')
+    .description('Admit executions, and verify their proofs.')
     .version(version, '--version', 'print the version')
     .helpCommand('help [COMMAND]', 'print the help of a command')
     .configureHelp({ subcommandTerm: (command) => command.name() })

@@ -184,7 +184,8 @@ export async function* chunksOf(
     const line = canonicalBody(item);
     if (line.length + 1 > limits.bytes) {
       const pointer = `/${String(start + hashes.length)}`;
-      throw new SdkError('invalid_input', `${pointer}: is longer than a batch`, { pointer });
+      const message = `${pointer}: the item's line exceeds ${String(limits.bytes)} bytes, the limit of a batch`;
+      throw new SdkError('invalid_input', message, { pointer });
     }
     if (hashes.length === limits.items || bytes + line.length + 1 > limits.bytes) yield cut();
     lines.push(line, NEWLINE);

@@ -259,7 +259,7 @@ export function pathSegment(identifier: string): string {
   try {
     return encodeURIComponent(identifier);
   } catch (cause) {
-    const message = 'the identifier contains half of a surrogate pair';
+    const message = 'the identifier contains a lone surrogate';
     throw new SdkError('invalid_input', message, { pointer, cause });
   }
 }

@@ -130,7 +130,7 @@ async function accept(
   const conflicts = await bindIdempotencyKeys(tx, items);
   const open = items.filter((item) => !conflicts.has(item)).sort(byUniqueKeys);
   const admissions = await insertOrFind(tx, open, async (rows) => {
-    // Binding a key can wait for a lock, so the acceptance time is taken afterwards.
+    // Inserting a deduplication key can wait for a lock, so the acceptance time is taken afterwards.
     const [, policy] = await pipeline(limitLocks(tx, lockTimeoutMs), pinPolicy(tx));
     const [inserted] = await pipeline(insertIntake(tx, rows, policy), insertPending(tx, rows));
     return inserted;

@@ -169,7 +169,7 @@ async function requireRoom(tx: Transaction, batch: NewBatch, room: Room): Promis
     depth.admissions + length <= room.admissions &&
     depth.everybodys + length <= room.batches &&
     depth.own + length <= room.own;
-  // Throws, to roll back the key and the batch.
+  // Throws, to roll back the batch and its deduplication key.
   if (!fits && length > 0) throw new BatchRejected({ outcome: 'no_room' });
 }
 

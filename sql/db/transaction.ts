@@ -60,7 +60,7 @@ export function inOneRoundTrip<T extends readonly Statement<unknown>[]>(
   });
 }
 
-/** Runs `work` on one snapshot of the database. */
+/** Runs `work` in one read-only REPEATABLE READ transaction. */
 export function readSnapshot<T>(sql: Pool, work: (tx: Transaction) => Promise<T>): Promise<T> {
   return onReservedConnection(sql, async (tx) => {
     await tx`begin isolation level repeatable read read only`;

@@ -243,7 +243,7 @@ export interface HashedBatch {
   hash: Buffer;
 }
 
-/** Erases hashes before keys: row-level security hides a key while a batch has its hash. */
+/** Erases the hashes of batches first: row-level security hides the deduplication key of a batch that has its hash. */
 async function eraseBatches(
   tx: Transaction,
   tenantNo: number,
@@ -299,7 +299,7 @@ export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Prom
   const ids = revoked.map(({ id }) => id);
   await eraseReasons(tx, ids);
   await eraseBatchesOf(tx, tenantNo);
-  // Row-level security hides keys that are bound to kept admissions.
+  // Row-level security hides the deduplication keys of kept admissions.
   await tx`delete from svc.idempotency_key where tenant_no = ${tenantNo}`;
   const [waiting] = await tx<[{ n: number }]>`
     select count(*) as n from svc.revocation_pending join svc.revocation_request r using (request_id)

@@ -98,7 +98,7 @@ export function appendLogKeyChange(
   });
 }
 
-/** The size of the last checkpoint that a key signed, 0 without one. Requires that it signs no more. */
+/** The size of the last checkpoint that a key signed, else 0. Throws while the running publisher signs with the key. */
 async function lastSize(tx: Transaction, vkey: LogVkey): Promise<number> {
   const size = await latestCheckpointBy(tx, [vkey]);
   const [row] = await tx<[{ newest: number; isOurs: boolean }]>`

@@ -97,7 +97,7 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
     return fsck(db, { directory, home, ...keys });
   };
 
-  it('contains a WAL segment that is archived again after a crash, and no replaced segment', async () => {
+  it('accepts a WAL segment archived again unchanged, and rejects a changed one', async () => {
     const [folder, segment] = [join(home, 'again'), join(home, 'segment')];
     mkdirSync(folder);
     const command = setting(/^archive_command = '(.+)'$/m, folder)

@@ -113,8 +113,8 @@ async function auditRows({ database }: World, client: Client, found: Audited): P
 }
 
 /**
- * Unacknowledged tokens are at most as many as unanswered requests. Their owner finds them in the list
- * and revokes them, as the documentation advises.
+ * There are at most as many unacknowledged tokens as unanswered requests. Their owner finds them in the
+ * list and revokes them, as the documentation advises.
  */
 async function auditTokens(world: World, client: Client, found: Audited): Promise<void> {
   const tokens = client.acts.sent.filter((act) => act instanceof ShareToken);
@@ -197,7 +197,7 @@ async function auditPublic(
   found.wrong.push(...differing.map(({ problem }) => problem));
 }
 
-/** Checks the registry and the snapshot, or only one of them, from outside. */
+/** The findings of fsck about the registry and the snapshot, or only about the snapshot. */
 export async function runFsck(world: World, only?: 'snapshot'): Promise<string[]> {
   let output = '';
   const state = join(world.dir, `fsck-${only ?? 'both'}.json`);

@@ -38,7 +38,7 @@ export class Acts {
     private readonly eraseUrl: string,
   ) {}
 
-  /** Sends another request of a kind; returns false when it failed or no object exists yet. */
+  /** Sends another request of a kind. Returns false when it failed, or when too few proofs are left to act on. */
   async sendNew(kind: ActKind): Promise<boolean> {
     const act = this.makers[kind](this.counts[kind]++);
     return act !== null && this.begin(act);
@@ -62,7 +62,7 @@ export class Acts {
     return sending;
   }
 
-  /** Functions that create the nth request of each kind; null when there is no object for it. */
+  /** Functions that create the nth request of each kind; null when too few proofs are left. */
   private readonly makers: Record<ActKind, (n: number) => Act | null> = {
     revocation: (n) => {
       const [single] = this.newest((one) => one.revoked.size === 0);

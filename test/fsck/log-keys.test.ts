@@ -16,7 +16,7 @@ import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('test');
 
-it('fsck > follows the keys that the log activates, up to the last tree of a retired one', async () => {
+it('fsck > accepts log keys that the log activates, a retired key only up to its bound', async () => {
   const home = await mkdtemp(join(tmpdir(), 'svc-fsck-'));
   onTestFinished(() => rm(home, { recursive: true }));
   const [former, next] = [testKey(), testKey()];

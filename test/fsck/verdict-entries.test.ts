@@ -79,8 +79,10 @@ it('fsck > finds verdict entries that contradict the tree, each other or the ver
   );
   expect(previous).toContain(`${row.at} as its previous verdict entry`);
   const restored = await append({ previous: latest, restored: [2] });
-  expect(restored).toContain('leaf 2 among its failed');
-  expect(await append({ previous: latest, failed: [0] })).toContain('leaf 0 among its restored');
+  expect(restored).toContain('leaf 2 among its failed leaves');
+  expect(await append({ previous: latest, failed: [0] })).toContain(
+    'leaf 0 among its restored leaves',
+  );
   await db.sql`insert into svc.ended_log (origin, tree_size, reason) values ('other/log', 1, 'a test')`;
   const afterEnd = await found();
   expect(afterEnd).toContain(`a signature for ${ORIGIN}, as at leaf ${row.at}`);

@@ -73,7 +73,7 @@ export async function recover(day: Day, options: Omit<ClientOptions, 'run'>) {
   const healthy = seconds(await watch.untilHealthy());
   const found = await watch.stop({
     alert: 'SvcTargetDown',
-    // Any alert may fire, because the restore lasts longer than the `for` of some.
+    // Any alert may fire, because the restore lasts longer than the `for` of some rules.
     mayAlert: /./,
     problem: /the database cannot be reached/,
     log: /"msg":"started"/,

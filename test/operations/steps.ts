@@ -30,7 +30,7 @@ export interface Day {
 
 export interface Step {
   name: string;
-  /** Resolves when everything should recover. */
+  /** Resolves once everything can recover. */
   play(day: Day): Promise<unknown>;
   /** Later steps depend on this one. */
   isNeeded?: true;

@@ -233,7 +233,7 @@ describe('admin log adopt', () => {
     expect(audited).toEqual([{ act: 'log adopt', db_role: 'svc_erase' }]);
   });
 
-  it('closes pending admissions: none gets a second proof, and the batch is complete', async () => {
+  it('closes admissions with adopted proofs: none gets a second proof, and no chunk stays pending', async () => {
     for (const id of [pending.proofId, ...batch.ids]) await processAdmissions(registry.admit, [id]);
     expect(await treeSize(restored.sql)).toBe(size + 1);
     const [left] = await restored.sql`

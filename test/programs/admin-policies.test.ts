@@ -328,7 +328,7 @@ describe('policy that refers to an unknown attribute', () => {
   });
 });
 
-it('a rule that can never apply > is rejected by validate, put and activate; a worker runs a set in use with it', async () => {
+it('a rule that can never apply > is rejected by validate, put and activate; workers run a stored set that contains such a rule', async () => {
   const never = 'forbid (principal, action, resource) when { 1 == 2 };';
   const folder = folderWith({ 'never.cedar': never });
   const stored = await makePolicySet(await readPolicyFolder(folder));

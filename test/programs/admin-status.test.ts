@@ -211,7 +211,7 @@ describe('attentionFor', () => {
     ],
     ['no signed checkpoint covers the last 10', { checkpoint: null }],
     ['the disk of the snapshots', { snapshot_disk: { free_bytes: 9, size_bytes: 100 } }],
-    ['no quorum of witnesses', { quorum_age_ms: 181_000 }],
+    ['no checkpoint has met the witness quorum', { quorum_age_ms: 181_000 }],
     ['the last fsck was', { maintenance: [fsckFacts({ age_ms: 4e9 })] }],
     ['fsck found corruption', { maintenance: [fsckFacts({ failed_ms: 1_000 })] }],
     [

@@ -51,7 +51,7 @@ describe('admin init', () => {
     expect(loadSigningKey(file('aep-key.pem')).publicKey).toHaveLength(32);
   });
 
-  it("gives a key that root made by hand to the program's user", async () => {
+  it("changes the owner of a key file that root created to the program's user", async () => {
     createSigningKey(file('log-key.pem'));
     expect(await make()).not.toContain('log-key.pem');
     const { mode, uid } = await stat(file('log-key.pem'));
@@ -59,7 +59,7 @@ describe('admin init', () => {
     expect(uid).toBe(process.getuid!() === 0 ? 10_004 : process.getuid!());
   });
 
-  it('keeps a private owner URL made by hand from the group of the PostgreSQL container', async () => {
+  it('leaves the group no access to an owner URL file that the operator created with mode 0600', async () => {
     const owner = file('owner-database-url');
     await writeFile(owner, 'postgres://svc_owner:of-the-server@db:5432/svc\n', { mode: 0o600 });
     await make();

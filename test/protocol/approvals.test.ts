@@ -114,7 +114,7 @@ it.each(Object.entries(ASSERTIONS))('a signed assertion with %s does not verify'
   expect(verifyApproval(crypto, approval, registration)).toBe(false);
 });
 
-it('the form of a signature is that of the registration', () => {
+it('an approval or registration in another form than the registration states is rejected', () => {
   const { privateKey, publicKey } = generateKeyPairSync('ed25519');
   const plain: Signer = {
     key: publicKey.export({ format: 'jwk' }) as ApproverKey,

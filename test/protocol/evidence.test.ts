@@ -36,7 +36,7 @@ const options: Omit<EvidenceOptions, 'identifier'> = {
   log: pin(),
   now: SNAPSHOT_TIME + MINUTE,
 };
-/** The identifier of the lookup that returns a vector. */
+/** The identifier that finds a vector. For a share token the token itself: the evidence has only its hash. */
 const lookedUp = ({ identifier }: Evidence): string =>
   /^[0-9a-f]{64}$/.test(identifier) ? vectors.token : identifier;
 const verify = (evidence: Evidence, changes: Partial<EvidenceOptions> = {}) =>

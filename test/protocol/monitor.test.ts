@@ -132,7 +132,7 @@ describe('monitor of a publisher with its own keys', () => {
     expect(codes(found)).toEqual(['entry_ignored', 'key_entry']);
   });
 
-  it('follows log keys that the log activates, and refuses larger trees of a retired one', async () => {
+  it('follows log keys that the log activates, and refuses larger trees that a retired key signed', async () => {
     const [former, next] = [log.keys.log, logKey(ORIGIN)];
     const { vkey } = former;
     const ofLog = (key: typeof former, fromSize?: number) =>

@@ -53,7 +53,7 @@ describe('janitor', () => {
     await snapshot.published();
   });
 
-  it('keeps a page that a map has again', async () => {
+  it('keeps a superseded page that a map has again', async () => {
     const name = 'ab'.repeat(32);
     mkdirSync(at('map/ab'), { recursive: true });
     writeFileSync(at(`map/ab/${name}`), 'x');

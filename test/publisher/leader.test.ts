@@ -40,7 +40,7 @@ describe('publisher lease', () => {
     expect(await snapshot.publisher().runCycle()).toMatchObject({ outcome: 'published' });
   });
 
-  it('prevents any entry and signature when it is lost before them', async () => {
+  it('prevents every entry and signature when it is lost before write 1', async () => {
     const claim = new TestClaim();
     claim.lostAt = 1;
     await expect(snapshot.publisher({ leases: [claim] }).runCycle()).rejects.toThrow(

@@ -49,7 +49,7 @@ describe('configuration', () => {
   ])('of %s requires DATABASE_URL and names it when missing', (_, read) => {
     for (const env of [{}, { DATABASE_URL: '  ' }]) {
       expect(problemsOf(() => read(env))).toContainEqual(
-        expect.stringMatching(/^DATABASE_URL is not set: name the Postgres database/),
+        expect.stringMatching(/^DATABASE_URL is not set: set the PostgreSQL URL/),
       );
     }
   });

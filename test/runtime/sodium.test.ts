@@ -38,7 +38,7 @@ describe('bulkSigningKey', () => {
   const key = createSigningKey(file);
   const message = Buffer.from('a message');
 
-  it('signs with libsodium, and gives the signature of OpenSSL', async () => {
+  it('signs with libsodium, with the same signature as OpenSSL', async () => {
     const found = await bulkSigningKey(file);
     expect(found.library).toBe('libsodium');
     expect(found.publicKey).toEqual(key.publicKey);

@@ -59,7 +59,7 @@ describe('admitHooks', () => {
     }
   });
 
-  it('deny a tool without an admission, with the reason, unless they observe', async () => {
+  it('deny a tool whose call is not admitted, with the reason, unless the mode is `observe`', async () => {
     const hooks = admitHooks(world.common);
     const denied = await send(hooks, hookInput('PreToolUse', toDelete));
     expect(denied).toEqual(denial(/^delete-audit-log did not run: denied by policy: .+ \(proof /));

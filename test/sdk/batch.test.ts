@@ -179,7 +179,7 @@ describe('admitBatchHttp', () => {
   ])('throws for results with %s', async ([, change], { world }) => {
     const items = [execution(), execution('DELETE_AUDIT_LOG'), execution()];
     await admitAll(world.shaky, items);
-    // For the completed batch again: one POST, one poll, one page of results.
+    // Admitting the completed batch again takes one POST, one poll and one page of results.
     world.network.faults.push(unchanged, unchanged, { kind: 'changed', change });
     const error = await sdkError(admitAll(world.shaky, items), 'unexpected_response');
     expect(error.message).toContain('results');

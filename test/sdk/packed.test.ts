@@ -113,7 +113,7 @@ describe('packed SDK in an empty project', () => {
         const requests = new Set<string>();
         tab.on('pageerror', (error) => errors.push(error.message));
         tab.on('console', (message) => {
-          // A denial is a 403, and "not yet" a 409.
+          // The browser logs "Failed to load" for expected responses: 403 for a denial, 409 for a pending verdict.
           if (!message.text().startsWith('Failed to load')) errors.push(message.text());
         });
         tab.on('request', (request) => requests.add(new URL(request.url()).origin));

@@ -184,7 +184,7 @@ describe('batch progress', () => {
     const ids = await splitChunks(registry.admit.sql, (await lease())?.chunkIds ?? []);
     await processAdmissions(registry.admit, ids.slice(0, 1));
     expect(await progress()).toMatchObject({ admitted: 1, pending: 3 });
-    // Counts these ids again, together with the next.
+    // Processes the first id again, together with the next.
     await processAdmissions(registry.admit, ids.slice(0, 2));
     expect(await progress()).toMatchObject({ admitted: 2, pending: 2 });
     await processAdmissions({ ...registry.admit, admissionsPaused: true }, ids.slice(2));

@@ -90,7 +90,7 @@ describe('database role svc_erase', () => {
     // The batch's own key is deletable after the erasure of one item.
     await eraseProof(db, item.proofId);
     expect(await keys()).toEqual(kept.filter((key) => key !== 'batch'));
-    // The key of a rejected admission is deletable after its erasure.
+    // The deduplication key of a rejected admission is deletable after its erasure.
     const [refused] = await db.sql<{ id: string }[]>`
       select replace(proof_id::text, '-', '') as id from svc.refusal`;
     await eraseProof(db, refused!.id);

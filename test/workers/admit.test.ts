@@ -49,7 +49,7 @@ describe('admission', () => {
     expect(settled.get(ids[2]!)?.state).toBe('proved');
   });
 
-  it('is rejected when its stored hash is that of another spelling of the request', async () => {
+  it('is rejected when its stored request is not canonical, although the hash matches', async () => {
     const { request, ...item } = registry.item();
     const spelled = Buffer.from(` ${Buffer.from(request).toString()}`);
     const requestHash = nativeSha256(spelled);

@@ -86,7 +86,7 @@ export class DelegatedKeys {
         this.options.log,
         'error',
         { err, key_id: keyId, until_index: untilIndex },
-        'worker: the root key delegates to no new key; signing stops at until_index of the last one',
+        'worker: the root key delegates to no new key; signing stops at until_index of the last key',
       );
     }
   }

@@ -241,7 +241,7 @@ export function parseAdmission<Body extends AdmissionBody>(
   return { lane, body, request, requestHash, run, ...referencesOf(body) };
 }
 
-/** Throws a 403 when the key does not allow this request: another tenant, or a restriction. */
+/** Throws a 403 when the API key does not allow this request: another tenant, or a restriction. */
 export function requireAllowed(body: AdmissionBody, caller: Caller): void {
   if (body.tenant_id !== caller.tenantId) {
     throw new Problem(

@@ -61,8 +61,8 @@ const ATTEMPTS = 3;
 const turns = new Limiter({ total: 2, perOwner: 1, maxWaiting: 8, timeoutMs: 10_000 });
 
 /**
- * Checks and evaluations take tenths of a second: a tenant has one at a time, and afterwards leaves as
- * much time to other requests.
+ * Checks and evaluations block the event loop for tenths of a second: a tenant has one at a time, and
+ * waits for the same time before its next one, while other requests proceed.
  *
  * @throws BusyError
  */

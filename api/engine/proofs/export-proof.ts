@@ -51,8 +51,8 @@ const querySchema = z
       .string()
       .regex(/^([^,]+(,[^,]+)*)?$/, 'expected names separated by commas')
       .describe(
-        'Names of the values to disclose, separated by commas, in place of `request_hash`: facts, ' +
-          '`budget.` and a counter, `arguments_hash`, `result_hash`, `request_hash`. Empty: none.',
+        'Names of the values to disclose, separated by commas: names of facts, `budget.<counter>`, ' +
+          '`arguments_hash`, `result_hash`, `request_hash`. Default: `request_hash`. Empty: none.',
       )
       .exactOptional(),
   })

@@ -4,7 +4,7 @@ import { html, type Html } from '../../docs/html.js';
 export interface ServedAnswer {
   /** The lookup response, as JSON text. */
   answer: string;
-  /** The key of the log that signed the snapshot, as C2SP vkey. */
+  /** The log key that signed the snapshot, as C2SP vkey. */
   vkey: string;
   generation: number;
 }

@@ -65,7 +65,7 @@ APPROVER_ENTRY = _entry(
     "key", use=f.one_of("approver"), registration_hash=f.is_hash, change=f.one_of("activate", "retire")
 )
 
-# Entries in a log: besides, no time before 1970, and only keys that can verify.
+# Further rules for entries in a log: no time before 1970, and only keys that can verify.
 
 
 def _is_since_1970(value: Any) -> bool:

@@ -60,5 +60,5 @@ def action_of(tool: str) -> str:
         name = re.sub("([A-Z])([A-Z][a-z])", r"\1_\2", name)
     action = re.sub("[^A-Z0-9.:]+", "_", name.upper())[:MAX_ACTION].strip("_")
     if not re.search("[A-Z0-9]", action):
-        raise SvcError("invalid_input", "/action: the name of the tool gives no action: set one")
+        raise SvcError("invalid_input", "/action: no action can be derived from the tool's name: set `action`")
     return action

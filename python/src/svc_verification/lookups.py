@@ -160,7 +160,7 @@ def _segment(identifier: str) -> str:
     try:
         return quote(identifier, safe="")
     except UnicodeError as error:
-        raise SvcError("invalid_input", "/identifier: it contains half of a surrogate pair") from error
+        raise SvcError("invalid_input", "/identifier: it contains a lone surrogate") from error
 
 
 def _read(response: Response, kind: str, identifier: str, view: str | None) -> Answer:

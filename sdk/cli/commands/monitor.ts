@@ -43,7 +43,7 @@ export function addMonitor(add: AddCommand): Command {
     .argument('<URL>')
     .option('--log-vkey <VKEY>', 'trust this log key, a C2SP vkey; repeat for former keys', collect)
     .option('--policy <FILE>', 'require the quorum of witnesses in this C2SP tlog-policy')
-    .option('--state <DIR>', 'remember the log and its map here, to resume')
+    .option('--state <DIR>', 'save the log and its map in this directory, and resume from it')
     .option('--mirror <URL>', 'compare with this address too; repeatable', collect)
     .option(
       '--watch <FILE>',

@@ -28,7 +28,7 @@ export function addVerify(add: AddCommand): Command {
       summary: 'Verify a proof with the verification system, or offline with pinned keys',
       description:
         'FILE is an output of `svc export`; - reads standard input. With --offline it may also be the evidence of a receipt, or the package of a run, which is then checked for completeness. Online, the verification system answers check by check; this needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. --offline sends no request, and trusts only signatures of the pinned keys. The offline result is that the proof is authentic and in the log, never that it is valid: the proof may have been revoked since. A proof whose validity has ended is EXPIRED, and one that the file states to be revoked REVOKED. With --arguments, the proof must be of a call with exactly the arguments in a JSON file; export it with --disclose arguments_hash. An output of `svc evidence` proves the verdict at its time: --offline prints that verdict while the evidence is recent enough, and a revocation at any age.\n\n' +
-        'Exits 0 for a proof of an admission, 4 for a proof of a denial, 1 for a proof that fails or has ended, and 3 when undecided: no matching key pinned, no log pinned, not verified yet, or unreachable.',
+        'Exits 0 for a proof of an admission, 4 for a proof of a denial, 1 for a proof that is invalid, revoked or expired, and 3 when undecided: no matching key pinned, no log pinned, not verified yet, or unreachable.',
       examples: [
         'svc verify 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
         'svc verify proof.json',

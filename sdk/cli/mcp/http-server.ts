@@ -44,7 +44,7 @@ export function connectHttp(url: URL, token: string | undefined): Connection {
     if (method === undefined || id === undefined || id === null) {
       const { requestId } = paramsOf(message);
       const stream = open.get(requestId as RequestId);
-      // Closing the stream is the cancellation of a stateless request.
+      // A stateless request is cancelled by closing its stream.
       if (method === 'notifications/cancelled' && stream !== undefined) return stream.abort();
       await notify(message);
       if (method === 'notifications/initialized') void listen();

@@ -13,7 +13,7 @@ afterEach(() => {
 
 const openUploads = () => new BatchUploads({ perTenant: 2, budget: BUDGET });
 
-/** Receives that many MiB at once. */
+/** Passes `mib` MiB to the upload, 1 MiB at a time. */
 async function receive(upload: BatchUpload, mib: number): Promise<void> {
   for (let at = 0; at < mib; at += 1) await upload.received(MIB);
 }

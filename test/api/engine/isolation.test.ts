@@ -206,7 +206,7 @@ async function withoutRowLevelSecurity<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** A request of the stranger for an existing resource gets the response for an unknown resource. */
+/** Another tenant's request for an existing resource gets the same response as for an unknown one. */
 async function expectAbsent(engine: TestEngine, asked: Case): Promise<void> {
   const about = await ask(engine, asked, theirs);
   const unknown = await ask(engine, asked, unknownIds());
@@ -257,14 +257,14 @@ async function expectAllAbsent(engine: TestEngine): Promise<void> {
 describe('another tenant’s resource', () => {
   it('is absent on every route and in every list', ({ setup }) => expectAllAbsent(setup.engine));
 
-  it('is absent without the tenant conditions of the queries', ({ setup }) =>
+  it('stays absent when the queries lack their tenant conditions', ({ setup }) =>
     setup.withEngine({ sql: unfiltered(registry.engine) }, expectAllAbsent));
 
-  it('is absent without row-level security', ({ setup }) =>
+  it('stays absent without row-level security', ({ setup }) =>
     withoutRowLevelSecurity(() => expectAllAbsent(setup.engine)));
 
   // Control: the tests above can fail.
-  it('is visible on every route and in every list without both', async ({ setup }) => {
+  it('is visible on every route and in every list without either protection', async ({ setup }) => {
     const silent: string[] = [];
     await withoutRowLevelSecurity(() =>
       setup.withEngine({ sql: unfiltered(registry.engine) }, async (engine) => {

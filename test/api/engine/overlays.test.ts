@@ -271,7 +271,7 @@ describe('an overlay', () => {
     }
   });
 
-  it('cannot be omitted by the activation of another policy set', async ({ setup }) => {
+  it('prevents the activation of a policy set that is not combined with it', async ({ setup }) => {
     await activated(setup);
     const set = await makePolicySet({ ...shipped.files, policies: {} });
     await storePolicySet(setup.registry.admin, set);
