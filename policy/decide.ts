@@ -191,7 +191,8 @@ function authorize(call: cedar.StatefulAuthorizationCall): Evaluation {
     // Not cached, because Cedar failed and may succeed with the next call.
     return { decision: deny(), cacheable: false };
   }
-  if (answer.type !== 'success') return { decision: deny(), cacheable: true };
+  // Not cached, because the cause may be a value that no rule uses, which other inputs do not share.
+  if (answer.type !== 'success') return { decision: deny(), cacheable: false };
   const { decision, diagnostics } = answer.response;
   if (diagnostics.errors.length > 0) {
     const failed = diagnostics.errors.map((error) => error.policyId);

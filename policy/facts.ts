@@ -1,6 +1,6 @@
 import type * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { COMMITTED_HASHES } from '#protocol/commitments';
-import { FACT_NAME_PATTERN, type FactValue, type Facts } from '#protocol/schemas/facts';
+import { FACT_NAME_PATTERN, type FactValue, type Facts, isDecimal } from '#protocol/schemas/facts';
 import { ACTION_PATTERN } from '#protocol/schemas/primitives';
 import { readSchema } from './cedar-schema.js';
 
@@ -105,11 +105,13 @@ export function factFaults(
   });
 }
 
-function typeOf(value: FactValue): FactType {
+/** Null for a value that Cedar cannot read. */
+function typeOf(value: FactValue): FactType | null {
   if (typeof value === 'string') return 'String';
-  if (typeof value === 'number') return 'Long';
+  if (typeof value === 'number') return Number.isSafeInteger(value) ? 'Long' : null;
   if (typeof value === 'boolean') return 'Bool';
-  return Array.isArray(value) ? 'Set<String>' : 'decimal';
+  if (Array.isArray(value)) return 'Set<String>';
+  return isDecimal(value.decimal) ? 'decimal' : null;
 }
 
 export function cedarFacts(facts: Facts): Record<string, cedar.CedarValueJson> {

@@ -7,7 +7,7 @@ import { policyInput } from '../fixtures/policy-input.js';
 
 const { files } = await shippedPolicy();
 const schema = files.schema
-  .replace('facts: {}', 'facts: { amount?: decimal, n?: Long, name?: String }')
+  .replace('facts: {}', 'facts: { amount?: decimal, n?: Long, name?: String, set?: Set<String> }')
   .replace('budgets: {}', 'budgets: { spent?: { before: Long, after: Long } }');
 const counters = {
   spent: { actions: null, sum: null, per: 'tenant', window: 'day' },
@@ -89,4 +89,13 @@ it('an amount between the literals of the rules, or a fact of no rule, needs no 
   // A cached decision is the same object.
   expect(decide('199.99', 'second')).toBe(decide('1.00', 'first'));
   expect(decide('200.01', 'second')).not.toBe(decide('1.00', 'first'));
+});
+
+it('denies an input that Cedar cannot evaluate, and no other input because of it', async () => {
+  const { engine } = await setOf('context.facts has n && context.facts.n > 5');
+  const decide = (parts: Partial<PolicyInput>) => engine.decide(agentInput(parts));
+  expect(decide({ facts: { amount: { decimal: 'x' } } }).reasons).toEqual(['fact.amount']);
+  expect(decide({ facts: { n: 1.5 } }).reasons).toEqual(['fact.n']);
+  expect(decide({ facts: { set: [null as unknown as string] } }).effect).toBe('DENY');
+  expect(decide({ facts: { set: ['x'] } }).effect).toBe('ADMIT');
 });
