@@ -7,6 +7,7 @@ import { hashHex } from '#protocol/hash';
 import { PACKAGE_ID_PATTERN, PROOF_ID_PATTERN } from '#protocol/ids';
 import { leafHash } from '#protocol/merkle';
 import { idempotencyKeySchema } from '#protocol/schemas/admission';
+import { SCOPES } from '#protocol/schemas/api-keys';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { HASH_PATTERN, tenantIdSchema } from '#protocol/schemas/primitives';
 import { problemSchema } from '#protocol/schemas/problem';
@@ -134,7 +135,8 @@ const GUIDE: readonly GuideSection[] = [
     title: 'Authentication',
     text: [
       'Send your engine key in `X-Svc-Api-Key` and your tenant id in `X-Svc-Tenant-Id`. The operator issues the first key of a tenant after a review; a key with the scope `keys` creates others. A missing, malformed, unknown, expired or revoked key gets the same 401, which does not reveal the reason. Only AuthZEN evaluations also accept the key as a bearer token.',
-      'A key has scopes (`admit`, `read`, `export`, `verify`, `lifecycle`, `keys`, `admin`). Each operation lists its scopes: a key needs any one of them, or `admin`. A key can be restricted to an agent, to actions, to tools and to an environment: it admits nothing else. Revoking a key takes effect at once.',
+      `A key has scopes (${SCOPES.map((scope) => `\`${scope}\``).join(', ')}). ` +
+        'Each operation lists its scopes: a key needs any one of them, or `admin`. A key can be restricted to an agent, to actions, to tools and to an environment: it admits nothing else. Revoking a key takes effect at once.',
       'Resources of other tenants get exactly the response of resources that do not exist.',
     ],
   },
