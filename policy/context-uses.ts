@@ -2,10 +2,11 @@ import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { decimalUnits, isDecimal } from '#protocol/schemas/facts';
 import type { PolicyFiles } from '#sql/admissions/policies';
 
-/** A value of the context that policies use: whole, or only its presence and its order to literals. */
+/** An attribute of the context that policies use: only its presence, if not whole or compared. */
 interface Use {
   path: string[];
   isWhole: boolean;
+  /** The units of the literals that policies compare it with. */
   literals: Set<bigint>;
 }
 
@@ -33,6 +34,7 @@ export function contextUses(policies: PolicyFiles['policies']): ContextUses {
     const compared = COMPARISONS.has(operator)
       ? (comparison(left, right) ?? comparison(right, left))
       : null;
+    // Cedar keeps `has a.b` as a list of names.
     if (tested !== null) useOf([...tested, ...([right].flat() as string[])]);
     else if (compared !== null) useOf(compared.path).literals.add(compared.literal);
     else Object.values(operands).flat().forEach(walk);
@@ -40,6 +42,7 @@ export function contextUses(policies: PolicyFiles['policies']): ContextUses {
   for (const text of Object.values(policies)) {
     const answer = cedar.policyToJson(text);
     if (answer.type === 'success') answer.json.conditions.forEach(({ body }) => walk(body));
+    // A text that cannot be read may use anything.
     else useOf([]).isWhole = true;
   }
   return [...uses.values()];
@@ -50,7 +53,7 @@ const COMPARISONS = new Set([
   ...['lessThan', 'lessThanOrEqual', 'greaterThan', 'greaterThanOrEqual'],
 ]);
 
-/** The attribute of the context that an expression of Cedar's JSON format is; null for another one. */
+/** Null for an expression of Cedar's JSON format that is not an attribute of the context. */
 function pathOf(expression: unknown): string[] | null {
   if (typeof expression !== 'object' || expression === null) return null;
   if ('Var' in expression) return expression.Var === 'context' ? [] : null;
@@ -65,7 +68,7 @@ function comparison(value: unknown, other: unknown): { path: string[]; literal: 
   return path === null || literal === null ? null : { path, literal };
 }
 
-/** The units of a literal: of 1 for a Long, of 0.0001 for a decimal. Cedar compares no Long with a decimal. */
+/** In units of 1 for a Long, 0.0001 for a decimal: Cedar cannot compare the two. Null: no literal. */
 function literalIn(expression: unknown): bigint | null {
   const { Value: value, decimal } = expression as {
     Value?: unknown;

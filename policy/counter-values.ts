@@ -33,6 +33,7 @@ export function movesOf(
   });
 }
 
+/** A decision, and the counters that it changes if it admits. */
 export interface Counting {
   effect: Effect;
   moves: CounterMove[];

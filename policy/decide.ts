@@ -244,6 +244,7 @@ function callOf(input: PolicyInput) {
   return {
     principal,
     action: { type: 'Svc::Action', id: 'admit' },
+    // `decidedEarly` decides inputs without an action.
     resource: { type: 'Svc::Operation', id: input.action ?? '' },
     context,
     entities: [{ uid: principal, attrs: { environment: input.tenant.environment }, parents: [] }],

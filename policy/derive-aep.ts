@@ -28,6 +28,7 @@ export interface DerivedAep extends BuiltAep {
  * A pure function of the intake row, its policy set, the key id and the counter values: workers
  * decide with it, and replay repeats the decision. Only the AEP of a close also depends on the log.
  *
+ * @param beforesOf returns the counter values before this action
  * @throws IntakeMismatchError, UnknownRequestTypeError
  */
 export function deriveAep(

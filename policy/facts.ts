@@ -66,7 +66,7 @@ export function factsRecord(facts: DeclaredFacts): string {
 
 const REASON_PREFIX = 'fact.';
 
-/** Reasons to deny before evaluation, sorted: missing required facts, and misfits. */
+/** Reasons to deny before evaluation, sorted: missing required facts, and undeclared or mistyped ones. */
 export function unmetFacts(declared: DeclaredFacts, action: string, facts: Facts): string[] {
   const lacking = [...declared].flatMap(([name, { requiredFor }]) =>
     requiredFor.includes(action) && !Object.hasOwn(facts, name) ? [name] : [],

@@ -70,7 +70,7 @@ export async function schemaDifferences(
 
 const FACTS = 'context.facts';
 
-/** A rule that tests for such an attribute never applies. `schema`: of {@link inputSchema}. */
+/** A rule about an attribute that no input has never applies. `schema`: of {@link inputSchema}. */
 export function unknownAttributes(
   policies: PolicyFiles['policies'],
   schema: string,

@@ -46,8 +46,9 @@ export async function overlayProblems(
 }
 
 /**
- * Combines an overlay with an operator's set, for the version of Cedar that runs that set. A rule that does not fit
- * the set is replaced by one that forbids everything, so that the set never permits what the rule forbids.
+ * Combines an overlay with an operator's set, for the version of Cedar that runs that set. A rule
+ * that does not fit the set is replaced by one that forbids everything, so that the set never
+ * permits what the rule forbids.
  *
  * @param found the problems of these rules under this set, if the caller has them
  * @throws PolicySetError when the stored set was changed
