@@ -297,7 +297,7 @@ function withoutUndefined(members: Record<string, unknown>): Record<string, unkn
   return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined));
 }
 
-/** Before the message of an error; default `not admitted: `. */
+/** Prefixes of messages; default `not admitted: `. */
 const REASONS: Partial<Record<SdkErrorCode, string>> = {
   aborted: '',
   approval_required: '',
@@ -319,7 +319,7 @@ function notAdmitted(
   return new SdkError(code, `${call.tool} did not run: ${reason}${proof}`, details);
 }
 
-/** The error for one of `describe` or of an option. */
+/** The error for what a function of the options threw, such as `describe` or `action`. */
 const foreign = (cause: unknown): SdkError =>
   new SdkError('invalid_input', cause instanceof Error ? cause.message : String(cause), { cause });
 

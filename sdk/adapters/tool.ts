@@ -10,13 +10,8 @@ import { SdkError } from '../errors.js';
 export function actionOf(tool: string): string {
   const action = actionIn(tool);
   if (action === null) {
-    throw new SdkError(
-      'invalid_input',
-      "no action can be derived from the tool's name: set `action`",
-      {
-        pointer: '/action',
-      },
-    );
+    const message = "no action can be derived from the tool's name: set `action`";
+    throw new SdkError('invalid_input', message, { pointer: '/action' });
   }
   return action;
 }

@@ -56,7 +56,7 @@ function isExact(digits: string): boolean {
   if (SHORT.test(digits)) return true;
   const value = Number(digits);
   const printed = String(value);
-  // Strict JSON excludes them: written as an integer, or printed as one, which numbers below 1e21 are.
+  // Written as an integer, or printed as one (below 1e21): strict JSON rejects unsafe integers.
   const isInteger = Number.isInteger(value) && (Math.abs(value) < 1e21 || INTEGER.test(digits));
   if (isInteger && !Number.isSafeInteger(value)) return false;
   if (printed === digits) return true;
