@@ -26,7 +26,7 @@ import { type Decided, type Effect, isProofOnly } from './status.js';
 
 export { AEP_PAYLOAD_TYPE } from './schemas/aep.js';
 
-/** Content of an AEP. Hashes and the salt are lower-case hex, times as `formatTime` writes them. */
+/** Hashes and the salt are lower-case hex, times as `formatTime` writes them, commitments ascending. */
 export interface AepInput extends Omit<
   Aep,
   'schema_version' | 'execution_id' | 'decision' | 'policy' | 'valid_until'

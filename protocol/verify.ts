@@ -31,7 +31,7 @@ export interface ProofEvidence {
   /** The seed of the salts, 32 bytes; null once erased. */
   seed: Uint8Array | null;
   aep: Uint8Array;
-  /** From what the caller made the bytes in `aep`; absent when these must be parsed. */
+  /** The values from which the caller built `aep`; absent when `aep` must be parsed. */
   built?: BuiltFrom;
   /** 64 bytes */
   signature: Uint8Array;

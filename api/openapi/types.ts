@@ -129,6 +129,7 @@ export interface OpenApiHeader extends JsonObject {
 export type OpenApiExamples = Record<string, { value: unknown }>;
 
 export interface OpenApiContent extends JsonObject {
+  /** Absent for bytes without a schema. */
   schema?: JsonObject;
   examples?: OpenApiExamples;
 }

@@ -15,7 +15,7 @@ const STALE_MS = 5_000;
 export class CosignedHeads {
   private constructor(private readonly directory: string) {}
 
-  /** Two processes could each cosign another fork. `onLost`: another one took the lock. */
+  /** Locked: two processes could cosign two forks. `onLost`: another took the lock in a stall. */
   static async open(
     directory: string,
     onLost: (error: Error) => void,

@@ -410,6 +410,7 @@ type Found = { value?: string } | { problem: string };
 function fromFile(variable: string, file: string): Found {
   let value;
   try {
+    // A URL can have a password; the vkeys of `WITNESS_LOG_VKEYS_FILE` are public.
     const read = variable.endsWith('_URL_FILE')
       ? readPrivateFile(file, `file of ${variable}`, true)
       : readFileSync(file, 'utf8');

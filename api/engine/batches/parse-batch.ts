@@ -155,6 +155,7 @@ export function arraySplitter(itemLimit: number): Splitter {
   };
 }
 
+/** Skips blank lines. */
 export function lineSplitter(itemLimit: number): Splitter {
   const item = new ItemBytes(itemLimit);
   return {

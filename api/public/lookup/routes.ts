@@ -79,7 +79,7 @@ export interface RequestedLookup extends LookupTarget {
   template: string;
 }
 
-/** Null when not a lookup. Throws a {@link Problem} without exactly one identifier. */
+/** Null when not a lookup. Throws a {@link Problem} for a generic lookup without exactly one id. */
 export function lookupAt(url: string): RequestedLookup | null {
   const query = url.indexOf('?');
   const path = query < 0 ? url : url.slice(0, query);
