@@ -59,16 +59,18 @@ def read_log(service: Service, deadline: Deadline, first: int, pins: Pins | None
 
         width = min(WIDTH, size - WIDTH * number)
         bundle = read_bundle((yield from read("entries", number, width)), width)
+        # `tile` is on the path of the bundle, until a partial tile ends the path. `right` is the node over
+        # the partial tiles so far, if any.
         tile, right = [sha256(b"\0" + entry) for entry in bundle], list[bytes]()
-        is_left = True
+        is_full = True
         for level in count():
             last, partial = divmod(size >> 8 * level, WIDTH)
-            is_edge, is_left = is_left and number == last, is_left and number < last
+            is_partial, is_full = is_full and number == last, is_full and number < last
             if partial:
-                right = [tree_root((tile if is_edge else (yield from read_hashes(level, last))) + right)]
+                right = [tree_root((tile if is_partial else (yield from read_hashes(level, last))) + right)]
             if last == 0:
                 break
-            if is_left:
+            if is_full:
                 node, at, number = tree_root(tile), number % WIDTH, number // WIDTH
                 tile = yield from read_hashes(level + 1, number)
                 require(tile[at] == node, "not_in_tree")
