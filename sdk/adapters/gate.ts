@@ -46,10 +46,10 @@ export interface Gate {
 }
 
 /** Null: the outcome is unknown. `next_round`: an equal call that `continues` this one has its admission. */
-export type Returned = Outcome | null | 'next_round';
+export type CallOutcome = Outcome | null | 'next_round';
 
 /** Derives the outcome from a result: a promise if the call ends later. */
-export type OutcomeOf<R> = (result: Awaited<R>) => Returned | Promise<Outcome>;
+export type OutcomeOf<R> = (result: Awaited<R>) => CallOutcome | Promise<Outcome>;
 
 /**
  * Throws `SdkError` (`invalid_input`) for options that would fail every call. Returns a gate as it is.

@@ -1,6 +1,6 @@
 export { actionOf } from './tool.js';
 export { admitted, type AdmittedOptions } from './function.js';
-export { openGate, type Gate, type OutcomeOf, type Returned } from './gate.js';
+export { openGate, type Gate, type OutcomeOf, type CallOutcome } from './gate.js';
 export { openRun, type AgentRun } from './run.js';
 export type {
   AdapterOptions,

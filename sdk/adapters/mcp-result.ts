@@ -1,4 +1,4 @@
-import type { Returned } from './gate.js';
+import type { CallOutcome } from './gate.js';
 import type { SdkError } from '../errors.js';
 import type { Admission } from './options.js';
 
@@ -8,7 +8,7 @@ export const PROOF_ID_META = 'svc/proof_id';
 export const NOT_ADMITTED_META = 'svc/not_admitted';
 
 /** Hashes the result without `_meta`, which client and server may extend. */
-export const outcomeOf = (result: unknown): Returned => {
+export const outcomeOf = (result: unknown): CallOutcome => {
   if (!isObject(result)) return { result: 'succeeded', value: result };
   const { resultType = 'complete', task } = result;
   if (resultType === 'input_required') return 'next_round';

@@ -1,4 +1,4 @@
-import type { Gate, Returned } from '../../adapters/gate.js';
+import type { Gate, CallOutcome } from '../../adapters/gate.js';
 import { failedTool, outcomeOf, withProof } from '../../adapters/mcp-result.js';
 import type { Admission, GatedCall, PendingApproval } from '../../adapters/options.js';
 import type { AgentRun } from '../../adapters/run.js';
@@ -262,7 +262,7 @@ function inexact(digits: string): Error {
 /** 1 and "1" are different ids. */
 const keyOf = (id: unknown): string => JSON.stringify(id) ?? '';
 
-function outcomeIn({ json, isStrict }: Message): Returned {
+function outcomeIn({ json, isStrict }: Message): CallOutcome {
   const outcome = isObject(json['result'])
     ? outcomeOf(json['result'])
     : { result: 'failed' as const };

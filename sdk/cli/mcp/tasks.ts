@@ -1,4 +1,4 @@
-import type { Returned } from '../../adapters/gate.js';
+import type { CallOutcome } from '../../adapters/gate.js';
 import type { Outcome } from '../../adapters/options.js';
 import { isObject, type JsonObject, makeMessage, type Message, objectIn } from './message.js';
 
@@ -9,7 +9,7 @@ const OPEN_MAX = 1_000;
  * Finds the outcomes of calls that started tasks. Revision 2025-11-25 has the result in the response to
  * `tasks/result`, the extension of 2026-07-28 in the task.
  */
-export function openTasks(outcomeIn: (message: Message) => Returned) {
+export function openTasks(outcomeIn: (message: Message) => CallOutcome) {
   const open = new Map<unknown, (outcome: Outcome) => void>();
   /** Tasks whose result the host has not read. */
   const completed = new Set<unknown>();
