@@ -80,19 +80,19 @@ const FOR_OWNER = [0o600, 0o400];
 const FOR_GROUP = [0o640, 0o440];
 
 /** Also accepts files of Kubernetes Secrets: owned by root, readable by a group of this process. */
-function isPrivate({ mode, uid, gid }: fs.Stats, hasReaders: boolean): boolean {
+function isPrivate({ mode, uid, gid }: fs.Stats, allowsGroup: boolean): boolean {
   if (FOR_OWNER.includes(mode & 0o777)) return true;
   const groups = [process.getegid?.(), ...(process.getgroups?.() ?? [])];
-  return FOR_GROUP.includes(mode & 0o777) && (hasReaders || (uid === 0 && groups.includes(gid)));
+  return FOR_GROUP.includes(mode & 0o777) && (allowsGroup || (uid === 0 && groups.includes(gid)));
 }
 
 /**
  * Reads mode and content through one descriptor, so that the file cannot be swapped in between.
  *
- * @param hasReaders accepts any group, as `admin init` shares a password between two programs
+ * @param allowsGroup accepts any group, as `admin init` shares a password between two programs
  * @throws OperatorError
  */
-export function readPrivateFile(file: string, what: string, hasReaders = false): string {
+export function readPrivateFile(file: string, what: string, allowsGroup = false): string {
   let descriptor: number;
   try {
     descriptor = fs.openSync(file, 'r');
@@ -102,11 +102,11 @@ export function readPrivateFile(file: string, what: string, hasReaders = false):
   }
   try {
     const stats = fs.fstatSync(descriptor);
-    if (!isPrivate(stats, hasReaders)) {
+    if (!isPrivate(stats, allowsGroup)) {
       const mode = (stats.mode & 0o777).toString(8).padStart(4, '0');
       throw new OperatorError(
         `The ${what} ${file} has mode ${mode}: other users must not be able to read it. Run: chmod 600 ${file} ` +
-          `(0440 and 0640 are accepted${hasReaders ? ' too' : ' for a file of root with a group of this process'})`,
+          `(0440 and 0640 are accepted${allowsGroup ? ' too' : ' for a file of root with a group of this process'})`,
       );
     }
     return fs.readFileSync(descriptor, 'utf8');
