@@ -66,8 +66,7 @@ async function overlay(invocation: Invocation<OverlayOptions>): Promise<ExitCode
   const document = await run(invocation.engine(), options);
   const failed = 'cases' in document && (document.cases as { failed: number } | null)?.failed;
   const code = failed ? EXIT.negative : EXIT.success;
-  const members = Object.entries(document).filter(([name]) => name !== 'schema_version');
-  printDocument(terminal, json, json ? document : Object.fromEntries(members));
+  printDocument(terminal, json, document);
   if (!json && argument === 'test') terminal.print(styled(code, failed ? 'FAILED' : 'PASSED'));
   return code;
 }

@@ -173,6 +173,7 @@ async function read(
 export function printDocument(terminal: Terminal, json: boolean, document: object): void {
   if (json) return terminal.printJson(document);
   for (const [name, value] of Object.entries(document)) {
+    if (name === 'schema_version') continue;
     terminal.print(...row(name, typeof value === 'string' ? value : JSON.stringify(value)));
   }
 }
