@@ -3,7 +3,7 @@ import { openOps, type Ops } from '#runtime/ops/ops';
 import { type ProgramContext, runProgram } from '#runtime/process/lifecycle';
 
 /** A running program with its configuration and its operations listener. */
-export type Service<Config> = ProgramContext & { config: Config; ops: Ops };
+type Service<Config> = ProgramContext & { config: Config; ops: Ops };
 
 /** Runs a program until it is stopped, and ends the process. */
 export async function runService<Config extends { drain: DrainConfig; ops: OpsConfig }>(
