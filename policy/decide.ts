@@ -144,10 +144,8 @@ const deny = (...reasons: string[]): Decision => ({ effect: 'DENY', reasons });
  * Evaluates one input, failing closed. Cedar skips a policy whose evaluation errs, so a `forbid`
  * that errs would not prevent an allow: any error denies, and only an explicit allow admits.
  */
-export function evaluate(texts: PreparedTexts, input: PolicyInput): Evaluation {
-  const early = decidedEarly(texts, input);
-  if (early !== null) return { decision: early, cacheable: true };
-  return decideCall(texts, input, callOf(input));
+export function evaluate(texts: PreparedTexts, input: PolicyInput): Decision {
+  return decidedEarly(texts, input) ?? decideCall(texts, input, callOf(input)).decision;
 }
 
 /** The decision on an input that the policies need not or must not evaluate; else null. */

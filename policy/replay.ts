@@ -178,7 +178,7 @@ export function replayPolicies(limit = 16): ReplayPolicies {
       counters,
       decide(input) {
         const texts = loaded(content, files);
-        return texts === null ? { effect: 'DENY', reasons: [] } : evaluate(texts, input).decision;
+        return texts === null ? { effect: 'DENY', reasons: [] } : evaluate(texts, input);
       },
     };
   };

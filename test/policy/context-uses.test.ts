@@ -76,7 +76,7 @@ it.each([
   const { engine, set } = await setOf(condition);
   const texts = preparse('uncached', set);
   const decisions = inputs.map((input) => engine.decide(input));
-  expect(decisions).toEqual(inputs.map((input) => evaluate(texts, input).decision));
+  expect(decisions).toEqual(inputs.map((input) => evaluate(texts, input)));
   expect(new Set(decisions.map(({ effect }) => effect)).size).toBe(2);
 });
 
