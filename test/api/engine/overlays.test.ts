@@ -442,7 +442,7 @@ it('Cedar still evaluates after the most complex rules', async () => {
   expect(problems.filter(({ message }) => message.includes('at most'))).toEqual([]);
   const prepared = preparse('complex', { ...shipped.files, policies });
   const input = policyInput();
-  expect(evaluate(prepared, input).decision.effect).toBe('DENY');
+  expect(evaluate(prepared, input).effect).toBe('DENY');
   const again = preparse('simple', shipped.files);
-  expect(evaluate(again, input).decision.effect).toBe('ADMIT');
+  expect(evaluate(again, input).effect).toBe('ADMIT');
 });
