@@ -105,12 +105,14 @@ export function factFaults(
   });
 }
 
-/** Null for a value that Cedar cannot read. */
+/** Null for a value that has none of the types. */
 function typeOf(value: FactValue): FactType | null {
   if (typeof value === 'string') return 'String';
   if (typeof value === 'number') return Number.isSafeInteger(value) ? 'Long' : null;
   if (typeof value === 'boolean') return 'Bool';
-  if (Array.isArray(value)) return 'Set<String>';
+  if (Array.isArray(value)) {
+    return value.every((one) => typeof one === 'string') ? 'Set<String>' : null;
+  }
   return isDecimal(value.decimal) ? 'decimal' : null;
 }
 

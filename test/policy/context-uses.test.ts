@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import { contextUses, usedText } from '#policy/context-uses';
 import { evaluate, preparePolicyEngine, preparse } from '#policy/decide';
 import { makePolicySet } from '#policy/policy-set';
 import type { PolicyInput } from '#protocol/policy-input';
@@ -7,7 +8,10 @@ import { policyInput } from '../fixtures/policy-input.js';
 
 const { files } = await shippedPolicy();
 const schema = files.schema
-  .replace('facts: {}', 'facts: { amount?: decimal, n?: Long, name?: String, set?: Set<String> }')
+  .replace(
+    'facts: {}',
+    'facts: { amount?: decimal, constructor?: String, n?: Long, name?: String, set?: Set<String> }',
+  )
   .replace('budgets: {}', 'budgets: { spent?: { before: Long, after: Long } }');
 const counters = {
   spent: { actions: null, sum: null, per: 'tenant', window: 'day' },
@@ -50,6 +54,7 @@ const inputs: PolicyInput[] = [
   ...AMOUNTS.map((decimal) => agentInput({ facts: { amount: { decimal } } })),
   ...[-6, -5, 0, 4, 5, 6, 2 ** 53 - 1].map((n) => agentInput({ facts: { n } })),
   ...['', 'a', 'ab', 'b'].map((name) => agentInput({ facts: { name, n: 5 } })),
+  agentInput({ facts: { constructor: 'a' } }),
   ...['a', 'ab'].map((tool) => agentInput({ tool })),
   ...['a', 'f'].map((framework) => agentInput({ agent: { id: 'b', framework, bound: true } })),
   ...[4, 5, 6].map((before) => agentInput({ budgets: { spent: { before, after: before + 1 } } })),
@@ -67,6 +72,7 @@ it.each([
   'context.facts has name && context.facts.name like "a*"',
   'context.facts has name && {"Value": context.facts.name} == {"Value": "ab"}',
   '(if context.lane == "agent" then context.facts else context.facts) has name',
+  'context.facts has constructor',
   'context has agent.framework && context.agent.bound',
   '!(context has agent)',
   'context has fixture && !context.fixture.resolved',
@@ -91,11 +97,17 @@ it('an amount between the literals of the rules, or a fact of no rule, needs no 
   expect(decide('200.01', 'second')).not.toBe(decide('1.00', 'first'));
 });
 
+it('a decision under a policy that does not parse depends on the whole context', () => {
+  const uses = contextUses({ some: 'forbid' });
+  expect(usedText(uses, { n: 1 })).not.toBe(usedText(uses, { n: 2 }));
+});
+
 it('denies an input that Cedar cannot evaluate, and no other input because of it', async () => {
   const { engine } = await setOf('context.facts has n && context.facts.n > 5');
   const decide = (parts: Partial<PolicyInput>) => engine.decide(agentInput(parts));
   expect(decide({ facts: { amount: { decimal: 'x' } } }).reasons).toEqual(['fact.amount']);
   expect(decide({ facts: { n: 1.5 } }).reasons).toEqual(['fact.n']);
-  expect(decide({ facts: { set: [null as unknown as string] } }).effect).toBe('DENY');
-  expect(decide({ facts: { set: ['x'] } }).effect).toBe('ADMIT');
+  expect(decide({ facts: { set: [null as unknown as string] } }).reasons).toEqual(['fact.set']);
+  expect(decide({ budgets: { spent: { before: 4, after: 5.5 } } }).effect).toBe('DENY');
+  expect(decide({}).effect).toBe('ADMIT');
 });
