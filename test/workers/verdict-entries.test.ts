@@ -92,6 +92,8 @@ describe('appendVerdictEntry', () => {
       failed: [],
       restored: [await leafOf(id)],
     });
+    await registry.admitAll([registry.item()]);
+    expect(await verifyAndAppend()).toBe('appended');
   });
 
   it('does not list leaves that only a compromised key voids', async () => {
