@@ -66,13 +66,23 @@ it('fsck > records corruption until a run of registry and snapshot is clean', as
   const runs = async (...line: string[]) => {
     const { code, err } = await checked(env, ...line);
     const fsck = (await readUpkeep(sql)).maintenance.find(({ kind }) => kind === 'fsck');
-    return { code, err, isFailed: fsck?.failedAt !== null };
+    return { code, err, isEnded: fsck?.endedAt !== null, isFailed: fsck?.failedAt !== null };
   };
   await damage(moved('1 ms'));
-  expect(await runs('--only', 'registry')).toEqual({ code: 1, err: '', isFailed: true });
+  expect(await runs('--only', 'registry')).toEqual({
+    code: 1,
+    err: '',
+    isEnded: false,
+    isFailed: true,
+  });
   await damage(moved('-1 ms'));
-  expect(await runs('--only', 'registry')).toEqual({ code: 0, err: '', isFailed: true });
-  expect(await runs()).toEqual({ code: 0, err: '', isFailed: false });
+  expect(await runs('--only', 'registry')).toEqual({
+    code: 0,
+    err: '',
+    isEnded: true,
+    isFailed: true,
+  });
+  expect(await runs()).toEqual({ code: 0, err: '', isEnded: true, isFailed: false });
 });
 
 describe('fsck of the registry', () => {
