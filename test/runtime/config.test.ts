@@ -1,4 +1,4 @@
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmod, chown, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -233,6 +233,8 @@ describe('*_FILE settings', () => {
 
   it('with a password are rejected when other users can read them', async () => {
     const DATABASE_URL_FILE = await file('shared', url);
+    // Root would own a file of its own group, which is private.
+    if (process.getuid!() === 0) await chown(DATABASE_URL_FILE, 65_534, 65_534);
     for (const mode of [0o440, 0o640]) {
       await chmod(DATABASE_URL_FILE, mode);
       expect(engineConfig({ DATABASE_URL_FILE }).databaseUrl).toBe(url);
