@@ -46,6 +46,12 @@ describe('POST /v1/proofs/verify', () => {
     },
   );
 
+  it('accepts a body that exceeds the limit of an admission', async ({ setup }) => {
+    const document = await setup.exported(await setup.admitOne());
+    const reply = await setup.post(PATH, JSON.stringify(document) + ' '.repeat(64 * 1024));
+    expect(reply).toMatchObject({ status: 200, json: { status: 'VALID' } });
+  });
+
   it('detects any single change in an export', async ({ setup }) => {
     const id = await setup.admitOne();
     await setup.admitOne('DELETE_AUDIT_LOG');
