@@ -1,5 +1,6 @@
 import json
 from collections import OrderedDict
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from svc_verification import SvcError, action_of, plain_hash
+from svc_verification import SvcError, action_of, canonical_hash, canonical_json, plain_hash
 from svc_verification.hashing import result_hash
 
 VECTORS = json.loads((Path(__file__).parents[2] / "test/vectors/tool-calls.json").read_bytes())
@@ -57,3 +58,10 @@ def test_a_value_that_is_not_plain_json_has_no_hash(value: Any) -> None:
     with pytest.raises(SvcError):
         plain_hash(value)
     assert result_hash(value) is None
+
+
+@pytest.mark.parametrize("hashed", [canonical_hash, canonical_json, plain_hash])
+def test_a_value_without_a_json_form_is_invalid_input(hashed: Callable[[Any], str]) -> None:
+    with pytest.raises(SvcError) as caught:
+        hashed({"at": [2**53]})
+    assert caught.value.code == "invalid_input"

@@ -30,6 +30,14 @@ def test_a_bundle_and_a_tile_hold_the_entries_of_the_log() -> None:
 Altered = Callable[[bytes], bytes]
 
 
+def flipped(data: bytes) -> bytes:
+    return bytes([data[0] ^ 1]) + data[1:]
+
+
+def emptied(_: bytes) -> bytes:
+    return b""
+
+
 class Log:
     """The files of a log of this size, and a client that reads them."""
 
@@ -54,12 +62,12 @@ class Log:
         vkey = f"log.example+{key_hash.hex()}+{base64.b64encode(public).decode()}"
         self.pins, self.read = Pins(log_vkey=vkey, log_origin="log.example"), list[str]()
 
-    def entries_from(self, first: int, alter: str = "") -> list[str]:
+    def entries_from(self, first: int, altered: str = "", alter: Altered = bytes) -> list[str]:
         def answer(request: httpx.Request) -> httpx.Response:
             path = request.url.path
             self.read.append(path)
             data = self.files[path]
-            return httpx.Response(200, content=bytes([data[0] ^ 1]) + data[1:] if path == alter else data)
+            return httpx.Response(200, content=alter(data) if path == altered else data)
 
         transport = httpx.MockTransport(answer)
         with Client(public_url="http://log.example", pins=self.pins, transport=transport) as client:
@@ -76,6 +84,14 @@ def test_entries_are_those_of_the_signed_tree(size: int, firsts: list[int]) -> N
         end = min(size, first // 256 * 256 + 256)
         assert log.entries_from(first) == [f"{index:064x}" for index in range(first, end)]
         for path in [*log.read]:
-            with pytest.raises(SvcError) as caught:
-                log.entries_from(first, alter=path)
-            assert caught.value.code == "evidence_rejected"
+            for alter in (flipped, emptied):
+                with pytest.raises(SvcError) as caught:
+                    log.entries_from(first, path, alter)
+                assert caught.value.code == "evidence_rejected"
+
+
+@pytest.mark.parametrize(("first", "pins"), [(-1, Log(1).pins), (0, None)])
+def test_a_negative_index_and_a_log_without_pins_are_invalid_input(first: int, pins: Pins | None) -> None:
+    with Client(public_url="http://log.example", pins=pins) as client, pytest.raises(SvcError) as caught:
+        client.read_log(first)
+    assert caught.value.code == "invalid_input"

@@ -250,7 +250,12 @@ def test_evidence_proves_an_answer_until_it_expires(evidence: dict[str, Any]) ->
     if status_in(proved.answer) == "REVOKED":
         assert verify_evidence(text, pins, identifier=identifier, now=later).answer == proved.answer
     else:
-        with pytest.raises(SvcError, match="evidence_expired"):
+        with pytest.raises(SvcError, match="evidence_expired") as outdated:
             verify_evidence(text, pins, identifier=identifier, now=later)
-    with pytest.raises(SvcError, match="wrong_identifier"):
+        assert outdated.value.code == "evidence_outdated"
+    with pytest.raises(SvcError, match="wrong_identifier") as rejected:
         verify_evidence(text, pins, identifier="another")
+    assert rejected.value.code == "evidence_rejected"
+    with pytest.raises(SvcError) as unpinned:
+        verify_evidence(text, Pins())
+    assert unpinned.value.code == "unusable_pin"
