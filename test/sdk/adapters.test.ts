@@ -192,6 +192,7 @@ describe('function whose call is not admitted', () => {
       Object.defineProperty({}, 'hidden', { value: 1 }),
       Object.create({ inherited: 1 }),
       [1, , 2],
+      Object.assign([1], { more: 2 }),
       Array.from({ length: 1e5 }).reduce<unknown>((inner) => [inner], 1),
     ];
     for (const one of odd) {
@@ -249,7 +250,7 @@ describe('adapter mode observe', () => {
   };
 
   it('runs the tool at once, and records the same proofs as the mode enforce', async () => {
-    const { book, reported, settled } = observing();
+    const { book, reported, settled } = observing({ signal: () => AbortSignal.abort() });
     world.network.faults.push({ kind: 'late', ms: 200 });
     expect(await book('a')).toEqual({ table: 4 });
     expect(world.admitted).toEqual([]);

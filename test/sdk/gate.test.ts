@@ -73,10 +73,14 @@ it('describe > replaces the members of the envelope, and its facts must not chan
   expect(message).toContain('/facts/amount');
 });
 
-it('guard > runs no tool whose arguments change after the last step of the admission', async ({
+it('guard > runs no tool whose arguments, action or name change after the last step of the admission', async ({
   world,
 }) => {
-  const call = { tool: 'issueRefund', arguments: { order: 1 }, facts: refund().facts };
+  const newCall = () => ({
+    ...{ tool: 'issueRefund', action: 'ISSUE_REFUND' },
+    ...{ arguments: { order: 1 }, facts: refund().facts },
+  });
+  let call = newCall();
   let described = 0;
   const describe = () => {
     // A task that is due when the arguments were compared.
@@ -87,10 +91,15 @@ it('guard > runs no tool whose arguments change after the last step of the admis
   const run = () => ran.push(call.arguments.order);
   await openGate(optionsIn(world, { describe })).guard(call, run);
   expect(ran).toEqual([1]);
-  call.arguments.order = 1;
-  const onAdmitted = () => (call.arguments.order = 2);
-  const guarding = openGate(optionsIn(world, { onAdmitted })).guard(call, run);
-  await notAdmitted(guarding, 'arguments_changed');
+  for (const onAdmitted of [
+    () => (call.arguments.order = 2),
+    () => (call.action = 'WIRE_MONEY'),
+    () => (call.tool = 'wireMoney'),
+  ]) {
+    call = newCall();
+    const guarding = openGate(optionsIn(world, { onAdmitted })).guard(call, run);
+    await notAdmitted(guarding, 'arguments_changed');
+  }
   expect(ran).toEqual([1]);
 });
 
