@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { admitted } from '#sdk/adapters/index';
-import type { SdkError, SdkErrorCode } from '#sdk/index';
+import { isNotAdmitted, SdkError, type SdkErrorCode } from '#sdk/index';
 import { notAdmitted, useAdapterWorld } from '../fixtures/adapter-world.js';
 
 const AWAY = { engineUrl: 'http://127.0.0.1:9' };
@@ -67,7 +67,8 @@ describe('admitted function', () => {
   });
 
   it('throws its own error, and records no hash for a result without a JSON form', async () => {
-    const mine = new RangeError('no table');
+    const mine = new SdkError('not_found', 'no table');
+    expect(isNotAdmitted(mine)).toBe(false);
     const failing = admitted(() => Promise.reject(mine), { ...world.common, tool: 'book' });
     await expect(failing()).rejects.toBe(mine);
     const [failed = ''] = world.admitted;

@@ -5,6 +5,7 @@ import { toBase64Url } from '#protocol/bytes';
 import { idsOf } from '#protocol/ids';
 import { canonicalJson, executeIntentHttp, exportProofHttp } from '#sdk/index';
 import { intent, sdkTest } from '../fixtures/sdk-world.js';
+import { testKeys, vkeysOf } from '../fixtures/sql-publisher.js';
 import { openFolder, svc, svcProcess } from '../fixtures/svc.js';
 import type { Folder, RunOptions } from '../fixtures/svc.js';
 
@@ -56,6 +57,7 @@ describe('svc command', () => {
     ['lookup', 'a', '--unknown'],
     ['lookup', 'a', '--timeout', 'soon'],
     ['follow', 'neither-proof-nor-batch'],
+    ['follow', `batch_${UNKNOWN}`, '--log-vkey', vkeysOf(testKeys()).logVkey],
     ['export', UNKNOWN, '--out', '--json'],
   ])('exits with 2 for the command line %j', async (args, { cli: { run } }) => {
     const { code, stdout, stderr } = await run(args);

@@ -2,6 +2,7 @@ import { mkdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
+import { SCHEMA } from '#protocol/schemas/ids';
 import { admitHttp, agentEnvelope, type AgentInput, Svc } from '#sdk/index';
 import { listOf } from '../fixtures/list-of.js';
 import { sdkError } from '../fixtures/sdk-error.js';
@@ -45,6 +46,20 @@ it('rejects answers about another artifact, package or batch', async ({ world })
   ]) {
     await sdkError(call(), 'unexpected_response');
   }
+});
+
+it('waits until a revocation is in the log', async ({ world }) => {
+  const artifact = { proof_id: await admit(world), artifact_kind: 'trust' } as const;
+  const pending = { schema_version: SCHEMA.revocationStatus, ...artifact, state: 'pending' };
+  let sent = 0;
+  const late: typeof fetch = async (...call) => {
+    const response = await fetch(...call);
+    sent += 1;
+    return sent === 1 ? Response.json(pending, { status: 202 }) : response;
+  };
+  const client = new Svc({ ...world.options, fetch: late });
+  const revoked = await client.artifacts.revoke({ ...artifact, reason: 'r', actor: 'a' });
+  expect([revoked, sent]).toMatchObject([artifact, 2]);
 });
 
 it('does not retry the creation of a share token or an API key, because each request creates one', async ({
