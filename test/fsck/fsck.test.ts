@@ -3,9 +3,14 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { databaseName } from '#programs/fsck/main';
+import { publisherMetrics } from '#programs/metrics/publisher';
 import { packageRoot } from '#runtime/process/files';
+import { createRegistry } from '#runtime/ops/ops';
+import { systemClock } from '#runtime/process/clock';
 import { readUpkeep } from '#sql/ops/maintenance';
+import type { Pool } from '#sql/db/transaction';
 import type { DyingCheck } from '../fixtures/dying-fsck.js';
+import { parseExposition, valueOf } from '../fixtures/exposition.js';
 import { checked, type Checked } from '../fixtures/planted.js';
 import { soundPlantation, type SoundPlantation } from '../fixtures/sound-plantation.js';
 import {
@@ -59,6 +64,22 @@ it('fsck > finds no corruption in an undamaged registry, and records the run', a
   end $$`);
 });
 
+/** The value of `svc_fsck_corrupt` that a publisher exports. */
+async function corruptMetric(sql: Pool): Promise<number | null> {
+  const registry = createRegistry('publisher');
+  const reads: Promise<unknown>[] = [];
+  const every = <T>(_everyMs: number, _reading: string, read: () => Promise<T>) => {
+    const latest: { value: T | null } = { value: null };
+    reads.push(read().then((value) => (latest.value = value)));
+    return latest;
+  };
+  const publisher = { clock: systemClock, directory: null, isLeader: () => true };
+  const counts = { written: () => 0, quorumAgeMs: () => 0 };
+  publisherMetrics(registry, { sql, every }, { ...publisher, ...counts });
+  await Promise.all(reads);
+  return valueOf(parseExposition(await registry.metrics()), 'svc_fsck_corrupt');
+}
+
 it('fsck > records corruption until a run of registry and snapshot is clean', async () => {
   const { env, damage, sql } = await plantation.copy();
   const moved = (by: string): string => `update svc.intake
@@ -66,23 +87,14 @@ it('fsck > records corruption until a run of registry and snapshot is clean', as
   const runs = async (...line: string[]) => {
     const { code, err } = await checked(env, ...line);
     const fsck = (await readUpkeep(sql)).maintenance.find(({ kind }) => kind === 'fsck');
-    return { code, err, isEnded: fsck?.endedAt !== null, isFailed: fsck?.failedAt !== null };
+    return { code, err, isEnded: fsck?.endedAt !== null, metric: await corruptMetric(sql) };
   };
+  const registry = ['--only', 'registry'];
   await damage(moved('1 ms'));
-  expect(await runs('--only', 'registry')).toEqual({
-    code: 1,
-    err: '',
-    isEnded: false,
-    isFailed: true,
-  });
+  expect(await runs(...registry)).toEqual({ code: 1, err: '', isEnded: false, metric: 1 });
   await damage(moved('-1 ms'));
-  expect(await runs('--only', 'registry')).toEqual({
-    code: 0,
-    err: '',
-    isEnded: true,
-    isFailed: true,
-  });
-  expect(await runs()).toEqual({ code: 0, err: '', isEnded: true, isFailed: false });
+  expect(await runs(...registry)).toEqual({ code: 0, err: '', isEnded: true, metric: 1 });
+  expect(await runs()).toEqual({ code: 0, err: '', isEnded: true, metric: 0 });
 });
 
 describe('fsck of the registry', () => {
