@@ -87,12 +87,15 @@ def test_the_same_body_returns_the_same_receipt(client: Driven) -> None:
 
 
 def test_a_denial_raises_with_its_receipt(client: Driven) -> None:
-    with pytest.raises(SvcError) as caught:
-        client.admit(agent=AGENT, action="NEVER")
-    assert (caught.value.code, caught.value.retryable) == ("policy_denied", False)
-    assert caught.value.denial is not None
-    assert caught.value.denial["receipt"]["status"] == "DENIED"
-    assert caught.value.denial["reasons"] == ["never"]
+    body = agent_envelope("acme", "admission", {"agent": AGENT, "action": "NEVER"})
+    for is_repeat in (False, True):
+        with pytest.raises(SvcError) as caught:
+            client.submit(body)
+        assert (caught.value.code, caught.value.retryable) == ("policy_denied", False)
+        assert caught.value.denial is not None
+        assert caught.value.denial["receipt"]["status"] == "DENIED"
+        assert caught.value.denial["reasons"] == ["never"]
+        assert is_replayed(caught.value.denial["receipt"]) == is_repeat
 
 
 def denied(client: Driven) -> Any:
