@@ -4,8 +4,10 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Findings } from '#fsck/findings';
 import { RebuiltMap } from '#fsck/snapshot/map';
+import { resolveTile } from '#fsck/tree';
 import { fromBase64 } from '#protocol/bytes';
 import { pinKeys } from '#protocol/snapshot/trust';
+import { tileRoot } from '#protocol/tiles';
 import { logKey } from '../fixtures/evidence-log.js';
 import { sha256 } from '../fixtures/leaves.js';
 import { MAP_LIES } from '../fixtures/map-lies.js';
@@ -193,4 +195,16 @@ it('fsck of public records that the registry contradicts > finds a passing verdi
     await map.compare({ ...sound, ...other });
     expect([other, found]).toEqual([other, ['record_differs']]);
   }
+});
+
+it('fsck > trusts the rows of a full tile that only the tile above confirms', () => {
+  const rows = Array.from({ length: 256 }, (_, i) => sha256(Uint8Array.of(i)));
+  const stored = Buffer.concat(rows.with(7, rows[8]!));
+  const wrongRows = (above: Uint8Array | null) =>
+    resolveTile({
+      ...{ index: 0, rows, stored, above, tree: null, signed: new Map() },
+      isSound: () => false,
+    }).wrongRows;
+  expect(wrongRows(tileRoot(sha256, Buffer.concat(rows)))).toEqual(new Set());
+  expect(wrongRows(null)).toEqual(new Set([7]));
 });
