@@ -48,6 +48,17 @@ it('rejects answers about another artifact, package or batch', async ({ world })
   }
 });
 
+it('counts no other status as the success of a revocation', async ({ world }) => {
+  const proxy: typeof fetch = () => Promise.resolve(Response.json({}));
+  const client = new Svc({ ...world.options, fetch: proxy });
+  for (const call of [
+    client.keys.revoke({ key_id: 'a1b2c3d4e5f6' }),
+    client.shareTokens.revoke({ token_hash: '0'.repeat(64) }),
+  ]) {
+    await sdkError(call, 'unexpected_response');
+  }
+});
+
 it('waits until a revocation is in the log', async ({ world }) => {
   const artifact = { proof_id: await admit(world), artifact_kind: 'trust' } as const;
   const pending = { schema_version: SCHEMA.revocationStatus, ...artifact, state: 'pending' };
