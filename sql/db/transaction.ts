@@ -228,7 +228,7 @@ export const TENANT_TABLES = [
   'trust_package',
 ] as const;
 
-/** The tenant tables whose rows of every tenant the connected role can see. */
+/** The tenant tables in which the connected role can see the rows of every tenant. */
 export async function unconfinedTables(sql: Db): Promise<string[]> {
   const rows = await sql<{ name: string }[]>`
     select c.relname as name
