@@ -59,7 +59,7 @@ const parts = {
   lts: () => vitest('lts', 'long-term Node: '),
   faults: () => {
     const { passed, failed, outcomes = [] } = json('faults.json');
-    // Without the right to mount a disk, these rows cannot run.
+    // Without the right to mount a disk, these scenarios cannot run.
     for (const { name, skipped, problems } of outcomes) {
       if (problems?.length > 0) report('fault', name, problems.join('; '));
       if (skipped !== undefined) console.log(`faults: ${name} was skipped: ${skipped}`);

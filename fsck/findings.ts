@@ -44,7 +44,7 @@ export const FINDINGS = {
   // Proofs
   proof_payload_missing: row(RESTORE),
   erasure_incomplete: row(
-    'erase it again with admin erase; if the record is not legitimate, find out who wrote it',
+    'erase the proof again with admin erase; if the record is not legitimate, find out who wrote it',
   ),
   erasure_unlogged: row(
     'erasure entries and svc.erasure differ: restore the record, or find out who wrote it',

@@ -37,7 +37,7 @@ export async function* decidedSince(
 }
 
 /**
- * Decides admissions again under another set, and counts and lists the changes of those accepted after
+ * Evaluates decided admissions under another set, and counts and lists the changes of those accepted after
  * `from`. Earlier ones only set the counters, so the admissions of a day should be added from its
  * beginning, in log order.
  *

@@ -106,7 +106,7 @@ function orderedSubject(subject: AepSubject): AepSubject {
   return picked(parts, SUBJECT_MEMBERS[subject.kind]) as AepSubject;
 }
 
-/** These members of a value, in this order, as far as it has them. */
+/** A copy of the value with those of its members that are in `names`, in that order. */
 function picked(value: object, names: readonly string[]): object {
   const members: Record<string, unknown> = {};
   for (const name of names) {

@@ -269,7 +269,11 @@ export function missingNumbers(members: readonly PlacedMember[], end: number): n
     found.add(seq);
   });
   if (found.size !== end && members.every(({ aep }) => aep !== null)) {
-    fail('seq_mismatch', '/members', `the run has ${found.size} numbers, and its close ${end}`);
+    fail(
+      'seq_mismatch',
+      '/members',
+      `the run has ${found.size} numbered requests, but its close states ${end}`,
+    );
   }
   const missing = Array.from({ length: end }, (_, seq) => seq).filter((seq) => !found.has(seq));
   const free = new Set(missing);

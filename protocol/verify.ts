@@ -43,7 +43,7 @@ export interface ProofEvidence {
    * when the log does not know the key.
    */
   key: KeyState | null;
-  /** Null unless the proof is a second decision, and when its rows have no approval. */
+  /** Null unless the proof is a second decision whose rows have an approval. */
   approval: ApprovalEvidence | null;
   /**
    * Either the leaf hash at `leafIndex` of a tree whose root the caller has verified, or an

@@ -40,7 +40,7 @@ export async function commitCheckpoint(
       throw new LeaseLostError('another publisher signed a checkpoint first');
     }
   }
-  // Every file under the checkpoint is durable.
+  // Every tile and entry that the checkpoint covers is durable here.
   const present = await ctx.reader.checkpoint();
   if (present !== null && present.checkpoint.size > head.size) {
     throw new LeaseLostError('another publisher published a newer checkpoint');

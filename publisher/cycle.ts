@@ -273,7 +273,7 @@ async function snapshotEntry(
   const before = latest && (await snapshotAt(tree, latest.leafIndex));
   const lookupFrom = Math.max(
     size - ctx.recentLookupLimit,
-    // An entry with less would not count.
+    // An entry that lowers `lookup_from` would not count.
     before?.lookupFrom ?? 0,
     log.snapshot?.lookupFrom ?? 0,
   );

@@ -24,7 +24,7 @@ export type FakeDecision = Effect | { effect: Effect; reason: string; sentence?:
 export interface FakeEngine {
   /** Options for the functions, the client and the adapters. */
   options: EngineOptions;
-  /** The different requests, in the order of their arrival. */
+  /** The requests, each distinct body once, in the order of arrival. */
   requests: FakeRequest[];
   /** While true, every request gets 503. */
   unavailable: boolean;

@@ -84,7 +84,7 @@ async function constantTarget(
   return { name: 'constant', url, pids: [pid], pathsFile, isAbsent: false };
 }
 
-/** Lookups of the evidence of the proofs in `bodies`. It changes with each snapshot, so its bytes are not compared. */
+/** Lookups of the evidence of the proofs in `bodies`. Evidence changes with each snapshot, so its bytes are not compared. */
 async function evidenceTarget(
   { url, pid }: { url: string; pid: number },
   { bodies }: LookupSample,

@@ -57,7 +57,6 @@ async function measure(
     const idleSince = startCpu(watched);
     await sleep(idleSeconds * 1000, undefined, { signal });
     const idle = idleSince(idleSeconds);
-    /** One for each of {@link RATES}. */
     const rates: PacedRun[] = [];
     for (const { perSecond } of RATES) {
       const paced = { ...times, perSecond, credentials: [registry], watched, unexpected, signal };

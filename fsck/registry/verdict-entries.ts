@@ -73,7 +73,7 @@ export class VerdictEntries {
   async finish(): Promise<void> {
     const { last, listed } = this;
     if (last === null) return;
-    // The rest follows in the next entries.
+    // A full list: the other leaves follow in the next entries.
     if (last.entry.failed.length + last.entry.restored.length >= LISTED_LEAVES) return;
     const { sql } = this.ctx;
     const failures = await failedOtherwise(sql, last.entry.to);

@@ -97,7 +97,7 @@ export function addPolicyCommands(add: AddCommand): void {
     );
   add(
     'policy simulate <folder|digest>',
-    'Decide the stored admissions of a period again under a set, and list the differences',
+    'Evaluate the stored admissions of a period under a set, and list the differences',
     'policies/2026-12 --since 7d',
     async (admin, name: string, options: { since: string; changes?: string }) =>
       simulate(admin, await namedSet(admin, name), options),

@@ -104,7 +104,7 @@ export async function makeSecretFiles(
   const vkey = formatVkey(nativeSha256, logOrigin, log.publicKey);
   publish('log.vkey', vkey);
   if (!existsSync(join(directory, 'pins.json'))) {
-    // The AEP keys follow with `admin pins`, once the log names them.
+    // `admin pins` adds the AEP keys, once the log names them.
     const pins = {
       schema_version: KEYS_SCHEMA,
       aep: [],

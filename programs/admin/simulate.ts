@@ -14,7 +14,7 @@ const LISTED = 100;
 const DAY_MS = 86_400_000;
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
 
-/** Decides the admissions of a period again under another set, and lists the decisions that differ. */
+/** Evaluates the admissions of a period under another set, and lists the decisions that differ. */
 export async function simulate(
   { database }: Admin,
   set: StoredPolicySet,

@@ -264,7 +264,7 @@ export function attentionFor(facts: Facts): Attention[] {
     when(
       failed !== null,
       `${kind} found corruption ${ago(failed)} ago`,
-      'read its output, or run it again (docs/runbooks.md#svcfsckfinding); a clean run of registry and snapshot ends this',
+      'read its output, or run it again (docs/runbooks.md#svcfsckfinding); a clean run of registry and snapshot ends this problem',
     );
     when(
       age > (MAINTENANCE_MS[kind] ?? Infinity),

@@ -15,7 +15,11 @@ const STALE_MS = 5_000;
 export class CosignedHeads {
   private constructor(private readonly directory: string) {}
 
-  /** Locked: two processes could cosign two forks. `onLost`: another took the lock in a stall. */
+  /**
+   * Locked, because two processes could cosign two forks.
+   *
+   * @param onLost called when another process took the lock while this one was stalled
+   */
   static async open(
     directory: string,
     onLost: (error: Error) => void,
@@ -50,7 +54,7 @@ export class CosignedHeads {
       throw error;
     }
     const head = parseCheckpoint(text);
-    if (head.origin !== origin) throw new Error(`${file} is of another log: ${head.origin}`);
+    if (head.origin !== origin) throw new Error(`${file} belongs to another log: ${head.origin}`);
     return head;
   }
 

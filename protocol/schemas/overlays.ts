@@ -73,7 +73,7 @@ export const overlayTestSchema = z.strictObject({
   simulation: z
     .strictObject({
       since: timeSchema,
-      /** False if there are more admissions since then: only the newest ones were decided again. */
+      /** False if there are more admissions since then: only the newest ones were evaluated. */
       complete: z.boolean(),
       admissions: countSchema,
       unchanged: countSchema,

@@ -17,7 +17,7 @@ export interface Lease {
 /** A lock without a heartbeat for this long counts as abandoned. */
 const STALE_MS = 5_000;
 
-/** One publisher per snapshot directory: two would replace each other's manifests. */
+/** One publisher per snapshot directory: two would replace each other's files. */
 export class DirectoryLease implements Lease {
   private unlock: (() => Promise<void>) | undefined;
 

@@ -108,7 +108,7 @@ export function sqlReplica(primary: Pool, replica: Pool): Replica {
         if (!isConflict(error)) throw error;
         throw new ReplicaUnusableError(
           'the replica of DATABASE_READ_URL cancelled a query that conflicted with recovery; the next cycle retries. ' +
-            'If this repeats, set hot_standby_feedback = on there.',
+            'If this repeats, set hot_standby_feedback = on on the replica.',
           { cause: error },
         );
       }

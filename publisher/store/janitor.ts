@@ -15,8 +15,8 @@ const pathOf = (name: string): string => pagePath({ digest: fromHex(name) });
  * Removes superseded pages, pages that a publisher wrote before a crash, and partial tiles whose full
  * tile exists (before, C2SP tlog-tiles requires them).
  *
- * Replacement times are not stored. A file goes after this process has seen it unreferenced for the
- * whole retention time, so a restart only delays removal.
+ * Replacement times are not stored. A file is removed after this process has seen it unreferenced for
+ * the whole retention time, so a restart only delays removal.
  */
 export class Janitor {
   private readonly unreferencedSince = new Map<string, number>();

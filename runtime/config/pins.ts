@@ -23,7 +23,7 @@ export function logKeysIn(file: string): PinnedLogKey[] | string {
   try {
     const pins = [vkey, ...retired];
     if (pinKeys(nativeSha256, pins)[0].name === origin) return pins;
-    return `PINS_FILE names ${file}, whose keys are of another log than ${origin}`;
+    return `PINS_FILE names ${file}, whose keys belong to another log than ${origin}`;
   } catch (cause) {
     if (!(cause instanceof ProtocolError)) throw cause;
     return `PINS_FILE names ${file}, which is not usable: ${cause.message}`;

@@ -181,7 +181,7 @@ export async function startServer(
     } else if (waited > (rival.status === 'stopping' ? STOPPING_MS : RIVAL_MS)) {
       throw new OperatorError(
         `Another Postgres (process ${String(rival.pid)}) is already running on ${place.directory}: ` +
-          'stop the one that started it first, or choose another DATA_DIR.',
+          'stop the program that started it, or choose another DATA_DIR.',
       );
     }
     await sleep(250);

@@ -76,7 +76,7 @@ export async function openTracing(
     logRarely(log, 'warn', { reason }, 'tracing: spans were not delivered');
   api.diag.setLogger({
     error: undelivered,
-    // Such as spans beyond the longest queue.
+    // The SDK warns when it drops spans because its queue is full.
     warn: undelivered,
     info: quiet,
     debug: quiet,

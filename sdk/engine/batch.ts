@@ -31,7 +31,7 @@ import { itemsOf } from './pages.js';
 /** The body of a single admission, from `executeRequest` or `agentEnvelope`. */
 export type BatchItem = ExecuteRequest | AgentEnvelope;
 
-/** Counts over all batches of an input. Those from `admitted` to `pending` add up to `accepted`. */
+/** Counts over all batches of an input. The counts from `admitted` to `pending` add up to `accepted`. */
 export interface BatchProgress {
   /** Items that are durable in the registry. */
   accepted: number;

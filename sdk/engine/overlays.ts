@@ -43,8 +43,8 @@ export function listOverlaysHttp(
 }
 
 /**
- * `POST /v1/overlays/{overlay_id}/test`: decides cases with the overlay, and, with `since`, the
- * admissions of the tenant since that time again. Records nothing.
+ * `POST /v1/overlays/{overlay_id}/test`: decides cases with the overlay, and, with `since`,
+ * evaluates the admissions of the tenant since that time. Records nothing.
  */
 export async function testOverlayHttp(
   options: EngineOptions,

@@ -130,7 +130,7 @@ interface Reader<T> {
   prove: (answer: ProvedAnswer, served: T) => T;
 }
 
-/** How often a document and its evidence may come from different snapshots. */
+/** Attempts to read a document and its evidence from one snapshot. */
 const MAX_ROUNDS = 5;
 const ROUND = { baseDelayMs: 100, maxDelayMs: 1_000 };
 

@@ -45,7 +45,7 @@ export function transaction<T, O = void>(
  *
  * @param statements `begin` and what follows it, without `commit`. Each must be harmless alone and
  *   without the settings of the others: after DDL the driver prepares a statement again and resends
- *   it after the commit. Then this function throws.
+ *   it after the commit, and this function throws.
  */
 export function inOneRoundTrip<T extends readonly Statement<unknown>[]>(
   sql: Pool,
@@ -228,7 +228,7 @@ export const TENANT_TABLES = [
   'trust_package',
 ] as const;
 
-/** The tenant tables whose rows of every tenant the connected role can see. */
+/** The tenant tables in which the connected role can see the rows of every tenant. */
 export async function unconfinedTables(sql: Db): Promise<string[]> {
   const rows = await sql<{ name: string }[]>`
     select c.relname as name

@@ -40,7 +40,7 @@ describe('the model of one log', () => {
   });
 });
 
-it('costs > are read from the results, and a missing one is an error', () => {
+it('costs > are read from the results, and a missing cost is an error', () => {
   expect(costs).toEqual({
     engine: 22,
     worker: 78,

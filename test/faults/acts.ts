@@ -149,7 +149,7 @@ export class Package extends Act {
 interface Shared {
   /** Members of the request. */
   request: object;
-  /** The name of the column in the audit query. */
+  /** The value of the column `target` in the audit query. */
   target: string;
   status(): string;
 }

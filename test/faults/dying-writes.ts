@@ -4,10 +4,10 @@ import { syncBuiltinESMExports } from 'node:module';
 import { relative } from 'node:path';
 
 /**
- * Loaded into a publisher by `--import`: kills it with SIGKILL at one write of a publish cycle. A file
- * names the write, once for each order: `<number, from 0> staged` before the rename, `<number> in-place`
- * after it, or `<beginning of the path> staged`. The path is appended to another file. Only the system
- * call is replaced, before any module of the publisher imports it.
+ * Loaded into a publisher by `--import`: kills the process with SIGKILL at one write of a publish
+ * cycle. A file, which is deleted at the kill, names the write: `<number, from 0> staged` before the rename,
+ * `<number> in-place` after the rename, or `<beginning of the path> staged`. Another file gets the path of
+ * the write. Only the system call is replaced, before any module of the publisher imports it.
  */
 
 const orders = process.env['DYING_WRITES_FILE'] ?? '';

@@ -105,7 +105,7 @@ export const repeated = (
   },
 });
 
-/** One row for the same fault at several places; `inject` causes each in turn. */
+/** One scenario for the same fault at several places; `inject` causes one after the other. */
 export const atPlaces = (name: string, places: Fault[], more: Partial<Fault>): Fault => ({
   name,
   places,
@@ -149,7 +149,7 @@ export interface Outcome {
   note?: string;
   /** What `/readyz`, `admin status`, alerts and logs reported. */
   seen: Seen[];
-  /** Problems; a row without any passes. */
+  /** Problems; a scenario without any passes. */
   problems: string[];
 }
 

@@ -33,17 +33,17 @@ const SEEN_MS = 30_000;
 const BLIP_MS = 2_000;
 /** A repeated error is logged at most once in this time. */
 const RARELY_MS = 10_000;
-/** Most lines with one message: 30, and in a long row three per interval, of two programs that limit their rate. */
+/** Most lines with one message: 30, and in a long scenario three per interval, of two programs that limit their rate. */
 const floodLines = (rowMs: number): number => Math.max(30, (3 * rowMs) / RARELY_MS);
 
 /** A sign of a fault: an unready program, a problem of status, an alert, or a log line. */
 export interface Seen {
   signal: string;
-  /** Seconds from the begin of the fault until it appeared. */
+  /** Seconds from the start of the fault until the signal appeared. */
   appeared: number;
   /**
-   * Seconds from the end of the fault until it disappeared; null for a log line, and for an alert until
-   * it ends during a later row.
+   * Seconds from the end of the fault until the signal disappeared; null for a log line, and for an alert
+   * until it ends during a later scenario.
    */
   gone: number | null;
 }
@@ -87,7 +87,7 @@ export class Observation {
     status: new Set(),
     alert: new Set(),
   };
-  /** Alerts that an earlier row left, until they end. */
+  /** Alerts that an earlier scenario left, until they end. */
   private readonly left = new Map<string, { seen: Seen; ended: number }>();
   private seen = new Map<string, Presence>();
   private signals: Signals | null = null;
@@ -125,9 +125,9 @@ export class Observation {
     await this.prometheus?.stop();
   }
 
-  /** Begins a row, once no earlier fault shows. */
+  /** Begins a scenario, once no earlier fault shows. */
   async begin({ kind }: Fault): Promise<string[]> {
-    if (kind === undefined) throw new Error('the row declares no kind');
+    if (kind === undefined) throw new Error('the scenario declares no kind');
     this.signals = SIGNALS[kind];
     const { alert } = this.signals;
     const isQuiet = (): boolean =>
@@ -158,10 +158,10 @@ export class Observation {
     this.hasSettled = true;
   }
 
-  /** Ends a row. Returns what was seen, and every missing or false sign. */
+  /** Ends a scenario. Returns what was seen, and every missing or false sign. */
   async finish(): Promise<{ seen: Seen[]; problems: string[] }> {
     const { signals } = this;
-    if (signals === null) throw new Error('no row has begun');
+    if (signals === null) throw new Error('no scenario has begun');
     const problems = [...this.unread];
     this.unread.clear();
     const lasting = (): string[] =>
@@ -319,7 +319,7 @@ export class Observation {
     );
   }
 
-  /** The lines of the row, and of the time before it in which a rate limit may have held them back. */
+  /** The lines of the scenario, and of the time before it in which a rate limit may have held them back. */
   private async logged(): Promise<{ lines: LogLine[]; flooding: string[] }> {
     const { dir } = this.world;
     const from = new Date(this.began.wall - RARELY_MS).toISOString();

@@ -46,7 +46,7 @@ const USAGE = `npm run test:faults -- [options]
   --json <file>   write the outcomes to a file
 `;
 
-/** Entry point: runs the table of faults. Exit code 1 when a row fails. */
+/** Entry point: runs the table of faults. Exit code 1 when a scenario fails. */
 const { values } = parseArgs({
   options: {
     only: { type: 'string', multiple: true, default: [] },

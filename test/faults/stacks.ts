@@ -26,7 +26,7 @@ export async function openScene(options: typeof LOAD & WorldOptions = LOAD): Pro
   return { world, client: new Client({ ...options, engineUrls, apiKey, tenantId, eraseUrl, run }) };
 }
 
-/** The audit of a row checks the whole log, so a stack with many rows makes each one slower. */
+/** The audit of a scenario checks the whole log, so a stack with many scenarios makes each slower. */
 const ROWS_PER_STACK = 8;
 
 /**

@@ -29,7 +29,7 @@ const isOf = (written: string, listed: string): boolean =>
   written.startsWith(listed.trimEnd()) || listed.startsWith(written);
 
 describe('fault table', () => {
-  it('has a fault for each write to the registry, or the reason why not', () => {
+  it('has a scenario for each write to the registry, or a reason for its absence', () => {
     const forgotten = FILES.flatMap((file) =>
       writesIn(file)
         .filter(

@@ -102,7 +102,7 @@ it('a decision under a policy that does not parse depends on the whole context',
   expect(usedText(uses, { n: 1 })).not.toBe(usedText(uses, { n: 2 }));
 });
 
-it('denies an input that Cedar cannot evaluate, and no other input because of it', async () => {
+it('an input that Cedar cannot evaluate is denied, and no later input because of it', async () => {
   const { engine } = await setOf('context.facts has n && context.facts.n > 5');
   const decide = (parts: Partial<PolicyInput>) => engine.decide(agentInput(parts));
   expect(decide({ facts: { amount: { decimal: 'x' } } }).reasons).toEqual(['fact.amount']);

@@ -71,7 +71,7 @@ it('public API logs > contain no identifiers or tokens of lookups', async () => 
     await reply.arrayBuffer();
   }
   await fetch(`${facade.url}/api/public/verify`, { method: 'POST', body: `{"${PAYLOAD}` });
-  // One in 1,024 requests has a line.
+  // The public API logs one lookup in 1,024.
   for (let request = paths.length + 1; request < 1_024; request += 1) {
     const path = `/api/public/verify/share/${SHARE}?q=${PAYLOAD}`;
     const headers = { 'X-Request-Id': `lookup-${request + 1}` };

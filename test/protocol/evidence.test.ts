@@ -299,15 +299,15 @@ describe('evidence of', () => {
       expect([state.outdated, statusOf(answer.response)]).toEqual([outdated, 'REVOKED']);
     },
   );
+});
 
-  it('the expiry scan of a log that was not looked up does not count', async () => {
-    const old = { expiredThrough: SNAPSHOT_TIME - DAY };
-    const state = verify(await signed('no such identifier', old), ownPin);
-    expect(state).toMatchObject({ ageMs: MINUTE, outdated: null });
-  });
+it('evidence > does not age by the expiry scan of a log that was not looked up', async () => {
+  const old = { expiredThrough: SNAPSHOT_TIME - DAY };
+  const state = verify(await signed('no such identifier', old), ownPin);
+  expect(state).toMatchObject({ ageMs: MINUTE, outdated: null });
+});
 
-  it('a retired log key counts up to its size', () => {
-    const log = pin({ vkey: [{ vkey: vectors.log_vkey, from_size: 18 }] });
-    expect(verify(ofProof, { log }).outdated).toBeNull();
-  });
+it('evidence > verifies under a retired log key up to the size of its last tree', () => {
+  const log = pin({ vkey: [{ vkey: vectors.log_vkey, from_size: 18 }] });
+  expect(verify(ofProof, { log }).outdated).toBeNull();
 });

@@ -200,7 +200,7 @@ describe('a map in pages', () => {
     for (const length of [16, 18]) {
       const key = new Uint8Array(length);
       key.set(present.subarray(0, length));
-      // The check before leaves the whole key in the shared buffer.
+      // This first check fills the shared buffer with the whole key.
       expect(checkMapPath(sha256, { ...claim, end: leaf })).toBe(true);
       const error = refusal(() => checkMapPath(sha256, { ...claim, end: { ...leaf, key } }));
       expect(error.code).toBe('malformed_map_path');

@@ -260,7 +260,7 @@ describe('snapshot entry of another process', () => {
     registry.addEntry(entryBytes({ ...entry, ...members }));
   };
 
-  it('with another map stops the publisher before it signs a checkpoint over it', async () => {
+  it('stops the publisher before the next checkpoint when its map differs from the log', async () => {
     await foreign({});
     const before = snapshot.registry.checkpoints.length;
     await expect(snapshot.publisher().runCycle()).rejects.toMatchObject({ code: 'map_mismatch' });
@@ -269,8 +269,8 @@ describe('snapshot entry of another process', () => {
 
   it.each([
     ['follows the read tree', 'another publisher appended a snapshot entry', 0],
-    ['replaces its last leaf', 'leaves changed', 1],
-  ])('that %s is not signed over', async (_, message, replaced) => {
+    ['replaces the last leaf of that tree', 'leaves changed', 1],
+  ])('is covered by no checkpoint when it %s', async (_, message, replaced) => {
     const { registry } = snapshot;
     snapshot.grow(3);
     const publisher = snapshot.publisher();
@@ -296,22 +296,25 @@ describe('snapshot entry of another process', () => {
     ['hides expiries', { expired_through: '2026-11-20T11:00:00.000Z' }, {}, 'expired_through'],
     ['is hidden in the database', {}, hidden, 'another type'],
     ['is hidden behind the last verdict entry', {}, hidden, 'another type', true],
-  ])('that %s is not signed over', async (_, members, queries, message, isLast = false) => {
-    const { registry } = snapshot;
-    snapshot.grow(3);
-    const publisher = snapshot.publisher();
-    await publisher.runCycle();
-    const { length } = registry.checkpoints;
-    const { snapshot: entry } = (await snapshot.published()).opened;
-    if (isLast) registry.verify();
-    registry.addEntry(entryBytes({ ...entry, logs: [{ ...entry.logs[0]!, ...members }] }));
-    if (!isLast) snapshot.grow(300);
-    Object.assign(registry, queries);
-    await expect(publisher.runCycle()).rejects.toThrow(message);
-    expect(registry.checkpoints).toHaveLength(length);
-  });
+  ])(
+    'is covered by no checkpoint when it %s',
+    async (_, members, queries, message, isLast = false) => {
+      const { registry } = snapshot;
+      snapshot.grow(3);
+      const publisher = snapshot.publisher();
+      await publisher.runCycle();
+      const { length } = registry.checkpoints;
+      const { snapshot: entry } = (await snapshot.published()).opened;
+      if (isLast) registry.verify();
+      registry.addEntry(entryBytes({ ...entry, logs: [{ ...entry.logs[0]!, ...members }] }));
+      if (!isLast) snapshot.grow(300);
+      Object.assign(registry, queries);
+      await expect(publisher.runCycle()).rejects.toThrow(message);
+      expect(registry.checkpoints).toHaveLength(length);
+    },
+  );
 
-  it('that no reader accepts is ignored', async () => {
+  it('is ignored when no reader accepts it', async () => {
     const { registry } = snapshot;
     snapshot.grow(3);
     const publisher = snapshot.publisher();
@@ -325,7 +328,7 @@ describe('snapshot entry of another process', () => {
     await snapshot.published(['entry_ignored', 'entry_ignored']);
   });
 
-  it('with shares that are stored nowhere delays checkpoints until it has expired', async () => {
+  it('delays checkpoints until its expiry when its shares are stored nowhere', async () => {
     const { registry, clock } = snapshot;
     const [id] = snapshot.grow(1);
     registry.share('proof', id!);

@@ -207,23 +207,26 @@ describe.each(SERVERS)('a bucket of $name', (kind) => {
       ['pages', WRITE_PAGE],
       ['the checkpoint', WRITE_CHECKPOINT],
       ['the location', WRITE_LOCATION],
-    ])('that cannot store %s names the bucket, and the next one completes', async (_what, on) => {
-      const before = await fileAt(LOCATION_PATH);
-      network.faults.push(...times(100, { ...busy, on }));
-      const publisher = snapshot.publisher({ directory });
-      const error: unknown = await publisher.runCycle().catch((cause: unknown) => cause);
-      expect(error).toBeInstanceOf(StoreError);
-      expect((error as Error).message).toMatch(
-        new RegExp(`^${where}: cannot write .*: ${kind.busyText}`),
-      );
-      const readiness = publisherReadiness();
-      readiness.failed(error, 0);
-      expect(readiness.find()).toMatchObject({ ready: false, details: { store: 'down' } });
-      expect(await fileAt(LOCATION_PATH)).toBe(before);
-      network.faults.length = 0;
-      expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', newLeaves: 202 });
-      await published();
-    });
+    ])(
+      'names the bucket when it cannot store %s, and the next cycle completes',
+      async (_what, on) => {
+        const before = await fileAt(LOCATION_PATH);
+        network.faults.push(...times(100, { ...busy, on }));
+        const publisher = snapshot.publisher({ directory });
+        const error: unknown = await publisher.runCycle().catch((cause: unknown) => cause);
+        expect(error).toBeInstanceOf(StoreError);
+        expect((error as Error).message).toMatch(
+          new RegExp(`^${where}: cannot write .*: ${kind.busyText}`),
+        );
+        const readiness = publisherReadiness();
+        readiness.failed(error, 0);
+        expect(readiness.find()).toMatchObject({ ready: false, details: { store: 'down' } });
+        expect(await fileAt(LOCATION_PATH)).toBe(before);
+        network.faults.length = 0;
+        expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', newLeaves: 202 });
+        await published();
+      },
+    );
 
     it('refuses a server that ignores conditions of writes', async () => {
       network.faults.push(
@@ -234,7 +237,7 @@ describe.each(SERVERS)('a bucket of $name', (kind) => {
     });
 
     it.each(['checkpoint', LOCATION_PATH])(
-      'that resumes after another publisher has published does not replace %s',
+      'does not replace the %s of another publisher when it resumes late',
       async (pointer) => {
         const late: SnapshotStore = Object.create(directory, {
           replace: {

@@ -62,7 +62,7 @@ describe('publish cycle', () => {
     expect(writes.filter((path) => path.startsWith('tile/0/'))).not.toEqual([]);
   });
 
-  it('of this test includes every kind of change', () => {
+  it('makes every kind of change in this test', () => {
     expect(before.shares).not.toEqual(after.shares);
     const statuses = (of: PublishedSnapshot) =>
       new Set([...of.records.keys()].map((key) => of.status(key.slice(2), 'certificate')));
@@ -71,7 +71,7 @@ describe('publish cycle', () => {
     );
   });
 
-  it('leaves the snapshot before or after it at each write', () => {
+  it('leaves the old or the new snapshot, complete, after each write', () => {
     const contentOf = ({ records, shares, log }: PublishedSnapshot) => [log.size, records, shares];
     for (const [i, path] of writes.entries()) {
       const expected = path === 'lookup/snapshot' ? after : before;

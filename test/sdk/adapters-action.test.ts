@@ -45,6 +45,9 @@ describe('actionOf', () => {
   });
 });
 
-it.each(vectors.arguments)('hashes the arguments $arguments', ({ arguments: text, hash }) => {
-  expect(plainHash(JSON.parse(text))).toBe(hash);
-});
+it.each(vectors.arguments)(
+  'plainHash > hashes the arguments $arguments',
+  ({ arguments: text, hash }) => {
+    expect(plainHash(JSON.parse(text))).toBe(hash);
+  },
+);

@@ -14,7 +14,7 @@ const it = sdkTest();
 const action: AgentInput = { kind: 'admission', agent: { id: 'agent-7' }, action: 'SEND_REPORT' };
 const admit = async ({ options }: SdkWorld) => (await admitHttp(options, action)).registry_proof_id;
 
-it('rejects answers about another artifact, package or batch', async ({ world }) => {
+it('Svc > rejects answers about another artifact, package or batch', async ({ world }) => {
   const own = await admit(world);
   const another = await admit(world);
   const client = new Svc(world.options);
@@ -48,7 +48,9 @@ it('rejects answers about another artifact, package or batch', async ({ world })
   }
 });
 
-it('counts no other status as the success of a revocation', async ({ world }) => {
+it('revokeApiKeyHttp and revokeShareTokenHttp > accept no other status than 204', async ({
+  world,
+}) => {
   const proxy: typeof fetch = () => Promise.resolve(Response.json({}));
   const client = new Svc({ ...world.options, fetch: proxy });
   for (const call of [
@@ -59,7 +61,7 @@ it('counts no other status as the success of a revocation', async ({ world }) =>
   }
 });
 
-it('waits until a revocation is in the log', async ({ world }) => {
+it('revokeArtifactHttp > waits until the revocation is in the log', async ({ world }) => {
   const artifact = { proof_id: await admit(world), artifact_kind: 'trust' } as const;
   const pending = { schema_version: SCHEMA.revocationStatus, ...artifact, state: 'pending' };
   let sent = 0;
@@ -73,7 +75,7 @@ it('waits until a revocation is in the log', async ({ world }) => {
   expect([revoked, sent]).toMatchObject([artifact, 2]);
 });
 
-it('does not retry the creation of a share token or an API key, because each request creates one', async ({
+it('Svc > does not retry the creation of a share token or an API key, because each request creates one', async ({
   world,
 }) => {
   let sent = 0;
@@ -88,7 +90,7 @@ it('does not retry the creation of a share token or an API key, because each req
   expect(sent).toBe(2);
 });
 
-it('admits an agent action once for each dedupe key', async ({ world }) => {
+it('admitHttp > admits an action once for each dedupe key', async ({ world }) => {
   const input = { ...action, requested_at: '2026-11-20T17:29:00.123Z', dedupeKey: 'record 17' };
   const first = await admitHttp(world.options, input);
   expect(await admitHttp(world.options, input)).toEqual(first);
@@ -99,7 +101,7 @@ it('admits an agent action once for each dedupe key', async ({ world }) => {
   expect(error.pointer).toBe('/requested_at');
 });
 
-it('reports the request id of a rejected call', async ({ world }) => {
+it('SdkError > has the request id of a rejected call', async ({ world }) => {
   const error = await sdkError(
     new Svc(world.options).proofs.read({ proof_id: 'no id' }),
     'invalid_input',
@@ -113,7 +115,7 @@ it('reports the request id of a rejected call', async ({ world }) => {
   expect(missing.requestId).toBe(missing.problem?.request_id);
 });
 
-it('the client reads its defaults from the environment, and names missing ones', async ({
+it('Svc > reads its defaults from the environment, and names missing settings', async ({
   world,
 }) => {
   const folder = await openFolder();

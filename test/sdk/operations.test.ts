@@ -15,9 +15,9 @@ const HASH = '0'.repeat(64);
 const KEY_ID = 'a1b2c3d4e5f6';
 
 /**
- * Pages, health and documents; `svc monitor` reads checkpoints and tiles; an alias is another path of a
- * lookup; evidence by body is requested after an answer to a lookup by body (evidence.test.ts); clients of
- * AuthZEN have their own libraries.
+ * Operations without a method of the client: pages, health and documents; checkpoints and tiles, which
+ * `svc monitor` reads; aliases of lookups; evidence by body, which a lookup by body requests
+ * (evidence.test.ts); and AuthZEN, whose clients have their own libraries.
  */
 const EXCLUDED =
   /^(evidenceByBody|evaluateAccess|healthz|readyz|openApi|docs.*|page.*|approval(Page|Style|Script)|\w+Alias|checkpoint|tile)$/;

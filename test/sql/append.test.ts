@@ -127,7 +127,7 @@ describe('append to the log fails, and succeeds after a repair,', () => {
     await expectRefused(append(1), 'tile 0/0');
   });
 
-  it('when an entry was altered after an earlier check: at the latest when the append fills its tile', async () => {
+  it('when an entry was altered after an earlier check and the append fills its tile', async () => {
     await append(100);
     await append(20);
     await damage(`update svc.log_entry set body = 'other' where leaf_index = 10`);

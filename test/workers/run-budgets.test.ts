@@ -62,7 +62,7 @@ it('counter per run > limits each run of each agent, and denies outside of runs'
     ['ADMIT', 0],
     ['ADMIT', 0],
   ]);
-  // Also right after an input that differs only in its run.
+  // A cached decision about an input in a run must not apply to the same input outside of runs.
   const denied = { effect: 'DENY', reasons: ['budget.mails'] };
   const [outside, execution] = await decide(mail({}), registry.item({ action: 'SEND_MAIL' }));
   const none = { window: { run: null }, before: 0, after: 0 };

@@ -103,7 +103,7 @@ describe('close of a run', () => {
     const id = newRunId();
     const pending = member(id, 0);
     const early = close(id, 1);
-    // Both skip the engine's check, as in a race.
+    // `accept` skips the engine's check of the run, as a race would.
     await accept(pending, early);
     expect(await work(early)).toEqual(['run_incomplete']);
     expect(await work(pending)).toEqual(['proved']);

@@ -54,7 +54,7 @@ describe.skipIf(skipsRedis)(`a worker without Redis${withoutRedis}`, () => {
       lines.length = 0;
       const unqueued = await accepted(registry, registry.item());
       await sleep(600);
-      // It only searches the registry while Redis is away.
+      // The worker searches the registry only while Redis is away.
       expect(await stateOf(registry, unqueued)).toBeUndefined();
       await stop();
       await expect.poll(() => stateOf(registry, unqueued), WAIT).toMatchObject({ state: 'proved' });

@@ -20,7 +20,7 @@ export function lossFault(
   const pending = readStoredApproval(intake.approval)?.envelope.statement.proof_id;
   if ((run && uuidTime(run.id) < end) || (pending !== undefined && uuidTime(pending) < end)) {
     const detail =
-      'the service has lost proofs from the time of this run or pending proof: start a new one';
+      'the service has lost proofs from the time of this run or pending proof: start a new run, or request a new approval';
     return { code: 'run_closed', detail };
   }
   const day = new Date(adopted).toISOString().slice(0, 10);

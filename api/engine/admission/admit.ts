@@ -336,7 +336,7 @@ export const agentAdmissionOperation = admissionOperation(
     path: '/v1/agent/admissions',
     summary: 'Admit an agent action or record its outcome',
     description:
-      'An envelope of kind `admission` requests a decision before the agent acts. The arguments stay with the agent: the envelope carries only their hash, and the `facts` that the policy decides on. An envelope of kind `outcome` reports the result of an admitted action and names its proof. An envelope of kind `close` ends a `run`, whose requests are numbered from 0: its `seq` is their number. A decision does not prove that the action was carried out; an outcome records the report. Sending the same envelope again returns the first receipt, byte for byte, with `Idempotent-Replayed: true`.',
+      'An envelope of kind `admission` requests a decision before the agent acts. The arguments stay with the agent: the envelope carries only their hash, and the `facts` that the policy decides on. An envelope of kind `outcome` reports the result of an admitted action and names its proof. An envelope of kind `close` ends a `run`, whose requests are numbered from 0: its `seq` is the count of these requests. A decision does not prove that the action was carried out; an outcome records the report. Sending the same envelope again returns the first receipt, byte for byte, with `Idempotent-Replayed: true`.',
     body: {
       schema: agentEnvelopeSchema,
       examples: {

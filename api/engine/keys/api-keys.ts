@@ -30,7 +30,7 @@ export const createApiKeyOperation = documentOperation(
     summary: 'Create an API key',
     description:
       'Creates a key of your tenant. The calling key must have each of its scopes, or `admin`. The new ' +
-      'key expires no later than the calling key would now; a later change of that expiry does not ' +
+      'key expires no later than the calling key; a later change of that expiry does not ' +
       'affect the new key. A restricted key admits only what its restriction allows, and can have neither the ' +
       'scope `keys` nor `admin`. Only this response shows the key. Sending the same body again creates ' +
       'another key: if the response is lost, revoke the key by its id from the list.',

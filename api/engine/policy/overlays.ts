@@ -184,7 +184,7 @@ export const testOverlayOperation = documentOperation(
     summary: 'Test an overlay',
     description:
       'Decides cases with the policy set in force and this overlay, and reports how many each rule decides. ' +
-      'With `since`, also decides the admissions of your tenant since then again, at most the newest ' +
+      'With `since`, also evaluates the admissions of your tenant since then, at most the newest ' +
       `${MOST_SIMULATED.toLocaleString('en')}, and lists what would change. Records nothing.`,
     body: {
       schema: testRequestSchema,

@@ -64,7 +64,7 @@ export function verdictCopy(relayed: Relayed, byToken = false): VerdictCopy {
       lead: kind === 'proof' ? `An ${ADMITTED}` : `It depends on a proof: an ${ADMITTED}`,
       claims: ['An action was admitted: the policy in force permitted it.', ...RECORDED],
       nonClaims: [
-        'That the action was carried out, or with what result. Only that it was admitted.',
+        'That the action was carried out, or with what result.',
         'What the action was, or who requested it. Neither is public.',
         `That this stays true. It can be revoked or expire. ${ENDS}`,
       ],
@@ -270,7 +270,7 @@ function packageCopy(status: VerificationStatus, members: number): VerdictCopy {
         'It asserts trust in the package as a whole.',
       ],
       nonClaims: [
-        'That the actions were carried out, or with what result. Only that they were admitted.',
+        'That the actions were carried out, or with what result.',
         'That the package is complete. Its creator chose the members.',
         `That this stays true. When a member is revoked or expires, so does the package. ${ENDS}`,
       ],

@@ -16,7 +16,7 @@ securityContext:
   runAsUser: {{ .user }}
   runAsGroup: {{ .user }}
   fsGroup: {{ .user }}
-  # Without it the group of every file in the snapshot would be set at each start.
+  # By default Kubernetes sets the group of every file of the snapshot at each start.
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile: { type: RuntimeDefault }
 {{- end }}

@@ -23,7 +23,7 @@ def plain_hash(value: Any) -> str:
     try:
         _require_plain(value, "")
     except RecursionError:
-        # Also a value that contains itself.
+        # The value is nested too deeply, or contains itself.
         raise InvalidError("too_deep") from None
     return document_hash(value)
 

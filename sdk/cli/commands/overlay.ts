@@ -43,7 +43,7 @@ export function addOverlay(add: AddCommand): Command {
       name: 'overlay',
       summary: 'Store, test, activate or deactivate an overlay of the tenant',
       description:
-        'An overlay only forbids, on top of the policy set of the operator. `put` stores the rules of a folder and prints the id. `test` runs the cases; with --since, it also decides the admissions since that time again, and records nothing; it exits 1 when a case fails. `activate` requires that every case passes and that each rule decides at least one case. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key with the scope policy.',
+        'An overlay only forbids, on top of the policy set of the operator. `put` stores the rules of a folder and prints the id. `test` runs the cases; with --since, it also evaluates the admissions since that time, and records nothing; it exits 1 when a case fails. `activate` requires that every case passes and that each rule decides at least one case. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key with the scope policy.',
       examples: [
         'svc overlay put --rules overlay/',
         'svc overlay test --id 4a7d…9c21 --cases cases.json --since 2026-11-20T00:00:00.000Z',
@@ -57,7 +57,7 @@ export function addOverlay(add: AddCommand): Command {
     .option('--id <ID>', 'id of the overlay')
     .option('--rules <FOLDER>', 'folder with one file, <rule id>.cedar, for each rule')
     .option('--cases <FILE>', 'JSON array of cases, as for `admin policy test`')
-    .option('--since <TIME>', 'test: also decide the admissions since this time again');
+    .option('--since <TIME>', 'with test: also evaluate the admissions since this time');
 }
 
 async function overlay(invocation: Invocation<OverlayOptions>): Promise<ExitCode> {

@@ -98,7 +98,7 @@ export function idOf({ json }: Message): RequestId | null | undefined {
 export const isResponse = ({ json }: Message): boolean =>
   json['method'] === undefined && ('result' in json || 'error' in json);
 
-/** Equal for names that differ only in case. Some letters outside ASCII have a case partner in it. */
+/** Equal for names that differ only in case: the first step turns the Kelvin sign into k, the second ſ into S. */
 export const foldCase = (name: string): string => name.toLowerCase().toUpperCase();
 
 /** Whether a parser that ignores the case of names, as in Go, would read a member as one of `names`. */

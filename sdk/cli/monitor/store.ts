@@ -72,12 +72,12 @@ async function readState(file: string, origin: string): Promise<MonitorState> {
     state = decodeState(await readFile(file));
   } catch (cause) {
     if (isMissing(cause)) return newState(origin);
-    throw new UsageError(`${file} is not a state of this monitor: choose another directory`, {
+    throw new UsageError(`${file} is not a state file of this monitor: choose another directory`, {
       cause,
     });
   }
   if (state.origin === origin) return state;
-  throw new UsageError(`${file} is of the log ${state.origin}: choose another directory`);
+  throw new UsageError(`${file} belongs to the log ${state.origin}: choose another directory`);
 }
 
 /** Node names no path when writing to an open file fails, as on a full disk. */

@@ -662,7 +662,7 @@ it('a pending proof of another tenant is not found', async () => {
   }
 });
 
-it('the worker repeats the checks before it signs', async () => {
+it('the worker repeats the checks of an approval before it signs', async () => {
   const late = newApprover();
   await addApprover(setup.registry.admin, late.registration);
   const pending = await held();

@@ -73,7 +73,7 @@ checkContract({
         {},
       ],
     };
-    // One proof is verified and the other is not.
+    // A verified proof, and one without a verdict.
     const proofs = [ids['proof_id'], ...(await registry.admitAll([registry.item()]))];
     const names = ['package_id', 'token_hash', 'batch_id', 'overlay_id', 'registration_hash'];
     const known = {

@@ -230,7 +230,7 @@ it('AuthZEN evaluation > applies the restriction of the key to the subject', asy
   expect(rejected.json['errors']).toMatchObject([{ pointer: '/subject/id' }]);
 });
 
-it('AuthZEN evaluation > returns an error until it is decided', async ({ setup }) => {
+it('AuthZEN evaluation > returns an error while the admission is pending', async ({ setup }) => {
   setup.engine.worker.rests = true;
   await setup.withEngine({ waitMs: 50 }, async ({ call, worker }) => {
     worker.rests = true;

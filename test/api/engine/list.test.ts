@@ -71,7 +71,7 @@ describe('filter of GET /v1/proofs', () => {
     expect(idsOf(await all(query))).toEqual(at(...places));
   });
 
-  it('by time includes the start of the range and excludes its end', async () => {
+  it('includes the start of a time range and excludes its end', async () => {
     const [later] = await setup.registry.admitAll([setup.registry.item()]);
     const { proofs } = await page({ limit: '1' });
     expect(proofs[0]?.proof_id).toBe(later);

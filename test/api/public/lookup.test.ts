@@ -47,27 +47,30 @@ function expectUnresolved(reply: Reply, kind: string, requested: string): void {
   });
 }
 
-describe('an identifier that does not resolve', () => {
+describe('response to an identifier', () => {
   it.each([
     ['made after the snapshot', 1, '1'],
     ['made within the merge delay before the snapshot', -59_000, '1'],
     ['older than the merge delay', -61_000, undefined],
     ['of a time that the service has not reached', 60_000, undefined],
-  ])('has Retry-After only if it is too young for the snapshot: %s', async (_, ms, expected) => {
-    const id = proofIdAt(snapshot.clock.now() + ms, 'young');
-    for (const path of [
-      `proof/${id}`,
-      `certificate/cert_${id}`,
-      `package/pkg_${id}`,
-      `?id=exec_${id}`,
-    ]) {
-      const reply = await call(`/api/public/verify${path.startsWith('?') ? '' : '/'}${path}`);
-      expect([path, reply.headers['retry-after']]).toEqual([path, expected]);
-    }
-    const page = await call(`/?id=${id}`);
-    expect(page.headers['retry-after']).toBe(expected);
-    expect(page.text.includes('so new that this page may not cover it')).toBe(expected === '1');
-  });
+  ])(
+    'has Retry-After only if an unresolved identifier is too young for the snapshot: %s',
+    async (_, ms, expected) => {
+      const id = proofIdAt(snapshot.clock.now() + ms, 'young');
+      for (const path of [
+        `proof/${id}`,
+        `certificate/cert_${id}`,
+        `package/pkg_${id}`,
+        `?id=exec_${id}`,
+      ]) {
+        const reply = await call(`/api/public/verify${path.startsWith('?') ? '' : '/'}${path}`);
+        expect([path, reply.headers['retry-after']]).toEqual([path, expected]);
+      }
+      const page = await call(`/?id=${id}`);
+      expect(page.headers['retry-after']).toBe(expected);
+      expect(page.text.includes('so new that this page may not cover it')).toBe(expected === '1');
+    },
+  );
 
   it('has no Retry-After on a route for another kind of identifier', async () => {
     const id = proofIdAt(snapshot.clock.now(), 'young');
@@ -77,7 +80,7 @@ describe('an identifier that does not resolve', () => {
     }
   });
 
-  it('has no Retry-After if it resolves', async () => {
+  it('has no Retry-After when the identifier resolves', async () => {
     const { status, headers } = await call(`/api/public/verify/proof/${recent}`);
     expect([status, headers['retry-after']]).toEqual([200, undefined]);
     const page = await call(`/?id=${recent}`);

@@ -115,7 +115,7 @@ it.each<[what: string, lie: (values: Map<string, MapValue>) => void]>([
   await close();
 });
 
-it('snapshot > keeps the records of keys apart in a log of any shard', async () => {
+it('snapshot > reads the record of each AEP key of a log of any shard', async () => {
   const { served, close } = await openedLying((values) => {
     for (const [index, compromisedFrom] of [
       [3, null],

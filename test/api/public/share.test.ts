@@ -271,7 +271,7 @@ describe('error response to a path', () => {
   );
 
   it.each(['share', 'shared', '%', '%zz', '%'.repeat(9000), '%25'.repeat(5000)])(
-    'is not private when it contains none: %s',
+    'is not private when the path can contain no token: %s',
     async (text) => {
       expect((await call(`/x/${text}`)).headers['cache-control']).toBe('no-store');
     },

@@ -51,7 +51,7 @@ const verdictOn = async (kind: string, id: string) =>
 const packageOn = async (id: string, from = server): Promise<PublicTrustPackage> =>
   trustPackageSchema.parse((await callAt(from, `/api/public/trust/${id}/package`)).body);
 
-it('history view > of a proof leads to the log entry that revokes a denial', async () => {
+it('history view > names the log entry that revokes a denial', async () => {
   const { body } = await call(`/api/public/proof/${deniedRevoked}/history`);
   const { leafIndex, acceptedAt } = leafOf(deniedRevoked);
   expect(body).toMatchObject({

@@ -24,11 +24,11 @@ import {
 
 type LookupRow = (typeof LOOKUPS)[number];
 
-/** One identifier with its expected meaning from the tables. */
+/** One identifier with its expected meaning from table.ts. */
 interface Asked {
-  /** The name in the tables. */
+  /** The name in table.ts. */
   of: string;
-  /** The kind of id; no lookup matches NONE. */
+  /** The kind of id; NONE for one that no lookup matches. */
   name: string;
   identifier: string;
   /** The expected status for a lookup of each kind; NONE when it does not resolve. */

@@ -57,7 +57,7 @@ export function tokenName({ kind, of, end }: { kind: string; of: string; end: st
 }
 
 /**
- * Creates every state of the tables in a new stack: through engine calls as a tenant, and like the admin
+ * Creates every state of table.ts in a new stack: through engine calls as a tenant, and like the admin
  * program for tenants, environments and validities.
  *
  * @param onFading called when the expiring artifact is public, well before it expires
