@@ -24,15 +24,16 @@ const decimalSchema = z
 
 export function isDecimal(text: string): boolean {
   if (!DECIMAL_PATTERN.test(text)) return false;
-  const units = decimalUnits(text.replace('-', ''));
-  const isNegativeZero = units === 0n && text.startsWith('-');
-  return units < 2n ** 63n && !isNegativeZero;
+  const isNegativeZero = text.startsWith('-') && Number(text) === 0;
+  // Only a decimal with fifteen digits before the point can exceed the range.
+  const isInRange = text.length <= 15 || decimalUnits(text.replace('-', '')) < 2n ** 63n;
+  return isInRange && !isNegativeZero;
 }
 
 /** The number of 0.0001 in a decimal. */
 export function decimalUnits(text: string): bigint {
-  const [whole = '', places = ''] = text.split('.');
-  return BigInt(whole + places.padEnd(4, '0'));
+  const point = text.indexOf('.');
+  return BigInt(text.slice(0, point) + text.slice(point + 1).padEnd(4, '0'));
 }
 
 const factValueSchema = z.union(
@@ -62,8 +63,12 @@ const recordSchema = z
     return count >= 1 && count <= FACTS_MAX;
   }, `expected 1 to ${FACTS_MAX} facts`)
   .refine(
-    // JSON.stringify only orders members differently, so the length is that of the canonical form.
-    (facts) => utf8(JSON.stringify(facts)).length <= FACTS_BYTES_MAX,
+    (facts) => {
+      // JSON.stringify only orders members differently, so the length is that of the canonical form.
+      const text = JSON.stringify(facts);
+      const mostBytes = 3 * text.length;
+      return mostBytes <= FACTS_BYTES_MAX || utf8(text).length <= FACTS_BYTES_MAX;
+    },
     `expected at most ${FACTS_BYTES_MAX} bytes in canonical form`,
   )
   .meta({ minProperties: 1, maxProperties: FACTS_MAX });
