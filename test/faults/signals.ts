@@ -160,7 +160,7 @@ const table = {
   'bucket down': {
     unready: /^publisher$/,
     status: /^ticks failing/,
-    // Until the requests of a cycle to a silent bucket time out.
+    // The cycle stalls until its requests to the silent bucket time out.
     mayStatus: /^ticks stalled/,
     alert: 'SvcSnapshotStoreDown',
     log: /^publisher: the cycle failed \(StoreError\)/,
