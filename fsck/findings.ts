@@ -12,7 +12,7 @@ const REWRITE =
   'delete map/ and lookup/ in the snapshot directory and restart the publisher: it rewrites them from the log';
 const REFETCH =
   'delete the file and restart the publisher, which rewrites it, or copy it again from the origin';
-const WHO = 'find out who else can write there';
+const WHO = 'find out who else can write to the log';
 
 export const FINDINGS = {
   // The log in the database
@@ -93,7 +93,9 @@ export const FINDINGS = {
   ),
   expiry_missing: row('restore the rows of svc.expiry from a backup'),
   expiry_differs: row('restore the rows of svc.expiry from a backup'),
-  expiry_overdue: row('start the verifier: an expiry scan finished without recording this expiry'),
+  expiry_overdue: row(
+    'start the verifier, whose next scan records this expiry, and find out why the last one missed it',
+  ),
   verdict_entry_wrong: row(
     'start a new verifier key, and find out who can use the old one and the role svc_verifier',
   ),
@@ -109,7 +111,7 @@ export const FINDINGS = {
     'if the log key was changed, pin the earlier key too; otherwise start the publisher, which reports the cause',
   ),
   snapshot_went_back: row(
-    'an older snapshot was restored: start the publisher, and find out who can write there',
+    'an older snapshot was restored: start the publisher, and find out who can write the snapshot',
   ),
   snapshot_over: notice(
     'start the publisher and the verifier: until then nothing is reported as valid',

@@ -170,7 +170,7 @@ export function overlayFormProblems(policies: PolicyFiles['policies']): PolicyPr
   });
 }
 
-/** Against the schema of real inputs, not their own: other rules would never apply. */
+/** Validates rules against the schema of real inputs, not that of the set: rules for other inputs never apply. */
 async function ruleProblems(
   policies: PolicyFiles['policies'],
   facts?: DeclaredFacts,

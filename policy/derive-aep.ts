@@ -39,7 +39,7 @@ export function deriveAep(
   closedRun: ClosedRun | null = null,
 ): DerivedAep {
   const document = parseStrict(intake.request);
-  // Canonicalized again: the engine could have stored another spelling, for a second admission.
+  // Canonicalized again: a compromised engine could store another spelling of a request to admit it twice.
   const requestHash = nativeTextHash(canonicalize(document));
   if (requestHash !== intake.requestHash.toString('hex')) {
     throw new IntakeMismatchError(

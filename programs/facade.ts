@@ -42,7 +42,7 @@ async function superviseProcesses(config: FacadeConfig, program: ProgramContext)
       },
       {
         log,
-        // The processes share the process group, so a signal from the terminal reaches them too.
+        // Ctrl-C reaches the children directly (one process group): after `signal` their exit is expected.
         signal: program.signal,
         launch: ({ env }) => cluster.fork(env).process,
         graceMs: config.drain.delayMs + (config.drain.deadlineMs ?? PROCESS_GRACE_MS),

@@ -97,7 +97,7 @@ function environments(
   config: StartConfig,
   database: Bootstrapped,
 ): Record<ProgramName, Environment> {
-  /** The child's own settings, and those of this program that the child has too. */
+  /** The child's own settings, and the settings of this program that the child reads too. */
   const child = (name: ProgramName, own: Environment): Environment => {
     const shared = Object.keys(SETTINGS[name]).filter((setting) => setting in SETTINGS.start);
     const given = shared.flatMap((setting) => {

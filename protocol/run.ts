@@ -60,7 +60,7 @@ export type RunResult =
   | {
       decidable: true;
       complete: boolean;
-      /** Absent unless complete, like the rest. */
+      /** Absent unless complete, like `members` and `missing`. */
       close?: Aep;
       members?: RunMemberResult[];
       /** The numbers of erased members. */

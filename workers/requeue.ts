@@ -107,7 +107,7 @@ export async function requeueStaleAdmissions(
   return nextPlace(stale, limit);
 }
 
-/** Requeues a page of stale revocations, likewise. A failing request does not block later pages. */
+/** Requeues a page of stale revocations, as {@link requeueStaleAdmissions} does. A failing request does not block later pages. */
 export async function requeueStaleRevocations(
   { sql, log, metrics, enqueue, olderThanMs, groupSize }: RequeueOptions,
   after: PendingRevocation | null = null,

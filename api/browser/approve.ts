@@ -68,7 +68,8 @@ async function showRequest(): Promise<void> {
   const answer = await send({ apiKey, tenantId }, `/v1/approvals/${proofId}`);
   if (answer.status !== 200) throw new Error(describe(answer));
   const request = openSchema(approvalRequestSchema).safeParse(answer.document);
-  if (!request.success) throw new Error('The server sent no request. Do not decide.');
+  if (!request.success)
+    throw new Error('The server sent no valid approval request. Do not decide.');
   const read = readApprovalRequest(nobleSha256, request.data, { proofId, tenantId });
   if ('fault' in read) {
     throw new Error(`Do not decide. The request does not fit the signed proof: ${read.fault}.`);

@@ -68,7 +68,7 @@ function requestedIn(query: string): string {
   return QUERY_NAMES.flatMap((name) => parameters.getAll(name))[0]!.trim();
 }
 
-/** By POST: a share token must not appear in a URL. */
+/** Sends a POST: a share token must not appear in a URL. */
 async function fetchEvidence(identifier: string): Promise<Uint8Array> {
   const response = await fetch('/api/public/evidence', {
     method: 'POST',

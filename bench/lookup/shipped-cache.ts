@@ -28,7 +28,7 @@ type CacheStatus = 'HIT' | 'REVALIDATED' | 'EXPIRED' | 'MISS';
 /** Share of the responses of a load that must have the intended cache status. */
 const MIN_SHARE = 0.9;
 
-/** Starts that cache; its limits per address are raised, because all load has one address. */
+/** Starts {@link shippedCache} with raised limits per address, because all load has one address. */
 export async function startShippedCache(dir: string, publicApiUrl: string) {
   const publicApiPort = Number(new URL(publicApiUrl).port);
   const nginx = await launchNginx(dir, (port) =>

@@ -147,7 +147,7 @@ class Server {
     });
   }
 
-  /** In slices, so that a long task does not keep a core. */
+  /** Works in slices, so that a long task does not keep a core. */
   private work(ms: number, done: Callback): void {
     if (this.cores === null) return this.clock.after(ms, done);
     const rest = ms - SLICE_MS;

@@ -194,7 +194,7 @@ export class RegistryWalk {
     if (leaf === undefined || leaf.kind === 'key') this.state.isKeyHistoryBroken = true;
     if (leaf === undefined) add('leaf_missing', where, 'a row for the leaf');
     else if (leaf.kind === 'key') {
-      add('key_history_broken', where, 'the key entry that the log has there');
-    } else add('leaf_altered', where, 'the entry that the log has there');
+      add('key_history_broken', where, 'the key entry that the log has at this index');
+    } else add('leaf_altered', where, 'the entry that the log has at this index');
   }
 }

@@ -32,7 +32,7 @@ export async function readShares(
   }
   const root = mapRoot(nativeSha256, leaves);
   if (!equalBytes(root, fromBase64(snapshot.shares_root))) {
-    const expected = `pages of the map ${snapshot.shares_root}`;
+    const expected = `pages of a map whose root is ${snapshot.shares_root}`;
     ctx.findings.add('shares_root_differs', 'lookup/snapshot', expected);
   }
   return new Map(leaves.map(({ key, record }) => [toHex(key), record]));

@@ -31,7 +31,9 @@ export function addApproverCommands(add: AddCommand): void {
       }
       const registration = parsed.data;
       if (registration.tenant_id !== tenantId) {
-        throw new UsageError(`${file} is a registration of the tenant ${registration.tenant_id}`);
+        throw new UsageError(
+          `${file} is a registration of the tenant ${registration.tenant_id}, not of ${tenantId}`,
+        );
       }
       if (!verifyRegistration(nativeCrypto, registration)) {
         throw new OperatorError(

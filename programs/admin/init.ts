@@ -45,7 +45,7 @@ export function addInitCommand(add: AddCommand): void {
     .option('--log-origin <name>', 'permanent name of the log, in your own domain')
     .option('--database <host:port/name>', 'the database in new URLs', 'postgres:5432/svc')
     .option('--queue <host:port>', 'Redis or Valkey in new URLs', 'valkey:6379')
-    .option('--only <files|database>', 'do only this half: files need no database');
+    .option('--only <files|database>', 'prepare only these; files need no database');
 }
 
 function createFiles(

@@ -151,7 +151,7 @@ const MISSING_KEY =
   'restart the publisher that lacks this key with the changed keys (docs/operate.md#rotating-signing-keys); if no operator changed a key, find out who signed';
 const FAULT_HELP: Record<string, string> = {
   'queue down': 'start Redis, or restore the network to it; accepted admissions are not lost',
-  'admissions paused': 'restart these programs without ADMISSIONS_PAUSED to admit again',
+  'admissions paused': 'restart the named programs without ADMISSIONS_PAUSED to admit again',
   'ticks failing': PUBLISHING,
   'ticks stalled': PUBLISHING,
 };

@@ -131,7 +131,7 @@ async function run(
     bar.end();
     const code = result.isCorrupt ? 1 : result.isComplete ? 0 : 3;
     if (code !== 3 && sql !== null) {
-      // A clean registry does not disprove a finding in the snapshot.
+      // A clean half (registry or snapshot) must not clear a recorded finding in the other half.
       const isHalf = code === 0 && given.only !== null;
       const recorded = isHalf ? recordMaintenance(sql) : recordFsck(sql, code === 1);
       await recorded.catch(({ message }: Error) =>

@@ -116,7 +116,7 @@ export function divide(
   return { bit, at: low };
 }
 
-/** The root over disjoint subtrees in the order of their keys: SHA-256 of nothing for none. */
+/** The root over disjoint subtrees in the order of their keys; without any, the SHA-256 of no bytes. */
 export function mapRoot(
   sha256: Sha256,
   nodes: readonly MapNode[],

@@ -140,7 +140,7 @@ function formFault(value: unknown, issue: z.core.$ZodIssue): OfflineFault {
   if (typeof found !== 'string') return fault('malformed_export');
   if (member === 'schema_version') return fault('wrong_schema_version');
   if (member === 'payloadType') return fault('wrong_payload_type');
-  // The signed document does not contain the bytes of an approval.
+  // The AEP commits to an approval by hash only, so bad base64 in it counts as `malformed_export`.
   const decode = issue.path[0] === 'approval' ? undefined : ENCODED[member];
   if (decode !== undefined && attempt(() => decode(found)) === undefined) {
     return fault('malformed_base64', 'not canonical base64');

@@ -28,7 +28,9 @@ export const executeRequestSchema = z.strictObject({
     .describe('Opaque; returned in the header of that name.')
     .exactOptional(),
   proof_chain_fixture_ref: fixtureRefSchema
-    .describe('A fixture for the decision; bound as given, even if unknown to the service.')
+    .describe(
+      'The name of a fixture, a document that the operator stored; the proof binds the name even if no such fixture is stored.',
+    )
     .exactOptional(),
 });
 export type ExecuteRequest = z.infer<typeof executeRequestSchema>;

@@ -94,7 +94,7 @@ export function trustedHead(note: string | undefined, log: PinnedKeys): TreeHead
     throw new FatalPublishError(
       'checkpoint_unverifiable',
       `TRUSTED_CHECKPOINT is not a checkpoint of ${log[0].name} signed by this publisher's log key. ` +
-        'Name one of this log; if its key was changed since, activate the earlier key with "admin log-key activate".',
+        'Name a checkpoint of this log; if the log key was changed since, activate the earlier key with "admin log-key activate".',
       { cause },
     );
   }

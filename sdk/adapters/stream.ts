@@ -7,8 +7,8 @@ type OnEnd = (outcome: Outcome) => Promise<void>;
 type Stream = AsyncGenerator<unknown, unknown, unknown>;
 
 /**
- * Passes a stream through, and calls `onEnd` at its end: an error, or a consumer that stops early, is
- * `failed`. The result hash covers the list of all items, with the return value of a generator as the
+ * Passes a stream through, and calls `onEnd` at its end, with `failed` after an error or when the
+ * consumer stops early. The result hash covers the list of all items, with the return value of a generator as the
  * last. Null for a result that is not a stream.
  */
 export function followStream(result: unknown, onEnd: OnEnd): object | null {

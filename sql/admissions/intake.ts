@@ -275,7 +275,7 @@ export async function pinPolicy(tx: Transaction): Promise<PinnedPolicy> {
 
 /**
  * The set that decides for `svc.tenant t`, from `policy`: with the tenant's overlay if one is active. Null,
- * which is rejected, if the two are not combined.
+ * which acceptance rejects, if no set combines both.
  */
 export const digestOfTenant = (sql: Db) => sql`
   case when t.overlay is null then policy.digest else (select o.digest from svc.overlay_set o

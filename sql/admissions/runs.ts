@@ -40,7 +40,7 @@ export interface RunMember {
   proofId: string;
   seq: number;
   closes: boolean;
-  /** Null while the request is pending, like the two below. */
+  /** Null while the request is pending, like `effect` and `aepHash`. */
   leafIndex: number | null;
   effect: Effect | null;
   /** Lower-case hex. */

@@ -118,7 +118,7 @@ async function requireCurrent(tx: Transaction, vkey: LogVkey): Promise<void> {
   const newest = (await latestCheckpoint(tx))?.treeSize ?? 0;
   if ((await latestCheckpointBy(tx, [vkey])) === newest) return;
   throw new AdministrationError(
-    'the log does not name the key that signed its last checkpoint: activate that one first',
+    'the log does not name the key that signed its last checkpoint: activate that key first',
   );
 }
 

@@ -107,7 +107,8 @@ export function listLanes(sql: Db): Promise<LaneRow[]> {
 }
 
 /**
- * Stores a proof-chain fixture. Fixtures never change; different content needs another reference.
+ * Stores a proof-chain fixture: a document that execute requests name by `proof_chain_fixture_ref`.
+ * Fixtures never change; different content needs another reference.
  *
  * @returns false when the same fixture is already stored
  */

@@ -17,7 +17,7 @@ export interface Signals {
 }
 
 const DATABASE_USERS = /^(engine|worker|verifier|publisher)/;
-/** Programs that reconnect or start again, as their heartbeats of the last two seconds report it. */
+/** Problems that `admin status` may report while programs reconnect or restart: heartbeats are up to two seconds old. */
 const RECOVERING =
   /^(the database cannot be reached|no \w+ (is|has)|(queue|database|jobs) down|(ticks|log|upkeep|scrub|verdict) (failing|stalled))/;
 const RETRIED = 'the next try succeeds';
@@ -160,7 +160,7 @@ const table = {
   'bucket down': {
     unready: /^publisher$/,
     status: /^ticks failing/,
-    // Until the requests of a cycle to a silent bucket time out.
+    // The cycle stalls until its requests to the silent bucket time out.
     mayStatus: /^ticks stalled/,
     alert: 'SvcSnapshotStoreDown',
     log: /^publisher: the cycle failed \(StoreError\)/,

@@ -42,7 +42,7 @@ it('fsck > accepts log keys that the log activates, a retired key only up to its
     appendLogKeyChange(registry.admin, parseVkey(vkeyOf(key)), what);
 
   await publish(former);
-  await expect(change(next, 'activate')).rejects.toThrow('activate that one first');
+  await expect(change(next, 'activate')).rejects.toThrow('activate that key first');
   await change(former, 'activate');
   await expect(publish(next)).rejects.toThrow('No checkpoint by a former log key covers');
   await change(next, 'activate');

@@ -229,7 +229,7 @@ describe('admin policy simulate', () => {
     });
     const found = await done(admin('policy', 'simulate', folder, '--since', '1h'));
     const changes = found['changes'] as Change[];
-    // Admissions of earlier tests keep their effect for other reasons: they count as `reasons`, not `denied`.
+    // Admissions of earlier tests keep their effect, but with other reasons, so `denied` does not count them.
     expect(found).toMatchObject({ denied: 1, approval_required: 0, admitted: 0 });
     expect(changes.find(({ proof_id }) => proof_id === changed)).toEqual({
       proof_id: changed,

@@ -156,7 +156,7 @@ describe.skipIf(skipsRedis)(`during an outage${withoutRedis}`, () => {
       await expect.poll(() => metricOf(name, metric), WAIT).toBeNull();
       expect(await metricOf(name, 'svc_metrics_collection_errors_total')).toBeGreaterThan(0);
     };
-    // At once: a program exits when a statement hangs for 40 s.
+    // All gauges at once: a program exits when a statement hangs for 40 s.
     await Promise.all(gauges.map(report));
     const { text } = await ask('worker', '/readyz');
     expect(JSON.parse(text)).toMatchObject({ dependencies: { database: 'down' } });

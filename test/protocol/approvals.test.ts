@@ -134,7 +134,7 @@ it('a key that is not on the curve, and a signature that is not in DER, are reje
   };
   const [x, y] = [fromBase64Url(public_key.x), fromBase64Url(public_key.y)];
   expect(isOnP256({ x, y })).toBe(true);
-  // Even if the signature verifier does not check that the point is on the curve.
+  // The check must not rely on the signature verifier, which may accept a point that is not on the curve.
   const [, passkeyed] = signedWith({
     ...passkey('ec'),
     key: { ...public_key, x: public_key.y, y: public_key.x },

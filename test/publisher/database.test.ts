@@ -16,7 +16,7 @@ import { withoutTriggers } from '../fixtures/database.js';
 import { SqlSnapshot } from '../fixtures/sql-publisher.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
-/** From a registry in a real Postgres, filled by the real pipeline, to the published files. */
+/** Publishes a registry in a real Postgres, which the real pipeline fills. */
 
 const { db, registry } = useRegistry('file');
 const snapshot = new SqlSnapshot(db);

@@ -62,7 +62,7 @@ describe('publish cycle', () => {
     expect(writes.filter((path) => path.startsWith('tile/0/'))).not.toEqual([]);
   });
 
-  it('makes every kind of change in this test', () => {
+  it('changes shares and statuses in the cycle whose writes are checked', () => {
     expect(before.shares).not.toEqual(after.shares);
     const statuses = (of: PublishedSnapshot) =>
       new Set([...of.records.keys()].map((key) => of.status(key.slice(2), 'certificate')));

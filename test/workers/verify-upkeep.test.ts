@@ -111,17 +111,20 @@ describe('scanExpiries', () => {
     expect(await expiryScanDoneAt(db.sql)).toBeLessThanOrEqual(meanwhile);
   });
 
-  it.each(['svc.share_due', 'svc.expiry'])('records no time when %s fails', async (table) => {
-    await scanExpiries(registry.verify, 10);
-    const before = await expiryScanDoneAt(db.sql);
-    while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
-    await db.sql.unsafe(`alter table ${table} rename to hidden`);
-    await expect(scanExpiries(registry.verify, 10)).rejects.toThrow();
-    expect(await expiryScanDoneAt(db.sql)).toBe(before);
-    await db.sql.unsafe(`alter table svc.hidden rename to ${table.slice('svc.'.length)}`);
-    await scanExpiries(registry.verify, 10);
-    expect(await expiryScanDoneAt(db.sql)).toBeGreaterThan(before!);
-  });
+  it.each(['svc.share_due', 'svc.expiry'])(
+    'does not record the scan as done when %s is missing',
+    async (table) => {
+      await scanExpiries(registry.verify, 10);
+      const before = await expiryScanDoneAt(db.sql);
+      while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
+      await db.sql.unsafe(`alter table ${table} rename to hidden`);
+      await expect(scanExpiries(registry.verify, 10)).rejects.toThrow();
+      expect(await expiryScanDoneAt(db.sql)).toBe(before);
+      await db.sql.unsafe(`alter table svc.hidden rename to ${table.slice('svc.'.length)}`);
+      await scanExpiries(registry.verify, 10);
+      expect(await expiryScanDoneAt(db.sql)).toBeGreaterThan(before!);
+    },
+  );
 
   it('does not replace a later scan time of another verifier', async () => {
     const now = await databaseTime(db.sql);

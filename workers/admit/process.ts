@@ -58,7 +58,7 @@ export async function processAdmissions(
     else deferred.push(one);
   }
   await appendOrIsolate(context, prepared, append, requests);
-  // Last, because they may end the runs of the others.
+  // Closes come last, because they may end the runs of other admissions in the group.
   for (let start = 0; start < closes.length; start += CLOSES_AT_ONCE) {
     const some = closes.slice(start, start + CLOSES_AT_ONCE);
     try {

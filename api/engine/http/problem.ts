@@ -145,7 +145,7 @@ const DETAILS = {
   approver_not_found:
     'This tenant has no approver with that registration hash. Check the hash in the list of approvers.',
   registration_rejected:
-    'The registration does not prove possession of its key. Nothing was registered. Sign it with that key.',
+    'The registration does not prove possession of its key. Nothing was registered. Sign the registration with the key in it.',
   approver_retired:
     'This registration was retired, permanently. Create another registration, and register that.',
   run_not_found:

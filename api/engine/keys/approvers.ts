@@ -29,7 +29,7 @@ export const registerApproverOperation = documentOperation(
     summary: 'Register an approver',
     description:
       'Registers the key of an approver, whose approvals count from the next log entry on. The registration is ' +
-      'signed with that key. It stays private: a key entry of the log has its hash, so auditors can pin it. ' +
+      'signed with that key, and stays private: a key entry of the log has its hash, so auditors can pin it. ' +
       'Registering again changes nothing.',
     scopes: ['approvers'],
     body: {

@@ -341,7 +341,7 @@ function requireFit(problems: OverlayProblem[]): void {
   });
 }
 
-/** Cases of another tenant would show what the operator's rules decide about it. */
+/** Runs cases of the own tenant only: others would show what the operator's rules decide about another tenant. */
 async function runCases(
   engine: ReplayPolicy,
   { environment, tenantId }: Caller,

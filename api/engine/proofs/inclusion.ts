@@ -183,7 +183,7 @@ export async function proveApproval(
   return { envelope, registration, entry, tlog_proof: tlogProofOf(proven) };
 }
 
-/** After a rotation, older checkpoints verify with a retired key. Default: the current key. */
+/** The log key that verifies a checkpoint, possibly a retired one; the current key when none does. */
 export function vkeyFor(
   note: string,
   { logVkey, retiredLogVkeys }: Pick<EngineContext, 'logVkey' | 'retiredLogVkeys'>,

@@ -119,7 +119,7 @@ export const runPackageOperation = tenantOperation(
   },
 );
 
-/** Under the first checkpoint that covers the close, so that later answers are the same document. */
+/** Builds the package under the first checkpoint that covers the close, so that later answers are the same document. */
 async function packageOf(
   sql: Pool,
   tenantNo: number,

@@ -46,7 +46,7 @@ export const replayOperation = documentOperation(
     description:
       'Derives the AEP again from the accepted request, with the policy set, time and seed pinned at ' +
       'acceptance, and the recorded counter values. With `policy_digest`, also reports what that policy set would have decided. The ' +
-      'response names every difference; values need a key with the scope read or export.',
+      'response names every difference, and has the values only for a key with the scope read or export.',
     scopes: ['verify'],
     body: {
       schema: replayBodySchema,

@@ -27,7 +27,7 @@ export function proofIn(resolved: Resolved | null): RecordedProof | null {
   return proof ? { ...proof, history: decodeHistory(proof.history) } : null;
 }
 
-/** From one snapshot, so that the verdict and the inclusion proof share one checkpoint. */
+/** Reads verdict and inclusion proof from one snapshot, so that both are under one checkpoint. */
 export async function trustPackageOf(
   ctx: PublicContext,
   snapshot: Snapshot,

@@ -95,7 +95,7 @@ export const exampleTlogProof = formatTlogProof({
 const VECTORS = join(packageRoot, 'protocol/vectors/next.json');
 const { evidence } = JSON.parse(readFileSync(VECTORS, 'utf8')) as { evidence: [Evidence] };
 
-/** From the worked log, so that every path in the example verifies. */
+/** Evidence of the worked log, so that every path in the example verifies. */
 export const [exampleEvidence] = evidence;
 
 export const exampleKeys: PublicKeys = {

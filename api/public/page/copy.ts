@@ -188,7 +188,7 @@ function denialCopy({ artifact_kind: kind, verification }: Relayed): VerdictCopy
   };
 }
 
-/** Like a denial: the headline never reads as an approval. */
+/** The copy for a required approval. As for a denial, the headline never reads as an approval. */
 function requiredApprovalCopy({ artifact_kind: kind, verification }: Relayed): VerdictCopy {
   const { verification_status: status, can_assert_validity: asserts } = verification;
   if (asserts) {

@@ -300,7 +300,10 @@ function reached(stage: string, link: ChainLink | undefined, effect: Effect): Ht
   </li>`;
 }
 
-/** The symbol for valid would read as approval of an action that was not admitted. */
+/**
+ * Word and symbol for a link's status. For a valid proof of an action that was not admitted the symbol
+ * is `denied`: the one for valid would look like approval of the action.
+ */
 function verdictOn(
   link: ChainLink | undefined,
   effect: Effect,

@@ -251,7 +251,7 @@ function traceparentIn(params: JsonObject): string | undefined {
   return traceparentSchema.safeParse(objectIn(params, '_meta')['traceparent']).data;
 }
 
-/** The error for a number that the hash would not have as the tool reads it. */
+/** The error for a number that JSON parsers round: the hash could cover another value than the tool reads. */
 function inexact(digits: string): Error {
   const shown = digits.length > 40 ? `${digits.slice(0, 40)}…` : digits;
   return new Error(

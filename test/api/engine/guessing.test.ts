@@ -45,7 +45,7 @@ it('a withheld amount cannot be guessed from a disclosed export, a run and the p
     expect(files.length).toBeGreaterThan(5);
     const known = digestsIn([...answers, ...files]);
     expect(guess(known, [...known])).toBeNull();
-    // The same search finds the amount with each salt that only the service has.
+    // With a salt, which only the service has, the same search finds the amount.
     const salts = await saltsOf(setup, proofId);
     for (const name of ['fact.amount', 'arguments_hash', 'input']) {
       expect([name, guess(known, [salts(name)])]).toEqual([name, SECRET]);

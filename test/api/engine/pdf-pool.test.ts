@@ -10,7 +10,7 @@ import { unhandledIn } from '../../fixtures/unhandled.js';
 
 describe('PDF renderer', () => {
   let folder: string;
-  /** Renders by waiting `json[0]` milliseconds. */
+  /** Path of a renderer that waits 10 ms times `json[0]`. */
   let slow: string;
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'svc-pool-'));

@@ -218,7 +218,7 @@ async function follow(from: FedFrom, path: string, last: string): Promise<Follow
   return { said: [...said], at: Date.now() };
 }
 
-/** Without headers that change with every response or snapshot. */
+/** Removes the headers that change with every response or snapshot. */
 function lasting(headers: Reply['headers']): unknown {
   const changing = [
     'date',

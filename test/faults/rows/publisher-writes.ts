@@ -41,7 +41,7 @@ async function killAtEach(scene: Scene, at: 'staged' | 'in-place'): Promise<void
   const [died, ticks] = [`${orders}.died`, `${orders}.ticks`];
   const found: string[] = [];
   wrong.set(at, found);
-  // From an earlier scenario on this stack.
+  // An earlier scenario on this stack may have left the file.
   await rm(died, { force: true });
   await publisher.restartWith(['--import', builtFile('test/faults/dying-writes')], {
     DYING_WRITES_FILE: orders,
