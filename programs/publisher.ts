@@ -14,8 +14,9 @@ import type { Readiness } from '#runtime/ops/health';
 import { openTracing } from '#runtime/ops/tracing';
 import { connect } from '#runtime/postgres/connect';
 import { openStore } from '#runtime/store/open';
-import { withTimeout } from '#runtime/concurrency';
+import { WakeableSleep, withTimeout } from '#runtime/concurrency';
 import { logStateKeys } from '#sql/lifecycle/log-keys';
+import { VERDICTS_CHANNEL } from '#sql/log/public-entries';
 import { startHeartbeat, assertDatabase } from './database.js';
 import { tracedLeaves } from './metrics/traces.js';
 import { publisherMetrics, watchedBy } from './metrics/publisher.js';
@@ -28,6 +29,8 @@ import { runService } from './service.js';
 /** Limit of the last heartbeat: an unresponsive database must not block the exit. */
 const LAST_BEAT_MS = 3_000;
 const STATFS_MS = 1_000;
+const LONGEST_IDLE_MS = 5_000;
+const CYCLES_PER_SNAPSHOT = 20;
 
 // Published files are public: web servers and public API servers may run as other users.
 process.umask(0o022);
@@ -122,7 +125,12 @@ await runService('publisher', publisherConfig, async (program) => {
     },
   };
   const watch = watchedBy(readiness, metrics, firstPublication, traces);
-  const running = runPublisher(publisher, { signal, log, watch }).catch(async (error: unknown) => {
+  // Cycles renew a snapshot in time, however short its validity.
+  const idleMs = Math.min(LONGEST_IDLE_MS, config.snapshotTtl / CYCLES_PER_SNAPSHOT);
+  const betweenCycles = new WakeableSleep();
+  sql.onNotification(VERDICTS_CHANNEL, () => betweenCycles.wake());
+  const run = { signal, log, watch, idleMs, betweenCycles };
+  const running = runPublisher(publisher, run).catch(async (error: unknown) => {
     // Records the reason for refusing to publish, for `admin status`.
     await withTimeout(beat(), LAST_BEAT_MS).catch(() => undefined);
     program.fail(error);

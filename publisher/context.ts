@@ -5,6 +5,7 @@ import type { PinnedKeys } from '#protocol/snapshot/trust';
 import type { LogState } from '#protocol/state/log-state';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
+import type { LatestInputs } from '#sql/log/public-entries';
 import type { TreeHead } from './plan/tree.js';
 import type { Signer } from '#runtime/crypto/key-uri';
 import type { Cosigner } from './cosigner.js';
@@ -56,6 +57,8 @@ export interface CycleContext extends PublisherSettings {
      * published then.
      */
     progress: { from: number | null; state: PublicState } | null;
+    /** The inputs of the published snapshot, if the last cycle succeeded. */
+    published: LatestInputs | null;
     /** Snapshot entries that this process appended since, by index. */
     appended: Map<number, Uint8Array>;
   };

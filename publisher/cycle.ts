@@ -57,6 +57,7 @@ export type CycleReport =
  * is needed: the next cycle starts from the published state.
  */
 export async function runPublishCycle(ctx: CycleContext): Promise<CycleReport> {
+  ctx.memory.published = null;
   if (!ctx.leadership.isLeading) await requireKnownSigners(ctx);
   if (!(await ctx.leadership.take())) return { outcome: 'standby' };
   try {
@@ -175,8 +176,8 @@ async function publishNext(
     throw mismatch(`the verdict entry at leaf ${verdict.index} does not count`);
   }
   requireSigningKey(ctx, advanced.state.log.keys, inputs.stored);
-  const shareChange = published?.location.share_change ?? 0;
-  const state = await applyShares(ctx, advanced.state, shareChange);
+  const sharesBefore = published?.location.share_change ?? 0;
+  const state = await applyShares(ctx, advanced.state, sharesBefore);
   await requireStoredShares(ctx, claims, state, published);
   await ctx.maps.flush();
   ctx.memory.progress = { from: published?.index ?? null, state };
@@ -186,6 +187,8 @@ async function publishNext(
     : await publishState(ctx, primary, published, inputs, state, validUntil, inspect);
   ctx.memory.progress = { from: generation, state };
   await sweep(ctx, state);
+  const { shareChange } = state;
+  ctx.memory.published = { verdict: verdict.index, snapshot: generation, shareChange };
   if (isPublished) {
     // Witnesses that did not answer are requested again, and cosignatures are renewed.
     ctx.cosigner?.submit(noteIn(published.bytes), published.checkpoint.size);
@@ -197,7 +200,7 @@ async function publishNext(
     treeSize: state.log.size,
     newLeaves: state.log.size - publishedSize,
     changedRecords: advanced.changes,
-    shareChanges: state.shareChange - shareChange,
+    shareChanges: shareChange - sharesBefore,
   };
 }
 

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import { formatVkey, keyId, type LogVkey } from '#protocol/note';
 import type { Signer } from '#runtime/crypto/key-uri';
 import { type PinnedKeys, pinKeys } from '#protocol/snapshot/trust';
@@ -39,6 +40,8 @@ export interface PublisherContext extends PublisherSettings {
 
 export interface Publisher {
   runCycle(): Promise<CycleReport>;
+  /** Whether the registry has only what the last cycle published; false when unknown. */
+  isCurrent(): Promise<boolean>;
   /** Releases the leases; a later cycle takes them again. To be called between cycles. */
   close(): Promise<void>;
   readonly log: PinnedKeys;
@@ -91,6 +94,7 @@ export function createPublisher(options: PublisherContext): Publisher {
     memory: {
       head: trustedHead(options.trustedCheckpoint, log),
       progress: null,
+      published: null,
       appended: new Map(),
     },
     logger,
@@ -103,6 +107,11 @@ export function createPublisher(options: PublisherContext): Publisher {
     log,
     isLeader: () => ctx.leadership.isLeading,
     runCycle: () => runPublishCycle(ctx),
+    isCurrent: async () => {
+      const { published } = ctx.memory;
+      if (published === null || !leadership.isLeading) return false;
+      return isDeepStrictEqual(await ctx.registry.latestInputs(), published);
+    },
     close: async () => {
       await cosigner?.stop();
       await leadership.release();

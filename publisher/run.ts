@@ -1,4 +1,4 @@
-import { createTask } from 'node-cron';
+import { WakeableSleep } from '#runtime/concurrency';
 import { Heartbeat, type Readiness } from '#runtime/ops/health';
 import { logRarely, type Logger } from '#runtime/process/log';
 import { Watchdog } from '#runtime/process/watchdog';
@@ -8,10 +8,7 @@ import type { Publisher } from './publisher.js';
 import { StoreError } from '#runtime/store/store';
 import { ReplicaUnusableError } from './registry/sql-registry.js';
 
-const EVERY_SECOND = '* * * * * *';
-const CHECK_INTERVAL_MS = 1_000;
-/** Monotonic time without a cycle after which the schedule is considered stopped. */
-const MISSED_MS = 3_000;
+const CYCLE_INTERVAL_MS = 1_000;
 /** Longer than any statement or request of a cycle; a long cycle reports progress meanwhile. */
 const STALL_TIMEOUT_MS = 120_000;
 /** Consecutive failed cycles after which a publisher lets another one lead. */
@@ -30,27 +27,26 @@ export interface RunOptions {
   watch?: CycleObserver;
   /** Milliseconds without progress after which the run rejects. */
   stallTimeoutMs?: number;
+  /** Sleeps between cycles, woken when a verdict entry was appended. */
+  betweenCycles?: WakeableSleep;
+  /** Longest time without a complete cycle while there is nothing to publish; default: none. */
+  idleMs?: number;
 }
 
 /**
- * Runs publish cycles at once and then every second, never two at a time, until the signal. Resolves
- * after the last cycle, with the leases released. Rejects with a FatalPublishError when an operator
+ * Runs publish cycles at once, when woken and every second, never two at a time, until the signal.
+ * Resolves after the last cycle, with the leases released. Rejects with a FatalPublishError when an operator
  * has to decide, and with a HungError when a cycle stalls. The next cycle retries after any other
  * error; after several failed cycles in a row a standby gets the chance to lead.
  */
 export async function runPublisher(publisher: Publisher, options: RunOptions): Promise<void> {
-  const { signal, log, watch, stallTimeoutMs = STALL_TIMEOUT_MS } = options;
+  const { signal, log, watch, stallTimeoutMs = STALL_TIMEOUT_MS, idleMs = 0 } = options;
+  const { betweenCycles = new WakeableSleep() } = options;
   const cycleLog = new CycleLog(log);
-  let running: Promise<void> = Promise.resolve();
-  let stop: (error?: FatalPublishError) => void = () => undefined;
   let giveUp: (error: Error) => void = () => undefined;
-  const stopped = new Promise<FatalPublishError | undefined>((resolve) => {
-    stop = resolve;
-  });
   const hung = new Promise<never>((_, reject) => {
     giveUp = reject;
   });
-  hung.catch(() => undefined);
   const watchdog = new Watchdog({
     what: 'a publish cycle',
     limitMs: stallTimeoutMs,
@@ -69,83 +65,58 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
     await publisher.close().catch((cause: unknown) => cycleLog.failed(cause));
   };
 
-  let isRunning = false;
-  let lastCycleAt = performance.now();
-  let restarting: Promise<unknown> = Promise.resolve();
+  let fullCycleDue = 0;
+  let generation = 0;
+  const nextReport = async (): Promise<CycleReport> => {
+    if (performance.now() < fullCycleDue && (await publisher.isCurrent()))
+      return { outcome: 'unchanged', generation };
+    const report = await publisher.runCycle();
+    if ('generation' in report) ({ generation } = report);
+    fullCycleDue = performance.now() + idleMs;
+    return report;
+  };
   const runCycle = async (): Promise<void> => {
-    if (signal.aborted) return;
     if (cyclesToSkip > 0) {
       cyclesToSkip -= 1;
-      lastCycleAt = performance.now();
       return;
     }
-    isRunning = true;
     watchdog.began();
     const startedAt = performance.now();
     const wasLeader = publisher.isLeader();
     try {
-      const report = await publisher.runCycle();
+      const report = await nextReport();
       failedCycles = 0;
       watch?.went(report, performance.now() - startedAt);
       cycleLog.completed(report);
     } catch (error) {
       watch?.failed?.(error, performance.now() - startedAt);
-      if (error instanceof FatalPublishError) stop(error);
-      else {
-        cycleLog.failed(error);
-        const isLeader = wasLeader || publisher.isLeader();
-        if (isLeader && !(error instanceof LeaseLostError)) await countFailure(error);
-      }
+      if (error instanceof FatalPublishError) throw error;
+      cycleLog.failed(error);
+      const isLeader = wasLeader || publisher.isLeader();
+      if (isLeader && !(error instanceof LeaseLostError)) await countFailure(error);
     } finally {
       cycleLog.leads(publisher.isLeader());
-      isRunning = false;
       watchdog.ended();
-      lastCycleAt = performance.now();
     }
   };
-  // Silences the scheduler's warning of a missed run: the next cycle publishes the same content.
-  const quiet = () => undefined;
-  const task = createTask(EVERY_SECOND, () => (running = runCycle()), {
-    noOverlap: true,
-    suppressMissedWarning: true,
-    logger: {
-      info: quiet,
-      warn: quiet,
-      debug: quiet,
-      error: (error) => log.error({ err: error }, 'publisher: the schedule failed'),
-    },
-  });
-  const onAbort = (): void => stop();
-  signal.addEventListener('abort', onAbort);
-  running = runCycle();
-  await Promise.race([running, hung]);
-  await task.start();
-  if (signal.aborted) stop();
-  // The schedule follows the wall clock: after it is set back by an hour, the next cycle would start an
-  // hour later. A monotonic timer detects that and restarts the schedule.
-  const clockCheck = setInterval(() => {
-    if (isRunning || performance.now() - lastCycleAt < MISSED_MS) return;
-    lastCycleAt = performance.now();
-    log.warn(
-      'publisher: no cycle started when one was due, so the clock was set back; the schedule restarts',
-    );
-    restarting = Promise.resolve(task.stop()).then(() => task.start());
-  }, CHECK_INTERVAL_MS);
+  const runCycles = async (): Promise<void> => {
+    try {
+      while (!signal.aborted) {
+        const startedAt = performance.now();
+        await runCycle();
+        const elapsed = (performance.now() - startedAt) % CYCLE_INTERVAL_MS;
+        await betweenCycles.sleep(CYCLE_INTERVAL_MS - elapsed, signal);
+      }
+    } finally {
+      await publisher.close();
+      cycleLog.leads(false);
+    }
+  };
   try {
-    const error = await Promise.race([stopped, hung]);
-    clearInterval(clockCheck);
-    await restarting;
-    await task.destroy();
-    await Promise.race([running, hung]);
-    await publisher.close();
-    cycleLog.leads(false);
-    if (error !== undefined) throw error;
-  } finally {
-    clearInterval(clockCheck);
-    watchdog.stop();
-    signal.removeEventListener('abort', onAbort);
     // A hung cycle is abandoned: the process exits, and its connection releases the lease.
-    void task.destroy();
+    await Promise.race([runCycles(), hung]);
+  } finally {
+    watchdog.stop();
   }
 }
 

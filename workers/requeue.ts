@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { NO_REQUEST_IDS } from '#runtime/http/request-ids';
 import { logRarely, type Logger } from '#runtime/process/log';
 import type { AdmitQueue } from '#runtime/queue/queues';
-import { pendingOlderThan, type PendingPlace } from '#sql/admissions/outcomes';
+import { isAnythingPending, pendingOlderThan, type PendingPlace } from '#sql/admissions/outcomes';
 import type { Db } from '#sql/db/transaction';
 import { type PendingRevocation, revocationsOlderThan } from '#sql/lifecycle/revocations';
 import type { AdmitContext, AdmitMetrics } from './admit/context.js';
@@ -26,35 +26,41 @@ export async function repeat(
  */
 const BACKLOG_INTERVAL_MS = 10_000;
 
-type Limits = Pick<RequeueOptions, 'olderThanMs' | 'groupSize'>;
+interface SearchOptions extends Pick<RequeueOptions, 'olderThanMs' | 'groupSize'> {
+  everyMs: number;
+  /** Whether the queue is down, so that nothing can be enqueued. */
+  isDown: () => boolean;
+  /** Requeues lost chunks. Never rejects. */
+  chunks: () => Promise<void>;
+}
 
 /**
- * Requeues stale admissions and revocations every `everyMs` milliseconds until the signal, except
- * while the queue is down.
+ * Requeues stale admissions, revocations and chunks every `everyMs` milliseconds until the signal. While
+ * nothing is pending, each search is one statement.
  */
 export async function keepRequeueing(
   { sql, log, metrics }: Pick<AdmitContext, 'sql' | 'log' | 'metrics'>,
   queue: AdmitQueue,
-  { everyMs, ...limits }: { everyMs: number } & Limits,
+  { everyMs, isDown, chunks, ...limits }: SearchOptions,
   signal: AbortSignal,
-  isDown = (): boolean => false,
 ): Promise<void> {
-  const pages = async <P>(
-    kind: 'admission' | 'revocation',
-    requeue: (after: P | null) => Promise<P | null>,
-  ): Promise<void> => {
+  const failed = (kind: string) => (error: unknown) =>
+    logRarely(log, 'warn', { err: error }, `${kind} requeue failed; it is retried`);
+  const pages = <P>(kind: string, requeue: (after: P | null) => Promise<P | null>) => {
     let next: P | null = null;
-    const page = async (): Promise<void> => {
-      if (!isDown()) next = await requeue(next);
+    return async (): Promise<void> => {
+      if (isDown()) return;
+      try {
+        next = await requeue(next);
+      } catch (error) {
+        failed(kind)(error);
+      }
     };
-    await repeat(everyMs, signal, page, (error) => {
-      logRarely(log, 'warn', { err: error }, `${kind} requeue failed; it is retried`);
-    });
   };
   let lastSearch = -Infinity;
   const admissions = { sql, log, metrics, enqueue: (ids: string[]) => queue.add(ids), ...limits };
   const revocations = { ...admissions, enqueue: (ids: string[]) => queue.addRevocations(ids) };
-  await Promise.all([
+  const searches = [
     pages<PendingPlace>('admission', async (after) => {
       const isDue = performance.now() - lastSearch >= BACKLOG_INTERVAL_MS;
       if (!isDue && (await hasWaitingJobs(queue))) return after;
@@ -62,7 +68,12 @@ export async function keepRequeueing(
       return requeueStaleAdmissions(admissions, after);
     }),
     pages<PendingRevocation>('revocation', (after) => requeueStaleRevocations(revocations, after)),
-  ]);
+    chunks,
+  ];
+  const search = async (): Promise<void> => {
+    if (await isAnythingPending(sql)) await Promise.all(searches.map((one) => one()));
+  };
+  await repeat(everyMs, signal, search, failed('admission'));
 }
 
 /** An unreachable queue counts as empty: it may have lost its jobs. */

@@ -45,8 +45,7 @@ export interface PublicServer {
   close(): void;
 }
 
-/** Reading a local file is cheap; polls of a remote origin cause load there. */
-const POLL_MS = { directory: 100, http: 250, bucket: 250 } as const;
+const POLL_MS = 250;
 const START_MS = 1_000;
 
 /** Creates the public API over a snapshot. It is read-only and has no private keys. */
@@ -67,7 +66,7 @@ export function createPublicServer(options: PublicServerOptions): PublicServer {
     start: async () => {
       const timeout = new AbortController();
       await Promise.race([
-        poller.start(pollMs ?? POLL_MS[source.kind]),
+        poller.start(pollMs ?? POLL_MS),
         sleep(START_MS, undefined, { signal: timeout.signal }).catch(() => undefined),
       ]);
       timeout.abort();

@@ -11,12 +11,13 @@ import {
   snapshotEntriesFrom,
   treeSize,
 } from '#sql/log/log';
-import { appendSnapshot } from '#sql/log/public-entries';
+import { appendSnapshot, latestInputs } from '#sql/log/public-entries';
 import { databaseTime } from '#sql/log/verdicts';
 import { type DatabaseServer, serverOf } from '#sql/schema/migrate';
 
 /** The publisher's queries. Imported queries are documented where they are defined. */
 const QUERIES = {
+  latestInputs,
   treeSize,
   tile: readTile,
   entries: entriesBetween,

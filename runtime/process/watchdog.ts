@@ -23,35 +23,40 @@ export interface WatchdogOptions {
  * Counts only time in which this process ran, because a suspended process has not hung.
  */
 export class Watchdog {
-  private isUnderWay = false;
   private quietMs = 0;
   private last = 0;
-  private readonly timer: NodeJS.Timeout;
+  private isStopped = false;
+  /** Only while the task is under way, so that an idle program does not wake. */
+  private timer: NodeJS.Timeout | undefined;
 
-  constructor({ what, limitMs, progress = () => 0, onHung }: WatchdogOptions) {
-    const everyMs = Math.min(LOOK_EVERY_MS, limitMs);
-    this.timer = setInterval(() => {
-      const now = progress();
-      this.quietMs = this.isUnderWay && now === this.last ? this.quietMs + everyMs : 0;
-      this.last = now;
-      if (this.quietMs < limitMs) return;
-      this.stop();
-      const seconds = String(limitMs / 1000);
-      onHung(new HungError(`${what} made no progress for ${seconds} s`));
-    }, everyMs).unref();
-  }
+  constructor(private readonly options: WatchdogOptions) {}
 
   began(): void {
-    this.isUnderWay = true;
     this.quietMs = 0;
+    if (this.isStopped) return;
+    const everyMs = Math.min(LOOK_EVERY_MS, this.options.limitMs);
+    this.timer ??= setInterval(() => this.look(everyMs), everyMs).unref();
   }
 
   ended(): void {
-    this.isUnderWay = false;
+    clearInterval(this.timer);
+    this.timer = undefined;
   }
 
   stop(): void {
-    clearInterval(this.timer);
+    this.isStopped = true;
+    this.ended();
+  }
+
+  private look(everyMs: number): void {
+    const { what, limitMs, progress = () => 0, onHung } = this.options;
+    const now = progress();
+    this.quietMs = now === this.last ? this.quietMs + everyMs : 0;
+    this.last = now;
+    if (this.quietMs < limitMs) return;
+    this.stop();
+    const seconds = String(limitMs / 1000);
+    onHung(new HungError(`${what} made no progress for ${seconds} s`));
   }
 }
 

@@ -79,9 +79,6 @@ const workerOptions = {
   runRetryDelay: 1_000,
 };
 
-/** On Postgres a notification wakes consumers; they poll because a lost connection loses notifications. */
-const POSTGRES_IDLE_WAIT_S = 1;
-
 /**
  * While opening, BullMQ uses a pool connection that has no error listener: losing it at that moment
  * would end the process. The query itself still fails and is handled there.
@@ -97,7 +94,6 @@ interface Backend {
   /** Options for any of BullMQ's classes, whose types differ by backend. */
   options: QueueOptions;
   create: typeof createRedisBackend;
-  isPostgres: boolean;
   opened: <M extends Member>(member: M) => Opened<M>;
 }
 
@@ -123,7 +119,6 @@ function backendOf(
   return {
     options: client === null ? { connection } : { connection: client, prefix: PREFIX },
     create: client === null ? (createPostgresBackend as never) : createRedisBackend,
-    isPostgres: client === null,
     opened: (member) => {
       member.on('error', onError);
       return { member, abandon: () => client?.disconnect() };
@@ -160,9 +155,8 @@ export function openWorker(
   onError: OnError,
 ): Opened<Member & { run(): Promise<void> }> {
   const max = Math.min(concurrency, MOST_MOVING_JOBS) + 2;
-  const { options, create, isPostgres, opened } = backendOf(config, max, 'wait', onError);
-  const poll = isPostgres && { drainDelay: POSTGRES_IDLE_WAIT_S };
-  const all = { ...options, ...workerOptions, concurrency, ...poll } as WorkerOptions;
+  const { options, create, opened } = backendOf(config, max, 'wait', onError);
+  const all = { ...options, ...workerOptions, concurrency } as WorkerOptions;
   return opened(new Worker(name, processor, all, create));
 }
 

@@ -183,6 +183,14 @@ export function pendingOlderThan(
     order by accepted_at, proof_id limit ${limit}`;
 }
 
+/** Whether the requeue has anything to search. */
+export async function isAnythingPending(sql: Db): Promise<boolean> {
+  const [row] = await sql<[{ pending: boolean }]>`
+    select exists (select from svc.intake_pending) or exists (select from svc.revocation_pending)
+      or exists (select from svc.chunk_pending) or exists (select from svc.batch_watch) as pending`;
+  return row.pending;
+}
+
 /** How many admissions of all tenants are pending; counting stops at `most`. */
 export async function pendingDepth(sql: Db, most: number): Promise<number> {
   const [row] = await sql<[{ depth: number }]>`select svc.pending_depth(${most}) as depth`;

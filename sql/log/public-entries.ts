@@ -14,8 +14,11 @@ import { entriesWhere, type EntryBody } from './log.js';
 
 type Members<Entry> = Omit<Entry, 'schema_version' | 'type'>;
 
+/** Notifications on this channel announce verdict entries. */
+export const VERDICTS_CHANNEL = 'svc_verdicts';
+
 /**
- * Appends a verdict entry. Only the verifier's role may.
+ * Appends a verdict entry, and announces it when the transaction commits. Only the verifier's role may.
  *
  * @param latest the index of the last verdict entry that the caller has read, or null
  * @throws an error with the code 40001 when the log has a later one
@@ -26,7 +29,8 @@ export async function appendVerdict(
   latest: number | null,
 ): Promise<number> {
   const body = entryBytes({ type: 'verdict', ...entry });
-  const [row] = await tx<[{ at: number }]>`select svc.append_verdict(${body}, ${latest}) as at`;
+  const [row] = await tx<[{ at: number }]>`
+    select svc.append_verdict(${body}, ${latest}) as at, pg_notify(${VERDICTS_CHANNEL}, '')`;
   return row.at;
 }
 
@@ -39,6 +43,21 @@ export async function appendSnapshot(lease: Db, entry: Members<SnapshotEntry>): 
   const body = entryBytes({ type: 'snapshot', ...entry });
   const [row] = await lease<[{ at: number }]>`select svc.append_snapshot(${body}) as at`;
   return row.at;
+}
+
+/** What a snapshot depends on: the last verdict entry, snapshot entry and change of shares. */
+export interface LatestInputs {
+  verdict: number | null;
+  snapshot: number | null;
+  shareChange: number;
+}
+
+export async function latestInputs(sql: Db): Promise<LatestInputs> {
+  const [row] = await sql<[LatestInputs]>`
+    select (select max(leaf_index) from svc.log_entry where kind = 5) as verdict,
+      (select max(leaf_index) from svc.log_entry where kind = 6) as snapshot,
+      (select coalesce(max(change_no), 0) from svc.grant_change) as "shareChange"`;
+  return row;
 }
 
 /** Appends the activation of a delegated AEP key. Only the worker's role may. */

@@ -183,10 +183,26 @@ export async function databaseTime(sql: Db): Promise<number> {
  */
 export async function dueAtDatabaseTime(sql: Db): Promise<{ now: number; isDue: boolean }> {
   const [row] = await sql<[{ now: Date; isDue: boolean }]>`
-    select date_trunc('milliseconds', now()) as now, exists (select from svc.erasure_due)
-      or exists (select from svc.expiry where expires_at <= now())
-      or exists (select from svc.share_due where expires_at <= now()) as "isDue"`;
+    select date_trunc('milliseconds', now()) as now, ${isAnythingDue(sql)} as "isDue"`;
   return { now: row.now.getTime(), isDue: row.isDue };
+}
+
+const isAnythingDue = (sql: Db) => sql`
+  (exists (select from svc.erasure_due)
+    or exists (select from svc.expiry where expires_at <= now())
+    or exists (select from svc.share_due where expires_at <= now()))`;
+
+/**
+ * The state of the log, of its verdicts and of the scrubber, equal to an earlier one if nothing changed;
+ * null while an erasure or an expiry is due.
+ */
+export async function verifierWork(sql: Db): Promise<string | null> {
+  const [row] = await sql<[{ state: string; isDue: boolean }]>`
+    select concat_ws(' ', h.tree_size, s.epoch, s.urgent_until,
+      (select verdict_id from svc.verdict order by verdict_id desc limit 1)) as state,
+      ${isAnythingDue(sql)} as "isDue"
+    from svc.log_head h, svc.scrub s`;
+  return row.isDue ? null : row.state;
 }
 
 /**

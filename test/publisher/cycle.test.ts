@@ -35,6 +35,22 @@ describe('publish cycle', () => {
     expect(published.opened.snapshot).toMatchObject({ max_merge_delay: 60 });
   });
 
+  it('is current until the log has another verdict entry or a share changes', async () => {
+    const { registry } = snapshot;
+    const publisher = snapshot.publisher();
+    const [proof = ''] = snapshot.grow(1);
+    expect(await publisher.isCurrent()).toBe(false);
+    for (const change of [() => snapshot.grow(1), () => registry.share('proof', proof)]) {
+      await publisher.runCycle();
+      expect(await publisher.isCurrent()).toBe(true);
+      change();
+      expect(await publisher.isCurrent()).toBe(false);
+    }
+    await publisher.runCycle();
+    await publisher.close();
+    expect(await publisher.isCurrent()).toBe(false);
+  });
+
   it('waits for a verdict entry', async () => {
     snapshot.registry.addProof();
     expect(await snapshot.publisher().runCycle()).toEqual({ outcome: 'waiting' });

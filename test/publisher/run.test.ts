@@ -1,9 +1,10 @@
-import { afterEach, describe, expect, it, vi } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { DatabaseLease } from '#publisher/registry/lease';
 import type { Publisher } from '#publisher/publisher';
 import { publisherReadiness, runPublisher } from '#publisher/run';
 import { FatalPublishError } from '#publisher/errors';
 import type { CycleReport } from '#publisher/cycle';
+import { WakeableSleep } from '#runtime/concurrency';
 import { logger } from '#runtime/process/log';
 import { HungError } from '#runtime/process/watchdog';
 import type { Pool } from '#sql/db/transaction';
@@ -17,6 +18,7 @@ function fakePublisher(runCycle: (number: number) => Promise<CycleReport>) {
   const progress = { count: 0 };
   const publisher = {
     runCycle: () => runCycle(++cycles),
+    isCurrent: () => Promise.resolve(true),
     progress: () => progress.count,
     isLeader: () => true,
     close: () => {
@@ -108,21 +110,21 @@ describe.concurrent('runPublisher', () => {
   });
 });
 
-describe('runPublisher schedule', () => {
-  afterEach(() => void vi.useRealTimers());
-
-  it('continues when the clock is set back by an hour', async () => {
-    const stop = new AbortController();
-    const { publisher, cycles } = fakePublisher(() => Promise.resolve(waiting));
-    vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 3_600_000 });
-    const running = runPublisher(publisher, { signal: stop.signal, log });
-    await expect.poll(cycles).toBeGreaterThanOrEqual(2);
-    vi.useRealTimers();
-    const then = cycles();
-    await expect.poll(cycles, { timeout: 10_000 }).toBeGreaterThanOrEqual(then + 3);
-    stop.abort();
-    await running;
-  });
+it('runPublisher > runs a cycle when woken, and none while its snapshot is current', async () => {
+  const stop = new AbortController();
+  const { publisher, cycles } = fakePublisher(() => Promise.resolve(waiting));
+  const betweenCycles = new WakeableSleep();
+  const reports: CycleReport[] = [];
+  const watch = { went: (report: CycleReport) => void reports.push(report) };
+  const options = { signal: stop.signal, log, watch, betweenCycles };
+  const running = runPublisher(publisher, { ...options, idleMs: 3_600_000 });
+  for (let count = 1; count < 20; count += 1) {
+    await expect.poll(() => reports.length).toBe(count);
+    betweenCycles.wake();
+  }
+  expect(cycles()).toBe(1);
+  stop.abort();
+  await running;
 });
 
 it('DatabaseLease > requires a pool of one connection', () => {

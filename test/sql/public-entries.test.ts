@@ -43,14 +43,15 @@ async function open() {
     activate,
     at,
     verdict: async (given: Partial<VerdictEntry> = {}, read: number | null = latest) => {
+      const now = await databaseTime(db.sql);
       const entry = {
         previous: latest,
         to: await treeSize(db.sql),
         root: ROOT,
         failed: [],
         restored: [],
-        time: await at(),
-        expired_through: await at(-100),
+        time: formatTime(now),
+        expired_through: formatTime(now - 100),
         key_id: keyId,
         sig: SIG,
         ...given,

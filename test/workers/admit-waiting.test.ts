@@ -182,9 +182,13 @@ describe('admission that is accepted and not yet appended', () => {
     groups.length = 0;
     const depth = () => Promise.resolve(0);
     const queue = { add: enqueue, addRevocations: enqueue, depth } as unknown as AdmitQueue;
-    const limits = { everyMs: 1, olderThanMs: 0, groupSize: 1 };
+    const options = {
+      ...{ everyMs: 1, olderThanMs: 0, groupSize: 1 },
+      isDown: () => false,
+      chunks: () => Promise.resolve(),
+    };
     const stopping = new AbortController();
-    const requeueing = keepRequeueing(registry.admit, queue, limits, stopping.signal);
+    const requeueing = keepRequeueing(registry.admit, queue, options, stopping.signal);
     await expect.poll(() => groups).toContainEqual([waiting]);
     stopping.abort();
     await requeueing;

@@ -1,7 +1,10 @@
+import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it, vi } from 'vitest';
+import { Heartbeat } from '#runtime/ops/health';
 import { setValidity } from '#sql/tenants/administration';
 import { transaction } from '#sql/db/transaction';
 import { scrubUrgently } from '#sql/log/verdicts';
+import { verifierHeartbeats } from '#workers/verify/context';
 import { recordErasures, recordExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
 import { runVerifier } from '#workers/verify/verifier';
@@ -149,6 +152,36 @@ describe('runVerifier', () => {
     } finally {
       clock.mockRestore();
     }
+  });
+
+  it('runs no pass while the log is idle, and continues with a new leaf and with an expiry', async () => {
+    await setValidity(registry.admin, TENANT, HOUR_OF_TRUST);
+    await registry.reportAll();
+    let sleeps = 0;
+    let passes = 0;
+    const sleep = async () => {
+      sleeps += 1;
+      await setImmediate();
+    };
+    const log = Object.assign(new Heartbeat(1_000), { success: () => void (passes += 1) });
+    Object.assign(registry.verify, {
+      idleSleep: { sleep },
+      pulses: { ...verifierHeartbeats(), log },
+      signer: { ...registry.verify.signer, snapshotTtl: 86_400_000 },
+    });
+    const untilIdle = async () => {
+      sleeps = passes = 0;
+      await expect.poll(() => sleeps > 2 * passes + 20, { timeout: 10_000 }).toBe(true);
+    };
+    const work = async () => {
+      await untilIdle();
+      const [id = ''] = await registry.admitAll([registry.item()]);
+      await untilOutcome(id, 'pass');
+      await untilIdle();
+      await tamper('update svc.expiry set expires_at = now()', []);
+      await seesTheEndOf(id);
+    };
+    await whileItRuns(work, { scrubMs: 3_600_000 });
   });
 
   it('continues after a failed verification pass', async () => {

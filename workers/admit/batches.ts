@@ -8,7 +8,6 @@ import {
 } from '#sql/batches/chunks';
 import type { Pool } from '#sql/db/transaction';
 import { CHUNK_ITEMS } from '#sql/batches/accept';
-import { repeat } from '../requeue.js';
 
 export interface DispatchOptions {
   sql: Pool;
@@ -37,8 +36,6 @@ export async function dispatchChunks({ sql, queue, ahead }: DispatchOptions): Pr
 }
 
 interface ChunkDispatcherOptions extends DispatchOptions {
-  /** Milliseconds between searches for lost chunks. */
-  requeueEveryMs: number;
   /** Lease of a chunk, in milliseconds; an unfinished chunk is dispatched again afterwards. */
   chunkLeaseMs: number;
   /** Called with the number of chunks whose lease expired. */
@@ -48,15 +45,16 @@ interface ChunkDispatcherOptions extends DispatchOptions {
 export interface ChunkDispatcher {
   /** To be called when the queue has room or a batch arrived. Never throws. */
   wake(): void;
+  /** Requeues chunks that the queue lost, then dispatches. Never rejects. */
+  requeue(): Promise<void>;
   close(): Promise<void>;
 }
 
 const DUPLICATES_PER_PASS = 2_000;
 
-/** Dispatches chunks when woken, and periodically requeues chunks that the queue lost. */
 export function startChunkDispatcher(options: ChunkDispatcherOptions): ChunkDispatcher {
   const { sql, log } = options;
-  const stopping = new AbortController();
+  let isClosing = false;
   let dispatching: Promise<void> | null = null;
   let again = false;
 
@@ -64,12 +62,12 @@ export function startChunkDispatcher(options: ChunkDispatcherOptions): ChunkDisp
     do {
       again = false;
       await dispatchChunks(options);
-    } while (again && !stopping.signal.aborted);
+    } while (again && !isClosing);
   }
 
   function wake(): void {
     again = true;
-    if (stopping.signal.aborted) return;
+    if (isClosing) return;
     dispatching ??= dispatchUntilQuiet()
       .catch((error: unknown) => {
         logRarely(log, 'warn', { err: error }, 'batch dispatcher: dispatch failed; it is retried');
@@ -80,25 +78,23 @@ export function startChunkDispatcher(options: ChunkDispatcherOptions): ChunkDisp
   }
 
   let cursor: WatchedPlace | null = null;
-  const requeue = async (): Promise<void> => {
+  const requeueOnce = async (): Promise<void> => {
     const expired = await requeueExpiredLeases(sql, options.chunkLeaseMs);
     if (expired > 0) log.warn({ chunks: expired }, 'batch dispatcher: expired chunks requeued');
     options.requeued(expired);
     ({ next: cursor } = await resolveDuplicateItems(sql, DUPLICATES_PER_PASS, cursor));
   };
-  const requeueing = repeat(
-    options.requeueEveryMs,
-    stopping.signal,
-    () => requeue().finally(wake),
-    (error) =>
-      logRarely(log, 'warn', { err: error }, 'batch dispatcher: requeue failed; it is retried'),
-  );
 
   return {
     wake,
+    requeue: () =>
+      requeueOnce()
+        .catch((error: unknown) =>
+          logRarely(log, 'warn', { err: error }, 'batch dispatcher: requeue failed; it is retried'),
+        )
+        .finally(wake),
     close: async () => {
-      stopping.abort();
-      await requeueing;
+      isClosing = true;
       await dispatching;
     },
   };

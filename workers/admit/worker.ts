@@ -149,7 +149,6 @@ export function startAdmitWorker(
       },
     },
     ahead: options.batchConcurrency + 1,
-    requeueEveryMs: options.requeueEveryMs,
     chunkLeaseMs: options.chunkLeaseMs,
     requeued: (chunks) => context.metrics?.requeued('batches', chunks),
   });
@@ -216,9 +215,10 @@ export function startAdmitWorker(
       everyMs: options.requeueEveryMs,
       olderThanMs: options.staleAfterMs,
       groupSize: IDS_AT_ONCE,
+      isDown,
+      chunks: () => dispatcher.requeue(),
     },
     stopping.signal,
-    isDown,
   );
 
   async function readiness(): Promise<Readiness> {

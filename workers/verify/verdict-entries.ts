@@ -41,7 +41,9 @@ import {
 } from './context.js';
 
 /** Milliseconds between two entries, so that load does not cause many. */
-const LEAST_INTERVAL_MS = 1000;
+export const LEAST_INTERVAL_MS = 1000;
+
+export type VerdictResult = 'appended' | 'early' | 'none';
 
 /**
  * Appends a verdict entry if there is something to report: other leaves than verdicts and snapshots, a
@@ -56,7 +58,7 @@ export function appendVerdictEntry(
   signer: VerdictSigner,
   mayHaveExpired: boolean,
   leastIntervalMs = LEAST_INTERVAL_MS,
-): Promise<'appended' | 'early' | 'none'> {
+): Promise<VerdictResult> {
   return transaction(sql, async (tx) => {
     // Read before `now`, because another verifier may record a later scan at any time.
     const scannedAt = await expiryScanDoneAt(tx);

@@ -1,11 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { logRarely } from '#runtime/process/log';
 import { Watchdog } from '#runtime/process/watchdog';
+import { verifierWork } from '#sql/log/verdicts';
 import type { VerifyContext, VerifierHeartbeats } from './context.js';
 import { extendVerifiedPrefix } from './verified-prefix.js';
 import { scrub } from './scrub.js';
 import { scanExpiries } from './expiries.js';
-import { appendVerdictEntry } from './verdict-entries.js';
+import { appendVerdictEntry, LEAST_INTERVAL_MS, type VerdictResult } from './verdict-entries.js';
 
 export interface VerifierOptions {
   /** Initial number of leaves per pass. */
@@ -18,7 +19,7 @@ export interface VerifierOptions {
   pollMs: number;
   /** Milliseconds between expiry scans. */
   expiryScanMs: number;
-  /** Milliseconds between scrub passes. */
+  /** Milliseconds between scrub passes; up to 2.5 times as many for a small log. */
   scrubMs: number;
   /** Limit of leaves per scrub pass; a small log is scrubbed about once in an hour. */
   scrubBatch: number;
@@ -28,7 +29,11 @@ export interface VerifierOptions {
 
 /** Passes in which a log is scrubbed once, if `scrubBatch` allows, and the fewest leaves of a pass. */
 const SCRUBS_PER_ROUND = 1_800;
-const LEAST_SCRUBBED = 40;
+const LEAST_SCRUBBED = 10;
+/** The longest pause between scrub passes of a small log, in multiples of `scrubMs`. */
+const LONGEST_PAUSE = 2.5;
+/** Even an idle verifier runs its passes this often in `SNAPSHOT_TTL`, at half of which an entry is due. */
+const ROUNDS_PER_SNAPSHOT = 20;
 
 export const VERIFIER_DEFAULTS: VerifierOptions = {
   batch: 1000,
@@ -76,6 +81,7 @@ async function verify(
   const { signer } = context;
   let upkeepDue = 0;
   let verdictDue = 0;
+  let earliestEntry = 0;
   // Not -Infinity: an earlier process may have ended before it appended an entry.
   let changedAt = performance.now();
   let scanBegan = 0;
@@ -84,7 +90,18 @@ async function verify(
   let urgent = false;
   let size = 0;
   let limit = options.batch;
+  /** What the registry had before a round that found no work, and until when that round counts. */
+  let done: string | null = null;
+  let idleUntil = 0;
   while (!signal.aborted) {
+    const isSettled = changedAt === -Infinity;
+    const work: string | null = isSettled
+      ? await verifierWork(context.sql).catch(() => null)
+      : null;
+    if (work !== null && work === done && performance.now() < idleUntil) {
+      await (context.idleSleep?.sleep(options.pollMs, signal) ?? sleep(options.idleMs));
+      continue;
+    }
     const batch = limit;
     const covered = await runPass(context, 'log', () => extendVerifiedPrefix(context, batch));
     limit = covered === batch ? Math.min(2 * limit, options.maxBatch) : options.batch;
@@ -97,12 +114,16 @@ async function verify(
       if (recorded !== false) changedAt = performance.now();
       upkeepDue = performance.now() + options.expiryScanMs;
     }
-    const hasChanged = changedAt !== -Infinity;
-    if (signer !== undefined && (hasChanged || performance.now() >= verdictDue)) {
-      const result = await runPass(context, 'verdict', () =>
+    const hasChanged: boolean = changedAt !== -Infinity || work !== done;
+    let isSound = true;
+    isEarly = hasChanged && performance.now() < earliestEntry;
+    if (signer !== undefined && !isEarly && (hasChanged || performance.now() >= verdictDue)) {
+      const result: VerdictResult | null = await runPass(context, 'verdict', () =>
         appendVerdictEntry(context, signer, hasChanged),
       );
       isEarly = result === 'early';
+      isSound = result !== null;
+      if (result === 'appended') earliestEntry = performance.now() + LEAST_INTERVAL_MS;
       // A change may be newer than the scan that the entry reports: only a later scan covers it.
       if ((result === 'appended' || result === 'none') && scanBegan > changedAt)
         changedAt = -Infinity;
@@ -118,8 +139,12 @@ async function verify(
       if (scrubbed?.changed !== 0) changedAt = performance.now();
       urgent = scrubbed?.urgent ?? false;
       size = scrubbed?.size ?? size;
-      scrubDue = performance.now() + options.scrubMs;
+      const pauses = (LEAST_SCRUBBED * SCRUBS_PER_ROUND) / size;
+      scrubDue = performance.now() + options.scrubMs * Math.min(Math.max(pauses, 1), LONGEST_PAUSE);
     }
+    done = changedAt === -Infinity && !isEarly && isSound && !urgent ? work : null;
+    const ttl = signer?.snapshotTtl ?? 0;
+    idleUntil = Math.min(scrubDue, performance.now() + ttl / ROUNDS_PER_SNAPSHOT);
     if ((covered ?? 0) < batch && !urgent) {
       await sleep(options.idleMs, undefined, { signal }).catch(() => null);
       if (!isEarly) await context.idleSleep?.sleep(options.pollMs - options.idleMs, signal);

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { closeSync, fstatSync, openSync, readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { PageId } from '#protocol/map/page';
@@ -47,10 +47,24 @@ export function directorySource(root: string): SnapshotSource {
     }
   }
 
+  let last = { version: '', bytes: new Uint8Array() };
+  /** Reads the location only when it changed. Opens it, because a network file system caches `stat`. */
+  function readLocation(file: string): Uint8Array {
+    const open = openSync(file, 'r');
+    try {
+      const { ino, size, mtimeNs, ctimeNs } = fstatSync(open, { bigint: true });
+      const version = [ino, size, mtimeNs, ctimeNs].join();
+      if (version !== last.version) last = { version, bytes: readFileSync(open) };
+      return last.bytes;
+    } finally {
+      closeSync(open);
+    }
+  }
+
   return {
     kind: 'directory',
-    location: () => unlessMissing(LOCATION_PATH, readFileSync),
-    forgetLocation: () => undefined,
+    location: () => unlessMissing(LOCATION_PATH, readLocation),
+    forgetLocation: () => void (last.version = ''),
     logFile: (path) => unlessMissing(path, readFile),
     page: (page) => readFileSync(join(root, pagePath(page))),
     close: () => undefined,
