@@ -1,3 +1,4 @@
+import { createTask } from 'node-cron';
 import { WakeableSleep } from '#runtime/concurrency';
 import { Heartbeat, type Readiness } from '#runtime/ops/health';
 import { logRarely, type Logger } from '#runtime/process/log';
@@ -8,7 +9,9 @@ import type { Publisher } from './publisher.js';
 import { StoreError } from '#runtime/store/store';
 import { ReplicaUnusableError } from './registry/sql-registry.js';
 
-const CYCLE_INTERVAL_MS = 1_000;
+const EVERY_SECOND = '* * * * * *';
+/** The schedule stops while the wall clock is set back; cycles then start after this pause. */
+const LONGEST_PAUSE_MS = 3_000;
 /** Longer than any statement or request of a cycle; a long cycle reports progress meanwhile. */
 const STALL_TIMEOUT_MS = 120_000;
 /** Consecutive failed cycles after which a publisher lets another one lead. */
@@ -102,20 +105,24 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
   const runCycles = async (): Promise<void> => {
     try {
       while (!signal.aborted) {
-        const startedAt = performance.now();
         await runCycle();
-        const elapsed = (performance.now() - startedAt) % CYCLE_INTERVAL_MS;
-        await betweenCycles.sleep(CYCLE_INTERVAL_MS - elapsed, signal);
+        await betweenCycles.sleep(LONGEST_PAUSE_MS, signal);
       }
     } finally {
       await publisher.close();
       cycleLog.leads(false);
     }
   };
+  const schedule = createTask(EVERY_SECOND, () => betweenCycles.wake(), {
+    // A missed second needs no cycle of its own.
+    suppressMissedWarning: true,
+  });
+  void schedule.start();
   try {
     // A hung cycle is abandoned: the process exits, and its connection releases the lease.
     await Promise.race([runCycles(), hung]);
   } finally {
+    void schedule.destroy();
     watchdog.stop();
   }
 }
