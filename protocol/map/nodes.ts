@@ -51,21 +51,28 @@ export interface MapLeaf {
   valueHash: Uint8Array;
 }
 
-// Hashing is synchronous and keeps no input, so all calls share these buffers. Copies to `leaf` and
-// `inner` must fill their fields; otherwise bytes of the previous call are hashed.
+// Hashing is synchronous and keeps no input, so all calls share these buffers. Copies to them must fill
+// their fields; otherwise bytes of the previous call are hashed.
 const scratch = new Uint8Array(1024);
+/** Of the length of the last value: most values have the same, and a view costs as much as their copy. */
+let value = scratch;
 const leaf = Uint8Array.of(3, ...new Uint8Array(KEY_BYTES + HASH_BYTES));
 const inner = Uint8Array.of(4, 0, ...new Uint8Array(2 * HASH_BYTES));
 
 /** The hash of a value: a record and its history. */
 export function valueHash(sha256: Sha256, record: Uint8Array, history: Uint8Array): Uint8Array {
   const length = 5 + record.length + history.length;
-  const input = length <= scratch.length ? scratch.subarray(0, length) : new Uint8Array(length);
-  input[0] = 2;
-  new DataView(input.buffer).setUint32(1, record.length);
-  input.set(record, 5);
-  input.set(history, 5 + record.length);
-  return sha256(input);
+  if (value.length !== length) {
+    value = length <= scratch.length ? scratch.subarray(0, length) : new Uint8Array(length);
+  }
+  value[0] = 2;
+  value[1] = record.length >> 24;
+  value[2] = record.length >> 16;
+  value[3] = record.length >> 8;
+  value[4] = record.length;
+  value.set(record, 5);
+  value.set(history, 5 + record.length);
+  return sha256(value);
 }
 
 export function mapLeafHash(sha256: Sha256, { key, valueHash: hash }: MapLeaf): Uint8Array {

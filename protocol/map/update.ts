@@ -89,7 +89,7 @@ export class Update {
     return { level, key, bit, count, ...page.hashes };
   }
 
-  /** The items of a page of `level` after changes: leaves, or pages that merge where they can. */
+  /** The items of a page of `level` after ascending changes: leaves, or pages that merge where they can. */
   private async changed(
     level: number,
     items: readonly Item[],
@@ -101,10 +101,12 @@ export class Update {
     const inside = new Map<Page, MapChange[]>();
     // New leaves outside of every page, by the number of pages before them.
     const between = new Map<number, Leaf[]>();
+    let before = 0;
     for (const change of changes) {
-      const before = lastUpTo(pages, change.key) + 1;
-      const page = neighborsOf(pages, change.key).find((one) => isWithin(one, change.key));
-      if (page !== undefined) push(inside, page, change);
+      while (before < pages.length && byKey(pages[before]!, change) <= 0) before++;
+      const [left, right] = [pages[before - 1], pages[before]];
+      const page = isWithin(left, change.key) ? left : right;
+      if (isWithin(page, change.key)) push(inside, page, change);
       else if (change.value !== null) {
         push(between, before, leafOf(this.sha256, change.key, change.value));
       }
@@ -136,7 +138,7 @@ export class Update {
     const near = changes.map(({ key }) => ({ key, pages: neighborsOf(pages, key) }));
     await load(near.flatMap(({ pages: [first] }) => first!));
     const isOutside = ({ key, pages: [first] }: (typeof near)[number]): boolean =>
-      !isWithin(first!, key);
+      !isWithin(first, key);
     await load(near.filter(isOutside).flatMap(({ pages: [, second] }) => second ?? []));
   }
 
@@ -229,8 +231,8 @@ function neighborsOf(pages: readonly Page[], key: Uint8Array): Page[] {
 }
 
 /** Whether a key belongs to the subtree of a page: it has the bits that all keys of the page share. */
-const isWithin = (page: Page, key: Uint8Array): boolean =>
-  firstDifference(page.key, key) >= page.bit;
+const isWithin = (page: Page | undefined, key: Uint8Array): page is Page =>
+  page !== undefined && firstDifference(page.key, key) >= page.bit;
 
 function push<K, V>(lists: Map<K, V[]>, key: K, value: V): void {
   const list = lists.get(key);

@@ -73,10 +73,13 @@ const isAsserted = (facts: ProofFacts): boolean =>
 /**
  * The lookup response about an artifact, as JSON text; null if the proof has no such artifact. Writes
  * the text directly, because public servers render it for every lookup.
+ *
+ * @param status of the artifact by {@link statusOf}
  */
 export function proofAnswer(
   { kind, requested, matchedOn }: Match,
   facts: ProofFacts,
+  status = statusOf(kind, facts),
 ): string | null {
   const { proofId, proof, key, log } = facts;
   if (kind !== 'proof' && !proof.hasArtifacts) return null;
@@ -88,7 +91,7 @@ export function proofAnswer(
   const keyId = key === null ? '' : `"key_id":"${key.keyId}",`;
   return (
     responseHead(kind, requested, matchedOn) +
-    `"verification":${verificationText(statusOf(kind, facts), verifiedAtOf(facts))},` +
+    `"verification":${verificationText(status, verifiedAtOf(facts))},` +
     `"artifact":{"artifact_level":"${LEVELS[kind]}","execution_id":"exec_${proofId}",${hashes},` +
     `"effect":"${proof.effect}","environment":"${proof.isLive ? 'live' : 'sandbox'}"},` +
     `"trust_chain":${isAsserted(facts) ? extent.chain : NO_CHAIN},${FLAGS},` +

@@ -150,7 +150,8 @@ export function decodeProof(bytes: Uint8Array): PublicProof {
   return proof;
 }
 
-function requireConsistent({ leafIndex, verdictSize, keyIndex, ...proof }: PublicProof): void {
+function requireConsistent(proof: PublicProof): void {
+  const { leafIndex, verdictSize, keyIndex } = proof;
   const isUnverified = proof.verdict === 'none';
   if ((verdictSize === null) !== isUnverified || (proof.verifiedAt === null) !== isUnverified) {
     throw malformed('its verdict lacks a field or has one too many');
@@ -158,8 +159,8 @@ function requireConsistent({ leafIndex, verdictSize, keyIndex, ...proof }: Publi
   if ((verdictSize ?? NONE) <= leafIndex || (keyIndex ?? -1) >= leafIndex) {
     throw malformed('its indexes contradict the order of the log');
   }
-  const [, ...others] = proof.ends;
-  if (proof.hasArtifacts ? proof.effect !== 'ADMIT' : others.some((end) => end !== null)) {
+  const isBeyondProof = (end: number | null, at: number): boolean => at > 0 && end !== null;
+  if (proof.hasArtifacts ? proof.effect !== 'ADMIT' : proof.ends.some(isBeyondProof)) {
     throw malformed('its artifacts contradict its effect or their ends');
   }
 }

@@ -1,30 +1,53 @@
-/** A least-recently-used cache with a byte limit. The latest value is kept whatever its size. */
+export interface Kept<V> {
+  /** Undefined once the cache has dropped it. */
+  value: V | undefined;
+  readonly bytes: number;
+  /** To be set by each use. */
+  isUsed: boolean;
+}
+
+/**
+ * A cache with a byte limit. It drops the oldest values, but each that was used gets a second chance
+ * (CLOCK): a use sets a flag, which costs less than a change of order. The latest value is kept whatever
+ * its size.
+ */
 export class ByteCache<V> {
-  private readonly kept = new Map<string, { value: V; bytes: number }>();
+  private readonly kept = new Map<string, Kept<V>>();
   private bytes = 0;
 
   constructor(private readonly limit: number) {}
 
   get(name: string): V | undefined {
-    const found = this.kept.get(name);
-    if (found === undefined) return undefined;
-    this.kept.delete(name);
-    this.kept.set(name, found);
-    return found.value;
+    const found = this.find(name);
+    if (found !== undefined) found.isUsed = true;
+    return found?.value;
+  }
+
+  /** Readers may keep this instead of the name. */
+  find(name: string): Kept<V> | undefined {
+    return this.kept.get(name);
   }
 
   put(name: string, value: V, bytes: number): void {
     this.delete(name);
-    this.kept.set(name, { value, bytes });
+    const latest: Kept<V> = { value, bytes, isUsed: false };
+    this.kept.set(name, latest);
     this.bytes += bytes;
-    for (const oldest of this.kept.keys()) {
+    for (const [oldest, kept] of this.kept) {
       if (this.bytes <= this.limit || this.kept.size === 1) return;
-      this.delete(oldest);
+      if (kept.isUsed || kept === latest) {
+        kept.isUsed = false;
+        this.kept.delete(oldest);
+        this.kept.set(oldest, kept);
+      } else this.delete(oldest);
     }
   }
 
   delete(name: string): void {
-    this.bytes -= this.kept.get(name)?.bytes ?? 0;
+    const kept = this.kept.get(name);
+    if (kept === undefined) return;
+    this.bytes -= kept.bytes;
+    kept.value = undefined;
     this.kept.delete(name);
   }
 }

@@ -7,13 +7,14 @@ it('ByteCache > keeps the most recently used values within its size limit', () =
   const kept = (): string[] => ['a', 'b', 'c', 'd'].filter((name) => cache.get(name) !== undefined);
   for (const name of ['a', 'a', 'b', 'c']) put(name);
   cache.delete('nothing');
-  expect(kept()).toEqual(['a', 'b', 'c']);
   cache.get('a');
   put('d');
   expect(kept()).toEqual(['a', 'c', 'd']);
   cache.delete('c');
   put('b');
   expect(kept()).toEqual(['a', 'b', 'd']);
+  const dropped = cache.find('a');
   put('c', 1_000);
   expect(kept()).toEqual(['c']);
+  expect(dropped?.value).toBeUndefined();
 });

@@ -87,8 +87,13 @@ export function send(
   res.writeHead(answer.status, headers);
   if (!isRead) endDiscarding(req, res, Buffer.from(answer.body));
   else if (req.method === 'HEAD') res.end();
-  else if (typeof answer.body === 'string') res.end(answer.body, 'latin1');
-  else res.end(answer.body);
+  else {
+    // Sends one buffer. `end` with a body sends two, the second empty, and costs a tenth of a lookup more.
+    res.cork();
+    res.write(answer.body, 'latin1');
+    res.uncork();
+    res.end();
+  }
 }
 
 /**

@@ -9,9 +9,15 @@ import {
   type VerdictRoute,
 } from '#protocol/lookup-routes';
 import { malformed } from '#protocol/snapshot/malformed';
-import { packageAnswer, proofAnswer, type Match, type ProofFacts } from '#protocol/state/answers';
+import {
+  packageAnswer,
+  proofAnswer,
+  statusOf,
+  type Match,
+  type ProofFacts,
+} from '#protocol/state/answers';
 import { decodeProof, proofMapKey, shardOf } from '#protocol/state/record';
-import type { ArtifactKind } from '#protocol/status';
+import { packageStatus, type ArtifactKind, type VerificationStatus } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { ByteCache } from '#runtime/process/byte-cache';
 import { mayHoldToken } from '../http/answer.js';
@@ -31,6 +37,7 @@ export interface ResolvedProof extends ProofFacts {
 export interface Resolved {
   kind: ArtifactKind;
   matchedOn: LookupName;
+  status: VerificationStatus;
   /** The lookup response, as JSON text. */
   body: string;
   /** The proof of the artifact, or the members of the package. */
@@ -101,8 +108,10 @@ function renderArtifact(snapshot: Snapshot, match: LookupMatch, id: string): Res
   const { kind, matchedOn } = match;
   if (isPackageId(id)) return renderPackage(snapshot, match, id);
   const proof = proofOf(snapshot, id.slice(-32));
-  const body = proof && proofAnswer(match, proof);
-  return body === null || proof === null ? null : { kind, matchedOn, body, proofs: [proof] };
+  if (proof === null) return null;
+  const status = statusOf(kind, proof);
+  const body = proofAnswer(match, proof, status);
+  return body === null ? null : { kind, matchedOn, status, body, proofs: [proof] };
 }
 
 function renderPackage(snapshot: Snapshot, match: LookupMatch, packageId: string): Resolved | null {
@@ -117,7 +126,8 @@ function renderPackage(snapshot: Snapshot, match: LookupMatch, packageId: string
   const [first, ...others] = members as [ResolvedProof, ...ResolvedProof[]];
   const { kind, matchedOn, requested } = match;
   const body = packageAnswer(nativeSha256, match, packageId, members);
-  const resolved: Resolved = { kind, matchedOn, body, proofs: [first, ...others] };
+  const status = packageStatus(members.map((member) => statusOf('trust', member)));
+  const resolved: Resolved = { kind, matchedOn, status, body, proofs: [first, ...others] };
   keepPackage(snapshot, requested, resolved);
   return resolved;
 }

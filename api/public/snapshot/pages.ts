@@ -2,7 +2,7 @@ import { equalBytes } from '#protocol/bytes';
 import { StoredPage, type PageLink } from '#protocol/map/stored-page';
 import { malformed } from '#protocol/snapshot/malformed';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { ByteCache } from '#runtime/process/byte-cache';
+import { ByteCache, type Kept } from '#runtime/process/byte-cache';
 import type { SnapshotSource } from './source.js';
 
 /** Memory limits in bytes. */
@@ -20,10 +20,10 @@ export const PAGE_MEMORY: PageMemory = {
 /** About 250,000 names of verified pages. */
 const VERIFIED_BYTES = 40 * 1024 * 1024;
 const NAME_BYTES = 160;
-/** Estimated memory of a page besides its content, and of an item: its offset and hashes. */
+/** Estimated memory of a page besides its content, and of an item: its offset, hashes and page. */
 const PAGE_OVERHEAD = 512;
 const LEAF_OVERHEAD = 69;
-const LINK_OVERHEAD = 37;
+const LINK_OVERHEAD = 45;
 
 /** Thrown by a search that needs a page which is being fetched. */
 class PageMissing extends Error {
@@ -42,14 +42,20 @@ export function whenFetched<T>(search: () => T): T | Promise<T> {
   }
 }
 
+/** A page in memory. */
+class CachedPage extends StoredPage {
+  /** The pages below that were read through this page, by item: a search needs no name for them. */
+  readonly below: (Kept<CachedPage> | undefined)[] = [];
+}
+
 /**
  * Reads pages of maps, and verifies each: its bytes have the digest that names it, and its items the
  * root by which the page above, or the snapshot entry, refers to it. Keeps verified pages only, so the
  * next lookup reads a damaged page again.
  */
 export class PageReader {
-  private readonly leaves: ByteCache<StoredPage>;
-  private readonly upper: ByteCache<StoredPage>;
+  private readonly leaves: ByteCache<CachedPage>;
+  private readonly upper: ByteCache<CachedPage>;
   /** Pages whose root was computed: read again, they only need the right digest. */
   private readonly verified = new ByteCache<true>(VERIFIED_BYTES);
 
@@ -63,10 +69,17 @@ export class PageReader {
 
   /** The page of an item of a page. Throws as {@link load} does, or `PageMissing`. */
   below(page: StoredPage, at: number): StoredPage {
+    const { below } = page as CachedPage;
+    const kept = below[at];
+    if (kept?.value !== undefined) {
+      kept.isUsed = true;
+      return kept.value;
+    }
     const [start, end] = page.hashesAt(at);
     const name = latin1(page.bytes, start, end);
     const found = this.known(name, page.level - 1) ?? this.read(name, page.linkAt(at));
     if (found instanceof Promise) throw new PageMissing(found);
+    below[at] = this.cacheOf(found.level).find(name);
     return found;
   }
 
@@ -76,25 +89,25 @@ export class PageReader {
     return this.known(name, link.level) ?? this.read(name, link, true);
   }
 
-  private known(name: string, level: number): StoredPage | undefined {
+  private known(name: string, level: number): CachedPage | undefined {
     const page = this.cacheOf(level).get(name);
     return page?.level === level ? page : undefined;
   }
 
-  private cacheOf(level: number): ByteCache<StoredPage> {
+  private cacheOf(level: number): ByteCache<CachedPage> {
     return level === 0 ? this.leaves : this.upper;
   }
 
-  private read(name: string, link: PageLink, isUrgent = false): StoredPage | Promise<StoredPage> {
+  private read(name: string, link: PageLink, isUrgent = false): CachedPage | Promise<CachedPage> {
     const bytes = this.source.page(link, isUrgent);
     return bytes instanceof Promise
       ? bytes.then((read) => this.keep(name, link, read))
       : this.keep(name, link, bytes);
   }
 
-  private keep(name: string, { level, hash, digest }: PageLink, bytes: Uint8Array): StoredPage {
+  private keep(name: string, { level, hash, digest }: PageLink, bytes: Uint8Array): CachedPage {
     if (!equalBytes(nativeSha256(bytes), digest)) throw malformed('a page has another digest');
-    const page = new StoredPage(level, bytes);
+    const page = new CachedPage(level, bytes);
     if (this.verified.get(name) === undefined) {
       if (!equalBytes(page.root(nativeSha256), hash)) throw malformed('a page has another root');
       this.verified.put(name, true, NAME_BYTES);

@@ -4,11 +4,12 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { expect, it } from 'vitest';
 import { resolve } from '#api/public/lookup/resolve';
+import { verdictAnswer } from '#api/public/lookup/routes';
 import { createPublicServer } from '#api/public/server';
 import { PageReader } from '#api/public/snapshot/pages';
 import { Snapshot } from '#api/public/snapshot/snapshot';
 import { directorySource } from '#api/public/snapshot/source';
-import { fromHex, toHex } from '#protocol/bytes';
+import { fromHex, toHex, utf8 } from '#protocol/bytes';
 import { BY_PATH } from '#protocol/lookup-routes';
 import { mapKey } from '#protocol/map/nodes';
 import { encodeRefs, type MapValue, type PageRef } from '#protocol/map/page';
@@ -144,5 +145,18 @@ it('snapshot > is valid for at most 24 hours after the last expiry scan, whateve
   const loaded = await Snapshot.load(pages, served.bytes, stale);
   expect(loaded.validUntil).toBe(parseTime(log!.expired_through));
   expect(served.validUntil).toBeGreaterThan(loaded.validUntil);
+  await world.close();
+});
+
+it('lookup > sends UTF-8 when the origin of the log is not ASCII', async () => {
+  const { world, ids, served } = await opened();
+  const { snapshot } = served.opened;
+  const logs = [{ ...snapshot.logs[0]!, origin: 'log.example/é日' }];
+  const other = { ...served.opened, snapshot: { ...snapshot, logs } };
+  const pages = new PageReader(directorySource(world.directory));
+  const loaded = await Snapshot.load(pages, served.bytes, other);
+  const resolved = resolve(loaded, BY_PATH.proof, ids[0]!)!;
+  expect(resolved.body).toContain('é日');
+  expect(verdictAnswer(BY_PATH.proof, ids[0]!, resolved).body).toEqual(utf8(resolved.body));
   await world.close();
 });
