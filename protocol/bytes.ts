@@ -5,7 +5,7 @@ import { ProtocolError } from './errors.js';
 interface Encoding {
   TextEncoder: new () => {
     encode(text: string): Uint8Array;
-    encodeInto(text: string, to: Uint8Array): { read: number };
+    encodeInto(text: string, to: Uint8Array): { written: number };
   };
   TextDecoder: new (
     label: string,
@@ -160,10 +160,24 @@ export function isWellFormed(text: string): boolean {
 
 /** Encodes as UTF-8. Throws `lone_surrogate`, where the platform's encoder would replace it. */
 export function utf8(text: string): Uint8Array {
+  requireWellFormed(text);
+  return encoder.encode(text);
+}
+
+/**
+ * Like {@link utf8}, into a buffer with room for three bytes per character: faster for short texts.
+ *
+ * @returns the number of written bytes
+ */
+export function writeUtf8(text: string, to: Uint8Array): number {
+  requireWellFormed(text);
+  return encoder.encodeInto(text, to).written;
+}
+
+function requireWellFormed(text: string): void {
   if (!isWellFormed(text)) {
     throw new ProtocolError('lone_surrogate', 'text with a lone surrogate has no UTF-8 form');
   }
-  return encoder.encode(text);
 }
 
 /** Decodes UTF-8; throws `invalid_utf8`. Keeps a byte order mark as U+FEFF. */

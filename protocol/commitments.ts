@@ -1,4 +1,4 @@
-import { utf8 } from './bytes.js';
+import { writeUtf8 } from './bytes.js';
 import { documentHash, hashHex, type Sha256 } from './hash.js';
 import type { JsonValue } from './json.js';
 import type { Budgets } from './policy-input.js';
@@ -16,23 +16,26 @@ export type SaltOf = (name: string) => string;
 export function saltsFrom(sha256: Sha256, seed: Uint8Array): SaltOf {
   // HMAC-SHA-256 (RFC 2104).
   return (name) => {
-    const inner = sha256(padded(seed, 0x36, utf8(name)));
-    return hashHex(sha256, padded(seed, 0x5c, inner));
+    const inner = keyed(seed, 0x36, 3 * name.length);
+    const end = BLOCK + writeUtf8(name, inner.subarray(BLOCK));
+    const hash = sha256(inner.subarray(0, end));
+    const outer = keyed(seed, 0x5c, hash.length);
+    outer.set(hash, BLOCK);
+    return hashHex(sha256, outer);
   };
 }
 
 /** The block size of SHA-256 in bytes. */
 const BLOCK = 64;
 // Reused, because an allocation of more than 64 bytes takes longer than its hash.
-const scratch = new Uint8Array(2 * BLOCK);
+const scratch = new Uint8Array(4 * BLOCK);
 
-/** A key of at most one block XOR `pad`, then the message. Valid until the next call. */
-function padded(key: Uint8Array, pad: number, message: Uint8Array): Uint8Array {
-  const length = BLOCK + message.length;
+/** A key of at most one block XOR `pad`, then room for a message. Valid until the next call. */
+function keyed(key: Uint8Array, pad: number, room: number): Uint8Array {
+  const length = BLOCK + room;
   const bytes = length > scratch.length ? new Uint8Array(length) : scratch.subarray(0, length);
   bytes.fill(pad, 0, BLOCK);
   for (let i = 0; i < key.length; i++) bytes[i]! ^= key[i]!;
-  bytes.set(message, BLOCK);
   return bytes;
 }
 

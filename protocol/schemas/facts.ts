@@ -38,10 +38,10 @@ export function decimalUnits(text: string): bigint {
 
 const factValueSchema = z.union(
   [
+    z.strictObject({ decimal: decimalSchema }),
     stringSchema,
     z.int(),
     z.boolean(),
-    z.strictObject({ decimal: decimalSchema }),
     z
       .array(stringSchema)
       .max(SET_MAX)
@@ -62,15 +62,12 @@ const recordSchema = z
     const count = Object.keys(facts).length;
     return count >= 1 && count <= FACTS_MAX;
   }, `expected 1 to ${FACTS_MAX} facts`)
-  .refine(
-    (facts) => {
-      // JSON.stringify only orders members differently, so the length is that of the canonical form.
-      const text = JSON.stringify(facts);
-      const mostBytes = 3 * text.length;
-      return mostBytes <= FACTS_BYTES_MAX || utf8(text).length <= FACTS_BYTES_MAX;
-    },
-    `expected at most ${FACTS_BYTES_MAX} bytes in canonical form`,
-  )
+  .refine((facts) => {
+    // JSON.stringify only orders members differently, so the length is that of the canonical form.
+    const text = JSON.stringify(facts);
+    const mostBytes = 3 * text.length;
+    return mostBytes <= FACTS_BYTES_MAX || utf8(text).length <= FACTS_BYTES_MAX;
+  }, `expected at most ${FACTS_BYTES_MAX} bytes in canonical form`)
   .meta({ minProperties: 1, maxProperties: FACTS_MAX });
 export type Facts = z.infer<typeof recordSchema>;
 
