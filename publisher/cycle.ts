@@ -190,7 +190,7 @@ async function publishNext(
   const { shareChange } = state;
   ctx.memory.published = { verdict: verdict.index, snapshot: generation, shareChange };
   if (isPublished) {
-    // Witnesses that did not answer are requested again, and cosignatures are renewed.
+    // Sends the checkpoint again to witnesses that did not answer, and renews cosignatures.
     ctx.cosigner?.submit(noteIn(published.bytes), published.checkpoint.size);
     return { outcome: 'unchanged', generation };
   }

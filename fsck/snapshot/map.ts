@@ -121,7 +121,7 @@ export class RebuiltMap {
       const stored = await files.read(path);
       if (stored === null) findings.add('map_page_missing', path, `${bytes.length} bytes`);
       else if (!equalBytes(stored, bytes)) {
-        findings.add('map_page_altered', path, 'bytes whose SHA-256 is its name');
+        findings.add('map_page_altered', path, 'bytes whose SHA-256 is the name of the file');
       }
     }
   }

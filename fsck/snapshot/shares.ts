@@ -59,7 +59,7 @@ async function readPages(ctx: SnapshotContext, page: PageId, leaves: Leaf[]): Pr
     return true;
   } catch (error) {
     if (!(error instanceof ProtocolError)) throw error;
-    ctx.findings.add('map_page_altered', path, 'bytes whose SHA-256 is its name');
+    ctx.findings.add('map_page_altered', path, 'bytes whose SHA-256 is the name of the file');
     return false;
   }
 }

@@ -10,7 +10,7 @@ import { readOperatorsFile, snakeCase, UsageError, type AddCommand } from './com
 export function addFixtureCommands(add: AddCommand): void {
   add(
     'fixture put <fixture_ref> <file.json>',
-    'Store a proof-chain fixture (a JSON document) permanently under a reference',
+    'Store a JSON document permanently under a reference, which requests name as proof_chain_fixture_ref',
     'booking-chain-1 fixtures/booking.json',
     async ({ act }, fixtureRef: string, file: string) => {
       if (!textSchema.safeParse(fixtureRef).success) {

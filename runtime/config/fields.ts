@@ -78,7 +78,7 @@ export const maxQueuedAdmissions = wholeNumber(1, 100_000_000, '100000').describ
   'undecided admissions at which the engine stops accepting more; batches may use half',
 );
 export const recentLookupLimit = wholeNumber(1, 100_000_000, '100000').describe(
-  'number of the newest log entries whose proofs generic lookups (`/api/public/verify`) find',
+  'how many of the newest log entries generic lookups (`/api/public/verify`) search',
 );
 export const logLevel = z
   .enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`)

@@ -198,7 +198,9 @@ function reportError(
   }
   terminal.printError({ style: 'red', text: 'svc: ' }, message);
   if (exitCode === EXIT.undecided && details.proof_id !== undefined) {
-    terminal.printError(`svc: the execution was accepted; run svc follow ${details.proof_id}`);
+    terminal.printError(
+      `svc: the request was accepted and is not decided yet; run svc follow ${details.proof_id}`,
+    );
   }
   return exitCode;
 }

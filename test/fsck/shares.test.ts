@@ -96,7 +96,7 @@ describe('fsck of published shares and packages', () => {
   });
 });
 
-it('readShares > reads the map of the snapshot, and reports lost pages and another root', async () => {
+it('readShares > reads the map of the snapshot, and reports lost pages and a root that differs', async () => {
   const store = new MemoryStore();
   const changes = Array.from({ length: 300 }, (_, n) => ({
     key: mapKey('share', sha256(Uint8Array.of(n, n >> 8)).slice(0, 16)),

@@ -51,7 +51,7 @@ describe('admin init', () => {
     expect(loadSigningKey(file('aep-key.pem')).publicKey).toHaveLength(32);
   });
 
-  it("changes the owner of a key file that root created to the program's user", async () => {
+  it("makes the program's user the owner of a key file that root created", async () => {
     createSigningKey(file('log-key.pem'));
     expect(await make()).not.toContain('log-key.pem');
     const { mode, uid } = await stat(file('log-key.pem'));

@@ -78,7 +78,7 @@ it('witness > cosigns only a proven extension of the last head', async () => {
   expect((await witness.add(next)).status).toBe(200);
 });
 
-it('witness > keeps the head that it stored before a kill, and no later one', async () => {
+it('witness > after a kill has the last head that it stored, and none that it did not store', async () => {
   const preload = join(packageRoot, 'dist/test/fixtures/dying-witness.js');
   const dying = (DIE: string) => restart({ NODE_OPTIONS: `--import=${preload}`, DIE });
   expect(await witness.stop()).toBe(0);

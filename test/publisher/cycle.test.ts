@@ -73,7 +73,7 @@ describe('publish cycle', () => {
     }
   });
 
-  it('appends no snapshot entry to an idle log until its validity requires one', async () => {
+  it('appends no snapshot entry to an idle log until the last snapshot is about to expire', async () => {
     const { registry, clock } = snapshot;
     snapshot.grow(5);
     const publisher = snapshot.publisher();

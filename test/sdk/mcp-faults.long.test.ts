@@ -223,7 +223,7 @@ describe('svc mcp in front of a hostile server', () => {
 
   it('answers open requests when the server dies, and records failed outcomes', async () => {
     const host = proxies.raw({ target: ownServer('hostile.mjs') });
-    // The server has sent its responses to guessed ids before the call opens one of them.
+    // Waits until the server has answered ids that it guessed; the call below then uses one of these ids.
     host.send(initialize);
     await expect.poll(host.stderr).toMatch(/(dropped a response[^]*){5}/);
     host.send(toolCall(1, 'die'));
