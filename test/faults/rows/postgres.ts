@@ -102,23 +102,29 @@ export const POSTGRES_FAULTS: Fault[] = [
     inject: async (scene) => {
       const { database } = requireDisks(scene);
       const cluster = scene.world.database;
-      await database.fill();
+      const { exited, superuserUrl } = cluster.running;
       // This connection may report the PANIC to a later query, so no other query uses it.
-      const filler = postgres(cluster.running.superuserUrl, { max: 1 });
-      // Repeats until there is no WAL segment left to switch to.
-      for (let time = 0; time < 60; time += 1) {
-        const isAlive = await filler`
-          select pg_switch_wal(), pg_logical_emit_message(true, 'filling', repeat('x', 1000000))`
-          .then(() => true)
-          .catch(() => false);
-        if (!isAlive) break;
-      }
+      const filler = postgres(superuserUrl, { max: 1 });
+      // Otherwise the server restarts within a second, before every program notices.
+      await filler`alter system set restart_after_crash = off`;
+      await filler`select pg_reload_conf()`;
+      await database.fill();
+      const takeSegments = async (): Promise<void> => {
+        for (;;) {
+          await filler`
+            select pg_switch_wal(), pg_logical_emit_message(true, 'filling', repeat('x', 1000000))`;
+        }
+      };
+      // The server ends when there is no WAL segment left to switch to; the driver may lose that query.
+      takeSegments().catch(() => undefined);
+      const hasEnded = await Promise.race([exited.then(() => true), sleep(20_000, false)]);
       await filler.end({ timeout: 0 });
+      if (!hasEnded) throw new Error('PostgreSQL survives a full disk for its write-ahead log');
       return async () => {
         await database.empty();
-        const { exited } = cluster.running;
-        const isGone = await Promise.race([exited.then(() => true), sleep(0, false)]);
-        if (isGone) await cluster.restart();
+        await cluster.restart();
+        await cluster.sql`alter system reset restart_after_crash`;
+        await cluster.sql`select pg_reload_conf()`;
       };
     },
   },
