@@ -9,8 +9,8 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import { formatAge } from '#protocol/time';
 
 const TRUSTED =
-  'Trusted: this key; that its log has true verdicts and is the same for everyone, which no witness ' +
-  'confirmed; the clock of this device; and this page with its script, which the server sent.';
+  'Trusted: this key; that the verdicts in its log are true; that everyone sees the same log, which no ' +
+  'witness confirmed; the clock of this device; and this page with its script, which the server sent.';
 
 const crypto = { sha256: nobleSha256, verify: nobleVerify };
 const TIMEOUT_MS = 15_000;

@@ -137,7 +137,7 @@ function chainFault(
     return `expected the thumbprint of the public key as its id, found ${entry.key_id}`;
   }
   if (entry.change === 'activate' && active !== undefined) {
-    return `expected key ${entry.key_id} to be activated once`;
+    return `expected key ${entry.key_id} to be activated only once`;
   }
   if (entry.change !== 'activate' && active === undefined) {
     return `expected key ${entry.key_id} to be activated before it is ${entry.change}d`;

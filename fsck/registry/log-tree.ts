@@ -129,7 +129,7 @@ export class LogTree {
     if (this.reported.signed || (signed === undefined && anchors.length === 0)) return;
     const root = this.tree.root();
     const expected = (other: Uint8Array): string =>
-      `root ${toHex(other)} of the first ${size} leaves, which make ${toHex(root)}`;
+      `root ${toHex(other)} of the first ${size} leaves, found ${toHex(root)}`;
     if (signed !== undefined && !equalBytes(signed, root)) {
       this.reported.signed = true;
       const where = `svc.checkpoint tree_size=${size}`;

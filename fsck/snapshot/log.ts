@@ -39,7 +39,7 @@ export async function checkPublicLog(
       for (const head of heads) {
         if (head.size !== tree.size || equalBytes(head.root, tree.root())) continue;
         isSigned = false;
-        const expected = `root ${toHex(head.root)} of ${head.size} leaves, which make ${toHex(tree.root())}`;
+        const expected = `root ${toHex(head.root)} of ${head.size} leaves, found ${toHex(tree.root())}`;
         ctx.findings.add('public_root_differs', head.where, expected);
       }
     }

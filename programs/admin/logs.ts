@@ -44,7 +44,10 @@ export function addLogCommands(add: AddCommand): void {
       withPublishedLog(place, options.vkey, (log) => adopt(admin, log, options)),
   )
     .requiredOption(...VKEY)
-    .requiredOption('--reason <words>', 'what was lost, and when; kept permanently, so no name')
+    .requiredOption(
+      '--reason <words>',
+      'what was lost, and when; kept permanently, so name no person',
+    )
     .requiredOption(...confirmOption('LOG_ORIGIN'));
   add(
     'log end <LOG_ORIGIN>',

@@ -26,7 +26,7 @@ const EXAMPLE_ID = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
 
 const ERASURE_REASON = [
   '--reason <reference>',
-  'reference of the erasure request, such as a case number; kept permanently, so no name',
+  'reference of the erasure request, such as a case number; kept permanently, so name no person',
 ] as const;
 
 export function addProofCommands(add: AddCommand): void {

@@ -22,7 +22,7 @@ export function snapshotGauges(
   addGauges(registry, {
     svc_snapshot_generation: ['Generation of the snapshot', of(({ generation }) => generation)],
     svc_snapshot_age_seconds: [
-      'Time since the snapshot',
+      'Age of the snapshot',
       of(({ issuedAt }) => (clock.now() - issuedAt) / 1_000),
     ],
     svc_snapshot_valid_seconds: [

@@ -106,7 +106,7 @@ export function readPrivateFile(file: string, what: string, allowsGroup = false)
       const mode = (stats.mode & 0o777).toString(8).padStart(4, '0');
       throw new OperatorError(
         `The ${what} ${file} has mode ${mode}: other users must not be able to read it. Run: chmod 600 ${file} ` +
-          `(0440 and 0640 are accepted${allowsGroup ? ' too' : ' for a file of root with a group of this process'})`,
+          `(0440 and 0640 are accepted${allowsGroup ? ' too' : ' if root owns the file and this process is in its group'})`,
       );
     }
     return fs.readFileSync(descriptor, 'utf8');

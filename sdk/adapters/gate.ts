@@ -302,7 +302,7 @@ const REASONS: Partial<Record<SdkErrorCode, string>> = {
   aborted: '',
   approval_required: '',
   arguments_changed: '',
-  invalid_input: 'no proof can describe its call: ',
+  invalid_input: 'the call cannot be described in a proof: ',
   policy_denied: 'denied by policy: ',
 };
 

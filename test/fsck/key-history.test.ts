@@ -40,7 +40,7 @@ describe('key history of a log', () => {
       [{ ...activated, public_key: toBase64Url(weak), key_id: jwkThumbprint(nativeSha256, weak) }],
       /small order/,
     ],
-    ['a second activation', [activated, activated], /activated once/],
+    ['a second activation', [activated, activated], /activated only once/],
     ['a retirement before the activation', [retired], /before it is retired/],
     [
       'a compromise of leaves after its own',

@@ -153,7 +153,10 @@ describe('svc hook', () => {
     expect(sent().at(-1)).toMatchObject({ kind: 'outcome', result: 'failed' });
     const { tool_input, ...unnamed } = hookInput('PreToolUse');
     const renamed = await hook({ ...unnamed, toolInput: tool_input });
-    expect(renamed).toMatchObject({ code: 0, lines: [denial(/no proof can describe its call/)] });
+    expect(renamed).toMatchObject({
+      code: 0,
+      lines: [denial(/the call cannot be described in a proof/)],
+    });
     const failures = [
       () => hook('not JSON'),
       () => hook({ tool_name: 'Bash' }),

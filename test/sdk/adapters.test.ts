@@ -199,7 +199,7 @@ describe('function whose call is not admitted', () => {
     for (const one of odd) {
       const error = await blocked(tool()('fine', one), 'invalid_input');
       expect(error.message).toMatch(
-        /^reservations\.create did not run: no proof can describe its call: /,
+        /^reservations\.create did not run: the call cannot be described in a proof: /,
       );
     }
     expect((await blocked(tool()({ a: [0, 1n] }), 'invalid_input')).message).toContain('/0/a/1');

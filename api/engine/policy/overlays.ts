@@ -372,7 +372,7 @@ async function runCases(
 const invalidCase = (pointer: string, detail: string): Problem =>
   new Problem(
     'invalid_field',
-    'A case is invalid. Correct the member in errors.',
+    'A case is invalid. Correct the member that errors names.',
     at(pointer, detail),
   );
 

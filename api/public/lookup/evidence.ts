@@ -31,8 +31,8 @@ export const EVIDENCE_OPERATIONS: readonly Operation[] = [
       path: `${PATH}/{identifier}`,
       summary: 'Get the evidence of an answer',
       description:
-        'Proves from the signed log the answers about this identifier, or that it is absent. ' +
-        'Covers the whole history.',
+        'Proves, from the signed log, the answers about this identifier or its absence. ' +
+        'Resolves identifiers of any age.',
       responses: revalidated(response),
     },
     handler: handledByFastPath,

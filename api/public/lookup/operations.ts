@@ -68,7 +68,7 @@ const proofLookup = lookup({
   path: `${VERIFY}/proof/{proof_id}`,
   summary: 'Verify a proof',
   description:
-    'Covers the whole history. Any text that is not the identifier of a published proof returns the ' +
+    'Resolves identifiers of any age. Any text that is not the identifier of a published proof returns the ' +
     'not-found record; NOT_FOUND is valid as of the log size in `X-Svc-Tree-Size`.',
   takesRest: true,
   responses: {
@@ -149,7 +149,7 @@ const byPath = Object.entries(ARTIFACTS).map(([name, { id, artifact, description
     id,
     path: `${VERIFY}/${name}/{${parameterOf(name)}}`,
     summary: `Verify ${artifact}`,
-    description: `${description} Covers the whole history.`,
+    description: `${description} Resolves identifiers of any age.`,
     responses: revalidated({ ...response, headers: YOUNG }),
   }),
 );

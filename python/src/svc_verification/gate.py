@@ -61,7 +61,7 @@ class ToolCall:
 REASONS = {
     "approval_required": "",
     "arguments_changed": "",
-    "invalid_input": "no proof can describe its call: ",
+    "invalid_input": "the call cannot be described in a proof: ",
     "policy_denied": "denied by policy: ",
 }
 

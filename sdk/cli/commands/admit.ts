@@ -46,7 +46,7 @@ async function admit(invocation: Invocation<AdmitOptions>): Promise<ExitCode> {
   const { argument: file, options, json, terminal } = invocation;
   const engine = invocation.engine();
   const items = await readItems(file, engine.tenantId);
-  // A bar is useless in a file or a pipe, and would tear JSON on the same screen.
+  // A progress bar is useless in a file or a pipe, and would tear JSON on the same screen.
   const isTorn = json && terminal.outIsTerminal;
   const isShown = terminal.errorIsTerminal && options.quiet !== true && !isTorn;
   const bar = await openProgressBar(items.length, isShown);
@@ -75,7 +75,7 @@ async function admit(invocation: Invocation<AdmitOptions>): Promise<ExitCode> {
 
 const EVIDENCE_IN_FLIGHT = 8;
 
-/** Stores the evidence of results in a directory. Their receipts do not depend on it. */
+/** Stores the evidence of receipts in a directory. A receipt does not depend on its evidence. */
 async function openEvidenceKeeper(
   directory: string | undefined,
   engine: sdk.EngineOptions,

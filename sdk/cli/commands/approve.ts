@@ -26,7 +26,7 @@ export function addApprover(add: AddCommand): Command {
       name: 'approver',
       summary: 'Create the registration of an approver, and a key unless it exists',
       description:
-        'NAME is the name of the approver for policies and auditors. Register the file with `svc register-approver`, and keep it: `svc approve` needs both files. A new key file has the mode 0600. An existing one is an Ed25519 key in PEM, as `openssl genpkey -algorithm ed25519` writes it. Needs SVC_TENANT_ID, and sends no request.',
+        'NAME is the name of the approver for policies and auditors. Register the file with `svc register-approver`, and keep it: `svc approve` needs both files. A new key file has the mode 0600. An existing key is Ed25519 in PEM, as from `openssl genpkey -algorithm ed25519`. Needs SVC_TENANT_ID, and sends no request.',
       examples: ['svc approver ops-lead --key ops-lead.pem'],
     },
     async ({ argument: approver, json, options, tenant, terminal }) => {
@@ -34,7 +34,7 @@ export function addApprover(add: AddCommand): Command {
       await createKey(options.key);
       const privateKey = await readKey(options.key);
       const registration = await sdk.createApproverRegistration({ tenantId, approver, privateKey });
-      // Never replaces one: approvals under it would end.
+      // Never replaces a registration: approvals under the old one would end.
       await createFile(options.registration, sdk.canonicalJson(registration));
       const created = {
         registration_hash: sdk.canonicalHash(registration),
@@ -165,7 +165,7 @@ async function approve(invocation: Invocation<ApproveOptions>): Promise<ExitCode
   return code;
 }
 
-/** A rejection is a denial, with the receipt of the second decision. */
+/** After `reject` the second decision is a denial, whose receipt is in the error. */
 async function outcomeOf(
   followed: ReturnType<typeof sdk.followAdmissionHttp>,
   { requestHash }: sdk.ApprovalSubject,
@@ -187,7 +187,7 @@ async function readApprover({ key, registration: file }: KeyOptions, tenantId: s
   try {
     await requireApprover(approver);
   } catch (cause) {
-    const message = `${key} and ${file} are not those of an approver: ${(cause as Error).message}`;
+    const message = `${key} and ${file} are not the key and registration of an approver: ${(cause as Error).message}`;
     throw new UsageError(message, { cause });
   }
   if (registration.tenant_id === tenantId) return approver;
@@ -214,7 +214,7 @@ async function isConfirmed(
   { signal }: Invocation<ApproveOptions>,
   decision: 'approve' | 'reject',
 ): Promise<boolean> {
-  // Not as a terminal: the line editor would keep SIGINT from the process.
+  // No line editor (`terminal`), which would keep SIGINT from the process.
   const lines = createInterface({ input: process.stdin, output: process.stderr, terminal: false });
   try {
     const prompt = `Type ${decision} to sign this decision: `;

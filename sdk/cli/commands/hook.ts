@@ -51,7 +51,7 @@ export function addHook(add: AddCommand): Command {
       summary: 'Admit the tool calls of Claude Code, as its hook',
       description:
         'Reads the JSON input of a Claude Code hook on standard input, and prints its JSON output. PreToolUse requests an admission, with a hash of the tool input; PostToolUse, PostToolUseFailure and PermissionDenied record the outcome. A call without an admission is denied, with the reason for the model; the permission rules of Claude Code apply to every other call. A decision may take 10 seconds, or --timeout. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
-        'With --listen it serves HTTP hooks on a loopback port until interrupted. Each request must carry the token in the environment variable SVC_HOOK_TOKEN: Authorization: Bearer TOKEN. A request that it rejects gets a denial with the status 200, because Claude Code may run the tool after other statuses; with --observe, 400.\n\n' +
+        'With --listen, svc serves HTTP hooks on a loopback port until interrupted. Each request must carry the token in the environment variable SVC_HOOK_TOKEN: Authorization: Bearer TOKEN. A rejected request gets a denial with the status 200, because Claude Code may run the tool after other statuses; with --observe, it gets the status 400.\n\n' +
         'Exits 0 with an output, and 2, which blocks the tool, after every failure. Set "onFailure": "block" on the hook too: Claude Code otherwise runs the tool when a hook cannot start or takes too long.',
       examples: [
         'svc hook --agent my-laptop < hook.json',
@@ -162,7 +162,7 @@ async function prune(directory: string): Promise<void> {
   for (const name of await readdir(directory)) {
     if (!/^[0-9a-f]{64}\.json$/.test(name)) continue;
     const file = join(directory, name);
-    // Another hook may remove it first.
+    // Another hook may remove the file first.
     const found = await stat(file).catch(() => null);
     if (found === null || found.mtimeMs > Date.now() - KEPT_MS) continue;
     await rm(file, { force: true }).catch(() => undefined);

@@ -30,7 +30,7 @@ export function addLookup(add: AddCommand): Command {
       summary:
         'Look up the public verdict on a proof, certificate, passport, trust artifact, share or package',
       description:
-        'Needs SVC_PUBLIC_URL and no key. Exits 0 when the verdict asserts validity, 4 when it asserts the validity of a denial, 1 when it does not, and 3 without a verdict: not verified yet, not resolved, or registry unreachable. With a pinned log, the command verifies the verdict against evidence of the log; it exits 1 when the evidence does not prove the verdict, and 3 when the evidence is too old.',
+        'Needs SVC_PUBLIC_URL and no key. Exits 0 when the verdict asserts validity, 4 when it asserts the validity of a denial, 1 when it asserts no validity, and 3 without a verdict: not verified yet, not resolved, or registry unreachable. With a pinned log, the command verifies the verdict against evidence of the log; it exits 1 when the evidence does not prove the verdict, and 3 when the evidence is too old.',
       examples: [
         'svc lookup 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
         'svc lookup cert_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --json',

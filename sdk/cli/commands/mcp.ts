@@ -78,7 +78,7 @@ async function run(invocation: Invocation<McpOptions>): Promise<ExitCode> {
   const environment = mcpEnvironment();
   const records = new Set<Promise<unknown>>();
   const { engineUrl, apiKey, tenantId } = invocation.engine();
-  // Without the signal of the process: outcomes are recorded after the host has ended.
+  // Without an abort signal: outcomes are still recorded after the host has ended.
   const engine = withKeyFile({ engineUrl, apiKey, tenantId, receiptEvidence: false });
   const closing = withKeyFile({ ...engine, timeoutMs: CLOSE_TIMEOUT_MS });
   const proxy: ProxyOptions = {

@@ -296,7 +296,7 @@ export function addCreateKey(add: AddCommand): Command {
         ...(Object.keys(restriction).length > 0 && { restriction }),
         ...(expires !== undefined && { expires_at: expires }),
       } as sdk.ApiKeyInput;
-      // Created first: a key that cannot be written would be lost.
+      // Creates the file first: a key that cannot be written would be lost.
       await createFile(out, '', 0o600);
       const { api_key: key, ...document } = await sdk.createApiKeyHttp(engine(), input);
       await writeFile(out, `${key}\n`);
