@@ -13,7 +13,7 @@ const RESEND_MS = 30_000;
 /** A request other than an admission, with an acknowledged id. */
 export abstract class Act {
   attempts = 0;
-  /** Proofs in the log that it caused. */
+  /** Proofs in the log that the request caused. */
   readonly proofIds: readonly string[] = [];
   /** The first acknowledgement, which every later one must equal. */
   protected answer: string | null = null;
@@ -145,7 +145,7 @@ export class Package extends Act {
   }
 }
 
-/** The share token or package of a request. */
+/** The artifact or package that a token shares. */
 interface Shared {
   /** Members of the request. */
   request: object;

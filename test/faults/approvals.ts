@@ -146,6 +146,6 @@ export async function approve(scene: Scene): Promise<void> {
   const { api_key } = await world.admin(issue);
   const act = new ApprovedAdmission(client, registration, String(api_key));
   await client.acts.begin(act);
-  // A tenant repeats it until the proof of the pending approval is there, and then the second decision.
+  // The tenant repeats the request until the log has the pending proof, and then the second decision.
   await until(() => client.acts.send(act), DECIDED_MS, 100);
 }

@@ -56,7 +56,7 @@ export class Client {
 
   start(): void {
     this.stopping = new AbortController();
-    // Each kind of request has a sender that listens.
+    // The sender of each kind of request listens to the signal.
     setMaxListeners(ACT_KINDS.length + 2, this.stopping.signal);
     const { singlesPerSecond, batchesPerSecond, actsPerSecond } = this.options;
     this.senders = [

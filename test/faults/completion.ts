@@ -73,7 +73,7 @@ async function followBatch(client: Client, batch: Batch): Promise<void> {
     const done = await batchResults(client, batch);
     if (done !== null) batch.proofIds = done;
   } catch {
-    // Sends the request again.
+    // The next call follows the batch again.
   }
 }
 

@@ -66,7 +66,7 @@ export class Acts {
   private readonly makers: Record<ActKind, (n: number) => Act | null> = {
     revocation: (n) => {
       const [single] = this.newest((one) => one.revoked.size === 0);
-      // The first request of each kind goes to each engine in rotation.
+      // Two revocations of each kind in a row, so that both engines get each kind.
       const kind = ARTIFACT_KINDS[Math.floor(n / 2) % 4] ?? 'proof';
       return single === undefined ? null : new Revocation(this.client, n, single, kind);
     },

@@ -33,7 +33,7 @@ const SEEN_MS = 30_000;
 const BLIP_MS = 2_000;
 /** A repeated error is logged at most once in this time. */
 const RARELY_MS = 10_000;
-/** Most lines with one message: 30, and in a long scenario three per interval, of two programs that limit their rate. */
+/** Limit of lines with one message: 30, or three per interval in a long scenario: two programs may log it. */
 const floodLines = (rowMs: number): number => Math.max(30, (3 * rowMs) / RARELY_MS);
 
 /** A sign of a fault: an unready program, a problem of status, an alert, or a log line. */

@@ -9,8 +9,8 @@ import { runFault } from './run-fault.js';
 import { LOAD, openScene } from './stacks.js';
 
 /**
- * With the queue in PostgreSQL, which the fault table (npm run test:faults) does not have: its rows run
- * with the queue in Redis and with small batches.
+ * The queue is in PostgreSQL, and the batch is large. In the fault table (npm run test:faults) the
+ * queue is in Redis, and batches are small.
  */
 let scene: Scene;
 beforeAll(async () => {

@@ -10,7 +10,7 @@ const START_MS = 30_000;
 const SCRAPE = '2s';
 
 export interface Prometheus {
-  /** The names of the alerts that have fired since then and still fire. */
+  /** The names of the alerts that have fired since this time and still fire. */
   firing(since?: number): Promise<string[]>;
   /** The shipped `for` of an alert, in milliseconds. */
   firesAfterMs(alert: string): number;

@@ -98,7 +98,7 @@ async function strike(scene: Scene, fault: Fault, began: number): Promise<Happen
   };
   try {
     happened.answeredMs = await endFault(scene, await beginFault(scene, fault));
-    // A tenant repeats them at once: an approval has no effect after 15 minutes.
+    // A tenant repeats acts at once: an approval has no effect after 15 minutes.
     await repeatActs(scene.client);
     happened.problems.push(...((await fault.expects?.(scene)) ?? []));
   } catch (error) {

@@ -85,7 +85,7 @@ export async function runFaults(
     }
   };
   const runLane = async (_: unknown, lane: number): Promise<void> => {
-    // In one lane, because devices are set in the environment of this process.
+    // Only one lane has devices: the environment of this process, which all lanes share, names them.
     if (lane === 0) await runOnStack(ofDevices, { ...LOAD, withDisks: false, withDevices: true });
     await runOnStack(others, LOAD);
   };

@@ -37,7 +37,7 @@ const start = (env: Record<string, string>): Promise<RunningProgram> =>
 const board = await start({ DATABASE_URL: db.urlFor('svc_board') });
 afterAll(async () => expect(await board.stop()).toBe(0));
 
-/** URL of that Redis for a new user with these permissions. */
+/** URL of the Redis for a new user with these permissions. */
 async function urlAs(redis: TestRedis, user: string, rights: string): Promise<string> {
   const owner = new Redis(redis.url, { maxRetriesPerRequest: null });
   await owner.call('ACL', 'SETUSER', user, 'on', `>${PASSWORD}`, ...rights.split(' '));

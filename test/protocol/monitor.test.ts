@@ -150,7 +150,7 @@ describe('monitor of a publisher with its own keys', () => {
     Object.assign(log.keys, { log: former });
     log.publish();
     expect(codes(await look({ vkey }))).toContain('checkpoint_unverifiable');
-    // A new monitor, too, once it has read the retirement.
+    // A new monitor that has read the retirement refuses it, too.
     [stored, store] = [newState(ORIGIN), new MemoryPages()];
     expect(codes(await look({ vkey }))).toContain('checkpoint_unverifiable');
   });

@@ -263,7 +263,7 @@ it('public API > serves the cosigned checkpoint, and tlog-proofs under it', asyn
   expect(isMet(await get('checkpoint'))).toBe(true);
   expect(isMet(parseTlogProof(await get('proof/1')).checkpoint)).toBe(true);
 
-  // A cosigned checkpoint behind the snapshot, as the origin could keep it, is served for minutes only.
+  // The origin could keep an old cosigned checkpoint: one behind the snapshot is served for minutes only.
   for (const { state } of witnesses) state.isDown = true;
   const { size } = (await snapshot.published()).opened.checkpoint;
   snapshot.grow(3);

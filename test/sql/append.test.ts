@@ -99,7 +99,7 @@ describe('append to the log fails, and succeeds after a repair,', () => {
     await expectRefused(append(1), 'tile 0/1');
   });
 
-  it('when a log entry under that tile was altered', async () => {
+  it('when a log entry under the tile that it would extend was altered', async () => {
     await append(300);
     await damage(`update svc.log_entry set body = 'other' where leaf_index = 299`);
     await expectRefused(append(1), 'tile 0/1');

@@ -113,8 +113,8 @@ describe('revocation reason that arrives during or after the erasure of its proo
 
 describe('leaf that is erased after a scrubber read it', () => {
   it.each([
-    ['passed', false],
-    ['failed and was repaired', true],
+    ['passed before', false],
+    ['failed before and was repaired', true],
   ])('gets no pass verdict when it %s', async (_, isRepaired) => {
     const [id = ''] = await world.admit(1);
     const { verify } = world.registry;

@@ -280,7 +280,7 @@ describe('number in a run', () => {
     expect(await work(item, none, foreign, hidden)).toEqual(failed);
   });
 
-  it('is not signed when the run id has a time in the future', async () => {
+  it('is rejected when the run id has a time in the future', async () => {
     const ahead = (Date.now() + 120_000).toString(16).padStart(12, '0');
     const item = member(ahead + newRunId().slice(12), 0);
     await accept(item);

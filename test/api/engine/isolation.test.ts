@@ -263,7 +263,7 @@ describe('another tenant’s resource', () => {
   it('stays absent without row-level security', ({ setup }) =>
     withoutRowLevelSecurity(() => expectAllAbsent(setup.engine)));
 
-  // Control: the tests above can fail.
+  // This test shows that the tests above can fail.
   it('is visible on every route and in every list without either protection', async ({ setup }) => {
     const silent: string[] = [];
     await withoutRowLevelSecurity(() =>

@@ -14,7 +14,9 @@ const firstPage = (setup: Setup, status: string, filter: Query = {}) =>
 
 describe('list of proofs with a status filter', () => {
   // More proofs than one request scans without a status filter.
-  it('finds an exception on the first page behind 4,100 newer valid proofs', async ({ setup }) => {
+  it('lists a proof that is not valid on the first page, although 4,100 valid proofs are newer', async ({
+    setup,
+  }) => {
     const [revoked = ''] = await setup.registry.admitAll([setup.registry.item()]);
     await setup.revoke(revoked);
     for (let admitted = 0; admitted < 4_100; admitted += 820) {

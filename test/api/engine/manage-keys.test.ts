@@ -194,7 +194,7 @@ describe('POST /v1/keys/{key_id}/revoke', () => {
   });
 });
 
-it('the append lock > is released although the engine that changes a key does not read the answer', async ({
+it('the append lock > is released even if the engine that changes a key never reads the answer of PostgreSQL', async ({
   setup,
 }) => {
   const { db, registry, keyFor } = setup;
@@ -251,7 +251,7 @@ describe('revocation during another change', () => {
     const root = await manager(setup);
     const set = `set revoked_at = now() where key_id = '${keyIdOf(root)}'`;
 
-    // The creation first: the revocation waits for it, and then also revokes the new key.
+    // The creation runs first: the revocation waits for it, and then also revokes the new key.
     const fresh = newApiKey();
     const { key_no: managing } = await rowOf(setup, root);
     let revoking: Promise<unknown> | undefined;
@@ -264,7 +264,7 @@ describe('revocation during another change', () => {
     await revoking;
     expect(await statuses(setup, root, fresh.text)).toEqual([401, 401]);
 
-    // The revocation first: the creation waits for it, and fails.
+    // The revocation runs first: the creation waits for it, and fails.
     await db.sql`update svc.api_key set revoked_at = null where key_id = ${keyIdOf(root)}`;
     const connection = await db.sql.reserve();
     await connection.unsafe(`begin; update svc.api_key ${set}`);

@@ -62,7 +62,8 @@ async function killAtEach(scene: Scene, at: 'staged' | 'in-place'): Promise<void
     if (!hasDied) return false;
     const path = (await linesOf(died)).at(-1) ?? '';
     const where = `killed at write ${which} of a publish cycle, ${path}`;
-    if (!(await until(() => publisher.pid !== pid, TICK_MS))) found.push(`${where}: it goes on`);
+    if (!(await until(() => publisher.pid !== pid, TICK_MS)))
+      found.push(`${where}: the publisher still runs`);
     const [problem] = await runFsck(world, 'snapshot');
     if (problem !== undefined) found.push(`${where}: ${problem}`);
     await passTheLocksTime(world.snapshotDir);

@@ -263,12 +263,12 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   [
     'ops/traces.ts',
     ['delete from svc.trace '],
-    'after the commit of the admission: a lost one costs only spans',
+    'after the commit of the admission: a lost write costs only spans',
   ],
   [
     'ops/maintenance.ts',
     ['select svc.record_maintenance(', 'select svc.record_fsck('],
-    'one time stamp, written by commands; a command that cannot write it prints that',
+    'one time stamp, written by commands; a command that fails to write the time stamp reports the failure',
   ],
   [
     'log/public-entries.ts',
@@ -278,7 +278,7 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   [
     'log/adopt.ts',
     ['select svc.begin_adoption(', 'select svc.adopt_entries(', 'select svc.finish_adoption('],
-    'one transaction with every program stopped: test/programs/admin-log-adopt.test.ts kills it and repeats it',
+    'one transaction with every program stopped: test/programs/admin-log-adopt.test.ts kills and repeats it',
   ],
   [
     'erasure/erase.ts',
@@ -311,7 +311,7 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   [
     'batches/chunks.ts',
     ['delete from svc.batch_watch '],
-    'the deleting transaction counts it, as in the rows of appending workers',
+    'the transaction that deletes the row also counts it, so a failed one changes nothing',
   ],
   [
     'log/verdicts.ts',
@@ -331,7 +331,7 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
       'select svc.create_api_key(',
       'select svc.revoke_api_key(',
     ],
-    '`admin key list` and `GET /v1/keys` show whether it was done',
+    '`admin key list` and `GET /v1/keys` show whether the key changed',
   ],
   [
     'tenants/administration.ts',
