@@ -112,7 +112,7 @@ async function readState(file: string): Promise<StateFile | null> {
     const state = JSON.parse(text) as StateFile;
     if (state.version === 4) return state;
   } catch {
-    // The error below reports it.
+    // The error below reports the malformed file.
   }
   throw new OperatorError(
     `${file} is not a state file of this version: delete it, or choose another file`,

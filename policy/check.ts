@@ -46,7 +46,7 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
     else found.push(...answer.errors.map((error) => problem(policyFile(id), text, error)));
   }
   found.push(...unknownAnnotations(policies));
-  // Runs even when the schema is wrong, so that one run reports everything.
+  // Checks the rules even when the schema is wrong, so that one run reports everything.
   const facts = parsed.type === 'success' ? declaredFacts(schema) : undefined;
   found.push(...asErrors(await ruleProblems(policies, facts, counters)));
   if (parsed.type === 'success') {

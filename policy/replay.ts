@@ -144,7 +144,7 @@ export function decideUnder(
   recorded: ReplayPolicy,
   input: PolicyInput,
 ): Decision {
-  // Keys with the same run id are equal exactly if the definitions are; any id serves, here ''.
+  // Under one run id, here '', the keys of counters are equal exactly if their definitions are.
   const shared = Object.entries(input.budgets).filter(([name]) => {
     const keys = [other, recorded].map(({ counters }) => {
       const counter = Object.hasOwn(counters, name) ? counters[name] : undefined;

@@ -39,7 +39,7 @@ export async function openDatabase(
 
 const EVERY_MS = 2_000;
 
-/** Records readiness until the program stops; the result does so at once, and never rejects. */
+/** Records readiness until the program stops. Returns a function that records it at once and never rejects. */
 export async function startHeartbeat(
   sql: Pool,
   find: () => Readiness | Promise<Readiness>,

@@ -58,7 +58,7 @@ export async function migrateDatabase(
 
 const SCRAM_ITERATIONS = 4_096;
 
-/** What PostgreSQL stores for a password (RFC 5803): statements with the password can reach its log. */
+/** The form of a password that PostgreSQL stores (RFC 5803): statements with the password can reach the log. */
 function scramVerifier(password: string): string {
   const salt = randomBytes(16);
   const salted = pbkdf2Sync(password, salt, SCRAM_ITERATIONS, 32, 'sha256');

@@ -52,7 +52,7 @@ async function externalDatabase(ownerUrl: string, dataDir: string): Promise<Data
 const MAX_REVIVALS = 5;
 const REVIVAL_PAUSE_MS = 500;
 
-/** Restarted on the same port after a crash: the programs' URLs stay valid. */
+/** Restarts the database on the same port after a crash: the programs' URLs stay valid. */
 async function embeddedDatabase(config: StartConfig, ctx: ProgramContext): Promise<Database> {
   const { dataDir } = config;
   const first = await startEmbeddedPostgres({ dataDir, log: ctx.log, signal: ctx.signal });
@@ -248,7 +248,7 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
   const publisher = start('publisher');
   const verifier = start('verifier');
   const worker = start('worker');
-  // The engine waits for the public API's URL, which exports contain: port 0 is resolved there.
+  // The engine waits for the public API's URL, which exports contain: port 0 takes any free port.
   const engineReady = facade.ready.then((url) => {
     ctx.signal.throwIfAborted();
     env.engine['PUBLIC_URL'] = config.publicUrl ?? urlOf('facade', url);

@@ -34,7 +34,7 @@ export function singleFlight<T>(ask: () => Promise<T>): () => Promise<T> {
     }));
 }
 
-/** A sleep that `wake` ends early; a call while nothing sleeps ends the next sleep. */
+/** A sleep that `wake` ends early; while nothing sleeps, `wake` ends the next sleep. */
 export class WakeableSleep {
   private isWoken = false;
   private end: (() => void) | null = null;
@@ -66,7 +66,7 @@ export interface CoalesceOptions<In, Out> {
   /** Longest time that an item waits for further items of its group, in milliseconds. */
   maxWaitMs: number;
   /**
-   * The same for an item that arrived more than `maxWaitMs` after the last one; default:
+   * Longest wait of an item that arrived more than `maxWaitMs` after the last one; default:
    * `maxWaitMs`.
    */
   aloneMs?: number;
@@ -104,7 +104,7 @@ export function coalesce<In, Out>(options: CoalesceOptions<In, Out>): (item: In)
   const { run, isRetryAlone = () => true } = options;
   const gathering: Waiting<In, Out>[] = [];
   let lastArrival = -Infinity;
-  /** When the first gathered item has waited long enough. */
+  /** The time at which the first gathered item has waited long enough. */
   let due = 0;
   let running = 0;
   let timer: NodeJS.Timeout | undefined;

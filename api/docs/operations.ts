@@ -5,7 +5,7 @@ import type { ReaderText } from './operation.js';
 
 interface Documentation {
   spec: Pick<OperationSpec, 'id' | 'path' | 'summary' | 'description'>;
-  /** The media type; its responses are text. */
+  /** The media type of the response, which is text. */
   type: string;
   response: ResponseSpec;
   textOf: (document: OpenApiDocument) => string;

@@ -124,7 +124,7 @@ export class VerdictEntries {
     }
     if (before?.origin === origin) this.reportDisorder(before, placed);
     else {
-      // Entries of a retired log report nothing about this one.
+      // Entries of a retired log report nothing about this log.
       this.listed.clear();
       if (entry.previous !== null)
         this.wrong(at, 'no previous verdict entry: it is the first of its log');

@@ -64,7 +64,7 @@ class QuietAdapter extends ExpressAdapter {
   }
 }
 
-/** Limit of jobs per page, all of which are loaded; the page requests far fewer. */
+/** Most jobs per request, because all are loaded into memory; the dashboard requests far fewer. */
 const MAX_PAGE = 100;
 
 const boundPages: RequestHandler = (req, res, next) => {

@@ -54,7 +54,7 @@ export interface MapLeaf {
 // Hashing is synchronous and keeps no input, so all calls share these buffers. Copies to them must fill
 // their fields; otherwise bytes of the previous call are hashed.
 const scratch = new Uint8Array(1024);
-/** Of the length of the last value: most values have the same, and a view costs as much as their copy. */
+/** Reused while values have the same length, as most have: a new view costs as much as their copy. */
 let value = scratch;
 const leaf = Uint8Array.of(3, ...new Uint8Array(KEY_BYTES + HASH_BYTES));
 const inner = Uint8Array.of(4, 0, ...new Uint8Array(2 * HASH_BYTES));

@@ -31,7 +31,7 @@ export interface Finding {
   /** The source, entry or proof. */
   where: string;
   detail: string;
-  /** Signed notes that prove it to others. */
+  /** Signed notes that prove the finding to others. */
   notes?: string[];
 }
 

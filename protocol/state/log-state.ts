@@ -12,7 +12,7 @@ const logKeySchema = z.strictObject({
   id: z.string(),
   /** base64url; null for an approver. */
   publicKey: z.string().nullable(),
-  /** Index of its activation. */
+  /** Index of the key's activation. */
   index: logIndexSchema,
   /** The first leaf index at which it is retired; for a log key, its `from_size`. */
   retiredFrom: placeSchema,

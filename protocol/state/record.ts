@@ -22,7 +22,7 @@ const EVENTS = ['passed', 'failed', 'restored', 'erased', 'lost', 'revoked'] as 
 export interface PublicProof {
   effect: Effect;
   isLive: boolean;
-  /** Whether it has a certificate, a passport and trust. */
+  /** Whether the proof has a certificate, a passport and trust. */
   hasArtifacts: boolean;
   verdict: (typeof VERDICTS)[number];
   /** The payload is erased or lost. */
@@ -85,7 +85,7 @@ export function aepKeyMapKey(shard: number, activation: number): Uint8Array {
   return mapKey('aepKey', id);
 }
 
-/** @param bytes where to write it, filled with zeros */
+/** @param bytes zeros, which the record replaces */
 export function encodeProof(
   proof: PublicProof,
   bytes = new Uint8Array(PROOF_RECORD_BYTES),

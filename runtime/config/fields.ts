@@ -448,7 +448,7 @@ const camel = (name: string): string =>
 
 /**
  * Treats an empty variable as unset, and ignores variables outside `shape`, unless they misspell a
- * setting of any program, or were one.
+ * setting of any program, or name a former setting.
  */
 export function read<Shape extends z.ZodRawShape>(
   shape: Shape,

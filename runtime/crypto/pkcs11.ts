@@ -34,7 +34,7 @@ export function parsePkcs11Uri(uri: string): Pkcs11Uri {
     return value;
   };
   const text = (name: string): string => decodeURIComponent(given(name));
-  // By its id only: pkcs11-tool signs with any key of the token when it gets a label.
+  // Only the id selects a key: given a label, pkcs11-tool signs with any key of the token.
   const key = ['--id', hexOf(given('id'))];
   const pinSource = text('pin-source');
   if (!pinSource.startsWith('file:/')) throw invalid('pin-source does not name a file');

@@ -19,7 +19,7 @@ export async function openSigner(where: string): Promise<Signer> {
   return signer;
 }
 
-/** Verifies each signature: what a device returns is not published unchecked. */
+/** Verifies each signature before it is published, because a device may fail. */
 function verified(where: string, { publicKey, sign }: Signer): Signer {
   return {
     publicKey,

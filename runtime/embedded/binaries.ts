@@ -47,7 +47,7 @@ async function makeLinks(root: string): Promise<void> {
   for (const { source, target } of links) {
     const link = join(root, target);
     if (existsSync(link)) continue;
-    // Fails in a read-only installation, which is ignored: the binaries are test-run afterwards.
+    // A failure, as in a read-only installation, is ignored: the binaries are test-run afterwards.
     await symlink(relative(dirname(link), join(root, source)), link).catch(() => undefined);
   }
 }

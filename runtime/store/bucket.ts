@@ -127,7 +127,7 @@ export abstract class BucketStore implements SnapshotStore {
       if (!sameBytes(found?.bytes ?? null, present)) return false;
       if (await this.written(path, bytes, found?.tag ?? null)) return true;
       found = await this.get(path);
-      // An attempt whose response was lost may have written it.
+      // An attempt whose response was lost may have written the object.
       if (sameBytes(found?.bytes ?? null, bytes)) return true;
     }
     throw this.failed(
@@ -182,7 +182,7 @@ export abstract class BucketStore implements SnapshotStore {
         if (!IMMUTABLE.test(path)) this.known.set(path, found);
         return found;
       } catch (error) {
-        // A request whose answer breaks off is not repeated below.
+        // The cloud's client does not repeat a request whose answer breaks off.
         if (attempt === ATTEMPTS) throw error;
       }
     }

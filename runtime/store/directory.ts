@@ -17,7 +17,7 @@ export class DirectoryStore implements SnapshotStore {
   private prepared = false;
   /**
    * Staged files have a prefix unique to this process: a suspended process may resume without the
-   * lease and write its own.
+   * lease and write its own files.
    */
   private readonly prefix = randomBytes(8).toString('hex');
 

@@ -12,7 +12,7 @@ import {
 
 const API = 'https://storage.googleapis.com';
 const SCOPE = 'https://www.googleapis.com/auth/devstorage.read_write';
-/** Before the second attempt, and doubled before the third: an object may be written once per second. */
+/** Pause before the second attempt, doubled before the third: an object may be written once per second. */
 const PAUSE_MS = 500;
 /** An upload that is slower is given up. */
 const LEAST_BYTES_PER_MS = 100;
@@ -57,7 +57,7 @@ export class GcsStore extends BucketStore {
   ): Promise<OpenedObject | null> {
     const response = await this.send('GET', this.urlOf(key, { alt: 'media' }), [404], signal);
     if (response.status === 404) {
-      // The status is the same if the bucket does not exist; a list fails then.
+      // A missing bucket has the same status, but then a list fails.
       const url = this.objects + queryOf({ maxResults: '1', fields: 'nextPageToken' });
       await this.send('GET', url, [], signal);
       return null;

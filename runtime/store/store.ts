@@ -3,7 +3,7 @@ import { OperatorError } from '../process/operator-error.js';
 
 /**
  * The place of the files of a snapshot, by their paths relative to its root. Written by one publisher at
- * a time; `create` and `replace` also keep a second one from replacing what it did not read.
+ * a time; `create` and `replace` also keep a second publisher from replacing what it did not read.
  */
 export interface SnapshotStore {
   /** The directory or bucket, for messages. */

@@ -98,7 +98,7 @@ function address(value: string | undefined, option: string, variable: string): s
   return url;
 }
 
-/** The path of the key file, for commands that write it down. */
+/** The path of the key file, for a command that writes this path to a file. */
 export function apiKeyFile(): string {
   const file = process.env['SVC_API_KEY_FILE'] ?? '';
   if (file !== '') return file;

@@ -66,7 +66,7 @@ export async function revokeArtifactHttp(
   });
 }
 
-/** `GET /v1/proofs/{proof_id}/revocations/{artifact_kind}`: throws `not_found` if it is not revoked. */
+/** `GET /v1/proofs/{proof_id}/revocations/{artifact_kind}`: throws `not_found` if the artifact is not revoked. */
 export async function readRevocationHttp(
   options: EngineOptions,
   input: ArtifactInput,

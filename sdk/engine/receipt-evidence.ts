@@ -16,7 +16,7 @@ import { openEngine, requireProofId } from './engine.js';
 
 /** Evidence that belongs to its receipt. */
 export interface VerifiedReceiptEvidence {
-  /** `canonicalJson` of it is the document to store. */
+  /** The document to store, as `canonicalJson` encodes it. */
   evidence: ReceiptEvidence;
   /**
    * The result of `verifyOffline` under the pins; `included` is absent while `tlog_proof` is null. Null

@@ -140,7 +140,7 @@ export interface ApiKeyRow {
   restriction: KeyRestriction | null;
   reviewRef: string;
   replaces: string | null;
-  /** The key that created it by API. */
+  /** The API key that created this key, if any. */
   createdBy: string | null;
   createdAt: Date;
   expiresAt: Date | null;

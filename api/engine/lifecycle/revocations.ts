@@ -137,7 +137,7 @@ async function requestRevocation(
       { timeoutMs: Math.max(0, until - performance.now()), checkImmediately: !isOwn, signal },
     );
     if (outcome === null) return null;
-    // The earlier request was rejected, for example for its revoked key: submit this one again.
+    // The earlier request was rejected, for example for its revoked key: submit this request again.
     if (!isOwn && outcome.state === 'refused') continue;
     return loggedRevocation(outcome);
   }

@@ -30,7 +30,7 @@ export function isSecret(route: VerdictRoute, requested: string): boolean {
 
 /** The facts about a proof, and its history in the map: `lookupsOf` proves the same to readers of evidence. */
 export interface ResolvedProof extends ProofFacts {
-  /** The bytes of its events. */
+  /** The bytes of the proof's events. */
   history: Uint8Array;
 }
 

@@ -9,7 +9,7 @@ export interface ServedAnswer {
   generation: number;
 }
 
-/** Hidden until its script runs. */
+/** The section is hidden until the script of the page runs. */
 export function evidenceSection({ answer, vkey, generation }: ServedAnswer): Html {
   return html`<section
     id="evidence"

@@ -144,7 +144,7 @@ export const UNKNOWN_SIGNER = 'unknown signer';
 
 /** Finds members of a readiness document that report a fault, at any depth: `queue down`. */
 function faultsIn(readiness: object): string[] {
-  // Not reported in addition: publish cycles that fail because of the missing key.
+  // Omits the publish cycles, which fail because of the missing key.
   if ('unknown_signer' in readiness) {
     return [`${UNKNOWN_SIGNER} ${String(readiness.unknown_signer)}`];
   }

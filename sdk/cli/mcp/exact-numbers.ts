@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { JsonValue } from '../../../protocol/json.js';
 
-/** Unknown to hosts and servers, so no message contains it. */
+/** Hosts and servers do not know this mark, so no message contains it. */
 const MARK = randomUUID();
 const NUMBER = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 const KEPT = new RegExp(`\\["${MARK}","([^"]*)"\\]`);
@@ -10,13 +10,13 @@ const INTEGER = /^-?\d+$/;
 /** A double keeps 15 significant digits. */
 const SHORT = /^-?[\d.]{1,15}$/;
 const LONG = /[\d.]{16}|\d[eE]/;
-/** No number of a tool is longer, and the comparison of its digits must not take long. */
+/** Limit of a number's length, so that comparing its digits does not take long. */
 const MAX_CHARS = 400;
 
 /**
  * The JSON text with each number that a double would change, or that strict JSON excludes, as an array of
  * a mark and its digits, which {@link stringify} turns into the number again. An array, because a string
- * could also be a member name, and a malformed text would become JSON.
+ * in place of a member name would turn malformed text into JSON.
  */
 export function keepNumbers(text: string): string {
   let kept = '';
@@ -63,7 +63,7 @@ function isExact(digits: string): boolean {
   return digits.length <= MAX_CHARS && decimalOf(digits) === decimalOf(printed);
 }
 
-/** Equal for texts of the same number: its significant digits and their exponent. */
+/** Significant digits and exponent, which are equal for all texts of one number. */
 function decimalOf(number: string): string {
   const [, sign = '', whole = '', fraction = '', exponent = '0'] =
     /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(number) ?? [];

@@ -55,7 +55,7 @@ export function openHostSession(isStateless: boolean): HostSession {
     const id = idOf(message);
     if (methodOf(message) === undefined || id === undefined || id === null) {
       await receiver.message(message);
-      // Its request gets no response.
+      // The cancelled request gets no response.
       const { requestId } = paramsOf(message);
       if (methodOf(message) === 'notifications/cancelled') finish(requestId as RequestId)?.end();
       return void res.writeHead(202).end();
@@ -63,7 +63,7 @@ export function openHostSession(isStateless: boolean): HostSession {
     const inner = isStateless ? ++counter : id;
     const reply = openReply(res);
     const { progressToken } = objectIn(paramsOf(message), '_meta');
-    // The relay rejects a second request with this id; its response has no id, and belongs to no stream.
+    // The relay would reject a second request with this id in a message that belongs to no stream.
     if (open.has(inner)) return reply.reject(400, 'the id is in use');
     open.set(inner, { id, progressToken, reply });
     res.on('close', () => {

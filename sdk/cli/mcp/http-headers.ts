@@ -44,7 +44,7 @@ export function openParameterHeaders() {
         marked.set(tool['name'], parametersIn(objectIn(tool, 'inputSchema'), []));
       }
     },
-    /** None for requests of earlier revisions. */
+    /** Requests of earlier revisions have none. */
     of: (message: Message): Record<string, string> => {
       const version = versionIn(message);
       const method = methodOf(message);

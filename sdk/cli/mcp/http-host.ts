@@ -18,7 +18,7 @@ import {
 } from './message.js';
 
 const BODY_MAX_BYTES = 16 * 2 ** 20;
-/** Each session has a server process of its own. The one that is unused for longest ends first. */
+/** Each session has a server process of its own. The session unused for longest ends first. */
 const SESSIONS_MAX = 32;
 
 export interface HostListenerOptions {
@@ -30,7 +30,7 @@ export interface HostListenerOptions {
 
 /**
  * Listens on loopback for hosts that speak streamable HTTP. In MCP versions up to 2025-11-25 each host
- * has a session; requests of MCP 2026-07-28 are stateless, and share one.
+ * has a session; requests of MCP 2026-07-28 are stateless, and share one session.
  */
 export async function listenForHosts({ port, token, serve }: HostListenerOptions) {
   const sessions = new Map<string, HostSession>();
@@ -112,7 +112,7 @@ export async function listenForHosts({ port, token, serve }: HostListenerOptions
     return session;
   }
 
-  /** Requests fail at once, not after the server of the session has ended. */
+  /** Removes the session before its server ends, so that further requests of the session fail at once. */
   async function end(id: string): Promise<void> {
     const session = sessions.get(id);
     sessions.delete(id);
@@ -148,7 +148,7 @@ function mirrors({ headers }: IncomingMessage, message: Message, version: string
   const method = methodOf(message) ?? '';
   const name = nameIn(message);
   const given = headers['mcp-name'];
-  // Some clients send no name of a task.
+  // Some clients send no `Mcp-Name` with requests about tasks.
   const isNamed = typeof given === 'string' ? decode(given) === name : method.startsWith('tasks/');
   return (
     headers['mcp-protocol-version'] === version &&

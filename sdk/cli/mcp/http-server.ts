@@ -160,7 +160,7 @@ export function connectHttp(url: URL, token: string | undefined): Connection {
         await follow(response, deliver, () => false, closing.signal);
         attempts = 0;
       } catch {
-        // The next attempt may succeed; requests report a server that is gone.
+        // The next attempt may succeed; if the server is gone, requests report it.
       }
       await sleep(RECONNECT_MS, undefined, { signal: closing.signal }).catch(() => undefined);
     }
@@ -202,13 +202,13 @@ export function connectHttp(url: URL, token: string | undefined): Connection {
     const sent = start(url, { method, headers: all, signal });
     sent.end(body);
     const [response] = (await once(sent, 'response')) as [IncomingMessage];
-    // A stream that breaks ends the reading, which reports it.
+    // The code that reads a broken stream reports the error.
     response.on('error', () => undefined);
     sent.on('error', () => undefined);
     return response;
   }
 
-  /** Remembers what later requests need. */
+  /** Keeps session, version and tool headers for later requests. */
   function note(request: Message, { json }: Message, { headers }: IncomingMessage): void {
     const { result } = json;
     if (!isObject(result)) return;

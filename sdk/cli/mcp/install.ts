@@ -48,7 +48,7 @@ export interface Installation {
   env: Record<string, string>;
 }
 
-/** A change of a configuration file that is not written yet. */
+/** A planned change of a configuration file. */
 export interface PlannedInstall {
   file: string;
   before: string;

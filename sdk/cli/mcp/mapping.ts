@@ -58,7 +58,7 @@ export async function readMapping(file: string): Promise<Mapping> {
   );
 }
 
-/** Omits a fact that the arguments lack: policies deny the call by `@required_for`. */
+/** Omits a fact that the arguments lack: `@required_for` in a policy then denies the call. */
 export function describe(mapping: Mapping, tool: string, given: JsonObject): Described {
   if (!Object.hasOwn(mapping.tools, tool)) return { hashed: given };
   const { action, facts: wanted = {}, hashed } = mapping.tools[tool]!;
@@ -110,7 +110,7 @@ function valueAt(document: JsonValue, pointer: string): JsonValue | undefined {
   return value;
 }
 
-/** Whether every server reads this member, also one that ignores the case of names. */
+/** Whether a server that ignores the case of names reads the same member. */
 const isUnique = (object: JsonObject, name: string): boolean =>
   Object.hasOwn(object, name) && !hasOtherCase(object, [name]);
 

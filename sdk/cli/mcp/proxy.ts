@@ -9,7 +9,7 @@ export interface ProxyOptions extends Omit<RelayOptions, 'run' | 'toHost' | 'toS
   openRun: (() => AgentRun) | undefined;
 }
 
-/** Serves one host until it or the server ends. Returns which one ended. */
+/** Serves one host until the host or the server ends. Returns which one ended. */
 export async function serveHost(
   host: Connection,
   { connect, openRun, ...options }: ProxyOptions,

@@ -48,7 +48,7 @@ interface ToolCall {
   id: RequestId;
   /** Aborted by a cancellation: the host gets no response. */
   stop: AbortController;
-  /** Present once the server has the request: ends the call; null if no response comes. */
+  /** Ends the call, with null if no response comes. Present once the server has the request. */
   settle?: (response: Message | null) => void;
   /** Ends after the response was sent to the host. */
   done?: Promise<void>;
@@ -57,7 +57,7 @@ interface ToolCall {
 export interface RelayOptions {
   gate: Gate;
   mapping: Mapping;
-  /** Numbers the requests. */
+  /** The run in which the requests are numbered. */
   run: AgentRun | undefined;
   toHost: (message: Message) => Promise<void>;
   toServer: (message: Message) => Promise<void>;
@@ -181,7 +181,7 @@ export function openRelay(options: RelayOptions) {
       log(text);
       if (progressToken === undefined) return;
       const report = (): void => {
-        // Tiny, because progress must increase, and the server's own begins later.
+        // Tiny, because progress must increase, and the server reports its own later.
         const params = { progressToken, progress: ++sent / 1e6, message: text };
         void toHost(makeMessage({ jsonrpc: '2.0', method: 'notifications/progress', params }, id));
       };
@@ -210,7 +210,7 @@ export function openRelay(options: RelayOptions) {
       return log('dropped a response of the server: no open request has its id');
     }
     found.settle(message);
-    // Messages keep their order, and a slow host slows the server.
+    // Waits, so that messages keep their order and a slow host slows the server.
     return found.done;
   }
 

@@ -47,7 +47,7 @@ export function openTasks(outcomeIn: (message: Message) => CallOutcome) {
       });
     },
     read,
-    /** Reads the response to any other request. Its error does not show how the task ended. */
+    /** Reads the response to any other request. An error response does not show how the task ended. */
     response: (method: string, params: JsonObject, message: Message): void => {
       const { result } = message.json;
       if (!isObject(result)) return;

@@ -25,7 +25,7 @@ export function openToolList() {
       known = null;
       unfinished.clear();
     },
-    /** False only if the whole list is known. */
+    /** False only if the list is complete and lacks the tool. */
     mayHave: (name: string): boolean => known?.has(name) ?? true,
   };
 }
