@@ -147,7 +147,6 @@ export class Package extends Act {
 
 /** The artifact or package that a token shares. */
 interface Shared {
-  /** Members of the request. */
   request: object;
   /** The value of the column `target` in the audit query. */
   target: string;
@@ -171,7 +170,6 @@ export class ShareToken extends Act {
   /** Number of requests without a response, each of which may have created a token. */
   unknown = 0;
   tokenHash: string | null = null;
-  /** Whether its revocation was requested. */
   isRevoked = false;
 
   constructor(

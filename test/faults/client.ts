@@ -154,7 +154,6 @@ export class Client {
     }
   }
 
-  /** Sends until acknowledged. */
   async sendUntilAcknowledged(one: Single | Batch): Promise<void> {
     if (!(await until(() => this.send(one), ACKNOWLEDGED_MS, 100))) {
       throw new Error('the request was not acknowledged');

@@ -42,7 +42,6 @@ export class Cluster {
     return new Cluster(dataDir, settings, await startEmbeddedPostgres({ dataDir, settings }));
   }
 
-  /** Signals the postmaster. */
   signal(signal: 'SIGKILL' | 'SIGQUIT' | 'SIGINT' | 'SIGSTOP' | 'SIGCONT'): void {
     try {
       process.kill(this.running.pid, signal);
@@ -115,7 +114,6 @@ export class Cluster {
     return server.port;
   }
 
-  /** Cuts the replication to the standby. */
   cutReplication(): void {
     this.replication?.cut(true);
   }

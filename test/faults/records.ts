@@ -21,7 +21,6 @@ export interface Single extends Sent {
   proofId: string | null;
   /** Artifacts whose revocation was requested. */
   revoked: Set<ArtifactKind>;
-  /** Whether its erasure was requested. */
   isErased: boolean;
   /** Whether its passport expires at once, and with it the certificate and the trust artifact. */
   ends: boolean;

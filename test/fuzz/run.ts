@@ -11,7 +11,6 @@ export interface TargetReport {
   name: string;
   executions: number;
   accepted: number;
-  /** Frequency of each outcome. */
   outcomes: Map<string, number>;
   /** The slowest input, in milliseconds, and its length. */
   slowestMs: number;

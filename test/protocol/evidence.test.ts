@@ -96,7 +96,6 @@ describe('evidence', () => {
   });
 });
 
-/** The bytes with one byte changed. */
 const flipped = (bytes: Uint8Array, at: number): Uint8Array =>
   bytes.map((byte, i) => (i === at ? byte ^ 1 : byte));
 const flip = (text: string, at = 0): string => toBase64(flipped(fromBase64(text), at));

@@ -12,7 +12,6 @@ const MARK = '-- Found by it.\n-- outside a transaction: the table is large\n';
 
 const db = useDatabase('file');
 const copy = useMigrations('file');
-/** The number of migrations. */
 let count: number;
 let index: string;
 beforeAll(async () => {

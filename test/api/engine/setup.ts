@@ -260,7 +260,6 @@ export async function fillTenant(
   };
 }
 
-/** The key id in an API key. */
 export const keyIdOf = (apiKey: string): string => apiKey.slice(7, 19);
 
 /** The SQL condition for the rows of one proof. */
