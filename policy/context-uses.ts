@@ -2,7 +2,7 @@ import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { decimalUnits, isDecimal } from '#protocol/schemas/facts';
 import type { PolicyFiles } from '#sql/admissions/policies';
 
-/** An attribute of the context that policies use: only its presence, if not whole or compared. */
+/** An attribute that policies use: as a whole, compared with literals, or else its presence only. */
 interface Use {
   path: string[];
   isWhole: boolean;
@@ -87,7 +87,7 @@ export function usedText(uses: ContextUses, context: object): string {
   return JSON.stringify(uses.map((use) => usedOf(use, context)));
 }
 
-/** A number for a missing value, by the place in its path from which it is missing. */
+/** The used part of one attribute; if it is missing, the number of the members of its path that exist. */
 function usedOf({ path, isWhole, literals }: Use, context: object): unknown {
   let value: unknown = context;
   for (const [at, name] of path.entries()) {

@@ -28,7 +28,7 @@ export interface Vkey {
 
 /** A log key. */
 export interface LogVkey extends Vkey {
-  /** Its checkpoints of a greater size do not count; absent while it is not retired. */
+  /** Checkpoints of a greater size by a retired key do not count; absent for other keys. */
   maxSize?: number;
 }
 

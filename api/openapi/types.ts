@@ -38,7 +38,7 @@ export interface OperationSpec<Code extends string = string> {
     problems?: readonly Code[];
   };
   responses: Record<number, ResponseSpec>;
-  /** Problems besides those common to its kind of operation. */
+  /** Problems besides those common to this kind of operation. */
   problems: readonly Code[];
 }
 

@@ -24,7 +24,7 @@ export interface VerdictEntriesState {
 interface Placed {
   at: number;
   entry: VerdictEntry;
-  /** The name of the log for which it is signed. */
+  /** The name of the log for which the entry is signed. */
   origin: string;
 }
 

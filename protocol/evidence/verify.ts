@@ -44,7 +44,7 @@ export interface ProvedState {
   checkpoint: Checkpoint;
   /** The pinned key that signed the checkpoint. */
   key: Vkey;
-  /** Names of the policy's witnesses that cosigned it; empty without a policy. */
+  /** Names of the policy's witnesses that cosigned the checkpoint; empty without a policy. */
   witnesses: string[];
   /** Age of the state, in milliseconds. */
   ageMs: number;

@@ -24,7 +24,7 @@ export interface AnyMcpClient {
   request(request: never, schemaOrOptions: never, options?: never): Promise<unknown>;
 }
 
-/** What v1 (first member) and v2 pass to a handler beside the request. */
+/** The context that v1 (first member) and v2 pass to a handler beside the request. */
 interface HandlerContext {
   signal?: AbortSignal;
   mcpReq?: { signal?: AbortSignal; inputResponses?: unknown; requestState?: () => unknown };

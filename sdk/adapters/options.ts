@@ -6,7 +6,7 @@ import { type RequiredApproval, SdkError } from '../errors.js';
 import type { EngineOptions } from '../options.js';
 import type { AgentRun } from './run.js';
 
-/** What an envelope contains about a call besides agent and tool. */
+/** The members of an envelope about a call, besides agent and tool. */
 export interface CallDetails {
   /** Plain JSON that the proof binds instead of the arguments. Only its hash is sent. */
   hashed?: unknown;
@@ -29,7 +29,7 @@ export interface GatedCall extends Omit<CallDetails, 'hashed'> {
   tool: string;
   /** Plain JSON, read again after the admission: changed arguments are not admitted. */
   arguments: unknown;
-  /** What the framework passes beside the arguments, for `describe`. */
+  /** Data that the framework passes beside the arguments, for `describe`. */
   context?: unknown;
   /** Whether this is a later round of a call that returned without a result. */
   continues?: boolean;

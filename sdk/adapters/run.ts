@@ -65,7 +65,7 @@ export function openRun(
   }
 
   async function close(): Promise<Admitted<AgentReceipt>> {
-    // Iterates over the outcomes that it adds, too.
+    // The loop also sends the outcomes that it adds.
     for (const envelope of undecided) {
       const receipt = await admitHttp(engine, envelope).catch((error: unknown) => {
         if (isDecision(error)) return null;
@@ -73,7 +73,7 @@ export function openRun(
       });
       undecided.delete(envelope);
       if (receipt === null || envelope.kind !== 'admission') continue;
-      // Its caller got an error, so the tool did not run.
+      // The caller of the request got an error, so the tool did not run.
       const { agent } = envelope;
       const parent_proof_id = receipt.registry_proof_id;
       const outcome = { kind: 'outcome', agent, parent_proof_id, result: 'failed' } as const;

@@ -199,7 +199,7 @@ async function verifyStored(
           approval: approvalAt(leafIndex, keys, stored.approval),
           inclusion: inclusion ?? { leafHashInTree: new Uint8Array() },
         });
-  // Without the logged AEP, the columns assert nothing.
+  // If the stored AEP is not the logged one, the columns assert nothing.
   const isDamaged = history.isDamaged === true || (logged === null && !stored.isErased);
   const verdict = statementOf(decided, { ...history, isDamaged });
   const made: VerifyCheck[] = [

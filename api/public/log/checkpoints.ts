@@ -63,7 +63,7 @@ export class Checkpoints {
       const { checkpoint } = openCheckpointNote(note, this.log, this.log[0].name, nativeVerify);
       return { note, checkpoint };
     } catch {
-      // The snapshot has a signed checkpoint of its own; its poller reports an unreadable origin.
+      // The snapshot has a signed checkpoint of its own; the poller reports an unreadable origin.
       return null;
     }
   }

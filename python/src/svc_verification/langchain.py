@@ -62,7 +62,7 @@ def admit_tool(
         return await gate.run_async(call_of(args, named), lambda: tool._arun(*args, **named))
 
     copy = tool.model_copy()
-    # Past pydantic, which keeps methods out of its fields.
+    # Bypasses pydantic, which keeps methods out of its fields.
     object.__setattr__(copy, "_run", run)
     object.__setattr__(copy, "_arun", run_async)
     return copy
@@ -71,7 +71,7 @@ def admit_tool(
 def _plain(value: Any) -> Any:
     """Values of a schema with models inside, as JSON."""
     if isinstance(value, BaseModel):
-        # A model that the hash would not cover stays one, which has no hash.
+        # A model whose JSON lacks data stays a model, which cannot be hashed.
         return value.model_dump(mode="json") if _is_complete(value) else value
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
