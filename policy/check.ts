@@ -89,7 +89,7 @@ const nulProblems = (file: string, ...texts: (string | null | undefined)[]): Pol
     ? [wholeFile(file, 'error', 'texts and sentences must not contain U+0000')]
     : [];
 
-const OVERLAY_ID = `no policy id begins with ${OVERLAY_PREFIX}: these are the rules of tenants`;
+const OVERLAY_ID = `a policy id must not begin with ${OVERLAY_PREFIX}, as only those of tenants' rules do`;
 
 /**
  * Yields after each rule: together they take the event loop for tenths of a second.

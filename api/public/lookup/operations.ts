@@ -159,8 +159,8 @@ const shareLookup = lookup({
   path: `${VERIFY}/share/{share_token}`,
   summary: 'Verify a shared artifact',
   description:
-    'Returns the lookup response of the artifact or package that the token shares, over the whole ' +
-    'history. An unknown token and an ended one get the same response. Caches must not store it.',
+    'Returns the lookup response of the artifact or package that the token shares, whatever its age. ' +
+    'An unknown token and an ended one get the same response. Caches must not store it.',
   responses: {
     200: verdictResponse({
       resolved: exampleResponse('proof', 'share_token'),
