@@ -45,7 +45,7 @@ export class BudgetChains {
     return { values: [...values], gaps: [...gaps], hasLostLeaf };
   }
 
-  /** A leaf whose counter values are erased or damaged. */
+  /** Skips a leaf whose counter values are erased or damaged. */
   skip(leaf: StoredLeaf | undefined): void {
     const tenantNo = leaf?.proof?.tenantNo ?? null;
     if (tenantNo === null || !leaf?.isErased) this.hasLostLeaf = true;
