@@ -1,11 +1,5 @@
 import type { PolicyEngine } from '#policy/decide';
-import {
-  beforesIn,
-  type CounterMove,
-  type CounterValues,
-  move,
-  movesOf,
-} from '#policy/counter-values';
+import { beforesIn, type CounterMove, type CounterValues, move, movesOf } from '#policy/counters';
 import { deriveAep } from '#policy/derive-aep';
 import { parentFault } from '#policy/parent';
 import { AEP_PAYLOAD_TYPE, loggedHashes } from '#protocol/aep';

@@ -1,4 +1,4 @@
-import { type Counting, type CounterValues, move } from '#policy/counter-values';
+import { type Counting, type CounterValues, move } from '#policy/counters';
 import { counterId, type CounterRow, readCounters } from '#sql/admissions/counters';
 import type { Transaction } from '#sql/db/transaction';
 

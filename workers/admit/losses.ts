@@ -1,4 +1,4 @@
-import type { CounterMove } from '#policy/counter-values';
+import type { CounterMove } from '#policy/counters';
 import { MAX_AHEAD_MS } from '#policy/run';
 import { uuidTime } from '#protocol/ids';
 import type { AepSubject } from '#protocol/schemas/aep';
