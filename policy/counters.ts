@@ -104,7 +104,7 @@ export function movesOf(
 }
 
 /** A decision, and the counters that it changes if it admits. */
-export interface Counting {
+interface Counting {
   effect: Effect;
   moves: CounterMove[];
 }
