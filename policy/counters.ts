@@ -2,7 +2,10 @@ import * as z from 'zod';
 import { afterOf, appliedCounters, type Counters } from '#protocol/counters';
 import { FACT_NAME_PATTERN, NAME_FAULT } from '#protocol/schemas/facts';
 import { ACTION_PATTERN, isAscending } from '#protocol/schemas/primitives';
-import type { PolicyInput } from '#protocol/policy-input';
+import type { Budget, PolicyInput } from '#protocol/policy-input';
+import type { Effect } from '#protocol/status';
+import { type AppliedCounter, counterId, type CounterRef } from '#sql/admissions/counters';
+import type { Decision } from '#sql/proofs/rebuild-aep';
 
 const counterSchema = z.strictObject({
   /** Null: every action. */
@@ -65,4 +68,48 @@ export function unmetBudgets(counters: Counters, input: PolicyInput): string[] {
 export function budgetSentence(reason: string): string | undefined {
   if (!reason.startsWith(REASON_PREFIX)) return undefined;
   return `The counter ${reason.slice(REASON_PREFIX.length)} cannot count this action. The request lacks the amount, the agent or the run, the amount is negative, or the value is unknown or too large.`;
+}
+
+/** Values of counters by id; 0 when absent. */
+export type CounterValues = Map<string, number>;
+
+export interface CounterMove extends CounterRef {
+  name: string;
+  before: number;
+  after: number;
+}
+
+/** The values of counters before an action, with the window; keyed by counter name. */
+export type Befores = Record<string, Omit<Budget, 'after'>>;
+
+/** Counter values before an admission; 0 without an agent or a run. */
+export function beforesIn(values: CounterValues, applied: readonly AppliedCounter[]): Befores {
+  return Object.fromEntries(
+    applied.map(({ name, ref, window }) => {
+      const before = (ref && values.get(counterId(ref))) ?? 0;
+      return [name, { window, before }];
+    }),
+  );
+}
+
+/** The counters of a decision, except those without an agent or a run. */
+export function movesOf(
+  { budgets }: Pick<Decision, 'budgets'>,
+  applied: readonly AppliedCounter[],
+): CounterMove[] {
+  return applied.flatMap(({ name, ref }) => {
+    const { after, before } = budgets[name]!;
+    return ref === null ? [] : [{ ...ref, name, before, after }];
+  });
+}
+
+/** A decision, and the counters that it changes if it admits. */
+interface Counting {
+  effect: Effect;
+  moves: CounterMove[];
+}
+
+export function move(values: CounterValues, { effect, moves }: Counting): void {
+  if (effect !== 'ADMIT') return;
+  for (const one of moves) values.set(counterId(one), one.after);
 }

@@ -16,7 +16,8 @@ import {
   policyInputOf,
   readStoredApproval,
 } from '#sql/proofs/rebuild-aep';
-import type { Budget, PolicyInput } from '#protocol/policy-input';
+import type { PolicyInput } from '#protocol/policy-input';
+import type { Befores } from './counters.js';
 import type { PolicyEngine } from './decide.js';
 
 /** The unsigned AEP of an admission, and the decision in it. */
@@ -71,9 +72,6 @@ export function rejectionIn({
   if (stored?.envelope.statement.decision !== 'reject') return null;
   return { effect: 'DENY', reasons: stored.reasons };
 }
-
-/** The values of counters before an action, with the window; keyed by counter name. */
-export type Befores = Record<string, Omit<Budget, 'after'>>;
 
 export function readRequest(
   { lane, tenantId }: Pick<PinnedIntake, 'lane' | 'tenantId'>,

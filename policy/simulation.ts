@@ -8,7 +8,7 @@ import { type AppliedCounter, counterId, counterRefs } from '#sql/admissions/cou
 import type { DecidedAdmission } from '#sql/admissions/decided';
 import { type DecidedState, stateOf } from '#sql/batches/chunks';
 import { policyInputOf } from '#sql/proofs/rebuild-aep';
-import { beforesIn, type CounterValues, move, movesOf } from './counter-values.js';
+import { beforesIn, type CounterValues, move, movesOf } from './counters.js';
 import type { PolicyEngine } from './decide.js';
 import { rejectionIn } from './derive-aep.js';
 

@@ -10,7 +10,7 @@ import { engineOpenApi } from './openapi/document.js';
 import type { EngineDeps } from './operation.js';
 import { OPERATIONS } from './operations.js';
 import { Problem, sendProblem, type ProblemCode } from './http/problem.js';
-import { createFactCheck, createReadDeclaredFacts } from './admission/facts.js';
+import { createFactCheck, createReadDeclaredFacts } from './admission/registry-checks.js';
 import { createCapacityCheck, createSubmit } from './admission/submit.js';
 
 /** The engine API. The caller opens and closes every resource. */

@@ -8,7 +8,7 @@ import type {
   ResponseSpec,
   OpenApiDocument,
 } from '../openapi/types.js';
-import type { CheckFacts, ReadDeclaredFacts } from './admission/facts.js';
+import type { CheckFacts, ReadDeclaredFacts } from './admission/registry-checks.js';
 import type { Submit } from './admission/submit.js';
 import type { EngineContext } from './context.js';
 import type { Authenticate, Caller } from './http/authenticate.js';

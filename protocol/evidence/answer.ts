@@ -4,8 +4,13 @@ import { pointerStep } from '../json.js';
 import { lookupNameOf, PACKAGE_KIND, SHARED, type VerdictRoute } from '../lookup-routes.js';
 import type { TextOrBytes } from '../offline/read.js';
 import type { Facade, NotFound } from '../schemas/facade.js';
-import { NOT_FOUND_BODY, unresolvedBody } from '../snapshot/head.js';
-import { packageAnswer, proofAnswer, type Match } from '../state/answers.js';
+import {
+  NOT_FOUND_BODY,
+  packageAnswer,
+  proofAnswer,
+  unresolvedBody,
+  type Match,
+} from '../state/answers.js';
 import { shardOf } from '../state/record.js';
 import type { RecordedProof } from '../state/views.js';
 import type { VerificationStatus } from '../status.js';

@@ -1,8 +1,8 @@
 import { toHex } from '../bytes.js';
 import { documentHash, type Sha256 } from '../hash.js';
 import { ID_PREFIX, idsOf } from '../ids.js';
+import { SCHEMA } from '../schemas/ids.js';
 import type { PublicEvent } from '../schemas/proof-view.js';
-import { PUBLIC_FLAGS, responseHead, unresolvedBody } from '../snapshot/head.js';
 import {
   ARTIFACT_KINDS,
   canAssertValidity,
@@ -41,6 +41,49 @@ export interface Match {
   requested: string;
   matchedOn: string;
 }
+
+/** The beginning of a public answer (spec/answers.md, section 16), the only part that depends on the request. */
+export function responseHead(kind: ArtifactKind, requested: string, matchedOn: string): string {
+  const identifier = JSON.stringify(requested);
+  return (
+    `{"schema_version":"${SCHEMA.facade}","artifact_kind":"${kind}","identifier":${identifier},` +
+    `"lookup":{"requested":${identifier},"matched_on":"${matchedOn}"},`
+  );
+}
+
+/** Members of every public response. */
+const PUBLIC_FLAGS = { mutation_allowed: false, serves_authoritative_truth: false } as const;
+
+/** The response to an unresolved lookup, except on the proof route. */
+export function unresolvedBody(kind: ArtifactKind, requested: string): string {
+  return JSON.stringify({
+    schema_version: SCHEMA.facade,
+    artifact_kind: kind,
+    identifier: requested,
+    lookup: { requested, matched_on: null },
+    verification: {
+      verification_status: 'BACKEND_LOOKUP_REQUIRED',
+      can_assert_validity: false,
+      frontend_recomputed: false,
+    },
+    artifact: {},
+    trust_chain: NO_TRUST_CHAIN,
+    ...PUBLIC_FLAGS,
+    references: {},
+    downloads: {},
+    integrity: {},
+  });
+}
+
+/** The record of an unknown proof identifier, of spec/answers.md, section 16. */
+export const NOT_FOUND_BODY = JSON.stringify({
+  schema_version: SCHEMA.notFound,
+  result: 'NOT_FOUND',
+  verification_status: 'NOT_FOUND',
+  can_assert_validity: false,
+  honest_states: ['VERIFIED', 'NOT_FOUND', 'REVOKED', 'EXPIRED'],
+  verdict_fabricated: false,
+});
 
 /** Whether a compromise of the signing key voids the proof, whatever the verdict. */
 const isVoided = ({ proof, key }: ProofFacts): boolean =>

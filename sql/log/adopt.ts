@@ -1,13 +1,7 @@
-import type { Db, Transaction } from '../db/transaction.js';
+import type { Transaction } from '../db/transaction.js';
 import { AdministrationError } from '../tenants/audit.js';
 
-/** The time of the last adoption, in epoch milliseconds; null without any. */
-export async function adoptedAt(sql: Db): Promise<number | null> {
-  const [row] = await sql<[{ at: Date | null }]>`select max(at) as at from svc.adoption`;
-  return row.at?.getTime() ?? null;
-}
-
-// Only the role svc_erase may call the functions of the database below.
+// Only the role svc_erase may call these functions of the database.
 
 /**
  * Takes the append lock and the publisher's lease until the transaction ends, and returns the size of

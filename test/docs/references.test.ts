@@ -60,6 +60,20 @@ it('docs/policies.md > quotes the tested examples verbatim', () => {
   expect(quotes.filter((code) => !sources.some((source) => source.includes(code)))).toEqual([]);
 });
 
+it('docs/architecture.md > names files that exist', () => {
+  const folders = [...text('docs/architecture.md').matchAll(/^(\w+)\/ {2,}/gm)].map(
+    ([, name]) => name,
+  );
+  const files = folders.flatMap((folder) =>
+    readdirSync(new URL(`${folder}/`, root), { encoding: 'utf8', recursive: true })
+      .filter((path) => !/(?:^|\/)(?:dist|node_modules)\//.test(path))
+      .map((path) => `/${folder}/${path}`),
+  );
+  const named = text('docs/architecture.md').match(/[\w./-]+\.ts\b/g) ?? [];
+  expect(named.length).toBeGreaterThan(50);
+  expect(named.filter((name) => !files.some((file) => file.endsWith(`/${name}`)))).toEqual([]);
+});
+
 /** Outside a project with @svc-proofs/sdk, npx could download a package of another author. */
 it('documentation > runs npx only with --no, which downloads nothing', () => {
   const folders = ['api', 'docs', 'examples', 'programs', 'sdk'];

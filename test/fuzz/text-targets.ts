@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { requestedByQuery, lookupAt, originForm } from '#api/public/lookup/routes';
 import { lookupNameOf } from '#protocol/lookup-routes';
-import { responseHead } from '#protocol/snapshot/head';
+import { responseHead } from '#protocol/state/answers';
 import { mayHoldToken } from '#api/public/http/answer';
 import { overlayFormProblems } from '#policy/check';
 import { preparse } from '#policy/decide';

@@ -1,8 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { fromHex } from '#protocol/bytes';
 import { facadeSchema, type Facade } from '#protocol/schemas/facade';
-import { unresolvedBody } from '#protocol/snapshot/head';
-import { historyOf, packageAnswer, proofAnswer, type ProofFacts } from '#protocol/state/answers';
+import {
+  historyOf,
+  packageAnswer,
+  proofAnswer,
+  unresolvedBody,
+  type ProofFacts,
+} from '#protocol/state/answers';
 import { decodeHistory, decodeProof, type PublicProof } from '#protocol/state/record';
 import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
 import { sha256 } from '../fixtures/leaves.js';

@@ -1,17 +1,10 @@
+import { beforesIn, type CounterValues, move, movesOf } from '#policy/counters';
 import type { PolicyEngine } from '#policy/decide';
-import {
-  beforesIn,
-  type CounterMove,
-  type CounterValues,
-  move,
-  movesOf,
-} from '#policy/counter-values';
 import { deriveAep } from '#policy/derive-aep';
-import { parentFault } from '#policy/parent';
 import { AEP_PAYLOAD_TYPE, loggedHashes } from '#protocol/aep';
 import { pae } from '#protocol/dsse';
 import type { PolicyInput } from '#protocol/policy-input';
-import type { AepSubject, ClosedRun } from '#protocol/schemas/aep';
+import type { ClosedRun } from '#protocol/schemas/aep';
 import type { Effect } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { nativeSha256, nativeBase64 } from '#runtime/crypto/node';
@@ -22,21 +15,25 @@ import {
   type Gate,
   type PendingIntake,
 } from '#sql/admissions/append';
-import { type AppliedCounter, counterRefs, setCounters } from '#sql/admissions/counters';
-import { parentsOf } from '#sql/admissions/intake';
+import {
+  type AppliedCounter,
+  counterId,
+  counterRefs,
+  type CounterRow,
+  readCounters,
+  setCounters,
+} from '#sql/admissions/counters';
 import { announceOutcomes } from '#sql/admissions/outcomes';
 import { countOutcomes, stateOf, type BatchOutcomeCount } from '#sql/batches/chunks';
 import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
 import { appendLocked, type LastTile, lockHead, readLastTile } from '#sql/log/append';
-import { adoptedAt } from '#sql/log/adopt';
 import { countProofs } from '#sql/log/keys';
+import { adoptedAt } from '#sql/log/log';
 import type { Decision } from '#sql/proofs/rebuild-aep';
-import { faultsOfApprovals } from './approvals.js';
 import { keyEntryReader, type KeysOfLog, statesOf } from './key-entries.js';
-import { closedRunsOf, faultsOfRuns, type RunFault } from './close.js';
-import { lossFault } from './losses.js';
-import { expectedValues, settleCounters } from './budgets.js';
+import { closedRunsOf } from './close.js';
 import { type AdmitContext, NO_METRICS, SigningKeyInactiveError } from './context.js';
+import { type Claimed, type Fault, faultsOf } from './rejections.js';
 
 /** Outcome of a group, without admissions that another worker committed first. */
 export interface Appended {
@@ -44,10 +41,8 @@ export interface Appended {
   rejected: readonly Rejection[];
 }
 
-interface Rejection {
+interface Rejection extends Fault {
   intake: PendingIntake;
-  code: string;
-  detail: string;
 }
 
 /**
@@ -136,36 +131,18 @@ async function appendClaimed(
   if (claimed.length === 0) return { admitted: [], rejected: [] };
   await requireActiveKey(tx, context, keys, size, claimed.length);
 
-  const parentFaults = await faultsOfParents(tx, claimed);
-  const approvalFaults = await faultsOfApprovals(
-    tx,
-    claimed.map(({ intake }) => intake),
-    keys.entries,
-    size,
-  );
-  const runFaults = await faultsOfRuns(tx, claimed);
-  const rejected: Rejection[] = [];
-  const admitted: Prepared[] = [];
-  for (const item of claimed) {
-    const { intake } = item;
-    const { proofId } = intake;
-    const gate = gates.get(proofId);
-    const rejection =
-      rejectionBy(context, item.subject, gate, parentFaults.get(proofId)) ??
-      lossFault(item, adopted) ??
-      approvalFaults.get(proofId) ??
-      runFaults.get(proofId) ??
-      item.runFault;
-    if (rejection === null) admitted.push(item);
-    else rejected.push({ intake, ...rejection });
-  }
+  const read = { keys: keys.entries, gates, adopted, size };
+  const faults = await faultsOf(tx, context, claimed, read);
+  const rejected = claimed.flatMap(({ intake }) => {
+    const fault = faults.get(intake.proofId);
+    return fault === undefined ? [] : [{ intake, ...fault }];
+  });
+  const admitted = claimed.filter(({ intake }) => !faults.has(intake.proofId));
   await refuse(
     tx,
     rejected.map(({ intake: { proofId }, ...why }) => ({ proofId, ...why })),
   );
-  const counters = await settleCounters(tx, admitted, size, ({ intake }, values) =>
-    prepare(context, intake, values),
-  );
+  const counters = await settleCounters(tx, context, admitted, size);
   await pipeline(
     appendLocked(
       tx,
@@ -229,78 +206,59 @@ export const countOf = (
   outcome: BatchOutcomeCount['outcome'],
 ): BatchOutcomeCount[] => (batch === null ? [] : [{ share: batch, outcome }]);
 
-/** Repeats the engine's checks: a gate may have closed since. Null: the item may be signed. */
-function rejectionBy(
+/**
+ * Under the append lock, compares the counter values that each proof was signed with, and evaluates
+ * and signs again the proofs whose values differ. Replaces them in `admitted`; returns the rows to
+ * write.
+ *
+ * @param size the index of the first proof
+ */
+async function settleCounters(
+  tx: Transaction,
   context: AdmitContext,
-  subject: AepSubject,
-  gate: Gate | undefined,
-  parentFault: string | undefined,
-): Omit<Rejection, 'intake'> | null {
-  if (context.admissionsPaused || gate?.environmentOpen !== true) {
-    return { code: 'lane_locked', detail: 'admissions were paused before signing' };
+  admitted: Prepared[],
+  size: number,
+): Promise<CounterRow[]> {
+  const refs = admitted.flatMap(({ moves }) => moves);
+  if (refs.length === 0) return [];
+  // Forgotten values are read again under the lock.
+  if (expectedValues.size > EXPECTED_LIMIT) expectedValues.clear();
+  const values = await readCounters(tx, refs);
+  const rows = new Map<string, CounterRow>();
+  let isExpected = true;
+  for (const [at, item] of admitted.entries()) {
+    const isCurrent = item.moves.every((one) => one.before === (values.get(counterId(one)) ?? 0));
+    const settled = isCurrent ? item : await prepare(context, item.intake, values);
+    admitted[at] = settled;
+    isExpected &&= isCurrent;
+    move(values, settled);
+    if (settled.effect !== 'ADMIT') continue;
+    for (const one of settled.moves) {
+      const row = { ...one, value: one.after, leafIndex: size + at };
+      rows.set(counterId(one), row);
+    }
   }
-  if (!gate.keyHolds) {
-    const detail =
-      'the API key was revoked before signing, or the key of the approved request was revoked or expired';
-    return { code: 'api_key_revoked', detail };
+  if (!isExpected) {
+    for (const one of refs) expectedValues.set(counterId(one), values.get(counterId(one)) ?? 0);
   }
-  if (!gate.allowlisted) {
-    const detail = 'the tenant left the allowlist before signing';
-    return { code: 'tenant_not_allowlisted', detail };
-  }
-  if (!gate.pinsHold || !isOfAgent(subject, gate.agentId)) {
-    const detail =
-      'a pinned value is inconsistent: environment, acceptance time, policy set or agent restriction of the API key';
-    return { code: 'processing_failed', detail };
-  }
-  if (parentFault !== undefined) {
-    const detail = `${parentFault}: the engine accepted a parent that the policy forbids`;
-    return { code: 'processing_failed', detail };
-  }
-  return null;
+  return [...rows.values()];
 }
 
-/** Whether a key restricted to `agentId` may send this request; null means unrestricted. */
-function isOfAgent(subject: AepSubject, agentId: string | null): boolean {
-  if (agentId === null) return true;
-  return subject.kind !== 'execute' && subject.agent.id === agentId;
-}
-
-/** Items with a forbidden parent: the worker does not rely on the engine's check. */
-async function faultsOfParents(tx: Transaction, items: Prepared[]): Promise<Map<string, string>> {
-  const children = items.flatMap(({ intake: { proofId, tenantNo }, subject }) => {
-    if (!('parent_proof_id' in subject)) return [];
-    return [
-      { proofId, kind: subject.kind, parent: { tenantNo, proofId: subject.parent_proof_id } },
-    ];
-  });
-  if (children.length === 0) return new Map();
-  const parents = await parentsOf(
-    tx,
-    children.map(({ parent }) => parent),
-  );
-  return new Map(
-    children.flatMap(({ proofId, kind }, index) => {
-      const fault = parentFault(kind, parents[index] ?? null);
-      return fault === null ? [] : [[proofId, fault]];
-    }),
-  );
-}
+/**
+ * Predicted counter values: a group is signed before it has the append lock. A wrong value costs
+ * another evaluation under the lock.
+ */
+const expectedValues: CounterValues = new Map();
+const EXPECTED_LIMIT = 10_000;
 
 /** An admission that is evaluated, hashed and signed, and has no leaf index yet. */
-export interface Prepared {
-  intake: PendingIntake;
+export interface Prepared extends Claimed {
   effect: Effect;
-  subject: AepSubject;
   decision: Decision;
-  /** The counters that an admission changes. */
-  moves: CounterMove[];
   signature: Uint8Array;
   /** Log commitments, lower-case hex. */
   aepHash: string;
   proofRecordHash: string;
-  /** Why a close cannot end its run, or null. */
-  runFault: RunFault | null;
 }
 
 /**

@@ -1,11 +1,9 @@
 import type { Request, RequestHandler, Response } from 'express';
 import * as z from 'zod';
-import { parentFault } from '#policy/parent';
 import { isRunTimely } from '#policy/run';
 import { hashHex } from '#protocol/hash';
 import { isProofId } from '#protocol/ids';
 import { canonicalize, type JsonValue } from '#protocol/json';
-import type { Facts } from '#protocol/schemas/facts';
 import {
   agentEnvelopeSchema,
   type AgentEnvelope,
@@ -18,9 +16,9 @@ import {
 } from '#protocol/schemas/admission';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { findParents, type Parent, type Lane } from '#sql/admissions/intake';
+import type { Lane } from '#sql/admissions/intake';
 import { admissionState, type Outcome } from '#sql/admissions/outcomes';
-import { runPlaceOf, type RunPlace } from '#sql/admissions/runs';
+import { runPlaceOf } from '#sql/admissions/runs';
 import type { OwnId } from '#sql/db/transaction';
 import type { EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
@@ -32,7 +30,7 @@ import { clientGone } from '../http/respond.js';
 import { type EngineDeps, type Operation, type OperationSpec, json, specOf } from '../operation.js';
 import { requireKeyAllows } from './key-restriction.js';
 import { sendOutcome, sendPending } from './outcome.js';
-import { runProblems } from './runs.js';
+import { type Checked, parentProblems, runProblems } from './registry-checks.js';
 
 /** How an API encodes a request, and responds to it. */
 export interface AdmissionApi {
@@ -121,15 +119,16 @@ async function submitBody<Body extends AdmissionBody>(
   res: Response,
 ) {
   const { ctx } = deps;
-  const { body, parent, ...parsed } = parseAdmission(type, value);
+  const { body, ...parsed } = parseAdmission(type, value);
   if (body.idempotency_key !== undefined) {
     res.setHeader('X-Svc-Idempotency-Key', body.idempotency_key);
   }
   requireAllowed(body, caller);
   const [invalidFact = null] = await deps.checkFacts(caller.tenantNo, [parsed]);
   if (invalidFact !== null) throw invalidFact;
-  if (parent !== null) await requireParent(ctx, caller, parent);
   const { keyNo, tenantNo } = caller;
+  const [parentProblem] = (await parentProblems(ctx, tenantNo, [[0, parsed]])).values();
+  if (parentProblem !== undefined) throw parentProblem;
   const [runProblem] = (await runProblems(ctx, tenantNo, [[0, parsed]])).values();
   if (runProblem !== undefined) throw runProblem;
 
@@ -145,36 +144,6 @@ async function submitBody<Body extends AdmissionBody>(
   if (!('proofId' in intake)) throw new Problem(intake.outcome);
   return { tenantNo, proofId: intake.proofId, isRepeat: intake.outcome === 'repeat' };
 }
-
-async function requireParent(
-  { tenantSql }: EngineContext,
-  { tenantNo }: Caller,
-  { kind, proofId }: NamedParent,
-): Promise<void> {
-  const [parent = null] = await tenantSql.run(tenantNo, (sql) =>
-    findParents(sql, tenantNo, [proofId]),
-  );
-  const problem = parentProblem(kind, parent);
-  if (problem !== null) throw problem;
-}
-
-export function parentProblem(kind: NamedParent['kind'], parent: Parent | null): Problem | null {
-  const code = parentFault(kind, parent);
-  if (code === null) return null;
-  const [detail, fault] = PARENT_FAULTS[code];
-  return new Problem(code, detail, at('/parent_proof_id', fault));
-}
-
-const PARENT_FAULTS = {
-  parent_not_found: [
-    'This tenant has no proof with the id in parent_proof_id. If its admission is pending, wait until it is decided.',
-    'must be the id of a proof of this tenant',
-  ],
-  parent_not_admitted: [
-    'The parent of an outcome must be an admitted action, not a denial or another outcome. Send the proof id of the admission.',
-    'must be the id of an admitted action',
-  ],
-} as const;
 
 export type AdmissionBody = ExecuteRequest | AgentEnvelope;
 
@@ -207,23 +176,12 @@ export const AGENT: RequestType<AgentEnvelope> = {
   }),
 };
 
-export interface NamedParent {
-  kind: Exclude<AgentEnvelope['kind'], 'close'>;
-  proofId: string;
-}
-
 /** A body that matches its schema. Its tenant, facts and parent are not checked yet. */
-export interface ParsedAdmission {
-  lane: Lane;
+export interface ParsedAdmission extends Checked {
   body: AdmissionBody;
-  /** The body in RFC 8785 form, which is stored, and its SHA-256 in lower-case hex. */
+  /** The body in RFC 8785 form, which is stored. */
   request: Buffer;
-  requestHash: string;
-  facts: Facts;
   fixtureRef: string | null;
-  /** The parent to check in the registry before acceptance. */
-  parent: NamedParent | null;
-  run: RunPlace | null;
 }
 
 /** @throws Problem 400 */

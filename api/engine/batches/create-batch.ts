@@ -9,14 +9,14 @@ import { readBatch } from '#sql/batches/read';
 import { ADMISSION_HEADERS } from '../admission/admit.js';
 import { ENGINE_DEFAULTS, wakeWorkers, type EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
-import { runProblems } from '../admission/runs.js';
+import { parentProblems, runProblems } from '../admission/registry-checks.js';
 import { keepTraces } from '../admission/submit.js';
 import { authorizeAdmission, readAdmissionHeaders } from '../http/gates.js';
 import { newUuidHex, addLogFields, requestIdOf, traceparentOf } from '../http/request-context.js';
 import { Problem } from '../http/problem.js';
 import { sendJson } from '../http/respond.js';
 import { json, specOf, type EngineDeps, type Operation } from '../operation.js';
-import { JSON_LINES, missingParents, parseBatch, type ParsedBatch } from './parse-batch.js';
+import { JSON_LINES, parseBatch, type ParsedBatch } from './parse-batch.js';
 import { batchDocument } from './results.js';
 import { BatchUploads } from './uploads.js';
 
@@ -160,7 +160,7 @@ async function accept(
   const { checkFacts, ctx } = deps;
   const { total, itemsHash, items } = batch;
   const wrong = new Map(batch.problems);
-  for (const [index, problem] of await missingParents(ctx.tenantSql, tenantNo, items)) {
+  for (const [index, problem] of await parentProblems(ctx, tenantNo, items)) {
     wrong.set(index, problem);
   }
   const all = [...items];

@@ -2,9 +2,7 @@ import { createHash, type Hash } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { setImmediate } from 'node:timers/promises';
 import { streamBody } from '#runtime/http/json-body';
-import { findParents } from '#sql/admissions/intake';
 import {
-  parentProblem,
   AGENT,
   EXECUTE,
   parseAdmission,
@@ -15,7 +13,6 @@ import type { Caller } from '../http/authenticate.js';
 import { newUuidHex } from '../http/request-context.js';
 import { bodyProblem, isObject, parseJson, unknownVersion } from '../http/parse-body.js';
 import { at, Problem } from '../http/problem.js';
-import type { TenantConnections } from '../tenant-connections.js';
 import type { BatchUpload } from './uploads.js';
 
 export type SplitItem = { bytes: Buffer } | { tooLong: Buffer };
@@ -307,27 +304,4 @@ function parseItem(item: SplitItem, limit: number, caller: Caller): Omit<ParsedI
     version === EXECUTE.version ? parseAdmission(EXECUTE, value) : parseAdmission(AGENT, value);
   requireAllowed(body, caller);
   return parsed;
-}
-
-const PARENTS_PER_QUERY = 1_000;
-
-export async function missingParents(
-  tenantSql: TenantConnections,
-  tenantNo: number,
-  items: ReadonlyMap<number, Pick<ParsedItem, 'parent'>>,
-): Promise<Map<number, Problem>> {
-  const children = [...items].flatMap(([index, { parent }]) =>
-    parent === null ? [] : [{ index, ...parent }],
-  );
-  const found = new Map<number, Problem>();
-  for (let start = 0; start < children.length; start += PARENTS_PER_QUERY) {
-    const some = children.slice(start, start + PARENTS_PER_QUERY);
-    const proofIds = some.map(({ proofId }) => proofId);
-    const parents = await tenantSql.run(tenantNo, (sql) => findParents(sql, tenantNo, proofIds));
-    some.forEach(({ index, kind }, at) => {
-      const problem = parentProblem(kind, parents[at] ?? null);
-      if (problem !== null) found.set(index, problem);
-    });
-  }
-  return found;
 }

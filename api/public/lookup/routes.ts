@@ -6,7 +6,7 @@ import { parseStrict, type JsonValue } from '#protocol/json';
 import { BY_PATH, QUERY_NAMES, routeFor, type VerdictRoute } from '#protocol/lookup-routes';
 import { LOOKUP_FIELDS } from '#protocol/schemas/facade';
 import { SCHEMA } from '#protocol/schemas/ids';
-import { NOT_FOUND_BODY, unresolvedBody } from '#protocol/snapshot/head';
+import { NOT_FOUND_BODY, unresolvedBody } from '#protocol/state/answers';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Exchange, PublicContext } from '../operation.js';
 import {

@@ -4,7 +4,7 @@ import type { VerdictRoute } from '#protocol/lookup-routes';
 import type { Facade, PublicTrustPackage } from '#protocol/schemas/facade';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { proofEntrySchema } from '#protocol/schemas/log-entry';
-import { unresolvedBody } from '#protocol/snapshot/head';
+import { unresolvedBody } from '#protocol/state/answers';
 import { malformed } from '#protocol/snapshot/malformed';
 import { decodeHistory } from '#protocol/state/record';
 import { chainView, historyView, membersOf, type RecordedProof } from '#protocol/state/views';
