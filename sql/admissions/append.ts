@@ -1,5 +1,14 @@
 import { type Db, type Fragment, pipeline, type Transaction } from '../db/transaction.js';
-import { arrayOf, batchIdOf, unpackIds } from '../db/columns.js';
+import { arrayOf, batchIdOf, bytesInJson, unpackIds } from '../db/columns.js';
+import {
+  lastTile,
+  type LastTile,
+  lastTileColumns,
+  lastTileIn,
+  type LastTileRow,
+} from '../log/append.js';
+import { keyEntriesFrom } from '../log/keys.js';
+import type { EntryBody } from '../log/log.js';
 import type { PinnedIntake } from '../proofs/rebuild-aep.js';
 import { sharedColumns, sharedPins, type SharedRow } from './intake.js';
 
@@ -119,48 +128,121 @@ export class ChunkIncompleteError extends Error {
  */
 export async function claimPending(
   tx: Transaction,
-  intakes: readonly Pick<PendingIntake, 'proofId' | 'chunkId'>[],
+  intakes: readonly ClaimedIntake[],
 ): Promise<Set<string>> {
-  const singles: string[] = [];
-  const chunks = new Map<string, string[]>();
-  for (const { proofId, chunkId } of intakes) {
-    if (chunkId === null) singles.push(proofId);
-    else if (!chunks.get(chunkId)?.push(proofId)) chunks.set(chunkId, [proofId]);
-  }
-  // The setting lasts as long as the transaction: outside one, the claims do not see it.
+  const [, [claims]] = await pipeline(
+    tx`select ${allowClaims(tx)}`,
+    tx<[ClaimRow]>`${claiming(tx, intakes)} select ${claimColumns(tx)}`,
+  );
+  return claimsIn(claims, intakes);
+}
+
+type ClaimedIntake = Pick<PendingIntake, 'proofId' | 'chunkId'>;
+
+// The setting lasts as long as the transaction: outside one, the claims do not see it.
+const allowClaims = (tx: Transaction) => tx`set_config('svc.claims', 'on', true)`;
+
+/** The CTEs of a statement that claims; `claimColumns` has their results. */
+function claiming(tx: Transaction, intakes: readonly ClaimedIntake[]): Fragment {
+  const singles = intakes.flatMap(({ proofId, chunkId }) => (chunkId === null ? [proofId] : []));
   const mayClaim = tx`current_setting('svc.claims', true) = 'on'
     and (accepted_at <= (select clock_timestamp() + interval '1 second')
       or accepted_at > (select clock_timestamp() + interval '1 day'))`;
-  const [, ids, claimed] = await pipeline(
-    tx`select set_config('svc.claims', 'on', true)`,
-    singles.length === 0
-      ? NONE
-      : tx<{ ids: string }[]>`
-        with claimed as (
-          delete from svc.intake_pending where proof_id = any(${arrayOf(singles)}::uuid[])
-            and ${mayClaim} returning proof_id)
-        select ${packIds(tx)} as ids from claimed having count(*) > 0`,
-    chunks.size === 0
-      ? NONE
-      : tx<{ chunkId: string; admissions: number }[]>`
-        delete from svc.chunk_pending where chunk_id = any(${arrayOf([...chunks.keys()])}::uuid[])
-          and ${mayClaim} returning chunk_id as "chunkId", admissions`,
-  );
+  return tx`
+    with singles as (
+      delete from svc.intake_pending where proof_id = any(${arrayOf(singles)}::uuid[])
+        and ${mayClaim} returning proof_id),
+    chunks as (
+      delete from svc.chunk_pending
+      where chunk_id = any(${arrayOf([...byChunk(intakes).keys()])}::uuid[])
+        and ${mayClaim} returning chunk_id, admissions)`;
+}
+
+interface ClaimRow {
+  singles: string | null;
+  chunks: Record<string, number> | null;
+}
+
+const claimColumns = (tx: Transaction) => tx`
+  (select ${packIds(tx)} from singles) as singles,
+  (select json_object_agg(encode(uuid_send(chunk_id), 'hex'), admissions) from chunks) as chunks`;
+
+function claimsIn({ singles, chunks }: ClaimRow, intakes: readonly ClaimedIntake[]): Set<string> {
+  const loaded = byChunk(intakes);
   return new Set([
-    ...ids.flatMap((row) => unpackIds(row.ids)),
-    ...claimed.flatMap(({ chunkId, admissions }) => {
-      const loaded = chunks.get(chunkId) ?? [];
-      if (loaded.length === admissions) return loaded;
+    ...unpackIds(singles ?? ''),
+    ...Object.entries(chunks ?? {}).flatMap(([chunkId, admissions]) => {
+      const ids = loaded.get(chunkId) ?? [];
+      if (ids.length === admissions) return ids;
       throw new ChunkIncompleteError(
-        `chunk ${chunkId} has ${admissions} admissions, of which ${loaded.length} were read`,
+        `chunk ${chunkId} has ${admissions} admissions, of which ${ids.length} were read`,
       );
     }),
   ]);
 }
 
-const NONE = Promise.resolve([]);
+function byChunk(intakes: readonly ClaimedIntake[]): Map<string, string[]> {
+  const chunks = new Map<string, string[]>();
+  for (const { proofId, chunkId } of intakes) {
+    if (chunkId !== null && !chunks.get(chunkId)?.push(proofId)) chunks.set(chunkId, [proofId]);
+  }
+  return chunks;
+}
 
 const packIds = (tx: Db) => tx`encode(string_agg(uuid_send(proof_id), ''), 'hex')`;
+
+/** What an append reads under the append lock. */
+export interface AppendStart {
+  /** Leaves of the log, which cannot change under the append lock. */
+  size: number;
+  claims: Set<string>;
+  gates: Map<string, Gate>;
+  /** The key entries with an index of at least `keysFrom`. */
+  keyEntries: EntryBody[];
+  lastTile: LastTile | null;
+  /** Time of the last adoption, in epoch milliseconds; null without any. */
+  adoptedAt: number | null;
+}
+
+/**
+ * Takes the append lock, claims admissions as `claimPending` does, and reads what the append needs. In
+ * READ COMMITTED the second statement sees every earlier append, and the lock excludes new ones.
+ */
+export async function beginAppend(
+  tx: Transaction,
+  intakes: readonly ClaimedIntake[],
+  keysFrom: number,
+): Promise<AppendStart> {
+  const proofIds = intakes.map(({ proofId }) => proofId);
+  const [[{ size }], [row]] = await pipeline(
+    tx<[{ size: number }]>`
+      select tree_size as size, ${allowClaims(tx)} from svc.log_head for update`,
+    tx<[ClaimRow & StartRow]>`
+      ${claiming(tx, intakes)}
+      select ${claimColumns(tx)}, (select json_agg(g) from (${selectGates(tx, proofIds)}) g) as gates,
+        (select json_agg(k) from (${keyEntriesFrom(tx, keysFrom)}) k) as "keyEntries",
+        ${lastTileColumns(tx)}, (select max(at) from svc.adoption) as "adoptedAt"
+      from (select) one left join ${lastTile(tx)} on true`,
+  );
+  const keyEntries = (row.keyEntries ?? []).map(({ leafIndex, body }) => ({
+    leafIndex,
+    body: bytesInJson(body),
+  }));
+  return {
+    size,
+    claims: claimsIn(row, intakes),
+    gates: gatesIn(row.gates ?? []),
+    keyEntries,
+    lastTile: lastTileIn(row),
+    adoptedAt: row.adoptedAt?.getTime() ?? null,
+  };
+}
+
+interface StartRow extends LastTileRow {
+  gates: GateRow[] | null;
+  keyEntries: { leafIndex: number; body: string }[] | null;
+  adoptedAt: Date | null;
+}
 
 export interface Gate {
   allowlisted: boolean;
@@ -179,38 +261,40 @@ export interface Gate {
   pinsHold: boolean;
 }
 
+type GateRow = Gate & { ids: string };
+
 /**
- * Reads the gates of admissions, by proof id, and checks the pinned columns: once for all admissions
- * of a tenant, key, environment, policy and time.
+ * The gates of admissions, and whether their pinned columns hold: one row for all admissions of a
+ * tenant, key, environment, policy and time.
  */
-export async function gatesOf(tx: Db, proofIds: string[]): Promise<Map<string, Gate>> {
-  const rows = await tx<(Gate & { ids: string })[]>`
-    select i.ids, t.allowlisted, l.open as "environmentOpen",
-      (i.key_no is null or (k.key_no is not null and k.revoked_at is null))
-        and (i.approves is null or not exists (select from svc.intake p
-          join svc.api_key pk on pk.key_no = p.key_no and pk.tenant_no = p.tenant_no
-          where p.proof_id = i.approves
-            and (pk.revoked_at is not null or pk.expires_at <= i.accepted_at))) as "keyHolds",
-      k.agent_id as "agentId",
-      i.environment = t.environment
-        -- A second decision is bound as its pending proof is.
-        and (i.bound = (k.agent_id is not null) or i.approves is not null)
-        and i.accepted_at <= clock_timestamp() + interval '1 second'
-        and exists (select from svc.policy_activation a
-          where a.active_from <= i.accepted_at and a.digest = coalesce((select s.base
-            from svc.overlay_set s where s.digest = i.policy_digest and s.tenant_no = i.tenant_no
-            limit 1), i.policy_digest)) as "pinsHold"
-    from (select tenant_no, key_no, bound, environment, policy_digest, accepted_at, approves,
-        ${packIds(tx)} as ids
-      from svc.intake where proof_id = any(${arrayOf(proofIds)}::uuid[])
-      group by tenant_no, key_no, bound, environment, policy_digest, accepted_at, approves) i
-    join svc.tenant t using (tenant_no)
-    join svc.lane l on l.environment = t.environment
-    left join svc.api_key k on k.key_no = i.key_no and k.tenant_no = i.tenant_no`;
-  return new Map(
+const selectGates = (tx: Db, proofIds: readonly string[]) => tx`
+  select i.ids, t.allowlisted, l.open as "environmentOpen",
+    (i.key_no is null or (k.key_no is not null and k.revoked_at is null))
+      and (i.approves is null or not exists (select from svc.intake p
+        join svc.api_key pk on pk.key_no = p.key_no and pk.tenant_no = p.tenant_no
+        where p.proof_id = i.approves
+          and (pk.revoked_at is not null or pk.expires_at <= i.accepted_at))) as "keyHolds",
+    k.agent_id as "agentId",
+    i.environment = t.environment
+      -- A second decision is bound as its pending proof is.
+      and (i.bound = (k.agent_id is not null) or i.approves is not null)
+      and i.accepted_at <= clock_timestamp() + interval '1 second'
+      and exists (select from svc.policy_activation a
+        where a.active_from <= i.accepted_at and a.digest = coalesce((select s.base
+          from svc.overlay_set s where s.digest = i.policy_digest and s.tenant_no = i.tenant_no
+          limit 1), i.policy_digest)) as "pinsHold"
+  from (select tenant_no, key_no, bound, environment, policy_digest, accepted_at, approves,
+      ${packIds(tx)} as ids
+    from svc.intake where proof_id = any(${arrayOf(proofIds)}::uuid[])
+    group by tenant_no, key_no, bound, environment, policy_digest, accepted_at, approves) i
+  join svc.tenant t using (tenant_no)
+  join svc.lane l on l.environment = t.environment
+  left join svc.api_key k on k.key_no = i.key_no and k.tenant_no = i.tenant_no`;
+
+const gatesIn = (rows: readonly GateRow[]): Map<string, Gate> =>
+  new Map(
     rows.flatMap(({ ids, ...gate }) => unpackIds(ids).map((proofId) => [proofId, gate] as const)),
   );
-}
 
 /** Rejects claimed admissions and releases their deduplication keys. */
 export async function refuse(

@@ -3,13 +3,8 @@ import { parseStrict } from '#protocol/json';
 import type { ExecuteRequest } from '#protocol/schemas/admission';
 import { asTenants, type Pool, type Transaction } from '../db/transaction.js';
 import { repeatedWithOverlay } from './overlays.js';
-import {
-  digestOfTenant,
-  insertPending,
-  type PinnedPolicy,
-  pinnedValidity,
-  pinPolicy,
-} from './intake.js';
+import { UNLIMITED } from '../proofs/rebuild-aep.js';
+import { type PinnedPolicy, pinPolicy } from './intake.js';
 
 export interface ApprovalItem {
   /** The id of the second decision. */
@@ -49,7 +44,10 @@ export function acceptApproval(
     if (fault !== null) return { outcome: 'rejected', fault };
     if (await isRunClosed(tx, tenantNo, item)) return { outcome: 'run_closed' };
     if (await insertSecond(tx, tenantNo, item, policy)) {
-      await insertPending(tx, [item]);
+      // A separate statement: the row check needs a visible intake row.
+      await tx`
+        insert into svc.intake_pending (proof_id, accepted_at)
+        select proof_id, accepted_at from svc.intake where proof_id = ${item.proofId}::uuid`;
       return { outcome: 'accepted', proofId: item.proofId };
     }
     // No row means that an erasure removed the request after the check.
@@ -111,10 +109,10 @@ async function insertSecond(
       accepted_at, seed, policy_digest, fixture_hash, validity, key_no, bound, run_key, run_seq,
       run_closes, approves, approval)
     select ${proofId}::uuid, p.tenant_no, p.lane, t.environment, p.request, p.request_hash,
-      ${policy.at}, ${seed}, ${digestOfTenant(tx)}, f.fixture_hash, ${pinnedValidity(tx)}, ${keyNo},
+      ${policy.at}, ${seed}, svc.digest_of(t, ${policy.digest}::bytea), f.fixture_hash,
+      nullif(t.validity, ${JSON.stringify(UNLIMITED)}::text::jsonb), ${keyNo},
       p.bound, p.run_key, p.run_seq, p.run_closes, p.proof_id, ${approval}
-    from (select ${policy.digest}::bytea as digest) policy
-    cross join svc.intake p join svc.tenant t using (tenant_no)
+    from svc.intake p join svc.tenant t using (tenant_no)
     left join svc.fixture f on f.fixture_ref = ${request?.proof_chain_fixture_ref ?? null}
     where p.proof_id = ${pending}::uuid and p.tenant_no = ${tenantNo} and p.request is not null
     on conflict (approves) where not refused and approves is not null do nothing`;

@@ -4,11 +4,9 @@ import { PolicyMissingError } from '../db/errors.js';
 import {
   asTenants,
   type Db,
-  type Fragment,
-  inOneRoundTrip,
   pipeline,
   type Pool,
-  scopeTo,
+  scopeOf,
   type Transaction,
 } from '../db/transaction.js';
 import { repeatedWithOverlay } from './overlays.js';
@@ -64,28 +62,21 @@ export async function acceptIntake(
   );
 }
 
-/** Stores the admissions that are new, in one round trip. Returns their proof ids. */
-async function insertAll(
+/** Stores the admissions that are new, in one statement. Returns their proof ids. */
+function insertAll(
   sql: Pool,
   items: readonly IntakeItem[],
   lockTimeoutMs?: () => number,
 ): Promise<Set<string>> {
   const rows = [...items].sort(byUniqueKeys);
   const tenants = rows.map(({ tenantNo }) => tenantNo);
-  const [, , , inserted] = await repeatedWithOverlay(() =>
-    inOneRoundTrip(
-      sql,
-      (tx) =>
-        [
-          tx`begin`,
-          scopeTo(tx, tenants),
-          limitLocks(tx, lockTimeoutMs),
-          insertingIntake(tx, rows, policyInForce(tx)),
-          insertPending(tx, rows),
-        ] as const,
-    ),
+  return repeatedWithOverlay(() =>
+    storeAdmissions(sql, rows, {
+      scope: scopeOf(tenants),
+      lockMs: lockTimeoutMs === undefined ? null : String(lockTimeoutMs()),
+      singly: true,
+    }),
   );
-  return new Set(inserted.map(({ id }) => id));
 }
 
 /** Sets the longest wait for a lock; without one the connection's setting stays. */
@@ -132,8 +123,7 @@ async function accept(
   const admissions = await insertOrFind(tx, open, async (rows) => {
     // Inserting a deduplication key can wait for a lock, so the acceptance time is taken afterwards.
     const [, policy] = await pipeline(limitLocks(tx, lockTimeoutMs), pinPolicy(tx));
-    const [inserted] = await pipeline(insertIntake(tx, rows, policy), insertPending(tx, rows));
-    return inserted;
+    return storeAdmissions(tx, rows, { policy, singly: true });
   });
   return items.map((item) => {
     const found = admissions.get(item);
@@ -257,92 +247,51 @@ export interface PinnedPolicy {
 }
 
 /**
- * The time, and the policy in force then: it decides, so acceptance has the same time. Not the
- * transaction's start, which may be long before when it waited for a lock.
+ * The time, and the policy set in force then: it decides, so acceptance has the same time.
+ *
+ * @throws PolicyMissingError when no policy set is active
  */
-const policyInForce = (tx: Db): Fragment => tx`
-  select a.digest, t.at
-  from (select date_trunc('milliseconds', clock_timestamp()) as at) t
-  cross join lateral (select digest from svc.policy_activation where active_from <= t.at
-    order by active_from desc, activation_id desc limit 1) a`;
-
-/** @throws PolicyMissingError when no policy set is active */
 export async function pinPolicy(tx: Transaction): Promise<PinnedPolicy> {
-  const [policy] = await tx<PinnedPolicy[]>`${policyInForce(tx)}`;
+  const [policy] = await tx<PinnedPolicy[]>`
+    select digest, at from svc.policy_in_force()`;
   if (policy === undefined) throw new PolicyMissingError('no policy set is active');
   return policy;
 }
 
-/**
- * The set that decides for `svc.tenant t`, from `policy`: with the tenant's overlay if one is active. Null,
- * which acceptance rejects, if no set combines both.
- */
-export const digestOfTenant = (sql: Db) => sql`
-  case when t.overlay is null then policy.digest else (select o.digest from svc.overlay_set o
-    where o.tenant_no = t.tenant_no and o.overlay = t.overlay and o.base = policy.digest) end`;
-
 export type IntakeRow = Omit<IntakeItem, 'idempotencyKey'>;
 
-/** Inserts the admissions whose deduplication key is free, and returns their proof ids. */
-export async function insertIntake(
-  tx: Transaction,
+interface StoreOptions {
+  /** Default: the policy set in force; nothing is stored when there is none. */
+  policy?: PinnedPolicy;
+  /** Tenants whose rows the statement sees and the longest wait for a lock; default: the settings of the transaction. */
+  scope?: string | null;
+  lockMs?: string | null;
+  /** Whether the admissions are pending one by one, not in a chunk of a batch. */
+  singly: boolean;
+}
+
+/** Stores the admissions whose deduplication key is free, and returns their proof ids. */
+export async function storeAdmissions(
+  sql: Db,
   items: readonly IntakeRow[],
-  { at, digest }: PinnedPolicy,
+  { policy, scope = null, lockMs = null, singly }: StoreOptions,
 ): Promise<Set<string>> {
-  const policy = tx`select ${at}::timestamptz as at, ${digest}::bytea as digest`;
-  const inserted = await insertingIntake(tx, items, policy);
-  return new Set(inserted.map(({ id }) => id));
-}
-
-/** @param policy selects `at` and `digest`; without a row nothing is inserted */
-function insertingIntake(tx: Transaction, items: readonly IntakeRow[], policy: Fragment) {
-  const requests = bytesOf(items.map(({ request }) => request));
-  const hashes = bytesOf(items.map(({ requestHash }) => requestHash));
-  const seeds = bytesOf(items.map(({ seed }) => seed));
-  return tx<{ id: string }[]>`
-    with policy as materialized (${policy})
-    insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
-      accepted_at, seed, policy_digest, fixture_hash, validity, key_no, bound, run_key, run_seq,
-      run_closes)
-    select i.proof_id, i.tenant_no, i.lane, t.environment,
-      substring(packed.requests from i.request_start for i.request_length),
-      substring(packed.hashes from i.hash_start for i.hash_length), policy.at,
-      substring(packed.seeds from i.seed_start for i.seed_length),
-      ${digestOfTenant(tx)},
-      f.fixture_hash, ${pinnedValidity(tx)}, i.key_no, k.agent_id is not null,
-      decode(i.run_key, 'hex'), i.run_seq, i.run_closes
-    from policy cross join (select ${requests.bytes}::bytea as requests,
-      ${hashes.bytes}::bytea as hashes, ${seeds.bytes}::bytea as seeds) packed
-    cross join unnest(${arrayOf(items.map(({ proofId }) => proofId))}::uuid[],
+  const packed = bytesOf(
+    items.map(({ requestHash, seed, request }) => Buffer.concat([requestHash, seed, request])),
+  );
+  const stored = await sql<{ id: string }[]>`
+    select svc.store_admissions(${scope}, ${lockMs}, ${singly}, ${policy?.digest ?? null},
+      ${policy?.at ?? null}, ${arrayOf(items.map(({ proofId }) => proofId))}::uuid[],
       ${arrayOf(items.map(({ tenantNo }) => tenantNo))}::integer[],
-      ${arrayOf(items.map(({ lane }) => lane))}::smallint[],
-      ${requests.starts}::integer[], ${requests.lengths}::integer[],
-      ${hashes.starts}::integer[], ${hashes.lengths}::integer[],
-      ${seeds.starts}::integer[], ${seeds.lengths}::integer[],
+      ${arrayOf(items.map(({ lane }) => lane))}::smallint[], ${packed.bytes}::bytea,
+      ${packed.starts}::integer[], ${packed.lengths}::integer[],
       ${items.map(({ fixtureRef }) => fixtureRef)}::text[],
-      ${items.map(({ keyNo }) => keyNo)}::integer[], ${items.map(({ run }) => run?.runKey ?? null)}::text[],
+      ${items.map(({ keyNo }) => keyNo)}::integer[],
+      ${items.map(({ run }) => run?.runKey ?? null)}::text[],
       ${items.map(({ run }) => run?.seq ?? null)}::bigint[],
-      ${arrayOf(items.map(({ run }) => run?.closes ?? 'NULL'))}::boolean[])
-      with ordinality as i(proof_id, tenant_no, lane, request_start, request_length, hash_start,
-        hash_length, seed_start, seed_length, fixture_ref, key_no, run_key, run_seq, run_closes, n)
-    join svc.tenant t using (tenant_no)
-    left join svc.fixture f using (fixture_ref)
-    left join svc.api_key k on k.key_no = i.key_no and k.tenant_no = i.tenant_no
-    order by i.n
-    -- The deduplication key, or the number in the run, is in use.
-    on conflict do nothing
-    returning proof_id as id`;
+      ${arrayOf(items.map(({ run }) => run?.closes ?? 'NULL'))}::boolean[]) as id`;
+  return new Set(stored.map(({ id }) => id));
 }
-
-/**
- * A separate statement: the row check needs a visible intake row, and a statement does not see its
- * own inserts. Only ids inserted by this transaction are pending; a retry may contain earlier ids.
- */
-export const insertPending = (tx: Transaction, items: readonly Pick<IntakeItem, 'proofId'>[]) => tx`
-  insert into svc.intake_pending (proof_id, accepted_at)
-  select proof_id, accepted_at from svc.intake
-  where proof_id = any(${arrayOf(items.map(({ proofId }) => proofId))}::uuid[])
-    and xmin = pg_current_xact_id()::xid`;
 
 /** For each request of the tenant, the proof id of its admission, or null. */
 export function findAdmitted(
@@ -376,10 +325,6 @@ async function findExistingProofIds(
     order by asked.n`;
   return rows.map(({ id }) => id);
 }
-
-/** The validity that an admission pins, from `svc.tenant t`; null when every validity is unlimited. */
-export const pinnedValidity = (sql: Db) =>
-  sql`nullif(t.validity, ${JSON.stringify(UNLIMITED)}::text::jsonb)`;
 
 type SharedColumn = Exclude<keyof PinnedIntake, 'proofId' | 'request' | 'requestHash' | 'seed'>;
 export type SharedRow = Omit<Pick<PinnedIntake, SharedColumn>, 'acceptedAt' | 'validity'> & {

@@ -1,8 +1,10 @@
 import type { Effect } from '#protocol/status';
+import { arrayOf } from '../db/columns.js';
 import {
   type Db,
   type Pool,
   readAsTenants,
+  scopeOf,
   type OwnId,
   type Transaction,
 } from '../db/transaction.js';
@@ -37,23 +39,28 @@ export interface OutcomeRow {
   reasons: string[] | null;
   policyDigest: Buffer;
   acceptedAt: Date;
-  approvalSeconds: number;
+  /** Null: `APPROVAL_SECONDS`. */
+  approvalSeconds: string | null;
   code: string | null;
   detail: string;
 }
 
-/** Columns of an OutcomeRow, from `svc.intake i` with `svc.log_entry e` and `svc.refusal r`. */
+/** Columns of an OutcomeRow, from the view `svc.outcome o`. */
 export const outcomeColumns = (sql: Db) => sql`
-  i.proof_id as "proofId", i.lane, e.effect, i.request_hash as "requestHash",
-  e.leaf_index as "leafIndex", case when e.effect <> 'ADMIT' then e.reasons end as reasons,
-  i.policy_digest as "policyDigest", i.accepted_at as "acceptedAt",
-  coalesce((i.validity ->> 'approval')::integer, ${APPROVAL_SECONDS}) as "approvalSeconds", r.code, r.detail`;
+  o.proof_id as "proofId", o.lane, o.effect, o.request_hash as "requestHash",
+  o.leaf_index as "leafIndex", o.reasons, o.policy_digest as "policyDigest",
+  o.accepted_at as "acceptedAt", o.approval_seconds as "approvalSeconds", o.code, o.detail`;
 
 export function outcomeOf(row: OutcomeRow): Outcome | null {
   const { effect, requestHash, code, detail, ...rest } = row;
   if (effect === null) return code === null ? null : { state: 'refused', code, detail };
   if (requestHash === null) return { state: 'erased' };
-  const decided = { ...rest, reasons: row.reasons ?? [], acceptedAt: row.acceptedAt.getTime() };
+  const decided = {
+    ...rest,
+    reasons: row.reasons ?? [],
+    acceptedAt: row.acceptedAt.getTime(),
+    approvalSeconds: Number(row.approvalSeconds ?? APPROVAL_SECONDS),
+  };
   return { state: 'proved', effect, requestHash, ...decided };
 }
 
@@ -88,12 +95,10 @@ async function secondDecisions(
     sql,
     tenants,
     (tx) => tx<(OutcomeRow & { approves: string })[]>`
-      select i.approves, ${outcomeColumns(tx)}
+      select o.approves, ${outcomeColumns(tx)}
       from unnest(${pending.map(({ id }) => id)}::uuid[], ${tenants}::int[]) as asked(approves, tenant_no)
-      join svc.intake i on i.approves = asked.approves and i.tenant_no = asked.tenant_no
-        and not i.refused
-      join svc.log_entry e on e.proof_id = i.proof_id and e.tenant_no + 0 = i.tenant_no
-      left join svc.refusal r on r.proof_id = i.proof_id`,
+      join svc.outcome o using (approves, tenant_no)
+      where not o.refused and o.leaf_index is not null`,
   );
   return new Map(
     rows.flatMap((row): [string, Outcome][] => {
@@ -104,19 +109,13 @@ async function secondDecisions(
 }
 
 function readOutcomeRows(sql: Pool, admissions: readonly OwnId[]): Promise<OutcomeRow[]> {
+  const ids = arrayOf(admissions.map(({ id }) => id));
   const tenants = admissions.map(({ tenantNo }) => tenantNo);
-  // Join on proof_id only: a predicate on tenant_no makes the cached plan scan every proof of the tenant.
-  return readAsTenants(
-    sql,
-    tenants,
-    (tx) => tx<OutcomeRow[]>`
-      select ${outcomeColumns(tx)}
-      from unnest(${admissions.map(({ id }) => id)}::uuid[], ${tenants}::int[])
-        as asked(proof_id, tenant_no)
-      join svc.intake i using (proof_id, tenant_no)
-      left join svc.log_entry e on e.proof_id = i.proof_id and e.tenant_no + 0 = i.tenant_no
-      left join svc.refusal r on r.proof_id = i.proof_id`,
-  );
+  return sql<OutcomeRow[]>`
+    select ${outcomeColumns(sql)}
+    from svc.read_outcomes(${scopeOf(tenants)}, ${ids}::uuid[]) o
+    join unnest(${ids}::uuid[], ${arrayOf(tenants)}::integer[]) as asked(proof_id, tenant_no)
+      using (proof_id, tenant_no)`;
 }
 
 /** The state of one of the tenant's admissions; null when the tenant has no such admission. */

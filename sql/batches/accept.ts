@@ -8,9 +8,9 @@ import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import {
   bindIdempotencyKeys,
   byUniqueKeys,
-  insertIntake,
   insertOrFind,
   pinPolicy,
+  storeAdmissions,
   type IntakeRow,
   type Lane,
   type PinnedPolicy,
@@ -198,7 +198,9 @@ async function insertAdmissions(
   const conflicts = new Set<Admission | undefined>();
   for (const some of slices(pointing.admissions, ROWS_PER_STATEMENT)) {
     const rows = some.map(({ row }) => row);
-    const found = await insertOrFind(tx, rows, (open) => insertIntake(tx, open, pins));
+    const found = await insertOrFind(tx, rows, (open) =>
+      storeAdmissions(tx, open, { policy: pins, singly: false }),
+    );
     for (const one of some) {
       const admission = found.get(one.row);
       if (admission === 'run_seq_taken') conflicts.add(one);

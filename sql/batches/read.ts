@@ -121,9 +121,7 @@ export function batchOutcomes(
         from svc.batch b
         join svc.batch_part c using (batch_id)
         cross join lateral unnest(c.proof_ids, c.replayed) with ordinality as u(proof_id, replayed, n)
-        join svc.intake i on i.proof_id = u.proof_id and i.tenant_no = b.tenant_no
-        left join svc.log_entry e on e.proof_id = i.proof_id and e.tenant_no = i.tenant_no
-        left join svc.refusal r on r.proof_id = i.proof_id
+        join svc.outcome o on o.proof_id = u.proof_id and o.tenant_no = b.tenant_no
         where b.batch_id = ${id} and b.tenant_no = ${tenantNo}
           and c.first_index < ${until} and c.first_index + cardinality(c.proof_ids) > ${from}
           and c.first_index + u.n - 1 >= ${from} and c.first_index + u.n - 1 < ${until}`,

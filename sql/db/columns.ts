@@ -25,6 +25,9 @@ export function bytesOf(values: readonly Uint8Array[]): Bytes {
   };
 }
 
+/** The bytes of a bytea column in JSON, which PostgreSQL prints as `\x` and hex digits. */
+export const bytesInJson = (text: string): Buffer => Buffer.from(text.slice(2), 'hex');
+
 /** A connection reads and accepts uuids as 32 lower-case hex digits; PostgreSQL's text has hyphens. */
 export function fromUuid(uuid: string): string {
   return uuid.replaceAll('-', '');

@@ -194,8 +194,12 @@ export async function changeAsTenants<T>(
   return made;
 }
 
-export const scopeTo = (tx: Transaction, tenants: readonly number[]) => tx`
-  select set_config('svc.tenants', ${`{${[...new Set(tenants)].join(',')}}`}, true)`;
+const scopeTo = (tx: Transaction, tenants: readonly number[]) => tx`
+  select set_config('svc.tenants', ${scopeOf(tenants)}, true)`;
+
+/** The tenants as the setting of a transaction, for functions of the database that set it. */
+export const scopeOf = (tenants: readonly number[]): string =>
+  `{${[...new Set(tenants)].join(',')}}`;
 
 /** The tables that row-level security scopes to one tenant, directly or through their parent. */
 export const TENANT_TABLES = [

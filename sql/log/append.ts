@@ -14,8 +14,8 @@ import { parentOf } from '#protocol/aep';
 import { type AepSubject, isReport } from '#protocol/schemas/aep';
 import type { Environment } from '#protocol/schemas/primitives';
 import { formatTime } from '#protocol/time';
-import { arrayOf } from '../db/columns.js';
-import { type Db, pipeline, type Transaction } from '../db/transaction.js';
+import { arrayOf, bytesInJson, bytesOf, fromUuid } from '../db/columns.js';
+import { type Db, type Fragment, pipeline, type Transaction } from '../db/transaction.js';
 import { type Decision, UNLIMITED, validUntil, type Validity } from '../proofs/rebuild-aep.js';
 import {
   entryBytesOf,
@@ -86,27 +86,48 @@ export interface LastTile {
 }
 
 /** Reads the last tile, and the entries that this process has not checked. Follows `lockHead`. */
-export async function readLastTile(tx: Transaction): Promise<LastTile | null> {
+async function readLastTile(tx: Transaction): Promise<LastTile | null> {
+  const [row] = await tx<[LastTileRow?]>`select ${lastTileColumns(tx)} from ${lastTile(tx)}`;
+  return row === undefined ? null : lastTileIn(row);
+}
+
+export interface LastTileRow {
+  tileIndex: number | null;
+  tileHashes: Buffer;
+  tileFrom: number;
+  tileEntries: EntryInJson[] | null;
+}
+
+type EntryInJson = Omit<EntryRow, 'at' | 'body'> & { at: string; body: string | null };
+
+/** Columns of a `LastTileRow`, from `lastTile`. */
+export const lastTileColumns = (tx: Db) => tx`
+  tile.tile_index as "tileIndex", tile.hashes as "tileHashes", tile.first as "tileFrom",
+  (select json_agg(row) from (select ${entryColumns(tx)} from svc.log_entry e
+    where e.leaf_index >= tile.first order by e.leaf_index) row) as "tileEntries"`;
+
+export function lastTile(tx: Db): Fragment {
   const checkedTo = lastChecked.index * TILE_WIDTH + lastChecked.hashes.length / HASH_BYTES;
-  const [tiles, entries] = await pipeline(
-    tx<{ index: number; hashes: Buffer }[]>`
-      select t.tile_index as index, t.hashes from svc.log_head h
-      join svc.tile t on t.level = 0 and t.tile_index = h.tree_size / ${TILE_WIDTH}`,
-    tx<EntryRow[]>`
-      select ${entryColumns(tx)} from svc.log_entry e
-      where e.leaf_index >= (select greatest(${checkedTo}::bigint, tree_size - tree_size % ${TILE_WIDTH})
-        from svc.log_head) order by e.leaf_index`,
-  );
-  const [tile] = tiles;
-  if (tile === undefined) return null;
-  return { ...tile, from: Math.max(checkedTo, tile.index * TILE_WIDTH), entries };
+  return tx`(select t.*, greatest(${checkedTo}::bigint, t.tile_index * ${TILE_WIDTH}) as first
+    from svc.log_head h join svc.tile t on t.level = 0 and t.tile_index = h.tree_size / ${TILE_WIDTH}) tile`;
+}
+
+export function lastTileIn(row: LastTileRow): LastTile | null {
+  if (row.tileIndex === null) return null;
+  const entries = (row.tileEntries ?? []).map((entry) => ({
+    ...entry,
+    proofId: entry.proofId && fromUuid(entry.proofId),
+    at: new Date(entry.at),
+    body: entry.body === null ? null : bytesInJson(entry.body),
+  }));
+  return { index: row.tileIndex, hashes: row.tileHashes, from: row.tileFrom, entries };
 }
 
 /**
  * Appends entries from index `size` on, which must be the result of `lockHead` in this transaction.
  * The rows, the changed tiles and the new size commit together.
  *
- * @param last what `readLastTile` found after `lockHead`; otherwise it is read here
+ * @param last what `lastTile` selected after `lockHead`; otherwise it is read here
  */
 export async function appendLocked(
   tx: Transaction,
@@ -121,14 +142,22 @@ export async function appendLocked(
   const leaves = entries.map((entry) => leafHash(sha256, newEntryBytes(entry)));
   await pipeline(
     insertEntries(tx, size, entries),
-    ...extendTiles(sha256, size, leaves, edge).map(
-      (tile) => tx`
-        insert into svc.tile (level, tile_index, hashes)
-        values (${tile.level}, ${tile.index}, ${tile.hashes})
-        on conflict (level, tile_index) do update set hashes = excluded.hashes`,
-    ),
-    tx`update svc.log_head set tree_size = ${size + entries.length}`,
+    extendLog(tx, extendTiles(sha256, size, leaves, edge), size + entries.length),
   );
+}
+
+function extendLog(tx: Transaction, tiles: readonly Tile[], size: number) {
+  const hashes = bytesOf(tiles.map((tile) => tile.hashes));
+  return tx`
+    with tiles as (
+      insert into svc.tile (level, tile_index, hashes)
+      select level, tile_index, substring(${hashes.bytes}::bytea from start for length)
+      from unnest(${arrayOf(tiles.map(({ level }) => level))}::smallint[],
+        ${arrayOf(tiles.map(({ index }) => index))}::bigint[],
+        ${hashes.starts}::integer[], ${hashes.lengths}::integer[])
+        as extended(level, tile_index, start, length)
+      on conflict (level, tile_index) do update set hashes = excluded.hashes)
+    update svc.log_head set tree_size = ${size}`;
 }
 
 async function insertEntries(tx: Transaction, size: number, entries: NewEntry[]): Promise<void> {

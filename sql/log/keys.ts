@@ -11,7 +11,7 @@ export const keyEntries = (sql: Db): Promise<EntryBody[]> =>
   entriesWhere(sql, sql`kind = 3 order by leaf_index`);
 
 /** The key entries with an index of at least `from`, in order. */
-export const keyEntriesFrom = (sql: Db, from: number): Promise<EntryBody[]> =>
+export const keyEntriesFrom = (sql: Db, from: number) =>
   entriesWhere(sql, sql`kind = 3 and leaf_index >= ${from} order by leaf_index`);
 
 /**

@@ -84,12 +84,6 @@ export async function treeSize(sql: Db): Promise<number> {
   return row.size;
 }
 
-/** The time of the last adoption, in epoch milliseconds; null without any. */
-export async function adoptedAt(sql: Db): Promise<number | null> {
-  const [row] = await sql<[{ at: Date | null }]>`select max(at) as at from svc.adoption`;
-  return row.at?.getTime() ?? null;
-}
-
 /** A tile's hashes, 32 bytes each, or null when it does not exist. */
 export async function readTile(sql: Db, level: number, index: number): Promise<Uint8Array | null> {
   const [row] = await sql<{ hashes: Buffer }[]>`

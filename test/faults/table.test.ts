@@ -7,7 +7,7 @@ import { NO_ROWS, WRITE_POINTS } from './rows/write-points.js';
 
 /** A statement that changes the registry, in lower case, up to the first value in it. */
 const WRITES =
-  /\b(?:insert into|update|delete from) (?:svc|public)\.[^`$]*|select svc\.(?:append_\w+|adopt_entries|\w+_adoption|end_log|record_heartbeat|record_maintenance|record_fsck|create_api_key|revoke_api_key|\w+_overlay|\w+_approver)\(/g;
+  /\b(?:insert into|update|delete from) (?:svc|public)\.[^`$]*|select svc\.(?:append_\w+|adopt_entries|\w+_adoption|end_log|record_heartbeat|record_maintenance|record_fsck|store_admissions|create_api_key|revoke_api_key|\w+_overlay|\w+_approver)\(/g;
 
 function writesIn(file: string): string[] {
   const text = readFileSync(join(packageRoot, 'sql', file), 'utf8');

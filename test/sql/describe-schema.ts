@@ -29,6 +29,10 @@ export async function describeSchema(sql: Db): Promise<string> {
     select regexp_replace(pg_get_functiondef(p.oid), '\\s+', ' ', 'g') from pg_proc p
       join pg_namespace n on n.oid = p.pronamespace and n.nspname = 'svc'
     union all
+    select regexp_replace(format('view %s %s %s', c.relname, c.reloptions, pg_get_viewdef(c.oid)), '\\s+', ' ', 'g')
+      from pg_class c join pg_namespace n on n.oid = c.relnamespace and n.nspname = 'svc'
+      where c.relkind = 'v'
+    union all
     select format('table %s row-level security%s', c.relname,
         case when c.relforcerowsecurity then ', forced on the owner' else '' end)
       from pg_class c join pg_namespace n on n.oid = c.relnamespace and n.nspname = 'svc'

@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Pool } from '#sql/db/transaction';
 import { acceptIntake, type IntakeItem, readPinnedIntake } from '#sql/admissions/intake';
@@ -42,7 +41,7 @@ describe('acceptIntake of a group', () => {
   it('accepts the group completely or not at all', async () => {
     const before = await pendingDepth(registry.engine, 1000);
     const keyed = { ...registry.item(), idempotencyKey: 'of-a-failed-group' };
-    const broken = { ...registry.item(), seed: randomBytes(31) };
+    const broken = { ...registry.item(), lane: 3 as never };
     await expect(accept(keyed, broken)).rejects.toThrow(/check constraint/);
     expect(await pendingDepth(registry.engine, 1000)).toBe(before);
     const bound = await db.sql`select from svc.idempotency_key where key = 'of-a-failed-group'`;

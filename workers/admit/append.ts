@@ -9,10 +9,9 @@ import type { Effect } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { nativeSha256, nativeBase64 } from '#runtime/crypto/node';
 import {
-  claimPending,
-  gatesOf,
+  type AppendStart,
+  beginAppend,
   refuse,
-  type Gate,
   type PendingIntake,
 } from '#sql/admissions/append';
 import {
@@ -26,9 +25,8 @@ import {
 import { announceOutcomes } from '#sql/admissions/outcomes';
 import { countOutcomes, stateOf, type BatchOutcomeCount } from '#sql/batches/chunks';
 import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
-import { appendLocked, type LastTile, lockHead, readLastTile } from '#sql/log/append';
+import { appendLocked } from '#sql/log/append';
 import { countProofs } from '#sql/log/keys';
-import { adoptedAt } from '#sql/log/log';
 import type { Decision } from '#sql/proofs/rebuild-aep';
 import { keyEntryReader, type KeysOfLog, statesOf } from './key-entries.js';
 import { closedRunsOf } from './close.js';
@@ -78,29 +76,21 @@ async function appendGroup(
   preparedIn: (tx: Transaction) => Promise<Prepared[]>,
 ): Promise<Appended> {
   const metrics = context.metrics ?? NO_METRICS;
-  const ids = intakes.map(({ proofId }) => proofId);
+  const reading = keyEntryReader(context.sql, context.logOrigin).begin();
   const lockStart = performance.now();
   let commitStart = 0;
-  const appended = await transaction<Appended, [number, ...Claim]>(
+  const appended = await transaction<Appended, AppendStart>(
     context.sql,
-    async (tx, [size, ...claim]) => {
+    async (tx, start) => {
       const locked = performance.now();
       metrics.took('lock', locked - lockStart);
-      const result = await appendClaimed(tx, context, await preparedIn(tx), size, claim);
+      const keys = await reading.add(tx, start.keyEntries);
+      const result = await appendClaimed(tx, context, await preparedIn(tx), start, keys);
       commitStart = performance.now();
-      if (claim[0].size > 0) metrics.took('append', commitStart - locked);
+      if (start.claims.size > 0) metrics.took('append', commitStart - locked);
       return result;
     },
-    // In READ COMMITTED each statement sees every earlier append, and the lock excludes new appends.
-    (tx) =>
-      pipeline(
-        lockHead(tx),
-        claimPending(tx, intakes),
-        keyEntryReader(context.sql, context.logOrigin).read(tx),
-        gatesOf(tx, ids),
-        readLastTile(tx),
-        adoptedAt(tx),
-      ),
+    (tx) => beginAppend(tx, intakes, reading.from),
   );
   // COMMIT POINT: the proofs are durable and may be answered. A crash before it leaves the
   // admissions pending; a crash after it needs no recovery.
@@ -116,22 +106,18 @@ async function appendGroup(
   return appended;
 }
 
-/** The reads of a worker under the append lock: its claims, the keys, the gates, the end of the log, and the time of the last adoption. */
-type Claim = [Set<string>, KeysOfLog, Map<string, Gate>, LastTile | null, number | null];
-
-/** @param size leaves of the log, which cannot change under the append lock */
 async function appendClaimed(
   tx: Transaction,
   context: AdmitContext,
   prepared: Prepared[],
-  size: number,
-  [claims, keys, gates, lastTile, adopted]: Claim,
+  { size, claims, gates, lastTile, adoptedAt }: AppendStart,
+  keys: KeysOfLog,
 ): Promise<Appended> {
   const claimed = prepared.filter((item) => claims.has(item.intake.proofId));
   if (claimed.length === 0) return { admitted: [], rejected: [] };
   await requireActiveKey(tx, context, keys, size, claimed.length);
 
-  const read = { keys: keys.entries, gates, adopted, size };
+  const read = { keys: keys.entries, gates, adopted: adoptedAt, size };
   const faults = await faultsOf(tx, context, claimed, read);
   const rejected = claimed.flatMap(({ intake }) => {
     const fault = faults.get(intake.proofId);

@@ -21,15 +21,26 @@ export class KeyEntryReader {
   }
 
   async read(sql: Db): Promise<KeysOfLog> {
+    const { from, add } = this.begin();
+    return add(sql, await keyEntriesFrom(sql, from));
+  }
+
+  /** Begins a read whose caller reads the key entries from the index `from` on, and passes them to `add`. */
+  begin() {
     const { known } = this;
+    const add = (sql: Db, rows: readonly EntryBody[]) => this.add(known, sql, rows);
+    return { from: known.last?.leafIndex ?? 0, add };
+  }
+
+  private async add(
+    known: KeyEntryReader['known'],
+    sql: Db,
+    rows: readonly EntryBody[],
+  ): Promise<KeysOfLog> {
     const { last } = known;
-    const rows = await keyEntriesFrom(sql, last?.leafIndex ?? 0);
     // A log loses its end only, for example in a failover: then the last known entry is gone too.
     const isSame = last === null || (rows[0] !== undefined && isSameRow(rows[0], last));
-    if (!isSame) {
-      this.known = this.keysOf([], null);
-      return this.read(sql);
-    }
+    if (!isSame) return this.add(this.keysOf([], null), sql, await keyEntriesFrom(sql, 0));
     const added = last === null ? rows : rows.slice(1);
     if (added.length === 0) return known;
     const parsed = added.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }));

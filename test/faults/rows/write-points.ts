@@ -43,8 +43,8 @@ export const WRITE_POINTS: WritePoint[] = [
     what: 'the engine accepts admissions',
     files: ['admissions/intake.ts'],
     of: [...ENGINES],
-    has: ['insert into svc.intake_pending (proof_id, accepted_at) '],
-    also: ['insert into svc.intake ', 'insert into svc.idempotency_key '],
+    has: ['select svc.store_admissions('],
+    also: ['insert into svc.idempotency_key '],
   },
   {
     what: 'the engine accepts a batch',
@@ -66,6 +66,7 @@ export const WRITE_POINTS: WritePoint[] = [
     files: ['admissions/approvals.ts'],
     of: [...ENGINES],
     has: ['insert into svc.intake '],
+    also: ['insert into svc.intake_pending (proof_id, accepted_at) '],
     reads: ['select proof_id as "proofid", approval from svc.intake '],
     provoke: approve,
   },
@@ -106,7 +107,7 @@ export const WRITE_POINTS: WritePoint[] = [
     of: [...WORKERS],
     has: [APPENDS_PROOFS],
     also: [
-      'delete from svc.chunk_pending where chunk_id = any($1::uuid[]) and current_setting',
+      'delete from svc.chunk_pending where chunk_id = any($2::uuid[]) and current_setting',
       'delete from svc.intake_pending ',
       'insert into svc.tile ',
       'update svc.log_head ',
