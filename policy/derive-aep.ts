@@ -93,5 +93,5 @@ export class IntakeMismatchError extends Error {
 
 /** This version does not know the request type of the admission; a newer version may. */
 export class UnknownRequestTypeError extends Error {
-  override readonly name = 'UnknownLaneError';
+  override readonly name = 'UnknownRequestTypeError';
 }

@@ -1,4 +1,4 @@
-import { ENGINE_DEFAULTS } from '#api/engine/context';
+import { announcingQueue, ENGINE_DEFAULTS } from '#api/engine/context';
 import { createEngine } from '#api/engine/engine';
 import { engineReadiness } from '#api/engine/operations';
 import { TENANT_CONNECTIONS, TenantConnections } from '#api/engine/tenant-connections';
@@ -59,7 +59,7 @@ await runService('engine', engineConfig, async (program) => {
     readOutcomes: (ids) => readRevocationOutcomes(sql, ids),
     log,
   });
-  const queue = openAdmitQueue(config, { log });
+  const queue = announcingQueue(openAdmitQueue(config, { log }), sql);
   program.onStop(() => queue.close());
   sql.onNotification(OUTCOMES_CHANNEL, (payload) => {
     const ids = unpackIds(payload);

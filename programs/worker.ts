@@ -8,8 +8,6 @@ import { reportReady } from '#runtime/process/lifecycle';
 import { withPause } from '#runtime/ops/health';
 import { openTracing } from '#runtime/ops/tracing';
 import { connect } from '#runtime/postgres/connect';
-import { UNQUEUED_CHANNEL } from '#sql/admissions/outcomes';
-import { unpackIds } from '#sql/db/columns';
 import type { Pool } from '#sql/db/transaction';
 import { DelegatedKeys } from '#workers/admit/delegated-keys';
 import { watchPolicies, startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
@@ -75,7 +73,6 @@ await runService('worker', workerConfig, async (program) => {
     (error) => program.fail(error),
   );
   program.onStop(() => worker.close());
-  sql.onNotification(UNQUEUED_CHANNEL, (payload) => worker.takeUnqueued(unpackIds(payload)));
   const readings = databaseReadings(ops.registry, program, config.databaseUrl, 'svc-worker-ops');
   waitingGauges(ops.registry, readings, worker);
   const readiness = withPause(config.admissionsPaused, () => worker.readiness());

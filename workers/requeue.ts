@@ -6,6 +6,7 @@ import { isAnythingPending, pendingOlderThan, type PendingPlace } from '#sql/adm
 import type { Db } from '#sql/db/transaction';
 import { type PendingRevocation, revocationsOlderThan } from '#sql/lifecycle/revocations';
 import type { AdmitContext, AdmitMetrics } from './admit/context.js';
+import type { AdmissionGroups } from './admit/groups.js';
 import { firstOf } from './admit/process.js';
 
 /** Runs `work` now and every `ms` milliseconds until the signal. Logs a failure; the next run retries. */
@@ -21,15 +22,14 @@ export async function repeat(
   }
 }
 
-/**
- * Interval while jobs wait in the queue: most stale admissions are then in these jobs, not lost.
- */
+/** Interval while admissions wait for a group: most stale admissions are then known. */
 const BACKLOG_INTERVAL_MS = 10_000;
 
 interface SearchOptions extends Pick<RequeueOptions, 'olderThanMs' | 'groupSize'> {
   everyMs: number;
   /** Whether the queue is down, so that nothing can be enqueued. */
   isDown: () => boolean;
+  groups: Pick<AdmissionGroups, 'take' | 'waiting'>;
   /** Requeues lost chunks. Never rejects. */
   chunks: () => Promise<void>;
 }
@@ -41,7 +41,7 @@ interface SearchOptions extends Pick<RequeueOptions, 'olderThanMs' | 'groupSize'
 export async function keepRequeueing(
   { sql, log, metrics }: Pick<AdmitContext, 'sql' | 'log' | 'metrics'>,
   queue: AdmitQueue,
-  { everyMs, isDown, chunks, ...limits }: SearchOptions,
+  { everyMs, isDown, groups, chunks, ...limits }: SearchOptions,
   signal: AbortSignal,
 ): Promise<void> {
   const failed = (kind: string) => (error: unknown) =>
@@ -49,7 +49,6 @@ export async function keepRequeueing(
   const pages = <P>(kind: string, requeue: (after: P | null) => Promise<P | null>) => {
     let next: P | null = null;
     return async (): Promise<void> => {
-      if (isDown()) return;
       try {
         next = await requeue(next);
       } catch (error) {
@@ -58,16 +57,19 @@ export async function keepRequeueing(
     };
   };
   let lastSearch = -Infinity;
-  const admissions = { sql, log, metrics, enqueue: (ids: string[]) => queue.add(ids), ...limits };
+  const take = (ids: string[]): Promise<void> => Promise.resolve(groups.take(ids, NO_REQUEST_IDS));
+  const admissions = { sql, log, metrics, enqueue: take, ...limits };
   const revocations = { ...admissions, enqueue: (ids: string[]) => queue.addRevocations(ids) };
   const searches = [
     pages<PendingPlace>('admission', async (after) => {
       const isDue = performance.now() - lastSearch >= BACKLOG_INTERVAL_MS;
-      if (!isDue && (await hasWaitingJobs(queue))) return after;
+      if (!isDue && groups.waiting() > 0) return after;
       lastSearch = performance.now();
       return requeueStaleAdmissions(admissions, after);
     }),
-    pages<PendingRevocation>('revocation', (after) => requeueStaleRevocations(revocations, after)),
+    pages<PendingRevocation>('revocation', (after) =>
+      isDown() ? Promise.resolve(after) : requeueStaleRevocations(revocations, after),
+    ),
     chunks,
   ];
   const search = async (): Promise<void> => {
@@ -76,13 +78,20 @@ export async function keepRequeueing(
   await repeat(everyMs, signal, search, failed('admission'));
 }
 
-/** An unreachable queue counts as empty: it may have lost its jobs. */
-function hasWaitingJobs(queue: AdmitQueue): Promise<boolean> {
-  return queue.depth().then(
-    (depth) => depth > 0,
-    () => false,
-  );
+/** Takes all pending admissions. */
+export async function takePending(sql: Db, groups: Pick<AdmissionGroups, 'take'>): Promise<void> {
+  let after: PendingPlace | null = null;
+  do {
+    const page: PendingPlace[] = await pendingOlderThan(sql, 0, MOST_IDS_PER_PAGE, after);
+    groups.take(
+      page.map(({ proofId }) => proofId),
+      NO_REQUEST_IDS,
+    );
+    after = nextPlace(page, MOST_IDS_PER_PAGE);
+  } while (after !== null);
 }
+
+const MOST_IDS_PER_PAGE = 4_096;
 
 export interface RequeueOptions {
   sql: Db;
@@ -96,14 +105,14 @@ export interface RequeueOptions {
 }
 
 /**
- * Requeues a page of stale admissions: the queue lost them, was flushed, or never got them. Duplicate
- * messages are harmless. Returns the position of the next page; null after the last one.
+ * Takes a page of stale admissions, whose announcement was lost or whose group failed. Returns the
+ * position of the next page; null after the last one.
  */
 export async function requeueStaleAdmissions(
   { sql, log, metrics, enqueue, olderThanMs, groupSize }: RequeueOptions,
   after: PendingPlace | null = null,
 ): Promise<PendingPlace | null> {
-  const limit = groupSize * 4;
+  const limit = MOST_IDS_PER_PAGE;
   const stale = await pendingOlderThan(sql, olderThanMs, limit, after);
   metrics?.requeued('admissions', stale.length);
   const ids = stale.map(({ proofId }) => proofId);

@@ -1,6 +1,5 @@
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from '#runtime/process/log';
-import { pendingOlderThan, type PendingPlace } from '#sql/admissions/outcomes';
 import type { Db } from '#sql/db/transaction';
 import { type PendingRevocation, revocationsOlderThan } from '#sql/lifecycle/revocations';
 import { nextPlace, repeat } from './requeue.js';
@@ -9,7 +8,6 @@ export interface WithoutQueueOptions {
   sql: Db;
   log: Pick<Logger, 'warn' | 'info'>;
   ping: () => Promise<void>;
-  admissions: (ids: string[]) => Promise<void>;
   revocations: (ids: string[]) => Promise<void>;
   /** Dispatches batch chunks. Never throws. */
   chunks: () => void;
@@ -27,13 +25,13 @@ export interface QueueWatch {
 
 const LOOK_EVERY_MS = 250;
 const ANSWER_MS = 400;
-/** Younger admissions are announced by their engine. */
+/** Younger revocations may still be announced. */
 const PENDING_MS = 100;
 const AFTER_FAILURE_MS = 1_000;
 
 /**
  * Every quarter of a second, checks whether the queue answers; while it does not, processes the
- * pending admissions of the registry. Workers may process the same items at once: the append lock
+ * pending revocations and batches of the registry. Workers may process the same items at once: the append lock
  * decides who commits.
  */
 export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSignal): QueueWatch {
@@ -50,7 +48,7 @@ export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSign
       foundDown();
       log.warn(
         { err: error },
-        'Redis is unreachable: this worker finds pending admissions in PostgreSQL until it answers',
+        'Redis is unreachable: this worker finds batches and revocations in PostgreSQL until it answers',
       );
     } else if (error === null && downSince !== null) {
       const seconds = Math.round((performance.now() - downSince) / 1_000);
@@ -84,10 +82,6 @@ export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSign
   const over = Promise.all([
     repeat(LOOK_EVERY_MS, signal, look, () => undefined),
     repeat(LOOK_EVERY_MS, signal, wakeDispatcher, () => undefined),
-    pages<PendingPlace>(
-      (after) => pendingOlderThan(sql, PENDING_MS, groupSize, after),
-      (page) => options.admissions(page.map(({ proofId }) => proofId)),
-    ),
     pages<PendingRevocation>(
       (after) => revocationsOlderThan(sql, PENDING_MS, groupSize, after),
       (page) => options.revocations(page.map(({ requestId }) => requestId)),

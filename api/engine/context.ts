@@ -4,7 +4,7 @@ import type { Tracing } from '#runtime/ops/tracing';
 import { logRarely, type Logger } from '#runtime/process/log';
 import type { AdmitQueue } from '#runtime/queue/queues';
 import type { Lane } from '#sql/admissions/intake';
-import { announceUnqueued } from '#sql/admissions/outcomes';
+import { announcePending } from '#sql/admissions/outcomes';
 import type { Pool } from '#sql/db/transaction';
 import type { RevocationOutcome } from '#sql/lifecycle/revocations';
 import type { PdfRequest } from './pdf/render.js';
@@ -17,8 +17,8 @@ export interface EngineContext {
   sql: Pool;
   /** Connections for every other request of a tenant. */
   tenantSql: TenantConnections;
-  /** Wakes the workers. Jobs carry ids only, so a lost job loses no data. */
-  queue: Pick<AdmitQueue, 'add' | 'addBatches' | 'addRevocations' | 'ping'>;
+  /** Wakes the workers. Jobs and announcements carry ids only, so a lost one loses no data. */
+  queue: Pick<AdmitQueue, 'addBatches' | 'addRevocations' | 'ping'> & { announce: Announce };
   waiting: OutcomeWaiter;
   revocations: OutcomeWaiter<RevocationOutcome>;
   log: Logger;
@@ -96,19 +96,31 @@ export interface EngineMetrics {
   admissions(lane: Lane | 'batch', outcome: AdmissionOutcome, count: number): void;
 }
 
+/** Announces pending admissions, with their request ids for log lines. */
+export type Announce = (
+  proofIds: readonly string[],
+  requestIds: readonly string[],
+) => Promise<void>;
+
+/** The engine's queue: jobs in `queue`, and announcements by PostgreSQL. */
+export const announcingQueue = <Q extends Omit<EngineContext['queue'], 'announce'>>(
+  queue: Q,
+  sql: Pool,
+): Q & EngineContext['queue'] => ({
+  ...queue,
+  announce: (proofIds, requestIds) => announcePending(sql, proofIds, requestIds),
+});
+
 /** Best effort: workers poll the registry as well, so a lost job only delays. */
 export async function wakeWorkers(
-  { log, queue, sql }: Pick<EngineContext, 'log' | 'queue' | 'sql'>,
+  { log, queue }: Pick<EngineContext, 'log' | 'queue'>,
   send: (to: EngineContext['queue']) => Promise<unknown>,
   consequence: string,
   fields: Record<string, unknown>,
-  admissions: readonly string[] = [],
 ): Promise<void> {
   try {
     await send(queue);
   } catch (error) {
     logRarely(log, 'warn', { err: error, ...fields }, `queue unavailable, ${consequence}`);
-    // Without an answer from PostgreSQL they also wait for the requeue.
-    if (admissions.length > 0) await announceUnqueued(sql, admissions).catch(() => undefined);
   }
 }

@@ -13,8 +13,14 @@ export type Sql = {
    * Calls `onNotify` with the payload of each notification of `channel`, on a connection of its own
    * that is opened again when it is lost. Notifications in between are lost, and other database
    * roles can send notifications: callers must treat them as hints.
+   *
+   * @param onListening called whenever such a connection begins to receive
    */
-  onNotification(channel: string, onNotify: (payload: string) => void): void;
+  onNotification(
+    channel: string,
+    onNotify: (payload: string) => void,
+    onListening?: () => void,
+  ): void;
 } & Client;
 
 /** A connection reserved by one caller until `release`. */
@@ -154,6 +160,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
   async function onNotification(
     channel: string,
     onNotify: (payload: string) => void,
+    onListening?: () => void,
   ): Promise<void> {
     const listening = {
       ...settings,
@@ -164,7 +171,10 @@ export function connect(url: string, options: ConnectOptions): Sql {
       const close = (): void => void connection.close(0);
       ended.signal.addEventListener('abort', close);
       // Fails while the server is unreachable; the driver may also never settle it after a lost connection.
-      const listened = connection.client`listen ${builder(channel)}`.then(() => connection.lost);
+      const listened = connection.client`listen ${builder(channel)}`.then(() => {
+        onListening?.();
+        return connection.lost;
+      });
       await Promise.race([listened, connection.lost]).catch(close);
       ended.signal.removeEventListener('abort', close);
       await sleep(LISTEN_AGAIN_MS, undefined, { signal: ended.signal }).catch(() => undefined);
@@ -185,8 +195,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
   return routed(builder, send, {
     reserve,
     end,
-    onNotification: (channel: string, onNotify: (payload: string) => void) =>
-      void onNotification(channel, onNotify),
+    onNotification: (...given: Parameters<Sql['onNotification']>) => void onNotification(...given),
   }) as Sql;
 }
 

@@ -28,13 +28,17 @@ export interface PendingIntake extends PinnedIntake {
   runCloses: boolean | null;
 }
 
-/** Reads those of `proofIds` that have a pending row of their own, ordered by id. */
-export function loadPending(sql: Db, proofIds: readonly string[]): Promise<PendingIntake[]> {
+/**
+ * Reads those of `proofIds` that have a pending row of their own, ordered by id, and locks these rows:
+ * every worker gets the announcement, and skips what another one processes.
+ */
+export function loadPending(tx: Db, proofIds: readonly string[]): Promise<PendingIntake[]> {
   return load(
-    sql,
-    sql`
+    tx,
+    tx`
     select proof_id, null::uuid as chunk_id, batch_id, batch_items as answers
-    from svc.intake_pending where proof_id = any(${arrayOf(proofIds)}::uuid[])`,
+    from svc.intake_pending where proof_id = any(${arrayOf(proofIds)}::uuid[])
+    for update skip locked`,
   );
 }
 

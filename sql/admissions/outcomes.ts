@@ -1,5 +1,6 @@
 import type { Effect } from '#protocol/status';
-import { arrayOf } from '../db/columns.js';
+import { packRequestIds, type RequestIds, unpackRequestIds } from '#runtime/http/request-ids';
+import { arrayOf, unpackIds } from '../db/columns.js';
 import {
   type Db,
   type Pool,
@@ -135,28 +136,49 @@ export async function admissionState(
 
 /** Notifications on this channel have joined ids of admissions or revocations as their payload. */
 export const OUTCOMES_CHANNEL = 'svc_outcomes';
-/** Likewise, with ids of admissions that an engine could not enqueue. */
-export const UNQUEUED_CHANNEL = 'svc_unqueued';
+/** Notifications on this channel announce admissions to the workers; `announcedIn` reads the payload. */
+export const PENDING_CHANNEL = 'svc_pending';
 /** PostgreSQL limits a payload to 7,999 bytes. */
 const IDS_PER_NOTIFICATION = 240;
+/** A request id has up to 128 bytes. */
+const ANNOUNCED_AT_ONCE = 48;
 
 /**
  * Announces, when the transaction commits, that it decided admissions or revocations, and names those
  * that callers may wait for. A listener reads the outcomes from the registry: any role can notify.
  */
-export const announceOutcomes = (tx: Transaction, ids: readonly string[]): Promise<void> =>
-  notify(tx, OUTCOMES_CHANNEL, ids);
-
-/** Hands admissions to the workers that listen, when the queue does not take them. */
-export const announceUnqueued = (sql: Db, ids: readonly string[]): Promise<void> =>
-  notify(sql, UNQUEUED_CHANNEL, ids);
-
-async function notify(sql: Db, channel: string, ids: readonly string[]): Promise<void> {
+export async function announceOutcomes(tx: Transaction, ids: readonly string[]): Promise<void> {
   const payloads: string[] = [];
   for (let at = 0; at < ids.length || at === 0; at += IDS_PER_NOTIFICATION) {
     payloads.push(ids.slice(at, at + IDS_PER_NOTIFICATION).join(''));
   }
-  await sql`select pg_notify(${channel}, payload) from unnest(${payloads}::text[]) as payload`;
+  await notify(tx, OUTCOMES_CHANNEL, payloads);
+}
+
+const notify = (sql: Db, channel: string, payloads: readonly string[]) => sql`
+  select pg_notify(${channel}, payload) from unnest(${payloads as string[]}::text[]) as payload`;
+
+/** Announces pending admissions to the workers, with their request ids for log lines. */
+export async function announcePending(
+  sql: Db,
+  proofIds: readonly string[],
+  requestIds: readonly string[],
+): Promise<void> {
+  const payloads: string[] = [];
+  for (let at = 0; at < proofIds.length; at += ANNOUNCED_AT_ONCE) {
+    const end = at + ANNOUNCED_AT_ONCE;
+    payloads.push(
+      `${proofIds.slice(at, end).join('')} ${packRequestIds(requestIds.slice(at, end))}`,
+    );
+  }
+  await notify(sql, PENDING_CHANNEL, payloads);
+}
+
+/** The admissions of a payload. Any role can notify, so an id may be malformed or of any admission. */
+export function announcedIn(payload: string): { ids: string[]; requests: RequestIds } {
+  const [joined = '', ...requestIds] = payload.split(' ');
+  const ids = unpackIds(joined);
+  return { ids, requests: unpackRequestIds(requestIds.join(' '), ids) };
 }
 
 export interface PendingPlace {

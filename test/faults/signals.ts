@@ -90,7 +90,7 @@ const table = {
     mayBeUnready: /^worker/,
     mayStatus: RECOVERING,
     alert: 'SvcAdmissionsRequeued',
-    log: /^worker: stale admissions requeued/,
+    log: /^worker: (batch dispatcher: expired chunks|stale revocations) requeued/,
   },
   'queue abused': {
     alert: { none: 'workers ignore such jobs' },

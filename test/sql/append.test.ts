@@ -7,7 +7,7 @@ import { acceptIntake } from '#sql/admissions/intake';
 import { claimPending, loadChunks, loadPending } from '#sql/admissions/append';
 import { appendLocked, lockHead, TileDamagedError } from '#sql/log/append';
 import { treeSize } from '#sql/log/log';
-import { type Transaction, transaction } from '#sql/db/transaction';
+import { type Db, type Transaction, transaction } from '#sql/db/transaction';
 import { processAdmissions } from '#workers/admit/process';
 import { acceptedBatch } from '../fixtures/batch-items.js';
 import { openRegistry } from '../fixtures/registry.js';
@@ -184,4 +184,19 @@ it('claimPending > claims nothing outside a transaction, where a claim would los
   expect([...(await transaction(worker, claim))].sort()).toEqual(
     [item.proofId, ...batch.ids].sort(),
   );
+});
+
+it('loadPending > skips what another worker has loaded, until its transaction ends', async () => {
+  const registry = await openRegistry(db);
+  const [first, second] = [registry.item(), registry.item()];
+  await acceptIntake(registry.engine, [first, second]);
+  const worker = registry.admit.sql;
+  const idsIn = async (tx: Db, ids: string[]) =>
+    (await loadPending(tx, ids)).map(({ proofId }) => proofId);
+  const both = [first.proofId, second.proofId].sort();
+  await transaction(worker, async (tx) => {
+    expect(await idsIn(tx, [first.proofId])).toEqual([first.proofId]);
+    expect(await idsIn(worker, both)).toEqual([second.proofId]);
+  });
+  expect(await idsIn(worker, both)).toEqual(both);
 });

@@ -1,3 +1,4 @@
+import { announcePending } from '#sql/admissions/outcomes';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { QueueConfig } from '#runtime/config';
 import { openAdmitQueue, openBatchQueue, openConsumer } from '#runtime/queue/queues';
@@ -60,7 +61,7 @@ describe('batch dispatcher', () => {
     await untilWaiting(db.sql, 1);
     const alone = registry.item();
     await acceptIntake(registry.engine, [alone]);
-    await queue.add([alone.proofId]);
+    await announcePending(registry.engine, [alone.proofId], ['test']);
     await untilWaiting(db.sql, 2);
     const small = await acceptedBatch(registry, 20, 'other');
     await queue.addBatches([small.hex]);

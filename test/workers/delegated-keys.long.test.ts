@@ -5,7 +5,7 @@ import { keyStatesOf } from '#api/engine/proofs/stored-proof';
 import { entryBytes } from '#protocol/entries';
 import { nativeSha256, type SigningKey } from '#runtime/crypto/node';
 import { newBulkSigningKey } from '#runtime/crypto/sodium';
-import { openAdmitQueue } from '#runtime/queue/queues';
+import { announcePending } from '#sql/admissions/outcomes';
 import { transaction } from '#sql/db/transaction';
 import { acceptIntake } from '#sql/admissions/intake';
 import { appendLocked, lockHead } from '#sql/log/append';
@@ -162,8 +162,6 @@ describe('worker with a root key', () => {
   it('rotates its key under load without a failed group of admissions', async () => {
     const { root } = await delegatedKeys(registry);
     const queueConfig = { databaseUrl: db.urlFor('svc_worker'), redisUrl: null };
-    const queue = openAdmitQueue(queueConfig, { log });
-    stops.push(() => queue.close());
     for (let number = 0; number < 2; number++) {
       const sql = db.as('svc_worker', 8);
       const options = { sql, log, root, maxProofs: 800, everyMs: 20 };
@@ -188,7 +186,7 @@ describe('worker with a root key', () => {
       const items = Array.from({ length: 50 }, () => registry.item());
       await acceptIntake(registry.engine, items);
       const group = items.map(({ proofId }) => proofId);
-      await queue.add(group);
+      await announcePending(registry.engine, group, group);
       ids.push(...group);
       while ((await pending()) > 100) await sleep(5);
     }

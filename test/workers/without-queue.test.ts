@@ -2,7 +2,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type AdmitWorker, startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
+import { announcePending } from '#sql/admissions/outcomes';
 import { accepted, stateOf } from '../fixtures/admissions.js';
+import { acceptedBatch } from '../fixtures/batch-items.js';
 import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
@@ -25,8 +27,9 @@ const start = (): AdmitWorker =>
     { databaseUrl: db.urlFor('svc_worker'), redisUrl: redis.url },
     { ...WORKER_DEFAULTS, requeueEveryMs: 3_600_000, staleAfterMs: 3_600_000 },
   );
-const proved = async () => {
+const proved = async (): Promise<void> => {
   const id = await accepted(registry, registry.item());
+  await announcePending(registry.engine, [id], ['of-this-test']);
   await expect.poll(() => stateOf(registry, id), WAIT).toMatchObject({ state: 'proved' });
 };
 
@@ -49,18 +52,19 @@ describe.skipIf(skipsRedis)(`a worker without Redis${withoutRedis}`, () => {
       (): unknown => process.kill(redis.pid, 'SIGCONT'),
     ],
   ])(
-    'finds pending admissions in the registry while it %s',
+    'processes announced admissions and finds batches in the registry while it %s',
     async (_, stop, restart) => {
       lines.length = 0;
-      const unqueued = await accepted(registry, registry.item());
+      // No engine has announced this batch.
+      const { ids } = await acceptedBatch(registry, 3);
       await sleep(600);
       // The worker searches the registry only while Redis is away.
-      expect(await stateOf(registry, unqueued)).toBeUndefined();
+      expect(await stateOf(registry, ids[0]!)).toBeUndefined();
       await stop();
-      await expect.poll(() => stateOf(registry, unqueued), WAIT).toMatchObject({ state: 'proved' });
+      await expect.poll(() => stateOf(registry, ids[0]!), WAIT).toMatchObject({ state: 'proved' });
       await proved();
       expect(named()).toEqual([
-        'Redis is unreachable: this worker finds pending admissions in PostgreSQL until it answers',
+        'Redis is unreachable: this worker finds batches and revocations in PostgreSQL until it answers',
       ]);
       expect(worker.isQueueUp()).toBe(false);
       expect(await worker.readiness()).toMatchObject({
@@ -79,8 +83,11 @@ describe.skipIf(skipsRedis)(`a worker without Redis${withoutRedis}`, () => {
   it('is ready when it starts during an outage', async () => {
     await redis.kill();
     await worker.close();
+    const before = await accepted(registry, registry.item());
     worker = start();
     await worker.ready;
+    // A worker that begins to listen takes what was announced before.
+    await expect.poll(() => stateOf(registry, before), WAIT).toMatchObject({ state: 'proved' });
     await proved();
     await redis.start();
   }, 60_000);

@@ -8,12 +8,7 @@ import type { ClosedRun } from '#protocol/schemas/aep';
 import type { Effect } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { nativeSha256, nativeBase64 } from '#runtime/crypto/node';
-import {
-  type AppendStart,
-  beginAppend,
-  refuse,
-  type PendingIntake,
-} from '#sql/admissions/append';
+import { type AppendStart, beginAppend, refuse, type PendingIntake } from '#sql/admissions/append';
 import {
   type AppliedCounter,
   counterId,
@@ -49,9 +44,23 @@ interface Rejection extends Fault {
  * nothing is written when it throws.
  */
 export function append(context: AdmitContext, prepared: Prepared[]): Promise<Appended> {
-  const intakes = prepared.map(({ intake }) => intake);
-  return appendGroup(context, intakes, () => Promise.resolve(prepared));
+  return commitGroup(context, (tx) => appendIn(tx, context, prepared));
 }
+
+/** Like `append`, for admissions that the same transaction loads, and locks against other workers. */
+export function appendLoaded(
+  context: AdmitContext,
+  load: (tx: Transaction) => Promise<PendingIntake[]>,
+  prepareAll: (pending: PendingIntake[]) => Promise<Prepared[]>,
+): Promise<Appended> {
+  const work = async (tx: Transaction, pending: PendingIntake[]): Promise<Appended> => {
+    const prepared = await prepareAll(pending);
+    return prepared.length === 0 ? NOTHING : appendIn(tx, context, prepared);
+  };
+  return commitGroup(context, work, load);
+}
+
+const NOTHING: Appended = { admitted: [], rejected: [] };
 
 /** Appends closes of runs. Their AEPs depend on the log, so they are signed under the append lock. */
 export async function appendCloses(
@@ -61,36 +70,32 @@ export async function appendCloses(
   const policies = await Promise.all(
     intakes.map(({ policyDigest }) => context.policy(policyDigest)),
   );
-  return appendGroup(context, intakes, async (tx) => {
-    const runs = await closedRunsOf(tx, intakes);
-    return intakes.map((intake, at) => {
-      const { closedRun, runFault } = runs[at]!;
-      return { ...sign(context, intake, policies[at]!, expectedValues, closedRun), runFault };
-    });
-  });
+  return commitGroup(context, (tx) =>
+    appendUnderLock(tx, context, intakes, async () => {
+      const runs = await closedRunsOf(tx, intakes);
+      return intakes.map((intake, at) => {
+        const { closedRun, runFault } = runs[at]!;
+        return { ...sign(context, intake, policies[at]!, expectedValues, closedRun), runFault };
+      });
+    }),
+  );
 }
 
-async function appendGroup(
+async function commitGroup<O = void>(
   context: AdmitContext,
-  intakes: readonly PendingIntake[],
-  preparedIn: (tx: Transaction) => Promise<Prepared[]>,
+  work: (tx: Transaction, opened: O) => Promise<Appended>,
+  opening?: (tx: Transaction) => Promise<O>,
 ): Promise<Appended> {
   const metrics = context.metrics ?? NO_METRICS;
-  const reading = keyEntryReader(context.sql, context.logOrigin).begin();
-  const lockStart = performance.now();
   let commitStart = 0;
-  const appended = await transaction<Appended, AppendStart>(
+  const appended = await transaction<Appended, O>(
     context.sql,
-    async (tx, start) => {
-      const locked = performance.now();
-      metrics.took('lock', locked - lockStart);
-      const keys = await reading.add(tx, start.keyEntries);
-      const result = await appendClaimed(tx, context, await preparedIn(tx), start, keys);
+    async (tx, opened) => {
+      const result = await work(tx, opened);
       commitStart = performance.now();
-      if (start.claims.size > 0) metrics.took('append', commitStart - locked);
       return result;
     },
-    (tx) => beginAppend(tx, intakes, reading.from),
+    opening,
   );
   // COMMIT POINT: the proofs are durable and may be answered. A crash before it leaves the
   // admissions pending; a crash after it needs no recovery.
@@ -106,6 +111,32 @@ async function appendGroup(
   return appended;
 }
 
+const appendIn = (tx: Transaction, context: AdmitContext, prepared: Prepared[]) =>
+  appendUnderLock(
+    tx,
+    context,
+    prepared.map(({ intake }) => intake),
+    () => Promise.resolve(prepared),
+  );
+
+async function appendUnderLock(
+  tx: Transaction,
+  context: AdmitContext,
+  intakes: readonly PendingIntake[],
+  prepared: () => Promise<Prepared[]>,
+): Promise<Appended> {
+  const metrics = context.metrics ?? NO_METRICS;
+  const reading = keyEntryReader(context.sql, context.logOrigin).begin();
+  const lockStart = performance.now();
+  const start = await beginAppend(tx, intakes, reading.from);
+  const locked = performance.now();
+  metrics.took('lock', locked - lockStart);
+  const keys = await reading.add(tx, start.keyEntries);
+  const appended = await appendClaimed(tx, context, await prepared(), start, keys);
+  if (start.claims.size > 0) metrics.took('append', performance.now() - locked);
+  return appended;
+}
+
 async function appendClaimed(
   tx: Transaction,
   context: AdmitContext,
@@ -114,7 +145,7 @@ async function appendClaimed(
   keys: KeysOfLog,
 ): Promise<Appended> {
   const claimed = prepared.filter((item) => claims.has(item.intake.proofId));
-  if (claimed.length === 0) return { admitted: [], rejected: [] };
+  if (claimed.length === 0) return NOTHING;
   await requireActiveKey(tx, context, keys, size, claimed.length);
 
   const read = { keys: keys.entries, gates, adopted: adoptedAt, size };

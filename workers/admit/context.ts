@@ -40,12 +40,10 @@ export class SigningKeyInactiveError extends Error {
 /** Items that wait until a fault, which they did not cause, has passed. */
 export class DeferredError extends Error {
   override readonly name = 'DeferredError';
-  readonly ids: ReadonlySet<string>;
 
-  constructor(ids: readonly string[], cause: unknown) {
+  constructor(count: number, cause: unknown) {
     const why = cause instanceof Error ? cause.message : String(cause);
-    super(`${ids.length} of the group are deferred: ${why}`, { cause });
-    this.ids = new Set(ids);
+    super(`${count} of the group are deferred: ${why}`, { cause });
   }
 }
 

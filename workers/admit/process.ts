@@ -14,8 +14,16 @@ import {
 import { announceOutcomes } from '#sql/admissions/outcomes';
 import { CHUNK_ITEMS } from '#sql/batches/accept';
 import { countOutcomes, splitChunks } from '#sql/batches/chunks';
-import { transaction } from '#sql/db/transaction';
-import { append, appendCloses, countOf, prepare, type Prepared, type Appended } from './append.js';
+import { transaction, type Transaction } from '#sql/db/transaction';
+import {
+  append,
+  appendCloses,
+  appendLoaded,
+  countOf,
+  prepare,
+  type Prepared,
+  type Appended,
+} from './append.js';
 import { type AdmitContext, DeferredError, NO_METRICS } from './context.js';
 
 /**
@@ -48,16 +56,24 @@ export async function processAdmissions(
   requests: RequestIds = NO_REQUEST_IDS,
 ): Promise<void> {
   const context = { ...base, startedAt: Date.now() };
-  const { closes, prepared, failed } = await prepareAll(context, () =>
-    loadPending(context.sql, ids),
-  );
+  let group: Group = { closes: [], prepared: [], failed: [] };
+  const prepareGroup = async (pending: PendingIntake[]): Promise<Prepared[]> => {
+    group = await prepareAll(context, pending);
+    return group.prepared;
+  };
+  try {
+    const load = (tx: Transaction) => timedLoad(context, loadPending(tx, ids));
+    logOutcomes(context, await appendLoaded(context, load, prepareGroup), requests);
+  } catch (error) {
+    await isolate(context, group.prepared, append, error, requests);
+  }
+  const { closes, failed } = group;
   const deferred: Failed[] = [];
   for (const one of failed) {
     if (isItemError(one.error)) await quarantine(context, one.intake, one.error, requests);
     // An unusable policy set defers only the admissions that are pinned to it.
     else deferred.push(one);
   }
-  await appendOrIsolate(context, prepared, append, requests);
   // Closes come last, because they may end the runs of other admissions in the group.
   for (let start = 0; start < closes.length; start += CLOSES_AT_ONCE) {
     const some = closes.slice(start, start + CLOSES_AT_ONCE);
@@ -87,8 +103,8 @@ const appendClosing = (context: AdmitContext, closes: Pick<Prepared, 'intake'>[]
  */
 export async function processChunks(base: AdmitContext, chunkIds: string[]): Promise<void> {
   const context = { ...base, startedAt: Date.now() };
-  const load = () => loadChunks(context.sql, chunkIds, CHUNK_ITEMS);
-  const { closes, prepared, failed } = await prepareAll(context, load);
+  const pending = await timedLoad(context, loadChunks(context.sql, chunkIds, CHUNK_ITEMS));
+  const { closes, prepared, failed } = await prepareAll(context, pending);
   const all = [...prepared, ...failed, ...closes];
   if (all.length === 0) return;
   let error = failed[0]?.error;
@@ -124,20 +140,28 @@ interface Failed {
 }
 
 const deferredError = (failed: readonly Failed[]): DeferredError =>
-  new DeferredError(
-    failed.map(({ intake }) => intake.proofId),
-    failed.at(-1)?.error,
-  );
+  new DeferredError(failed.length, failed.at(-1)?.error);
 
-async function prepareAll(
-  context: AdmitContext,
-  load: () => Promise<PendingIntake[]>,
-): Promise<{ prepared: Prepared[]; failed: Failed[]; closes: Pick<Prepared, 'intake'>[] }> {
-  const metrics = context.metrics ?? NO_METRICS;
+async function timedLoad(
+  { metrics = NO_METRICS }: AdmitContext,
+  loading: Promise<PendingIntake[]>,
+): Promise<PendingIntake[]> {
   const loadStart = performance.now();
-  const pending = await load();
+  const pending = await loading;
+  metrics.took('load', performance.now() - loadStart);
+  return pending;
+}
+
+interface Group {
+  prepared: Prepared[];
+  failed: Failed[];
+  /** Closes of runs, which are signed under the append lock. */
+  closes: Pick<Prepared, 'intake'>[];
+}
+
+async function prepareAll(context: AdmitContext, pending: PendingIntake[]): Promise<Group> {
+  const metrics = context.metrics ?? NO_METRICS;
   const loaded = performance.now();
-  metrics.took('load', loaded - loadStart);
   const prepared: Prepared[] = [];
   const failed: Failed[] = [];
   const closes: Pick<Prepared, 'intake'>[] = [];
@@ -173,18 +197,29 @@ async function appendOrIsolate<T extends Pick<Prepared, 'intake'>>(
   try {
     logOutcomes(context, await appendAll(context, items), requests);
   } catch (error) {
-    if (!isItemError(error)) throw error;
-    const [only, ...others] = items;
-    if (only !== undefined && others.length === 0) {
-      await quarantine(context, only.intake, error, requests);
-      return;
-    }
-    context.log.warn(
-      { err: error, items: items.length },
-      'append of a group failed; its items are retried one by one',
-    );
-    for (const item of items) await appendOrIsolate(context, [item], appendAll, requests);
+    await isolate(context, items, appendAll, error, requests);
   }
+}
+
+/** Retries the items of a group that `error` rolled back. Rethrows an error that no item caused. */
+async function isolate<T extends Pick<Prepared, 'intake'>>(
+  context: Timed,
+  items: T[],
+  appendAll: (context: AdmitContext, items: T[]) => Promise<Appended>,
+  error: unknown,
+  requests: RequestIds,
+): Promise<void> {
+  const [only, ...others] = items;
+  if (only === undefined || !isItemError(error)) throw error;
+  if (others.length === 0) {
+    await quarantine(context, only.intake, error, requests);
+    return;
+  }
+  context.log.warn(
+    { err: error, items: items.length },
+    'append of a group failed; its items are retried one by one',
+  );
+  for (const item of items) await appendOrIsolate(context, [item], appendAll, requests);
 }
 
 /** Rejects the item that caused the error: its caller gets a response, and retries end. */

@@ -4,6 +4,7 @@ import type { QueueConfig } from '#runtime/config';
 import { singleFlight } from '#runtime/concurrency';
 import { type RequestIds, NO_REQUEST_IDS } from '#runtime/http/request-ids';
 import { healthCheck, type Readiness } from '#runtime/ops/health';
+import type { Sql } from '#runtime/postgres/connect';
 import { logRarely, type Logger } from '#runtime/process/log';
 import { TaskWatchdog, type HungError } from '#runtime/process/watchdog';
 import { isIds } from '#runtime/queue/backend';
@@ -14,18 +15,15 @@ import {
   type QueueState,
 } from '#runtime/queue/queues';
 import { policyActivations } from '#sql/admissions/policies';
-import type { Db } from '#sql/db/transaction';
+import { announcedIn, PENDING_CHANNEL } from '#sql/admissions/outcomes';
+import type { Db, Pool } from '#sql/db/transaction';
 import { processRevocations } from '../lifecycle/revocations.js';
-import { keepRequeueing, repeat } from '../requeue.js';
+import { keepRequeueing, repeat, takePending } from '../requeue.js';
 import { workWithoutQueue } from '../without-queue.js';
 import { startChunkDispatcher } from './batches.js';
-import {
-  type AdmitContext,
-  signingKeyState,
-  SigningKeyInactiveError,
-  DeferredError,
-} from './context.js';
+import { type AdmitContext, signingKeyState, SigningKeyInactiveError } from './context.js';
 import type { DelegatedKeys } from './delegated-keys.js';
+import { groupAdmissions } from './groups.js';
 import { firstOf, processAdmissions, processChunks } from './process.js';
 
 export interface WorkerOptions {
@@ -61,9 +59,10 @@ export const WORKER_DEFAULTS: WorkerOptions = {
 const IDS_AT_ONCE = 256;
 
 /** With one AEP key, or with keys that a root delegates. */
-export type WorkerContext =
+export type WorkerContext = { sql: Pool & Pick<Sql, 'onNotification'> } & (
   | AdmitContext
-  | (Omit<AdmitContext, 'signer' | 'keyId' | 'logOrigin'> & { delegated: DelegatedKeys });
+  | (Omit<AdmitContext, 'signer' | 'keyId' | 'logOrigin'> & { delegated: DelegatedKeys })
+);
 
 function contextNow(context: WorkerContext): AdmitContext | null {
   if (!('delegated' in context)) return context;
@@ -72,11 +71,9 @@ function contextNow(context: WorkerContext): AdmitContext | null {
 }
 
 export interface AdmitWorker {
-  /** Resolves when the worker takes jobs, or processes what is pending without the queue. */
+  /** Resolves when the worker takes jobs, or finds out that the queue is unreachable. */
   ready: Promise<void>;
   isQueueUp(): boolean;
-  /** Processes admissions that an engine could not enqueue. Ignores malformed ids, and never throws. */
-  takeUnqueued(ids: string[]): void;
   /** Depth and age of the queues. */
   queues(): Promise<Record<'admit' | 'batch', QueueState>>;
   /** Ready when this worker can commit admissions. */
@@ -86,7 +83,7 @@ export interface AdmitWorker {
 }
 
 /**
- * Processes jobs from the queue and requeues those that the queue lost. Calls `onHung` when a job
+ * Processes announced admissions and jobs from the queue, and finds again what was lost. Calls `onHung` when a job
  * neither ends nor fails: this process keeps renewing its lock on the job, so no other worker gets
  * it. By default `onHung` throws, which ends the program.
  */
@@ -158,11 +155,22 @@ export function startAdmitWorker(
     { admissions: processChunk },
     { concurrency: options.batchConcurrency, log },
   );
-  const processJob = groupJobs({
+  const groups = groupAdmissions({
     groupsAtOnce: options.groupsAtOnce,
     idsAtOnce: IDS_AT_ONCE,
     process: (ids, requests) =>
       watched('admissions', ids, requests, async () => processAdmissions(signing(), ids, requests)),
+  });
+  const listening = new Promise<void>((resolve) => {
+    const onAnnounced = (payload: string): void => {
+      const { ids, requests } = announcedIn(payload);
+      if (isIds(ids)) groups.take(ids, requests);
+    };
+    context.sql.onNotification(PENDING_CHANNEL, onAnnounced, () => {
+      resolve();
+      // What was announced before is found here, and otherwise once it is stale.
+      void takePending(context.sql, groups).catch(() => undefined);
+    });
   });
   const revoke = (ids: string[], requests = NO_REQUEST_IDS): Promise<void> =>
     watchdog.watch(() => processRevocations(context, ids, requests));
@@ -170,7 +178,6 @@ export function startAdmitWorker(
     queueConfig,
     'admit',
     {
-      admissions: processJob,
       revocations: revoke,
       batches: (ids, requests) => {
         for (const id of ids) {
@@ -200,7 +207,6 @@ export function startAdmitWorker(
             sql: context.sql,
             log,
             ping: singleFlight(() => queue.ping()),
-            admissions: (ids) => processJob(ids, NO_REQUEST_IDS),
             revocations: revoke,
             chunks: () => dispatcher.wake(),
             groupSize: IDS_AT_ONCE,
@@ -216,6 +222,7 @@ export function startAdmitWorker(
       olderThanMs: options.staleAfterMs,
       groupSize: IDS_AT_ONCE,
       isDown,
+      groups,
       chunks: () => dispatcher.requeue(),
     },
     stopping.signal,
@@ -245,103 +252,26 @@ export function startAdmitWorker(
 
   return {
     isQueueUp: () => !isDown(),
-    takeUnqueued: (ids) => {
-      if (isIds(ids)) void processJob(ids, NO_REQUEST_IDS).catch(() => undefined);
-    },
     queues: async () => ({ admit: await queue.stats(), batch: await batchQueue.stats() }),
     readiness,
     ready: Promise.race([
       Promise.all([worker.ready, batchWorker.ready]),
       ...(withoutQueue === null ? [] : [withoutQueue.down]),
-    ]).then(() => undefined),
+    ]).then(() => listening),
     close: async () => {
       stopping.abort();
-      await Promise.all([worker.close(), batchWorker.close(), withoutQueue?.over, renewing]);
+      await Promise.all([
+        groups.close(),
+        worker.close(),
+        batchWorker.close(),
+        withoutQueue?.over,
+        renewing,
+      ]);
       watchdog.stop();
       await requeueing;
       await dispatcher.close();
       await batchQueue.close();
       await queue.close();
-    },
-  };
-}
-
-export interface GroupJobsOptions {
-  /** Groups processed concurrently: one is prepared while another waits for the append lock. */
-  groupsAtOnce: number;
-  /** Ids per group. A larger job is a group of one. */
-  idsAtOnce: number;
-  process: (ids: string[], requests: RequestIds) => Promise<void>;
-}
-
-interface Job {
-  ids: string[];
-  requests: RequestIds;
-  resolve: () => void;
-  reject: (reason: unknown) => void;
-}
-
-/**
- * Processes waiting jobs together as one group (micro-batching). A group costs a dozen round trips
- * and one hold of the append lock at any size, so many small groups would build a backlog. A job
- * never waits for more jobs to arrive.
- */
-export function groupJobs(
-  options: GroupJobsOptions,
-): (ids: string[], requests: RequestIds) => Promise<void> {
-  const { groupsAtOnce, idsAtOnce, process } = options;
-  const waiting: Job[] = [];
-  let running = 0;
-
-  function nextGroup(): Job[] {
-    let ids = 0;
-    const first = waiting.findIndex((job, at) => {
-      ids += job.ids.length;
-      return at > 0 && ids > idsAtOnce;
-    });
-    return waiting.splice(0, first === -1 ? waiting.length : first);
-  }
-
-  async function runGroup(group: Job[]): Promise<void> {
-    try {
-      const ids = group.flatMap((job) => job.ids);
-      await process(ids, requestsOf(group));
-      for (const { resolve } of group) resolve();
-    } catch (error) {
-      for (const job of group) {
-        if (error instanceof DeferredError && !job.ids.some((id) => error.ids.has(id)))
-          job.resolve();
-        else job.reject(error);
-      }
-    }
-  }
-
-  function begin(): void {
-    while (running < groupsAtOnce && waiting.length > 0) {
-      running += 1;
-      void runGroup(nextGroup()).then(() => {
-        running -= 1;
-        begin();
-      });
-    }
-  }
-
-  return (ids, requests) =>
-    new Promise((resolve, reject) => {
-      waiting.push({ ids, requests, resolve, reject });
-      begin();
-    });
-}
-
-function requestsOf(group: readonly Job[]): RequestIds {
-  const known = group.map(({ requests }) => requests).filter((ids) => ids !== NO_REQUEST_IDS);
-  return {
-    of: (id) => {
-      for (const requests of known) {
-        const requestId = requests.of(id);
-        if (requestId !== undefined) return requestId;
-      }
-      return undefined;
     },
   };
 }

@@ -130,10 +130,9 @@ export const approveOperation = tenantOperation(
       case 'accepted':
         void wakeWorkers(
           ctx,
-          (queue) => queue.add([accepted.proofId], [requestIdOf(res)]),
+          (queue) => queue.announce([accepted.proofId], [requestIdOf(res)]),
           'the second decision is delayed until stale admissions are requeued',
           { proof_id: accepted.proofId, aep_hash },
-          [accepted.proofId],
         );
     }
     sendPending(res, accepted.proofId);

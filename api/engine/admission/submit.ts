@@ -70,11 +70,10 @@ export function createSubmit(ctx: EngineContext): Submit {
       ctx,
       async (queue) => {
         await keepTraces(ctx, accepted);
-        return queue.add(proofIds, requestIds);
+        return queue.announce(proofIds, requestIds);
       },
       'admissions are delayed until a worker requeues stale admissions',
       { admissions: proofIds.length },
-      proofIds,
     );
   }
   const submitTogether = coalesce<Unseeded, IntakeOutcome>({

@@ -1,3 +1,4 @@
+import { announcingQueue } from '#api/engine/context';
 import { Agent } from 'node:http';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -55,7 +56,9 @@ export async function openPublicStack(recentLookupLimit: number) {
     log,
   });
   const engineQueue = { databaseUrl: db.urlFor('svc_engine'), redisUrl: null };
-  const real = closing(openAdmitQueue(engineQueue, { log }), (one) => one.close());
+  const real = closing(announcingQueue(openAdmitQueue(engineQueue, { log }), sql), (one) =>
+    one.close(),
+  );
   const queue = {
     ...real,
     /** When true, the queue acknowledges each revocation job and drops it. */

@@ -1,0 +1,54 @@
+import { describe, expect, it } from 'vitest';
+import { NO_REQUEST_IDS } from '#runtime/http/request-ids';
+import { groupAdmissions } from '#workers/admit/groups';
+import { eventually } from '../fixtures/stack.js';
+
+describe('groupAdmissions', () => {
+  /** Each group runs until the test ends it. */
+  function gatedGroups() {
+    const groups: { ids: string[]; end(error?: Error): void }[] = [];
+    const process = (ids: string[]) =>
+      new Promise<void>((resolve, reject) => {
+        groups.push({ ids, end: (error) => (error === undefined ? resolve() : reject(error)) });
+      });
+    const group = (n: number) =>
+      eventually(() => Promise.resolve(groups[n] ?? null), 1_000, `group ${String(n)}`);
+    return {
+      groups,
+      group,
+      admissions: groupAdmissions({ groupsAtOnce: 1, idsAtOnce: 4, process }),
+    };
+  }
+
+  it('starts a single admission at once, and groups those that arrive meanwhile, each once', async () => {
+    const { groups, group, admissions } = gatedGroups();
+    admissions.take(['a'], NO_REQUEST_IDS);
+    expect(groups.map(({ ids }) => ids)).toEqual([['a']]);
+    for (const ids of [['b'], ['a', 'c', 'd'], ['b', 'e', 'f']]) {
+      admissions.take(ids, NO_REQUEST_IDS);
+    }
+    expect(groups).toHaveLength(1);
+    expect(admissions.waiting()).toBe(5);
+
+    groups[0]!.end(new Error('the database is away'));
+    expect((await group(1)).ids).toEqual(['b', 'c', 'd', 'e']);
+    // The group of `a` has ended, so it is taken again.
+    admissions.take(['a'], NO_REQUEST_IDS);
+    groups[1]!.end();
+    expect((await group(2)).ids).toEqual(['f', 'a']);
+    groups[2]!.end();
+  });
+
+  it('finishes its running groups when it closes, and starts no other', async () => {
+    const { groups, admissions } = gatedGroups();
+    admissions.take(['a'], NO_REQUEST_IDS);
+    admissions.take(['b'], NO_REQUEST_IDS);
+    let isClosed = false;
+    const closing = admissions.close().then(() => (isClosed = true));
+    await Promise.resolve();
+    expect(isClosed).toBe(false);
+    groups[0]!.end();
+    await closing;
+    expect(groups).toHaveLength(1);
+  });
+});
