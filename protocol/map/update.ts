@@ -7,6 +7,7 @@ import {
   encodeRefs,
   lastUpTo,
   leafOf,
+  push,
   type Leaf,
   type MapValue,
   type PageId,
@@ -233,9 +234,3 @@ function neighborsOf(pages: readonly Page[], key: Uint8Array): Page[] {
 /** Whether a key belongs to the subtree of a page: it has the bits that all keys of the page share. */
 const isWithin = (page: Page | undefined, key: Uint8Array): page is Page =>
   page !== undefined && firstDifference(page.key, key) >= page.bit;
-
-function push<K, V>(lists: Map<K, V[]>, key: K, value: V): void {
-  const list = lists.get(key);
-  if (list === undefined) lists.set(key, [value]);
-  else list.push(value);
-}
