@@ -330,7 +330,8 @@ async function treeToSign(
   tree: VerifiedTree,
   index: number,
 ): Promise<VerifiedTree> {
-  const signed = await VerifiedTree.open(index + 1, primary);
+  const signed = await VerifiedTree.open(index + 1, primary, tree);
+  ctx.memory.tree = signed;
   const isExtension =
     signed.head.size < tree.head.size
       ? await tree.extends(signed.head)

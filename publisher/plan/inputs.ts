@@ -55,7 +55,8 @@ export async function loadPublishInputs(
   if (configured !== null) trustedHeads.push([configured, 'the checkpoint of TRUSTED_CHECKPOINT']);
   const size = await ctx.registry.treeSize();
   requireCovered(size, trustedHeads);
-  const tree = await VerifiedTree.open(size, ctx.registry);
+  const tree = await VerifiedTree.open(size, ctx.registry, ctx.memory.tree);
+  ctx.memory.tree = tree;
   for (const [trusted, what] of trustedHeads) {
     if (!(await tree.extends(trusted))) throw forked(trusted.size, what);
   }
