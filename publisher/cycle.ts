@@ -228,11 +228,12 @@ async function publishState(
   ctx: CycleContext,
   primary: RegistryView,
   published: Published | null,
-  { tree, stored, signedSize }: PublishInputs,
+  inputs: PublishInputs,
   state: PublicState,
   validUntil: number,
   inspect: (first: number, entries: readonly Uint8Array[]) => void,
 ): Promise<number> {
+  const { tree, signedSize } = inputs;
   const entry = await snapshotEntry(ctx, tree, state, validUntil);
   await storeNextShares(ctx, state.shares, signedSize);
   await ctx.leadership.require();
@@ -246,7 +247,7 @@ async function publishState(
   }
 
   // COMMIT POINT of the checkpoint, in the database.
-  const note = await commitCheckpoint(ctx, signed.head, stored);
+  const note = await commitCheckpoint(ctx, signed.head, inputs);
   // COMMIT POINT of the snapshot.
   await commitLocation(ctx, signed, appended, note, state, published);
   ctx.cosigner?.submit(note, signed.head.size);

@@ -1,12 +1,10 @@
 import { fromBase64 } from '#protocol/bytes';
-import { openCheckpointNote } from '#protocol/checkpoint';
 import type { Vkey } from '#protocol/note';
 import type { VerdictEntry } from '#protocol/schemas/log-entry';
-import { nativeVerify } from '#runtime/crypto/node';
 import type { CycleContext } from '../context.js';
 import { FatalPublishError, unknownSigner } from '../errors.js';
 import type { RegistryView } from '../registry/sql-registry.js';
-import type { Published } from '../store/reader.js';
+import type { Published, PublishedCheckpoint } from '../store/reader.js';
 import { entryAt } from './public-state.js';
 import { behind, ended, forked, mismatch, type TreeHead, VerifiedTree } from './tree.js';
 
@@ -28,6 +26,8 @@ export interface PublishInputs {
   /** Size of the largest tree that was signed. */
   signedSize: number;
   stored: StoredCheckpoint | null;
+  /** The published checkpoint, which may be newer than that of the snapshot. */
+  file: PublishedCheckpoint | null;
 }
 
 /**
@@ -63,7 +63,7 @@ export async function loadPublishInputs(
   ctx.progress();
   const verdict = await lastVerdict(ctx.registry, tree);
   const signedSize = Math.max(0, ...trustedHeads.map(([head]) => head.size));
-  return verdict && { tree, verdict, trustedHeads, signedSize, stored };
+  return verdict && { tree, verdict, trustedHeads, signedSize, stored, file };
 }
 
 /** The last verdict entry. The tree must extend the one whose root the verifier computed. */
@@ -106,7 +106,7 @@ export async function storedCheckpoint(ctx: CycleContext): Promise<StoredCheckpo
   if (stored === null) return null;
   const { log } = ctx;
   try {
-    const { checkpoint, key } = openCheckpointNote(stored.note, log, log[0].name, nativeVerify);
+    const { checkpoint, key } = ctx.reader.openNote(stored.note);
     const { size, root } = checkpoint;
     if (size !== stored.treeSize) throw new Error(`the note is of size ${size}`);
     return { size, root, note: stored.note, signedBy: key };
