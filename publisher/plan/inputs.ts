@@ -61,18 +61,21 @@ export async function loadPublishInputs(
     if (!(await tree.extends(trusted))) throw forked(trusted.size, what);
   }
   ctx.progress();
-  const verdict = await lastVerdict(ctx.registry, tree);
+  const verdict = await lastVerdict(ctx, tree);
   const signedSize = Math.max(0, ...trustedHeads.map(([head]) => head.size));
   return verdict && { tree, verdict, trustedHeads, signedSize, stored, file };
 }
 
 /** The last verdict entry. The tree must extend the one whose root the verifier computed. */
 async function lastVerdict(
-  registry: RegistryView,
+  { registry, memory, chunkLeaves }: CycleContext,
   tree: VerifiedTree,
 ): Promise<PublishInputs['verdict'] | null> {
   const row = await registry.latestEntry('verdict', tree.head.size);
   if (row === null) return null;
+  // In one query with those before it, which the cycle needs next.
+  const from = Math.max(memory.progress?.state.log.size ?? 0, row.leafIndex - chunkLeaves);
+  if (from < row.leafIndex) await tree.entries(from, row.leafIndex + 1);
   const verdict = await entryAt(tree, row.leafIndex, 'verdict');
   const { to, root } = verdict.entry;
   if (await tree.extends({ size: to, root: fromBase64(root) })) return verdict;
