@@ -18,7 +18,7 @@ export interface TreeHead {
   root: Uint8Array;
 }
 
-/** Number of tiles, and of tiles with entries, that a tree keeps: about 16 MB of entries. */
+/** Number of tiles, of tiles with entries, and of roots that a tree keeps: about 16 MB of entries. */
 const KEPT_TILES = 128;
 
 /**
@@ -30,10 +30,15 @@ export class VerifiedTree {
   private readonly partial = new Map<string, Uint8Array>();
   /** Tiles that were read and not checked. */
   private readonly read = new Map<string, Uint8Array>();
-  /** Checked full tiles and entries, which are the same in every tree that extends this one. */
-  private kept = { tiles: new Map<string, Uint8Array>(), entries: new Map<number, Uint8Array[]>() };
-  /** Heads that this tree extends. */
-  private readonly extended: TreeHead[] = [];
+  /** What was checked and is the same in every tree that extends this one. */
+  private kept = {
+    /** Full tiles. */
+    tiles: new Map<string, Uint8Array>(),
+    /** By index of their tile. */
+    entries: new Map<number, Uint8Array[]>(),
+    /** By size. */
+    roots: new Map<number, Uint8Array>(),
+  };
 
   private constructor(
     readonly head: TreeHead,
@@ -54,16 +59,17 @@ export class VerifiedTree {
       return hashes;
     });
     if (before !== null && (await tree.extends(before.head))) {
-      // Moved, not shared: another tree may add entries that this one does not have.
+      // Moved, not shared: what this tree adds may be unlike what another one has.
       [tree.kept, before.kept] = [before.kept, tree.kept];
+      keep(tree.kept.roots, before.head.size, before.head.root);
     }
     return tree;
   }
 
   async extends({ size, root }: TreeHead): Promise<boolean> {
-    const isSame = (head: TreeHead) => head.size === size && equalBytes(head.root, root);
-    if (this.extended.some(isSame)) return true;
     if (size > this.head.size) return false;
+    const known = this.kept.roots.get(size);
+    if (known !== undefined) return equalBytes(known, root);
     const path = await consistencyFromTiles(nativeSha256, size, this.head.size, this.unchecked);
     const isExtension = verifyConsistency(nativeSha256, {
       size1: size,
@@ -72,13 +78,15 @@ export class VerifiedTree {
       root2: this.head.root,
       path,
     });
-    if (isExtension) this.extended.push({ size, root });
+    if (isExtension) keep(this.kept.roots, size, root);
     return isExtension;
   }
 
   /** The root at any size up to the size of this tree. */
-  rootAt(size: number): Promise<Uint8Array> {
-    return rootFromTiles(nativeSha256, size, (level, index) => this.tile(level, index));
+  async rootAt(size: number): Promise<Uint8Array> {
+    const read: TileReader = (level, index) => this.tile(level, index);
+    const known = this.kept.roots.get(size);
+    return known ?? keep(this.kept.roots, size, await rootFromTiles(nativeSha256, size, read));
   }
 
   inclusion(index: number): Promise<Uint8Array[]> {
