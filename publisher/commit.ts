@@ -8,14 +8,12 @@ import {
   encodeLocation,
   LOCATION_PATH,
   LOCATION_SCHEMA,
-  openLocation,
   type SnapshotLocation,
 } from '#protocol/snapshot/location';
 import { formatTlogProof } from '#protocol/tlog-proof';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { CycleContext, PublicState } from './context.js';
 import { LeaseLostError } from './errors.js';
-import type { StoredCheckpoint } from './plan/inputs.js';
+import type { PublishInputs } from './plan/inputs.js';
 import type { TreeHead, VerifiedTree } from './plan/tree.js';
 import type { Published } from './store/reader.js';
 
@@ -26,7 +24,7 @@ import type { Published } from './store/reader.js';
 export async function commitCheckpoint(
   ctx: CycleContext,
   head: TreeHead,
-  stored: StoredCheckpoint | null,
+  { stored, file }: Pick<PublishInputs, 'stored' | 'file'>,
 ): Promise<string> {
   await ctx.leadership.require();
   let note = stored?.note;
@@ -40,12 +38,9 @@ export async function commitCheckpoint(
       throw new LeaseLostError('another publisher signed a checkpoint first');
     }
   }
-  // Every tile and entry that the checkpoint covers is durable here.
-  const present = await ctx.reader.checkpoint();
-  if (present !== null && present.checkpoint.size > head.size) {
-    throw new LeaseLostError('another publisher published a newer checkpoint');
-  }
-  await ctx.writer.replace(CHECKPOINT_PATH, utf8(note), present && utf8(present.note));
+  // Every tile and entry that the checkpoint covers is durable here. The tree extends the checkpoint in
+  // the file; one that was written since is not replaced.
+  await ctx.writer.replace(CHECKPOINT_PATH, utf8(note), file && utf8(file.note));
   return note;
 }
 
@@ -71,7 +66,7 @@ export async function commitLocation(
     share_change: state.shareChange,
   };
   const bytes = encodeLocation(location);
-  const opened = openLocation({ sha256: nativeSha256, verify: nativeVerify }, bytes, ctx.log);
+  const opened = ctx.reader.open(bytes);
   await ctx.leadership.require();
   await ctx.writer.replace(LOCATION_PATH, bytes, published?.bytes ?? null);
   ctx.onPublished?.(opened);

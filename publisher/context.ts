@@ -6,7 +6,7 @@ import type { LogState } from '#protocol/state/log-state';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
 import type { LatestInputs } from '#sql/log/public-entries';
-import type { TreeHead } from './plan/tree.js';
+import type { TreeHead, VerifiedTree } from './plan/tree.js';
 import type { Signer } from '#runtime/crypto/key-uri';
 import type { Cosigner } from './cosigner.js';
 import type { Leadership } from './registry/lease.js';
@@ -52,6 +52,8 @@ export interface CycleContext extends PublisherSettings {
   memory: {
     /** The head of `TRUSTED_CHECKPOINT`, until a snapshot that extends it is published. */
     head: TreeHead | null;
+    /** The last tree, which has the entries that were read. */
+    tree: VerifiedTree | null;
     /**
      * The last state whose pages this process stored, and the index of the snapshot entry that was
      * published then.

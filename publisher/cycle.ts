@@ -228,16 +228,17 @@ async function publishState(
   ctx: CycleContext,
   primary: RegistryView,
   published: Published | null,
-  { tree, stored, signedSize }: PublishInputs,
+  inputs: PublishInputs,
   state: PublicState,
   validUntil: number,
   inspect: (first: number, entries: readonly Uint8Array[]) => void,
 ): Promise<number> {
+  const { tree, signedSize } = inputs;
   const entry = await snapshotEntry(ctx, tree, state, validUntil);
   await storeNextShares(ctx, state.shares, signedSize);
   await ctx.leadership.require();
   const appended = reusable(ctx, entry, signedSize) ?? (await append(ctx, entry));
-  const signed = await treeToSign(ctx, primary, tree, appended.index);
+  const signed = await treeToSign(ctx, primary, tree, appended.index, state.log.size);
   const signedBefore = published?.checkpoint.size ?? 0;
   const { size } = state.log;
   for await (const files of logFiles(signed, signedBefore, size, ctx.chunkLeaves, inspect)) {
@@ -246,7 +247,7 @@ async function publishState(
   }
 
   // COMMIT POINT of the checkpoint, in the database.
-  const note = await commitCheckpoint(ctx, signed.head, stored);
+  const note = await commitCheckpoint(ctx, signed.head, inputs);
   // COMMIT POINT of the snapshot.
   await commitLocation(ctx, signed, appended, note, state, published);
   ctx.cosigner?.submit(note, signed.head.size);
@@ -323,20 +324,23 @@ async function append(ctx: CycleContext, entry: SnapshotEntry) {
   return { index, entry };
 }
 
-/** The tree whose last leaf is a snapshot entry that this process appended. */
+/** The tree whose last leaf is a snapshot entry about `covered` leaves that this process appended. */
 async function treeToSign(
   ctx: CycleContext,
   primary: RegistryView,
   tree: VerifiedTree,
   index: number,
+  covered: number,
 ): Promise<VerifiedTree> {
-  const signed = await VerifiedTree.open(index + 1, primary);
+  const signed = await VerifiedTree.open(index + 1, primary, tree);
+  ctx.memory.tree = signed;
   const isExtension =
     signed.head.size < tree.head.size
       ? await tree.extends(signed.head)
       : await signed.extends(tree.head);
-  const [bytes] = await signed.entries(index, index + 1);
-  if (!isExtension || !equalBytes(bytes!, ctx.memory.appended.get(index)!)) {
+  // In one query with those before it, which the log's files need.
+  const entries = await signed.entries(Math.max(covered, index - ctx.chunkLeaves), index + 1);
+  if (!isExtension || !equalBytes(entries.at(-1)!, ctx.memory.appended.get(index)!)) {
     throw mismatch(`its first ${index + 1} leaves changed`);
   }
   for (const { leafIndex } of await primary.snapshotEntriesFrom(tree.head.size)) {

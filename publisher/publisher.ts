@@ -93,6 +93,7 @@ export function createPublisher(options: PublisherContext): Publisher {
     log,
     memory: {
       head: trustedHead(options.trustedCheckpoint, log),
+      tree: null,
       progress: null,
       published: null,
       appended: new Map(),

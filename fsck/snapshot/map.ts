@@ -140,8 +140,8 @@ async function entriesOfEndedLogs(
   if (endedOrigins.length === 0) return found;
   // Which of these entries count does not depend on the map.
   const reader: LogReader = {
-    value: () => Promise.resolve(null),
-    entry: (index) => tree.entry(index),
+    values: (keys) => Promise.resolve(keys.map(() => null)),
+    entries: (from, to) => tree.entriesBetween(from, to),
     rootAt: (size) => tree.rootAt(size),
   };
   const logs = [own, ...endedOrigins.map((origin) => ({ ...own, origin }))];

@@ -103,3 +103,9 @@ export function lastUpTo(items: readonly { key: Uint8Array }[], key: Uint8Array)
 
 export const malformed = (problem: string): ProtocolError =>
   new ProtocolError('malformed_map_page', `the page of the map ${problem}`);
+
+export function push<K, V>(lists: Map<K, V[]>, key: K, value: V): void {
+  const list = lists.get(key);
+  if (list === undefined) lists.set(key, [value]);
+  else list.push(value);
+}

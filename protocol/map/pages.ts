@@ -1,7 +1,7 @@
 import { equalBytes, toHex } from '../bytes.js';
 import type { Sha256 } from '../hash.js';
 import { bitOf, divide, mapRoot } from './nodes.js';
-import { malformed, type Leaf, type MapValue, type PageId, type PageRef } from './page.js';
+import { malformed, push, type Leaf, type MapValue, type PageId, type PageRef } from './page.js';
 import { decodeLeaves, decodeRefs, type PageLink } from './stored-page.js';
 import { extentOf, Update, type MapChange } from './update.js';
 
@@ -45,13 +45,30 @@ export class MapPages {
 
   /** The value of a key; null if the map has none. */
   async find(head: MapHead, key: Uint8Array): Promise<MapValue | null> {
-    let page: PageLink | null = head;
-    while (page !== null) {
-      const found = endOf(await this.load(page), key);
-      if ('record' in found) return equalBytes(found.key, key) ? found : null;
-      page = found;
+    return (await this.findAll(head, [key]))[0]!;
+  }
+
+  /** The values of keys, in their order. Reads each page once, whatever the number of its keys. */
+  async findAll(head: MapHead, keys: readonly Uint8Array[]): Promise<(MapValue | null)[]> {
+    const values = new Array<MapValue | null>(keys.length).fill(null);
+    if (head !== null && keys.length > 0) await this.findIn(head, keys, [...keys.keys()], values);
+    return values;
+  }
+
+  private async findIn(
+    page: PageLink | PageRef,
+    keys: readonly Uint8Array[],
+    sought: readonly number[],
+    values: (MapValue | null)[],
+  ): Promise<void> {
+    const items = await this.load(page);
+    const below = new Map<PageRef, number[]>();
+    for (const at of sought) {
+      const found = endOf(items, keys[at]!);
+      if ('level' in found) push(below, found, at);
+      else if (equalBytes(found.key, keys[at]!)) values[at] = found;
     }
-    return null;
+    await Promise.all([...below].map(([page, sought]) => this.findIn(page, keys, sought, values)));
   }
 
   /**

@@ -7,6 +7,7 @@ import {
   encodeRefs,
   lastUpTo,
   leafOf,
+  push,
   type Leaf,
   type MapValue,
   type PageId,
@@ -133,22 +134,30 @@ export class Update {
 
   /** Loads the pages that have the keys of changes, or are next to them. */
   private async confirm(pages: readonly Page[], changes: readonly MapChange[]): Promise<void> {
-    const load = (near: readonly Page[]) =>
-      Promise.all([...new Set(near)].map((page) => this.load({ ...page, ...page.hashes! })));
-    const near = changes.map(({ key }) => ({ key, pages: neighborsOf(pages, key) }));
-    await load(near.flatMap(({ pages: [first] }) => first!));
-    const isOutside = ({ key, pages: [first] }: (typeof near)[number]): boolean =>
-      !isWithin(first, key);
-    await load(near.filter(isOutside).flatMap(({ pages: [, second] }) => second ?? []));
+    const load = (near: Iterable<Page>) =>
+      Promise.all(Array.from(near, (page) => this.load({ ...page, ...page.hashes! })));
+    const [first, second] = [new Set<Page>(), new Set<Page>()];
+    // One of the pages before and after a key has it, if any does.
+    const before = changes.map(({ key }) => lastUpTo(pages, key));
+    for (const at of before) first.add(pages[Math.max(at, 0)]!);
+    await load(first);
+    before.forEach((at, i) => {
+      const next = pages[at + 1];
+      if (next === undefined || first.has(next)) return;
+      if (!isWithin(pages[at], changes[i]!.key)) second.add(next);
+    });
+    await load(second);
   }
 
   private changedLeaves(leaves: readonly Leaf[], changes: readonly MapChange[]): Leaf[] {
-    const changed = new Set(changes.map(({ key }) => toHex(key)));
-    const kept = leaves.filter(({ key }) => !changed.has(toHex(key)));
-    const put = changes.flatMap(({ key, value }) =>
-      value === null ? [] : [leafOf(this.sha256, key, value)],
-    );
-    return [...kept, ...put].sort(byKey);
+    const result: Leaf[] = [];
+    let at = 0;
+    for (const change of changes) {
+      while (at < leaves.length && byKey(leaves[at]!, change) < 0) result.push(leaves[at++]!);
+      if (at < leaves.length && byKey(leaves[at]!, change) === 0) at++;
+      if (change.value !== null) result.push(leafOf(this.sha256, change.key, change.value));
+    }
+    return [...result, ...leaves.slice(at)];
   }
 
   /** Puts the items into pages of one level, each with the largest subtree that fits. */
@@ -224,18 +233,6 @@ export function extentOf(
   return { key: first.key, bit, count: items.length };
 }
 
-/** The pages before and after a key; one of them has it, if any does. */
-function neighborsOf(pages: readonly Page[], key: Uint8Array): Page[] {
-  const before = lastUpTo(pages, key) + 1;
-  return pages.slice(Math.max(before - 1, 0), before + 1);
-}
-
 /** Whether a key belongs to the subtree of a page: it has the bits that all keys of the page share. */
 const isWithin = (page: Page | undefined, key: Uint8Array): page is Page =>
   page !== undefined && firstDifference(page.key, key) >= page.bit;
-
-function push<K, V>(lists: Map<K, V[]>, key: K, value: V): void {
-  const list = lists.get(key);
-  if (list === undefined) lists.set(key, [value]);
-  else list.push(value);
-}

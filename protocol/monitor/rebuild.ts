@@ -73,12 +73,8 @@ export class Rebuild {
   ): Promise<boolean> {
     const from = this.log.state.size;
     if (from >= end) return false;
-    const first = Math.floor(from / TILE_WIDTH);
-    const to = Math.min(end, (first + STEP_BUNDLES) * TILE_WIDTH);
-    const bundles = await Promise.all(
-      Array.from({ length: Math.ceil(to / TILE_WIDTH) - first }, (_, i) => tree.entries(first + i)),
-    );
-    const bytes = bundles.flat().slice(from % TILE_WIDTH, to - first * TILE_WIDTH);
+    const to = Math.min(end, (Math.floor(from / TILE_WIDTH) + STEP_BUNDLES) * TILE_WIDTH);
+    const bytes = await tree.entriesBetween(from, to);
     const entries = bytes.map(readEntry);
     let at = from;
     for (const size of sizesToVisit(entries, from)) {
@@ -99,8 +95,8 @@ export class Rebuild {
     entries: readonly Uint8Array[],
   ): Promise<ReadonlySet<number>> {
     const { state, changes, ignored } = await reduce(this.ctx, this.log.state, entries, {
-      value: (key) => this.find(key),
-      entry: (index) => tree.entry(index),
+      values: (keys) => this.pages.findAll(this.log.map, keys),
+      entries: (from, to) => tree.entriesBetween(from, to),
       rootAt: (size) => tree.rootAt(size),
     });
     const { head: map, superseded } = await this.pages.update(this.log.map, changes);

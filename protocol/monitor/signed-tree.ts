@@ -37,8 +37,13 @@ export class SignedTree {
     return size === this.head.size ? this.head.root : (await this.rangeAt(size)).root();
   }
 
-  async entry(index: number): Promise<Uint8Array> {
-    return (await this.entries(Math.floor(index / TILE_WIDTH)))[index % TILE_WIDTH]!;
+  /** The entries with indexes in [from, to). */
+  async entriesBetween(from: number, to: number): Promise<Uint8Array[]> {
+    const first = Math.floor(from / TILE_WIDTH);
+    const bundles = await Promise.all(
+      Array.from({ length: Math.ceil(to / TILE_WIDTH) - first }, (_, i) => this.entries(first + i)),
+    );
+    return bundles.flat().slice(from % TILE_WIDTH, to - first * TILE_WIDTH);
   }
 
   /** The entries of a bundle, as far as the tree has them. */

@@ -31,10 +31,10 @@ import {
 
 /** Reads the previous state and the log. Reads may be concurrent. */
 export interface LogReader {
-  /** The value of a key in the previous map; null if it has none. */
-  value: (key: Uint8Array) => Promise<MapValue | null>;
-  /** The bytes of an entry that the previous state covers. */
-  entry: (index: number) => Promise<Uint8Array>;
+  /** The values of keys in the previous map, in their order; null for a key without one. */
+  values: (keys: readonly Uint8Array[]) => Promise<readonly (MapValue | null)[]>;
+  /** The bytes of the entries with indexes in [from, to), which the previous state covers. */
+  entries: (from: number, to: number) => Promise<readonly Uint8Array[]>;
   /** The root of the tree at any size up to the last of the next entries. */
   rootAt: (size: number) => Promise<Uint8Array>;
 }
@@ -143,12 +143,10 @@ class Reduction {
     const keys = entries.map((entry) =>
       entry?.type === 'proof' || entry?.type === 'status' ? proofMapKey(entry.proof_id) : null,
     );
-    const nothing = Promise.resolve(null);
-    const values = await Promise.all(
-      keys.map((key) => (key === null ? nothing : this.reader.value(key))),
-    );
+    const values = await this.reader.values(keys.filter((key) => key !== null));
+    let next = 0;
     entries.forEach((entry, at) => {
-      const value = values[at]!;
+      const value = keys[at] === null ? null : values[next++]!;
       if (value !== null) this.open((entry as ProofEntry).proof_id, keys[at]!, value);
     });
     return keys;
@@ -362,11 +360,7 @@ class Reduction {
   private async forEachLeaf(from: number, to: number, visit: (leaf: Leaf) => void): Promise<void> {
     for (let at = from; at < to;) {
       const end = at < this.start ? Math.min(to, this.start, at + READ_AHEAD) : to;
-      const missing: Promise<void>[] = [];
-      for (let index = at; index < Math.min(end, this.start); index++) {
-        if (!this.byIndex.has(index)) missing.push(this.loadLeaf(index));
-      }
-      await Promise.all(missing);
+      if (at < this.start) await this.loadLeaves(at, end);
       for (; at < end; at++) {
         const leaf = this.byIndex.get(at);
         if (leaf) visit(leaf);
@@ -374,18 +368,23 @@ class Reduction {
     }
   }
 
-  private async loadLeaf(index: number): Promise<void> {
-    const entry = await this.readEntry(index);
-    if (entry?.type === 'proof') {
-      const key = proofMapKey(entry.proof_id);
-      const value = await this.reader.value(key);
-      if (value !== null && this.open(entry.proof_id, key, value).proof.leafIndex === index) return;
+  /** Loads the leaves of the previous state, except the first ones that are known. */
+  private async loadLeaves(from: number, to: number): Promise<void> {
+    while (from < to && this.byIndex.has(from)) from++;
+    if (from === to) return;
+    const entries = (await this.reader.entries(from, to)).map(readEntry);
+    const keys = await this.loadProofs(
+      entries.map((entry) => (entry?.type === 'proof' ? entry : null)),
+    );
+    for (const [at, entry] of entries.entries()) {
+      const leaf = keys[at] === null ? undefined : this.byId.get((entry as ProofEntry).proof_id);
+      if (leaf?.proof.leafIndex !== from + at) this.byIndex.set(from + at, null);
     }
-    this.byIndex.set(index, null);
   }
 
   private async readEntry(index: number): Promise<LogEntry | null> {
-    return readEntry(this.entries[index - this.start] ?? (await this.reader.entry(index)));
+    const own = this.entries[index - this.start];
+    return readEntry(own ?? (await this.reader.entries(index, index + 1))[0]!);
   }
 }
 

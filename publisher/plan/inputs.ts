@@ -1,12 +1,10 @@
 import { fromBase64 } from '#protocol/bytes';
-import { openCheckpointNote } from '#protocol/checkpoint';
 import type { Vkey } from '#protocol/note';
 import type { VerdictEntry } from '#protocol/schemas/log-entry';
-import { nativeVerify } from '#runtime/crypto/node';
 import type { CycleContext } from '../context.js';
 import { FatalPublishError, unknownSigner } from '../errors.js';
 import type { RegistryView } from '../registry/sql-registry.js';
-import type { Published } from '../store/reader.js';
+import type { Published, PublishedCheckpoint } from '../store/reader.js';
 import { entryAt } from './public-state.js';
 import { behind, ended, forked, mismatch, type TreeHead, VerifiedTree } from './tree.js';
 
@@ -28,6 +26,8 @@ export interface PublishInputs {
   /** Size of the largest tree that was signed. */
   signedSize: number;
   stored: StoredCheckpoint | null;
+  /** The published checkpoint, which may be newer than that of the snapshot. */
+  file: PublishedCheckpoint | null;
 }
 
 /**
@@ -55,23 +55,27 @@ export async function loadPublishInputs(
   if (configured !== null) trustedHeads.push([configured, 'the checkpoint of TRUSTED_CHECKPOINT']);
   const size = await ctx.registry.treeSize();
   requireCovered(size, trustedHeads);
-  const tree = await VerifiedTree.open(size, ctx.registry);
+  const tree = await VerifiedTree.open(size, ctx.registry, ctx.memory.tree);
+  ctx.memory.tree = tree;
   for (const [trusted, what] of trustedHeads) {
     if (!(await tree.extends(trusted))) throw forked(trusted.size, what);
   }
   ctx.progress();
-  const verdict = await lastVerdict(ctx.registry, tree);
+  const verdict = await lastVerdict(ctx, tree);
   const signedSize = Math.max(0, ...trustedHeads.map(([head]) => head.size));
-  return verdict && { tree, verdict, trustedHeads, signedSize, stored };
+  return verdict && { tree, verdict, trustedHeads, signedSize, stored, file };
 }
 
 /** The last verdict entry. The tree must extend the one whose root the verifier computed. */
 async function lastVerdict(
-  registry: RegistryView,
+  { registry, memory, chunkLeaves }: CycleContext,
   tree: VerifiedTree,
 ): Promise<PublishInputs['verdict'] | null> {
   const row = await registry.latestEntry('verdict', tree.head.size);
   if (row === null) return null;
+  // In one query with those before it, which the cycle needs next.
+  const from = Math.max(memory.progress?.state.log.size ?? 0, row.leafIndex - chunkLeaves);
+  if (from < row.leafIndex) await tree.entries(from, row.leafIndex + 1);
   const verdict = await entryAt(tree, row.leafIndex, 'verdict');
   const { to, root } = verdict.entry;
   if (await tree.extends({ size: to, root: fromBase64(root) })) return verdict;
@@ -105,7 +109,7 @@ export async function storedCheckpoint(ctx: CycleContext): Promise<StoredCheckpo
   if (stored === null) return null;
   const { log } = ctx;
   try {
-    const { checkpoint, key } = openCheckpointNote(stored.note, log, log[0].name, nativeVerify);
+    const { checkpoint, key } = ctx.reader.openNote(stored.note);
     const { size, root } = checkpoint;
     if (size !== stored.treeSize) throw new Error(`the note is of size ${size}`);
     return { size, root, note: stored.note, signedBy: key };

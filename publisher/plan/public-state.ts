@@ -15,10 +15,6 @@ import { mismatch, type VerifiedTree } from './tree.js';
 
 export const EMPTY_STATE: PublicState = { log: EMPTY_LOG, map: null, shares: null, shareChange: 0 };
 
-/** Entries read at once when a verdict or an erasure is about leaves of earlier chunks. */
-const BLOCK_LEAVES = 4 * TILE_WIDTH;
-const MAX_BLOCKS = 8;
-
 const contextOf = ({ logSigner }: CycleContext): LogContext => ({
   sha256: nativeSha256,
   verify: nativeVerify,
@@ -43,7 +39,6 @@ export async function advance(
     stop: (state: PublicState) => void;
   },
 ): Promise<{ state: PublicState; changes: number }> {
-  const entry = blocksOf(tree);
   let state = from;
   let changes = 0;
   for (const stop of stops) {
@@ -53,8 +48,8 @@ export async function advance(
       const entries = await tree.entries(first, Math.min(stop, first + ctx.chunkLeaves));
       ctx.progress();
       const reduced = await reduce(contextOf(ctx), log, entries.slice(log.size - first), {
-        value: (key) => ctx.maps.find(map, key),
-        entry,
+        values: (keys) => ctx.maps.findAll(map, keys),
+        entries: (from, to) => tree.entries(from, to),
         rootAt: (size) => tree.rootAt(size),
       });
       ctx.progress();
@@ -66,21 +61,6 @@ export async function advance(
     on.stop(state);
   }
   return { state, changes };
-}
-
-/** Reads single entries in blocks, of which it keeps a few. */
-function blocksOf(tree: VerifiedTree): (index: number) => Promise<Uint8Array> {
-  const blocks = new Map<number, Promise<Uint8Array[]>>();
-  return async (index) => {
-    const first = index - (index % BLOCK_LEAVES);
-    let block = blocks.get(first);
-    if (block === undefined) {
-      if (blocks.size === MAX_BLOCKS) blocks.delete(blocks.keys().next().value!);
-      block = tree.entries(first, Math.min(first + BLOCK_LEAVES, tree.head.size));
-      blocks.set(first, block);
-    }
-    return (await block)[index - first]!;
-  };
 }
 
 /**

@@ -79,7 +79,8 @@ async function changesOf(
     applied += 1;
   }
   const hashes = [...tokens.values()].map(({ hash }) => hash);
-  const targets = await ctx.registry.sharesNow(hashes);
+  const targets =
+    hashes.length === 0 ? new Map<string, ShareTarget>() : await ctx.registry.sharesNow(hashes);
   for (const { key, hash } of tokens.values()) {
     const target = targets.get(hash) ?? null;
     changes.push({ key, value: target && valueOf(shareOf(hash, target)) });

@@ -18,51 +18,75 @@ export interface TreeHead {
   root: Uint8Array;
 }
 
+/** Number of tiles, of tiles with entries, and of roots that a tree keeps: about 16 MB of entries. */
+const KEPT_TILES = 128;
+
 /**
  * The tree of the registry's tiles. Its root is only as good as the heads that it is checked to
  * extend. Every tile and entry is checked against that root before use.
  */
 export class VerifiedTree {
-  /**
-   * Cached checked tiles: the partial tiles, and the few full tiles above the leaf tiles. Full leaf
-   * tiles are not cached, because each is read once.
-   */
-  private readonly checked = new Map<string, Uint8Array>();
+  /** The partial tiles. */
+  private readonly partial = new Map<string, Uint8Array>();
+  /** Tiles that were read and not checked. */
+  private readonly read = new Map<string, Uint8Array>();
+  /** What was checked and is the same in every tree that extends this one. */
+  private kept = {
+    /** Full tiles. */
+    tiles: new Map<string, Uint8Array>(),
+    /** By index of their tile. */
+    entries: new Map<number, Uint8Array[]>(),
+    /** By size. */
+    roots: new Map<number, Uint8Array>(),
+  };
 
   private constructor(
     readonly head: TreeHead,
     private readonly registry: Pick<RegistryView, 'tile' | 'entries'>,
   ) {}
 
+  /** @param before a tree that gives its checked entries to this one, if this one extends it */
   static async open(
     size: number,
     registry: Pick<RegistryView, 'tile' | 'entries'>,
+    before: VerifiedTree | null = null,
   ): Promise<VerifiedTree> {
     const tree = new VerifiedTree({ size, root: new Uint8Array() }, registry);
     tree.head.root = await rootFromTiles(nativeSha256, size, async (level, index, width) => {
       const hashes = (await tree.unchecked(level, index, width)).slice(0, width * HASH_BYTES);
       // The root covers every hash of the partial tiles.
-      if (width < TILE_WIDTH) tree.checked.set(`${level}/${index}`, hashes);
+      if (width < TILE_WIDTH) tree.partial.set(`${level}/${index}`, hashes);
       return hashes;
     });
+    if (before !== null && (await tree.extends(before.head))) {
+      // Moved, not shared: what this tree adds may be unlike what another one has.
+      [tree.kept, before.kept] = [before.kept, tree.kept];
+      keep(tree.kept.roots, before.head.size, before.head.root);
+    }
     return tree;
   }
 
   async extends({ size, root }: TreeHead): Promise<boolean> {
     if (size > this.head.size) return false;
+    const known = this.kept.roots.get(size);
+    if (known !== undefined) return equalBytes(known, root);
     const path = await consistencyFromTiles(nativeSha256, size, this.head.size, this.unchecked);
-    return verifyConsistency(nativeSha256, {
+    const isExtension = verifyConsistency(nativeSha256, {
       size1: size,
       root1: root,
       size2: this.head.size,
       root2: this.head.root,
       path,
     });
+    if (isExtension) keep(this.kept.roots, size, root);
+    return isExtension;
   }
 
   /** The root at any size up to the size of this tree. */
-  rootAt(size: number): Promise<Uint8Array> {
-    return rootFromTiles(nativeSha256, size, (level, index) => this.tile(level, index));
+  async rootAt(size: number): Promise<Uint8Array> {
+    const read: TileReader = (level, index) => this.tile(level, index);
+    const known = this.kept.roots.get(size);
+    return known ?? keep(this.kept.roots, size, await rootFromTiles(nativeSha256, size, read));
   }
 
   inclusion(index: number): Promise<Uint8Array[]> {
@@ -73,48 +97,74 @@ export class VerifiedTree {
   /** Returns a tile, checked and cut to its width in this tree. */
   async tile(level: number, index: number): Promise<Uint8Array> {
     const name = `${level}/${index}`;
-    const known = this.checked.get(name);
+    const known = this.partial.get(name) ?? this.kept.tiles.get(name);
     if (known !== undefined) return known;
     if (tileWidth(level, index, this.head.size) !== TILE_WIDTH) {
       throw mismatch(`tile ${level}/${index} is not part of the tree under its root`);
     }
-    const hashes = (await this.unchecked(level, index, TILE_WIDTH)).slice();
+    const hashes = await this.unchecked(level, index, TILE_WIDTH);
     // The root of a full tile is one hash of the tile above.
     const parent = await this.tile(level + 1, Math.floor(index / TILE_WIDTH));
     const at = (index % TILE_WIDTH) * HASH_BYTES;
     if (!equalBytes(tileRoot(nativeSha256, hashes), parent.subarray(at, at + HASH_BYTES))) {
       throw mismatch(`tile ${level}/${index} does not have the root that the tile above it states`);
     }
-    if (level > 0) this.checked.set(name, hashes);
-    return hashes;
+    this.read.delete(name);
+    return keep(this.kept.tiles, name, hashes);
   }
 
   /** The entries with indexes in [from, to), checked to be the leaves of this tree. */
   async entries(from: number, to: number): Promise<Uint8Array[]> {
-    const entries = await this.registry.entries(from, to);
-    if (entries.length !== to - from) {
-      throw mismatch(`it does not have each of the leaves ${from} to ${to - 1} once`);
+    const { entries: kept } = this.kept;
+    const entries: Uint8Array[] = [];
+    for (let index = from; index < to; index++) {
+      const entry = kept.get(Math.floor(index / TILE_WIDTH))?.[index % TILE_WIDTH];
+      if (entry === undefined) break;
+      entries.push(entry);
+    }
+    const first = from + entries.length;
+    if (first === to) return entries;
+    const read = await this.registry.entries(first, to);
+    if (read.length !== to - first) {
+      throw mismatch(`it does not have each of the leaves ${first} to ${to - 1} once`);
     }
     let tile: Uint8Array = new Uint8Array();
-    for (const [i, entry] of entries.entries()) {
-      const index = from + i;
+    let inTile: Uint8Array[] = [];
+    for (const [i, entry] of read.entries()) {
+      const index = first + i;
       const at = index % TILE_WIDTH;
-      if (i === 0 || at === 0) tile = await this.tile(0, Math.floor(index / TILE_WIDTH));
+      if (i === 0 || at === 0) {
+        const number = Math.floor(index / TILE_WIDTH);
+        tile = await this.tile(0, number);
+        inTile = kept.get(number) ?? keep(kept, number, []);
+      }
       const hash = tile.subarray(at * HASH_BYTES, (at + 1) * HASH_BYTES);
       if (!equalBytes(leafHash(nativeSha256, entry), hash)) {
         throw mismatch(`the row of leaf ${index} does not match its leaf hash in the tree`);
       }
+      inTile[at] = entry;
+      entries.push(entry);
     }
     return entries;
   }
 
   private readonly unchecked: TileReader = async (level, index, width) => {
-    const hashes = await this.registry.tile(level, index);
+    const name = `${level}/${index}`;
+    const known = this.partial.get(name) ?? this.kept.tiles.get(name) ?? this.read.get(name);
+    const hashes = known ?? (await this.registry.tile(level, index));
     if (hashes === null || hashes.length < width * HASH_BYTES) {
       throw mismatch(`tile ${level}/${index} does not hold ${width} hashes`);
     }
+    this.read.set(name, hashes);
     return hashes;
   };
+}
+
+/** Adds a value, and removes the one that was added first when there are too many. */
+function keep<K, V>(values: Map<K, V>, key: K, value: V): V {
+  values.set(key, value);
+  if (values.size > KEPT_TILES) values.delete(values.keys().next().value!);
+  return value;
 }
 
 /** Errors for a registry that contradicts the published log, with the next step. */

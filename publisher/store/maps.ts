@@ -64,6 +64,10 @@ export class StoredMaps {
     return lost(() => this.pages.find(head, key));
   }
 
+  findAll(head: MapHead, keys: readonly Uint8Array[]): Promise<(MapValue | null)[]> {
+    return lost(() => this.pages.findAll(head, keys));
+  }
+
   /** Applies changes, at most one for each key, and returns the new map. */
   async update(head: MapHead, changes: readonly MapChange[]): Promise<MapHead> {
     if (changes.length === 0) return head;

@@ -1,4 +1,4 @@
-import { fromUtf8 } from '#protocol/bytes';
+import { equalBytes, fromUtf8 } from '#protocol/bytes';
 import { type Checkpoint, openCheckpointNote } from '#protocol/checkpoint';
 import { attempt } from '#protocol/errors';
 import {
@@ -8,6 +8,7 @@ import {
   openLocation,
   type OpenedLocation,
 } from '#protocol/snapshot/location';
+import type { Vkey } from '#protocol/note';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
 import type { SnapshotStore } from '#runtime/store/store';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
@@ -22,10 +23,18 @@ export interface Published extends OpenedLocation {
 export interface PublishedCheckpoint {
   note: string;
   checkpoint: Checkpoint;
+  /** The key that signed it. */
+  key: Vkey;
 }
 
-/** Reads the published snapshot, and accepts only data that verifies. */
+/**
+ * Reads the published snapshot, and accepts only data that verifies. The last data that verified is
+ * kept, because cycles read the same repeatedly.
+ */
 export class SnapshotReader {
+  private lastOpened: Published | null = null;
+  private lastNote: PublishedCheckpoint | null = null;
+
   constructor(
     private readonly store: SnapshotStore,
     private readonly log: PinnedKeys,
@@ -35,8 +44,7 @@ export class SnapshotReader {
     const bytes = await this.read(LOCATION_PATH);
     if (bytes === null) return null;
     try {
-      const crypto = { sha256: nativeSha256, verify: nativeVerify };
-      return { bytes, ...openLocation(crypto, bytes, this.log) };
+      return this.open(bytes);
     } catch (cause) {
       const note = attempt(() => noteIn(bytes));
       throw this.unverifiable(LOCATION_PATH, note, cause);
@@ -53,11 +61,25 @@ export class SnapshotReader {
     const note = attempt(() => fromUtf8(bytes));
     try {
       if (note === undefined) throw new Error('not UTF-8');
-      const { checkpoint } = openCheckpointNote(note, this.log, this.log[0].name, nativeVerify);
-      return { note, checkpoint };
+      return this.openNote(note);
     } catch (cause) {
       throw this.unverifiable(path, note, cause);
     }
+  }
+
+  /** Opens a location under the keys of the log. Throws the errors of `openLocation`. */
+  open(bytes: Uint8Array): Published {
+    const last = this.lastOpened;
+    if (last !== null && equalBytes(bytes, last.bytes)) return last;
+    const crypto = { sha256: nativeSha256, verify: nativeVerify };
+    return (this.lastOpened = { bytes, ...openLocation(crypto, bytes, this.log) });
+  }
+
+  /** Opens a checkpoint under the keys of the log. Throws the errors of `openCheckpointNote`. */
+  openNote(note: string): PublishedCheckpoint {
+    if (this.lastNote?.note === note) return this.lastNote;
+    const opened = openCheckpointNote(note, this.log, this.log[0].name, nativeVerify);
+    return (this.lastNote = { note, ...opened });
   }
 
   /** Reads a file; null if it does not exist. */

@@ -15,6 +15,8 @@ export class DirectoryStore implements SnapshotStore {
   readonly where: string;
   private staged = 0;
   private prepared = false;
+  /** Directories that this process has made durable, with those above them. */
+  private readonly durable = new Set<string>();
   /**
    * Staged files have a prefix unique to this process: a suspended process may resume without the
    * lease and write its own files.
@@ -54,15 +56,18 @@ export class DirectoryStore implements SnapshotStore {
     return same;
   }
 
-  /** Includes every ancestor, because a crashed publisher may have left names that are not durable. */
+  /**
+   * Includes every ancestor that this process has not synced, because a crashed publisher may have left
+   * names that are not durable.
+   */
   async sync(paths: readonly string[]): Promise<void> {
     const directories = new Set<string>();
     for (let path of paths) {
-      for (; path !== '.'; path = dirname(path)) {
-        directories.add(join(this.directory, dirname(path)));
-      }
+      do directories.add((path = dirname(path)));
+      while (path !== '.' && !this.durable.has(path));
     }
-    await Promise.all([...directories].map(syncDirectory));
+    await Promise.all([...directories].map((path) => syncDirectory(join(this.directory, path))));
+    for (const path of directories) this.durable.add(path);
   }
 
   async *list(folder: string): AsyncGenerator<string> {
@@ -80,6 +85,7 @@ export class DirectoryStore implements SnapshotStore {
     for (const path of paths) await rm(join(this.directory, path), { force: true });
     const folders = new Set(paths.map(dirname).filter((folder) => folder.endsWith('.p')));
     for (const folder of folders) {
+      this.durable.delete(folder);
       await rmdir(join(this.directory, folder)).catch((error: unknown) => {
         if (!['ENOTEMPTY', 'ENOENT'].includes(codeOf(error))) throw error;
       });
@@ -89,7 +95,6 @@ export class DirectoryStore implements SnapshotStore {
   private async write(path: string, bytes: Uint8Array): Promise<void> {
     const target = join(this.directory, path);
     const put = async (): Promise<void> => {
-      await mkdir(dirname(target), { recursive: true });
       const staged = join(this.directory, STAGING, `${this.prefix}-${this.staged++}`);
       const handle = await open(staged, 'w');
       try {
@@ -98,6 +103,10 @@ export class DirectoryStore implements SnapshotStore {
       } finally {
         await handle.close();
       }
+      if ((await unlessMissing(rename(staged, target), null)) !== null) return;
+      // Another process may have removed a directory that this one made durable.
+      this.durable.clear();
+      await mkdir(dirname(target), { recursive: true });
       await rename(staged, target);
     };
     try {

@@ -1,4 +1,4 @@
-import { proofEntryBytes } from '#protocol/entries';
+import { proofEntryBytes, type ProofEntryInput, proofEntryText } from '#protocol/entries';
 import type { LogEntry } from '#protocol/schemas/log-entry';
 import type { Environment } from '#protocol/schemas/primitives';
 import type { Effect } from '#protocol/status';
@@ -53,12 +53,14 @@ export const entryColumns = (sql: Db) => sql`
   e.environment, e.key_id as "keyId", e.validity as "entryValidity", e.body`;
 
 /** The canonical bytes of a leaf, as hashed into the tree. */
-export function entryBytesOf(row: EntryRow): Uint8Array {
+export const entryBytesOf = (row: EntryRow): Uint8Array => bytesOf(row, proofEntryBytes);
+
+function bytesOf(row: EntryRow, proofBytes: (entry: ProofEntryInput) => Uint8Array): Uint8Array {
   // The row of an adopted proof has the published bytes.
   if (row.kind !== PROOF || row.body !== null) return row.body ?? new Uint8Array();
   const { effect, isOutcome } = row;
   if (effect === null || isOutcome === null) return new Uint8Array();
-  return proofEntryBytes({
+  return proofBytes({
     proof_id: row.proofId ?? '',
     aep_hash: row.aepHash ?? '',
     proof_record_hash: row.proofRecordHash ?? '',
@@ -71,9 +73,9 @@ export function entryBytesOf(row: EntryRow): Uint8Array {
 }
 
 /** The entry bytes; empty for a damaged row, so that the other rows can still be read. */
-export function entryOrEmpty(row: EntryRow): Uint8Array {
+export function entryOrEmpty(row: EntryRow, proofBytes = proofEntryBytes): Uint8Array {
   try {
-    return entryBytesOf(row);
+    return bytesOf(row, proofBytes);
   } catch {
     return new Uint8Array();
   }
@@ -141,9 +143,15 @@ const rowsBetween = (sql: Db, from: number, to: number) => sql<EntryRow[]>`
   select ${entryColumns(sql)} from svc.log_entry e
   where e.leaf_index >= ${from} and e.leaf_index < ${to} order by e.leaf_index`;
 
-/** The entry bytes with indexes in [from, to), in order; empty for a damaged row. */
+const uncheckedBytes = (entry: ProofEntryInput) => Buffer.from(proofEntryText(entry));
+
+/**
+ * The entry bytes with indexes in [from, to), in order; other bytes for a damaged row. The caller must
+ * verify each against the tree.
+ */
 export async function entriesBetween(sql: Db, from: number, to: number): Promise<Uint8Array[]> {
-  return (await rowsBetween(sql, from, to)).map(entryOrEmpty);
+  const rows = await rowsBetween(sql, from, to);
+  return rows.map((row) => entryOrEmpty(row, uncheckedBytes));
 }
 
 /** The canonical entry bytes with indexes in [from, to), in order. */

@@ -170,14 +170,7 @@ describe('publish cycle', () => {
     await expect(publisher.runCycle()).rejects.toThrow('took longer');
     registry.onCall = () => undefined;
     registry.verify();
-    const entries = registry.entries.bind(registry);
-    const sizes: number[] = [];
-    registry.entries = (from, to) => {
-      sizes.push(from);
-      return entries(from, to);
-    };
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
-    expect(Math.min(...sizes)).toBe(1024);
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', changedRecords: 0 });
     expect((await snapshot.published()).status(ids[0]!)).toBe('VALID');
   });
 
