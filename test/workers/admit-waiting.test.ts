@@ -3,7 +3,10 @@ import { setAllowlisted, setLane } from '#sql/tenants/administration';
 import { type AdmitQueue } from '#runtime/queue/queues';
 import { acceptIntake } from '#sql/admissions/intake';
 import { activePolicy } from '#sql/admissions/policies';
-import { pendingOlderThan } from '#sql/admissions/outcomes';
+import { announcePending, pendingOlderThan } from '#sql/admissions/outcomes';
+import { jwkThumbprint } from '#protocol/keys';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { SigningKeyInactiveError } from '#workers/admit/context';
 import { processAdmissions } from '#workers/admit/process';
 import { keepRequeueing, requeueStaleAdmissions } from '#workers/requeue';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
@@ -13,7 +16,7 @@ import { PolicySetError } from '#policy/policy-set';
 import { accepted, aepOf, hearOutcomes, itemWith, stateOf } from '../fixtures/admissions.js';
 import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
 import { beforeRow } from '../fixtures/database.js';
-import { TENANT } from '../fixtures/registry.js';
+import { freshSigner, TENANT } from '../fixtures/registry.js';
 import { eventually } from '../fixtures/stack.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
@@ -227,4 +230,41 @@ describe('admission that is accepted and not yet appended', () => {
       await worker.close();
     }
   });
+});
+
+it('a worker whose key is not active leaves admissions to other workers', async () => {
+  const start = (context: typeof registry.admit) =>
+    startAdmitWorker(
+      context,
+      { databaseUrl: db.urlFor('svc_worker'), redisUrl: null },
+      // The requeue would hide what the inactive worker keeps from the other.
+      { ...WORKER_DEFAULTS, groupsAtOnce: 1, requeueEveryMs: 3_600_000, staleAfterMs: 3_600_000 },
+    );
+  const announced = async (): Promise<string> => {
+    const id = await accepted(registry, registry.item());
+    await announcePending(registry.engine, [id], ['of-this-test']);
+    return id;
+  };
+  const signer = freshSigner();
+  const failures: unknown[] = [];
+  const log = Object.assign(Object.create(registry.admit.log) as typeof registry.admit.log, {
+    error: (fields: { err?: unknown }) => void failures.push(fields.err),
+  });
+  const keyId = jwkThumbprint(nativeSha256, signer.publicKey);
+  const inactive = start({ ...registry.admit, log, signer, keyId });
+  const ids = [await announced()];
+  await expect.poll(() => failures, { timeout: 20_000 }).toHaveLength(1);
+  const active = start(registry.admit);
+  try {
+    await active.ready;
+    for (let more = 0; more < 20; more += 1) {
+      ids.push(await announced());
+      const proved = () => stateOf(registry, ids.at(-1)!);
+      await expect.poll(proved, { timeout: 20_000 }).toMatchObject({ state: 'proved' });
+    }
+    expect(await stateOf(registry, ids[0]!)).toMatchObject({ state: 'proved' });
+    expect(failures).toEqual([expect.any(SigningKeyInactiveError)]);
+  } finally {
+    await Promise.all([inactive.close(), active.close()]);
+  }
 });

@@ -44,8 +44,12 @@ export function groupAdmissions({
 
   function begin(): void {
     while (!isClosing && running.size < groupsAtOnce && waiting.size > 0) {
-      const group = new Map([...waiting].slice(0, idsAtOnce));
-      for (const id of group.keys()) waiting.delete(id);
+      const group = new Map<string, RequestIds>();
+      for (const [id, requests] of waiting) {
+        if (group.size === idsAtOnce) break;
+        group.set(id, requests);
+        waiting.delete(id);
+      }
       const over = runGroup(group).then(() => {
         running.delete(over);
         begin();
@@ -57,7 +61,8 @@ export function groupAdmissions({
   return {
     take(ids, requests) {
       for (const id of ids) {
-        if (waiting.size < MOST_WAITING && !processing.has(id)) waiting.set(id, requests);
+        const isKnown = waiting.has(id) || processing.has(id);
+        if (!isKnown && waiting.size < MOST_WAITING) waiting.set(id, requests);
       }
       begin();
     },

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { PolicySetError } from '#policy/policy-set';
 import type { KeyStatus } from '#protocol/keys';
 import type { QueueConfig } from '#runtime/config';
@@ -58,6 +59,9 @@ export const WORKER_DEFAULTS: WorkerOptions = {
 /** Largest group. */
 const IDS_AT_ONCE = 256;
 
+/** Pause between checks of an inactive signing key. */
+const KEY_CHECK_MS = 1_000;
+
 /** With one AEP key, or with keys that a root delegates. */
 export type WorkerContext = { sql: Pool & Pick<Sql, 'onNotification'> } & (
   | AdmitContext
@@ -96,6 +100,7 @@ export function startAdmitWorker(
   },
 ): AdmitWorker {
   const { log } = context;
+  const stopping = new AbortController();
   /** The context of one group, whose proofs one key signs. */
   const signing = (): AdmitContext => {
     const now = contextNow(context);
@@ -158,9 +163,26 @@ export function startAdmitWorker(
   const groups = groupAdmissions({
     groupsAtOnce: options.groupsAtOnce,
     idsAtOnce: IDS_AT_ONCE,
-    process: (ids, requests) =>
-      watched('admissions', ids, requests, async () => processAdmissions(signing(), ids, requests)),
+    process: async (ids, requests) => {
+      try {
+        await watched('admissions', ids, requests, async () =>
+          processAdmissions(signing(), ids, requests),
+        );
+      } catch (error) {
+        // Otherwise this worker would keep further admissions from workers whose keys are active.
+        if (error instanceof SigningKeyInactiveError) await untilKeyIsActive();
+        throw error;
+      }
+    },
   });
+  async function untilKeyIsActive(): Promise<void> {
+    let state: KeyStatus | null = null;
+    while (state !== 'active' && !stopping.signal.aborted) {
+      await sleep(KEY_CHECK_MS, undefined, { signal: stopping.signal }).catch(() => undefined);
+      const now = contextNow(context);
+      state = now && (await signingKeyState(now).catch(() => null));
+    }
+  }
   const listening = new Promise<void>((resolve) => {
     const onAnnounced = (payload: string): void => {
       const { ids, requests } = announcedIn(payload);
@@ -189,7 +211,6 @@ export function startAdmitWorker(
     },
     { concurrency: options.jobsAtOnce, log },
   );
-  const stopping = new AbortController();
   // Null during a check, because the previous state may be outdated.
   let signingKey: KeyStatus | null = null;
   const database = healthCheck(async () => {
