@@ -38,6 +38,8 @@ export interface ConnectOptions {
   statementTimeoutMs?: number;
   /** lock_timeout, in milliseconds; 0 means none. */
   lockTimeoutMs?: number;
+  /** idle_in_transaction_session_timeout, in milliseconds. */
+  idleTransactionMs?: number;
   connectTimeoutMs?: number;
   /** Longest wait for a free connection, in milliseconds. */
   waitMs?: number;
@@ -91,7 +93,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
       application_name: options.application,
       statement_timeout: statementTimeoutMs,
       lock_timeout: options.lockTimeoutMs ?? 10_000,
-      idle_in_transaction_session_timeout: 60_000,
+      idle_in_transaction_session_timeout: options.idleTransactionMs ?? 60_000,
       ...PLANNING,
     },
   };

@@ -29,16 +29,18 @@ export interface PendingIntake extends PinnedIntake {
 }
 
 /**
- * Reads those of `proofIds` that have a pending row of their own, ordered by id, and locks these rows:
- * every worker gets the announcement, and skips what another one processes.
+ * Reads those of `proofIds` that have a pending row of their own, ordered by id, and that no other
+ * transaction has read in this way: every worker gets the announcement. Advisory locks, because a row
+ * lock held while waiting for the append lock could deadlock with a claim under the append lock.
  */
 export function loadPending(tx: Db, proofIds: readonly string[]): Promise<PendingIntake[]> {
   return load(
     tx,
     tx`
     select proof_id, null::uuid as chunk_id, batch_id, batch_items as answers
-    from svc.intake_pending where proof_id = any(${arrayOf(proofIds)}::uuid[])
-    for update skip locked`,
+    from (select * from svc.intake_pending where proof_id = any(${arrayOf(proofIds)}::uuid[])
+      offset 0) pending
+    where pg_try_advisory_xact_lock(hashtextextended(proof_id::text, 0))`,
   );
 }
 

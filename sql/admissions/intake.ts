@@ -45,7 +45,7 @@ export type IntakeOutcome =
  * @param lockTimeoutMs longest wait, from this call on, for a concurrent transaction with the same
  * admission; the connection's setting when absent. `isLockTimeout` holds for its error.
  * @throws PolicyMissingError when no policy set is active
- * @throws DatabaseUnavailableError
+ * @throws an error for which `isUnavailable` holds
  */
 export async function acceptIntake(
   sql: Pool,
@@ -277,7 +277,10 @@ export async function storeAdmissions(
   { policy, scope = null, lockMs = null, singly }: StoreOptions,
 ): Promise<Set<string>> {
   const packed = bytesOf(
-    items.map(({ requestHash, seed, request }) => Buffer.concat([requestHash, seed, request])),
+    items.map(({ requestHash, seed, request }) => {
+      if (requestHash.length !== 32 || seed.length !== 32) throw new RangeError('not 32 bytes');
+      return Buffer.concat([requestHash, seed, request]);
+    }),
   );
   const stored = await sql<{ id: string }[]>`
     select svc.store_admissions(${scope}, ${lockMs}, ${singly}, ${policy?.digest ?? null},

@@ -152,11 +152,10 @@ export async function announceOutcomes(tx: Transaction, ids: readonly string[]):
   for (let at = 0; at < ids.length || at === 0; at += IDS_PER_NOTIFICATION) {
     payloads.push(ids.slice(at, at + IDS_PER_NOTIFICATION).join(''));
   }
-  await notify(tx, OUTCOMES_CHANNEL, payloads);
+  await tx`
+    select pg_notify(${OUTCOMES_CHANNEL}, payload)
+    from unnest(${payloads}::text[]) as payload`;
 }
-
-const notify = (sql: Db, channel: string, payloads: readonly string[]) => sql`
-  select pg_notify(${channel}, payload) from unnest(${payloads as string[]}::text[]) as payload`;
 
 /** Announces pending admissions to the workers, with their request ids for log lines. */
 export async function announcePending(
@@ -171,7 +170,10 @@ export async function announcePending(
       `${proofIds.slice(at, end).join('')} ${packRequestIds(requestIds.slice(at, end))}`,
     );
   }
-  await notify(sql, PENDING_CHANNEL, payloads);
+  // Without a wait for the disk or a standby, because all notifying commits wait for each other.
+  await sql`
+    select set_config('synchronous_commit', 'off', true), pg_notify(${PENDING_CHANNEL}, payload)
+    from unnest(${payloads}::text[]) as payload`;
 }
 
 /** The admissions of a payload. Any role can notify, so an id may be malformed or of any admission. */

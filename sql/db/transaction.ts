@@ -32,7 +32,7 @@ export function transaction<T, O = void>(
   opening: (tx: Transaction) => Promise<O> = () => Promise.resolve() as Promise<never>,
 ): Promise<T> {
   return onReservedConnection(sql, async (tx) => {
-    const begun = tx`begin`.execute();
+    const begun = tx`begin isolation level read committed`.execute();
     const [, opened] = await pipeline(begun, opening(tx));
     const result = await work(tx, opened);
     requireCommit(await tx`commit`);

@@ -93,7 +93,3 @@ grant select on svc.outcome to svc_engine;
 grant execute on function svc.policy_in_force(), svc.digest_of(svc.tenant, bytea), svc.store_admissions(text, text,
   boolean, bytea, timestamptz, uuid[], integer[], smallint[], bytea, integer[], integer[], text[], integer[], text[],
   bigint[], boolean[]), svc.read_outcomes(text, uuid[]) to svc_engine;
-
--- A worker locks the admissions that it processes, so that other workers skip them. PostgreSQL requires the right
--- to update one column.
-grant update (batch_items) on svc.intake_pending to svc_worker;

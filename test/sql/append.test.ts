@@ -186,7 +186,7 @@ it('claimPending > claims nothing outside a transaction, where a claim would los
   );
 });
 
-it('loadPending > skips what another worker has loaded, until its transaction ends', async () => {
+it('loadPending > skips what another worker has loaded, until its transaction ends, and blocks no claim', async () => {
   const registry = await openRegistry(db);
   const [first, second] = [registry.item(), registry.item()];
   await acceptIntake(registry.engine, [first, second]);
@@ -199,4 +199,10 @@ it('loadPending > skips what another worker has loaded, until its transaction en
     expect(await idsIn(worker, both)).toEqual([second.proofId]);
   });
   expect(await idsIn(worker, both)).toEqual(both);
+  await transaction(worker, async (tx) => {
+    await loadPending(tx, both);
+    const claim = (other: Transaction) =>
+      claimPending(other, [{ proofId: first.proofId, chunkId: null }]);
+    expect((await transaction(worker, claim)).size).toBe(1);
+  });
 });

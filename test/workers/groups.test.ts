@@ -32,11 +32,13 @@ describe('groupAdmissions', () => {
 
     groups[0]!.end(new Error('the database is away'));
     expect((await group(1)).ids).toEqual(['b', 'c', 'd', 'e']);
-    // The group of `a` has ended, so it is taken again.
-    admissions.take(['a'], NO_REQUEST_IDS);
+    // The admission of the failed group is taken again, once.
+    await expect.poll(() => admissions.waiting()).toBe(2);
     groups[1]!.end();
     expect((await group(2)).ids).toEqual(['f', 'a']);
-    groups[2]!.end();
+    groups[2]!.end(new Error('the database is away'));
+    expect((await group(3)).ids).toEqual(['f']);
+    groups[3]!.end();
   });
 
   it('finishes its running groups when it closes, and starts no other', async () => {

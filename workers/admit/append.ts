@@ -47,7 +47,7 @@ export function append(context: AdmitContext, prepared: Prepared[]): Promise<App
   return commitGroup(context, (tx) => appendIn(tx, context, prepared));
 }
 
-/** Like `append`, for admissions that the same transaction loads, and locks against other workers. */
+/** Like `append`, for admissions that the same transaction loads, so that other workers skip them. */
 export function appendLoaded(
   context: AdmitContext,
   load: (tx: Transaction) => Promise<PendingIntake[]>,
@@ -131,9 +131,10 @@ async function appendUnderLock(
   const start = await beginAppend(tx, intakes, reading.from);
   const locked = performance.now();
   metrics.took('lock', locked - lockStart);
+  if (start.claims.size === 0) return NOTHING;
   const keys = await reading.add(tx, start.keyEntries);
   const appended = await appendClaimed(tx, context, await prepared(), start, keys);
-  if (start.claims.size > 0) metrics.took('append', performance.now() - locked);
+  metrics.took('append', performance.now() - locked);
   return appended;
 }
 

@@ -5,12 +5,12 @@ export interface GroupOptions {
   groupsAtOnce: number;
   /** The most admissions of a group. */
   idsAtOnce: number;
-  /** Logs its failure; the requeue finds the admissions again. */
+  /** Logs its failure. */
   process: (ids: string[], requests: RequestIds) => Promise<void>;
 }
 
 export interface AdmissionGroups {
-  /** Ignores ids that wait already, or are processed now. Never throws. */
+  /** Ignores ids that wait or are processed already. Never throws. */
   take(ids: readonly string[], requests: RequestIds): void;
   /** Admissions that wait for a group. */
   waiting(): number;
@@ -18,8 +18,8 @@ export interface AdmissionGroups {
   close(): Promise<void>;
 }
 
-/** Any database role can announce ids. The requeue finds those above the limit. */
-const MOST_WAITING = 100_000;
+/** Pause before the admissions of a failed group are taken again. */
+const AGAIN_MS = 250;
 
 /**
  * Processes announced admissions in groups (micro-batching). A group costs a few round trips and one
@@ -34,12 +34,27 @@ export function groupAdmissions({
   const waiting = new Map<string, RequestIds>();
   const processing = new Set<string>();
   const running = new Set<Promise<void>>();
+  /** Admissions whose first group failed. */
+  const failedOnce = new Set<string>();
   let isClosing = false;
 
   async function runGroup(group: ReadonlyMap<string, RequestIds>): Promise<void> {
-    for (const id of group.keys()) processing.add(id);
-    await process([...group.keys()], { of: (id) => group.get(id)?.of(id) }).catch(() => undefined);
-    for (const id of group.keys()) processing.delete(id);
+    const ids = [...group.keys()];
+    for (const id of ids) processing.add(id);
+    const requests: RequestIds = { of: (id) => group.get(id)?.of(id) };
+    const isFailed = await process(ids, requests).then(
+      () => false,
+      () => true,
+    );
+    // Most failures that pass do so at once. After the second one, the requeue finds the admissions.
+    const again = isFailed ? ids.filter((id) => !failedOnce.has(id)) : [];
+    for (const id of ids) {
+      processing.delete(id);
+      failedOnce.delete(id);
+    }
+    if (again.length === 0) return;
+    for (const id of again) failedOnce.add(id);
+    setTimeout(() => take(again, requests), AGAIN_MS).unref();
   }
 
   function begin(): void {
@@ -58,14 +73,15 @@ export function groupAdmissions({
     }
   }
 
+  function take(ids: readonly string[], requests: RequestIds): void {
+    for (const id of ids) {
+      if (!waiting.has(id) && !processing.has(id)) waiting.set(id, requests);
+    }
+    begin();
+  }
+
   return {
-    take(ids, requests) {
-      for (const id of ids) {
-        const isKnown = waiting.has(id) || processing.has(id);
-        if (!isKnown && waiting.size < MOST_WAITING) waiting.set(id, requests);
-      }
-      begin();
-    },
+    take,
     waiting: () => waiting.size,
     close: async () => {
       isClosing = true;

@@ -28,7 +28,7 @@ import { groupAdmissions } from './groups.js';
 import { firstOf, processAdmissions, processChunks } from './process.js';
 
 export interface WorkerOptions {
-  /** Jobs taken concurrently; they are processed in groups. */
+  /** Jobs of revocations and batches taken concurrently. */
   jobsAtOnce: number;
   /** Groups processed concurrently, up to the append lock. */
   groupsAtOnce: number;
@@ -36,7 +36,7 @@ export interface WorkerOptions {
   batchConcurrency: number;
   /** Milliseconds between searches for stale admissions. */
   requeueEveryMs: number;
-  /** Milliseconds after which an admission without a proof is enqueued again. */
+  /** Milliseconds after which an admission without an outcome is taken again. */
   staleAfterMs: number;
   /** Lease of a batch chunk, in milliseconds; an unfinished chunk is requeued afterwards. */
   chunkLeaseMs: number;
@@ -58,6 +58,9 @@ export const WORKER_DEFAULTS: WorkerOptions = {
 
 /** Largest group. */
 const IDS_AT_ONCE = 256;
+
+/** Any database role can announce ids. The requeue finds admissions whose announcement is ignored. */
+const MOST_ANNOUNCED = 100_000;
 
 /** Pause between checks of an inactive signing key. */
 const KEY_CHECK_MS = 1_000;
@@ -186,7 +189,7 @@ export function startAdmitWorker(
   const listening = new Promise<void>((resolve) => {
     const onAnnounced = (payload: string): void => {
       const { ids, requests } = announcedIn(payload);
-      if (isIds(ids)) groups.take(ids, requests);
+      if (isIds(ids) && groups.waiting() < MOST_ANNOUNCED) groups.take(ids, requests);
     };
     context.sql.onNotification(PENDING_CHANNEL, onAnnounced, () => {
       resolve();

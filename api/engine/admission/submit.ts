@@ -46,7 +46,7 @@ const SINGLE = { total: 3, perOwner: 2, maxWaiting: 1_000, timeoutMs: TIMEOUT_MS
 const LOCKED = { total: 4, perOwner: 2, maxWaiting: 1_000, timeoutMs: TIMEOUT_MS };
 
 /**
- * Makes admissions durable. Concurrent admissions share one transaction and one job. If a group
+ * Makes admissions durable. Concurrent admissions share one statement and one announcement. If a group
  * fails, its items are retried one by one, unless the database is unavailable. After a lock timeout
  * the items of the group, and new items of the blocked tenant, use single transactions.
  */
