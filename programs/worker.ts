@@ -51,7 +51,7 @@ await runService('worker', workerConfig, async (program) => {
     // `admin status` reads the key or root from the application name, because a worker cannot record it.
     application: `svc-worker ${key.id}`,
     // A worker that hangs while it prepares a group keeps other workers from it.
-    idleTransactionMs: 10_000,
+    idleTransactionMs: 30_000,
     max: WORKER_DEFAULTS.groupsAtOnce + WORKER_DEFAULTS.batchConcurrency + 4,
   });
   program.onStop(() => sql.end({ timeout: 5 }));

@@ -22,7 +22,7 @@ export async function repeat(
   }
 }
 
-/** Interval while admissions wait for a group: most stale admissions are then known. */
+/** Interval while many admissions wait for a group: most stale admissions are then known. */
 const BACKLOG_INTERVAL_MS = 10_000;
 
 interface SearchOptions extends Pick<RequeueOptions, 'olderThanMs' | 'groupSize'> {
@@ -63,7 +63,7 @@ export async function keepRequeueing(
   const searches = [
     pages<PendingPlace>('admission', async (after) => {
       const isDue = performance.now() - lastSearch >= BACKLOG_INTERVAL_MS;
-      if (!isDue && groups.waiting() > 0) return after;
+      if (!isDue && groups.waiting() >= MOST_IDS_PER_PAGE) return after;
       lastSearch = performance.now();
       return requeueStaleAdmissions(admissions, after);
     }),
@@ -100,7 +100,7 @@ export interface RequeueOptions {
   enqueue: (ids: string[]) => Promise<unknown>;
   /** Milliseconds that an item may wait before it is enqueued again. */
   olderThanMs: number;
-  /** Ids per job. */
+  /** Ids per group or job. */
   groupSize: number;
 }
 

@@ -140,8 +140,9 @@ export const OUTCOMES_CHANNEL = 'svc_outcomes';
 export const PENDING_CHANNEL = 'svc_pending';
 /** PostgreSQL limits a payload to 7,999 bytes. */
 const IDS_PER_NOTIFICATION = 240;
-/** A request id has up to 128 bytes. */
+/** A request id has up to 128 bytes, so four times as many as the proof id, and a space. */
 const ANNOUNCED_AT_ONCE = 48;
+const MOST_PAYLOAD_PER_ID = 6;
 
 /**
  * Announces, when the transaction commits, that it decided admissions or revocations, and names those
@@ -159,7 +160,7 @@ export async function announceOutcomes(tx: Transaction, ids: readonly string[]):
 
 /** Announces pending admissions to the workers, with their request ids for log lines. */
 export async function announcePending(
-  sql: Db,
+  sql: Pool,
   proofIds: readonly string[],
   requestIds: readonly string[],
 ): Promise<void> {
@@ -179,7 +180,8 @@ export async function announcePending(
 /** The admissions of a payload. Any role can notify, so an id may be malformed or of any admission. */
 export function announcedIn(payload: string): { ids: string[]; requests: RequestIds } {
   const [joined = '', ...requestIds] = payload.split(' ');
-  const ids = unpackIds(joined);
+  // Longer payloads are forged.
+  const ids = payload.length > MOST_PAYLOAD_PER_ID * joined.length ? [] : unpackIds(joined);
   return { ids, requests: unpackRequestIds(requestIds.join(' '), ids) };
 }
 

@@ -22,9 +22,14 @@ import { processRevocations } from '../lifecycle/revocations.js';
 import { keepRequeueing, repeat, takePending } from '../requeue.js';
 import { workWithoutQueue } from '../without-queue.js';
 import { startChunkDispatcher } from './batches.js';
-import { type AdmitContext, signingKeyState, SigningKeyInactiveError } from './context.js';
+import {
+  type AdmitContext,
+  DeferredError,
+  signingKeyState,
+  SigningKeyInactiveError,
+} from './context.js';
 import type { DelegatedKeys } from './delegated-keys.js';
-import { groupAdmissions } from './groups.js';
+import { type AdmissionGroups, groupAdmissions } from './groups.js';
 import { firstOf, processAdmissions, processChunks } from './process.js';
 
 export interface WorkerOptions {
@@ -173,28 +178,39 @@ export function startAdmitWorker(
         );
       } catch (error) {
         // Otherwise this worker would keep further admissions from workers whose keys are active.
-        if (error instanceof SigningKeyInactiveError) await untilKeyIsActive();
+        const cause = error instanceof DeferredError ? error.cause : error;
+        if (cause instanceof SigningKeyInactiveError) await untilKeyIsActive();
         throw error;
       }
     },
   });
+  /** Groups that wait for an active key. Meanwhile this worker remembers no further admissions. */
+  let held = 0;
   async function untilKeyIsActive(): Promise<void> {
-    let state: KeyStatus | null = null;
-    while (state !== 'active' && !stopping.signal.aborted) {
-      await sleep(KEY_CHECK_MS, undefined, { signal: stopping.signal }).catch(() => undefined);
+    held += 1;
+    while (!stopping.signal.aborted) {
       const now = contextNow(context);
-      state = now && (await signingKeyState(now).catch(() => null));
+      if ((now && (await signingKeyState(now).catch(() => null))) === 'active') break;
+      await sleep(KEY_CHECK_MS, undefined, { signal: stopping.signal }).catch(() => undefined);
     }
+    held -= 1;
+    if (held === 0) await takePending(context.sql, taking).catch(() => undefined);
   }
+  const taking: Pick<AdmissionGroups, 'take' | 'waiting'> = {
+    take: (ids, requests) => {
+      if (held === 0) groups.take(ids, requests);
+    },
+    waiting: () => groups.waiting(),
+  };
   const listening = new Promise<void>((resolve) => {
     const onAnnounced = (payload: string): void => {
       const { ids, requests } = announcedIn(payload);
-      if (isIds(ids) && groups.waiting() < MOST_ANNOUNCED) groups.take(ids, requests);
+      if (isIds(ids) && groups.waiting() < MOST_ANNOUNCED) taking.take(ids, requests);
     };
     context.sql.onNotification(PENDING_CHANNEL, onAnnounced, () => {
       resolve();
       // What was announced before is found here, and otherwise once it is stale.
-      void takePending(context.sql, groups).catch(() => undefined);
+      void takePending(context.sql, taking).catch(() => undefined);
     });
   });
   const revoke = (ids: string[], requests = NO_REQUEST_IDS): Promise<void> =>
@@ -246,7 +262,7 @@ export function startAdmitWorker(
       olderThanMs: options.staleAfterMs,
       groupSize: IDS_AT_ONCE,
       isDown,
-      groups,
+      groups: taking,
       chunks: () => dispatcher.requeue(),
     },
     stopping.signal,
