@@ -63,7 +63,8 @@ export class SnapshotHalf {
     const latest = await latestCheckpointTime(registry.ctx.sql);
     if (latest === null || latest.size <= head.size || latest.ageMs < PUBLISHED_WITHIN_MS) return;
     const signed = `the checkpoint of ${latest.size} leaves signed ${Math.floor(latest.ageMs / 1000)} s ago`;
-    this.ctx.findings.add('snapshot_behind', head.where, `${signed}, found one of ${head.size}`);
+    const found = `a checkpoint of ${head.size} leaves`;
+    this.ctx.findings.add('snapshot_behind', head.where, `${signed}, found ${found}`);
   }
 
   /** Checks the files of the log, and rebuilds the map from its entries. */

@@ -80,8 +80,9 @@ function literalIn(expression: unknown): bigint | null {
 }
 
 /**
- * The used part of a context. Contexts with equal texts get the same decision: a comparison with literals
- * cannot distinguish two values between them, so most new amounts need no evaluation.
+ * The used part of a context. Contexts for which this text is equal get the same decision: a comparison
+ * with literals cannot distinguish two values between the same neighbouring literals, so most new amounts
+ * need no evaluation.
  */
 export function usedText(uses: ContextUses, context: object): string {
   return JSON.stringify(uses.map((use) => usedOf(use, context)));

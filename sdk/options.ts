@@ -62,7 +62,7 @@ export interface PublicOptions extends CallOptions {
    * source than the registry. With it, every verdict is verified against evidence of the log.
    */
   pins?: PinnedLog;
-  /** The highest accepted age of evidence in milliseconds; 24 hours at most. Needs `pins`. */
+  /** Highest accepted age of evidence in milliseconds; 24 hours is default and maximum. Needs `pins`. */
   maxAgeMs?: number;
 }
 

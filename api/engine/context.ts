@@ -25,7 +25,7 @@ export interface EngineContext {
   clock: Clock;
   /** From ADMISSIONS_PAUSED: locks every environment, overriding the database. */
   admissionsPaused: boolean;
-  /** How long a request waits for its outcome before the engine responds with 202. */
+  /** How long a request waits for its decision before the engine responds with 202. */
   waitMs: number;
   /**
    * Admissions that arrive within `coalesceMs` share a transaction, a job and a group of a worker, up

@@ -48,7 +48,7 @@ async function measure(context: RunContext) {
   const sent: Admission[] = [];
   const { receipts: count, seconds } = plan;
   const credentials = [stack.registry];
-  // Another round of the engine, with further executions whose receipts are checked.
+  // One more round under the same load, with additional executions whose receipts are checked.
   const options = { credentials, perSecond: count / seconds, count, unexpected, signal };
   const [checked] = await Promise.all([
     loadEngine(seconds),

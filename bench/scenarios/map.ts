@@ -147,7 +147,7 @@ function hashingMicros(): number {
 }
 
 /**
- * Keeps one of 256 pages with records of proofs, and the pages that the next update may change.
+ * Keeps one in 256 pages with records of proofs, and the pages that the next update may change.
  */
 class SampledStore implements PageStore {
   readonly pages = new Map<string, { page: PageId; bytes: Uint8Array }>();

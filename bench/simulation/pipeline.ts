@@ -329,7 +329,7 @@ function publish(
   cycle();
 }
 
-/** Simulates `rate` proofs per second in all. The same setup and rate give the same outcome. */
+/** Simulates `rate` proofs per second in all. The same setup and rate give the same result. */
 export function simulate(setup: Setup, rate: number): Outcome {
   const { seconds = 40, shares, publishing, cores: count } = setup;
   const clock = new Clock();

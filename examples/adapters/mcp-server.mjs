@@ -1,4 +1,4 @@
-// An MCP server over stdio, each of whose tools is admitted before it runs:
+// An MCP server over stdio that admits each tool call before the tool runs:
 // node examples/adapters/mcp-server.mjs [ready.json]
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';

@@ -14,11 +14,13 @@ import { FIRST_ID, isRequestOf, MAX_ROWS, pages, type RegistryContext } from './
 
 const PAGE_SIZE = 5_000;
 const BATCHES_AT_ONCE = 50;
+const UNKNOWN_STATE =
+  'admissions neither pending, rejected nor proved: a lost leaf may be their proof';
 
 /**
  * Each admission must be exactly one of pending, rejected and proved.
  *
- * @param isLeafLost whether a leaf is damaged or lost: an admission without an outcome may be proved
+ * @param isLeafLost whether a leaf is damaged or lost: an admission in none of these states may be proved
  */
 export async function checkAdmissions(
   ctx: RegistryContext,
@@ -30,9 +32,9 @@ export async function checkAdmissions(
   const ids = ['proofId', PAGE_SIZE, FIRST_ID] as const;
   for await (const rows of pages(...ids, (...page) => admissionsFrom(sql, ...page))) {
     for (const row of rows) {
-      const hasOutcome = row.hasProof || row.hasRefusal || row.isPending;
-      if (hasOutcome || !isLeafLost) checkAdmission(row, findings.add);
-      else findings.unchecked('admissions without an outcome: a lost leaf may be their proof');
+      const hasState = row.hasProof || row.hasRefusal || row.isPending;
+      if (hasState || !isLeafLost) checkAdmission(row, findings.add);
+      else findings.unchecked(UNKNOWN_STATE);
     }
     step(rows.length);
   }
@@ -85,7 +87,7 @@ export async function checkBatches({ sql, findings }: RegistryContext): Promise<
 
 function batchFault(batch: CheckedBatch): string | null {
   const { counted, found } = batch;
-  if (!batch.arePartsWhole) return 'rows of svc.batch_part with each item once';
+  if (!batch.arePartsWhole) return 'rows of svc.batch_part that have each item exactly once';
   if (batch.strays > 0) return `admissions for ${batch.strays} of its items`;
   if (batch.itemsHash === null && batch.erased === 0 && found.invalid < batch.total) {
     return 'items_hash, since none of its items was erased';
@@ -96,7 +98,7 @@ function batchFault(batch: CheckedBatch): string | null {
   }
   if (counted === null) return 'its counts in svc.batch_progress';
   for (const name of Object.keys(found) as (keyof typeof found)[]) {
-    // Items that repeat an earlier admission are counted shortly after its outcome.
+    // Items that repeat an earlier admission are counted shortly after its decision.
     const mayLag = !batch.isComplete && name !== 'invalid' && name !== 'replayed';
     const holds = mayLag ? counted[name] <= found[name] : counted[name] === found[name];
     if (!holds) return `${found[name]} ${name} in svc.batch_progress, found ${counted[name]}`;

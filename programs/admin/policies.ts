@@ -199,7 +199,7 @@ async function activate(
     document,
     text:
       `active from ${activeFrom.toISOString()}. Rules of these overlays do not fit the set, so every ` +
-      `action of the tenants will be denied until they activate corrected overlays:\n${table(rows)}\n`,
+      `action of these tenants will be denied until they activate corrected overlays:\n${table(rows)}\n`,
   };
 }
 

@@ -120,7 +120,7 @@ async function eraseTenant(
     if (ids.length > 0) admin.say(`${String(erased)} admissions of ${tenantId} erased\n`);
   } while (ids.length === GROUP);
   unsettled += await admin.act((tx) => eraseTenantTraces(tx, tenantNo));
-  // Admissions without an outcome need a second run, so the exit code reports them.
+  // Undecided admissions need a second run, so the exit code reports them.
   return { document: { tenant_id: tenantId, erased, unsettled }, failed: unsettled > 0 };
 }
 

@@ -71,10 +71,7 @@ export function waitingGauges(
   const queues = readings.every(5_000, 'queues', () => worker.queues());
   const found = (): [string, QueueState][] => Object.entries(queues.value ?? {});
   addGauges(registry, {
-    svc_pending_admissions: [
-      'Accepted admissions without an outcome',
-      () => pending.value?.admissions,
-    ],
+    svc_pending_admissions: ['Undecided admissions', () => pending.value?.admissions],
     svc_pending_oldest_seconds: [
       'Age of the oldest pending admission; 0 without any',
       () => pending.value && secondsSince(pending.value.oldestAt),

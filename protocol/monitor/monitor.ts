@@ -164,7 +164,7 @@ export class Monitor {
   private checkSize({ files: { where }, tree: { head } }: Served): void {
     const before = this.sourceOf(where);
     if (head.size < before.size) {
-      const detail = `a checkpoint of ${head.size} leaves after one of ${before.size}`;
+      const detail = `a checkpoint of ${head.size} leaves after one of ${before.size} leaves`;
       this.add('checkpoint_went_back', where, detail);
     }
     before.size = Math.max(before.size, head.size);

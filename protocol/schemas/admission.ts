@@ -25,7 +25,7 @@ export const executeRequestSchema = z.strictObject({
   tenant_id: tenantIdSchema.describe('Your tenant, as in the header.'),
   action: actionSchema.describe('The action to admit.'),
   idempotency_key: idempotencyKeySchema
-    .describe('Opaque; returned in the header of that name.')
+    .describe('Opaque; the response repeats it in the header `X-Svc-Idempotency-Key`.')
     .exactOptional(),
   proof_chain_fixture_ref: fixtureRefSchema
     .describe(
@@ -88,7 +88,7 @@ const commonMembers = {
   ),
   nonce: nonceSchema.describe('Distinguishes two envelopes that are equal in all other members.'),
   idempotency_key: idempotencyKeySchema
-    .describe('Opaque; returned in the header of that name.')
+    .describe('Opaque; the response repeats it in the header `X-Svc-Idempotency-Key`.')
     .exactOptional(),
   traceparent: traceparentSchema.exactOptional(),
 };

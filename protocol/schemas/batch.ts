@@ -56,7 +56,7 @@ export const batchSchema = z
     rate: z
       .number()
       .nonnegative()
-      .describe('Items completed a second, from acceptance until now or until completion.'),
+      .describe('Items completed per second, from acceptance until now or until completion.'),
     accepted_at: timeSchema,
     completed_at: timeSchema.nullable().describe('Null while items are pending.'),
   })

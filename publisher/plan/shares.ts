@@ -107,8 +107,9 @@ async function packagesIn(ctx: CycleContext, page: readonly ShareChange[]) {
 }
 
 /**
- * The change for a package; null while the map lacks a member. A package whose members were altered
- * gets no value: it cannot be trusted and must not block other packages.
+ * The change for a package; null while the map lacks a member, which delays this and all later changes.
+ * If the members were altered, the change has the value null: the package cannot be trusted, and must not
+ * block other packages.
  */
 async function newPackage(
   ctx: CycleContext,

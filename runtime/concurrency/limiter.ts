@@ -19,7 +19,10 @@ interface Owner {
   waiting: Set<() => void>;
 }
 
-/** Limits work by its owner, such as a tenant. Owners with queued work are served round-robin. */
+/**
+ * Limits how much work runs at once, in all and per owner, such as a tenant. Owners with queued work are
+ * served round-robin.
+ */
 export class Limiter {
   private active = 0;
   private readonly owners = new Map<number, Owner>();

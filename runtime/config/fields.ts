@@ -369,7 +369,7 @@ export const tracingSettings = {
     .refine((text) => plainUrl(text) !== null, 'must be an http or https URL')
     .nullable()
     .default(null)
-    .describe('OTLP/HTTP collector of [traces](runbooks.md#traces); by default there are none'),
+    .describe('OTLP/HTTP collector of [traces](runbooks.md#traces); by default programs send none'),
 };
 
 export const traceRatio = z
@@ -447,8 +447,8 @@ const camel = (name: string): string =>
   name.toLowerCase().replace(/_(.)/g, (_, letter: string) => letter.toUpperCase());
 
 /**
- * Treats an empty variable as unset, and ignores variables outside `shape`, unless they misspell a
- * setting of any program, or name a former setting.
+ * Treats an empty variable as unset. Rejects variables that misspell a setting of any program or name
+ * a former setting, and ignores all others outside `shape`.
  */
 export function read<Shape extends z.ZodRawShape>(
   shape: Shape,

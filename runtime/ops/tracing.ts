@@ -16,7 +16,7 @@ export interface RequestSpan {
   end(name: string, attributes: Attributes): void;
 }
 
-/** Spans have ids and outcomes, never a payload, a secret or a tenant's name. */
+/** Spans have ids and results, never a payload, a secret or a tenant's name. */
 export interface Tracing {
   /** @param traceparent header of the request; a malformed one is ignored */
   begin(traceparent: string | undefined): RequestSpan;

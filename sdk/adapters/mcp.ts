@@ -215,7 +215,7 @@ async function gateToolCall(
   request: McpRequest,
   { isTask, run, ...rest }: McpCall,
 ): Promise<unknown> {
-  // Read from the request again after the admission.
+  // Getters, because the gate reads the call again after the admission and rejects a changed one.
   const call = {
     get tool() {
       return request.params?.['name'] as string;

@@ -48,9 +48,9 @@ export function executeRequest(tenantId: string, input: ExecuteInput): ExecuteRe
  * idempotency header is the hash of the canonical request.
  *
  * Throws `SdkError`: `policy_denied` for a denial, with its receipt in `denial`; `approval_required`,
- * with its receipt in `approval`; `lane_locked`,
- * `forbidden`, `rate_limited`, `unavailable` and others without a decision. Returns only a receipt
- * with the status `ADMITTED` and the hash of this request.
+ * with its receipt in `approval`; and, when there is no decision, `lane_locked`, `forbidden`,
+ * `rate_limited`, `unavailable` or another code. Returns only a receipt with the status `ADMITTED` and
+ * the hash of this request.
  */
 export async function executeIntentHttp(
   options: EngineOptions,

@@ -135,8 +135,8 @@ export async function readApprovalRequest(
  * `POST /v1/approvals`: submits a signed decision, and returns the proof id of the second decision that
  * it causes; `followAdmissionHttp` waits for it. Submitting the same decision again returns the same id.
  *
- * Throws `invalid_request` (`approval_rejected`, `already_decided`), `not_found` and others without a
- * decision.
+ * Throws `SdkError` unless the engine accepts the approval: `invalid_request` (`approval_rejected`,
+ * `already_decided`), `not_found` or another code.
  */
 export async function submitApproval(
   options: EngineOptions,

@@ -8,7 +8,7 @@ import type { Answer } from './attempt.js';
 
 /**
  * The document of a response as sent: strict JSON with every member of `schema`. Keeps members that
- * the service added later, which only `FIXED_SCHEMAS` forbid. Throws `unexpected_response`.
+ * a newer service added, which only `FIXED_SCHEMAS` forbid. Throws `unexpected_response`.
  */
 export function readDocument<T>(answer: Answer, schema: z.ZodType<T>): T {
   requireType(answer, 'application/json');

@@ -124,7 +124,7 @@ export class ChunkIncompleteError extends Error {
 
 /**
  * Claims pending admissions in this transaction, and returns the ids of those claimed. Only one
- * transaction can commit the claim, so an admission gets one outcome. Outside a transaction, where a
+ * transaction can commit the claim, so an admission is decided once. Outside a transaction, where a
  * claim would lose the admission, it claims none.
  *
  * An admission accepted in the future, by up to a day, stays pending until that time: the database

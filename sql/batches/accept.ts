@@ -121,7 +121,7 @@ async function accept(tx: Transaction, batch: NewBatch, room: Room): Promise<Bat
 
 /**
  * Inserts the batch. Returns null, or the id of the existing batch with these items. A batch with items
- * that can get another outcome now has a successor, whose key is derived from both.
+ * that may be decided differently now has a successor, whose key is derived from both.
  */
 async function insertBatch(
   tx: Transaction,
@@ -248,8 +248,8 @@ const unnested = (tx: Transaction, rows: readonly Admission[]) => tx`
     ${arrayOf(rows.map(({ items }) => items))}::smallint[]) as admission(proof_id, items)`;
 
 /**
- * Items that repeat an earlier admission count at once if it has an outcome, else they get a watch
- * row. `resolveDuplicateItems` counts an admission that gets its outcome concurrently.
+ * Items that repeat an earlier admission count at once if it is decided, else they get a watch row.
+ * `resolveDuplicateItems` counts an admission that is decided concurrently.
  */
 async function insertWatches(
   tx: Transaction,

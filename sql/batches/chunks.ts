@@ -146,7 +146,7 @@ export async function splitChunks(sql: Db, chunkIds: readonly string[]): Promise
 export type WatchedPlace = [proofId: string, batchId: string];
 
 /**
- * Counts watched items whose admission now has an outcome. Examines up to `limit` rows; returns the
+ * Counts watched items whose admission is decided by now. Examines up to `limit` rows; returns the
  * position to continue from, or null at the end.
  */
 export async function resolveDuplicateItems(

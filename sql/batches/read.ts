@@ -21,7 +21,7 @@ export interface Batch {
   pending: number;
   /** Items that repeat an earlier admission, in this batch or before. */
   replayed: number;
-  /** Items that got an outcome since the batch was accepted. */
+  /** Items decided since the batch was accepted. */
   settled: number;
   /** Milliseconds from acceptance to completion, or to now, by the database clock. */
   elapsedMs: number;

@@ -41,7 +41,7 @@ export async function eraseAdmission(
   const unsettled = ids.find((id) => !erased.some((one) => one.proofId === id));
   if (unsettled !== undefined) {
     throw new AdministrationError(
-      `admission ${unsettled}, or a revocation of it, is still pending: erase ${proofId} when it has an outcome`,
+      `admission ${unsettled}, or a revocation of it, is still pending: erase ${proofId} when neither is pending`,
     );
   }
   await eraseTraces(tx, erased);
@@ -67,7 +67,7 @@ async function holdersOfRequest(tx: Transaction, proofId: string): Promise<strin
 }
 
 /**
- * Nulls the payload of admissions with an outcome and writes an erasure record for each; the
+ * Nulls the payload of decided admissions and writes an erasure record for each; the
  * database rejects one step without the other. Erasure entries in the log name the proofs. A
  * repeated call erases data added since, such as a revocation reason, without a second record.
  *

@@ -172,7 +172,7 @@ export const STRAYS = {
     where (i.proof_id is null and e.proof_id is null)
       or (e.proof_id is not null and x.leaf_index is distinct from e.leaf_index)
     order by at limit ${limit}`,
-  /** Leaves that have a record and are in no erasure entry, or the reverse. */
+  /** Leaves that have a row in `svc.erasure` but are in no erasure entry of the log, or the reverse. */
   unlogged: (sql, limit) => sql`
     select 'svc.erasure leaf_index=' || coalesce(x.leaf_index, logged.leaf) as at
     from (select leaf_index from svc.erasure where leaf_index is not null) x

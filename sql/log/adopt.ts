@@ -33,7 +33,7 @@ export async function adoptEntries(
   await tx`select svc.adopt_entries(${first}, ${hex}::text[]::bytea[])`;
 }
 
-/** Records the adoption, and closes pending admissions and revocations with an outcome from `first` on. */
+/** Records the adoption, and closes pending admissions and revocations that leaves from `first` on decide. */
 export async function finishAdoption(tx: Transaction, first: number): Promise<void> {
   await tx`select svc.finish_adoption(${first})`;
 }

@@ -10,7 +10,7 @@ export interface VerifiedPrefix {
   root: Buffer;
   /** The compact range that gives the root: the perfect subtrees' hashes, 32 bytes each. */
   subtrees: Buffer;
-  /** Chain over every key entry of the prefix, 32 bytes. */
+  /** Hash chain over every key entry of the prefix, 32 bytes. */
   keysDigest: Buffer;
   verifiedAt: number;
   verdictId: number;

@@ -18,7 +18,7 @@ const USAGE = `npm run test:soak -- [options]
   --seed <n>      seed of the order of the faults
   --production    the snapshot in a bucket, the keys of verifier and publisher in an HSM, two of
                   each program
-  --rate <n>      single requests a second (half of the measured capacity of this machine)
+  --rate <n>      single requests per second (half of the measured capacity of this machine)
   --json <file>   write the figures to a file
 `;
 
@@ -117,7 +117,7 @@ async function main(): Promise<void> {
   const seconds = Number(values.minutes) * 60;
   const random = new Random(seed);
   const perSecond = values.rate === undefined ? (await calibrate()) / 2 : Number(values.rate);
-  console.log(`seed ${String(seed)}, ${perSecond.toFixed(0)} single requests a second`);
+  console.log(`seed ${String(seed)}, ${perSecond.toFixed(0)} single requests per second`);
   const scene = await openScene({
     singlesPerSecond: perSecond,
     batchesPerSecond: perSecond / ITEMS_PER_BATCH,

@@ -110,7 +110,8 @@ describe('fsck of the registry', () => {
   it.each(TOGETHER)('finds every damage in %s', async (_what, damages) => check(damages));
   it.each(ALONE)('finds %s', async (_what, ...damage) => check([damage]));
 
-  const ADMISSIONS = 'admissions without an outcome: a lost leaf may be their proof';
+  const ADMISSIONS =
+    'admissions neither pending, rejected nor proved: a lost leaf may be their proof';
   it.each([
     [
       'a missing leaf of a revoked proof',

@@ -25,7 +25,7 @@ export interface Signals {
 export class Watch {
   /** Problems and alerts, and the milliseconds after which each appeared. */
   private readonly seen = new Map<string, number>();
-  /** Alerts that hold, since when and for how long at most. */
+  /** By alert: since when it fires, null while it does not, and the longest time that it fired. */
   private readonly alerts = new Map<string, { since: number | null; longestMs: number }>();
   private readonly offsets = new Map<string, number>();
   private readonly end = new AbortController();

@@ -32,7 +32,7 @@ describe('admin erase', () => {
     expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
   });
 
-  it('rejects admissions that have no outcome yet', async () => {
+  it('rejects undecided admissions', async () => {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);
     expect(await erase('erase', ...line(item.proofId))).toMatchObject({
@@ -81,7 +81,7 @@ describe('admin erase tenant', () => {
     expect(remaining).toBeLessThan(total);
 
     const second = await erase('erase', 'tenant', ...line(TENANT));
-    // One admission has no outcome yet, so the command has to run again.
+    // One admission is undecided, so the command has to run again.
     expect(second).toMatchObject({ code: 1, json: { erased: remaining - 1, unsettled: 1 } });
     expect(second.err).toContain(`of ${TENANT} erased`);
     await processAdmissions(registry.admit, [open.proofId]);

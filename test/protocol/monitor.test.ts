@@ -19,7 +19,7 @@ import { ORIGIN, proofIdOf, secondsIn, testKey } from '../fixtures/public-log.js
 import { filesOf, ServedLog } from '../fixtures/served-log.js';
 
 let log: ServedLog;
-/** The monitor's clock is so far ahead of the time of the next entry, in milliseconds. */
+/** Milliseconds by which the monitor's clock is ahead of the time of the next entry. */
 let ahead: number;
 const now = (): number => parseTime(secondsIn(log.size)) + ahead;
 let stored: MonitorState;

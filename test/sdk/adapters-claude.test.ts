@@ -132,7 +132,7 @@ describe('svc hook', () => {
     const map = ['--map', `${folder.path}/map.json`];
     const write = { tool_name: 'Write', tool_input: { file_path: '/srv//a.txt', content: 'a' } };
     await hook(hookInput('PreToolUse', write), map);
-    // The policy set declares no such fact.
+    // The engine rejects the fact, because the policy set does not declare it; only the request matters.
     expect(sent()).toMatchObject([{ action: 'WRITE_FILE', facts: { path: '/srv/a.txt' } }]);
     const missing = await hook(hookInput('PreToolUse', write), ['--map', 'none.json']);
     expect(missing).toMatchObject({ code: 2, stdout: '' });

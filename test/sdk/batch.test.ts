@@ -39,7 +39,7 @@ const unchanged: Fault = { kind: 'late', ms: 0 };
 const posts = (seen: SeenRequest[]) => seen.filter(({ method }) => method === 'POST');
 
 describe('admitBatchHttp', () => {
-  it('yields the outcome of each item in the order of the input', async ({ world }) => {
+  it('yields the result of each item in the order of the input', async ({ world }) => {
     const kept = execution();
     const items: BatchItem[] = [
       kept,
@@ -195,9 +195,7 @@ function swapReceipts(body: string): string {
   return JSON.stringify(page);
 }
 
-it('followBatchHttp > returns the outcomes of a batch, and rejects other ids', async ({
-  world,
-}) => {
+it('followBatchHttp > returns the results of a batch, and rejects other ids', async ({ world }) => {
   const [one] = await admitAll(world.shaky, executions(2));
   const results = await followBatchHttp(world.options, { batch_id: one?.batch_id ?? '' });
   expect(results[0]).toEqual(one);

@@ -91,7 +91,7 @@ describe('adapters from the registry', { timeout: 600_000 }, () => {
     expectDetails();
   });
 
-  it('admit a call once that Mastra suspends and resumes', async () => {
+  it('admit a call only once when Mastra suspends and resumes it', async () => {
     const node = await project('@mastra/core@1.70.0');
     expect((await node('mastra-suspend.js')).ran).toEqual(['book_table']);
     expect(kinds()).toEqual(['admission', 'outcome']);

@@ -140,7 +140,9 @@ it('Svc > reads its defaults from the environment, and names missing settings', 
   }
 });
 
-it('svc lists, shows, revokes, shares and packages', async ({ world }) => {
+it('svc lists, shows, packages and revokes proofs, shares a package, and creates a restricted key', async ({
+  world,
+}) => {
   const folder = await openFolder();
   const { engineUrl, apiKey, tenantId } = world.options;
   const env = { SVC_ENGINE_URL: engineUrl, SVC_API_KEY: apiKey, SVC_TENANT_ID: tenantId };

@@ -222,7 +222,7 @@ describe('append-only tables', () => {
     await refused(`insert into svc.tile values (7, 1, 'x')`);
   });
 
-  it('accept log entries with the required columns', async () => {
+  it('allow log entries with the required columns', async () => {
     const accepted = { ...PROOF, proof_id: '(select proof_id from svc.intake)' };
     for (const row of [accepted, { ...accepted, ...PAYLOAD }, STATUS, KEY]) {
       const undone = db.sql.begin(async (tx) => {

@@ -146,7 +146,7 @@ describe('acceptBatch', () => {
 });
 
 describe('batch progress', () => {
-  it('only grows: the database rejects an outcome that is counted twice, lost or undone', async () => {
+  it('only grows: the database rejects a decision that is counted twice, lost or undone', async () => {
     const batchId = await accepted(items(3));
     const worker = registry.admit.sql;
     const share = { batchId, items: 2 };
@@ -178,7 +178,7 @@ describe('batch progress', () => {
     }
   });
 
-  it('is updated in the transaction that commits the outcomes', async () => {
+  it('is updated in the transaction that decides the items', async () => {
     const batchId = await accepted(items(4));
     const progress = () => readBatch(registry.engine, registry.tenantNo, batchId);
     const ids = await splitChunks(registry.admit.sql, (await lease())?.chunkIds ?? []);
@@ -223,7 +223,7 @@ describe('batch progress', () => {
     expect(row?.proofs).toBe(3);
   });
 
-  it('includes a duplicate item when the earlier admission gets its outcome', async () => {
+  it('counts a duplicate item when the earlier admission is decided', async () => {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);
     const requestHash = toHex(item.requestHash);
@@ -267,7 +267,7 @@ describe('chunk leases', () => {
     expect(order).toEqual([b, c, a, b, c, a, c, a, a, a]);
   });
 
-  it('expire, and the chunk is leased again until its admissions have outcomes', async () => {
+  it('expire, and the chunk is leased again until its admissions are decided', async () => {
     await accepted(items(CHUNK_ITEMS + 5));
     const worker = registry.admit.sql;
     const first = (await lease())!;
@@ -293,7 +293,7 @@ describe('pending chunk', () => {
     return ids.map((id) => found.get(id)?.state);
   };
 
-  it('gives each admission one outcome when several workers process it at once', async () => {
+  it('decides each admission once when several workers process it at once', async () => {
     const some = items(20);
     const batchId = await accepted(some);
     const { chunkIds } = (await lease())!;
@@ -373,7 +373,7 @@ describe('pending chunk', () => {
     expect(await countIn('chunk_pending')).toBe(1);
   });
 
-  it('cannot be inserted after the transaction that accepts its admissions', async () => {
+  it('cannot be inserted after the transaction that stores its admissions', async () => {
     const batchId = await accepted(items(2));
     const [row] = await db.sql<object[]>`delete from svc.chunk_pending returning *`;
     const again = () =>

@@ -38,7 +38,7 @@ describe('acceptIntake of concurrent groups with equal items', () => {
 });
 
 describe('acceptIntake of a group', () => {
-  it('accepts the group completely or not at all', async () => {
+  it('stores the group completely or not at all', async () => {
     const before = await pendingDepth(registry.engine, 1000);
     const keyed = { ...registry.item(), idempotencyKey: 'of-a-failed-group' };
     const broken = { ...registry.item(), lane: 3 as never };
@@ -48,7 +48,7 @@ describe('acceptIntake of a group', () => {
     expect(bound).toHaveLength(0);
   });
 
-  it('returns an outcome for each item, in order', async () => {
+  it('returns a result for each item, in order', async () => {
     const taken = { ...registry.item(), idempotencyKey: 'taken' };
     await accept(taken);
     const items = ['z', 'taken', 'a'].map((idempotencyKey) => ({

@@ -23,7 +23,7 @@ import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('file');
 
-it('each outcome that a caller waits for is announced: admitted, rejected or quarantined', async () => {
+it('each result that a caller waits for is announced: admitted, rejected or quarantined', async () => {
   const heard = await hearOutcomes(db);
   const admitted = await accepted(registry, registry.item());
   await processAdmissions(registry.admit, [admitted]);
@@ -224,7 +224,7 @@ describe('admission that is accepted and not yet appended', () => {
       const settled = await eventually(
         async () => (await outcome()) ?? null,
         10_000,
-        'an outcome of the requeued admission',
+        'a decision about the requeued admission',
       );
       expect(settled).toMatchObject({ state: 'proved' });
     } finally {

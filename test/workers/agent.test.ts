@@ -13,7 +13,7 @@ const keyNoOf = async (apiKey: string): Promise<number> => {
   return row?.key_no ?? 0;
 };
 
-/** The outcome of an item that an engine accepted without any check. */
+/** The result of an item that an engine accepted without any check. */
 async function settled(item: ReturnType<typeof agentItem>) {
   await acceptIntake(registry.engine, [item]);
   await processAdmissions(registry.admit, [item.proofId]);

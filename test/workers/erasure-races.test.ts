@@ -62,7 +62,7 @@ describe('pending revocation', () => {
     await commit(await request(id, 'passport'));
     const waits = await request(id, 'trust');
 
-    // One admission had no outcome, so the command has to run again.
+    // One revocation was pending, so the command has to run again.
     expect(await admin(...line)).toMatchObject({ code: 1, json: { unsettled: 1 } });
     await commit(waits);
     expect(await stateOf(id, 'trust')).toMatchObject({ state: 'revoked' });

@@ -77,7 +77,7 @@ async function execute(requestId: string, body = executeBody()): Promise<string>
   return reply.json['proof_id'] as string;
 }
 
-it('request ids > are logged with the outcome of an admission', async () => {
+it('request ids > are logged with the decision about an admission', async () => {
   startWorker();
   await worker?.ready;
   const proofId = await execute('trace-settled');

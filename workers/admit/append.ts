@@ -28,7 +28,7 @@ import { closedRunsOf } from './close.js';
 import { type AdmitContext, NO_METRICS, SigningKeyInactiveError } from './context.js';
 import { type Claimed, type Fault, faultsOf } from './rejections.js';
 
-/** Outcome of a group, without admissions that another worker committed first. */
+/** Result of a group, without admissions that another worker committed first. */
 export interface Appended {
   admitted: readonly Prepared[];
   rejected: readonly Rejection[];
@@ -183,7 +183,7 @@ async function appendClaimed(
       lastTile,
     ),
     setCounters(tx, counters),
-    // No caller waits for the outcome of a batch item.
+    // No caller waits for the decision about a batch item.
     announceOutcomes(
       tx,
       claimed.flatMap(({ intake: { proofId, batch } }) => (batch === null ? [proofId] : [])),

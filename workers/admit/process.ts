@@ -260,7 +260,7 @@ interface LoggedOutcome {
 }
 
 /**
- * Logs the outcome of a group in one line. Success is logged at debug, because the engine logs the
+ * Logs the result of a group in one line. Success is logged at debug, because the engine logs the
  * request already; rejected and late admissions are logged with their ids.
  */
 function logOutcomes(

@@ -64,7 +64,8 @@ export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): Ou
         failing = false;
       } catch (error) {
         // Admissions are durable, so the next tick can query again.
-        if (!failing) log.warn({ err: error }, 'registry unavailable, responses wait for outcomes');
+        if (!failing)
+          log.warn({ err: error }, 'registry unavailable, responses wait for decisions');
         failing = true;
       }
     }

@@ -69,7 +69,7 @@ export function requireAcceptable(req: Request, types: readonly [string, ...stri
   if (chosen === false) {
     throw new Problem(
       'not_acceptable',
-      `Accept excludes every available media type. Accept ${types.join(' or ')}.`,
+      `The header Accept excludes every available media type. Accept ${types.join(' or ')}.`,
     );
   }
   return chosen;

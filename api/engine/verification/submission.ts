@@ -94,7 +94,7 @@ export function submittedChecks(submission: Submission, registered: Registered):
     [
       'submitted_entry',
       exported && canonicalize(exported.entry) === new TextDecoder().decode(entry),
-      'the log entry is not the one in the log',
+      'the submitted entry differs from the one that the log has for this proof',
     ],
     [
       'submitted_inclusion',

@@ -228,7 +228,7 @@ function requiredApprovalCopy({ artifact_kind: kind, verification }: Relayed): V
 
 const ALLOWED = 'That anything was allowed.';
 const UNDECIDED =
-  'That it is valid, or that it is not. It may not have been checked yet, or a check failed.';
+  'That it is valid, or that it is not. Perhaps it was not checked yet, or a check failed.';
 
 const LATER = 'That this stays so. Look it up again later.';
 

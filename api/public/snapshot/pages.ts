@@ -67,7 +67,7 @@ export class PageReader {
     this.upper = new ByteCache(upperBytes);
   }
 
-  /** The page of an item of a page. Throws as {@link load} does, or `PageMissing`. */
+  /** The page to which an item of `page` refers. Throws as {@link load} does, or `PageMissing`. */
   below(page: StoredPage, at: number): StoredPage {
     const { below } = page as CachedPage;
     const kept = below[at];

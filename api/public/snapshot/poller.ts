@@ -147,7 +147,7 @@ export class SnapshotPoller {
     });
     if (!consistent) {
       throw new Error(
-        `the log of ${to.size} leaves does not extend the one of ${from.size} that was served`,
+        `the log of ${to.size} leaves does not extend the served log of ${from.size} leaves`,
       );
     }
   }

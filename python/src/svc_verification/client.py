@@ -169,7 +169,7 @@ class _Calls(_Settings):
         """Admits an execution. Returns only an `ADMITTED` receipt with the hash of this request.
 
         Raises `SvcError`: `policy_denied` with its receipt in `denial`, `approval_required` with its receipt in
-        `approval`, and others without a decision. The same fields return the first receipt again.
+        `approval`, and another code when there is no decision. The same fields return the first receipt again.
         """
         return admissions.submit(self._engine, self._deadline, admissions.execute_request(self.tenant_id, fields))
 

@@ -25,7 +25,7 @@ export function addAdmit(add: AddCommand): Command {
       summary: 'Admit a file of executions and agent envelopes',
       description:
         'FILE has one item per line; - reads standard input. An item is an execute request, which may omit schema_version and tenant_id, or an agent envelope with its requested_at and its nonce, or with a dedupe_key of your own in place of the nonce. The command checks all lines before it sends the first batch. Admitting the same file again returns the first receipts, so repeat an interrupted command. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
-        'With --evidence, the directory gets the evidence of each receipt: the signed proof, for `svc verify --offline` and `svc monitor --watch`. The command reports evidence that it could not fetch or store, and admits the other items; run it again to fetch it, or to fetch all of it under a checkpoint.\n\n' +
+        'With --evidence, the directory gets the evidence of each receipt: the signed proof, for `svc verify --offline` and `svc monitor --watch`. The command reports evidence that it could not fetch or store, and admits the other items. Run it again to fetch the missing evidence, or, once a checkpoint covers the proofs, to fetch all evidence with inclusion proofs.\n\n' +
         'With --json, standard output has one result per line, and the last line of standard error the counts and the rate.\n\n' +
         'Exits 0 when every item was admitted, 1 when an item was rejected or invalid, 4 when no item was rejected but the policy denied an item or requires an approval, and 3 when the command could not finish, or could not store the evidence of an admission.',
       examples: [
@@ -173,7 +173,7 @@ export function addFollow(add: AddCommand): Command {
   const command = add<PinOptions>(
     {
       name: 'follow',
-      summary: 'Wait for the public verdict on a proof, or for all outcomes of a batch',
+      summary: 'Wait for the public verdict on a proof, or for all results of a batch',
       description:
         'A proof needs SVC_PUBLIC_URL; a batch needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. Exits like `svc lookup` and `svc admit`, and 3 after --timeout. With a pinned log, the command verifies the verdict like `svc lookup`.',
       examples: ['svc follow 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --timeout 30'],

@@ -55,7 +55,7 @@ const problemIn = (result: BatchResult | undefined): Record<string, unknown> =>
   result?.problem ?? {};
 
 describe('POST /v1/batches', () => {
-  it('gives each item the same outcome as a single request', async ({ completed, setup }) => {
+  it('gives each item the same result as a single request', async ({ completed, setup }) => {
     const items = [
       executeBody(),
       executeBody({ action: 'DELETE_AUDIT_LOG' }),

@@ -16,7 +16,7 @@ class Origin {
   says: { now: number; changed: number } | null = null;
   /** When not null, responses for pages are queued here. */
   held: (() => void)[] | null = null;
-  /** How often the server breaks a kept connection at its next request. */
+  /** Number of kept connections that the server still breaks, each at its next request. */
   breaks = 0;
   /** Changes the content of a file in transit. */
   tamper: (path: string, bytes: Buffer) => Buffer = (_path, bytes) => bytes;
