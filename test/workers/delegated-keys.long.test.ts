@@ -175,7 +175,8 @@ describe('worker with a root key', () => {
       );
       stops.push(() => worker.close());
       await worker.ready;
-      expect(await worker.readiness()).toMatchObject({
+      const readiness = () => worker.readiness();
+      await expect.poll(readiness, WAIT).toMatchObject({
         ready: true,
         details: { signing_key: 'active', dependencies: { root_key: 'up' } },
       });
