@@ -30,11 +30,16 @@ export const REDIS_FAULTS: Fault[] = [
     kind: 'queue emptied',
     inject: async (scene) => {
       signalWorkers(scene, 'SIGSTOP');
+      // Its job is lost. Single admissions have none.
+      const revoked = scene.client.acts.sendNew('revocation');
       for (let time = 0; time < 10; time += 1) {
         await sleep(200);
         await redisOf(scene).client.flushall();
       }
-      return () => signalWorkers(scene, 'SIGCONT');
+      return async () => {
+        signalWorkers(scene, 'SIGCONT');
+        await revoked;
+      };
     },
   },
   onLinks(
