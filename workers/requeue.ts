@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { NO_REQUEST_IDS } from '#runtime/http/request-ids';
 import { logRarely, type Logger } from '#runtime/process/log';
+import { MAX_IDS_PER_JOB } from '#runtime/queue/backend';
 import type { AdmitQueue } from '#runtime/queue/queues';
 import { isAnythingPending, pendingOlderThan, type PendingPlace } from '#sql/admissions/outcomes';
 import type { Db } from '#sql/db/transaction';
@@ -22,14 +23,11 @@ export async function repeat(
   }
 }
 
-/** Interval while many admissions wait for a group: most stale admissions are then known. */
-const BACKLOG_INTERVAL_MS = 10_000;
-
-interface SearchOptions extends Pick<RequeueOptions, 'olderThanMs' | 'groupSize'> {
+interface SearchOptions extends Pick<RequeueOptions, 'olderThanMs' | 'pageSize'> {
   everyMs: number;
   /** Whether the queue is down, so that nothing can be enqueued. */
   isDown: () => boolean;
-  groups: Pick<AdmissionGroups, 'take' | 'waiting'>;
+  take: AdmissionGroups['take'];
   /** Requeues lost chunks. Never rejects. */
   chunks: () => Promise<void>;
 }
@@ -41,7 +39,7 @@ interface SearchOptions extends Pick<RequeueOptions, 'olderThanMs' | 'groupSize'
 export async function keepRequeueing(
   { sql, log, metrics }: Pick<AdmitContext, 'sql' | 'log' | 'metrics'>,
   queue: AdmitQueue,
-  { everyMs, isDown, groups, chunks, ...limits }: SearchOptions,
+  { everyMs, isDown, take, chunks, ...limits }: SearchOptions,
   signal: AbortSignal,
 ): Promise<void> {
   const failed = (kind: string) => (error: unknown) =>
@@ -56,19 +54,11 @@ export async function keepRequeueing(
       }
     };
   };
-  let lastSearch = -Infinity;
-  const take = (ids: string[]): Promise<void> => Promise.resolve(groups.take(ids, NO_REQUEST_IDS));
-  const admissions = { sql, log, metrics, enqueue: take, ...limits };
-  const revocations = { ...admissions, enqueue: (ids: string[]) => queue.addRevocations(ids) };
+  const found = { sql, log, metrics, ...limits };
   const searches = [
-    pages<PendingPlace>('admission', async (after) => {
-      const isDue = performance.now() - lastSearch >= BACKLOG_INTERVAL_MS;
-      if (!isDue && groups.waiting() >= MOST_IDS_PER_PAGE) return after;
-      lastSearch = performance.now();
-      return requeueStaleAdmissions(admissions, after);
-    }),
+    pages<PendingPlace>('admission', (after) => requeueStaleAdmissions(found, take, after)),
     pages<PendingRevocation>('revocation', (after) =>
-      isDown() ? Promise.resolve(after) : requeueStaleRevocations(revocations, after),
+      isDown() ? Promise.resolve(after) : requeueStaleRevocations(found, queue, after),
     ),
     chunks,
   ];
@@ -79,66 +69,62 @@ export async function keepRequeueing(
 }
 
 /** Takes all pending admissions. */
-export async function takePending(sql: Db, groups: Pick<AdmissionGroups, 'take'>): Promise<void> {
+export async function takePending(sql: Db, take: AdmissionGroups['take']): Promise<void> {
   let after: PendingPlace | null = null;
   do {
-    const page: PendingPlace[] = await pendingOlderThan(sql, 0, MOST_IDS_PER_PAGE, after);
-    groups.take(
-      page.map(({ proofId }) => proofId),
-      NO_REQUEST_IDS,
-    );
-    after = nextPlace(page, MOST_IDS_PER_PAGE);
+    const page: PendingPlace[] = await pendingOlderThan(sql, 0, PAGE_SIZE, after);
+    take(idsOf(page), NO_REQUEST_IDS);
+    after = nextPlace(page, PAGE_SIZE);
   } while (after !== null);
 }
 
-const MOST_IDS_PER_PAGE = 4_096;
+const idsOf = (page: readonly PendingPlace[]): string[] => page.map(({ proofId }) => proofId);
+
+/** Ids per page. A page of revocations is one job. */
+export const PAGE_SIZE = MAX_IDS_PER_JOB;
 
 export interface RequeueOptions {
   sql: Db;
   log: Logger;
   metrics?: AdmitMetrics | undefined;
-  enqueue: (ids: string[]) => Promise<unknown>;
-  /** Milliseconds that an item may wait before it is enqueued again. */
+  /** Milliseconds that an item may wait before it is stale. */
   olderThanMs: number;
-  /** Ids per group or job. */
-  groupSize: number;
+  pageSize: number;
 }
 
 /**
- * Takes a page of stale admissions, whose announcement was lost or whose group failed. Returns the
- * position of the next page; null after the last one.
+ * Takes a page of stale admissions, whose announcement was lost or whose group failed. Counts those that
+ * did not wait for a group already. Returns the position of the next page; null after the last one.
  */
 export async function requeueStaleAdmissions(
-  { sql, log, metrics, enqueue, olderThanMs, groupSize }: RequeueOptions,
+  { sql, log, metrics, olderThanMs, pageSize }: RequeueOptions,
+  take: AdmissionGroups['take'],
   after: PendingPlace | null = null,
 ): Promise<PendingPlace | null> {
-  const limit = MOST_IDS_PER_PAGE;
-  const stale = await pendingOlderThan(sql, olderThanMs, limit, after);
-  metrics?.requeued('admissions', stale.length);
-  const ids = stale.map(({ proofId }) => proofId);
-  for (let start = 0; start < ids.length; start += groupSize) {
-    await enqueue(ids.slice(start, start + groupSize));
-  }
-  if (ids.length > 0) {
+  const stale = await pendingOlderThan(sql, olderThanMs, pageSize, after);
+  const taken = take(idsOf(stale), NO_REQUEST_IDS);
+  metrics?.requeued('admissions', taken.length);
+  if (taken.length > 0) {
     // The engine's log lines map these proof ids to request ids.
-    const first = firstOf(ids, NO_REQUEST_IDS);
-    logRarely(log, 'warn', { admissions: ids.length, first }, 'stale admissions requeued');
+    const first = firstOf(taken, NO_REQUEST_IDS);
+    logRarely(log, 'warn', { admissions: taken.length, first }, 'stale admissions requeued');
   }
-  return nextPlace(stale, limit);
+  return nextPlace(stale, pageSize);
 }
 
-/** Requeues a page of stale revocations, as {@link requeueStaleAdmissions} does. A failing request does not block later pages. */
+/** Requeues a page of stale revocations. A failing request does not block later pages. */
 export async function requeueStaleRevocations(
-  { sql, log, metrics, enqueue, olderThanMs, groupSize }: RequeueOptions,
+  { sql, log, metrics, olderThanMs, pageSize }: RequeueOptions,
+  queue: Pick<AdmitQueue, 'addRevocations'>,
   after: PendingRevocation | null = null,
 ): Promise<PendingRevocation | null> {
-  const stale = await revocationsOlderThan(sql, olderThanMs, groupSize, after);
+  const stale = await revocationsOlderThan(sql, olderThanMs, pageSize, after);
   metrics?.requeued('revocations', stale.length);
   if (stale.length > 0) {
-    await enqueue(stale.map(({ requestId }) => requestId));
+    await queue.addRevocations(stale.map(({ requestId }) => requestId));
     logRarely(log, 'warn', { revocations: stale.length }, 'stale revocations requeued');
   }
-  return nextPlace(stale, groupSize);
+  return nextPlace(stale, pageSize);
 }
 
 /** The position of the next page; null after the last one. */

@@ -102,7 +102,7 @@ export type Announce = (
   requestIds: readonly string[],
 ) => Promise<void>;
 
-/** The engine's queue: jobs in `queue`, and announcements by PostgreSQL. */
+/** Adds announcements by PostgreSQL to a queue of jobs. */
 export const announcingQueue = <Q extends Omit<EngineContext['queue'], 'announce'>>(
   queue: Q,
   sql: Pool,

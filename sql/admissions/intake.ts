@@ -278,7 +278,8 @@ export async function storeAdmissions(
 ): Promise<Set<string>> {
   const packed = bytesOf(
     items.map(({ requestHash, seed, request }) => {
-      if (requestHash.length !== 32 || seed.length !== 32) throw new RangeError('not 32 bytes');
+      if (requestHash.length !== 32 || seed.length !== 32)
+        throw new RangeError('hash and seed must have 32 bytes');
       return Buffer.concat([requestHash, seed, request]);
     }),
   );

@@ -1,5 +1,5 @@
--- Functions that take several steps in one statement. At low load a group of admissions has few members, and its
--- cost is the number of its messages. They have the rights of their caller.
+-- Functions that take several steps in one statement: each statement is a message, which wakes two processes. They
+-- have the rights of their caller.
 
 -- The policy set in force now, not at the start of the transaction, which may have waited for a lock since.
 create function svc.policy_in_force(out digest bytea, out at timestamptz) returns setof record

@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Pool } from '#sql/db/transaction';
 import { acceptIntake, type IntakeItem, readPinnedIntake } from '#sql/admissions/intake';
@@ -46,6 +47,11 @@ describe('acceptIntake of a group', () => {
     expect(await pendingDepth(registry.engine, 1000)).toBe(before);
     const bound = await db.sql`select from svc.idempotency_key where key = 'of-a-failed-group'`;
     expect(bound).toHaveLength(0);
+  });
+
+  it('rejects a seed of another length, which would shift the bytes of the request', async () => {
+    const short = { ...registry.item(), seed: randomBytes(31) };
+    await expect(accept(short)).rejects.toThrow(RangeError);
   });
 
   it('returns a result for each item, in order', async () => {

@@ -47,6 +47,19 @@ describe('transaction', () => {
     expect(both[1]).toBe('b');
   });
 
+  it('is READ COMMITTED, whatever the default of the database is', async () => {
+    const database = new URL(db.url).pathname.slice(1);
+    const set = (value: string) =>
+      db.sql.unsafe(`alter database ${database} set default_transaction_isolation ${value}`);
+    await set(`= 'repeatable read'`);
+    try {
+      const [row] = await transaction(sql, (tx) => tx`show transaction_isolation`);
+      expect(row).toEqual({ transaction_isolation: 'read committed' });
+    } finally {
+      await set('to default');
+    }
+  });
+
   it('waits for statements in flight before it rolls back', async () => {
     const work = transaction(sql, (tx) =>
       pipeline(

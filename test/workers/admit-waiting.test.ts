@@ -6,7 +6,7 @@ import { activePolicy } from '#sql/admissions/policies';
 import { announcePending, pendingOlderThan } from '#sql/admissions/outcomes';
 import { jwkThumbprint } from '#protocol/keys';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { DeferredError, SigningKeyInactiveError } from '#workers/admit/context';
+import { DeferredError, NO_METRICS, SigningKeyInactiveError } from '#workers/admit/context';
 import { processAdmissions } from '#workers/admit/process';
 import { keepRequeueing, requeueStaleAdmissions } from '#workers/requeue';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
@@ -168,7 +168,7 @@ describe('admission that is accepted and not yet appended', () => {
     expect(order).toEqual(['appended', 'changed']);
   });
 
-  it('is requeued when stale, oldest first and in groups', async () => {
+  it('is taken when stale, oldest first and in pages', async () => {
     const ids = [waiting];
     for (let age = 1; age <= 4; age += 1) {
       const id = await accepted(registry, registry.item());
@@ -178,25 +178,24 @@ describe('admission that is accepted and not yet appended', () => {
         where replace(proof_id::text, '-', '') = ${id}`;
     }
     const { sql, log } = registry.admit;
-    const groups: string[][] = [];
-    const enqueue = (group: string[]) => Promise.resolve(groups.push(group));
-    await requeueStaleAdmissions({ sql, log, enqueue, olderThanMs: 0, groupSize: 2 });
-    expect(groups).toEqual([ids.slice(0, 2), ids.slice(2, 4), ids.slice(4)]);
-    // A worker continues with the second page, even if the first is still pending.
-    groups.length = 0;
-    const queue = { addRevocations: enqueue } as unknown as AdmitQueue;
-    const options = {
-      ...{ everyMs: 1, olderThanMs: 0, groupSize: 1 },
-      isDown: () => false,
-      groups: {
-        take: (group: readonly string[]) => void groups.push([...group]),
-        waiting: () => 0,
-      },
-      chunks: () => Promise.resolve(),
+    const pages: string[][] = [];
+    const counted: number[] = [];
+    const metrics = { ...NO_METRICS, requeued: (_: string, count: number) => counted.push(count) };
+    // All but the first admission of a page wait for a group already.
+    const take = (page: readonly string[]) => {
+      pages.push([...page]);
+      return page.slice(0, 1);
     };
+    const limits = { olderThanMs: 0, pageSize: 2 };
+    await requeueStaleAdmissions({ sql, log, metrics, ...limits }, take);
+    expect([pages, counted]).toEqual([[ids.slice(0, 2)], [1]]);
+    // A worker continues with the next page, even if the first is still pending.
+    const queue = {} as AdmitQueue;
+    const isDown = () => true;
+    const options = { everyMs: 1, ...limits, isDown, take, chunks: () => Promise.resolve() };
     const stopping = new AbortController();
     const requeueing = keepRequeueing(registry.admit, queue, options, stopping.signal);
-    await expect.poll(() => groups).toContainEqual([waiting]);
+    await expect.poll(() => pages).toContainEqual([waiting]);
     stopping.abort();
     await requeueing;
     expect(await pendingOlderThan(registry.admit.sql, 0, 1)).toMatchObject([{ proofId: ids[0] }]);

@@ -1,3 +1,4 @@
+import { announcedIn } from '#sql/admissions/outcomes';
 import { announcingQueue } from '#api/engine/context';
 import { pino } from 'pino';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
@@ -34,7 +35,7 @@ beforeAll(async () => {
   engine = await startEngine(registry, {
     queue: announcingQueue(queue, registry.engine),
     log,
-    waitMs: 50,
+    waitMs: 20_000,
   });
 });
 beforeEach(() => {
@@ -73,8 +74,8 @@ async function execute(requestId: string, body = executeBody()): Promise<string>
     headers,
     body: JSON.stringify(body),
   });
-  expect([200, 202]).toContain(reply.status);
-  return reply.json['proof_id'] as string;
+  expect(reply.status).toBe(200);
+  return reply.json['registry_proof_id'] as string;
 }
 
 it('request ids > are logged with the decision about an admission', async () => {
@@ -85,4 +86,11 @@ it('request ids > are logged with the decision about an admission', async () => 
     admissions: 1,
     single: [{ proof_id: proofId, request_id: 'trace-settled', effect: 'ADMIT' }],
   });
+});
+
+it('announcedIn > reads ids with their request ids, and nothing from a forged long payload', () => {
+  const ids = ['a', 'b'].map((digit) => digit.repeat(32));
+  const { ids: read, requests } = announcedIn(`${ids.join('')} first second`);
+  expect([read, read.map((id) => requests.of(id))]).toEqual([ids, ['first', 'second']]);
+  expect(announcedIn(`${ids.join('')} ${'x'.repeat(7_900)}`).ids).toEqual([]);
 });

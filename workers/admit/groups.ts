@@ -10,8 +10,8 @@ export interface GroupOptions {
 }
 
 export interface AdmissionGroups {
-  /** Ignores ids that wait or are processed already. Never throws. */
-  take(ids: readonly string[], requests: RequestIds): void;
+  /** Returns the ids that did not wait, and were not being processed. The others are ignored. Never throws. */
+  take(ids: readonly string[], requests: RequestIds): string[];
   /** Admissions that wait for a group. */
   waiting(): number;
   /** Finishes the running groups and takes no more. */
@@ -73,11 +73,11 @@ export function groupAdmissions({
     }
   }
 
-  function take(ids: readonly string[], requests: RequestIds): void {
-    for (const id of ids) {
-      if (!waiting.has(id) && !processing.has(id)) waiting.set(id, requests);
-    }
+  function take(ids: readonly string[], requests: RequestIds): string[] {
+    const taken = ids.filter((id) => !waiting.has(id) && !processing.has(id));
+    for (const id of taken) waiting.set(id, requests);
     begin();
+    return taken;
   }
 
   return {

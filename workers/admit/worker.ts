@@ -19,7 +19,7 @@ import { policyActivations } from '#sql/admissions/policies';
 import { announcedIn, PENDING_CHANNEL } from '#sql/admissions/outcomes';
 import type { Db, Pool } from '#sql/db/transaction';
 import { processRevocations } from '../lifecycle/revocations.js';
-import { keepRequeueing, repeat, takePending } from '../requeue.js';
+import { keepRequeueing, PAGE_SIZE, repeat, takePending } from '../requeue.js';
 import { workWithoutQueue } from '../without-queue.js';
 import { startChunkDispatcher } from './batches.js';
 import {
@@ -194,23 +194,19 @@ export function startAdmitWorker(
       await sleep(KEY_CHECK_MS, undefined, { signal: stopping.signal }).catch(() => undefined);
     }
     held -= 1;
-    if (held === 0) await takePending(context.sql, taking).catch(() => undefined);
+    if (held === 0) await takePending(context.sql, take).catch(() => undefined);
   }
-  const taking: Pick<AdmissionGroups, 'take' | 'waiting'> = {
-    take: (ids, requests) => {
-      if (held === 0) groups.take(ids, requests);
-    },
-    waiting: () => groups.waiting(),
-  };
+  const take: AdmissionGroups['take'] = (ids, requests) =>
+    held === 0 ? groups.take(ids, requests) : [];
   const listening = new Promise<void>((resolve) => {
     const onAnnounced = (payload: string): void => {
       const { ids, requests } = announcedIn(payload);
-      if (isIds(ids) && groups.waiting() < MOST_ANNOUNCED) taking.take(ids, requests);
+      if (isIds(ids) && groups.waiting() < MOST_ANNOUNCED) take(ids, requests);
     };
     context.sql.onNotification(PENDING_CHANNEL, onAnnounced, () => {
       resolve();
       // What was announced before is found here, and otherwise once it is stale.
-      void takePending(context.sql, taking).catch(() => undefined);
+      void takePending(context.sql, take).catch(() => undefined);
     });
   });
   const revoke = (ids: string[], requests = NO_REQUEST_IDS): Promise<void> =>
@@ -260,9 +256,9 @@ export function startAdmitWorker(
     {
       everyMs: options.requeueEveryMs,
       olderThanMs: options.staleAfterMs,
-      groupSize: IDS_AT_ONCE,
+      pageSize: PAGE_SIZE,
       isDown,
-      groups: taking,
+      take,
       chunks: () => dispatcher.requeue(),
     },
     stopping.signal,

@@ -18,7 +18,7 @@ export type Submission = Omit<IntakeItem, 'proofId' | 'seed'> & {
   traceparent: string | null;
 };
 
-/** Resolves once the admission is durable in the registry, even if the queue fails. */
+/** Resolves once the admission is durable in the registry, even if its announcement fails. */
 export type Submit = (submission: Submission) => Promise<IntakeOutcome>;
 
 type Unseeded = Submission & { proofId: string };
@@ -58,12 +58,12 @@ export function createSubmit(ctx: EngineContext): Submit {
       seed: seeds.subarray(i * SEED_BYTES, (i + 1) * SEED_BYTES),
     }));
     const outcomes = await acceptIntake(ctx.sql, items, lockTimeoutMs);
-    // The admissions are durable: the response no longer depends on the queue.
+    // The admissions are durable: the response does not depend on their announcement.
     const accepted = unseeded.filter((_, i) => outcomes[i]?.outcome === 'accepted');
-    if (accepted.length > 0) enqueue(accepted);
+    if (accepted.length > 0) announce(accepted);
     return outcomes;
   }
-  function enqueue(accepted: Unseeded[]): void {
+  function announce(accepted: Unseeded[]): void {
     const proofIds = accepted.map(({ proofId }) => proofId);
     const requestIds = accepted.map(({ requestId }) => requestId);
     void wakeWorkers(
