@@ -16,7 +16,7 @@ const ISOLATED = readdirSync(root, { recursive: true, encoding: 'utf8' })
   .filter((name) => /vi\.mock\(|serveFrom\(/.test(readFileSync(join(root, name), 'utf8')))
   .map((name) => `test/${name}`);
 
-/** Tests of about a minute and more, which `npm run test:long` runs instead of `npm test`. */
+/** Slow tests, which `npm run test:long` runs instead of `npm test`. */
 const LONG = 'test/**/*.long.test.ts';
 
 // The package's own imports, from source: tests never see a stale build.
