@@ -160,8 +160,9 @@ const table = {
   'bucket down': {
     unready: /^publisher$/,
     status: /^ticks failing/,
-    // The cycle stalls until its requests to the silent bucket time out.
-    mayStatus: /^ticks stalled/,
+    // The cycle stalls until its requests to the silent bucket time out: after 15 s, or 30 s when the
+    // publisher looks whether a write without an answer happened.
+    mayStatus: /^ticks stalled|^no publish cycle has succeeded|^no signed checkpoint/,
     alert: 'SvcSnapshotStoreDown',
     log: /^publisher: the cycle failed \(StoreError\)/,
   },
