@@ -44,9 +44,9 @@ const YIELD_AFTER_MS = 1;
 
 /**
  * Processes admissions: load → canonicalize → evaluate → hash → sign → append. It skips ids that are
- * unknown, not accepted or committed already, so the queue may deliver a message repeatedly.
+ * unknown, not accepted or committed already, so they may be announced repeatedly.
  *
- * @param requests request ids from the queue: untrusted, for log lines only
+ * @param requests request ids from the announcement: untrusted, for log lines only
  * @throws DeferredError when only some were committed; the cause when none was. The requeue retries
  *   the uncommitted admissions.
  */
