@@ -91,6 +91,21 @@ describe('admission stays pending after a failure that it did not cause:', () =>
   });
 });
 
+it('an admission accepted in the future stays pending until that time', async () => {
+  const id = await accepted(registry, registry.item());
+  // The engine stored it before the database clock was set back by an hour.
+  const move = (interval: string) =>
+    db.sql`
+      update svc.intake_pending set accepted_at = accepted_at + ${interval}::interval
+      where replace(proof_id::text, '-', '') = ${id}`;
+  await move('1 hour');
+  await processAdmissions(registry.admit, [id]);
+  expect(await stateOf(registry, id)).toBeUndefined();
+  await move('-1 hour');
+  await processAdmissions(registry.admit, [id]);
+  expect(await stateOf(registry, id)).toMatchObject({ state: 'proved' });
+});
+
 describe('admission that is accepted and not yet appended', () => {
   let waiting: string;
   beforeEach(async () => {
