@@ -36,7 +36,8 @@ interface Watched<T> {
   interval: number;
 }
 
-const TICK_MS = 25;
+/** Shortest time between polls, so that admissions due at about the same time share one. */
+const LEAST_POLL_MS = 25;
 const LONGEST_POLL_MS = 500;
 
 export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): OutcomeWaiter<T> {
@@ -45,7 +46,8 @@ export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): Ou
   const due = new Set<string>();
   let isQuerying = false;
   let failing = false;
-  let ticker: NodeJS.Timeout | null = null;
+  let timer: NodeJS.Timeout | null = null;
+  let timerAt = Infinity;
   let stopBy = Infinity;
 
   // Runs one query at a time: ids that arrive meanwhile share the next query.
@@ -63,7 +65,7 @@ export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): Ou
         for (const [id, outcome] of await readOutcomes(admissions)) deliver(id, outcome);
         failing = false;
       } catch (error) {
-        // Admissions are durable, so the next tick can query again.
+        // Admissions are durable, so the next poll can query again.
         if (!failing)
           log.warn({ err: error }, 'registry unavailable, responses wait for decisions');
         failing = true;
@@ -76,15 +78,33 @@ export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): Ou
     for (const answer of [...(watched.get(id)?.answer ?? [])]) answer(outcome);
   }
 
-  function tick(): void {
+  function poll(): void {
     const now = performance.now();
+    let next = Infinity;
     for (const [id, entry] of watched) {
-      if (entry.pollAt > now) continue;
-      entry.interval = Math.min(entry.interval * 2, LONGEST_POLL_MS);
-      entry.pollAt = now + entry.interval;
-      due.add(id);
+      if (entry.pollAt <= now) {
+        entry.interval = Math.min(entry.interval * 2, LONGEST_POLL_MS);
+        entry.pollAt = now + entry.interval;
+        due.add(id);
+      }
+      next = Math.min(next, entry.pollAt);
     }
+    stopPolling();
+    if (watched.size > 0) pollBy(Math.max(next, now + LEAST_POLL_MS));
     void queryDue();
+  }
+
+  function pollBy(at: number): void {
+    if (timerAt <= at) return;
+    stopPolling();
+    timerAt = at;
+    timer = setTimeout(poll, at - performance.now());
+  }
+
+  function stopPolling(): void {
+    if (timer !== null) clearTimeout(timer);
+    timer = null;
+    timerAt = Infinity;
   }
 
   function watch({ tenantNo, id }: OwnId): Watched<T> {
@@ -101,15 +121,13 @@ export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): Ou
       interval: firstPollMs,
     };
     watched.set(id, entry);
-    ticker ??= setInterval(tick, TICK_MS);
+    pollBy(entry.pollAt);
     return entry;
   }
 
   function unwatch(id: string): void {
     watched.delete(id);
-    if (watched.size > 0 || ticker === null) return;
-    clearInterval(ticker);
-    ticker = null;
+    if (watched.size === 0) stopPolling();
   }
 
   return {

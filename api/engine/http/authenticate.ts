@@ -35,6 +35,7 @@ const NO_HASH = Buffer.alloc(32);
 export function createAuthenticate(ctx: EngineContext): Authenticate {
   const lookUp = coalesce<string, Credential | undefined>({
     maxWaitMs: 1,
+    aloneMs: 0,
     maxItems: ctx.coalesceItems,
     isRetryAlone: (error) => !isUnavailable(error),
     run: async (keyIds) => {
