@@ -29,11 +29,25 @@ export interface NewVerdict {
 }
 
 export async function verifiedPrefix(sql: Db): Promise<VerifiedPrefix | null> {
-  const [row] = await sql<WithDates<VerifiedPrefix, 'verifiedAt'>[]>`
-    select last_index + 1 as "treeSize", root, subtrees, keys_digest as "keysDigest",
-      verified_at as "verifiedAt", verdict_id as "verdictId"
-    from svc.verdict where frontier order by last_index desc limit 1`;
+  const [row] = await sql<PrefixRow[]>`${lastPrefix(sql)}`;
   return row === undefined ? null : inMs(row);
+}
+
+type PrefixRow = WithDates<VerifiedPrefix, 'verifiedAt'>;
+
+const lastPrefix = (sql: Db) => sql`
+  select last_index + 1 as "treeSize", root, subtrees, keys_digest as "keysDigest",
+    verified_at as "verifiedAt", verdict_id as "verdictId"
+  from svc.verdict where frontier order by last_index desc limit 1`;
+
+/** The number of leaves in the log, and its verified prefix, at the same moment. */
+export async function logAndPrefix(
+  sql: Db,
+): Promise<{ logSize: number; prefix: VerifiedPrefix | null }> {
+  const [{ logSize, ...row }] = await sql<[{ logSize: number } & (PrefixRow | { treeSize: null })]>`
+    select h.tree_size as "logSize", v.*
+    from svc.log_head h left join (${lastPrefix(sql)}) v on true`;
+  return { logSize, prefix: row.treeSize === null ? null : inMs(row) };
 }
 
 /** The effective verdict on each leaf: of all rows that cover it, the one for the largest log, then the latest. */

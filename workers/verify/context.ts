@@ -1,13 +1,12 @@
 import type { KeyStates } from '#protocol/state/key-states';
-import type { TileReader } from '#protocol/tiles';
+import type { Tile, TileReader } from '#protocol/tiles';
 import type { Check, ProofCrypto } from '#protocol/verify';
-import type { WakeableSleep } from '#runtime/concurrency';
 import { healthCheck, Heartbeat, type Readiness } from '#runtime/ops/health';
 import type { Logger } from '#runtime/process/log';
-import type { Db, Pool, Transaction } from '#sql/db/transaction';
+import { type Db, pipeline, type Pool, type Transaction } from '#sql/db/transaction';
 import type { Signer } from '#runtime/crypto/key-uri';
 import type { LeafEvidence } from '#sql/log/leaf-checks';
-import { readTile } from '#sql/log/log';
+import { readTiles } from '#sql/log/log';
 
 /** The key that signs verdict entries. */
 export interface VerdictSigner extends Pick<Signer, 'sign'> {
@@ -27,8 +26,8 @@ export interface VerifyContext {
   log: Logger;
   /** Proofs of compromised keys that no log line has reported yet. */
   voided: VoidedProofs;
-  /** Sleeps between polls, woken when an append may have committed. Default: no such sleep. */
-  idleSleep?: WakeableSleep;
+  /** Sleeps until an append may have committed, and for at most `ms`. Default: no such sleep. */
+  idleSleep?: { sleep(ms: number, signal: AbortSignal): Promise<void> };
   /** Notified after each pass of the loop. */
   pulses?: VerifierHeartbeats;
   /** Default: no metrics. */
@@ -55,20 +54,35 @@ export const VERDICT_LOCK = 7_301_002;
 
 /** Takes the lock until the transaction ends. Returns the database's time in epoch milliseconds. */
 export async function lockVerdicts(tx: Transaction): Promise<number> {
-  await tx`select pg_advisory_xact_lock(${VERDICT_LOCK})`;
-  const [row] = await tx<{ now: Date }[]>`select clock_timestamp() as now`;
-  if (row === undefined) throw new Error('the database returned no time');
-  return row.now.getTime();
+  const [, [{ now }]] = await pipeline(
+    tx`select pg_advisory_xact_lock(${VERDICT_LOCK})`,
+    tx<[{ now: Date }]>`select clock_timestamp() as now`,
+  );
+  return now.getTime();
 }
 
-/** Reads each stored tile once. A missing tile reads as empty, which fails every check that needs it. */
-export function tileCache(sql: Db): TileReader {
-  const tiles = new Map<string, Promise<Uint8Array>>();
+/**
+ * Reads each stored tile once. A missing tile reads as empty, which fails every check that needs it.
+ *
+ * @param ahead tiles to read with one statement
+ */
+export function tileCache(
+  sql: Db,
+  ahead: readonly Pick<Tile, 'level' | 'index'>[] = [],
+): TileReader {
+  const nameOf = (level: number, index: number) => `${level}/${index}`;
+  const reading = ahead.length === 0 ? null : readTiles(sql, ahead);
+  const tiles = new Map(
+    ahead.map(({ level, index }, at) => [
+      nameOf(level, index),
+      reading!.then((found) => found[at]!),
+    ]),
+  );
   return (level, index) => {
-    const name = `${level}/${index}`;
+    const name = nameOf(level, index);
     const known = tiles.get(name);
     if (known !== undefined) return known;
-    const tile = readTile(sql, level, index).then((bytes) => bytes ?? new Uint8Array());
+    const tile = readTiles(sql, [{ level, index }]).then(([bytes]) => bytes!);
     tiles.set(name, tile);
     return tile;
   };

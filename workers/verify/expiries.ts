@@ -39,10 +39,7 @@ export function verdictOn(
 
 /** Records share tokens that have expired by the database's clock. Returns how many. */
 export async function expireShares(context: VerifyContext, limit: number): Promise<number> {
-  return transaction(context.sql, async (tx) => {
-    await lockVerdicts(tx);
-    return recordExpired(tx, limit);
-  });
+  return transaction(context.sql, (tx) => recordExpired(tx, limit), lockVerdicts);
 }
 
 /**

@@ -14,8 +14,8 @@ import {
 } from '#protocol/verdict-entries';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
-import { transaction, type Transaction } from '#sql/db/transaction';
-import { endedOrigins, latestCheckpoint } from '#sql/log/checkpoints';
+import { pipeline, transaction, type Transaction } from '#sql/db/transaction';
+import { endedOrigins, latestCheckpoint, type StoredCheckpoint } from '#sql/log/checkpoints';
 import { keysInLog } from '#sql/log/keys';
 import { type EntryBody } from '#sql/log/log';
 import {
@@ -59,12 +59,24 @@ export function appendVerdictEntry(
   mayHaveExpired: boolean,
   leastIntervalMs = LEAST_INTERVAL_MS,
 ): Promise<VerdictResult> {
-  return transaction(sql, async (tx) => {
-    // Read before `now`, because another verifier may record a later scan at any time.
-    const scannedAt = await expiryScanDoneAt(tx);
-    const now = await lockVerdicts(tx);
-    const keys = await requireActive(tx, { crypto }, signer);
-    const prefix = await verifiedPrefix(tx);
+  // The scan is read before `now`, because another verifier may record a later scan at any time.
+  const opening = (tx: Transaction) =>
+    pipeline(
+      expiryScanDoneAt(tx),
+      lockVerdicts(tx),
+      keysInLog(tx),
+      latestCheckpoint(tx),
+      endedOrigins(tx),
+      verifiedPrefix(tx),
+      listingVerdictEntries(tx),
+      verdictEntries(tx, Number.MAX_SAFE_INTEGER, PAGE),
+    );
+  const work = async (
+    tx: Transaction,
+    opened: Awaited<ReturnType<typeof opening>>,
+  ): Promise<VerdictResult> => {
+    const [scannedAt, now, keyEntries, checkpoint, ended, prefix, listing, newest] = opened;
+    const keys = requireActive({ crypto }, signer, keyEntries, [checkpoint, ended]);
     if (prefix === null || scannedAt === null) return 'none';
     const counts = ({ leafIndex, body }: EntryBody): VerdictEntry[] => {
       const entry = readEntry(body);
@@ -72,9 +84,9 @@ export function appendVerdictEntry(
         entry?.type === 'verdict' && isSignedVerdict(crypto, signer.origin, entry, keys, leafIndex);
       return isSigned ? [entry] : [];
     };
-    const { latest, previous } = await lastVerdict(tx, counts);
+    const { latest, previous } = await lastVerdict(tx, newest, counts);
     const before = previous?.entry;
-    const listed = listedFailures((await listingVerdictEntries(tx)).flatMap(counts));
+    const listed = listedFailures(listing.flatMap(counts));
     const lists = await changesSince(tx, listed, before?.to ?? 0, prefix.treeSize);
     const { to, failed, restored } = lists;
     // After an adoption, the log has verdicts that this database does not have yet.
@@ -112,24 +124,25 @@ export function appendVerdictEntry(
     const sig = toBase64(await signer.sign(verdictMessage(signer.origin, entry)));
     await appendVerdict(tx, { ...entry, sig }, latest);
     return 'appended';
-  });
+  };
+  return transaction(sql, work, opening);
 }
 
 /** @returns the key entries of the log; throws unless this verifier may sign for it */
-async function requireActive(
-  tx: Transaction,
+function requireActive(
   { crypto }: Pick<VerifyContext, 'crypto'>,
   { keyId, origin }: VerdictSigner,
-): Promise<KeyedEntry[]> {
-  const keys = await keysInLog(tx);
+  keys: KeyedEntry[] | null,
+  [checkpoint, ended]: [StoredCheckpoint | null, string[]],
+): KeyedEntry[] {
   if (keys === null) throw new LogDamagedError('a key entry of the log is unreadable');
   if (activeVerifierKey(crypto, keys, keyId, Number.MAX_SAFE_INTEGER) === null) {
     throw new OperatorError(
       `verifier key ${keyId} is not active in the log, so no verdict entry is appended: activate it with admin verifier-key activate <key.pem>, or start the verifier with the active key`,
     );
   }
-  const [published] = (await latestCheckpoint(tx))?.note.split('\n') ?? [];
-  const hasEnded = (await endedOrigins(tx)).includes(origin);
+  const [published] = checkpoint?.note.split('\n') ?? [];
+  const hasEnded = ended.includes(origin);
   if (hasEnded || (published !== undefined && published !== origin)) {
     throw new OperatorError(
       `LOG_ORIGIN is ${origin}, which is retired or not the log of the last checkpoint: set the LOG_ORIGIN of the publisher`,
@@ -140,24 +153,26 @@ async function requireActive(
 
 const PAGE = 10;
 
-/** The last verdict entry that counts, and the index of the last one, whether it counts or not. */
+/**
+ * The last verdict entry that counts, and the index of the last one, whether it counts or not.
+ *
+ * @param newest the first page of the entries, newest first
+ */
 async function lastVerdict(
   tx: Transaction,
+  newest: readonly EntryBody[],
   counts: (row: EntryBody) => VerdictEntry[],
 ): Promise<{
   latest: number | null;
   previous: { leafIndex: number; entry: VerdictEntry } | null;
 }> {
-  let latest: number | null = null;
-  for (let before = Number.MAX_SAFE_INTEGER; ;) {
-    const rows = await verdictEntries(tx, before, PAGE);
-    latest ??= rows[0]?.leafIndex ?? null;
+  const latest = newest[0]?.leafIndex ?? null;
+  for (let rows = newest; ; rows = await verdictEntries(tx, rows.at(-1)!.leafIndex, PAGE)) {
     for (const row of rows) {
       const [entry] = counts(row);
       if (entry !== undefined) return { latest, previous: { leafIndex: row.leafIndex, entry } };
     }
     if (rows.length < PAGE) return { latest, previous: null };
-    before = rows.at(-1)!.leafIndex;
   }
 }
 

@@ -13,11 +13,11 @@ import {
 import type { Outcome } from '#protocol/status';
 import type { Check } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { transaction } from '#sql/db/transaction';
+import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
 import { readEvidence, type LeafEvidence } from '#sql/log/leaf-checks';
 import { compromisesIn } from '#sql/log/keys';
-import { treeSize } from '#sql/log/log';
 import {
+  logAndPrefix,
   verifiedPrefix,
   insertVerdicts,
   insertExpiries,
@@ -56,9 +56,9 @@ import { kindsByLeaf, verdictOn } from './expiries.js';
 export async function extendVerifiedPrefix(context: VerifyContext, limit: number): Promise<number> {
   const { sql } = context;
   const startedAt = Date.now();
-  const start = await verifiedPrefix(sql);
+  const { prefix: start, logSize } = await logAndPrefix(sql);
   const from = start?.treeSize ?? 0;
-  const to = Math.min(await treeSize(sql), from + limit);
+  const to = Math.min(logSize, from + limit);
   if (to < from) {
     throw new LogDamagedError(
       `the log has ${to} leaves, but ${from} were verified: the database is older than its verdicts`,
@@ -73,7 +73,7 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
   const hashes = leaves.map((leaf) => leafHash(nativeSha256, leaf.entry));
   for (const hash of hashes) range.append(hash);
   const root = range.root();
-  const read = tileCache(sql);
+  const read = tileCache(sql, tilesOf(from, to));
   const tree = await readTree(read, from, to, hashes, root);
   const history = extendHistory(
     await trustedKeys(context, start),
@@ -139,6 +139,14 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
   context.metrics?.verified('log', leaves.length - failed, failed);
   context.metrics?.failed(altered);
   return to - from;
+}
+
+/** The tiles with the leaf hashes of [from, to), and those that these leaves extend. */
+function tilesOf(from: number, to: number): { level: number; index: number }[] {
+  const first = Math.floor(from / TILE_WIDTH);
+  const count = Math.ceil(to / TILE_WIDTH) - first;
+  const ofLeaves = Array.from({ length: count }, (_, n) => ({ level: 0, index: first + n }));
+  return [...ofLeaves, ...tilesForAppend(from, to - from).filter(({ level }) => level > 0)];
 }
 
 /** The compact range of the verified prefix, as the verifier recorded it. */
@@ -213,9 +221,12 @@ function commit(
   compromised: { from: number; until: number }[],
   ends: Expiry[],
 ): Promise<boolean> {
-  return transaction(context.sql, async (tx) => {
-    const now = await lockVerdicts(tx);
-    if (((await verifiedPrefix(tx))?.treeSize ?? 0) !== prefix.firstIndex) return false;
+  const opening = (tx: Transaction) => pipeline(lockVerdicts(tx), verifiedPrefix(tx));
+  const work = async (
+    tx: Transaction,
+    [now, start]: Awaited<ReturnType<typeof opening>>,
+  ): Promise<boolean> => {
+    if ((start?.treeSize ?? 0) !== prefix.firstIndex) return false;
     // Already expired when first verified: record the expiry here, so VALID is never published.
     const hasExpired = ({ expiresAt }: Expiry): boolean => expiresAt <= now;
     const expired = expiredAlready(prefix, ends.filter(hasExpired));
@@ -229,7 +240,8 @@ function commit(
       ends.filter((end) => !hasExpired(end)),
     );
     return true;
-  });
+  };
+  return transaction(context.sql, work, opening);
 }
 
 /** Verdicts on those passing leaves of the prefix whose artifacts have already expired. */
