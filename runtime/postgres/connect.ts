@@ -15,12 +15,13 @@ export type Sql = {
    * roles can send notifications: callers must treat them as hints.
    *
    * @param onListening called whenever such a connection begins to receive
+   * @returns stops or resumes receiving; resolves when the server has done so
    */
   onNotification(
     channel: string,
     onNotify: (payload: string) => void,
     onListening?: () => void,
-  ): void;
+  ): (isReceiving: boolean) => Promise<void>;
 } & Client;
 
 /** A connection reserved by one caller until `release`. */
@@ -159,28 +160,42 @@ export function connect(url: string, options: ConnectOptions): Sql {
   }
 
   const ended = new AbortController();
-  async function onNotification(
+  function onNotification(
     channel: string,
     onNotify: (payload: string) => void,
     onListening?: () => void,
-  ): Promise<void> {
+  ): (isReceiving: boolean) => Promise<void> {
+    let isWanted = true;
+    let current: Connection | null = null;
+    const receive = async ({ client }: Connection): Promise<void> => {
+      if (isWanted) {
+        await client`listen ${builder(channel)}`;
+        onListening?.();
+      } else await client`unlisten ${builder(channel)}`;
+    };
     const listening = {
       ...settings,
       onnotify: (_: string, payload: string) => onNotify(payload),
     };
-    while (!ended.signal.aborted) {
-      const connection = openConnection(url, listening, builder.options, opened++);
-      const close = (): void => void connection.close(0);
-      ended.signal.addEventListener('abort', close);
-      // Fails while the server is unreachable; the driver may also never settle it after a lost connection.
-      const listened = connection.client`listen ${builder(channel)}`.then(() => {
-        onListening?.();
-        return connection.lost;
-      });
-      await Promise.race([listened, connection.lost]).catch(close);
-      ended.signal.removeEventListener('abort', close);
-      await sleep(LISTEN_AGAIN_MS, undefined, { signal: ended.signal }).catch(() => undefined);
-    }
+    const keepListening = async (): Promise<void> => {
+      while (!ended.signal.aborted) {
+        const connection = openConnection(url, listening, builder.options, opened++);
+        current = connection;
+        const close = (): void => void connection.close(0);
+        ended.signal.addEventListener('abort', close);
+        // Fails while the server is unreachable; the driver may also never settle it after a lost connection.
+        const listened = receive(connection).then(() => connection.lost);
+        await Promise.race([listened, connection.lost]).catch(close);
+        ended.signal.removeEventListener('abort', close);
+        current = null;
+        await sleep(LISTEN_AGAIN_MS, undefined, { signal: ended.signal }).catch(() => undefined);
+      }
+    };
+    void keepListening();
+    return async (isReceiving) => {
+      isWanted = isReceiving;
+      if (current !== null) await Promise.race([receive(current), current.lost]);
+    };
   }
 
   async function end({ timeout }: { timeout?: number } = {}): Promise<void> {
@@ -197,7 +212,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
   return routed(builder, send, {
     reserve,
     end,
-    onNotification: (...given: Parameters<Sql['onNotification']>) => void onNotification(...given),
+    onNotification,
   }) as Sql;
 }
 
