@@ -23,7 +23,7 @@ const outcome =
 /** More names than the message of a rejection lists. */
 const MANY = Array.from({ length: 32 }, (_, n) => '\u{1f512}'.repeat(100) + String(n));
 
-/** Request, and the pointer of its rejection; null: allowed. */
+/** Name, restriction, request, and the pointer of its rejection; null if it is allowed. */
 const CASES: [
   string,
   KeyRestriction,
@@ -81,7 +81,7 @@ describe('restricted API key', () => {
     expectProblem(reply, 403, 'key_restricted');
     const errors = [{ pointer, detail: expect.stringMatching(/^must match one of: /) as string }];
     expect(reply.json).toMatchObject({ errors });
-    // As code points: a cut pair of surrogates would not be strict JSON.
+    // The list is cut between code points: half a surrogate pair would not be strict JSON.
     expect(reply.json['detail']).toMatch(/^This API key admits only \P{Surrogate}{1,300}$/u);
     expect(item).toMatchObject({ state: 'invalid', problem: { code: 'key_restricted', errors } });
     expect(await countIntake(setup)).toBe(before);

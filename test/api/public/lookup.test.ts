@@ -52,7 +52,7 @@ describe('response to an identifier', () => {
     ['made after the snapshot', 1, '1'],
     ['made within the merge delay before the snapshot', -59_000, '1'],
     ['older than the merge delay', -61_000, undefined],
-    ['of a time that the service has not reached', 60_000, undefined],
+    ['made in the future', 60_000, undefined],
   ])(
     'has Retry-After only if an unresolved identifier is too young for the snapshot: %s',
     async (_, ms, expected) => {
@@ -130,13 +130,13 @@ describe('lookup of unusual input', () => {
   /** Path segments as they are sent, and the identifiers that they decode to. */
   const SEGMENTS: [what: string, segment: string, identifier: string][] = [
     ['a NUL', '%00', '\0'],
-    ['bytes that are not UTF-8, as they were sent', '%ff%FE', '%ff%FE'],
+    ['encoded bytes that are not UTF-8', '%ff%FE', '%ff%FE'],
     ['percent signs that encode nothing', '%%zz%1', '%%zz%1'],
     ['an encoded slash', 'a%2Fb', 'a/b'],
-    ['a new header', 'x%0d%0aX-Y:%20z', 'x\r\nX-Y: z'],
+    ['a header injection', 'x%0d%0aX-Y:%20z', 'x\r\nX-Y: z'],
     ['the name of a property of every object', '__proto__', '__proto__'],
     ['12,000 characters', 'x'.repeat(12_000), 'x'.repeat(12_000)],
-    ['a prefix alone', 'cert_', 'cert_'],
+    ['a prefix without an id', 'cert_', 'cert_'],
   ];
 
   it.each(SEGMENTS)('treats %s as plain identifier text', async (_what, segment, identifier) => {
@@ -181,7 +181,7 @@ describe('POST /api/public/verify', () => {
     ['a number', { ...good, proof_id: 5 }, 'invalid_field', '/proof_id'],
     ['an empty identifier', { ...good, proof_id: '' }, 'invalid_field', '/proof_id'],
     [
-      'an endless identifier',
+      'an identifier that is too long',
       { ...good, proof_id: 'x'.repeat(1025) },
       'invalid_field',
       '/proof_id',
