@@ -1,6 +1,6 @@
 const STORED = 'svc-log-vkey';
 const NOT_PROVEN =
-  'The verdict on this page is not proven. Do not rely on it; look it up with another tool or server.';
+  'The verdict on this page is not proven. Do not rely on it; look up the identifier with another tool or server.';
 
 const section = document.getElementById('evidence');
 if (section !== null) void showEvidence(section);

@@ -168,7 +168,7 @@ it('AuthZEN evaluation > denies while an approval is required, and names the rea
 });
 
 const REJECTED: [string, number, string, string[], Record<string, unknown>][] = [
-  ['no subject', 400, 'missing_field', ['/subject'], { action: read, resource: record }],
+  ['a missing subject', 400, 'missing_field', ['/subject'], { action: read, resource: record }],
   [
     'entities without their members',
     400,

@@ -92,7 +92,7 @@ describe('GET /api/public/verify/proof/{proof_id}', () => {
   it.each([
     ['an unknown proof id', () => unknown],
     ['another id of a known proof', () => `exec_${recent}`],
-    ['nothing', () => ''],
+    ['an empty id', () => ''],
     ['a path', () => `${recent}/x`],
     ['bytes that are not UTF-8', () => '%ff%fe'],
   ])('answers %s with exactly the documented not-found record', async (_what, id) => {
@@ -176,7 +176,7 @@ describe('lookup of unusual input', () => {
 describe('POST /api/public/verify', () => {
   const good = { schema_version: LOOKUP, proof_id: 'x' };
   it.each<[string, unknown, string, string | null]>([
-    ['no identifier', { schema_version: LOOKUP }, 'identifier_missing', ''],
+    ['a missing identifier', { schema_version: LOOKUP }, 'identifier_missing', ''],
     ['two identifiers', { ...good, identifier: 'y' }, 'identifier_ambiguous', '/identifier'],
     ['a number', { ...good, proof_id: 5 }, 'invalid_field', '/proof_id'],
     ['an empty identifier', { ...good, proof_id: '' }, 'invalid_field', '/proof_id'],

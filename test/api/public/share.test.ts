@@ -78,7 +78,7 @@ function without(token: string, reply: Reply): unknown {
 }
 
 describe.each(WAYS)('share token looked up by %s', (_way, ask) => {
-  it('gets an identical response for every reason not to resolve', async () => {
+  it('gets an identical response for every reason why it does not resolve', async () => {
     const expected = without(never, await ask(never));
     for (const token of Object.values(unresolved)) {
       const reply = await ask(token);
