@@ -72,7 +72,7 @@ async function showRequest(): Promise<void> {
     throw new Error('The server sent no valid approval request. Do not decide.');
   const read = readApprovalRequest(nobleSha256, request.data, { proofId, tenantId });
   if ('fault' in read) {
-    throw new Error(`Do not decide. The request does not fit the signed proof: ${read.fault}.`);
+    throw new Error(`Do not decide. The request does not match the signed proof: ${read.fault}.`);
   }
   const { subject } = read;
   element('rows').replaceChildren(...describeSubject(subject).map(rowOf));
@@ -111,7 +111,7 @@ async function decide(button: HTMLButtonElement): Promise<void> {
   const { proof_id: second } = accepted.document;
   if (accepted.status !== 202 || typeof second !== 'string')
     throw new Error(`Not accepted. ${describe(accepted)}`);
-  // Each request is decided once: another decision needs another request.
+  // A request can be decided only once.
   shown = null;
   element('request').hidden = true;
   report(`Accepted: ${statement.decision}. Waiting for the decision…`);
@@ -192,10 +192,12 @@ function publicKeyOf(response: AuthenticatorAttestationResponse): ApproverKey {
     const [x, y] = [spki.subarray(-64, -32), spki.subarray(-32)].map(toBase64Url);
     return { kty: 'EC', crv: 'P-256', x: x!, y: y! };
   }
-  throw new Error('Not registered: this browser does not show the key of the authenticator.');
+  throw new Error(
+    'Not registered: this browser returned no supported public key. Use another browser.',
+  );
 }
 
-/** An assertion (WebAuthn 2) about the message, by the registered credential only. */
+/** Requests a WebAuthn assertion about the message from the registered credential only. */
 async function assertion(
   webauthn: Registration['webauthn'],
   message: Uint8Array,
@@ -238,7 +240,7 @@ async function confirmed(ceremony: () => Promise<Credential | null>): Promise<Pu
   try {
     return (await ceremony()) as PublicKeyCredential;
   } catch (cause) {
-    const why = 'cancelled, too late, an unknown key, or a device that did not verify you';
+    const why = 'the request was cancelled or timed out, or no suitable device verified you';
     throw new Error(`Nothing was signed: ${why}. Try again.`, { cause });
   }
 }

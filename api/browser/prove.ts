@@ -14,7 +14,7 @@ const TRUSTED =
 
 const crypto = { sha256: nobleSha256, verify: nobleVerify };
 const TIMEOUT_MS = 15_000;
-/** Attempts to get evidence as new as the page: of several servers one may lag behind. */
+/** Attempts to get evidence as new as the page, because another server may lag behind. */
 const MAX_ROUNDS = 5;
 const PAUSE_MS = 1_000;
 
@@ -62,7 +62,7 @@ export async function proveVerdict(vkey: string, shown: ShownVerdict): Promise<P
   }
 }
 
-/** Read from the URL, as the server does: the page could show another identifier. */
+/** Reads the URL, as the server does, because the page could show another identifier. */
 function requestedIn(query: string): string {
   const parameters = new URLSearchParams(query);
   return QUERY_NAMES.flatMap((name) => parameters.getAll(name))[0]!.trim();

@@ -1,6 +1,6 @@
 const STORED = 'svc-log-vkey';
 const NOT_PROVEN =
-  'The verdict on this page is not proven. Do not rely on it; look it up with another tool or server.';
+  'The verdict on this page is not proven. Do not rely on it; look up the identifier with another tool or server.';
 
 const section = document.getElementById('evidence');
 if (section !== null) void showEvidence(section);
@@ -45,7 +45,7 @@ function readPin(): string | null {
   }
 }
 
-/** Reloads the page after a change of the pin, which affects every part of it. */
+/** Reloads the page after a change of the pin, which affects every part of the page. */
 function showForm(id: string, change: (form: HTMLFormElement) => void): void {
   const form = document.getElementById(id) as HTMLFormElement;
   form.hidden = false;
@@ -79,7 +79,7 @@ function report(role: 'status' | 'alert', ...lines: string[]): void {
   result.replaceChildren(box);
 }
 
-/** Adds words, because the style sheet can only remove the colour and the symbol of the verdict. */
+/** Adds text, because the class only removes the colour and the symbol of the verdict. */
 function markUnproven(): void {
   document.title = `Not proven: ${document.title}`;
   document.getElementById('main')!.classList.add('unproven');

@@ -101,7 +101,7 @@ function answerOf(
   );
   const isProblem = own.length === 0 && response.content !== undefined;
   const [first] = Object.values(operation.responses);
-  // Headers of the first response are not repeated in problems.
+  // Problems do not repeat the headers of the first response.
   const shown = isProblem ? Object.keys(first?.headers ?? {}) : [];
   const headers = Object.entries(response.headers).filter(([name]) => !shown.includes(name));
   return html`<div>

@@ -5,7 +5,7 @@ import type { ReaderText } from './operation.js';
 
 interface Documentation {
   spec: Pick<OperationSpec, 'id' | 'path' | 'summary' | 'description'>;
-  /** The media type of the response, which is text. */
+  /** The media type of the text response. */
   type: string;
   response: ResponseSpec;
   textOf: (document: OpenApiDocument) => string;
@@ -29,7 +29,7 @@ export function documentation(title: string, text: ReaderText): Documentation[] 
         id: 'openApi',
         path: '/openapi.json',
         summary: 'Get the OpenAPI document',
-        description: '[/docs](/docs) shows the same as a page.',
+        description: '[/docs](/docs) shows this document as a page.',
       },
       type: 'application/json',
       response: {

@@ -102,7 +102,7 @@ export type Announce = (
   requestIds: readonly string[],
 ) => Promise<void>;
 
-/** Adds announcements by PostgreSQL to a queue of jobs. */
+/** Adds `announce`, which uses `NOTIFY` of PostgreSQL, to a job queue. */
 export const announcingQueue = <Q extends Omit<EngineContext['queue'], 'announce'>>(
   queue: Q,
   sql: Pool,
@@ -111,7 +111,7 @@ export const announcingQueue = <Q extends Omit<EngineContext['queue'], 'announce
   announce: (proofIds, requestIds) => announcePending(sql, proofIds, requestIds),
 });
 
-/** Best effort: workers poll the registry as well, so a lost job only delays. */
+/** Best effort: workers poll the registry as well, so a lost job only causes a delay. */
 export async function wakeWorkers(
   { log, queue }: Pick<EngineContext, 'log' | 'queue'>,
   send: (to: EngineContext['queue']) => Promise<unknown>,

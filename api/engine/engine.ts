@@ -80,7 +80,7 @@ function toProblem({ log }: EngineContext): ErrorRequestHandler {
     const problem = problemOf(error);
     if (problem.status >= 500 && !CAUSED_BY_TENANT.has(problem.code)) {
       const fields = { err: error as unknown, request_id: requestIdOf(res), code: problem.code };
-      // Every request has this problem while a dependency is down; each 500 is a defect of its own.
+      // In an outage of a dependency every request gets the same 503; each 500 may be another defect.
       if (problem.status === 503) logRarely(log, 'error', fields, `engine: ${problem.code}`);
       else log.error(fields, 'engine: a request failed');
     }

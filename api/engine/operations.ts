@@ -107,7 +107,7 @@ const documentationOperations = documentation('Engine API', READER_TEXT).map(
   }),
 );
 
-/** The first path that matches serves, so `/v1/proofs/verify` comes before a proof's path. */
+/** The first matching path wins, so `/v1/proofs/verify` comes before the path of a proof. */
 export const OPERATIONS: readonly Operation[] = [
   admissions.executeOperation,
   admissions.agentAdmissionOperation,

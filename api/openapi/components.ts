@@ -46,7 +46,7 @@ export function componentsOf<Spec extends OperationSpec>(
     answered.has(id) &&
     !fixed.has(id) &&
     JSON.stringify(schemas[id]).includes('"additionalProperties":false');
-  /** The name of a schema in requests. They reject unknown members, so a schema that responses may extend has two names. */
+  /** The name of a schema in requests, where it rejects members that responses may gain. */
   const sentName = (id: string): string =>
     answered.has(id) && [...reachable(schemas, [id])].some(gains) ? `Submitted${id}` : id;
   const named = Object.fromEntries([
@@ -187,7 +187,7 @@ function capital(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** Generates examples with the worked example's values, else the first that the schema allows. */
+/** Generates examples with values of the worked example, or else the first that the schema allows. */
 export function sampler(
   components: Record<string, JsonObject>,
   worked: Pick<WorkedExample, 'documents' | 'members'>,

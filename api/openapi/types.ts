@@ -79,7 +79,7 @@ export interface ApiDescription<Spec extends OperationSpec> {
   tags: Record<string, string>;
   problems: DescribedProblems<Spec>;
   inPath: Record<string, { description?: string; schema?: JsonObject }>;
-  /** Schemas of the request headers that are not any string, by header name. */
+  /** Schemas of the request headers that do not accept every string, by header name. */
   headerSchemas: Record<string, JsonObject>;
   requestHeadersOf(spec: Spec): OpenApiParameter[];
   commonHeaders: Record<string, OpenApiHeader>;

@@ -40,7 +40,7 @@ export interface PublicServer {
   handler: RequestHandler;
   poller: SnapshotPoller;
   readiness(): Readiness;
-  /** Resolves after the first poll, or a second: a slow origin must not delay the listener. */
+  /** Resolves after the first poll or `START_MS`: a slow origin must not delay the listener. */
   start(): Promise<void>;
   close(): void;
 }

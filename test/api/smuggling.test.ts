@@ -50,10 +50,10 @@ const SMUGGLED: readonly (readonly [string, string])[] = [
   ['a folded line', `${GET}A: b\r\n c\r\n\r\n${HIDDEN}`],
   ['a folded coding', `${POST}Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n${HIDDEN}`],
   ['a folded first header', `GET /first HTTP/1.1\r\n Host: x\r\nHost: y\r\n\r\n${HIDDEN}`],
-  ['line feeds alone', `GET /first HTTP/1.1\nHost: x\n\n${HIDDEN}`],
-  ['a line feed alone in the headers', `GET /first HTTP/1.1\r\nHost: x\nA: b\r\n\r\n${HIDDEN}`],
-  ['a line feed alone at the end of the headers', `${GET}\n${HIDDEN}`],
-  ['a carriage return alone', `GET /first HTTP/1.1\r\nHost: x\rA: b\r\n\r\n${HIDDEN}`],
+  ['bare line feeds', `GET /first HTTP/1.1\nHost: x\n\n${HIDDEN}`],
+  ['a bare line feed in the headers', `GET /first HTTP/1.1\r\nHost: x\nA: b\r\n\r\n${HIDDEN}`],
+  ['a bare line feed at the end of the headers', `${GET}\n${HIDDEN}`],
+  ['a bare carriage return', `GET /first HTTP/1.1\r\nHost: x\rA: b\r\n\r\n${HIDDEN}`],
   ['a NUL in a header', `${GET}A: b\0c\r\n\r\n${HIDDEN}`],
   ['a header without a name', `${GET}: b\r\n\r\n${HIDDEN}`],
   ['a chunk size that ends in a line feed', `${CHUNKED}0\n\r\n${HIDDEN}`],
@@ -68,7 +68,7 @@ const SMUGGLED: readonly (readonly [string, string])[] = [
     'chunks in HTTP/1.0',
     `POST /first HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n${HIDDEN}`,
   ],
-  ['no host', `GET /first HTTP/1.1\r\n\r\n${HIDDEN}`],
+  ['a missing host', `GET /first HTTP/1.1\r\n\r\n${HIDDEN}`],
   ['two hosts', `GET /first HTTP/1.1\r\nHost: x\r\nhost: y\r\n\r\n${HIDDEN}`],
   ['HTTP/2.0', `GET /first HTTP/2.0\r\nHost: x\r\n\r\n${HIDDEN}`],
   ['the preface of HTTP/2', `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n${HIDDEN}`],
@@ -93,7 +93,7 @@ afterAll(async () => {
 
 const APIS = {
   engine: () => ({ port: Number(new URL(engine.url).port) }),
-  facade: () => facades.good.server,
+  'public API': () => facades.good.server,
 };
 
 async function answerTo(server: { port: number }, request: string): Promise<string> {

@@ -73,7 +73,7 @@ export function admissionOperation<Body extends AdmissionBody>(
       );
       ctx.metrics?.admissions(type.lane, isRepeat ? 'replayed' : 'accepted', 1);
       addLogFields(res, { proof_id: proofId });
-      // After a disconnect the access log line, already written, lacks the proof id.
+      // The access log line of a disconnected client is already written, without the proof id.
       if (res.closed) ctx.log.info({ request_id: requestIdOf(res), proof_id: proofId }, 'accepted');
       if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
       const admission = { tenantNo, id: proofId };
@@ -243,7 +243,7 @@ const undecidedSchema = z.discriminatedUnion('state', [
   admissionStatusSchema,
   approvalRequiredSchema,
 ]);
-const UNDECIDED = 'Accepted and durable, not decided yet; or signed, and requires an approval';
+const UNDECIDED = 'Accepted and durable but not decided yet, or decided to require an approval';
 
 function responses(receipt: z.ZodType) {
   return {

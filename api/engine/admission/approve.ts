@@ -105,7 +105,7 @@ export const approveOperation = tenantOperation(
     if (registration === null) throw rejected('the tenant has no such registration');
     const stored = { envelope, registration, reasons: [...(pending.reasons ?? [])] };
     const isActive = isActiveApprover(keys, registration_hash, size);
-    // The worker checks the expiry again, against the time that acceptance stores.
+    // Takes the stored acceptance time, against which the worker checks the expiry again.
     const faultAt = (acceptedAt: number): string | null =>
       whyNotApprove(nativeCrypto, stored, { pending, isActive, acceptedAt });
     const item = {
@@ -139,7 +139,7 @@ export const approveOperation = tenantOperation(
   },
 );
 
-/** A second decision admits the pending request under this key. */
+/** The second decision admits the pending request under this key: its restriction applies. */
 async function requireKeyMayApprove(
   caller: Caller,
   inTenant: Call['inTenant'],

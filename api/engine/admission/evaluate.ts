@@ -79,7 +79,7 @@ function derivedFacts(
     ['action', '/action/properties', action.properties],
     ['resource', '/resource/properties', resource.properties],
     ['context', '/context', context],
-    // After the properties, so that a property `id` does not replace the id.
+    // These follow the properties, so that a property `id` does not replace the id.
     ['subject', '/subject', { type: subject.type, id: subject.id }],
     ['action', '/action', { name: action.name }],
     ['resource', '/resource', { type: resource.type, id: resource.id }],

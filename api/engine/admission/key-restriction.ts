@@ -44,7 +44,7 @@ export function requireKeyAllows(
   }
 }
 
-/** In characters: a batch may store this message for each of 10,000 items. */
+/** Limit in characters: a batch may store this message for each of 10,000 items. */
 const LONGEST_LIST = 200;
 
 function restricted(pointer: string, what: string, ...allowed: string[]): Problem {

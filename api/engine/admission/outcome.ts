@@ -112,7 +112,7 @@ function denial(outcome: Proved, known: Map<string, string>): Problem {
   });
 }
 
-/** The sentences of the reasons that have one. */
+/** The sentence for each reason that has a sentence. */
 export function sentencesOf(
   reasons: readonly string[],
   known: ReadonlyMap<string, string>,

@@ -135,7 +135,7 @@ const PARENT_FAULTS = {
 } as const;
 
 /**
- * The problems of requests whose runs are closed, or incomplete for a close, by index. The insert
+ * The problems of requests in closed runs, and of closes of incomplete runs, by index. The insert
  * detects a `seq` in use.
  */
 export async function runProblems(

@@ -91,7 +91,7 @@ export const createBatchOperation: Operation = { spec, handler: createBatch };
 /** Longest wait of a complete batch for a free commit slot, in milliseconds. */
 const COMMIT_TIMEOUT_MS = 2_000;
 
-/** Makes its checks in the same order as single admissions. */
+/** Checks a batch in the same order as a single admission. */
 function createBatch(deps: EngineDeps): RequestHandler {
   const { ctx } = deps;
   const perTenant = ctx.batchesOfOneTenant;
@@ -131,7 +131,7 @@ function createBatch(deps: EngineDeps): RequestHandler {
       res.setHeader('Location', `/v1/batches/${batchId}`);
       sendJson(res, 202, batchDocument(stored));
     } catch (error) {
-      // A rejected batch counts as one: its number of items may be unknown.
+      // The metric counts a rejected batch as 1: its number of items may be unknown.
       if (!isAccepted) ctx.metrics?.admissions('batch', 'refused', 1);
       throw error;
     } finally {
@@ -230,7 +230,7 @@ async function accept(
   }
 }
 
-/** Stores only the members that the code does not imply. */
+/** Stores only the members that do not follow from the problem code. */
 function stored({ code, message: detail, options: { errors } }: Problem): string {
   return JSON.stringify({ code, detail, ...(errors && { errors }) });
 }

@@ -103,7 +103,7 @@ const querySchema = z.strictObject({
     .string()
     .regex(/^(?:[1-9][0-9]{0,2}|1000)$/, 'expected 1 to 1000')
     .describe(
-      'Maximum number of items in the response, 1 to 1000. Default: 100 for JSON, all items for lines.',
+      'Maximum number of items in the response, 1 to 1000. Default: 100 for JSON, all items for NDJSON.',
     )
     .exactOptional(),
   cursor: cursorSchema.describe('`next_cursor` of the previous page, unchanged.').exactOptional(),
@@ -123,7 +123,7 @@ export const batchResultsOperation = tenantOperation(
     produces: ['application/json', JSON_LINES],
     responses: {
       200: {
-        description: 'A page of results as JSON, or all results as lines.',
+        description: 'A page of results as JSON, or all results as NDJSON.',
         content: { 'application/json': batchResultsSchema, [JSON_LINES]: 'text' },
       },
     },

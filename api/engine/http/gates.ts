@@ -63,7 +63,7 @@ export function hasScope(caller: Caller, scopes: readonly Scope[]): boolean {
   return [...scopes, 'admin'].some((scope) => caller.scopes.includes(scope));
 }
 
-/** Throws a 406 before the request has an effect when the client accepts no type of the response. */
+/** Throws a 406, before the request has an effect, if the client accepts none of the media types. */
 export function requireAcceptable(req: Request, types: readonly [string, ...string[]]): string {
   const chosen = req.accepts([...types]);
   if (chosen === false) {
@@ -95,7 +95,7 @@ function requireApiVersion(req: Request): void {
   if (version !== undefined && version !== 'v1') throw new Problem('unsupported_api_version');
 }
 
-/** Rejects a repeated header: Node would join the values with a comma into one. */
+/** Rejects a repeated header: Node would join the values with commas. */
 function readSingleHeader(req: Request, name: string): string | undefined {
   // Fast path: headersDistinct parses all headers, which costs more than all other checks.
   if (req.get(name)?.includes(',') !== true) return req.get(name);

@@ -49,7 +49,7 @@ export function parseCursor(list: CursorList, cursor: string): string | null {
   return timingSafeEqual(digest, digestOf(list, position)) ? position : null;
 }
 
-/** Like `parseCursor`, but throws a 400. Anyone can compute a valid cursor's digest. */
+/** Like `parseCursor`, but throws a 400. Also checks the position: anyone can compute the digest. */
 export function requirePosition(
   list: CursorList,
   cursor: string,
@@ -124,7 +124,7 @@ export function listOperation<T>(
 function placeAt(list: CursorList, cursor: string, id: RegExp): ListPlace {
   const position = requirePosition(list, cursor, (text) => {
     const [time = '', member = ''] = text.split(':');
-    // At most fourteen digits: PostgreSQL rejects the format in which the driver sends later times.
+    // At most fourteen digits: the driver sends later times in a format that PostgreSQL rejects.
     return /^[0-9]{1,14}$/.test(time) && id.test(member);
   });
   const [time = '', member = ''] = position.split(':');

@@ -10,7 +10,7 @@ import { Problem, type ProblemCode, PROBLEMS } from './problem.js';
 const MOST_ERRORS = 20;
 const LONGEST_POINTER = 512;
 
-/** @param version for union schemas, which do not report a wrong version as the fault */
+/** @param version the supported version, for union schemas: their errors do not name the version */
 export function parseBody<T>(schema: z.ZodType<T>, bytes: Uint8Array, version?: string): T {
   return parseDocument(schema, parseJson(bytes), version);
 }
@@ -90,7 +90,7 @@ function missing(path: readonly (string | number)[]): Finding {
   return { code: 'missing_field', pointer: pointerOf(path), detail: 'is required' };
 }
 
-/** The problem of a body whose version is none of `versions`; further faults are unknown. */
+/** The problem of a body whose version is not in `versions`; other faults are unknown. */
 export function unknownVersion(value: JsonValue, versions: readonly string[]): Problem {
   if (!isObject(value)) {
     const detail = 'Invalid input: expected object';

@@ -78,7 +78,7 @@ export function requestContext({
   };
 }
 
-/** A new registry id: a UUIDv7 as 32 lower-case hex characters, with the number of the only log, 0. */
+/** A new registry id: a UUIDv7 in hex that contains 0, the shard number of the only log. */
 export function newUuidHex(): string {
   return newProofId(uuidv7());
 }

@@ -100,7 +100,7 @@ export const revokeArtifactOperation = documentOperation(
       sendPendingRevocation(res, artifact);
       return;
     }
-    // Another request may have appended its revocation first.
+    // The log may already have the revocation of another request.
     const isOwn = revocation.entry.reason_hash === reasonHash.toString('hex');
     if (isOwn) res.setHeader('Location', pathOf(artifact));
     else res.setHeader('Idempotent-Replayed', 'true');
@@ -108,7 +108,7 @@ export const revokeArtifactOperation = documentOperation(
   },
 );
 
-/** Requests a revocation. Returns it once it is in the log, or null if the wait ends before. */
+/** Requests a revocation. Returns it once it is in the log, or null if the wait ends first. */
 async function requestRevocation(
   { caller, ctx, inTenant, res }: Call,
   item: RevocationItem,
@@ -137,7 +137,7 @@ async function requestRevocation(
       { timeoutMs: Math.max(0, until - performance.now()), checkImmediately: !isOwn, signal },
     );
     if (outcome === null) return null;
-    // The earlier request was rejected, for example for its revoked key: submit this request again.
+    // The earlier request was rejected, perhaps because its key was revoked: submit this one again.
     if (!isOwn && outcome.state === 'refused') continue;
     return loggedRevocation(outcome);
   }

@@ -17,7 +17,7 @@ import {
 } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
 
-/** Fixed text, or text of the document that is shown exactly. */
+/** Fixed text, or text from the document, which the PDF shows exactly. */
 export type Value = { words: string } | { exact: string };
 
 export interface Field {
@@ -284,7 +284,7 @@ function keyFields({ aep, envelope, key, log_vkey }: ProofExport): Field[] {
 
 interface Headline {
   text: string;
-  /** False: the verdict is white on black, so that not even a photocopy passes for valid. */
+  /** If false, the verdict is white on black, so that not even a photocopy looks valid. */
   asserts: boolean;
   /** The statements of the PDF, or the reason why it asserts nothing. */
   asserted: string[];
@@ -376,9 +376,9 @@ function decided({ kind }: AepSubject, effect: Effect): string {
 }
 
 function notInferable({ kind }: AepSubject, effect: Effect): string {
-  if (kind === 'close') return 'That the run had no other calls: it records requests only.';
-  if (kind === 'outcome') return 'That the report is true: it records what was reported.';
+  if (kind === 'close') return 'That the run had no other calls: the proof records requests only.';
+  if (kind === 'outcome') return 'That the report is true: the proof records what was reported.';
   return effect !== 'ADMIT'
-    ? 'That the action was not carried out all the same: it records a decision.'
-    : 'That the action was carried out, or how it ended: it records a decision.';
+    ? 'That the action was not carried out: the proof records a decision.'
+    : 'That the action was carried out, or how it ended: the proof records a decision.';
 }

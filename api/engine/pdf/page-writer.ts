@@ -165,7 +165,7 @@ export type Covers = (codePoint: number) => boolean;
 
 export interface Piece {
   text: string;
-  /** Written as code points, in a style that document text never has. */
+  /** Whether `text` is code points, which get a style that document text never has. */
   escaped: boolean;
 }
 
@@ -181,9 +181,9 @@ const RIGHT_TO_LEFT =
 
 /**
  * Makes untrusted text legible on the page. Escapes as `\u{…}`: characters without a glyph, controls
- * and right-to-left characters (reorder their neighbours), combining marks, characters that copying
- * may normalize, and repeated spaces. Also escapes a backslash that begins such a sequence, so that
- * copied text has one reading.
+ * and right-to-left characters (which reorder their neighbours), combining marks, characters that
+ * copying may normalize, and repeated spaces. Also escapes a backslash that begins such a sequence,
+ * so that copied text has one reading.
  */
 export function safeText(text: string, covers: Covers): Piece[] {
   const characters = Array.from(text);

@@ -61,8 +61,8 @@ const ATTEMPTS = 3;
 const turns = new Limiter({ total: 2, perOwner: 1, maxWaiting: 8, timeoutMs: 10_000 });
 
 /**
- * Checks and evaluations block the event loop for tenths of a second: a tenant has one at a time, and
- * waits for the same time before its next one, while other requests proceed.
+ * Checks and evaluations block the event loop for tenths of a second. So that other requests proceed,
+ * a tenant runs one at a time, and then pauses for as long as it took.
  *
  * @throws BusyError
  */
@@ -317,7 +317,7 @@ async function setInForce({ sql }: Pick<EngineContext, 'sql'>): Promise<StoredPo
   if (set !== null) return set;
   throw new Problem(
     'policy_missing',
-    'No policy set is active, so an overlay has no set that it could fit. The operator must activate a policy.',
+    'No policy set is active, so the overlay cannot be checked. The operator must activate a policy.',
   );
 }
 
@@ -341,7 +341,7 @@ function requireFit(problems: OverlayProblem[]): void {
   });
 }
 
-/** Runs cases of the own tenant only: others would show what the operator's rules decide about another tenant. */
+/** Rejects cases of another tenant: their results would show how the operator's rules treat it. */
 async function runCases(
   engine: ReplayPolicy,
   { environment, tenantId }: Caller,

@@ -157,7 +157,7 @@ async function readExport(
 
 const namesIn = (list: string): string[] => (list === '' ? [] : list.split(','));
 
-/** A name `x` that no disclosure has means `fact.x`. */
+/** The name `x` means `fact.x` if no disclosure is named `x`. */
 function chosen(all: readonly Disclosure[], given: readonly string[]): Disclosure[] {
   const names = new Set(all.map(([, name]) => name));
   const wanted = given.map((name) => (names.has(name) ? name : `fact.${name}`));

@@ -118,11 +118,9 @@ const querySchema = z
       .exactOptional(),
     agent: textSchema.describe('Proofs of requests of this agent id.').exactOptional(),
     tool: textSchema.describe('Proofs of admissions with exactly this tool.').exactOptional(),
-    run: runIdSchema
-      .describe('Proofs of this run of `agent`, which is then required.')
-      .exactOptional(),
+    run: runIdSchema.describe('Proofs of this run of `agent`; requires `agent`.').exactOptional(),
     parent: proofIdSchema
-      .describe('Proofs that name this one as their parent, such as its outcomes.')
+      .describe('Proofs that name this proof as their parent, such as its outcomes.')
       .exactOptional(),
     batch: batchIdSchema.describe('Proofs of the items of this batch.').exactOptional(),
     bound: z

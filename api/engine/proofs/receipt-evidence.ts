@@ -21,10 +21,10 @@ export const receiptEvidenceOperation = tenantOperation(
     tag: 'Proofs',
     summary: 'Get the evidence of a receipt',
     description:
-      'The receipt itself is not signed. Its evidence is the signed proof record, available at once, the ' +
-      'disclosed request hash, from which the receipt follows, and the log entry. `tlog_proof` is null until a signed checkpoint ' +
-      'covers the entry, at the latest after the `max_merge_delay` of the snapshot. Keep the ' +
-      'evidence: with it a monitor finds an omitted entry.',
+      'The receipt itself is not signed. Its evidence is available at once: the signed proof record, the ' +
+      'log entry, and the disclosed request hash, from which the receipt follows. `tlog_proof` is null ' +
+      'until a signed checkpoint covers the entry, at the latest after the `max_merge_delay` of the ' +
+      'snapshot. Keep the evidence: with it a monitor finds an omitted entry.',
     scopes: ['read'],
     responses: {
       200: json(

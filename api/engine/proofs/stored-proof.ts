@@ -52,8 +52,8 @@ export async function findProof(
 }
 
 /**
- * Finds a proof whose payload is needed. An adopted proof, whose tenant is lost, gets the answer of an
- * erased one: anyone can read in the log that it exists.
+ * Finds a proof whose payload is needed. A proof that was adopted after the loss of its tenant
+ * counts as erased: anyone can read in the log that the proof exists.
  */
 export async function findWithPayload(
   sql: Pool,
@@ -72,7 +72,7 @@ export interface ProofDocuments {
   payload: { aep: Aep; record: ProofRecord; receipt: Receipt; disclosures: Disclosure[] } | null;
 }
 
-/** Checked against the hashes in the log, so that altered rows are never served as signed. */
+/** Checks the hashes in the log, so that altered rows are never served as signed. */
 export function documentsOf(stored: StoredProof): ProofDocuments {
   if (!isLogged(stored)) throw altered(stored, 'the log entry');
   return { entry: entryOf(stored), payload: payloadOf(stored) };
@@ -93,7 +93,7 @@ export function entryOf(stored: StoredProof): ProofEntry {
   };
 }
 
-/** Whether the row is the leaf at its index: at another one it would get another proof's verdict. */
+/** Whether the row is the leaf at its index: at another index it would get another proof's verdict. */
 export function isLogged(stored: StoredProof): boolean {
   const { hasIntakeTime, leafHash: inTree } = stored;
   const hash = leafHash(nativeSha256, proofEntryBytes(entryOf(stored)));
@@ -159,8 +159,8 @@ export function altered(stored: StoredProof, what: string, cause?: Error): Probl
 }
 
 /**
- * The states of AEP keys. A tenant sees only its own proofs and cannot count those of a delegated key: its
- * state is `unknown` where the count would matter.
+ * The states of AEP keys. A tenant cannot count the proofs of a delegated key, because it sees only
+ * its own: the state of such a key is `unknown` where the count would matter.
  */
 export async function keyStatesOf(sql: Db, entries: readonly KeyedEntry[]): Promise<KeyStates> {
   const origins = await knownOrigins(sql);

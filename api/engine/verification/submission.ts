@@ -52,7 +52,7 @@ export interface Registered {
   entry: Uint8Array;
   /** The entry that activated the proof's AEP key; null if the log has none. */
   activation: KeyedEntry | null;
-  /** The entry that activated the registration of a second decision's approver; null without one. */
+  /** The entry that activated the approver's registration; null without a second decision. */
   approverActivation: KeyedEntry | null;
   /** Every statement that the registry can have made about the proof. */
   statements: VerdictStatement[];
@@ -270,7 +270,7 @@ export function causeOf(
   const badSignature = failed('signature') && !failed('aep_hash');
   if (badSignature && (otherSignature || submittedAsLogged)) return 'bad_signature';
   if (!submittedAsLogged) return 'altered';
-  // An erased proof may fail no check: a copy that a client kept still matches the log.
+  // An erased proof can pass every check: a copy that a client kept still matches the log.
   if (isErased) return failed('not_revoked') ? 'revoked' : 'erased';
   if (result.get('verdict') === 'not_applicable') return 'not_verified_yet';
   const statusCheckNames = new Set<string>(['not_revoked', 'not_expired']);
@@ -287,7 +287,7 @@ const PUBLIC_STATUS: Partial<Record<VerdictCause, VerificationStatus>> = {
   expired: 'EXPIRED',
 };
 
-/** The public status where there is one; otherwise INVALID, which only the engine uses. */
+/** The public status if the cause has one, else INVALID, which only the engine uses. */
 export function statusOf(
   cause: VerdictCause | null,
   statement: VerdictStatement | null,

@@ -46,7 +46,7 @@ import { activationOf, vkeyFor } from '../proofs/inclusion.js';
 import { submissionOf, submittedChecks, type Submission } from './submission.js';
 import { causeOf, completed, passOr, statusChecks, statusOf } from './submission.js';
 
-/** In bytes. An export, with its AEP three times, has 6 KiB, and far more with long names. */
+/** Limit in bytes. An export contains its AEP three times: 6 KiB, far more with long names. */
 export const SUBMISSION_LIMIT = 256 * 1024;
 
 export const verifyOperation = documentOperation(
@@ -188,7 +188,7 @@ async function verifyStored(
       ? [withoutPayload(stored)]
       : verifyProof(nativeCrypto, {
           proof_id: stored.proofId,
-          // A request that was lost, not erased, has the wrong hash.
+          // Empty bytes, with a wrong hash, replace a request or seed that was lost, not erased.
           request: stored.request ?? (stored.isErased ? null : new Uint8Array()),
           seed: stored.seed ?? (stored.isErased ? null : new Uint8Array()),
           aep,

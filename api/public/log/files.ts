@@ -187,7 +187,7 @@ export async function keysOf(ctx: PublicContext, snapshot: Snapshot): Promise<Pu
   for (const { key, record } of keys) {
     const { keyId, from, retiredFrom, compromisedFrom } = decodeAepKey(record);
     const activatedAt = activationIn(key);
-    // The key never counts, for a reason other than a compromise: verifiers need not know it.
+    // Omits a key that never counts, unless a compromise is the reason: verifiers do not need it.
     if (from === null && (compromisedFrom ?? Infinity) > activatedAt + 1) continue;
     aep.push({
       ...(await jwkOf(ctx, snapshot, activatedAt, keyId)),
@@ -196,7 +196,7 @@ export async function keysOf(ctx: PublicContext, snapshot: Snapshot): Promise<Pu
       compromised_from: compromisedFrom,
     });
   }
-  // A reader may pin another log key only with the size of the last tree that it signed.
+  // A reader may pin a retired log key only with the size of the last tree that the key signed.
   const retired = ctx.trust.flatMap((key) =>
     key.maxSize === undefined || equalBytes(key.publicKey, signedBy.publicKey)
       ? []
@@ -208,7 +208,7 @@ export async function keysOf(ctx: PublicContext, snapshot: Snapshot): Promise<Pu
 
 const jwks = new Map<string, PublicJwk>();
 
-/** The key that the entry at an index activates. The record has its thumbprint, which verifies it. */
+/** The key that the entry at an index activates. Its thumbprint must equal `keyId` of the record. */
 async function jwkOf(
   ctx: PublicContext,
   snapshot: Snapshot,

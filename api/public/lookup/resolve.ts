@@ -28,7 +28,7 @@ export function isSecret(route: VerdictRoute, requested: string): boolean {
   return route.isSecret === true || mayHoldToken(requested);
 }
 
-/** The facts about a proof, and its history in the map: `lookupsOf` proves the same to readers of evidence. */
+/** The record and the history of a proof in the map. Evidence proves both to its readers. */
 export interface ResolvedProof extends ProofFacts {
   /** The bytes of the proof's events. */
   history: Uint8Array;
@@ -44,7 +44,7 @@ export interface Resolved {
   proofs: readonly [ResolvedProof, ...ResolvedProof[]];
 }
 
-/** Rendered packages of each snapshot: one has up to 100 members. */
+/** Rendered packages by snapshot, cached because a package has up to 100 members. */
 const packages = new WeakMap<Snapshot, ByteCache<Resolved>>();
 const PACKAGES_BYTES = 16 * 1024 * 1024;
 const MEMBER_BYTES = 2048;
@@ -69,9 +69,9 @@ export function resolve(
 const MAX_SKEW_MS = 5_000;
 
 /**
- * Whether an identifier that does not resolve is too young for the snapshot: its proof may be in the
- * log, which the snapshot covers up to the merge delay that it promises. A time in the future does not
- * count: clients would wait for a made-up identifier forever.
+ * Whether an identifier that does not resolve may be too young for the snapshot, which can lack proofs
+ * within its merge delay. A time in the future does not count: clients would wait forever for a
+ * made-up identifier.
  */
 export function mayAppear(
   { entry, issuedAt }: Snapshot,

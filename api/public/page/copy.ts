@@ -72,7 +72,7 @@ export function verdictCopy(relayed: Relayed, byToken = false): VerdictCopy {
   }
   const noun = NOUN[kind];
   if (status === 'REVOKED' || status === 'EXPIRED') {
-    // An artifact ends with any artifact it depends on; the response does not name the one that ended.
+    // An artifact ends when one that it depends on ends; the response does not name the cause.
     const dependency = kind === 'proof' ? '' : ', or something it depends on,';
     return endedCopy(status, noun, {
       lead: `This ${noun}${dependency} ${HOW[status]}. Do not rely on it.`,
@@ -241,7 +241,7 @@ const UNRESOLVED: VerdictCopy = {
   nonClaims: ['That it is valid, or that it is not.', 'That nothing has this identifier.'],
 };
 
-/** The same text for every reason: a token holder must not learn whether it was ever valid. */
+/** The same text for every reason: a holder must not learn whether the token was ever valid. */
 const UNRESOLVABLE_TOKEN: VerdictCopy = {
   mark: 'open',
   headline: 'Not resolved',
@@ -265,14 +265,14 @@ function packageCopy(status: VerificationStatus, members: number): VerdictCopy {
       headline,
       lead: `This is a package ${of}, and the verification system asserts it as a whole.`,
       claims: [
-        'Every proof in it is of an admitted action.',
+        'Every proof in the package is of an admitted action.',
         'The verification system checked the proofs and their places in the log named below.',
-        'It asserts trust in the package as a whole.',
+        'The verification system asserts trust in the package as a whole.',
       ],
       nonClaims: [
         'That the actions were carried out, or with what result.',
         'That the package is complete. Its creator chose the members.',
-        `That this stays true. When a member is revoked or expires, so does the package. ${ENDS}`,
+        `That this stays true. The package is revoked or expires with any member. ${ENDS}`,
       ],
     };
   }

@@ -106,7 +106,7 @@ function knownLocation(answer: OriginAnswer, bytes: Uint8Array): KnownLocation {
   return { bytes, etag, changed, isSettled: isSettled(changed, answer) };
 }
 
-/** Whether a response is later than the location's last second of change, or lacks a header. */
+/** Whether the response was sent a second or more after the last change, or lacks a header. */
 function isSettled(changed: number, { headers }: OriginAnswer): boolean {
   return !(Date.parse(headers.get('date') ?? '') - changed < 1000);
 }

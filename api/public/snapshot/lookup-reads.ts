@@ -13,7 +13,7 @@ const TIMEOUT_MS = 5_000;
 const CONCURRENCY = 32;
 const MAX_QUEUE = 1024;
 
-/** Runs the reads of a remote snapshot: those of lookups share requests, and wait for their turn. */
+/** Runs the reads of a remote snapshot. Lookups share the request for a file, and wait for a slot. */
 export function lookupReads(limits: ReadLimits) {
   const { timeoutMs = TIMEOUT_MS, concurrency = CONCURRENCY, maxQueue = MAX_QUEUE } = limits;
   // When the origin hangs, a lookup waits at most once for a slot and once for its own request.

@@ -9,7 +9,7 @@ import type { SnapshotSource } from './source.js';
 export interface PageMemory {
   /** Pages of level 0, which hold the records. */
   leafBytes: number;
-  /** Pages above them: about 1.5 bytes for each record. */
+  /** Pages of the other levels: about 1.5 bytes for each record. */
   upperBytes: number;
 }
 
@@ -20,7 +20,7 @@ export const PAGE_MEMORY: PageMemory = {
 /** About 250,000 names of verified pages. */
 const VERIFIED_BYTES = 40 * 1024 * 1024;
 const NAME_BYTES = 160;
-/** Estimated memory of a page besides its content, and of an item: its offset, hashes and page. */
+/** Estimated bytes of memory besides the content: for each page, leaf and link. */
 const PAGE_OVERHEAD = 512;
 const LEAF_OVERHEAD = 69;
 const LINK_OVERHEAD = 45;
@@ -44,19 +44,19 @@ export function whenFetched<T>(search: () => T): T | Promise<T> {
 
 /** A page in memory. */
 class CachedPage extends StoredPage {
-  /** The pages below that were read through this page, by item: a search needs no name for them. */
+  /** Pages of the level below, by item of this page: a search finds them without their names. */
   readonly below: (Kept<CachedPage> | undefined)[] = [];
 }
 
 /**
- * Reads pages of maps, and verifies each: its bytes have the digest that names it, and its items the
- * root by which the page above, or the snapshot entry, refers to it. Keeps verified pages only, so the
- * next lookup reads a damaged page again.
+ * Reads pages of maps. Verifies the digest and the root with which the page above, or the snapshot
+ * entry, refers to a page. Keeps only verified pages, so that the next lookup reads a damaged page
+ * again.
  */
 export class PageReader {
   private readonly leaves: ByteCache<CachedPage>;
   private readonly upper: ByteCache<CachedPage>;
-  /** Pages whose root was computed: read again, they only need the right digest. */
+  /** Names of pages with a verified root: a page that is read again needs only the right digest. */
   private readonly verified = new ByteCache<true>(VERIFIED_BYTES);
 
   constructor(
@@ -106,10 +106,12 @@ export class PageReader {
   }
 
   private keep(name: string, { level, hash, digest }: PageLink, bytes: Uint8Array): CachedPage {
-    if (!equalBytes(nativeSha256(bytes), digest)) throw malformed('a page has another digest');
+    if (!equalBytes(nativeSha256(bytes), digest))
+      throw malformed('a page does not match its digest');
     const page = new CachedPage(level, bytes);
     if (this.verified.get(name) === undefined) {
-      if (!equalBytes(page.root(nativeSha256), hash)) throw malformed('a page has another root');
+      if (!equalBytes(page.root(nativeSha256), hash))
+        throw malformed('a page does not match its root');
       this.verified.put(name, true, NAME_BYTES);
     }
     const itemOverhead = level === 0 ? LEAF_OVERHEAD : LINK_OVERHEAD;

@@ -113,7 +113,7 @@ export class SnapshotPoller {
         { valid_until },
         'snapshot expired: lookups answer 503 until a newer snapshot arrives',
       );
-    else log.info({ valid_until }, 'snapshot valid again: lookups answer verdicts');
+    else log.info({ valid_until }, 'snapshot valid again: lookups answer with verdicts');
   }
 
   /** Loads the newer snapshot, or returns null when the served one is the newest. */

@@ -75,7 +75,7 @@ export class Snapshot {
     return log;
   }
 
-  /** Checks that the head pages of the maps are there and have the roots of the snapshot entry. */
+  /** Loads the head pages of the maps, and checks their roots against the snapshot entry. */
   static async load(
     pages: PageReader,
     bytes: Uint8Array,
@@ -109,7 +109,7 @@ export class Snapshot {
 
   /** The record of the AEP key that the log of a shard activates at an index. */
   aepKey(shard: number, index: number): AepKeyLife {
-    // A text, because a number that encodes both would exceed 2^53 and be ambiguous.
+    // A string: one number for shard and index could exceed 2^53 and be ambiguous.
     const name = `${shard} ${index}`;
     const known = this.aepKeys.get(name);
     if (known !== undefined) return known;
@@ -141,5 +141,5 @@ function linkTo(page: SnapshotLocation['map'], root: string): PageLink | null {
   const id = pageIdOf(page);
   if (id !== null) return { ...id, hash };
   if (root === EMPTY_ROOT) return null;
-  throw malformed('the location names no page of a map that is not empty');
+  throw malformed('the location names no page of a non-empty map');
 }

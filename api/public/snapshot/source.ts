@@ -22,7 +22,7 @@ export interface SnapshotSource {
   location(): Promise<Uint8Array | null>;
   /** Drops the cached location, which was rejected, so that the next read fetches it in full. */
   forgetLocation(): void;
-  /** Null when the file is missing. `isUrgent`: for the poller, not queued behind lookups. */
+  /** Null when the file is missing. An urgent read, by the poller, does not queue behind lookups. */
   logFile(path: string, isUrgent?: boolean): Promise<Uint8Array | null>;
   /** Reads a page of a map; throws when it is missing. */
   page(page: PageId, isUrgent?: boolean): Uint8Array | Promise<Uint8Array>;

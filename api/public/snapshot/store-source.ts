@@ -11,7 +11,7 @@ export function storeSource(store: SnapshotStore): SnapshotSource {
   return {
     kind: 'bucket',
     location: () => store.read(LOCATION_PATH),
-    // The store compares entity tags of whole objects, so a rejected location is not stale.
+    // Nothing to drop: the entity tag of an object changes with each write, unlike that of nginx.
     forgetLocation: () => undefined,
     logFile: (path, isUrgent = false) => read(path, isUrgent),
     async page(page, isUrgent = false) {

@@ -193,7 +193,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       expect(await alert(page)).toContain(`this registration is for ${named(world.network.url)}`);
       expect(sent).toEqual([]);
 
-      // A page that leaves the check out.
+      // The server also rejects the approval when the page does not check its origin.
       await page.route('**/approve.js', async (route) => {
         const script = await (await route.fetch()).text();
         const body = script.replace('.includes(location.origin)', '.length');
@@ -215,7 +215,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       world.network.faults.push({ kind: 'changed', change: (body) => body.replace('480.', '4.') });
       await show(page, proofId);
       expect(await alert(page)).toBe(
-        'Do not decide. The request does not fit the signed proof: the AEP does not commit to the disclosed value.',
+        'Do not decide. The request does not match the signed proof: the AEP does not commit to the disclosed value.',
       );
       expect(await page.getByRole('button', { name: 'Approve', exact: true }).count()).toBe(0);
       expect(sent).toEqual([]);

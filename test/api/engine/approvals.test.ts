@@ -187,11 +187,11 @@ it('an approval causes a second decision, which the repeated admission returns',
     expect(reply.status).toBe(200);
     expect(reply.json).toMatchObject({ status: 'ADMITTED', registry_proof_id: proof_id });
   }
-  // The same approval again is a repeat, even when it could not be accepted any more.
+  // The same approval again is a repeat, although a new approval would be too late.
   const again = await send(approval);
   expect(again.json).toEqual(sent.json);
   expect(again.headers['idempotent-replayed']).toBe('true');
-  // A different approval is too late: the pending proof already has a second decision.
+  // The pending proof already has a second decision.
   expectProblem(await send(approver.approve(about(pending))), 409, 'already_decided');
 
   await setup.publish();
@@ -581,7 +581,7 @@ async function verified(proofId: string) {
 const OK = { verifier: [], engine: [], fsck: [] };
 
 it.each<[what: string, table: string, change: string, whose: 'second' | 'pending' | 'approver']>([
-  ['its pending proof is another one', 'intake', 'approves = gen_random_uuid()', 'second'],
+  ['it names another pending proof', 'intake', 'approves = gen_random_uuid()', 'second'],
   ['its pending proof is in the log later', 'log_entry', 'leaf_index = 9999', 'pending'],
   ['its pending proof required no approval', 'log_entry', `effect = 'DENY'`, 'pending'],
   ['its pending proof has another AEP', 'log_entry', `aep_hash = sha256('')`, 'pending'],
@@ -594,7 +594,7 @@ it.each<[what: string, table: string, change: string, whose: 'second' | 'pending
     `body = convert_to(replace(convert_from(body, 'UTF8'), '"activate"', '"retire"'), 'UTF8')`,
     'approver',
   ],
-])('every program reports a second decision of which %s', async (_, table, change, whose) => {
+])('every program reports a second decision when %s', async (_, table, change, whose) => {
   const pending = await held();
   const { proof_id } = await secondOf(await send(approver.approve(about(pending))));
   await setup.publish();

@@ -33,13 +33,13 @@ const nested = (levels: number): string => '['.repeat(levels) + ']'.repeat(level
 const table: [what: string, code: string, pointer: string, body: string | Uint8Array][] = [
   ['nothing', 'malformed_json', '', ''],
   ['text after the object', 'malformed_json', '', `${JSON.stringify(executeBody())} x`],
-  ['no UTF-8', 'invalid_utf8', '/a', Buffer.from('7b2261223a22ff227d', 'hex')],
-  ['a name twice, once escaped', 'duplicate_key', '/action', withMember('"\\u0061ction":"X"')],
+  ['invalid UTF-8', 'invalid_utf8', '/a', Buffer.from('7b2261223a22ff227d', 'hex')],
+  ['a repeated name, once escaped', 'duplicate_key', '/action', withMember('"\\u0061ction":"X"')],
   ['2^53', 'integer_out_of_range', '/n/0', withMember('"n":[9007199254740992]')],
   ['65 levels', 'too_deep', `/x${'/0'.repeat(31)}`, withMember(`"x":${nested(64)}`)],
   ['an array', 'invalid_field', '', '[]'],
   ['another schema', 'unsupported_schema_version', '/schema_version', '{"schema_version":"2"}'],
-  ['a field too many', 'unknown_field', '/a~1b~0c', withMember('"a/b~c":1')],
+  ['an unknown field', 'unknown_field', '/a~1b~0c', withMember('"a/b~c":1')],
   [
     'no tenant_id',
     'missing_field',

@@ -144,7 +144,7 @@ it.for(specs.filter(({ scopes }) => scopes.length > 0))(
   },
 );
 
-it('each path > has one spelling', async () => {
+it('each path > matches only its exact spelling', async () => {
   for (const path of new Set(specs.map((spec) => spec.path))) {
     const address = path.replaceAll(/\{\w+\}/g, 'x');
     for (const other of [`${address}/`, address.toUpperCase(), `${address}/y/z`]) {

@@ -19,7 +19,7 @@ const archived = 'context.facts has resource_status && context.facts.resource_st
 const admin = 'context.facts has subject_role && context.facts.subject_role == "admin"';
 const onRecord = `when { context.facts has resource_id && context.facts.resource_id like "record-*" }`;
 
-/** The policy that AuthZEN's certification scenario requires, and an approval. */
+/** The policies that AuthZEN's certification scenario requires, and one that requires an approval. */
 const policies = {
   read: rule('permit', 'READ', onRecord),
   write: rule(
@@ -168,7 +168,7 @@ it('AuthZEN evaluation > denies while an approval is required, and names the rea
 });
 
 const REJECTED: [string, number, string, string[], Record<string, unknown>][] = [
-  ['no subject', 400, 'missing_field', ['/subject'], { action: read, resource: record }],
+  ['a missing subject', 400, 'missing_field', ['/subject'], { action: read, resource: record }],
   [
     'entities without their members',
     400,

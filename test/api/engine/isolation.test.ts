@@ -40,7 +40,7 @@ let db: TestDatabase;
 let registry: TestRegistry;
 let stranger: Record<string, string>;
 let theirs: Ids;
-/** An admission in the owner’s run {@link RUN}, which has an outcome. */
+/** An admission with an outcome, in the owner’s run {@link RUN}. */
 let parent: string;
 let exported: Exported;
 /** The export of a genuine proof that no tenant has any more. */

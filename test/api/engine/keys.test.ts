@@ -50,7 +50,9 @@ const KEYS: Record<string, (setup: Setup) => string | Promise<string>> = {
   expired: ({ keyFor }) => keyFor({ expiresAt: Date.now() - 1 }),
 };
 
-it('API key check > is equal in work and response for any invalid key', async ({ setup }) => {
+it('API key check > does the same work and gives the same response for every invalid key', async ({
+  setup,
+}) => {
   const answers = new Set<string>();
   for (const [name, make] of Object.entries(KEYS)) {
     const headers = { 'X-Svc-Api-Key': await make(setup), 'X-Request-Id': 'same' };

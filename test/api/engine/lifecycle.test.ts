@@ -218,7 +218,7 @@ describe('POST /v1/share-tokens', () => {
       expect(created).toMatchObject(expected);
       return created.share_token;
     });
-    // Tokens are random: no character is equal at one position in all of them.
+    // Tokens are random: at no position do all of them have the same character.
     for (let at = 'share_'.length; at < tokens[0]!.length; at += 1) {
       expect(new Set(tokens.map((token) => token[at])).size).toBeGreaterThan(1);
     }
@@ -262,7 +262,7 @@ describe('GET /v1/share-tokens', () => {
     );
     const hashes: unknown[] = [];
     for (let n = 0; n < 7; n += 1) hashes.push((await share({}, own)).json['token_hash']);
-    // Entries of one millisecond still need one order, so that no page skips or repeats an entry.
+    // Tokens of the same millisecond need a stable order, so that no page skips or repeats a token.
     await setup.byHand(
       (tx) => tx`update svc.share_token set created_at = '2026-11-20T12:00:00.000Z'
         where token_hash in (select token_hash from svc.share_token where tenant_no = ${no} limit 4)`,

@@ -147,7 +147,7 @@ describe('rate limit', { retry: 2 }, () => {
   });
 });
 
-describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () => {
+describe.skipIf(skipsRedis)(`rate limit counted in Redis${withoutRedis}`, { retry: 2 }, () => {
   let redis: TestRedis;
   beforeAll(async () => {
     redis = await startRedis();

@@ -27,7 +27,7 @@ const apiKeyBody = (members: Record<string, unknown>) => ({
 const create = ({ post }: Setup, key: string, members: Record<string, unknown> = {}) =>
   post('/v1/keys', apiKeyBody(members), headersFor(key));
 
-/** Creates a key with another key. Returns it. */
+/** Creates a key by authority of `key`, and returns the new key. */
 async function created(setup: Setup, key: string, members: Record<string, unknown> = {}) {
   const reply = await create(setup, key, members);
   expect(reply.status).toBe(201);
@@ -187,7 +187,7 @@ describe('POST /v1/keys/{key_id}/revoke', () => {
     expect(isAnswered).toBe(false);
     await unlock();
     expect((await revoking).status).toBe(204);
-    // A repetition does not delay the appends.
+    // A repeated revocation does not wait for the append lock.
     const unlockAgain = await holdLock(setup.db.sql, APPEND_LOCK);
     expect((await revoke(setup, setup.key, keyIdOf(key))).status).toBe(204);
     await unlockAgain();
@@ -209,7 +209,7 @@ it('the append lock > is released even if the engine that changes a key never re
   ];
   try {
     for (const change of changes) {
-      // The driver sends the statement without a further round trip only once it is prepared.
+      // The first call prepares the statement, so that the second call needs only one round trip.
       expect(await change()).toBeTruthy();
       const unlock = await holdLock(db.sql, APPEND_LOCK);
       const stalled = change().catch(() => 'lost');
@@ -320,7 +320,7 @@ describe('engine role', () => {
     const { key_no: narrow } = await rowOf(setup, await setup.keyFor({ scopes: ['keys', 'read'] }));
     expect(await make(tenantNo, narrow, ['export'])).toBe(null);
 
-    // A managing key of one tenant in scope does not reach another tenant in scope.
+    // A managing key cannot change keys of another tenant, even when both tenants are in scope.
     const { key_no: foreign } = await rowOf(setup, stranger);
     await asTenants(engine, [tenantNo, strangerNo], async (tx) => {
       await tx`select svc.revoke_api_key(${foreign}, ${keyIdOf(victim)})`;

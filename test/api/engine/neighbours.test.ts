@@ -100,9 +100,9 @@ async function admitAndRead(): Promise<void> {
 
 const untilBlocked = () => untilLocked(db.sql, APPLICATION);
 
-it('an engine serves other tenants while many requests of a tenant to every operation wait', async () => {
+it('an engine serves other tenants while many requests of one tenant wait in every operation', async () => {
   const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
-  // One operation after the other, so that the requests to each could take every connection.
+  // Calls the operations one after the other: the requests to each could take every connection.
   const waiting: Promise<Reply[]>[] = [];
   try {
     for (const spec of specs) {

@@ -36,7 +36,7 @@ const stored = async ({ post }: Setup, rules?: Record<string, string>, own: Head
   return String(reply.json['overlay_id']);
 };
 
-/** Activates the overlay of this rule, which the case decides. */
+/** Activates an overlay of this rule, with a case that the rule decides. */
 async function activated(setup: Setup, rule = NO_DELETIONS, action?: string, own: Headers = {}) {
   const id = await stored(setup, { 'no-deletions': rule }, own);
   const tenant = own['X-Svc-Tenant-Id'];
@@ -63,7 +63,7 @@ const admit = ({ post }: Setup, action = 'DELETE_RECORD') =>
 const proofIn = (json: Record<string, unknown>): string =>
   String(((json['receipt'] ?? json) as Record<string, unknown>)['registry_proof_id']);
 
-/** Stores and activates the operator's set with another rule, and another schema. */
+/** Stores and activates the operator's set with an additional rule, and optionally another schema. */
 async function activateBase(
   { registry }: Setup,
   name: string,
@@ -293,14 +293,14 @@ describe('POST /v1/overlays', () => {
       '@sentence("a\\0b") forbid (principal, action, resource);',
       /U\+0000/,
     ],
-    ['an approval', `@requires("approval") ${FORBID};`, /annotation @requires/],
-    ['a fault', `${FORBID}\nwhen { context.lane = "agent" };`, /^line 2, column \d+: /],
-    ['an attribute of no input', `${FORBID} when { context.nothing };`, /nothing/],
+    ['a required approval', `@requires("approval") ${FORBID};`, /annotation @requires/],
+    ['a syntax error', `${FORBID}\nwhen { context.lane = "agent" };`, /^line 2, column \d+: /],
+    ['an unknown attribute', `${FORBID} when { context.nothing };`, /nothing/],
     ['a rule that can never apply', `${FORBID} when { 1 == 2 };`, /impossible/],
     ['two policies', `${FORBID}; permit (principal, action, resource);`, /unexpected token/],
     ['a template', 'forbid (principal == ?principal, action, resource);', /template/],
     [
-      'a test of an expression',
+      'a test for an attribute of an expression',
       `${FORBID} when { (if true then context else context) has tool };`,
       /not of an expression/,
     ],

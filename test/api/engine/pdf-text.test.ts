@@ -36,7 +36,7 @@ describe('safeText', () => {
     ],
     ['unusual spaces', 'a\u00a0b\u3000c', 'a[\\u{A0}]b[\\u{3000}]c'],
     ['spaces that would not be seen', ' a  b ', '[\\u{20}]a[\\u{20}][\\u{20}]b[\\u{20}]'],
-    ['halves of pairs', 'a\ud800', 'a[\\u{D800}]'],
+    ['lone surrogates', 'a\ud800', 'a[\\u{D800}]'],
     ['characters that copying normalizes', '\u212a\u2126', '[\\u{212A}][\\u{2126}]'],
     ['the beginning of an imitated escape', '\\u{41}', '[\\u{5C}]u{41}'],
   ])('shows %s as escaped code points', (_what, text, expected) => {

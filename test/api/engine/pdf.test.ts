@@ -89,19 +89,19 @@ it('PDF export > names the approver of a second decision', async () => {
 describe('PDF verdict', () => {
   it.each<[string, PaperOptions, string]>([
     ['an admission', {}, 'Admitted · proof VALID'],
-    ['a sandbox’s', { environment: 'sandbox' }, 'Sandbox · Admitted · proof VALID'],
+    ['a sandbox admission', { environment: 'sandbox' }, 'Sandbox · Admitted · proof VALID'],
     ['a denial', { effect: 'DENY' }, 'Denied · proof of the denial VALID'],
-    ['a revoked one', { revoked: ['proof'] }, 'REVOKED · Admitted'],
+    ['a revoked proof', { revoked: ['proof'] }, 'REVOKED · Admitted'],
     ['a revoked denial', { effect: 'DENY', revoked: ['proof'] }, 'REVOKED · Denied'],
-    ['an expired one', { expired: ['proof'] }, 'EXPIRED · Admitted'],
-    ['one that failed', { verdict: 'fail' }, 'NOT ASSERTED · Admitted'],
+    ['an expired proof', { expired: ['proof'] }, 'EXPIRED · Admitted'],
+    ['a failed proof', { verdict: 'fail' }, 'NOT ASSERTED · Admitted'],
     [
-      'one whose certificate is revoked',
+      'a proof with a revoked certificate',
       { revoked: ['certificate'] },
       'Admitted · proof VALID · certificate REVOKED',
     ],
     [
-      'a report',
+      'an outcome',
       {
         subject: {
           kind: 'outcome',

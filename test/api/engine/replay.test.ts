@@ -119,7 +119,7 @@ async function changeTexts(
   );
 }
 
-/** The difference when rows and replay give one AEP, and the log has another. */
+/** The difference when the replay matches the stored rows, but not the hash in the log. */
 const OTHER_HASH = {
   pointer: '',
   recorded: { aep_hash: expect.any(String) as string },
@@ -175,7 +175,7 @@ describe('replay after tampering', () => {
       expect(replay.result).toBe('divergence');
       expect(pointersIn(replay)).toContain(pointer);
       if (pointer === '') expect(replay.differences).toEqual([OTHER_HASH]);
-      // The entry has this column too, and nothing is appended behind an altered entry.
+      // Restores a column of the log entry, because nothing is appended after an altered entry.
       if (before !== undefined) await change(before);
     },
   );

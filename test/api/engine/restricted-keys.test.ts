@@ -23,7 +23,7 @@ const outcome =
 /** More names than the message of a rejection lists. */
 const MANY = Array.from({ length: 32 }, (_, n) => '\u{1f512}'.repeat(100) + String(n));
 
-/** Request, and the pointer of its rejection; null: allowed. */
+/** Name, restriction, request, and the pointer of its rejection; null if it is allowed. */
 const CASES: [
   string,
   KeyRestriction,
@@ -63,29 +63,36 @@ const countIntake = async ({ db }: Setup): Promise<number> =>
   (await db.sql`select from svc.intake`).length;
 
 describe('restricted API key', () => {
-  it.for(CASES)('is checked for %s', async ([, restriction, given, pointer], { setup }) => {
-    const { engine, keyFor, registry } = setup;
-    const key = await keyFor({ restriction });
-    const body = typeof given === 'function' ? await given(setup) : given;
-    const path = 'kind' in body ? '/v1/agent/admissions' : '/v1/intents/execute';
-    const before = await countIntake(setup);
-    const reply = await engine.call({ path, headers: headersFor(key), body: JSON.stringify(body) });
-    const batch = await engine.call(batchCall(key, [body]));
-    await workBatches(registry);
-    const [item] = await resultsOf(engine, key, String(batch.json['batch_id']));
-    if (pointer === null) {
-      expect(reply.status).toBe(200);
-      expect(item).toMatchObject({ state: 'admitted' });
-      return;
-    }
-    expectProblem(reply, 403, 'key_restricted');
-    const errors = [{ pointer, detail: expect.stringMatching(/^must match one of: /) as string }];
-    expect(reply.json).toMatchObject({ errors });
-    // As code points: a cut pair of surrogates would not be strict JSON.
-    expect(reply.json['detail']).toMatch(/^This API key admits only \P{Surrogate}{1,300}$/u);
-    expect(item).toMatchObject({ state: 'invalid', problem: { code: 'key_restricted', errors } });
-    expect(await countIntake(setup)).toBe(before);
-  });
+  it.for(CASES)(
+    'admits only what its restriction allows: %s',
+    async ([, restriction, given, pointer], { setup }) => {
+      const { engine, keyFor, registry } = setup;
+      const key = await keyFor({ restriction });
+      const body = typeof given === 'function' ? await given(setup) : given;
+      const path = 'kind' in body ? '/v1/agent/admissions' : '/v1/intents/execute';
+      const before = await countIntake(setup);
+      const reply = await engine.call({
+        path,
+        headers: headersFor(key),
+        body: JSON.stringify(body),
+      });
+      const batch = await engine.call(batchCall(key, [body]));
+      await workBatches(registry);
+      const [item] = await resultsOf(engine, key, String(batch.json['batch_id']));
+      if (pointer === null) {
+        expect(reply.status).toBe(200);
+        expect(item).toMatchObject({ state: 'admitted' });
+        return;
+      }
+      expectProblem(reply, 403, 'key_restricted');
+      const errors = [{ pointer, detail: expect.stringMatching(/^must match one of: /) as string }];
+      expect(reply.json).toMatchObject({ errors });
+      // The list is cut between code points: half a surrogate pair would not be strict JSON.
+      expect(reply.json['detail']).toMatch(/^This API key admits only \P{Surrogate}{1,300}$/u);
+      expect(item).toMatchObject({ state: 'invalid', problem: { code: 'key_restricted', errors } });
+      expect(await countIntake(setup)).toBe(before);
+    },
+  );
 
   it("is rejected when its environment differs from the tenant's", async ({ setup }) => {
     const key = await setup.keyFor({ restriction: { environment: 'live' } });

@@ -42,18 +42,21 @@ describe('altered database rows', () => {
     ['intake', `fixture_hash = sha256('other')`],
     ['intake', `validity = '{"proof":1}'`],
     ['intake', `validity = '{"proof":"x"}'`],
-  ] as const)('differ from the signed AEP: %s %s', async ([table, assignment], { setup }) => {
-    const document = await setup.exported(await setup.admitOne('DELETE_AUDIT_LOG'));
-    await setup.whileAltered(table, assignment, ofProof(document.proof_id), async () => {
-      for (const body of allWays(document)) {
-        const verdict = await verdictOn(setup, body);
-        expect(verdict.status).toBe('INVALID');
-        expect(checkOf(verdict, 'published_columns')).toBe('fail');
-        expect(verdict.verdict?.artifacts.trust).toBe('BACKEND_LOOKUP_REQUIRED');
-      }
-      await expectNotServed(setup, document.proof_id);
-    });
-  });
+  ] as const)(
+    'are reported as different from the signed AEP: %s %s',
+    async ([table, assignment], { setup }) => {
+      const document = await setup.exported(await setup.admitOne('DELETE_AUDIT_LOG'));
+      await setup.whileAltered(table, assignment, ofProof(document.proof_id), async () => {
+        for (const body of allWays(document)) {
+          const verdict = await verdictOn(setup, body);
+          expect(verdict.status).toBe('INVALID');
+          expect(checkOf(verdict, 'published_columns')).toBe('fail');
+          expect(verdict.verdict?.artifacts.trust).toBe('BACKEND_LOOKUP_REQUIRED');
+        }
+        await expectNotServed(setup, document.proof_id);
+      });
+    },
+  );
 
   it('do not get the verdict of the leaf to which they were moved', async ({ setup }) => {
     const other = await setup.exported(await setup.admitOne());

@@ -70,7 +70,7 @@ describe('POST /v1/proofs/verify', () => {
       }
       expect(reply.status, `${what}: ${reply.bytes.toString()}`).toBe(200);
       const verdict = verdictSchema.parse(reply.json);
-      // Both are optional, so removing them is not an alteration.
+      // These members are optional, so removing them is not an alteration.
       if (['/key/tlog_proof: null', '/disclosures: without 0'].includes(what)) continue;
       expect(verdict.can_assert_validity, what).toBe(false);
       expect(verdict.cause, what).not.toBeNull();
@@ -142,7 +142,7 @@ describe('POST /v1/proofs/verify', () => {
 
   it.for([
     ['lane = 2', 'published_columns', 'lane = 1'],
-    // The entry has the effect too, and nothing is appended behind an altered entry.
+    // Each change is undone, because nothing is appended after an altered entry.
     [`effect = 'DENY'`, 'aep_hash', `effect = 'ADMIT'`],
   ] as const)(
     'reports failed_verification after the verifier has recorded a failure: %s',

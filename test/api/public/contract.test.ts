@@ -158,7 +158,7 @@ it('X-Request-Id > is echoed if it is well-formed, and otherwise replaced', asyn
   }
 });
 
-/** The servers without a snapshot that they can read, and the problem of a lookup. */
+/** The servers without a usable snapshot, and the problem of their lookups. */
 const faulty = () =>
   [
     ['snapshot_missing', world.empty],

@@ -50,7 +50,7 @@ it('evidence > is the same by POST, and shorter than 4 KiB', async () => {
   expect(posted.text).toBe(text);
 });
 
-it('evidence > about a share token contains its hash only, and must not be stored', async () => {
+it('evidence > contains only the hash of a share token, and must not be stored', async () => {
   const { identifier } = world.state('shared');
   for (const reply of [
     await evidenceOf(identifier),

@@ -52,7 +52,7 @@ describe('response to an identifier', () => {
     ['made after the snapshot', 1, '1'],
     ['made within the merge delay before the snapshot', -59_000, '1'],
     ['older than the merge delay', -61_000, undefined],
-    ['of a time that the service has not reached', 60_000, undefined],
+    ['made in the future', 60_000, undefined],
   ])(
     'has Retry-After only if an unresolved identifier is too young for the snapshot: %s',
     async (_, ms, expected) => {
@@ -92,7 +92,7 @@ describe('GET /api/public/verify/proof/{proof_id}', () => {
   it.each([
     ['an unknown proof id', () => unknown],
     ['another id of a known proof', () => `exec_${recent}`],
-    ['nothing', () => ''],
+    ['an empty id', () => ''],
     ['a path', () => `${recent}/x`],
     ['bytes that are not UTF-8', () => '%ff%fe'],
   ])('answers %s with exactly the documented not-found record', async (_what, id) => {
@@ -130,13 +130,13 @@ describe('lookup of unusual input', () => {
   /** Path segments as they are sent, and the identifiers that they decode to. */
   const SEGMENTS: [what: string, segment: string, identifier: string][] = [
     ['a NUL', '%00', '\0'],
-    ['bytes that are not UTF-8, as they were sent', '%ff%FE', '%ff%FE'],
+    ['encoded bytes that are not UTF-8', '%ff%FE', '%ff%FE'],
     ['percent signs that encode nothing', '%%zz%1', '%%zz%1'],
     ['an encoded slash', 'a%2Fb', 'a/b'],
-    ['a new header', 'x%0d%0aX-Y:%20z', 'x\r\nX-Y: z'],
+    ['a header injection', 'x%0d%0aX-Y:%20z', 'x\r\nX-Y: z'],
     ['the name of a property of every object', '__proto__', '__proto__'],
     ['12,000 characters', 'x'.repeat(12_000), 'x'.repeat(12_000)],
-    ['a prefix alone', 'cert_', 'cert_'],
+    ['a prefix without an id', 'cert_', 'cert_'],
   ];
 
   it.each(SEGMENTS)('treats %s as plain identifier text', async (_what, segment, identifier) => {
@@ -176,12 +176,12 @@ describe('lookup of unusual input', () => {
 describe('POST /api/public/verify', () => {
   const good = { schema_version: LOOKUP, proof_id: 'x' };
   it.each<[string, unknown, string, string | null]>([
-    ['no identifier', { schema_version: LOOKUP }, 'identifier_missing', ''],
+    ['a missing identifier', { schema_version: LOOKUP }, 'identifier_missing', ''],
     ['two identifiers', { ...good, identifier: 'y' }, 'identifier_ambiguous', '/identifier'],
     ['a number', { ...good, proof_id: 5 }, 'invalid_field', '/proof_id'],
     ['an empty identifier', { ...good, proof_id: '' }, 'invalid_field', '/proof_id'],
     [
-      'an endless identifier',
+      'an identifier that is too long',
       { ...good, proof_id: 'x'.repeat(1025) },
       'invalid_field',
       '/proof_id',

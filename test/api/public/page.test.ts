@@ -156,7 +156,7 @@ describe('identifier on the HTML page', () => {
     ['single quotes', "' onclick='alert(1)"],
     ['a URL', 'javascript:alert(1)'],
     ['a NUL', '\0'],
-    ['a line break into a header', 'a\r\nSet-Cookie: a=b'],
+    ['a header injection', 'a\r\nSet-Cookie: a=b'],
     ['text that changes the reading direction', '\u202Egnp.exe\u2066'],
     ['the name of a property of every object', '__proto__'],
     ['1,024 characters', '<'.repeat(1024)],
@@ -178,7 +178,7 @@ describe('identifier on the HTML page', () => {
 
   it.each([
     ['too long', () => `/?id=${'a'.repeat(1025)}`, 'at most 1,024 characters'],
-    ['two of them', () => '/?id=a&id=b', 'one identifier at a time'],
+    ['repeated', () => '/?id=a&id=b', 'one identifier at a time'],
   ])('is rejected with 400 when it is %s', async (_what, path, detail) => {
     const { status, headers, text } = await call(path());
     expect(status).toBe(400);
@@ -192,10 +192,10 @@ describe('identifier on the HTML page', () => {
 
 describe('HTML page without a valid snapshot', () => {
   it.each([
-    ['empty', /No snapshot has been published yet/],
-    ['expired', /was valid until 2026-11-20T12:15:00.000Z/],
-    ['unreadable', /cannot be read right now/],
-  ] as const)('shows no verdict when the snapshot is %s', async (which, why) => {
+    ['missing', 'empty', /No snapshot has been published yet/],
+    ['expired', 'expired', /was valid until 2026-11-20T12:15:00.000Z/],
+    ['unreadable', 'unreadable', /cannot be read right now/],
+  ] as const)('shows no verdict when the snapshot is %s', async (_what, which, why) => {
     const servers = await openPublicServers();
     const { url: base } = servers[which].server;
     for (const id of [servers.proof, servers.revoked, servers.denied, servers.shareToken]) {

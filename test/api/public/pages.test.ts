@@ -42,7 +42,7 @@ async function opened() {
   return { world, ids, served: poller.current! };
 }
 
-/** A snapshot whose map has other values than its log gives. */
+/** A signed snapshot whose map does not follow from its log. */
 async function openedLying(lie: (values: Map<string, MapValue>) => void) {
   const log = await ServedLog.open({ isLive: true });
   await log.snapshotAll(lie);
@@ -79,7 +79,7 @@ it('pages > never give another value when an origin replaces a page and every di
   const snapshot = await Snapshot.load(pages, served.bytes, { ...served.opened, location: lying });
   const find = (id: string) =>
     snapshot.find({ map: 'map_root', key: mapKey('proof', fromHex(id)) });
-  expect(() => find(ids[0]!)).toThrow('another root');
+  expect(() => find(ids[0]!)).toThrow('not match its root');
   expect(find(ids.at(-1)!)).not.toBeNull();
   await world.close();
 });
@@ -94,7 +94,7 @@ it('pages > are rejected when the digest is wrong, even if the root is right', a
   const key = first!.key.map((byte, at) => (at === 16 ? byte ^ 1 : byte));
   writeFileSync(file, encodeRefs(head.level, [{ ...first!, key }, ...others]));
   const pages = new PageReader(directorySource(world.directory));
-  await expect(Snapshot.load(pages, served.bytes, served.opened)).rejects.toThrow('another digest');
+  await expect(Snapshot.load(pages, served.bytes, served.opened)).rejects.toThrow('its digest');
   await world.close();
 });
 
@@ -116,7 +116,7 @@ it.each<[what: string, lie: (values: Map<string, MapValue>) => void]>([
   await close();
 });
 
-it('snapshot > reads the record of each AEP key of a log of any shard', async () => {
+it('snapshot > reads the record of each AEP key in the log of any shard', async () => {
   const { served, close } = await openedLying((values) => {
     for (const [index, compromisedFrom] of [
       [3, null],

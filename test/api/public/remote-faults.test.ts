@@ -17,12 +17,12 @@ afterEach(async () => {
 
 /** Faults of the origin, as nginx directives or as an action on the nginx process. */
 const FAULTS: [what: string, fail: () => Promise<void> | void, options?: HttpSourceOptions][] = [
-  ['is away', () => world.nginx.stop()],
-  ['hangs', () => world.nginx.freeze(), SOON],
-  ['answers 404', () => restart('return 404;')],
-  ['is behind a portal', () => restart(`return 200 '<html>Log in to the network</html>';`)],
-  ['changes the text', changeText],
-  ['has files that were cut short', cutShort],
+  ['nginx is stopped', () => world.nginx.stop()],
+  ['nginx hangs', () => world.nginx.freeze(), SOON],
+  ['nginx answers 404', () => restart('return 404;')],
+  ['a captive portal answers', () => restart(`return 200 '<html>Log in to the network</html>';`)],
+  ['nginx alters the text', changeText],
+  ['files are truncated', cutShort],
 ];
 
 async function restart(directives: string): Promise<void> {
@@ -51,7 +51,7 @@ async function cutShort(): Promise<void> {
 
 describe.skipIf(skipsNginx)(`remote snapshot during an nginx fault${withoutNginx}`, () => {
   it.each(FAULTS)(
-    'is served from memory until it expires, and again after recovery: %s',
+    'is served from memory until it expires, and again after recovery, when %s',
     async (_what, fail, options) => {
       const ids = await world.publish(300);
       const { publicServer, look, ready } = await world.startPublicServer(world.remote(options));

@@ -78,7 +78,7 @@ function without(token: string, reply: Reply): unknown {
 }
 
 describe.each(WAYS)('share token looked up by %s', (_way, ask) => {
-  it('gets an identical response for every reason not to resolve', async () => {
+  it('gets an identical response for every reason why it does not resolve', async () => {
     const expected = without(never, await ask(never));
     for (const token of Object.values(unresolved)) {
       const reply = await ask(token);
@@ -103,7 +103,7 @@ describe.each(WAYS)('share token looked up by %s', (_way, ask) => {
       good.slice(0, -1),
       `${good}A`,
       `${good}=`,
-      // A token that encodes equal bits, but with non-zero padding bits.
+      // Encodes the same bytes as the token, but with non-zero padding bits.
       good.slice(0, -1) + String.fromCharCode(good.charCodeAt(good.length - 1) + 1),
       `%20${good}`,
       encodeURIComponent(encodeURIComponent(good.replace('_', '%5f'))),

@@ -128,7 +128,7 @@ describe('view paths', () => {
 describe('trust package view', () => {
   it.each([
     ['a valid proof', plain],
-    ['a failed one', failed],
+    ['a failed proof', failed],
   ])('combines verdict, history, chain and evidence of %s', async (_what, proof) => {
     const { leafIndex } = leafOf(proof);
     const id = `trust_${proof}`;
