@@ -305,7 +305,7 @@ export function exportRunHttp(
   });
 }
 
-/** More than the package of 10,000 requests. */
+/** Larger than the package of a run of 10,000 requests. */
 const MAX_PACKAGE_BYTES = 128 * 1024 * 1024;
 
 const runInputSchema = z.strictObject({ run: runIdSchema, agent: textSchema });

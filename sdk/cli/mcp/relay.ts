@@ -93,7 +93,7 @@ export function openRelay(options: RelayOptions) {
   }
 
   async function fromHostNotification(method: string, message: Message): Promise<void> {
-    // A server could run such a call.
+    // A server could run a call that has no id.
     if (method === 'tools/call') return log('dropped a tools/call without an id');
     const found = pending.get(keyOf(paramsOf(message)['requestId']));
     if (method === 'notifications/cancelled' && found !== undefined && 'stop' in found) {
