@@ -123,7 +123,7 @@ export interface ProofFilter {
   tool?: string;
   /** The id of a run of `agent`. */
   run?: string;
-  /** The proof id of the parent, such as an admission of which these are the outcomes. */
+  /** The proof id of the parent, such as the admission whose outcomes to list. */
   parent?: string;
   batch?: string;
   /** Whether the API key was restricted to the agent. */

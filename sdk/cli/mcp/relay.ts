@@ -286,7 +286,7 @@ function rejectionOf(id: RequestId, call: Message, error: unknown): Message {
   if (paramsOf(call)['task'] !== undefined) {
     return errorResponse(id, ERROR.notAdmitted, error.message);
   }
-  // Revisions since 2026-07-28 require the member.
+  // Revisions since 2026-07-28 require `resultType`.
   const type = versionIn(call) === undefined ? {} : { resultType: 'complete' };
   return makeMessage({ jsonrpc: '2.0', id, result: { ...type, ...failedTool(error) } });
 }
