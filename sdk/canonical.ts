@@ -17,7 +17,7 @@ export function canonicalJson(value: JsonValue): string {
   }
 }
 
-/** A document's RFC 8785 form, the request body: its hash is the document's. Throws `invalid_input`. */
+/** The RFC 8785 form of a document as a request body: both have the same hash. Throws `invalid_input`. */
 export const canonicalBody = (document: object): Uint8Array =>
   utf8(canonicalJson(document as JsonValue));
 

@@ -8,7 +8,7 @@ import type { AgentReceipt, ExecuteReceipt } from '../protocol/schemas/admission
  * - `invalid_input`: the input is invalid. No request was sent.
  * - `unusable_pin`: a pinned key is unusable, see `pin`. Nothing was verified.
  * - `evidence_rejected`: the evidence of a public answer or of a receipt does not verify under the
- *   pins, or proves another one; `fault` has the failed check. Do not rely on the answer.
+ *   pins, or proves another answer or receipt; `fault` has the failed check. Do not rely on the answer.
  * - `evidence_outdated`: the evidence is too old for its answer.
  * - `aborted`: the caller's signal fired. `timeout`: the call took too long. `network`: the response
  *   is missing or incomplete. The service may have acted in all three cases: send the call again.
@@ -72,7 +72,7 @@ export interface Denial {
 /** A policy's decision that an action needs an approval. The action is not admitted. */
 export interface RequiredApproval {
   receipt: (ExecuteReceipt | AgentReceipt) & { status: 'APPROVAL_REQUIRED' };
-  /** An approval that arrives then or later has no effect. */
+  /** An approval that arrives at this time or later has no effect. */
   expires_at: string;
 }
 

@@ -44,7 +44,7 @@ export interface EngineOptions extends CallOptions {
 export interface ReceiptEvidenceOptions {
   /** AEP keys, and optionally the log, from another source than the engine. */
   pins?: OfflineTrust;
-  /** Stores evidence of this receipt, which the pins verify. */
+  /** Stores evidence of this receipt. With `pins`, the evidence has been verified under them. */
   store?: (evidence: ReceiptEvidence, receipt: Receipt) => unknown;
   /**
    * Gets every failure to fetch, verify or store evidence in the background. The receipt was

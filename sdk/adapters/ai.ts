@@ -35,7 +35,7 @@ export function admitTools<T extends Record<string, object>>(
       return [name, copyWith(tool, 'execute', gated(gate, name, execute.bind(tool) as Execute))];
     }
     if (elsewhere.includes(name)) return [name, tool];
-    const message = `${name} has no execute, and is not in elsewhere`;
+    const message = `${name} has no execute function: name it in elsewhere if it runs outside of this process`;
     throw new SdkError('invalid_input', message, { pointer: '/elsewhere' });
   });
   return Object.fromEntries(entries) as T;
@@ -53,8 +53,8 @@ function gated(gate: Gate, tool: string, execute: Execute): Execute {
       },
       () => execute(input, options),
     );
-  // The AI SDK detects a stream by the result, which exists only after the decision; here the
-  // function's type shows it. Other functions' generators give their last value, as in the AI SDK.
+  // The AI SDK recognizes a stream by the result, which exists only after the decision: so the wrapper
+  // checks the type of the function. If another function returns a generator, its last value is the result.
   if (Object.prototype.toString.call(execute) === '[object AsyncGeneratorFunction]') {
     return async function* (input, options) {
       yield* (await call(input, options)) as AsyncGenerator<unknown>;

@@ -34,7 +34,7 @@ export interface Gate {
   end(admission: Admission, outcome: Outcome): Promise<void>;
   /**
    * Begins the call, runs the tool, and ends the call. A generator or a ReadableStream ends it later.
-   * In the mode `observe` the tool runs at once, with null.
+   * In the mode `observe` the tool runs at once, with null in place of the admission.
    *
    * @param outcomeOf derives the outcome from a result; default: a success
    */
@@ -45,7 +45,7 @@ export interface Gate {
   ): Promise<Awaited<R>>;
 }
 
-/** Null: the outcome is unknown. `next_round`: an equal call that `continues` this one has its admission. */
+/** Null: the outcome is unknown. `next_round`: an equal call with `continues` uses the same admission. */
 export type CallOutcome = Outcome | null | 'next_round';
 
 /** Derives the outcome from a result: a promise if the call ends later. */
@@ -257,7 +257,7 @@ interface Begun {
 
 interface PlannedCall extends Pick<GatedCall, 'run'> {
   action: string;
-  /** Complete except for the number in the run. The arguments stay in this process. */
+  /** The envelope without its number in the run. The arguments stay in this process. */
   envelope: AgentEnvelope;
   /** Hash of tool, action, arguments and facts: a different one after the admission means a changed call. */
   fingerprint: string;
@@ -319,7 +319,7 @@ function notAdmitted(
   return new SdkError(code, `${call.tool} did not run: ${reason}${proof}`, details);
 }
 
-/** The error for what a function of the options threw, such as `describe` or `action`. */
+/** Wraps an error that a function of the options threw, such as `describe` or `action`. */
 const foreign = (cause: unknown): SdkError =>
   new SdkError('invalid_input', cause instanceof Error ? cause.message : String(cause), { cause });
 

@@ -20,7 +20,7 @@ export type AnyMcpServer = LowLevelServer | { server: LowLevelServer };
 
 /** A `Client` of `@modelcontextprotocol/sdk` or `@modelcontextprotocol/client`. */
 export interface AnyMcpClient {
-  /** Every method that calls tools sends its requests through this one. */
+  /** Every method that calls tools sends its requests through `request`. */
   request(request: never, schemaOrOptions: never, options?: never): Promise<unknown>;
 }
 
@@ -32,7 +32,7 @@ interface HandlerContext {
 
 type Handler = (request: unknown, context: HandlerContext) => unknown;
 
-/** The common part of clients and servers, and the fallback of a server. */
+/** The common part of clients and servers, and a server's fallback handler. */
 interface Handlers {
   assertCanSetRequestHandler(method: string): void;
   /** v1: schema, handler; v2: method, handler; or method, schemas, handler of the parameters. */
@@ -144,7 +144,7 @@ export function admitClient<C extends AnyMcpClient>(client: C, options: AdapterO
   const send = own.request.bind(client);
   own.request = (request, ...rest) => {
     if (request.method !== 'tools/call') return send(request, ...rest);
-    // v2 takes the options also in the place of the schema.
+    // v2 also accepts the options in place of the schema.
     const { signal, task } = (rest[1] ?? rest[0] ?? {}) as McpCallOptions;
     const { params = {} } = request;
     return gateToolCall(gate, request, {
@@ -158,7 +158,7 @@ export function admitClient<C extends AnyMcpClient>(client: C, options: AdapterO
   return client;
 }
 
-/** The transport may write the request later, when the caller has changed it. */
+/** The transport may write the request after the caller has changed it. */
 function copyOf({ params, ...request }: McpRequest): McpRequest {
   const own = attempt(() => structuredClone(params?.['arguments']));
   return { ...request, params: { ...params, ...(own !== undefined && { arguments: own }) } };

@@ -96,7 +96,7 @@ export interface CommonOptions {
    * milliseconds; then one of them tries again. Default 0: every call tries.
    */
   breakerMs?: number;
-  /** Waits for a required approval. Without it, such a call fails with `approval_required`. */
+  /** Waits for a required approval. Without this option, the call fails with `approval_required`. */
   approval?: ApprovalWait;
   /** Timeout for recording an outcome in milliseconds; default 10,000. */
   outcomeTimeoutMs?: number;

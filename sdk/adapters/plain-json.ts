@@ -49,7 +49,7 @@ export function openListHash(): ListHash {
   };
 }
 
-/** @param path to the value; a pointer only in an error, because a value may have millions of members */
+/** @param path keys that lead to the value, joined only for an error: values may have millions of members */
 function requirePlain(
   value: unknown,
   path: (string | number)[] = [],
@@ -73,7 +73,7 @@ function requirePlain(
     requirePlain((value as Record<string, unknown>)[key], path, ancestors);
     path.pop();
   };
-  // A hole is undefined.
+  // By index, so that a hole is checked as undefined.
   if (isArray) for (let at = 0; at < value.length; at++) check(at);
   else keys.forEach(check);
   ancestors.delete(value);

@@ -12,13 +12,13 @@ export interface AgentRun {
    * package then proves that it has these requests and no others. After an error, call it again.
    */
   close(): Promise<Admitted<AgentReceipt>>;
-  /** Sends a request with the next number. The next request takes the number of a rejected one. */
+  /** Sends a request with the next number. The next request reuses the number of a rejected request. */
   send<T>(envelope: AgentEnvelope, send: (numbered: AgentEnvelope) => Promise<T>): Promise<T>;
-  /** Throws `invalid_input` for another tenant or agent, whose run this is not. */
+  /** Throws `invalid_input` unless the run belongs to this tenant and agent. */
   requireOwner(tenantId: string, agentId: string): void;
 }
 
-/** The service rejected the request before it took its number. */
+/** After an error with one of these codes, the number of the request is still free. */
 const REJECTED: ReadonlySet<SdkErrorCode> = new Set<SdkErrorCode>([
   'invalid_input',
   'unauthenticated',
@@ -65,7 +65,7 @@ export function openRun(
   }
 
   async function close(): Promise<Admitted<AgentReceipt>> {
-    // The loop also sends the outcomes that it adds.
+    // The loop adds outcomes to the set, and sends them too.
     for (const envelope of undecided) {
       const receipt = await admitHttp(engine, envelope).catch((error: unknown) => {
         if (isDecision(error)) return null;
@@ -117,7 +117,7 @@ function isDecision(error: unknown): boolean {
   return approval !== undefined || denial !== undefined;
 }
 
-/** A UUIDv7 of now, in the form of a proof id. */
+/** A new UUIDv7, in the form of a proof id. */
 function newRunId(): string {
   const time = Date.now().toString(16).padStart(12, '0');
   const random = toHex(crypto.getRandomValues(new Uint8Array(8))).slice(1);

@@ -12,7 +12,7 @@ process.exitCode = failed;
 const stopping = new AbortController();
 function stop(): void {
   stopping.abort();
-  // Destroyed: an ordinary end of standard input would make half a document look complete.
+  // Not ended: after an ordinary end of standard input, half a document would look complete.
   process.stdin.destroy();
 }
 // `once`: a second signal ends the program in the default manner.

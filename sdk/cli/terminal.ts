@@ -65,7 +65,7 @@ export function openTerminal(stdout: Stream, stderr: Stream) {
     printErrorJson: (value: unknown) => void stderr.write(`${json(redactor.redactJson(value))}\n`),
     outIsTerminal: stdout.isTTY,
     errorIsTerminal: stderr.isTTY,
-    /** Applied to all output except bytes that go to a file or a pipe. */
+    /** Redacts all output except bytes that go to a file or a pipe. */
     redactor,
   };
 }

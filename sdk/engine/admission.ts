@@ -125,8 +125,8 @@ export async function admitHttp(
 
 /**
  * Waits for the decision on an accepted admission, at the polling interval of the service. Once an
- * approver has decided, that is the second decision: the SDK then checks in its evidence that it is
- * about this proof, which needs the scope `read`.
+ * approver has decided, this is the second decision, whose evidence must name this proof: to read the
+ * evidence, the SDK needs the scope `read`.
  *
  * Throws like `executeIntentHttp`; `timeout` has the `proofId` for the next call.
  */
@@ -167,8 +167,8 @@ const replayed = new WeakSet<Receipt>();
 
 /**
  * Whether the engine had already accepted the request of this receipt: from an earlier call, or from an
- * attempt of this call whose response was lost. Takes the object that `executeIntentHttp` or `admitHttp`
- * returned, or that is in its error.
+ * attempt of this call whose response was lost. Takes the object itself that `executeIntentHttp` or
+ * `admitHttp` returned, or that their error has.
  */
 export const isReplayed = (receipt: Receipt): boolean => replayed.has(receipt);
 
@@ -343,7 +343,7 @@ function readAdmission<R extends Receipt>(
   if (answer.status === 202) {
     const status = readDocument(answer, undecidedSchema);
     const { proof_id: proofId } = status;
-    // Follows only locations on this engine. Browsers hide the header from other origins.
+    // The location must name this admission; its host is ignored. Browsers hide it from other origins.
     const location = answer.headers.get('location') ?? `/v1/admissions/${proofId}`;
     const isSame = proofId === (expected.proofId ?? proofId);
     if (!isSame || !location.endsWith(`/v1/admissions/${proofId}`)) throw mismatch(answer);

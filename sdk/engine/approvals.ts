@@ -152,7 +152,7 @@ export async function submitApproval(
 }
 
 const POLL = { baseDelayMs: 1_000, maxDelayMs: 5_000 };
-/** An approval that arrived in time may be decided a little later. */
+/** An approval that arrived in time may lead to its second decision shortly after `expires_at`. */
 const DECIDED_WITHIN_MS = 30_000;
 
 /**

@@ -230,7 +230,7 @@ export type BatchItemResult = {
   | { state: 'approval_required'; approval: RequiredApproval }
   /** `refused`: accepted, but closed before its signature. `invalid`: the item was never accepted. */
   | { state: 'refused' | 'invalid'; problem: ServiceProblem }
-  /** The service erased the item or its fault later. */
+  /** The item, or its fault, was erased later. */
   | { state: 'erased'; problem: ServiceProblem }
 );
 

@@ -43,8 +43,8 @@ export interface RequestHashEnvelope<T> {
   /** SHA-256 of `canonical_request`, as 64 lower-case hex characters. */
   request_hash: string;
   /**
-   * RFC 8785 text: of a POST the sent body, of a GET `{"method":"GET","path":…,"query":{…}}` with the
-   * path from `/v1`, which makes it independent of the deployment.
+   * RFC 8785 text: for a POST the sent body, for a GET `{"method":"GET","path":…,"query":{…}}`. The path
+   * begins with `/v1`, so that it does not depend on the deployment.
    */
   canonical_request: string;
   /** SHA-256 of the received bytes, as 64 lower-case hex characters. */

@@ -123,7 +123,7 @@ export interface ProofFilter {
   tool?: string;
   /** The id of a run of `agent`. */
   run?: string;
-  /** The proof id of the parent, such as an admission of which these are the outcomes. */
+  /** The proof id of the parent, such as the admission whose outcomes to list. */
   parent?: string;
   batch?: string;
   /** Whether the API key was restricted to the agent. */
@@ -305,7 +305,7 @@ export function exportRunHttp(
   });
 }
 
-/** More than the package of 10,000 requests. */
+/** Larger than the package of a run of 10,000 requests. */
 const MAX_PACKAGE_BYTES = 128 * 1024 * 1024;
 
 const runInputSchema = z.strictObject({ run: runIdSchema, agent: textSchema });

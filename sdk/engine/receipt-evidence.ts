@@ -28,9 +28,9 @@ export interface VerifiedReceiptEvidence {
 const fetched = new WeakMap<Receipt, Promise<VerifiedReceiptEvidence>>();
 
 /**
- * The evidence that the SDK fetches after an admission or a denial: waits for it, and sends no
- * request. Rejects with the error that `onError` gets. Throws `invalid_input` for another receipt than
- * the object that a call returned, or with `receiptEvidence: false`.
+ * Waits for the evidence that the SDK fetches after an admission or a denial. Sends no request. Rejects
+ * with the error that `onError` gets. Throws `invalid_input` for an object that is not itself a receipt
+ * from a call, or with `receiptEvidence: false`.
  */
 export async function receiptEvidenceOf(receipt: Receipt): Promise<VerifiedReceiptEvidence> {
   const fetching = fetched.get(receipt);

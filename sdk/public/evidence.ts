@@ -23,7 +23,7 @@ export interface Proved {
   proofs: { proof_id: string; found: boolean }[];
   /** Time of the snapshot: RFC 3339 UTC with milliseconds. */
   time: string;
-  /** Until then, the snapshot supports its answers. */
+  /** The snapshot supports its answers until this time. */
   valid_until: string;
   /** Age of the proved state in milliseconds. */
   age_ms: number;
@@ -31,7 +31,7 @@ export interface Proved {
   log_index: number;
   /** Size of the tree of the signed checkpoint. */
   log_size: number;
-  /** Without witnesses, a log could show this reader another tree than others. */
+  /** Without witnesses, a log could show this reader another tree than it shows to others. */
   trusted: { log_origin: string; log_key_id: string; witnesses: string[] };
 }
 

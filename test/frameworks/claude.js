@@ -10,7 +10,7 @@ import { options, ran, report } from './options.js';
 
 const [, , , hook] = process.argv;
 const { engineUrl, apiKey, tenantId } = options.engine;
-// A hook command gives the action as the name of the tool; this one gives it from the arguments.
+// `svc hook` derives the action from the name of the tool; with these options, the SDK takes it from the arguments.
 const describe = (call) => ({
   ...options.describe(call),
   action: call.arguments.command.includes('deleteAuditLog') ? 'DELETE_AUDIT_LOG' : 'BOOK_TABLE',

@@ -1,7 +1,7 @@
-"""Verifies the cases of lines of standard input offline (spec/log.md, 18), and prints a result for each.
+"""Verifies cases offline (spec/log.md, 18), one for each line of standard input, and prints their results.
 
-A case has the members that protocol/vectors/README.md lists. A result is as there, and has `disclosed` and `withheld`
-when it is authentic. The result of a package has `complete`, and then `members` and `missing`.
+protocol/vectors/README.md lists the members of cases and results. An authentic result also has `disclosed` and
+`withheld`. The result of a package has `complete` and, if that is true, `members` and `missing`.
 """
 
 import base64

@@ -25,7 +25,7 @@ import { hasPython, pythonLines, runPython } from '../fixtures/python.js';
 import { randomLog, randomNumbers } from '../fixtures/random-log.js';
 import { freshSigner, openRegistry } from '../fixtures/registry.js';
 
-/** The Python implementation is written from spec/ only; a difference is an error of one of the three. */
+/** The Python implementation is written from spec/ only: a difference is an error in spec/ or in an implementation. */
 
 interface Proved {
   answer?: unknown;
@@ -46,7 +46,7 @@ const rebuild = (logs: readonly (readonly Uint8Array[])[]) =>
 
 const accepted = (results: readonly Proved[]) => results.filter(({ error }) => error === undefined);
 
-/** Evidence with one change each, also in the middle of every text. */
+/** Copies of the evidence with one change each, also within texts. */
 const altered = (evidence: Evidence) => [...alterations(evidence)];
 
 describe.runIf(hasPython)('Python', () => {
@@ -74,7 +74,7 @@ describe.runIf(hasPython)('Python', () => {
     }
   }, 120_000);
 
-  it('verifies the evidence of the vectors, and no altered one', async () => {
+  it('verifies the evidence of the vectors, and rejects altered evidence', async () => {
     const now = '2026-11-22T08:32:00.000Z';
     const asked = vectors.evidence.map((evidence) => ({
       evidence,
@@ -106,7 +106,7 @@ describe.runIf(hasPython)('Python > on a running service', () => {
   }, 240_000);
   afterAll(() => stack.close());
 
-  it('rebuilds the map from the snapshot directory and from the public log, and every answer about its proofs', async () => {
+  it('rebuilds the map from the snapshot directory and from the public log, and recomputes every answer about its proofs', async () => {
     const url = stack.urlOf('directory');
     const directory = await runPython('rebuild_map.py', [stack.logVkey, stack.directory]);
     const log = await runPython('rebuild_map.py', [stack.logVkey, url, '--answers', url]);
@@ -116,7 +116,7 @@ describe.runIf(hasPython)('Python > on a running service', () => {
     expect(rebuilt).toMatchObject({ ignored: {} });
   }, 240_000);
 
-  it('proves the answer of each lookup from its evidence, found or not', async () => {
+  it('proves each answer from its evidence, also for identifiers that do not resolve', async () => {
     const proofs = [...states.proofs.values()].flatMap((id) => Object.values({ ...idsOf(id) }));
     const malformed = MALFORMED.map((text) => text.replace('*', states.proofs.get('valid')!));
     const shares = [...states.packages.values(), ...states.tokens.values()];
@@ -160,7 +160,7 @@ const sorted = (document: unknown): string =>
 const statusIn = (json: Record<string, unknown>): unknown =>
   ((json['verification'] ?? json) as Record<string, unknown>)['verification_status'];
 
-/** A failure and a restoration, erasures, and keys that are replaced, retired and compromised. */
+/** Fails, restores and erases proofs, and replaces, retires and compromises keys. */
 async function addEvents(stack: PublicStack, { acme, proofs }: PublicStates): Promise<void> {
   const { db, registry } = stack;
   const names = ['erased', 'erased, revoked', 'failed', 'restored', 'voided'];
@@ -172,7 +172,7 @@ async function addEvents(stack: PublicStack, { acme, proofs }: PublicStates): Pr
       `update svc.intake set seed = set_byte(seed, 5, get_byte(seed, 5) # 1)
         where proof_id = '${proofs.get(name)!}'::uuid`,
     );
-  // Urgent leaves come before the next pass over all.
+  // The verifier checks urgent leaves first, so a full pass may take several calls.
   const scrubAll = async () => {
     for (let pass = 0; pass < 3; pass++) await scrub(registry.verify, 10_000);
   };

@@ -2,9 +2,9 @@
 
     python3 rebuild_map.py VKEY SOURCE [--answers URL]
 
-SOURCE is a snapshot directory, whose location and pages of the map of proofs
-are checked too, or the URL of a public API server. With
---answers, every answer about every proof of the log is recomputed and compared with that of a public API server.
+SOURCE is the URL of a public API server, or a snapshot directory, whose location document and map pages are then
+checked too. With --answers, recomputes every answer about every proof of the log, and compares it with that of a public
+API server.
 """
 
 import argparse

@@ -20,7 +20,7 @@ class Key:
         self.retired, self.compromised, self.proofs = NONE, NONE, []
 
     def retired_from(self):
-        """Where rule 3 of section 8 begins to apply."""
+        """The log index from which rule 3 of section 8 applies."""
         limits = [self.retired + 1]
         if self.delegation:
             limits.append(self.delegation["until_index"])
@@ -28,7 +28,7 @@ class Key:
         return min(*limits, NONE)
 
     def compromised_from(self, keys):
-        """Also by its root, whenever that is activated."""
+        """The log index of the compromise of the key or of its root, which may be activated later."""
         root = self.delegation and keys.get(("aep_root", self.delegation["root_key_id"]))
         return min(self.compromised, root.compromised if root else NONE)
 
@@ -212,7 +212,7 @@ class PublicLog:
 
 
 if __name__ == "__main__":
-    # Each line of the input is `{origin, entries}`, the entries in base64; each of the output the map in hex.
+    # Each line of the input is `{origin, entries}`, with entries in base64. Each line of the output has a map in hex.
     for line in sys.stdin:
         given = json.loads(line)
         log = PublicLog(given["origin"])

@@ -168,7 +168,7 @@ describe('svc hook', () => {
     for (const failure of failures) expect(await failure()).toMatchObject({ code: 2, stdout: '' });
     const observed = await hook(hookInput('PreToolUse', toDelete), ['--observe']);
     expect(observed).toMatchObject({ code: 0, lines: [{}] });
-    // The process would end after its request.
+    // The process may end before the request arrives.
     await expect.poll(() => sent().at(-1)).toMatchObject({ action: 'DELETE_AUDIT_LOG' });
   });
 
@@ -179,7 +179,7 @@ describe('svc hook', () => {
     expect(await lost(['hook', '--observe'])).toMatchObject({ code: 3 });
   });
 
-  it('serves HTTP hooks, denies every request that it rejects, and follows its key file', async () => {
+  it('serves HTTP hooks, denies every request that it rejects, and reads a changed key file', async () => {
     const port = await freePort();
     const keyFile = join(folder.path, await folder.write('key', 'svc_sk_wrong'));
     let ran!: ReturnType<typeof svcProcess>;

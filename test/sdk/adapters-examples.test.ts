@@ -48,7 +48,7 @@ describe('examples/adapters', () => {
     for (const code of shown) expect(texts.filter((text) => text.includes(code))).toHaveLength(1);
   });
 
-  it.each(Object.entries(outputs))('run: %s', async (file, expected) => {
+  it.each(Object.entries(outputs))('print the expected output: %s', async (file, expected) => {
     const ready = await readyFile(world.options);
     try {
       const args = [join('examples/adapters', file), ready.path];

@@ -96,7 +96,7 @@ describe('admitServer with MCP SDK v2', () => {
     }
   });
 
-  it('requires a new admission for a round that continues no call, or another call', async () => {
+  it('requires a new admission for a round that continues no admitted call with the same arguments', async () => {
     const ran: string[] = [];
     const agent = client({ ...modern, inputRequired: { autoFulfill: false } });
     const gate = openGate(world.common, 'mcp');

@@ -117,7 +117,7 @@ describe('admitTool for OpenAI Agents', () => {
     await expect(run('read', {}, [invalid])).rejects.toThrow(/Invalid output/);
   });
 
-  it('throws to the error function of a tool with an output schema', async () => {
+  it('passes the SdkError to the error function of a tool with an output schema', async () => {
     const seen: unknown[] = [];
     const structured = admitTool(
       tool,

@@ -36,7 +36,7 @@ const isFixed = (object: Record<string, JsonValue>): boolean =>
 
 type Change = (object: Record<string, JsonValue>) => Record<string, JsonValue>;
 
-/** Adds a member to each object outside signed documents; `inFixed` adds to those within. */
+/** Adds a member to each object outside signed documents; `inFixed` adds to signed documents. */
 function changed(value: JsonValue, change: Change, inFixed: Change = (same) => same): JsonValue {
   if (Array.isArray(value)) return value.map((one) => changed(one, change, inFixed));
   if (value === null || typeof value !== 'object') return value;
@@ -67,7 +67,7 @@ const execution = (action?: string) =>
 
 type Calls = (engine: sdk.EngineOptions, registry: sdk.PublicOptions) => Promise<unknown>[];
 
-/** Calls of functions with each form of response; every function reads it with one parser. */
+/** Calls that cover each form of response; all functions use one parser. */
 const calls: Record<string, Calls> = {
   executeIntentHttp: (engine) => [sdk.executeIntentHttp(engine, intent())],
   admitHttp: (engine) => [

@@ -180,7 +180,7 @@ it('an approver does not sign for a server that shows another proof', async ({
   await sdkError(readApprovalRequest(options, { proof_id: wanted.proofId }), 'evidence_rejected');
 });
 
-it('an approver reads pending proofs of the own tenant only', async ({ asApprover, world }) => {
+it('an approver reads only pending proofs of its own tenant', async ({ asApprover, world }) => {
   const { proofId } = await held(world);
   const request = approvalRequestSchema.parse(JSON.parse(await readRaw(asApprover, proofId)));
   const expected = { proofId, tenantId: TENANT };

@@ -52,7 +52,7 @@ it('svc monitor > follows a log over HTTP, and resumes in its directory', async 
   // Only the pages of the current map are kept.
   const pages = await readdir(join(folder.path, 'kept/pages'), { recursive: true });
   expect(pages.filter((name) => name.includes('/'))).toHaveLength(1);
-  // Lost pages come from the log again.
+  // Lost pages are rebuilt from the log.
   await rm(join(folder.path, 'kept/pages'), { recursive: true });
   await log.append(log.proof(21, log.keys.aep));
   await log.snapshotAll();

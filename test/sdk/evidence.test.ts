@@ -192,7 +192,7 @@ describe('a malicious server', () => {
   it.each<[string, number, number | undefined]>([
     ['a snapshot after its end', 16 * MINUTE, undefined],
     ['a snapshot older than the reader accepts', 5 * MINUTE, 4 * MINUTE],
-  ])('replays %s > which supports REVOKED only', async (_name, age, maxAgeMs) => {
+  ])('can replay %s only for the answer REVOKED', async (_name, age, maxAgeMs) => {
     server.answers = server.evidence = await server.snapshot({ time: Date.now() - age });
     const aged = { ...options, ...(maxAgeMs !== undefined && { maxAgeMs }) };
     for (const identifier of [valid, absent]) {

@@ -49,7 +49,7 @@ it('begin and end > record a call and its outcome with all details', async ({ wo
   });
 });
 
-it('describe > replaces the members of the envelope, and its facts must not change meanwhile', async ({
+it('describe > replaces members of the envelope, and stops a call whose facts change meanwhile', async ({
   world,
 }) => {
   let amount = '100.00';
@@ -83,7 +83,7 @@ it('guard > runs no tool whose arguments, action or name change after the last s
   let call = newCall();
   let described = 0;
   const describe = () => {
-    // A task that is due when the arguments were compared.
+    // Runs after the comparison of the arguments, before the next task.
     if (++described === 2) queueMicrotask(() => (call.arguments.order = 2));
     return {};
   };
@@ -103,7 +103,7 @@ it('guard > runs no tool whose arguments, action or name change after the last s
   expect(ran).toEqual([1]);
 });
 
-it('approval > waits for the second decision, and fails with approval_required without one', async ({
+it('approval option > waits for the second decision, and fails with approval_required without one', async ({
   world,
 }) => {
   const approver = newApprover();
@@ -142,7 +142,9 @@ it('openRounds > returns an admission only once, and only before it expires', as
   expect(expired.take('call')).toBeUndefined();
 });
 
-it('breakerMs > fails at once while the engine is unreachable, and recovers', async ({ world }) => {
+it('breakerMs > makes calls fail at once while the engine is unreachable, and recovers', async ({
+  world,
+}) => {
   const engine = { ...world.shaky, retry: { ...FAST, attempts: 1 } };
   const silent = openGate(optionsIn(world, { engine, breakerMs: 60_000, decisionTimeoutMs: 100 }));
   world.network.faults.push({ kind: 'silent' });

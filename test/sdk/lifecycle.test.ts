@@ -23,7 +23,7 @@ it('Svc > rejects answers about another artifact, package or batch', async ({ wo
   const [{ batch_id } = { batch_id: '' }] = await listOf(client.batches.admit([item]));
   const artifact = { proof_id: own, artifact_kind: 'trust' } as const;
   await client.artifacts.revoke({ ...artifact, reason: 'r', actor: 'a' });
-  /** Each id in an answer becomes another one of its kind. */
+  /** Replaces each id in a response by another id of the same kind. */
   const lying = new Svc({
     ...world.options,
     fetch: async (input, init) => {

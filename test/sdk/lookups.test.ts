@@ -70,7 +70,7 @@ describe('lookupHttp', () => {
     }
   });
 
-  it('throws for any other 404', async ({ facades, options, publicNetwork }) => {
+  it('throws for a 404 without a not-found record', async ({ facades, options, publicNetwork }) => {
     const input = { kind: 'proof', identifier: facades.proof } as const;
     const elsewhere = { ...options, publicUrl: `${publicNetwork.url}/elsewhere` };
     const error = await sdkError(lookupHttp(elsewhere, input), 'not_found');

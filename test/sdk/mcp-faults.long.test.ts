@@ -70,7 +70,7 @@ describe('svc mcp without a decision', () => {
     expect(await proxies.ran()).toEqual([]);
   });
 
-  it('runs no tool with a wrong key, and takes another from the key file without a restart', async () => {
+  it('runs no tool with a wrong key, and takes the corrected key from the key file without a restart', async () => {
     const file = join(proxies.folder(), 'svc.key');
     await writeFile(file, 'svc_sk_wrong');
     const env = { SVC_API_KEY: '', SVC_API_KEY_FILE: file };
@@ -110,7 +110,7 @@ describe('svc mcp without a decision', () => {
   });
 });
 
-describe('svc mcp and cancellations', () => {
+describe('svc mcp with cancellations', () => {
   it('does not run a tool whose call is cancelled during the admission', async () => {
     const host = proxies.raw({ target: deploy });
     world.network.faults.push({ kind: 'late', ms: 500 });
@@ -236,7 +236,7 @@ describe('svc mcp in front of a hostile server', () => {
     expect(proxies.sent()).toEqual(['admission', 'outcome']);
   });
 
-  it('gets no SVC_ variable, with which it could admit its own calls', async () => {
+  it('withholds the SVC_ variables, with which the server could admit its own calls', async () => {
     const { client } = await proxies.v1({
       target: published('everything'),
       env: { OTHER: 'kept' },

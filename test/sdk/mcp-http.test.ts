@@ -150,7 +150,7 @@ describe('svc mcp --listen', () => {
     await expect.poll(proxies.ran).toContain('cancelled');
   });
 
-  it('serves hosts over HTTP before a server over HTTP, and ends its session with that of the host', async () => {
+  it('serves hosts over HTTP in front of a server over HTTP, and ends a session on both sides', async () => {
     const server = await serveV1();
     proxies.closeAfter(server.close);
     const url = await listening([server.url]);
@@ -224,7 +224,7 @@ describe('svc mcp --listen', () => {
     expect(await resumed.text()).toContain('streams cannot be resumed');
   });
 
-  it('keeps numbers that no double has in requests that it renumbers', async () => {
+  it('keeps numbers that no double can represent in requests that it renumbers', async () => {
     const url = await listening(ownServer('raw.mjs'));
     const _meta = { 'io.modelcontextprotocol/protocolVersion': '2026-07-28', progressToken: 1 };
     const params = { name: 'any', n: '?', _meta };
@@ -247,7 +247,7 @@ describe('svc mcp --listen', () => {
     expect(result.got).toContain('"n":9007199254740993');
   });
 
-  it('rejects requests without the token, from web pages, and in another form', async () => {
+  it('rejects requests without the token, from web pages, and in a wrong form', async () => {
     const url = await listening(ownServer('deploy.mjs'));
     const json = { 'Content-Type': 'application/json' };
     const good = { ...json, Authorization: `Bearer ${TOKEN}` };

@@ -173,7 +173,7 @@ describe('svc mcp --wait-for-approval', () => {
     await submitApproval(asApprover, await signApproval({ privateKey, registration }, statement));
   }
 
-  it('reports progress, and runs the tool after the approval only', async () => {
+  it('reports progress, and runs the tool only after the approval', async () => {
     await activateApprovalSet(world.registry);
     const { client } = await proxies.v1({
       target: ownServer('deploy.mjs'),
@@ -199,7 +199,7 @@ describe('svc mcp --wait-for-approval', () => {
 });
 
 describe('svc mcp --map', () => {
-  it('states no fact of an argument that the server could take from another spelling', () => {
+  it('states no fact of an argument that the server could read under another spelling', () => {
     const facts = { path: { pointer: '/file/path', type: 'path' as const } };
     const mapping = { tools: { write: { facts, hashed: ['file'] } } };
     const file = { path: '/srv/a' };

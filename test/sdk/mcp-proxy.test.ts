@@ -143,7 +143,7 @@ describe('svc mcp over stdio', () => {
   });
 });
 
-describe('svc mcp before a server that ignores the case of names', () => {
+describe('svc mcp in front of a server that ignores the case of names', () => {
   it('passes no call under another spelling of its members', async () => {
     const host = proxies.raw({ target: ownServer('any-case.mjs') });
     const call = JSON.stringify(toolCall(1, 'refund', { amount: '1.00' }));
@@ -161,7 +161,7 @@ describe('svc mcp before a server that ignores the case of names', () => {
   });
 });
 
-describe('svc mcp and numbers that no double has', () => {
+describe('svc mcp with numbers that no double can represent', () => {
   const line = '{"jsonrpc":"2.0", "id":1,"method":"prompts/get","params":{"n":9007199254740993}}';
   const result = '"structuredContent":{"n":12345678901234567890.10}';
 
@@ -198,7 +198,7 @@ describe('svc mcp and numbers that no double has', () => {
   });
 });
 
-describe('svc mcp and tasks', () => {
+describe('svc mcp with tasks', () => {
   it('records the outcome of a call when its task ends', async () => {
     const { host, request } = requester();
     const start = async (taskId: string, isInline = false): Promise<string> =>
@@ -249,7 +249,7 @@ describe('svc mcp and tasks', () => {
   });
 });
 
-/** A host of a server with tasks, whose requests wait for their results. */
+/** A host of a server with tasks. `request` returns the result of a request. */
 function requester(options: string[] = []) {
   const host = proxies.raw({ target: ownServer('raw.mjs'), options });
   let id = 0;

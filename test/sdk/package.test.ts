@@ -32,7 +32,7 @@ describe('SDK package', () => {
     expect(licence).toBe(await readFile(join(packageRoot, 'LICENSE'), 'utf8'));
   });
 
-  /** Bytes of a program with only these names of the package, minified and compressed. */
+  /** Limits in bytes for a minified and compressed program that imports only this name. */
   it.each([
     ['verifyOffline', '@svc-proofs/sdk', 60_000],
     ['Svc', '@svc-proofs/sdk', 82_000],

@@ -27,7 +27,7 @@ let publishing: Promise<void>;
 beforeAll(async () => {
   project = await packedProject();
   world = await openSdkWorld();
-  // Replaces the verifier and the publisher.
+  // Verifies and publishes in place of the running verifier and publisher.
   publishing = (async () => {
     while (!stopped) {
       await world.registry.verifyAll();

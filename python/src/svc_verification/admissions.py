@@ -26,7 +26,7 @@ from .offline import read_signed
 from .transport import Deadline, Pause, Response, Retry, Service, Steps, http_error, read_document, unexpected
 
 MIN_POLL, POLL = 0.05, 1.0
-# An approval that arrived in time may be decided a little later.
+# An approval that arrived in time may lead to its second decision shortly after `expires_at`.
 DECIDED_WITHIN = 30_000
 APPROVAL_POLL = Retry(base_delay=1.0, max_delay=5.0)
 
@@ -59,7 +59,7 @@ def valid_input(form: Form, document: dict[str, Any]) -> dict[str, Any]:
 
 
 def require_proof_id(text: str) -> str:
-    """Rejects other text, because it becomes part of a path."""
+    """Rejects text that is not a proof id, because the text is put into a path."""
     if not is_proof_id(text):
         raise SvcError("invalid_input", "a proof id is a UUIDv7 as 32 lower-case hex characters")
     return text
@@ -119,8 +119,8 @@ def _replayed(receipt: Receipt) -> Receipt:
 def is_replayed(receipt: Receipt) -> bool:
     """Whether the engine had already accepted the request of this receipt.
 
-    That was by an earlier call, or an attempt of this call whose response was lost. Takes the object that `execute`,
-    `admit`, `record_outcome`, `close_run` or `submit` returned, or that is in its error.
+    An earlier call may have sent the request, or an attempt of this call whose response was lost. Takes the object
+    itself that `execute`, `admit`, `record_outcome`, `close_run` or `submit` returned, or that their `SvcError` has.
     """
     return isinstance(receipt, ReplayedReceipt)
 
@@ -224,7 +224,7 @@ def _read_admission(response: Response, expected: Expected) -> tuple[Receipt | N
         status = read_document(response, ADMISSION_STATUS)
         proof_id: str = status["proof_id"]
         location = response.headers.get("location", f"/v1/admissions/{proof_id}")
-        # Follows only locations on this engine.
+        # The location must name this admission; its host is ignored.
         if expected.proof_id not in (None, proof_id) or not location.endswith(f"/v1/admissions/{proof_id}"):
             raise _mismatch(response)
         if status["state"] == "pending":

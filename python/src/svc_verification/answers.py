@@ -10,7 +10,7 @@ from .forms import ASSERTING
 from .records import PREFIXES, STAGES, Recorded
 
 Answer = dict[str, Any]
-# The ids that each route resolves, by the kind of the answer; None is the kind of a shared artifact.
+# For each route, the fields that it resolves, by the kind of the answer; None: a share token resolves to any kind.
 ROUTES: dict[str, dict[str | None, tuple[str, ...]]] = {
     "proof": {"proof": ("proof_id",)},
     "certificate": {"certificate": ("certificate_id", "certificate_ref", "trust_asset_id")},
@@ -32,7 +32,7 @@ LINKS = ("execution_id", "registry_entry_id", "proof_id", "passport_id", "certif
 
 
 def identify(identifier: str) -> tuple[str | None, str]:
-    """The field whose form an identifier has, and its proof id, package id or token."""
+    """The field whose form the identifier has, and the proof id, package id or token in the identifier."""
     if is_share_token(identifier):
         return "share_token", identifier
     if is_package_id(identifier):
@@ -46,7 +46,7 @@ def identify(identifier: str) -> tuple[str | None, str]:
 
 
 def route_of(identifier: str) -> str:
-    """The route of an answer about an identifier, when the reader names none."""
+    """The default route for an identifier, by its form."""
     field, _ = identify(identifier)
     own = {None: "proof", "share_token": "share", "package_id": "package", "trust_asset_id": "trust-asset"}
     kinds = [kind for kind in KINDS if field in ROUTES[kind][kind]]
@@ -64,7 +64,7 @@ class Resolved:
 
 
 class State:
-    """A snapshot entry, and records by id; None for an absent one."""
+    """A snapshot entry, and records by id; None means that the map has no record."""
 
     def __init__(
         self,

@@ -49,7 +49,7 @@ class _Settings:
         transport: httpx.BaseTransport | httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """`timeout` limits a whole call, with its retries, in seconds. With `pins` of a log, every public answer is
-        verified against evidence, which is at most `max_age` seconds old. `transport` is one of httpx.
+        verified against evidence, which is at most `max_age` seconds old. `transport` is an httpx transport.
         """
         if max_age is not None and (pins is None or not max_age >= 0):
             raise SvcError("invalid_input", "max_age needs pins, and must be at least 0")
@@ -91,7 +91,7 @@ class _Settings:
         return Deadline(self.timeout)
 
     def with_timeout(self, timeout: float) -> Self:
-        """A client with the same connections, and another limit of a whole call in seconds."""
+        """A client that shares the connections, and limits a whole call to `timeout` seconds."""
         Deadline(timeout)
         other = copy.copy(self)
         other.timeout = timeout
@@ -146,7 +146,7 @@ def _no_response(request: Request, error: Exception) -> SvcError:
 
 
 class _Call(Generic[P, T]):
-    """A call without I/O, which is a method of `Client` and a coroutine method of `AsyncClient`."""
+    """Turns a generator of requests into a method of `Client`, and a coroutine method of `AsyncClient`."""
 
     def __init__(self, steps: Callable[Concatenate[Any, P], Steps[T]]) -> None:
         self.steps, self.__doc__ = steps, steps.__doc__
@@ -195,7 +195,7 @@ class _Calls(_Settings):
 
     @_Call
     def follow_admission(self, proof_id: str) -> Steps[Receipt]:
-        """Waits for the decision on an accepted admission, the `proof_id` of an error."""
+        """Waits for the decision on an accepted admission; take `proof_id` from the error of the first call."""
         expected = admissions.Expected(RECEIPT, proof_id=proof_id)
         return admissions.follow(self._engine, self._deadline, expected)
 
@@ -228,7 +228,7 @@ class _Calls(_Settings):
     def export_proof(
         self, proof_id: str, media: str = "json", disclose: Sequence[str] | None = None
     ) -> Steps[Exchange]:
-        """A proof to keep, as `json`, `aep-json` or the bytes of a `pdf`. `disclose` names the shown values."""
+        """Exports a proof as `json`, `aep-json` or the bytes of a `pdf`. `disclose` names the values to show."""
         return proofs.export_proof(self._engine, self._deadline, proof_id, media, disclose)
 
     @_Call
@@ -270,7 +270,7 @@ class _Calls(_Settings):
     def read_log(self, first: int = 0) -> Steps[list[dict[str, Any]]]:
         """The log's entries from an index to the next multiple of 256; an empty list at the end of the log.
 
-        Each is in the tree of a checkpoint of the pinned log. The next call may see a longer log.
+        Every entry is verified under a checkpoint of the pinned log. The next call may see a longer log.
         """
         return tiles.read_log(self._public, self._deadline, first, self.pins)
 
@@ -281,7 +281,7 @@ class _Calls(_Settings):
 
 
 class Client(_Calls):
-    """Blocking calls. Use it as a context manager, or close it. Threads may share it.
+    """A client with blocking calls. Use it as a context manager, or close it. Threads may share it.
 
     The deadline is checked whenever data arrives: a server that sends its headers byte by byte can exceed it.
     """

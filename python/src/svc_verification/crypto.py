@@ -68,7 +68,7 @@ def verify_ed25519(public: bytes, message: bytes, signature: bytes) -> bool:
 
 
 def verify_es256(x: bytes, y: bytes, message: bytes, signature: bytes) -> bool:
-    """FIPS 186-5, 6.4.2, of a signature in DER."""
+    """Verifies an ECDSA signature in DER (FIPS 186-5, 6.4.2)."""
     numbers = ec.EllipticCurvePublicNumbers(int.from_bytes(x, "big"), int.from_bytes(y, "big"), ec.SECP256R1())
     try:
         numbers.public_key().verify(signature, message, ec.ECDSA(hashes.SHA256()))

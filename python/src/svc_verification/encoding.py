@@ -138,7 +138,7 @@ class _Reader:
 
 
 def parse_json(data: str | bytes) -> Any:
-    """Strict JSON (section 2). Integers of any spelling are `int`."""
+    """Strict JSON (section 2). A number with an integer value is an `int`, also `1.0`."""
     try:
         reader = _Reader((data.encode() if isinstance(data, str) else data).decode())
     except UnicodeError as error:
@@ -177,7 +177,7 @@ def _read_base64(text: object, length: int | None, encode: Callable[[bytes], str
         data = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), alphabet, validate=True)
     except ValueError:
         return None
-    # One encoding of each byte string: no unused bits, no other padding.
+    # Accepts only the canonical encoding: unused bits are 0, and the padding is fixed.
     return data if encode(data) == text and length in (None, len(data)) else None
 
 

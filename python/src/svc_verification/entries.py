@@ -65,7 +65,7 @@ APPROVER_ENTRY = _entry(
     "key", use=f.one_of("approver"), registration_hash=f.is_hash, change=f.one_of("activate", "retire")
 )
 
-# Further rules for entries in a log: no time before 1970, and only keys that can verify.
+# Further rules for entries in a log: times are not before 1970, and keys can verify signatures.
 
 
 def _is_since_1970(value: Any) -> bool:
@@ -192,7 +192,7 @@ def leaf_hash(entry: Any) -> bytes:
 
 
 def check_snapshot(index: int, entry: dict[str, Any], origin: str) -> None:
-    """The rules of a snapshot entry that need no other entry."""
+    """Checks the rules of a snapshot entry that involve no other entry."""
     require(f.matches(SNAPSHOT, entry), "malformed_entry")
     first = entry["logs"][0]
     require(first["shard"] == 0 and first["origin"] == origin, "wrong_origin")
@@ -200,5 +200,5 @@ def check_snapshot(index: int, entry: dict[str, Any], origin: str) -> None:
 
 
 def aep_key_key(shard: int, index: int) -> bytes:
-    """The key of the map for an AEP key."""
+    """The key in the map for the record of an AEP key."""
     return b"\2" + shard.to_bytes(2, "big") + index.to_bytes(14, "big")

@@ -41,7 +41,7 @@ class InvalidError(ValueError):
     def __init__(self, code: str, pointer: str = "") -> None:
         super().__init__(f"{code} at {pointer}" if pointer else code)
         self.code = code
-        # RFC 6901, into the document that was read.
+        # RFC 6901 pointer into the document.
         self.pointer = pointer
 
 
@@ -54,10 +54,10 @@ def require(condition: object, code: str) -> None:
 class SvcError(Exception):
     """A failed call. The codes are those of the TypeScript SDK (docs/integrate.md, Errors).
 
-    `status` and `problem` are of the response; `denial` has the receipt and reasons of `policy_denied`, `approval`
-    receipt and `expires_at` of `approval_required`. `proof_id` names the decision, or an accepted admission without a
-    known one. `fault` is the failed check of a document or pin, `pointer` (RFC 6901) its place, `retry_after` the
-    requested delay in seconds. `tool` and `action` are those of a call that did not run, only in an error of a gate.
+    `status` and `problem` are those of the response. `denial` has the receipt and reasons of `policy_denied`,
+    `approval` has the receipt and `expires_at` of `approval_required`. `proof_id` names the decision, or the accepted
+    admission if its decision is unknown. `fault` is the failed check of a document or pin, `pointer` (RFC 6901) its
+    place, `retry_after` the requested delay in seconds. Only a gate sets `tool` and `action`: their call did not run.
     """
 
     code: Code

@@ -88,8 +88,8 @@ def verify_evidence(
 ) -> Proved:
     """The answer that evidence proves.
 
-    `identifier` is what the reader wants to know; of a share the token, which the evidence does not contain. `route`
-    is a kind of lookup, `view` is `history` or `chain`, `max_age` is in seconds.
+    `identifier` is the identifier that the reader looks up; for a share, it is the token, which the evidence does not
+    contain. `route` is a kind of lookup, `view` is `history` or `chain`, `max_age` is in seconds.
 
     Raises `SvcError`: `evidence_outdated` for an answer that no longer holds, else `evidence_rejected`. A revocation
     holds at any age.
@@ -149,7 +149,7 @@ def _open_snapshot(document: dict[str, Any], log: PinnedLog) -> tuple[int, Check
 
 
 class _Lookups:
-    """The lookups of evidence, each along the key that the reader derives."""
+    """The lookups of evidence, in order. The reader derives the key of each lookup."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.left: Iterator[Any] = iter(document["lookups"])

@@ -99,7 +99,7 @@ def either(*forms: Form) -> Form:
 
 
 def or_null(form: Form) -> Form:
-    """Null, or the faults of the form."""
+    """Null, or a value of the form."""
     return lambda value: value is None or form(value)
 
 
@@ -199,7 +199,7 @@ def asserts_by_status(value: Any) -> bool:
 
 
 def ends_of(is_end: Form) -> Form:
-    """`valid_until`: the end of the proof, or of all four artifacts."""
+    """`valid_until`: the expiry of the proof, or of each of the four artifacts."""
     forms = [members(**dict.fromkeys(kinds, either(is_end, is_null))) for kinds in (("proof",), KINDS)]
     return either(*forms)
 

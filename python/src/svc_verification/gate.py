@@ -52,7 +52,7 @@ class ToolCall:
     fields: Callable[[], ToolFields] = ToolFields
 
     def bound(self) -> dict[str, Any]:
-        """What a decision is about, beside the action."""
+        """The hash of the arguments, and the facts: both must stay equal during the admission."""
         facts = self.facts()
         return {"arguments_hash": plain_hash(self.arguments())} | ({} if facts is None else {"facts": dict(facts)})
 
@@ -219,12 +219,12 @@ def admitted(
     """Decorates a function, or a coroutine function, so that every call is admitted before it runs.
 
     `tool` is its name in the proof, by default that of the function; `action` is by default `action_of(tool)`. The hash
-    covers the arguments by name, with the default values. If some are not data, `hashed` gets the arguments and returns
-    the bound part. `facts` returns the facts of a call; a call whose facts or bound part change during the admission
-    does not run. `fields` returns further members of the envelope.
+    covers the arguments by name, with the default values. If some are not plain JSON, `hashed` gets the arguments and
+    returns the value to hash instead. `facts` returns the facts of a call. A call does not run if its facts or the
+    hashed value change during the admission. `fields` returns further members of the envelope.
 
     A coroutine function needs a gate with an `AsyncClient`, any other function one with a `Client`. Raises `SvcError`
-    (`invalid_input`) otherwise, and for a generator function: its caller, not the call, runs it.
+    (`invalid_input`) otherwise, and for a generator function, whose body runs only after the call has returned.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:

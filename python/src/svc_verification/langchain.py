@@ -69,7 +69,7 @@ def admit_tool(
 
 
 def _plain(value: Any) -> Any:
-    """Values of a schema with models inside, as JSON."""
+    """Converts the pydantic models in arguments to JSON."""
     if isinstance(value, BaseModel):
         # A model whose JSON lacks data stays a model, which cannot be hashed.
         return value.model_dump(mode="json") if _is_complete(value) else value

@@ -17,7 +17,7 @@ from .models import Lookup
 from .pins import Pins
 from .transport import Deadline, Pause, Response, Retry, Service, Steps, http_error, read_document, unexpected
 
-# The artifact of a lookup; None for a kind that may resolve to any.
+# The artifact of a lookup; None for a kind that may resolve to any artifact.
 ANSWERED = {one: one for one in KINDS} | {"trust-asset": "trust", "package": "trust", "share": None, "identifier": None}
 VIEWS = {"history": "history", "chain": "trust-chain"}
 ROUNDS = Retry(attempts=5, base_delay=0.1, max_delay=1.0)
@@ -129,7 +129,7 @@ def read_evidence(service: Service, deadline: Deadline, identifier: str) -> Step
 
 
 def agrees(proved: Any, served: Any) -> bool:
-    """Whether a served document has every member of the proved one. Addresses of `downloads` prove nothing."""
+    """Whether a served document has every member of the proved document. Ignores the addresses in `downloads`."""
     if isinstance(proved, dict):
         return isinstance(served, dict) and all(
             name == "downloads" or (name in served and agrees(value, served[name])) for name, value in proved.items()

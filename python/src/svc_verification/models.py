@@ -135,7 +135,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Lookup:
-    """A public verdict: relayed unchanged, or with pins recomputed from evidence and equal to the one served."""
+    """A public verdict: as served, or, with pins, recomputed from evidence and equal to the served verdict."""
 
     record: dict[str, Any]
     verification_status: str

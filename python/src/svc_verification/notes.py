@@ -121,7 +121,7 @@ class _Policy:
     def __init__(self, text: str) -> None:
         self.rules: dict[str, Quorum] = {}
         self.quorums: list[Quorum | None] = []
-        # A duplicate in one of these lists is rejected.
+        # `quorum` rejects a duplicate in any of these lists.
         self.logs: list[bytes] = []
         self.witnesses: list[bytes] = []
         self.grouped: list[str] = []
@@ -167,7 +167,7 @@ def _threshold(least: int, rules: list[Quorum]) -> Quorum:
 
 
 def is_cosigned(note: str, key: Vkey) -> bool:
-    """C2SP tlog-cosignature, Ed25519. Ignores one without a time, or with a time beyond 2^53 - 1."""
+    """C2SP tlog-cosignature, Ed25519. Ignores a cosignature without a time, or with a time beyond 2^53 - 1."""
     text, signatures = parse_note(note)
     for name, key_hash, data in signatures:
         time = int.from_bytes(data[:8], "big")

@@ -71,7 +71,7 @@ class OfflineResult:
 
 @dataclass
 class RunResult:
-    """`complete` means: the run has exactly the requests `members`; `missing` are numbers of erased ones."""
+    """`complete`: the run has exactly the requests `members`. `missing` has the numbers of erased requests."""
 
     complete: bool = False
     fault: str | None = None
@@ -203,7 +203,7 @@ def _verify_document(
         if shown is not None:
             _check_activation(shown, pins.log, index, "approver_not_activated")
     except InvalidError:
-        # Without a position in the log, signatures before the end of the key look like later ones.
+        # Without a log index, signatures from before the end of the key cannot be distinguished from later ones.
         if not ends and not roots:
             accept("unknown")
         raise

@@ -18,7 +18,7 @@ from .notes import Checkpoint, Quorum, TlogProof, Vkey, open_note, parse_checkpo
 class AepKey(NamedTuple):
     """Signatures count at `after` < leaf index < `before`; None means unbounded.
 
-    `compromised` is the part of `before` that also ends the keys that a root has delegated.
+    From `compromised` on, signatures of keys that this key, as a root, has delegated do not count either.
     """
 
     key_id: str
@@ -51,7 +51,7 @@ class PinnedLog:
         self.quorum: Quorum | None = None if policy is None else read_policy(str(policy))
 
     def open(self, note: str, *, needs_quorum: bool = True) -> Checkpoint:
-        """The checkpoint of a note that counts under these pins (step 8)."""
+        """The checkpoint in a note, if it counts under these pins (step 8)."""
         try:
             text, signers = open_note(note, list(self.sizes))
         except InvalidError as fault:

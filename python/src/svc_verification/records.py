@@ -11,7 +11,7 @@ from .errors import InvalidError
 from .forms import ASSERTING, is_ascending
 
 NONE = 2**48 - 1
-# The ids of a proof (spec/encoding.md, 5): of fields with one prefix the first is the one that matches.
+# The ids of a proof (spec/encoding.md, 5). An identifier matches the first field with its prefix.
 PREFIXES = {
     "proof_id": "",
     "registry_proof_id": "",
@@ -65,7 +65,7 @@ def _read_history(data: bytes) -> Iterator[Event]:
 
 
 class Recorded:
-    """A proof, as in its record, its history and the record of its key."""
+    """The state of a proof, from its record, its history and the record of its key."""
 
     def __init__(self, proof_id: str, record: bytes, history: bytes) -> None:
         _require(len(record) == 122 and record[0] == 1 and record[3] == 0)

@@ -35,8 +35,8 @@ def read_bundle(data: bytes, width: int) -> list[bytes]:
 def read_log(service: Service, deadline: Deadline, first: int, pins: Pins | None) -> Steps[list[dict[str, Any]]]:
     """The entries from an index to the end of its bundle, verified up to the root of a checkpoint.
 
-    A full tile on the path to the root has its root in the tile above it. The partial tiles, at the right edge of the
-    tree, lead to the root.
+    The hash of a full tile on the path to the root must be in the tile above it. The partial tiles, at the right edge
+    of the tree, must hash to the root.
     """
     if pins is None or pins.log is None or first < 0:
         raise SvcError("invalid_input", "read_log needs pins of a log, and an index from 0")
@@ -59,8 +59,8 @@ def read_log(service: Service, deadline: Deadline, first: int, pins: Pins | None
 
         width = min(WIDTH, size - WIDTH * number)
         bundle = read_bundle((yield from read("entries", number, width)), width)
-        # `tile` is on the path of the bundle, until a partial tile ends the path. `right` is the node over
-        # the partial tiles so far, if any.
+        # `tile` is on the path from the bundle to the root, until the path reaches a partial tile. `right` is the
+        # hash over the partial tiles so far, if any.
         tile, right = [sha256(b"\0" + entry) for entry in bundle], list[bytes]()
         is_full = True
         for level in count():

@@ -1,7 +1,7 @@
 """Requests, retries, deadlines and checks of responses, without I/O.
 
 A call is a generator that yields requests and pauses, and receives responses, or the `SvcError` of a request without
-a response. `client.py` has the two programs that send them.
+a response. `client.py` sends them, in blocking calls or in coroutines.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Service:
     def exchange(
         self, deadline: Deadline, path: str, form: Form | None, *, body: bytes | None = None, **options: Any
     ) -> Steps[Exchange]:
-        """A GET, or a POST of a body, with the hashes of both sides. Without a form, the response is bytes."""
+        """A GET, or a POST of a body, with hashes of request and response. Without a form, the response is bytes."""
         method = "GET" if body is None else "POST"
         query = options.get("query") or {}
         asked = canonical({"method": method, "path": path, "query": query}) if body is None else body
@@ -258,7 +258,7 @@ def http_error(response: Response) -> SvcError:
 
 
 def _problem_of(response: Response) -> dict[str, Any] | None:
-    """Ignored if it states another status."""
+    """The problem document of a response; None if it states another status."""
     if response.media_type != "application/problem+json":
         return None
     try:

@@ -29,7 +29,7 @@ Change = Callable[[httpx.Request, httpx.Response], httpx.Response]
 
 
 class Altered(httpx.BaseTransport, httpx.AsyncBaseTransport):
-    """The network to the real service. Each response meets the next of `changes`, if any; a change may raise."""
+    """Applies the next of `changes`, if any, to each response of the real service. A change may raise."""
 
     def __init__(self, *changes: Change) -> None:
         self.changes, self.requests = list(changes), list[httpx.Request]()

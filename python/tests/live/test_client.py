@@ -237,7 +237,7 @@ def test_failures_end_without_an_admission(client: Driven, changes: list[Any], c
 
 
 def drip(connection: socket.socket) -> None:
-    """Sends a body byte by byte, each in time."""
+    """Sends a body byte by byte, so that no single read times out."""
     with contextlib.suppress(OSError):
         connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n")
         while True:

@@ -149,7 +149,7 @@ function itemOf(value: JsonValue, tenantId: string): sdk.BatchItem {
     throw new sdk.SdkError('invalid_input', 'is not a JSON object');
   }
   if (!('kind' in value)) return sdk.executeRequest(tenantId, value as never);
-  // Required in the file: generated values would make every run of the file new admissions.
+  // Required in the file: with generated values, each run of the command would create new admissions.
   if (!('nonce' in value) && !('dedupe_key' in value)) {
     throw new sdk.SdkError(
       'invalid_input',
@@ -224,7 +224,7 @@ function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean
   const batches = new Set<string>();
   let exitCode: ExitCode = EXIT.success;
   return {
-    /** Prints a result; `print` wraps the output of a line. */
+    /** Counts a result, and prints it; `print` can hide a progress bar while a line is printed. */
     add: (result: sdk.BatchItemResult, print = (line: () => void) => line()) => {
       counts[result.state] += 1;
       batches.add(result.batch_id);
@@ -235,7 +235,7 @@ function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean
       if (json) terminal.printJson(result);
       else if (result.state !== 'admitted') print(() => printItem(terminal, result));
     },
-    /** Prints the counts and the rate, with JSON to standard error; returns the exit code of the batch. */
+    /** Prints the counts and the rate, as JSON to standard error; returns the exit code of the batch. */
     finish: (itemsPerSecond?: number) => {
       if (json) {
         const rate = itemsPerSecond === undefined ? {} : { items_per_second: itemsPerSecond };

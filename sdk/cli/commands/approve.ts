@@ -34,7 +34,7 @@ export function addApprover(add: AddCommand): Command {
       await createKey(options.key);
       const privateKey = await readKey(options.key);
       const registration = await sdk.createApproverRegistration({ tenantId, approver, privateKey });
-      // Never replaces a registration: approvals under the old one would end.
+      // Never replaces a registration: the approver could no longer approve under the old one.
       await createFile(options.registration, sdk.canonicalJson(registration));
       const created = {
         registration_hash: sdk.canonicalHash(registration),
@@ -99,7 +99,7 @@ function printApprover(terminal: Terminal, json: boolean, approver: sdk.Register
   terminal.print(...row('leaf_index', String(leaf_index)));
 }
 
-/** Never replaces a key: approvals under its registration would end. */
+/** Never replaces a key: its owner could no longer approve under its registration. */
 async function createKey(file: string): Promise<void> {
   const { privateKey } = generateKeyPairSync('ed25519');
   const pem = privateKey.export({ format: 'pem', type: 'pkcs8' });
@@ -119,7 +119,7 @@ export function addApprove(add: AddCommand): Command {
       name: 'approve',
       summary: 'Approve or reject an action that requires an approval',
       description:
-        'Shows what is requested, signs the decision with the key of a registered approver, and waits for the second decision. The command recomputes the AEP hash that it signs, and every value that it shows, from the signed proof; explanations of policies are the statement of the engine. Needs SVC_ENGINE_URL, SVC_TENANT_ID and an API key with the scope approve.\n\n' +
+        'Shows what is requested, signs the decision with the key of a registered approver, and waits for the second decision. The command recomputes the AEP hash that it signs, and every value that it shows, from the signed proof, except the explanations of policies, which the engine states. Needs SVC_ENGINE_URL, SVC_TENANT_ID and an API key with the scope approve.\n\n' +
         'Exits 0 when the action is admitted, 4 when it is denied, also by --reject, 1 when the engine shows values that do not fit the proof, and 3 when you did not confirm, the approval was rejected, or its effect is not known.',
       examples: [
         'svc approve 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --key ops-lead.pem',

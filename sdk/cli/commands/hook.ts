@@ -81,7 +81,7 @@ async function hook(invocation: Invocation<HookOptions>): Promise<ExitCode> {
     terminal.printJson(await openHook(gate, store)(readHook(await readInput('-')), signal));
     return EXIT.success;
   } catch (error) {
-    // Claude Code runs the tool after any other exit code.
+    // Claude Code runs the tool after any exit code except 2.
     terminal.printError(`svc hook: ${(error as Error).message}`);
     return options.observe === true ? EXIT.negative : EXIT.usage;
   }

@@ -15,7 +15,7 @@ const MAX_CHARS = 400;
 
 /**
  * The JSON text with each number that a double would change, or that strict JSON excludes, as an array of
- * a mark and its digits, which {@link stringify} turns into the number again. An array, because a string
+ * a mark and its digits, which {@link stringify} turns into the number again. Not as a string: a string
  * in place of a member name would turn malformed text into JSON.
  */
 export function keepNumbers(text: string): string {
@@ -56,7 +56,7 @@ function isExact(digits: string): boolean {
   if (SHORT.test(digits)) return true;
   const value = Number(digits);
   const printed = String(value);
-  // Written as an integer, or printed as one (below 1e21): strict JSON rejects unsafe integers.
+  // Strict JSON rejects unsafe integers, also those that only print as an integer (below 1e21).
   const isInteger = Number.isInteger(value) && (Math.abs(value) < 1e21 || INTEGER.test(digits));
   if (isInteger && !Number.isSafeInteger(value)) return false;
   if (printed === digits) return true;

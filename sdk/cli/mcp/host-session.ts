@@ -63,7 +63,7 @@ export function openHostSession(isStateless: boolean): HostSession {
     const inner = isStateless ? ++counter : id;
     const reply = openReply(res);
     const { progressToken } = objectIn(paramsOf(message), '_meta');
-    // The relay would reject a second request with this id in a message that belongs to no stream.
+    // Rejected here, because the rejection by the relay would belong to no stream.
     if (open.has(inner)) return reply.reject(400, 'the id is in use');
     open.set(inner, { id, progressToken, reply });
     res.on('close', () => {

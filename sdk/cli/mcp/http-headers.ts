@@ -44,7 +44,7 @@ export function openParameterHeaders() {
         marked.set(tool['name'], parametersIn(objectIn(tool, 'inputSchema'), []));
       }
     },
-    /** Requests of earlier revisions have none. */
+    /** The headers of a request; requests of earlier revisions have no such headers. */
     of: (message: Message): Record<string, string> => {
       const version = versionIn(message);
       const method = methodOf(message);

@@ -8,7 +8,7 @@ export type RequestId = string | number;
 
 /** A JSON-RPC message. */
 export interface Message {
-  /** Read it as JSON, and write it with `stringify`: numbers that a double would change are kept. */
+  /** The parsed message. `stringify` writes it with the original digits of all numbers. */
   json: JsonObject;
   /** The text to forward: as received, unless two JSON parsers could disagree about it. */
   text: string;

@@ -93,7 +93,7 @@ export function openRelay(options: RelayOptions) {
   }
 
   async function fromHostNotification(method: string, message: Message): Promise<void> {
-    // A server could run such a call.
+    // A server could run a call that has no id.
     if (method === 'tools/call') return log('dropped a tools/call without an id');
     const found = pending.get(keyOf(paramsOf(message)['requestId']));
     if (method === 'notifications/cancelled' && found !== undefined && 'stop' in found) {
@@ -286,7 +286,7 @@ function rejectionOf(id: RequestId, call: Message, error: unknown): Message {
   if (paramsOf(call)['task'] !== undefined) {
     return errorResponse(id, ERROR.notAdmitted, error.message);
   }
-  // Revisions since 2026-07-28 require the member.
+  // Revisions since 2026-07-28 require `resultType`.
   const type = versionIn(call) === undefined ? {} : { resultType: 'complete' };
   return makeMessage({ jsonrpc: '2.0', id, result: { ...type, ...failedTool(error) } });
 }

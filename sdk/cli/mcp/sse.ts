@@ -34,6 +34,6 @@ export async function* readEvents(
       }
     }
   } catch {
-    // Callers notice missing events.
+    // Callers detect a broken stream by missing events.
   }
 }

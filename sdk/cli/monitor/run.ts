@@ -18,7 +18,7 @@ import { openStore } from './store.js';
 type Source = string | LogFiles;
 
 export interface MonitorSettings {
-  /** Addresses, directories or other files: first the one whose entries are read. */
+  /** Addresses, directories or open files. The monitor reads the entries of the first source. */
   sources: readonly [Source, ...Source[]];
   logVkeys: readonly PinnedLogKey[];
   /** The text of a C2SP tlog-policy. */
@@ -40,7 +40,7 @@ export interface MonitorPass {
   /** Alarms of this pass, and those that stay true. */
   alarms: readonly Finding[];
   isReachable: boolean;
-  /** Leaves of the followed log, and how many of them are rebuilt. */
+  /** Leaves of the followed log; `rebuilt` of them are in the rebuilt map. */
   size: number;
   rebuilt: number;
 }
