@@ -4,9 +4,9 @@ import type { PendingAdmission } from '#sql/proofs/second-decisions';
 
 interface Circumstances {
   pending: PendingAdmission;
-  /** Whether the registration is active at the leaf of the second decision. */
+  /** Whether the approver's registration is active at the leaf of the second decision. */
   isActive: boolean;
-  /** Acceptance of the approval, in epoch milliseconds. */
+  /** When the service accepted the approval, in epoch milliseconds. */
   acceptedAt: number;
 }
 
@@ -14,7 +14,7 @@ interface Circumstances {
 export const approvalEnd = ({ acceptedAt, approvalSeconds }: PendingAdmission): number =>
   acceptedAt.getTime() + approvalSeconds * 1000;
 
-/** Why an approval has no effect, or null. The engine and the worker check the same. */
+/** Why an approval has no effect; null if it has one. The engine and the worker run this check. */
 export function whyNotApprove(
   crypto: ApprovalCrypto,
   stored: StoredApproval,

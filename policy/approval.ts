@@ -1,7 +1,7 @@
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import type { PolicyFiles } from '#sql/admissions/policies';
 
-/** The annotation of a `forbid` that an approval waives, and its only value. */
+/** The name and the only value of the annotation that lets an approval waive a `forbid`. */
 const ANNOTATION = 'requires';
 const APPROVAL = 'approval';
 
@@ -11,7 +11,7 @@ export const isOverlayId = (id: string): boolean => id.startsWith(OVERLAY_PREFIX
 
 function annotated(policies: PolicyFiles['policies']) {
   return Object.entries(policies).flatMap(([id, text]) => {
-    // A rule of a tenant cannot have the annotation, and parsing it takes a millisecond.
+    // Rules of a tenant cannot have the annotation, and parsing a rule takes a millisecond.
     if (isOverlayId(id)) return [];
     const answer = cedar.policyToJson(text);
     if (answer.type !== 'success') return [];
@@ -30,4 +30,4 @@ export function unsoundRequirements(policies: PolicyFiles['policies']): string[]
   return annotated(policies).flatMap(({ id, isSound }) => (isSound ? [] : [id]));
 }
 
-export const REQUIRES_RULE = `use @${ANNOTATION}("${APPROVAL}") with this value, on a forbid only: it denies until an approval`;
+export const REQUIRES_RULE = `use @${ANNOTATION} only as @${ANNOTATION}("${APPROVAL}") and on a forbid, which then denies until an approval`;

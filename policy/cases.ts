@@ -22,14 +22,14 @@ const common = {
   tenant: tenantIdSchema,
   environment: environmentSchema,
   action: actionSchema,
-  /** Whether the decision is the second one, with an approval. */
+  /** Whether the case is about the second decision, which an approval causes. */
   approved: z.boolean().exactOptional(),
-  /** Values of counters before the action; 0 for one that is absent. */
+  /** Values of counters before the action; an absent counter has the value 0. */
   budgets: z.record(z.string(), z.strictObject({ before: z.int().min(0) })).optional(),
 };
 
 /**
- * Rejects inputs that no request can produce: only execute requests have a fixture, only agent
+ * Rejects inputs that no request can produce: only execute requests have a fixture, and only agent
  * requests have an agent, tool, facts and run.
  */
 const inputSchema = z.discriminatedUnion('lane', [
@@ -67,7 +67,7 @@ export class PolicyCasesError extends OperatorError {
   override name = 'PolicyCasesError';
 }
 
-/** Parses a JSON list of cases, or one case a line. */
+/** Parses cases from a JSON list, or from JSON objects on separate lines. */
 export function parsePolicyCases(bytes: Uint8Array): PolicyCase[] {
   const cases = documentsOf(bytes).map((document, index) => {
     const parsed = policyCaseSchema.safeParse(document);
@@ -130,7 +130,7 @@ export function runPolicyCase(engine: PolicyEngine, one: PolicyCase): CaseResult
   };
 }
 
-/** How many cases each of the policies decided, by its id. A policy that fails to evaluate decides nothing. */
+/** The number of cases that each policy decided, by policy id. A policy that fails to evaluate decides nothing. */
 export function coverageOf(
   policies: PolicyFiles['policies'],
   results: readonly CaseResult[],
@@ -144,8 +144,8 @@ export function coverageOf(
 }
 
 /**
- * The actions that the facts and counters of a set name, where a misspelled name would have no
- * effect.
+ * The actions that the facts and counters of a set name. Cases must cover them, because a misspelled
+ * action would have no effect.
  */
 export function namedActions({ counters = {}, schema }: PolicyFiles): string[] {
   const ofFacts = [...declaredFacts(schema).values()].flatMap(({ requiredFor }) => requiredFor);
@@ -153,7 +153,7 @@ export function namedActions({ counters = {}, schema }: PolicyFiles): string[] {
   return [...new Set([...ofFacts, ...ofCounters])].sort();
 }
 
-/** Why the cases do not permit an activation, or null: all must pass and cover every policy and action. */
+/** Why the cases prevent an activation; null if all pass and cover every policy and action. */
 export function whyNotCovered(
   policies: PolicyFiles['policies'],
   actions: readonly string[],

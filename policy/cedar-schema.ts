@@ -17,7 +17,7 @@ interface Namespace {
 
 export interface CedarSchema {
   namespaces: [name: string, declared: Namespace][];
-  /** The declaration with its common type in place of the type's name. */
+  /** Replaces the name of a common type by the declaration of that type. */
   resolve: (type: Type) => Type;
 }
 

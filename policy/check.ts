@@ -18,7 +18,7 @@ import { COUNTERS_FILE, PolicySetError, SCHEMA_FILE } from './policy-set.js';
 
 export interface PolicyProblem {
   file: string;
-  /** From 1; null when the problem concerns the whole file. */
+  /** Line number from 1; null when the problem concerns the whole file. */
   line: number | null;
   column: number | null;
   severity: 'error' | 'warning';
@@ -29,7 +29,7 @@ type PolicyTexts = Omit<PolicyFiles, 'sentences'>;
 
 export const policyFile = (policyId: string): string => `${policyId}.cedar`;
 
-/** All problems that Cedar finds in the texts of a set, by file. A set without errors is usable. */
+/** All problems in the texts of a set, by file. A set without errors is usable. */
 export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProblem[]> {
   const { schema, counters } = texts;
   const found: PolicyProblem[] = nulProblems(SCHEMA_FILE, schema);
@@ -89,10 +89,10 @@ const nulProblems = (file: string, ...texts: (string | null | undefined)[]): Pol
     ? [wholeFile(file, 'error', 'texts and sentences must not contain U+0000')]
     : [];
 
-const OVERLAY_ID = `a policy id must not begin with ${OVERLAY_PREFIX}, as only those of tenants' rules do`;
+const OVERLAY_ID = `a policy id must not begin with ${OVERLAY_PREFIX}, which is reserved for the rules of tenants`;
 
 /**
- * Yields after each rule: together they take the event loop for tenths of a second.
+ * Yields to the event loop after each rule, because checking all of them takes tenths of a second.
  *
  * @param policies by id, which begins with {@link OVERLAY_PREFIX}
  */
@@ -118,11 +118,11 @@ export async function checkOverlay(
 }
 
 /**
- * `like` compares what follows a wildcard at every place of a text. Without a limit a decision takes fifty
- * times as long, also under the append lock, where it delays every tenant.
+ * `like` compares the pattern after a wildcard at every position of a text. Without a limit, a decision takes
+ * fifty times as long, and a decision under the append lock delays every tenant.
  */
 const MOST_AFTER_WILDCARDS = 100;
-const TOO_SLOW = `the patterns of a rule have at most ${MOST_AFTER_WILDCARDS} characters and wildcards after their first wildcards`;
+const TOO_SLOW = `the patterns of a rule may have at most ${MOST_AFTER_WILDCARDS} characters and wildcards in total after the first wildcard of each pattern`;
 
 function afterWildcards(part: unknown): number {
   if (typeof part !== 'object' || part === null) return 0;
@@ -132,11 +132,11 @@ function afterWildcards(part: unknown): number {
   return Object.values(part).reduce<number>((sum, below) => sum + afterWildcards(below), own);
 }
 
-/** Cedar parses recursively, and an overflow breaks its memory until the process ends. */
+/** Cedar parses recursively, and a stack overflow corrupts its memory until the process ends. */
 const MOST_BRACKETS = 48;
 const MOST_OPERATORS = 128;
 const MOST_CHARACTERS = 2_000;
-const TOO_COMPLEX = `a rule of an overlay has at most ${MOST_CHARACTERS} characters, ${MOST_BRACKETS} opening brackets and ${MOST_OPERATORS} operators, also in texts`;
+const TOO_COMPLEX = `a rule of an overlay may have at most ${MOST_CHARACTERS} characters, ${MOST_BRACKETS} opening brackets and ${MOST_OPERATORS} operators, including those in strings`;
 
 function isTooComplex(text: string): boolean {
   const brackets = text.match(/[([{]/g) ?? [];
@@ -148,7 +148,7 @@ function isTooComplex(text: string): boolean {
   );
 }
 
-/** The errors of a tenant's rules that they have under every set. */
+/** The errors that a tenant's rules have under every policy set. */
 export function overlayFormProblems(policies: PolicyFiles['policies']): PolicyProblem[] {
   return Object.entries(policies).flatMap(([id, text]) => {
     const error = (message: string) => wholeFile(policyFile(id), 'error', message);
@@ -161,16 +161,20 @@ export function overlayFormProblems(policies: PolicyFiles['policies']): PolicyPr
     const others = Object.keys(annotations).filter((name) => name !== 'sentence');
     return [
       ...(effect === 'forbid' ? [] : [error('a rule of an overlay can only forbid')]),
-      ...others.map((name) => error(`the annotation @${name} is not possible in an overlay`)),
+      ...others.map((name) => error(`the annotation @${name} is not allowed in an overlay`)),
       ...nulProblems(policyFile(id), annotations['sentence']),
       ...(hasExpressionTests(answer.json)
-        ? [error('test for an attribute of context, principal or resource, not of an expression')]
+        ? [
+            error(
+              'test only for attributes of context, principal or resource, not of an expression, and not for tags',
+            ),
+          ]
         : []),
     ];
   });
 }
 
-/** Validates rules against the schema of real inputs, not that of the set: rules for other inputs never apply. */
+/** Validates rules against the schema of real inputs instead of the set's: rules about other inputs never apply. */
 async function ruleProblems(
   policies: PolicyFiles['policies'],
   facts?: DeclaredFacts,
@@ -203,7 +207,7 @@ async function ruleProblems(
   ];
 }
 
-const RESERVED_ID = `a policy id must not begin with ${RESERVED_PREFIXES.join(' or ')}: the service uses these prefixes for its own reasons`;
+const RESERVED_ID = `a policy id must not begin with ${RESERVED_PREFIXES.join(' or ')}: these prefixes are reserved for reasons that are not policies`;
 
 const wholeFile = (
   file: string,
@@ -229,7 +233,7 @@ function placeOf(text: string, offset: number): { line: number; column: number }
 }
 
 /**
- * Rejects a rule about something that no input contains. The schema may differ from the input schema
+ * Rejects a rule about something that no input contains. The set's schema may differ from the input schema
  * if no rule depends on the difference and Cedar accepts the inputs.
  */
 async function openPolicySet(stored: StoredPolicySet): Promise<PolicyEngine> {
@@ -245,7 +249,7 @@ async function openPolicySet(stored: StoredPolicySet): Promise<PolicyEngine> {
   return engine;
 }
 
-/** A new set must have no warnings; one in use continues to decide, also when an upgrade of Cedar adds warnings. */
+/** Warnings reject only a new set: a set in use continues to decide when an upgrade of Cedar adds warnings. */
 const asErrors = (problems: PolicyProblem[]): PolicyProblem[] =>
   problems.map((one) => ({ ...one, severity: 'error' }));
 
@@ -285,7 +289,7 @@ async function reasonOf(check: () => Promise<unknown>): Promise<string | null> {
   }
 }
 
-/** Prepared policy sets by digest: immutable, so only those that were not used last leave the cache. */
+/** Prepared policy sets by digest. They never change, so the cache only evicts the least recently used set. */
 export function policyCache(sql: Db): (digest: Buffer) => Promise<PolicyEngine> {
   const engines = new Map<string, Promise<PolicyEngine>>();
   return (digest) => {

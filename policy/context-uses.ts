@@ -2,11 +2,11 @@ import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { decimalUnits, isDecimal } from '#protocol/schemas/facts';
 import type { PolicyFiles } from '#sql/admissions/policies';
 
-/** An attribute that policies use: as a whole, compared with literals, or else its presence only. */
+/** An attribute that policies use: its whole value, comparisons with literals, or only its presence. */
 interface Use {
   path: string[];
   isWhole: boolean;
-  /** The units of the literals that policies compare it with. */
+  /** The literals that policies compare the attribute with, in units as {@link literalIn} returns them. */
   literals: Set<bigint>;
 }
 
@@ -42,7 +42,7 @@ export function contextUses(policies: PolicyFiles['policies']): ContextUses {
   for (const text of Object.values(policies)) {
     const answer = cedar.policyToJson(text);
     if (answer.type === 'success') answer.json.conditions.forEach(({ body }) => walk(body));
-    // A text that cannot be read may use anything.
+    // A policy that does not parse may use any attribute.
     else useOf([]).isWhole = true;
   }
   return [...uses.values()];
@@ -53,7 +53,7 @@ const COMPARISONS = new Set([
   ...['lessThan', 'lessThanOrEqual', 'greaterThan', 'greaterThanOrEqual'],
 ]);
 
-/** Null for an expression of Cedar's JSON format that is not an attribute of the context. */
+/** The path of an attribute of the context; null for any other expression of Cedar's JSON format. */
 function pathOf(expression: unknown): string[] | null {
   if (typeof expression !== 'object' || expression === null) return null;
   if ('Var' in expression) return expression.Var === 'context' ? [] : null;
@@ -68,7 +68,7 @@ function comparison(value: unknown, other: unknown): { path: string[]; literal: 
   return path === null || literal === null ? null : { path, literal };
 }
 
-/** In units of 1 for a Long, 0.0001 for a decimal: Cedar cannot compare the two. Null: no literal. */
+/** A Long in units of 1, a decimal in units of 0.0001: Cedar never compares the two. Null: not a literal. */
 function literalIn(expression: unknown): bigint | null {
   const { Value: value, decimal } = expression as {
     Value?: unknown;
@@ -88,7 +88,7 @@ export function usedText(uses: ContextUses, context: object): string {
   return JSON.stringify(uses.map((use) => usedOf(use, context)));
 }
 
-/** The used part of one attribute; if it is missing, the number of the members of its path that exist. */
+/** The used part of one attribute; for a missing attribute, how many steps of its path exist. */
 function usedOf({ path, isWhole, literals }: Use, context: object): unknown {
   let value: unknown = context;
   for (const [at, name] of path.entries()) {

@@ -82,7 +82,7 @@ export interface CounterMove extends CounterRef {
 /** The values of counters before an action, with the window; keyed by counter name. */
 export type Befores = Record<string, Omit<Budget, 'after'>>;
 
-/** Counter values before an admission; 0 without an agent or a run. */
+/** Counter values before an admission; 0 for a counter whose agent or run the request lacks. */
 export function beforesIn(values: CounterValues, applied: readonly AppliedCounter[]): Befores {
   return Object.fromEntries(
     applied.map(({ name, ref, window }) => {
@@ -92,7 +92,7 @@ export function beforesIn(values: CounterValues, applied: readonly AppliedCounte
   );
 }
 
-/** The counters of a decision, except those without an agent or a run. */
+/** The counter changes of a decision, except for counters whose agent or run the request lacks. */
 export function movesOf(
   { budgets }: Pick<Decision, 'budgets'>,
   applied: readonly AppliedCounter[],

@@ -10,7 +10,7 @@ import { unmetBudgets } from './counters.js';
 import { cedarFacts, type DeclaredFacts, declaredFacts, unmetFacts } from './facts.js';
 import { CEDAR_VERSION, makePolicySet, messages, PolicySetError } from './policy-set.js';
 
-// Node 20 ends the process when V8 deoptimizes an inlined call of WebAssembly, as under many tenants.
+// Node 20 crashes when V8 deoptimizes an inlined WebAssembly call, which happens with many tenants.
 setFlagsFromString('--no-turbo-inline-js-wasm-calls');
 
 export interface Decision {
@@ -21,7 +21,7 @@ export interface Decision {
 
 const erred = new WeakSet<Decision>();
 
-/** Whether a decision denies because policies failed to evaluate, which are its reasons. */
+/** Whether a decision denies because policies failed to evaluate; its reasons are their ids. */
 export const hasErred = (decision: Decision): boolean => erred.has(decision);
 
 /** One prepared policy set: a pure function from input to decision. */
@@ -80,7 +80,7 @@ export interface PreparedTexts {
   waived: ReadonlySet<string>;
 }
 
-/** Replaces earlier texts with this name. @throws PolicySetError */
+/** Loads texts into Cedar under `name`, in place of earlier texts of this name. @throws PolicySetError */
 export function preparse(name: string, files: PolicyFiles): PreparedTexts {
   const waived = new Set(requiringApproval(files.policies));
   const kept = Object.fromEntries(Object.entries(files.policies).filter(([id]) => !waived.has(id)));
@@ -104,8 +104,8 @@ interface Evaluation {
 }
 
 /**
- * Loads texts by a key, at most `limit` at a time: Cedar never frees memory, so new texts replace the
- * least recently used ones. Look the texts up for each decision and use them without an await.
+ * Keeps at most `limit` texts loaded, by key: Cedar never frees memory, so new texts replace the least
+ * recently used ones. Look the texts up for each decision, and use them before the next await.
  */
 export function textsLoader<T extends PreparedTexts | null>(
   limit: number,
@@ -131,10 +131,10 @@ export function textsLoader<T extends PreparedTexts | null>(
   };
 }
 
-/** Numbers the loaders, whose names must differ. */
+/** Number of loaders so far, which makes their names in Cedar differ. */
 let loaders = 0;
 
-/** The operator's sets, and those of the tenants with an overlay that were busy last. */
+/** Enough for the operator's sets and those of recently active tenants with an overlay. */
 export const LOADED_SETS = 256;
 const loaded = textsLoader(LOADED_SETS, preparse);
 
@@ -148,7 +148,7 @@ export function evaluate(texts: PreparedTexts, input: PolicyInput): Decision {
   return decidedEarly(texts, input) ?? decideCall(texts, input, callOf(input)).decision;
 }
 
-/** The decision on an input that the policies need not or must not evaluate; else null. */
+/** The decision on an input that policies need not or must not evaluate; null if they must evaluate it. */
 function decidedEarly(
   { facts, counters }: Pick<PreparedTexts, 'facts' | 'counters'>,
   input: PolicyInput,
@@ -172,8 +172,8 @@ function decideCall(
   const reasons = found.decision.reasons.filter((reason) => waived.has(reason));
   if (hasErred(found.decision) || found.decision.effect === 'ADMIT' || reasons.length === 0)
     return found;
-  // Evaluates again without the policies that an approval waives: if others deny or fail, the
-  // denial remains.
+  // Evaluates again without the policies that an approval waives: if other policies deny
+  // or fail, the denial remains.
   const approved = evaluated(waivedName(name));
   if (approved.decision.effect !== 'ADMIT') {
     return { ...found, cacheable: found.cacheable && approved.cacheable };
@@ -189,7 +189,7 @@ function authorize(call: cedar.StatefulAuthorizationCall): Evaluation {
     // Not cached, because Cedar failed and may succeed with the next call.
     return { decision: deny(), cacheable: false };
   }
-  // Not cached, because the cause may be a value that no rule uses, which other inputs do not share.
+  // Not cached, because the cause may be a value that no rule uses and the cache key therefore lacks.
   if (answer.type !== 'success') return { decision: deny(), cacheable: false };
   const { decision, diagnostics } = answer.response;
   if (diagnostics.errors.length > 0) {

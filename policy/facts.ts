@@ -4,7 +4,7 @@ import { FACT_NAME_PATTERN, type FactValue, type Facts, isDecimal } from '#proto
 import { ACTION_PATTERN } from '#protocol/schemas/primitives';
 import { readSchema } from './cedar-schema.js';
 
-/** The Cedar types of facts, and how an agent writes a value. */
+/** The Cedar types of facts, and how an agent writes a value of each type. */
 const FORMS = {
   String: 'a string',
   Long: 'an integer',
@@ -105,7 +105,7 @@ export function factFaults(
   });
 }
 
-/** Null for a value that has none of the types. */
+/** The type of a value; null if the value has none of the types. */
 function typeOf(value: FactValue): FactType | null {
   if (typeof value === 'string') return 'String';
   if (typeof value === 'number') return Number.isSafeInteger(value) ? 'Long' : null;

@@ -17,7 +17,7 @@ import { SCHEMA_FILE } from './policy-set.js';
 
 let text: string | undefined;
 
-/** The schema of policy inputs with these facts and counters, which `callFor` in decide.ts fills. */
+/** The schema of policy inputs with these facts and counters, which `callOf` in decide.ts fills. */
 export async function inputSchema(
   facts: DeclaredFacts = new Map(),
   counters: Counters = {},
@@ -31,7 +31,7 @@ export async function inputSchema(
 interface SchemaDifference {
   message: string;
   /**
-   * Whether Cedar rejects every input, or every input with the parent of the undeclared attribute.
+   * Whether Cedar rejects real inputs under the schema: all, or all with the parent of the attribute.
    */
   rejectsInputs: boolean;
 }
@@ -70,7 +70,7 @@ export async function schemaDifferences(
 
 const FACTS = 'context.facts';
 
-/** A rule about an attribute that no input has never applies. `schema`: of {@link inputSchema}. */
+/** Finds rules that never apply: they test for an attribute that no input has under an {@link inputSchema}. */
 export function unknownAttributes(
   policies: PolicyFiles['policies'],
   schema: string,
@@ -122,10 +122,10 @@ function declarationsOf(schema: string): Declarations {
   return declarations;
 }
 
-/** Attribute names may contain a point, which must not read as a path separator. */
+/** Attribute names may contain a dot, which must differ from the path separator. */
 const segment = (attribute: string): string => attribute.replaceAll('.', '\\u002e');
 
-/** The remaining meaningful members of a declaration, with sorted lists. */
+/** The other members of a declaration that change its meaning, as text with sorted lists. */
 function detail({ annotations, ...more }: Omit<Type, 'type'> & Record<string, unknown>): string {
   const requiredFor = annotations?.[REQUIRED_FOR];
   const members = Object.entries({
@@ -171,7 +171,7 @@ function testsIn(expression: Expression): Expression[] {
   return operator === 'has' || operator === 'hasTag' ? [...below, expression] : below;
 }
 
-/** Whether a policy tests for an attribute of an expression, or for a tag, which is slow to check. */
+/** Whether a policy tests for a tag or for an attribute of an expression: both are slow to check. */
 export function hasExpressionTests({ conditions }: cedar.PolicyJson): boolean {
   return conditions
     .flatMap(({ body }) => testsIn(body as Expression))
@@ -189,7 +189,7 @@ function testedPath({ has }: Expression): string | null {
 function unknownIn({ has }: Expression): string {
   if (has === undefined) return 'no input contains a tag: a test with hasTag is never true';
   const { attr } = has as { attr: string | string[] };
-  return `no input contains ${[attr].flat().join('.')} where an expression is tested for it`;
+  return `no input contains ${[attr].flat().join('.')} in the expression that a rule tests for this attribute`;
 }
 
 /** An expression that the validator rejects wherever it may be evaluated. */

@@ -31,7 +31,7 @@ const withPrefix = (rules: OverlayRules): Record<string, string> =>
   Object.fromEntries(Object.entries(rules).map(([id, text]) => [OVERLAY_PREFIX + id, text]));
 
 export interface OverlayProblem extends PolicyProblem {
-  /** Null when the fault is that of the operator's set. */
+  /** The id of the rule with the problem; null when the problem is in the operator's set. */
   rule: string | null;
 }
 
@@ -59,7 +59,7 @@ export async function combine(
   found?: readonly OverlayProblem[],
 ): Promise<OverlaySet> {
   const engine = engineOf(base);
-  if (engine === null) throw new PolicySetError('the manifest of the base is not its own');
+  if (engine === null) throw new PolicySetError("the operator's set does not match its digest");
   const problems = found ?? (await overlayProblems(base, rules));
   const errors = problems.filter(({ severity }) => severity === 'error');
   const faulty = new Set(errors.map(({ rule }) => rule));

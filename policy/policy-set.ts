@@ -68,7 +68,7 @@ export function parseCounters(bytes: Uint8Array): Counters {
   return parsed.data;
 }
 
-/** Excludes names that `readPolicyTexts` might skip, and `__proto__`, which objects drop. */
+/** Excludes `__proto__`, which objects drop. */
 const POLICY_FILE = /^[A-Za-z0-9][\w.-]*\.cedar$/;
 
 /** The texts of `schema.cedarschema` and every `<policy id>.cedar` of a folder, unchanged, and its counters. */
@@ -77,7 +77,7 @@ export async function readPolicyTexts(folder: string): Promise<Omit<PolicyFiles,
   return { schema, policies: await readRules(folder), counters: await readCounters(folder) };
 }
 
-/** By rule id. @throws PolicySetError when a file name is not possible */
+/** The text of each rule, by rule id. @throws PolicySetError for a file name of another form */
 export async function readRules(folder: string): Promise<PolicyFiles['policies']> {
   const names = (await readdir(folder)).filter((name) => /\.cedar$/i.test(name)).sort();
   const misnamed = names.find((name) => !POLICY_FILE.test(name));
@@ -98,7 +98,7 @@ export async function readPolicyFolder(folder: string): Promise<PolicyFiles> {
   return { ...texts, sentences: sentencesIn(texts.policies) };
 }
 
-/** By policy id. @throws PolicySetError when a text does not parse */
+/** The `@sentence` of each policy, by policy id. @throws PolicySetError when a text does not parse */
 export function sentencesIn(policies: PolicyFiles['policies']): Record<string, string> {
   const sentences: Record<string, string> = {};
   for (const [id, text] of Object.entries(policies)) {
@@ -143,7 +143,7 @@ export async function runningEngine(): Promise<EngineIdentity> {
 
 const identitySchema = z.looseObject({ engine_version: z.string(), engine_sha256: z.string() });
 
-/** Null for a manifest that does not match the digest: it was changed, so its engine is unknown. */
+/** The engine of a set; null if the manifest does not match the digest: a changed manifest proves no engine. */
 export function engineOf({
   digest,
   manifest,
@@ -152,7 +152,7 @@ export function engineOf({
   return attempt(() => identitySchema.parse(JSON.parse(manifest))) ?? null;
 }
 
-/** Its SHA-256 is the digest of the set. */
+/** The manifest of a set, whose SHA-256 is the digest of the set. */
 export function manifestOf(files: PolicyFiles, engine: EngineIdentity): string {
   return canonicalize({
     schema_version: 'svc.policy.manifest/1.1',

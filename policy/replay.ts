@@ -30,7 +30,7 @@ import {
 } from './policy-set.js';
 
 export interface Recorded {
-  /** Null once the payload is erased; then only `aepHash` is compared. */
+  /** The recorded AEP; null once the payload is erased. Then only `aepHash` is compared. */
   aep: JsonValue;
   /** The commitment in the log, lower-case hex. */
   aepHash: string;
@@ -44,7 +44,7 @@ export interface Recorded {
 
 export interface Replayed {
   differences: ReplayDifference[];
-  /** Null when the stored request is not the accepted one. */
+  /** The policy input; null when the stored request is not the accepted one. */
   input: PolicyInput | null;
   inputHash: string | null;
 }
@@ -94,7 +94,7 @@ function derive(
   }
 }
 
-/** A list is one value, because its order matters. */
+/** Compares a list as one value, because its order matters. */
 export function differencesOf(
   recorded: JsonValue,
   replayed: JsonValue,
@@ -184,7 +184,7 @@ export function replayPolicies(limit = 16): ReplayPolicies {
   };
 }
 
-/** Null for texts that do not parse or validate. */
+/** Loads texts into Cedar; null if they do not parse or validate. */
 function load(name: string, files: PolicyFiles): PreparedTexts | null {
   try {
     requireValid(files);

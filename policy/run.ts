@@ -2,7 +2,7 @@ import { uuidTime } from '#protocol/ids';
 import type { Run } from '#protocol/schemas/primitives';
 import type { RunMember } from '#sql/admissions/runs';
 
-/** How far a run's id may be ahead of its requests, in milliseconds: clocks differ. */
+/** How far the time in a run's id may be ahead of the service's clock, in milliseconds. */
 export const MAX_AHEAD_MS = 60_000;
 
 /** Whether a run's id, a UUIDv7, has an acceptable time at `now`, in epoch milliseconds. */
@@ -10,7 +10,7 @@ export function isRunTimely({ id }: Run, now: number): boolean {
   return uuidTime(id) <= now + MAX_AHEAD_MS;
 }
 
-/** Null if the requests are exactly the decided ones, 0 to `seq` − 1. */
+/** Why a close with `seq` does not fit a run; null if exactly the requests 0 to `seq` − 1 exist, all decided. */
 export function incompletenessOf(members: readonly RunMember[]): (seq: number) => string | null {
   const others = members.filter(({ closes }) => !closes);
   const numbers = new Set(others.map(({ seq }) => seq));

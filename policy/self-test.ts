@@ -34,7 +34,7 @@ const POLICIES = {
     when { 9223372036854775807 + 1 == 0 };`,
 };
 
-/** Proves at start that this process decides as below. @throws PolicySelfTestError */
+/** Checks at start that this process decides known requests correctly. @throws PolicySelfTestError */
 export async function policySelfTest(): Promise<void> {
   const files = { schema: await inputSchema(), policies: POLICIES, sentences: {} };
   const engine = await preparePolicyEngine(await makePolicySet(files));

@@ -37,13 +37,13 @@ export async function* decidedSince(
 }
 
 /**
- * Evaluates decided admissions under another set, and counts and lists the changes of those accepted after
- * `from`. Earlier ones only set the counters, so the admissions of a day should be added from its
- * beginning, in log order.
+ * Evaluates decided admissions under another set. Counts and lists the changed decisions among admissions
+ * accepted at or after `from`. Earlier admissions only set the counters, so add the admissions of a day from
+ * its beginning, in log order.
  *
  * @param recorded whether counters begin at their recorded values, if the set defines the same
  * counters
- * @param most how many changes `changes` keeps, the newest first; `add` returns each
+ * @param most how many changes `changes` keeps, the newest first; `add` returns every change
  */
 export function startSimulation(
   engine: Decider,

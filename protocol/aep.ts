@@ -26,7 +26,7 @@ import { type Decided, type Effect, isProofOnly } from './status.js';
 
 export { AEP_PAYLOAD_TYPE } from './schemas/aep.js';
 
-/** Hashes and the salt are lower-case hex, times as `formatTime` writes them, commitments ascending. */
+/** Hashes and the salt are lower-case hex. Times have the form of `formatTime`, commitments are ascending. */
 export interface AepInput extends Omit<
   Aep,
   'schema_version' | 'execution_id' | 'decision' | 'policy' | 'valid_until'
@@ -106,7 +106,7 @@ function orderedSubject(subject: AepSubject): AepSubject {
   return picked(parts, SUBJECT_MEMBERS[subject.kind]) as AepSubject;
 }
 
-/** A copy of the value with those of its members that are in `names`, in that order. */
+/** A copy of the value with only the members in `names`, in the order of `names`. */
 function picked(value: object, names: readonly string[]): object {
   const members: Record<string, unknown> = {};
   for (const name of names) {
@@ -120,7 +120,7 @@ function picked(value: object, names: readonly string[]): object {
  * The AEP's members about the request of an admission.
  *
  * @param bound whether the API key that sent the request is restricted to its agent
- * @param closed what the log has of a run; required for its close
+ * @param closed number and hash of the other proofs of the run; required for a close
  */
 export function subjectOf(
   request: ExecuteRequest | AgentEnvelope,
@@ -130,7 +130,7 @@ export function subjectOf(
   if (!('kind' in request)) return orderedSubject({ kind: 'execute', ...request });
   const agent = { ...request.agent, bound };
   if (request.kind !== 'close') return orderedSubject({ ...request, agent });
-  if (!closed) throw new ProtocolError('malformed_record', 'a close without its run');
+  if (!closed) throw new ProtocolError('malformed_record', 'the run of a close is missing');
   return orderedSubject({ ...request, ...closed, agent });
 }
 
@@ -148,7 +148,7 @@ export function requestTypeOf(subject: AepSubject): RequestType {
   return subject.kind === 'execute' ? 'execute' : 'agent';
 }
 
-/** The proof from which the subject follows, or null. */
+/** The id of the parent proof that the subject names, or null. */
 export function parentOf(subject: AepSubject): string | null {
   return 'parent_proof_id' in subject ? (subject.parent_proof_id ?? null) : null;
 }
@@ -265,7 +265,7 @@ export function proofRecordHash(sha256: Sha256, record: ProofRecord): string {
   const { aep_hash, proof_id, schema_version } = record;
   const envelope = { payload: '', payloadType, signatures: [{ keyid, sig }] };
   const text = orderedText({ aep_hash, envelope, proof_id, schema_version });
-  // Base64 needs no escapes, which `JSON.stringify` looks for longer than the hash takes.
+  // Base64 needs no escapes, and `JSON.stringify` takes longer to look for them than the hash takes.
   return hashHex(
     sha256,
     text.replace('"payload":""', () => `"payload":"${payload}"`),

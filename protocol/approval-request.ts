@@ -19,7 +19,7 @@ export interface ApprovalSubject {
 
 /**
  * Recomputes the AEP hash and all commitments of a pending proof, so that an approver signs what was
- * shown: a server may alter or withhold a value.
+ * shown. Otherwise a server could alter or withhold a value.
  */
 export function readApprovalRequest(
   sha256: Sha256,
@@ -91,7 +91,7 @@ function textOf(value: JsonValue): string {
   return typeof text === 'string' ? text : canonicalize(text);
 }
 
-/** Long enough for delivery, and short, so that a leaked signature soon expires. */
+/** How long a signature is valid: long enough for delivery, but a leaked signature soon expires. */
 const SIGNED_FOR_MS = 5 * 60_000;
 
 /** `expires_at` of an approval that is signed at `now`, in epoch milliseconds. */

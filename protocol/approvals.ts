@@ -62,7 +62,7 @@ export interface PendingProof {
   effect: Effect;
   /** Lower-case hex. */
   aepHash: string;
-  /** Null once the payload is erased. */
+  /** The reasons of its decision; null once the payload is erased. */
   reasons: readonly string[] | null;
 }
 
@@ -88,7 +88,7 @@ export function approvalFault(
     !verifyRegistration(crypto, registration) ||
     !verifyApproval(crypto, envelope, registration)
   ) {
-    return 'its signature does not verify';
+    return 'the signature of the approval or of its registration does not verify';
   }
   return pending.reasons === null || reasons.join('\n') === pending.reasons.join('\n')
     ? null
@@ -97,17 +97,17 @@ export function approvalFault(
 
 /** The records of the registry about the approval of a second decision. */
 export interface ApprovalEvidence extends RecordedApproval {
-  /** Whether the registration is active at the leaf of the second decision. */
+  /** Whether the approver's registration is active at the leaf of the second decision. */
   isActive: boolean;
 }
 
 export interface RecordedApproval {
   stored: StoredApproval;
-  /** Null when the tenant has no such proof. */
+  /** The pending proof; null when the tenant does not have this proof. */
   pending: (PendingProof & { leafIndex: number }) | null;
   /** Whether both decisions are about the same request; null once the first request is erased. */
   isSame: boolean | null;
-  /** Whether no other proof names the pending proof. */
+  /** Whether no other proof is a second decision about the pending proof. */
   isOnly: boolean;
 }
 
@@ -140,7 +140,7 @@ export function secondDecisionFault(
     return 'the AEP names another approval or registration';
   }
   if (pending?.proofId !== named.pending_proof_id || pending.leafIndex >= leafIndex) {
-    return 'the log has no such proof before this one';
+    return 'the log has no such pending proof before this proof';
   }
   if (pending.tenantId !== aep.tenant_id) return 'the pending proof is of another tenant';
   const acceptedAt = parseTime(aep.accepted_at);
@@ -155,7 +155,7 @@ export function secondDecisionFault(
     : 'the rejection differs from the decision';
 }
 
-/** Signature and registration must have the same form. */
+/** Whether the registered key signed the message. Either both signature and registration are WebAuthn, or neither is. */
 function isSignedBy(
   crypto: ApprovalCrypto,
   { public_key, webauthn }: Registration,

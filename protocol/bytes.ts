@@ -18,7 +18,7 @@ const encoder = new TextEncoder();
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 const lossyDecoder = new TextDecoder('utf-8', { fatal: false, ignoreBOM: true });
 
-/** The two characters of each byte, as they are in memory. */
+/** The two hex digits of each byte, as one 16-bit unit in memory order. */
 const HEX_PAIRS = new Uint16Array(
   encoder.encode(
     Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0')).join(''),

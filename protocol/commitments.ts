@@ -27,7 +27,7 @@ export function saltsFrom(sha256: Sha256, seed: Uint8Array): SaltOf {
 
 /** The block size of SHA-256 in bytes. */
 const BLOCK = 64;
-// Reused, because an allocation of more than 64 bytes takes longer than its hash.
+// This buffer is reused, because an allocation of more than 64 bytes takes longer than its hash.
 const scratch = new Uint8Array(4 * BLOCK);
 
 /** A key of at most one block XOR `pad`, then room for a message. Valid until the next call. */

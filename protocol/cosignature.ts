@@ -50,7 +50,7 @@ export function findCosignature(
     const { signature: bytes } = signed;
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
     const timestamp = Number(view.getBigUint64(0));
-    // Larger numbers are rounded, and 0 means no time.
+    // Numbers above 2^53 − 1 are rounded, and 0 means no time.
     if (!Number.isSafeInteger(timestamp) || timestamp <= (latest?.timestamp ?? 0)) continue;
     const signature = bytes.slice(TIMESTAMP_BYTES);
     if (!verify(vkey.publicKey, cosignedMessage(text, timestamp), signature)) continue;

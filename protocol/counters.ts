@@ -59,7 +59,7 @@ export function windowOf(counter: Counter, day: string, run: string | null): Bud
 const lacksRun = ({ window }: Partial<Budget>): boolean =>
   window !== undefined && 'run' in window && window.run === null;
 
-/** The values that policies can refer to: a counter that lacks its run has none, which is a denial. */
+/** The values that policies can refer to. A counter that lacks its run has no value, which denies the action. */
 export function inputBudgets(budgets: Record<string, Budget>): PolicyInput['budgets'] {
   return Object.fromEntries(Object.entries(budgets).filter(([, budget]) => !lacksRun(budget)));
 }

@@ -175,7 +175,7 @@ const PROOF_ENTRY = new RegExp(
 
 const unquoted = (end: string): string | null => (end === 'null' ? null : end.slice(1, -1));
 
-/** The canonical bytes; their SHA-256 is the `reason_hash` of a status entry. */
+/** The canonical bytes of a reason document; their SHA-256 is the `reason_hash` of a status entry. */
 export function revocationReasonBytes(
   reason: Omit<RevocationReason, 'schema_version'>,
 ): Uint8Array {

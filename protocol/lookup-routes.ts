@@ -4,7 +4,7 @@ import type { ArtifactKind } from './status.js';
 
 /** The lookups of the public API: which ids resolve, and to what (spec/answers.md, section 16). */
 
-/** Replaced by the kind of the artifact that a share token shares. */
+/** Placeholder for the kind of the artifact that a share token shares. */
 export const SHARED = 'shared';
 
 /** Packages are rendered and reported as trust artifacts. */
@@ -20,15 +20,15 @@ export function lookupNameOf(text: string): LookupName | null {
   return resolveIdentifier(text)?.matched_on ?? null;
 }
 
-/** The ids that a route matches and its response when none matches. */
+/** The ids that a route matches, and its response when no id matches. */
 export interface VerdictRoute {
   /** The kind of artifact that each matched id resolves to. */
   matches: Partial<Record<LookupName, ArtifactKind | typeof SHARED>>;
   /** Whether the route covers recent proofs only. */
   windowed: boolean;
-  /** The response without a match: the not-found record, or the unresolved body of a kind. */
+  /** The response when no id matches: the not-found record, or the unresolved response about a kind. */
   unmatched: 'not-found' | ArtifactKind;
-  /** Treats every identifier as a share token. */
+  /** Whether every identifier on the route counts as a share token, and so as a secret. */
   isSecret?: true;
 }
 
@@ -60,7 +60,7 @@ const FORMS: [form: RegExp, name: keyof typeof BY_PATH][] = [
   [/^pkg_[0-9a-f]{32}$/, 'package'],
 ];
 
-/** Null for an identifier of the generic lookup. */
+/** The lookup by path for an identifier; null if only the generic lookup matches it. */
 export function pathLookupOf(identifier: string): keyof typeof BY_PATH | null {
   return FORMS.find(([form]) => form.test(identifier))?.[1] ?? null;
 }

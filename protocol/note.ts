@@ -15,7 +15,7 @@ const SIGNATURE_LINE = /^\u2014 (\S+) (\S+)$/u;
 // Key names have no plus sign and no Unicode space.
 const KEY_NAME = /^[^\s+]+$/u;
 const CONTROL = /[\u0000-\u0009\u000b-\u001f]/;
-/** The specification requires a limit of signatures, of at least 16. */
+/** C2SP signed-note requires a limit on the number of signatures. It must be at least 16. */
 const MAX_SIGNATURES = 64;
 
 export interface Vkey {
@@ -28,7 +28,7 @@ export interface Vkey {
 
 /** A log key. */
 export interface LogVkey extends Vkey {
-  /** Checkpoints of a greater size by a retired key do not count; absent for other keys. */
+  /** For a retired key, the greatest size of its checkpoints that count; absent for other keys. */
   maxSize?: number;
 }
 

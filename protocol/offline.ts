@@ -69,7 +69,7 @@ export interface OfflineOptions {
   tlogProof?: TextOrBytes | undefined;
   /** The receipt that the document must prove. */
   receipt?: Receipt | undefined;
-  /** Milliseconds since 1970. Without it, `valid_until` of the AEP is not checked. */
+  /** The time in milliseconds since 1970. Without a time, `valid_until` of the AEP is not checked. */
   now?: number | undefined;
 }
 
@@ -79,7 +79,7 @@ export interface OfflineOptions {
  * bytes strictly; accepts an already parsed value as it is. Trusts nothing in the document, not
  * even its keys. Never throws because of the document; throws a ProtocolError of `PIN_ERRORS` for
  * unusable pins, which the caller supplies. The verdict in the document is unsigned, and only the
- * registry can confirm it: it can withdraw validity, but not assert it.
+ * registry can confirm it: here, a verdict can withdraw validity but not assert it.
  *
  * An undecidable result does not mean that the document is invalid: the caller has not pinned the key
  * or log that the check needs.
@@ -158,7 +158,7 @@ const isDelegated = (
 ): boolean =>
   verify(root.publicKey, delegationToSign(origin, keyId, delegation), fromBase64(delegation.sig));
 
-/** Whether the root could delegate at `activatedAt`, and the key sign at `leafIndex`. */
+/** Whether the root could delegate at leaf `activatedAt`, and the delegated key sign at leaf `leafIndex`. */
 const isInForce = (
   { delegation, roots }: DelegatedKey,
   activatedAt: number,
@@ -199,7 +199,7 @@ function endOf({ aep, verdict }: SignedDocument, now: number | undefined): strin
   return end !== null && now !== undefined && end <= formatTime(now) ? 'EXPIRED' : null;
 }
 
-/** Null for receipt evidence without an inclusion proof. */
+/** Where the document is in the log; null for receipt evidence without an inclusion proof. */
 function placeInLog(
   document: SignedDocument,
   tlogProof: TextOrBytes | undefined,
@@ -236,8 +236,8 @@ const APPROVER = {
 } as const;
 
 /**
- * The activation of the AEP key, and of the approver, must be in the tree too, before the proof. Its index is
- * null when the document does not prove it.
+ * Finds the activation of the AEP key or of the approver, which must be in the tree before the proof. The
+ * index `at` is null when the document does not prove where the activation is.
  */
 function findActivation(
   {
@@ -251,7 +251,7 @@ function findActivation(
 ): { fault: OfflineFault } | { at: number | null } {
   if (tlog_proof === null) return { at: null };
   const read = readTlogProof(tlog_proof);
-  // The witnesses have cosigned the checkpoint over the proof, and with it every earlier entry.
+  // The witnesses have cosigned the checkpoint that covers the proof, and so every earlier entry.
   const unwitnessed = { ...log, policy: null };
   const found =
     'fault' in read ? read : placeOf(canonicalBytes(entry), read.claim, unwitnessed, crypto);

@@ -21,7 +21,7 @@ const G: Point = [
 ];
 const N = 0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551n;
 
-/** Null: the point at infinity. */
+/** A point of the curve; null is the point at infinity. */
 type Point = readonly [x: bigint, y: bigint] | null;
 
 /** ECDSA verification in JavaScript (FIPS 186-5 §6.4.2). Not constant-time: pass public values only. */

@@ -2,7 +2,7 @@ import { orderedText } from './json.js';
 import type { Facts } from './schemas/facts.js';
 import type { Environment } from './schemas/primitives.js';
 
-/** The approval that a second decision is made with. */
+/** The approval that causes a second decision. */
 export interface PolicyApproval {
   approver: string;
   registration_hash: string;
@@ -16,7 +16,7 @@ export interface PolicyInput {
   tenant: { tenant_id: string; environment: Environment };
   environment: Environment;
   lane: 'execute' | 'agent';
-  /** Null for an outcome, which no policy decides. */
+  /** The action; null for an outcome, which no policy decides. */
   action: string | null;
   agent: { id: string; framework: string | null; bound: boolean } | null;
   tool: string | null;

@@ -14,7 +14,7 @@ import { type RunPackage, runPackageSchema } from './schemas/run.js';
 import type { Effect } from './status.js';
 import type { ProofCrypto } from './verify.js';
 
-/** The hash in a close over the other proofs of its run, in log order; lower-case hex. */
+/** The hash that a close states over the other proofs of its run, in log order; lower-case hex. */
 export function membersHash(
   sha256: Sha256,
   members: readonly { proofId: string; aepHash: string }[],
@@ -47,7 +47,7 @@ export interface RunFault {
 export interface RunMemberResult {
   proof_id: string;
   leafIndex: number;
-  /** Null once the payload is erased. */
+  /** The AEP of the member; null once its payload is erased. */
   aep: Aep | null;
 }
 
@@ -60,7 +60,7 @@ export type RunResult =
   | {
       decidable: true;
       complete: boolean;
-      /** Absent unless complete, like `members` and `missing`. */
+      /** The AEP of the close. Absent unless complete, like `members` and `missing`. */
       close?: Aep;
       members?: RunMemberResult[];
       /** The numbers of erased members. */
@@ -138,11 +138,11 @@ function readPackage(input: unknown): RunPackage {
 export interface PlacedMember extends RunMemberResult {
   aepHash: string;
   effect: Effect;
-  /** Size of the tree under which its inclusion is proved. */
+  /** The tree in which the inclusion of the member is proved. */
   tree: { size: number; root: Uint8Array };
 }
 
-/** A member that is authentic, as far as it has a payload, and in the log. */
+/** A member that is in the log and, unless its payload is erased, authentic. */
 function placeOf(
   document: RunPackage['members'][number],
   pointer: string,
@@ -279,7 +279,7 @@ export function missingNumbers(members: readonly PlacedMember[], end: number): n
   const free = new Set(missing);
   for (const [seq, i] of ofErased) {
     if (free.delete(seq)) continue;
-    fail('seq_mismatch', `/members/${i}`, `no erased member can have the seq ${seq}`);
+    fail('seq_mismatch', `/members/${i}`, `no erased member is left that could have seq ${seq}`);
   }
   return missing;
 }

@@ -13,7 +13,7 @@ export type VerificationStatus = (typeof STATUSES)[number];
 export const ARTIFACT_KINDS = ['proof', 'passport', 'certificate', 'trust'] as const;
 export type ArtifactKind = (typeof ARTIFACT_KINDS)[number];
 
-/** In the order of their numbers in the map. Only `ADMIT` permits. */
+/** Effects in the order of their numbers in the map. Only `ADMIT` permits the action. */
 export const EFFECTS = ['ADMIT', 'DENY', 'REQUIRE_APPROVAL'] as const;
 export type Effect = (typeof EFFECTS)[number];
 

@@ -20,7 +20,7 @@ export function formatTime(epochMs: number): string {
 }
 
 const DAY_MS = 24 * 60 * 60 * 1000;
-/** Cached: formatting a date costs as much as a hash. */
+/** The last formatted day, cached because formatting a date costs as much as a hash. */
 let latest = { day: Number.NaN, text: '' };
 const TWO_DIGITS = Array.from({ length: 60 }, (_, n) => String(n).padStart(2, '0'));
 const MILLISECONDS = Array.from({ length: 1000 }, (_, ms) => `.${String(ms).padStart(3, '0')}Z`);
@@ -51,10 +51,10 @@ export function parseTime(text: string): number {
   return epochMs;
 }
 
-/** Cached, because the artifacts of a proof often expire at the same time. */
+/** The last parsed time, cached because the artifacts of a proof often expire at the same time. */
 let latestParsed = { text: '', epochMs: Number.NaN };
 
-/** For people: `90 seconds`, `5 minutes`, `30 hours`. */
+/** An age as text for people: `90 seconds`, `5 minutes`, `30 hours`. */
 export function formatAge(ms: number): string {
   const seconds = Math.max(0, Math.floor(ms / 1000));
   if (seconds < 120) return seconds === 1 ? '1 second' : `${seconds} seconds`;

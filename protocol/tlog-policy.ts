@@ -15,7 +15,7 @@ import {
 export interface TlogPolicy {
   logs: readonly PolicyLog[];
   witnesses: readonly PolicyWitness[];
-  /** Null: no cosignature is required (`quorum none`). */
+  /** Null if no cosignature is required (`quorum none`). */
   quorum: Quorum | null;
 }
 
@@ -36,7 +36,7 @@ export interface PolicyWitness {
 /** A witness, or a group of which `threshold` members must have cosigned. */
 export type Quorum = PolicyWitness | { threshold: number; members: readonly Quorum[] };
 
-/** Tab, newline and everything from the space on, except DEL. */
+/** ASCII control characters, except tab and newline. */
 const FORBIDDEN = /[^\t\n\u0020-\u007e\u0080-\u{10ffff}]/u;
 const NUMBER = /^[1-9][0-9]{0,8}$/;
 
@@ -166,7 +166,7 @@ export function checkQuorum(note: string, policy: TlogPolicy, verify: Ed25519Ver
   return { isMet, cosigned };
 }
 
-/** Throws `quorum_not_met` unless the note meets the quorum; else as {@link checkQuorum}. */
+/** Like {@link checkQuorum}, but throws `quorum_not_met` unless the note meets the quorum. */
 export function requireQuorum(note: string, policy: TlogPolicy, verify: Ed25519Verify): void {
   const { isMet, cosigned } = checkQuorum(note, policy, verify);
   if (isMet) return;

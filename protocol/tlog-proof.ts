@@ -7,7 +7,7 @@ import { HASH_BYTES } from './merkle.js';
  * `.tlog-proof`.
  */
 export interface TlogProof {
-  /** Opaque bytes, which nothing authenticates. */
+  /** The extra data: opaque bytes, which nothing authenticates. */
   extra?: Uint8Array;
   index: number;
   /** Hashes from the leaf's sibling up, 32 bytes each. */
@@ -17,7 +17,7 @@ export interface TlogProof {
 }
 
 const FIRST_LINE = 'c2sp.org/tlog-proof@v1';
-/** No tree of 2^53 leaves is higher. */
+/** Most hashes in a path; a tree of 2^53 leaves needs fewer. */
 const MAX_PATH = 64;
 
 export function formatTlogProof({ extra, index, path, checkpoint }: TlogProof): string {

@@ -54,8 +54,8 @@ export function activeVerifierKey(
 /**
  * The leaves that verdict entries list as failed and not as restored since.
  *
- * @param entries those that count, in log order
- * @param before the leaves listed by the entries before them
+ * @param entries verdict entries that count, in log order
+ * @param before the leaves that the entries before these list
  */
 export function listedFailures(
   entries: Iterable<VerdictEntry>,

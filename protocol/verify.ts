@@ -22,7 +22,7 @@ export interface VerifyCrypto {
   base64?: Base64;
 }
 
-/** Also verifies the signatures of approvers. */
+/** Primitives that also verify the signatures of approvers. */
 export type ProofCrypto = VerifyCrypto & ApprovalCrypto;
 
 export interface ProofEvidence {
@@ -43,7 +43,7 @@ export interface ProofEvidence {
    * when the log does not know the key.
    */
   key: KeyState | null;
-  /** Null unless the proof is a second decision whose rows have an approval. */
+  /** The approval; null unless the proof is a second decision whose rows have an approval. */
   approval: ApprovalEvidence | null;
   /**
    * Either the leaf hash at `leafIndex` of a tree whose root the caller has verified, or an
@@ -71,8 +71,8 @@ export interface ProofFindings {
 /**
  * Re-derives a proof from its bytes, down to the leaf of the log. Only the key state and the tree
  * are trusted; every other input may be an attacker's. Never throws. The checks are independent, so
- * a forged part fails under its own name; a check that cannot be computed fails too. `not_applicable`
- * are only `request_hash` after an erasure, and `approval` unless the proof is a second decision.
+ * a forged part fails under its own name; a check that cannot be computed fails too. Only
+ * `request_hash` after an erasure and `approval` of a first decision are `not_applicable`.
  */
 export function verifyProof(crypto: ProofCrypto, evidence: ProofEvidence): Check[] {
   return examineProof(crypto, evidence).checks;

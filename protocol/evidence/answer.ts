@@ -49,7 +49,7 @@ export function proveAnswer(
   return { state, answer };
 }
 
-/** The answer of the public API about the identifier of the evidence on a route. */
+/** The answer that the public API gives on a route about the identifier in the evidence. */
 export function answerFromEvidence(
   sha256: Sha256,
   state: ProvedState,
@@ -86,7 +86,7 @@ function matchOf({ identifier, found }: ProvedState, route: VerdictRoute): Match
   return { ...match, kind: shared === 'package' ? PACKAGE_KIND : shared };
 }
 
-/** The proofs that were found. A generic lookup resolves recent ones only. */
+/** The proofs that were found, and whether each is recent: a generic lookup resolves only recent proofs. */
 function recordedProofs({
   found,
   snapshot,
@@ -107,8 +107,8 @@ export function statusOf(answer: Facade | NotFound): VerificationStatus {
 }
 
 /**
- * Requires that a served document has every member of the recomputed one. It may have others, of a later
- * version of the service. `downloads` are addresses, which prove nothing.
+ * Requires that a served document has every member of the recomputed document. A later version of the
+ * service may add members. `downloads` are addresses, which prove nothing.
  *
  * @throws ProtocolError `answer_mismatch`, with a pointer
  */
@@ -118,7 +118,7 @@ export function requireAgreement(proved: unknown, served: unknown, pointer = '')
     return;
   }
   if (typeof served !== 'object' || served === null) throw mismatch(pointer);
-  // The lengths of arrays are members too.
+  // Arrays must have the same length.
   const isArray = Array.isArray(proved);
   if (isArray !== Array.isArray(served)) throw mismatch(pointer);
   if (isArray && proved.length !== (served as unknown[]).length) throw mismatch(pointer);

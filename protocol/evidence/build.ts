@@ -8,7 +8,7 @@ import type { SnapshotEntry } from '../schemas/log-entry.js';
 import type { Evidence, EvidenceLookup } from './document.js';
 import { lookupsOf, type MapQuery } from './lookups.js';
 
-/** The identifier in evidence: the document does not contain a token. */
+/** The identifier as evidence states it: for a share token its hash, because evidence contains no token. */
 export function namedIdentifier(sha256: Sha256, requested: string): string {
   return isShareToken(requested) ? hashHex(sha256, requested) : requested;
 }
@@ -16,8 +16,8 @@ export function namedIdentifier(sha256: Sha256, requested: string): string {
 /**
  * The evidence of the answer about an identifier.
  *
- * @param requested as the reader sent it, a token included
- * @param search the search for a key in a map of this snapshot
+ * @param requested the identifier or share token as the reader sent it
+ * @param search searches a map of this snapshot for a key
  * @throws ProtocolError `malformed_record`
  */
 export function buildEvidence(

@@ -8,7 +8,7 @@ const lookupSchema = z.union([
   z.strictObject({ path: base64Schema, record: base64Schema, history: base64Schema }),
   z.strictObject({
     path: base64Schema,
-    /** Null in the empty map. */
+    /** The leaf of another key; null in the empty map. */
     leaf: z
       .strictObject({
         key: z.string().regex(/^[0-9a-f]{34}$/, 'expected 17 bytes in hex'),
@@ -22,10 +22,10 @@ export type EvidenceLookup = z.infer<typeof lookupSchema>;
 /** The proof of a public answer (spec/snapshot.md, Evidence). */
 export const evidenceSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.evidence),
-  /** As requested; for a share token its SHA-256 in hex. */
+  /** The identifier as requested; for a share token, its SHA-256 in hex. */
   identifier: z.string(),
   lookups: z.array(lookupSchema),
-  /** A snapshot entry. A record schema would drop a member named `__proto__`, which the path covers. */
+  /** A snapshot entry. A record schema would drop a member named `__proto__`, which the leaf hash covers. */
   snapshot: z.custom<Record<string, JsonValue>>(
     (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
   ),

@@ -31,9 +31,9 @@ export interface MapQuery {
 
 /** The records behind an answer; null for a key that the map does not have. */
 export interface FoundRecords {
-  /** Undefined unless a token was looked up. */
+  /** The share of a token; undefined unless a token was looked up. */
   share: ShareRecord | null | undefined;
-  /** Undefined unless a package was looked up, by its id or a token. */
+  /** Undefined unless a package was looked up, by its id or a share token. */
   package: PackageRecord | null | undefined;
   /** Each proof that was looked up, in order. */
   proofs: ReadonlyMap<ProofId, FoundProof | null>;
@@ -42,7 +42,7 @@ export interface FoundRecords {
 export interface FoundProof {
   proof: PublicProof;
   history: RecordedEvent[];
-  /** Null for a proof without an activated key. */
+  /** The life of the signing key; null for a proof without an activated key. */
   key: AepKeyLife | null;
 }
 
@@ -50,7 +50,7 @@ export interface FoundProof {
  * The lookups that prove the answer about an identifier, in the order of the evidence. Keys depend on
  * the values found before them, so the server and the reader both run this.
  *
- * @param identifier as requested, a token included
+ * @param identifier the identifier or share token as requested
  * @throws ProtocolError `malformed_record`
  */
 export function* lookupsOf(

@@ -24,7 +24,7 @@ const packageRecordSchema = z.strictObject({
 });
 export type PackageRecord = z.infer<typeof packageRecordSchema>;
 
-/** @param tokenHash SHA-256 of the token, of which the key has the first half */
+/** @param tokenHash SHA-256 of the token; the map key contains its first half */
 export const shareMapKey = (tokenHash: Uint8Array): Uint8Array =>
   mapKey('share', tokenHash.subarray(0, 16));
 

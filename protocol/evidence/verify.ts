@@ -30,7 +30,7 @@ export interface EvidenceOptions {
   log: LogPin;
   /** Milliseconds since 1970. */
   now: number;
-  /** Limit on the age in milliseconds, in addition to that of every snapshot. */
+  /** Limit on the age in milliseconds, in addition to the limit that applies to every snapshot. */
   maxAgeMs?: number | undefined;
 }
 
@@ -99,7 +99,7 @@ export function parseEvidence(evidence: TextOrBytes | object): Evidence {
   }
 }
 
-/** The snapshot entry, once it is proved to be in the pinned log and to keep its bounds. */
+/** Opens the snapshot entry: it must be in the pinned log, and cover only leaves before itself. */
 function openSnapshot(
   { sha256, verify }: VerifyCrypto,
   document: Evidence,
@@ -110,7 +110,7 @@ function openSnapshot(
   const bytes = canonicalBytes(document.snapshot);
   const snapshot = parseEntry(bytes);
   if (snapshot.type !== 'snapshot' || !isSince1970(snapshot)) {
-    throw new ProtocolError('malformed_entry', 'the entry is not one of a snapshot');
+    throw new ProtocolError('malformed_entry', 'the entry is not a snapshot entry');
   }
   const { size, root } = checkpoint;
   if (!verifyInclusion(sha256, { index, size, leafHash: leafHash(sha256, bytes), path, root })) {
@@ -164,7 +164,7 @@ function checkLookup(
   return value;
 }
 
-/** Rejects the record of a leaf that the snapshot does not cover: no entry can have created it. */
+/** Rejects the record of a leaf that the snapshot does not cover: no covered entry can have created the record. */
 function requireCovered({ proofs }: FoundRecords, { logs }: SnapshotEntry): void {
   for (const [id, found] of proofs) {
     const log = logs.find(({ shard }) => shard === shardOf(id));
@@ -174,7 +174,7 @@ function requireCovered({ proofs }: FoundRecords, { logs }: SnapshotEntry): void
   }
 }
 
-/** The oldest of the snapshot's time and of the expiry scans of the logs that were looked up. */
+/** The earliest among the snapshot's time and the expiry scans of the logs that were looked up. */
 function oldestTime({ proofs }: FoundRecords, { time, logs }: SnapshotEntry): number {
   const shards = new Set([...proofs.keys()].map(shardOf));
   const scanned = logs.filter(({ shard }) => shards.has(shard));

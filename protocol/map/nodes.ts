@@ -8,7 +8,7 @@ import { HASH_BYTES } from '../merkle.js';
  * (spec/snapshot.md, Map). The root depends on the keys and values only.
  */
 
-/** A kind, then 16 bytes. */
+/** A key is a kind, then 16 bytes. */
 export const KEY_BYTES = 17;
 const KEY_BITS = 8 * KEY_BYTES;
 export const STEP_BYTES = 1 + HASH_BYTES;
@@ -33,7 +33,7 @@ export function mapKey(kind: MapKind, id: Uint8Array): Uint8Array {
   return key;
 }
 
-/** The index in the key of an AEP key's record. */
+/** The activation index in the map key of an AEP key's record. */
 export function activationIn(key: Uint8Array): number {
   return Number(new DataView(key.buffer, key.byteOffset, key.length).getBigUint64(KEY_BYTES - 8));
 }
@@ -54,7 +54,7 @@ export interface MapLeaf {
 // Hashing is synchronous and keeps no input, so all calls share these buffers. Copies to them must fill
 // their fields; otherwise bytes of the previous call are hashed.
 const scratch = new Uint8Array(1024);
-/** Reused while values have the same length, as most have: a new view costs as much as their copy. */
+/** Reused while values have the same length, as most do: a new view costs as much as copying a value. */
 let value = scratch;
 const leaf = Uint8Array.of(3, ...new Uint8Array(KEY_BYTES + HASH_BYTES));
 const inner = Uint8Array.of(4, 0, ...new Uint8Array(2 * HASH_BYTES));
@@ -149,11 +149,11 @@ interface MapPathClaim {
 /**
  * Checks that a path leads from a map root to the leaf where the search for `key` ends.
  *
- * @returns whether the map has a value for the key, whose hash is then that of the leaf
+ * @returns whether the map has the key; then `end.valueHash` is the hash of its value
  * @throws ProtocolError `malformed_map_path`, or `wrong_map_root` when it leads to another root
  */
 export function checkMapPath(sha256: Sha256, { root, key, path, end }: MapPathClaim): boolean {
-  if (path.length % STEP_BYTES !== 0) throw malformed('is not a number of whole steps');
+  if (path.length % STEP_BYTES !== 0) throw malformed('ends within a step');
   if (end !== null && (end.key.length !== KEY_BYTES || end.valueHash.length !== HASH_BYTES)) {
     throw malformed('ends at a leaf of another length');
   }

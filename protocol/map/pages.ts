@@ -39,7 +39,7 @@ export class MapPages {
     private readonly capacity = CAPACITY,
     /** Number of pages whose items are kept, up to about 40 kB each. */
     private readonly cacheSize = 0,
-    /** Whether someone else may have written the store: then pages must follow from the root of the head. */
+    /** Whether others may have written the store: then the root of each page is checked, too. */
     private readonly isUntrusted = false,
   ) {}
 
@@ -93,7 +93,7 @@ export class MapPages {
   private async load(page: PageLink | PageRef): Promise<Items> {
     const name = nameOf(page);
     const items = await (this.cached.get(name) ?? this.keep(name, this.read(page)));
-    // Keys, bits and counts are not under the root.
+    // The root does not cover the keys, bits and counts of references.
     if ('key' in page) {
       const { bit, count, key } = extentOf(items);
       if (page.bit !== bit || page.count !== count || !equalBytes(page.key, key))

@@ -118,7 +118,7 @@ export class StoredPage {
     };
   }
 
-  /** The bytes with root and digest of an item, in a page of a level above 0. */
+  /** The range of the bytes with root and digest of an item, in a page of a level above 0. */
   hashesAt(at: number): [start: number, end: number] {
     const end = this.starts[at + 1]!;
     return [end - 2 * HASH_BYTES, end];
@@ -196,7 +196,7 @@ export class StoredPage {
     return mapLeafHash(sha256, { key: this.keyAt(at), valueHash: hash });
   }
 
-  /** The item before which the keys of at least two items split. */
+  /** Where the node over at least two items splits: the first item on its right side. */
   private divide(from: number, to: number): number {
     let least = from + 1;
     for (let at = from + 2; at < to; at++) if (this.bits[at]! < this.bits[least]!) least = at;
@@ -247,7 +247,7 @@ export function findValue(
 }
 
 export interface MapSearch {
-  /** From the root of the map to `end`. */
+  /** The path from the root of the map to `end`. */
   path: Uint8Array;
   /** The leaf where the search ends; null in the empty map. */
   end: Leaf | null;

@@ -23,7 +23,7 @@ export interface MapChange {
 
 /** A page while an update changes it. */
 interface Page extends Omit<PageRef, 'hash' | 'digest'> {
-  /** As in `PageRef`; null in a new page until all its changes are made. */
+  /** Root and digest as in `PageRef`; null in a new page until all its changes are made. */
   hashes: Pick<PageRef, 'hash' | 'digest'> | null;
   /** Leaves at level 0, else pages of the level below; null if they are not loaded. */
   items: readonly Item[] | null;
@@ -132,12 +132,12 @@ export class Update {
     return this.merged([...(await Promise.all(parts)).flat(), ...last]);
   }
 
-  /** Loads the pages that have the keys of changes, or are next to them. */
+  /** Loads the pages that may have the keys of changes, which checks the references to these pages. */
   private async confirm(pages: readonly Page[], changes: readonly MapChange[]): Promise<void> {
     const load = (near: Iterable<Page>) =>
       Promise.all(Array.from(near, (page) => this.load({ ...page, ...page.hashes! })));
     const [first, second] = [new Set<Page>(), new Set<Page>()];
-    // One of the pages before and after a key has it, if any does.
+    // Only the page before a key or the page after it can have the key.
     const before = changes.map(({ key }) => lastUpTo(pages, key));
     for (const at of before) first.add(pages[Math.max(at, 0)]!);
     await load(first);

@@ -28,7 +28,7 @@ export type FindingCode = keyof typeof FINDINGS;
 
 export interface Finding {
   code: FindingCode;
-  /** The source, entry or proof. */
+  /** The source, entry or proof that the finding is about. */
   where: string;
   detail: string;
   /** Signed notes that prove the finding to others. */

@@ -2,7 +2,7 @@ import { toHex } from '../bytes.js';
 import type { PageId } from '../map/page.js';
 import type { PageStore } from '../map/pages.js';
 
-/** A store of the one map that a rebuild keeps. */
+/** Stores the pages of the map that a rebuild computes. */
 export interface MapStore extends PageStore {
   /** Pages that the map no longer has. */
   discard(pages: readonly PageId[]): void;
@@ -10,7 +10,7 @@ export interface MapStore extends PageStore {
 
 export const pageName = ({ level, digest }: PageId): string => `${level}-${toHex(digest)}`;
 
-/** About 200 bytes for each proof. */
+/** Keeps pages in memory, about 200 bytes for each proof. */
 export class MemoryPages implements MapStore {
   readonly pages = new Map<string, Uint8Array>();
 

@@ -33,7 +33,7 @@ export interface MonitorOptions {
 /** A hostile log must not fill the state. */
 const MAX_LASTING = 1000;
 
-/** In seconds, while the log has no snapshot entry. */
+/** The merge delay in seconds while the log has no snapshot entry to declare one. */
 const DEFAULT_MERGE_DELAY = 60;
 
 /** A source's current log files and checkpoint. */
@@ -47,12 +47,13 @@ interface Served {
 export class Monitor {
   private readonly state: MonitorState;
   private rebuild: Rebuild;
-  /** The poll before the last growth of the log. */
+  /** The last poll before the log grew to its present size. */
   private before: EarlierLook | null = null;
-  /** When the main source served the checkpoint of `state.head`. */
+  /** When the main source last served the checkpoint of `state.head`. */
   private lookedAt: number | null = null;
-  /** Signed promises that verified, and those whose checkpoint this log extends. */
+  /** Watched proofs whose signed promise verified. */
   private readonly verified = new WeakSet<Watched>();
+  /** Watched proofs whose checkpoint this log extends. */
   private readonly compared = new WeakSet<Watched>();
   /** Findings of the current pass. */
   private found: Finding[] = [];
@@ -65,7 +66,7 @@ export class Monitor {
   /**
    * Polls all sources once. Reads the entries of the first, and compares the others with it.
    *
-   * @returns the findings, each of which was also reported at once
+   * @returns all findings; `report` already received them, but each lasting finding only once
    */
   async pass(
     [main, ...others]: readonly [LogFiles, ...LogFiles[]],
@@ -164,7 +165,7 @@ export class Monitor {
   private checkSize({ files: { where }, tree: { head } }: Served): void {
     const before = this.sourceOf(where);
     if (head.size < before.size) {
-      const detail = `a checkpoint of ${head.size} leaves after one of ${before.size} leaves`;
+      const detail = `the source served a checkpoint of ${head.size} leaves after one of ${before.size} leaves`;
       this.add('checkpoint_went_back', where, detail);
     }
     before.size = Math.max(before.size, head.size);
@@ -237,12 +238,12 @@ export class Monitor {
     if (snapshot === null) {
       this.add('snapshot_expired', this.options.pin.origin, 'the log has no snapshot entry');
     } else if (parseTime(snapshot.entry.valid_until) <= this.options.now()) {
-      const detail = `it expired at ${snapshot.entry.valid_until}, and the log has no newer one`;
+      const detail = `the snapshot expired at ${snapshot.entry.valid_until}, and the log has no newer snapshot`;
       this.add('snapshot_expired', `entry ${snapshot.index}`, detail);
     }
   }
 
-  /** Checks the snapshot that a source serves: its entry is in the log, and none is older. */
+  /** Checks that the snapshot of a source is in the log, and no older than the source served before. */
   private async checkLocation({ files }: Served, tree: SignedTree): Promise<void> {
     const { pin } = this;
     const { crypto } = this.options;
@@ -266,7 +267,7 @@ export class Monitor {
     }
     const before = this.sourceOf(files.where);
     if (opened.index < before.snapshot) {
-      const detail = `the snapshot of entry ${opened.index} after the snapshot of entry ${before.snapshot}`;
+      const detail = `the source served the snapshot of entry ${opened.index} after the snapshot of entry ${before.snapshot}`;
       this.add('snapshot_went_back', where, detail);
     }
     before.snapshot = Math.max(before.snapshot, opened.index);
@@ -303,7 +304,7 @@ export class Monitor {
     }
   }
 
-  /** Why the service did not make this promise, or null. Anyone can write a file. */
+  /** Why the promise proves nothing, or null: anyone may have written the file, not only the service. */
   private faultOf(one: Watched): string | null {
     const { signed, fault = null } = one;
     if (signed === undefined || this.verified.has(one)) return fault;
@@ -312,7 +313,7 @@ export class Monitor {
     const publicKey = key?.use === 'aep' && key.publicKey !== null ? key.publicKey : null;
     if (publicKey === null) return `the log has no AEP key ${keyId}`;
     if (!isSignedBy(signed, fromBase64Url(publicKey), this.options.crypto)) {
-      return `the AEP key ${keyId} did not sign it`;
+      return `the AEP key ${keyId} did not sign the document`;
     }
     this.verified.add(one);
     return null;

@@ -62,7 +62,7 @@ export class Rebuild {
    *
    * @param before the previous poll of the log, to check the merge delay; null without one
    * @param end where to stop, at most the size of the tree
-   * @returns false when there are no more
+   * @returns false when there are no more entries
    * @throws ProtocolError `malformed_tile`; `malformed_map_page` when the store is damaged
    */
   async step(
@@ -126,8 +126,8 @@ export class Rebuild {
   }
 
   /**
-   * Only a proof may be much older than its append, so proofs are not checked: the next entry of another
-   * type shows by when they were appended.
+   * The time of a proof may be much earlier than its append, so proofs are not checked: the next entry of
+   * another type shows by when they were appended.
    */
   private checkMergeDelay(
     index: number,

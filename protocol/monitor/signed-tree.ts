@@ -94,7 +94,7 @@ export class SignedTree {
 
 const damaged = (problem: string): ProtocolError => new ProtocolError('malformed_tile', problem);
 
-/** Whether one of two trees extends the other, by the files of the larger. */
+/** Whether one of two trees extends the other, according to the files of the larger tree. */
 export async function areConsistent(a: SignedTree, b: SignedTree): Promise<boolean> {
   const [small, large] = a.head.size <= b.head.size ? [a, b] : [b, a];
   return equalBytes(small.head.root, await large.rootAt(small.head.size));

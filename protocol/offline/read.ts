@@ -43,7 +43,7 @@ export interface SignedDocument
 export type ReadDocument = { document: SignedDocument } | { fault: OfflineFault };
 
 /**
- * Reads an export or the evidence of a receipt, whose parts fit together.
+ * Reads an export or the evidence of a receipt, and checks that its parts fit together.
  *
  * @param receipt the receipt that the document must prove
  */
@@ -72,7 +72,7 @@ function readDocument(input: unknown): ReadDocument {
   }
 }
 
-/** The evidence in the form of an export: its AEP is only in the envelope. */
+/** Converts receipt evidence to the form of an export, with the AEP from the envelope. */
 function signedPart(
   {
     approval,
@@ -277,7 +277,7 @@ const DETAIL: Partial<Record<OfflineFaultCode, string>> = {
   aep_hash_mismatch: 'the log entry commits to another AEP',
   proof_record_hash_mismatch: 'the log entry commits to another proof record',
   disclosure_mismatch: 'the AEP does not commit to the disclosed value',
-  approval_mismatch: 'the AEP names another approval, or it does not fit the decision',
+  approval_mismatch: 'the AEP names another approval, or the approval does not fit the decision',
   receipt_mismatch: 'the receipt differs from the one derived from the AEP and the request hash',
 };
 

@@ -43,7 +43,7 @@ export interface OfflineTrust {
   /**
    * The log's C2SP verifier keys, several after a key change, and its origin. Without a log, the
    * result makes no statement about inclusion. With the text of a C2SP tlog-policy, checkpoints need
-   * its quorum of witnesses; its own lines of logs are not used.
+   * its quorum of witnesses; the log lines of the policy are not used.
    */
   log?: PinnedLog | null | undefined;
 }
@@ -73,14 +73,14 @@ export interface AepKeyPin {
   /** Signatures count at `after < leaf index < before`. */
   after: number;
   before: number;
-  /** The bound of a root that also ends the keys that it delegated: its `compromised_from`. */
+  /** The `compromised_from` of the key. That of a root also ends the keys that the root delegated. */
   compromisedFrom: number;
 }
 
 export interface LogPin {
   vkeys: PinnedKeys;
   origin: string;
-  /** Null: no cosignatures are required. */
+  /** The pinned policy; null if no cosignatures are required. */
   policy: TlogPolicy | null;
 }
 

@@ -13,7 +13,7 @@ import {
 
 export const intentIdSchema = textSchema;
 export const fixtureRefSchema = textSchema;
-/** Opaque to the service; printable ASCII, because a header returns it. */
+/** The idempotency key is opaque to the service, and printable ASCII, because a header returns it. */
 export const idempotencyKeySchema = z
   .string()
   .regex(/^[\x20-\x7e]{1,255}$/, 'expected 1 to 255 printable ASCII characters');
@@ -166,5 +166,5 @@ export const approvalRequiredSchema = z.strictObject({
   proof_id: proofIdSchema,
   state: z.literal('approval_required'),
   receipt: z.union([executeReceiptSchema, agentReceiptSchema]),
-  expires_at: timeSchema.describe('An approval that arrives then or later has no effect.'),
+  expires_at: timeSchema.describe('An approval that arrives at this time or later has no effect.'),
 });

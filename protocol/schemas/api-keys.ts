@@ -19,7 +19,7 @@ export const SCOPES = [
 export const scopeSchema = z.enum(SCOPES);
 export type Scope = z.infer<typeof scopeSchema>;
 
-/** Scopes that a restricted key cannot have: they could lift its restriction, or approve its actions. */
+/** Scopes with which a restricted key could lift its restriction or approve its own actions: it cannot have them. */
 export const UNRESTRICTED_SCOPES: readonly Scope[] = ['approvers', 'keys', 'policy', 'admin'];
 
 const MOST_PATTERNS = 32;
@@ -31,7 +31,7 @@ const patternsOf = (name: z.ZodType<string>) => z.array(name).min(1).max(MOST_PA
 export const keyRestrictionSchema = z
   .strictObject({
     agent_id: textSchema
-      .describe('The agent of each envelope. Execute requests are rejected.')
+      .describe('The agent that each envelope must name. Execute requests are rejected.')
       .exactOptional(),
     actions: patternsOf(z.string().regex(/^[A-Z0-9_.:*-]{1,128}$/, 'expected an action or pattern'))
       .describe('Patterns, in which `*` matches any characters. The action must match one.')
@@ -58,7 +58,7 @@ export const apiKeyRequestSchema = z
     schema_version: z.literal(SCHEMA.apiKeyRequest),
     scopes: z.array(scopeSchema).min(1).max(SCOPES.length),
     restriction: keyRestrictionSchema.exactOptional(),
-    /** Capped, at creation, at the expiry of the calling key. */
+    /** When the key expires; capped, at creation, at the expiry of the calling key. */
     expires_at: timeSchema.exactOptional(),
   })
   .superRefine(({ scopes, restriction }, context) => {
@@ -74,7 +74,7 @@ const members = {
   key_id: apiKeyIdSchema,
   scopes: z.array(scopeSchema),
   restriction: keyRestrictionSchema.nullable(),
-  /** The id of the key that created it; null when the operator issued it. */
+  /** The id of the key that created this key; null when the operator issued this key. */
   created_by: apiKeyIdSchema.nullable(),
   created_at: timeSchema,
   expires_at: timeSchema.nullable(),
@@ -83,7 +83,7 @@ const members = {
 /** Answer of `POST /v1/keys`. */
 export const createdApiKeySchema = z.strictObject({
   schema_version: z.literal(SCHEMA.apiKey),
-  /** Returned only here; the service stores its hash. */
+  /** The key is returned only here; the service stores its hash. */
   api_key: apiKeySchema,
   ...members,
 });

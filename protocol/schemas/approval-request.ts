@@ -10,7 +10,7 @@ export const approvalRequestSchema = z.strictObject({
   evidence: receiptEvidenceSchema,
   /** The service rejects an approval that arrives at this time or later. */
   expires_at: timeSchema,
-  /** Explanations of the policies that require the approval, by policy id: a statement of the engine. */
+  /** Explanations of the policies that require the approval, by policy id. The engine states them, not the AEP. */
   sentences: z.record(textSchema, z.string()),
 });
 export type ApprovalRequest = z.infer<typeof approvalRequestSchema>;

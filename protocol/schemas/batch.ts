@@ -48,7 +48,7 @@ export const batchSchema = z
       approval_required: countSchema.describe(
         'Signed and in the log, with the effect REQUIRE_APPROVAL.',
       ),
-      refused: countSchema.describe('Accepted, and rejected before they were signed.'),
+      refused: countSchema.describe('Accepted at first, but rejected before they were signed.'),
       invalid: countSchema.describe('Never accepted, because the item is invalid.'),
       pending: countSchema.describe('Durable, undecided.'),
     }),
@@ -119,7 +119,7 @@ export const batchResultSchema = z.strictObject({
     .exactOptional(),
   receipt: z.union([executeReceiptSchema, agentReceiptSchema]).exactOptional(),
   expires_at: timeSchema
-    .describe('For a required approval: the time from which on an approval has no effect.')
+    .describe('For a required approval: the time from which an approval has no effect.')
     .exactOptional(),
   problem: problemSchema.exactOptional(),
 });

@@ -63,7 +63,7 @@ const facadeIntegritySchema = z.strictObject({
   proof_record_hash: hashSchema,
   log_origin: z.string().min(1),
   leaf_index: logIndexSchema,
-  /** Absent for an AEP key that the log had not activated. */
+  /** The AEP key; absent for a key that the log had not activated. */
   key_id: keyIdSchema.exactOptional(),
   accepted_at: timeSchema,
 });
@@ -186,7 +186,7 @@ export type PublicHistory = z.infer<typeof historySchema>;
 const chainLinkSchema = z.strictObject({
   stage: z.enum(TRUST_CHAIN_SEQUENCE),
   identifier: z.string(),
-  /** Null for execution and evidence, which have no verdict. */
+  /** Null for the stages execution and evidence, which have no verdict. */
   verification_status: z.enum(STATUSES).nullable(),
   can_assert_validity: z.boolean(),
 });

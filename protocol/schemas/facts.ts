@@ -30,7 +30,7 @@ export function isDecimal(text: string): boolean {
   return isInRange && !isNegativeZero;
 }
 
-/** The number of 0.0001 in a decimal. */
+/** The value of a decimal in units of 0.0001. */
 export function decimalUnits(text: string): bigint {
   const point = text.indexOf('.');
   return BigInt(text.slice(0, point) + text.slice(point + 1).padEnd(4, '0'));

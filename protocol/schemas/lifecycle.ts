@@ -14,7 +14,7 @@ import {
 export const revocationRequestSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.revocationRequest),
   artifact_kind: artifactKindSchema,
-  /** Stored privately; only the hash of the salted reason document is public. */
+  /** The reason is stored privately; only the hash of the salted reason document is public. */
   reason: textSchema,
   /** Who revokes, in the tenant's words: recorded, never validated. */
   actor: textSchema,
@@ -74,7 +74,7 @@ const sharing = <Members extends z.core.$ZodShape>(members: Members) =>
 /** Body of `POST /v1/share-tokens`. */
 export const shareTokenRequestSchema = sharing({
   schema_version: z.literal(SCHEMA.shareTokenRequest),
-  /** The token shows nothing after this time; without it, until it is revoked. */
+  /** The token resolves until this time; without this member, until the token is revoked. */
   expires_at: timeSchema.exactOptional(),
 });
 export type ShareTokenRequest = z.infer<typeof shareTokenRequestSchema>;
@@ -89,7 +89,7 @@ const tokenMembers = {
 /** Answer of `POST /v1/share-tokens`. */
 export const createdShareTokenSchema = sharing({
   schema_version: z.literal(SCHEMA.shareToken),
-  /** Returned only here; the service stores its hash. */
+  /** The token is returned only here; the service stores its hash. */
   share_token: shareTokenSchema,
   ...tokenMembers,
 });

@@ -134,7 +134,7 @@ export type ErasureEntry = z.infer<typeof erasureEntrySchema>;
 
 /** The most leaves that a verdict entry may list. */
 const MAX_LISTED_LEAVES = 1000;
-/** The most leaves that the verifier lists in one: AWS KMS signs messages of at most 4,096 bytes. */
+/** The most leaves that the verifier lists in one entry: AWS KMS signs messages of at most 4,096 bytes. */
 export const LISTED_LEAVES = 200;
 const listedSchema = z
   .array(logIndexSchema)

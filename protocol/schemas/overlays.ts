@@ -73,14 +73,14 @@ export const overlayTestSchema = z.strictObject({
   simulation: z
     .strictObject({
       since: timeSchema,
-      /** False if there are more admissions since then: only the newest ones were evaluated. */
+      /** Whether all admissions since then were evaluated; false if only the newest ones were. */
       complete: z.boolean(),
       admissions: countSchema,
       unchanged: countSchema,
       denied: countSchema,
       approval_required: countSchema,
       admitted: countSchema,
-      /** Decided by other rules with the same effect. */
+      /** Admissions with the same effect, but decided by other rules. */
       reasons: countSchema,
       erased: countSchema,
       changes: z.array(

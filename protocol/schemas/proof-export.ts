@@ -43,7 +43,7 @@ export const inclusionResponseSchema = z.discriminatedUnion('state', [
     root: merkleHashSchema,
     inclusion: inclusionProofSchema,
   }),
-  /** In the log permanently, but not yet covered by a signed checkpoint. */
+  /** The proof is in the log permanently, but no signed checkpoint covers it yet. */
   z.strictObject({
     ...leafMembers,
     state: z.literal('pending_checkpoint'),
@@ -83,7 +83,7 @@ const exportedApprovalSchema = z.strictObject({
 
 /**
  * Everything that offline verification needs except trusted keys: the key in the document only
- * identifies the one that readers must obtain from another source. The verdict is unsigned, so only
+ * identifies the key that readers must obtain from another source. The verdict is unsigned, so only
  * the registry can confirm it.
  */
 export const proofExportSchema = z.strictObject({
@@ -96,11 +96,11 @@ export const proofExportSchema = z.strictObject({
   inclusion: inclusionProofSchema,
   key: activationSchema,
   approval: exportedApprovalSchema.nullable(),
-  /** The disclosure of `request_hash`, or those that the tenant selected. */
+  /** The disclosure of `request_hash`, or the disclosures that the tenant selected. */
   disclosures: disclosuresSchema,
   /** The registry's statement at the time of the export. */
   verdict: verdictStatementSchema,
-  /** The log's C2SP verifier key; null where the engine is not configured with it. */
+  /** The log's C2SP verifier key; null if the configuration of the engine lacks it. */
   log_vkey: z.string().min(1).nullable(),
 });
 export type ProofExport = z.infer<typeof proofExportSchema>;
@@ -163,8 +163,8 @@ export const replayDifferenceSchema = z.strictObject({
   /** RFC 6901 pointer into the AEP; '' is the whole AEP. */
   pointer: z.string(),
   /**
-   * `recorded` or `replayed` is absent if that AEP lacks the member, and both if the API key must
-   * not read the proof.
+   * `recorded` or `replayed` is absent if that AEP lacks the member. Both are absent if the API key
+   * may not read the proof.
    */
   recorded: z.unknown().exactOptional(),
   replayed: z.unknown().exactOptional(),

@@ -109,18 +109,18 @@ export const listedProofSchema = z
     environment: environmentSchema,
     lane: z.enum(['execute', 'agent']),
     effect: effectSchema,
-    /** Null for an outcome. */
+    /** The action; null for an outcome. */
     action: actionSchema.nullable(),
-    /** Null for agent requests. */
+    /** The intent id; null for agent requests. */
     intent_id: textSchema.nullable(),
-    /** The members of an agent request; null for others, without one, and once erased. */
+    /** Members of an agent request; null for execute requests, for absent members, and after an erasure. */
     agent: textSchema.nullable(),
     tool: textSchema.nullable(),
     run: runSchema.nullable(),
     parent_proof_id: proofIdSchema.nullable(),
     /** Whether the API key was restricted to the agent; null for execute requests. */
     bound: z.boolean().nullable(),
-    /** The batch that the admission was accepted with, not later ones that repeat it; null for others. */
+    /** The batch in which the admission was first accepted; null for an admission outside of batches. */
     batch_id: batchIdSchema.nullable(),
     accepted_at: timeSchema,
     verification_status: z.enum(STATUSES),

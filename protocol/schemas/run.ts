@@ -42,19 +42,19 @@ export const runStateSchema = z.strictObject({
   agent: textSchema,
   /** `closed` once the close is in the log, `closing` while it is pending. */
   state: z.enum(['open', 'closing', 'closed']),
-  /** In log order, pending ones last, without the close. */
+  /** The requests of the run except the close: in log order, then the pending ones. */
   members: z.array(
     z.strictObject({
       seq: logIndexSchema,
       proof_id: proofIdSchema,
-      /** Null while pending, like `effect`. */
+      /** Null while the request is pending, like `effect`. */
       leaf_index: logIndexSchema.nullable(),
       effect: effectSchema.nullable(),
     }),
   ),
   /** The close; null while the run is open. */
   close_proof_id: proofIdSchema.nullable(),
-  /** Numbers below the highest one that no request has. */
+  /** Numbers that no request has, below the highest number of a request. */
   missing: z.array(logIndexSchema),
 });
 export type RunStateDocument = z.infer<typeof runStateSchema>;

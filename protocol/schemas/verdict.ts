@@ -53,7 +53,7 @@ export const verdictStatementSchema = z
       trust: statusSchema,
     }),
     verified_at: timeSchema.nullable(),
-    /** Log size that the statement covers: that of the verdict, or past the last counted revocation if larger. */
+    /** Log size that the statement covers: the larger of the verdict's and the size with the last counted revocation. */
     log_size: logIndexSchema,
   })
   .refine(assertsByStatus, {
@@ -121,18 +121,18 @@ export const verdictSchema = z
   .strictObject({
     schema_version: z.literal(SCHEMA.verdict),
     proof_id: proofIdSchema,
-    /** Null when the tenant has no such proof in the registry. */
+    /** The effect of the proof; null when the tenant has no such proof in the registry. */
     effect: effectSchema.nullable(),
     status: z.enum([...STATUSES, 'INVALID']),
     can_assert_validity: z.boolean(),
-    /** Null exactly when validity is asserted. */
+    /** The cause; null exactly when validity is asserted. */
     cause: z.enum(VERDICT_CAUSES).nullable(),
     checks: z.array(verifyCheckSchema),
     key: verdictKeySchema.nullable(),
     /** The disclosed values of a submitted export, by name, and how many it withholds. */
     disclosed: z.record(z.string(), z.unknown()).nullable(),
     withheld: z.int().nullable(),
-    /** The registry's current statement on its own proof; null when it has no such proof. */
+    /** The registry's current statement on the proof that it has under this id; null when it has none. */
     verdict: verdictStatementSchema.nullable(),
     log_size: logIndexSchema,
   })

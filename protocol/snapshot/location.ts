@@ -20,7 +20,7 @@ import type { PinnedKeys } from './trust.js';
 export const CHECKPOINT_PATH = 'checkpoint';
 /** The newest checkpoint with the cosignatures of a quorum of witnesses. */
 export const COSIGNED_PATH = 'cosigned-checkpoint';
-/** The only file of a snapshot, besides the checkpoint, that is replaced. */
+/** The only file of a snapshot, besides the checkpoint, that newer snapshots replace. */
 export const LOCATION_PATH = 'lookup/snapshot';
 export const LOCATION_SCHEMA = 'svc.registry.snapshot_location/1.0';
 

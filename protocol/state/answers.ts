@@ -190,8 +190,8 @@ function tileDownloads(leafIndex: number, size: number): string {
 /**
  * The lookup response about a package, as JSON text.
  *
- * @param members the facts about its proofs, in their order. The package does not resolve if there are
- *   none or the map lacks one, which is null.
+ * @param members the facts about its proofs, in their order; null for a proof that the map lacks. The
+ *   package does not resolve if a proof is null or there are no proofs.
  */
 export function packageAnswer(
   sha256: Sha256,

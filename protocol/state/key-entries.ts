@@ -30,9 +30,9 @@ export function delegationToSign(
 }
 
 /**
- * The keys that a key entry changes, as they are after it: none if the entry does not count.
+ * The keys that a key entry changes, in their new state; none if the entry does not count.
  *
- * @param keys by id, as the entries below `index` have them
+ * @param keys the keys by id, in their state after the entries below `index`
  */
 export function keysChangedBy(
   ctx: LogContext,

@@ -119,6 +119,6 @@ export class KeyStates {
 const isOf = (entry: KeyedEntry['entry'], keyId: string): entry is KeyEntry =>
   entry.type === 'key' && 'key_id' in entry && entry.key_id === keyId;
 
-/** Whether fewer proofs are allowed than there are leaves up to `until_index`. */
+/** Whether more than `max_proofs` leaves lie between the activation of the key and its retirement. */
 const canRunOut = ({ index, maxProofs, retiredFrom }: LogKey): boolean =>
   maxProofs !== null && (retiredFrom ?? Infinity) - index - 1 > maxProofs;

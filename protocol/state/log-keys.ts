@@ -16,7 +16,7 @@ export function logKeysOf(sha256: Sha256, origin: string, keys: Iterable<LogKey>
     });
 }
 
-/** The pinned keys and those of a log that they vouch for. The log may only narrow a pin. */
+/** The pinned keys, with the keys that the pinned log activates. The log may only narrow a pin. */
 export function withLogKeys(pinned: PinnedKeys, logged: readonly LogVkey[]): PinnedKeys {
   const isSame = (a: LogVkey, b: LogVkey): boolean => equalBytes(a.publicKey, b.publicKey);
   const [first, ...others] = pinned.map((pin) => {

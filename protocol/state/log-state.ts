@@ -8,7 +8,7 @@ const placeSchema = logIndexSchema.nullable();
 
 const logKeySchema = z.strictObject({
   use: z.enum(['aep', 'aep_root', 'verifier', 'log', 'approver']),
-  /** Thumbprint of the public key; hash of an approver's registration. */
+  /** Thumbprint of the public key; for an approver, hash of the registration. */
   id: z.string(),
   /** base64url; null for an approver. */
   publicKey: z.string().nullable(),
@@ -20,7 +20,7 @@ const logKeySchema = z.strictObject({
   compromisedFrom: placeSchema,
   /** Key id of the root that its delegation names. */
   root: z.string().nullable(),
-  /** False for a delegation that no active root signed. */
+  /** False for a delegated key whose delegation no active root signed. */
   isAuthorized: z.boolean(),
   /** The number of proofs after which a delegated key is retired. */
   maxProofs: placeSchema,
@@ -38,7 +38,7 @@ const logStateSchema = z.strictObject({
   verdict: z
     .strictObject({ index: logIndexSchema, to: logIndexSchema, expiredThrough: timeSchema })
     .nullable(),
-  /** Whether a verifier key was retired since that verdict: the next may then lower `expiredThrough`. */
+  /** Whether a verifier key was retired since that verdict: the next verdict may then lower `expiredThrough`. */
   mayLowerExpiry: z.boolean(),
   /** The last snapshot entry, and its data about this log. */
   snapshot: z
@@ -49,7 +49,7 @@ type StoredState = Readonly<z.infer<typeof logStateSchema>>;
 
 /** The part of a log's past, besides its map, that decides whether and how the next entries count. */
 export interface LogState extends Omit<StoredState, 'keys' | 'proofs'> {
-  /** By id: a public key has one use. */
+  /** The keys by id: a public key has one use. */
   keys: ReadonlyMap<string, LogKey>;
   /** By key id. */
   proofs: ReadonlyMap<string, number>;

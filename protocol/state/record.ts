@@ -14,7 +14,7 @@ export const AEP_KEY_RECORD_BYTES = 52;
 const EVENT_BYTES = 13;
 const REVOCATION_BYTES = EVENT_BYTES + 1 + HASH_BYTES;
 
-/** In the order of their numbers in a record. */
+/** Verdicts and events, in the order of their numbers in a record. */
 const VERDICTS = ['none', 'pass', 'fail'] as const;
 const EVENTS = ['passed', 'failed', 'restored', 'erased', 'lost', 'revoked'] as const;
 
@@ -35,7 +35,7 @@ export interface PublicProof {
   verdictSize: number | null;
   /** Time of the last verdict that gave the leaf a verdict or changed it; null without one. */
   verifiedAt: number | null;
-  /** Index of the activation of its key, if it is lower than that of the leaf. */
+  /** Leaf index of the activation of the signing key; null unless the key was activated before the proof. */
   keyIndex: number | null;
   /** End of validity of each of `ARTIFACT_KINDS`; null for never. */
   ends: readonly (number | null)[];
@@ -72,7 +72,7 @@ export const NONE = 2 ** 48 - 1;
 const ENDS_AT = 34;
 const HASHES_AT = 58;
 
-/** The number of the log that has a proof. */
+/** The shard of the log that has a proof. */
 export const shardOf = (proofId: string): number => Number.parseInt(proofId.slice(13, 16), 16);
 
 export const proofMapKey = (proofId: string): Uint8Array => mapKey('proof', fromHex(proofId));
@@ -85,7 +85,7 @@ export function aepKeyMapKey(shard: number, activation: number): Uint8Array {
   return mapKey('aepKey', id);
 }
 
-/** @param bytes zeros, which the record replaces */
+/** @param bytes a buffer of zeros, which receives the record */
 export function encodeProof(
   proof: PublicProof,
   bytes = new Uint8Array(PROOF_RECORD_BYTES),
@@ -111,7 +111,7 @@ export function encodeProof(
 
 /** The hashes share the memory of `bytes`. */
 export function decodeProof(bytes: Uint8Array): PublicProof {
-  if (bytes.length !== PROOF_RECORD_BYTES || bytes[0] !== 1) throw malformed('not one of a proof');
+  if (bytes.length !== PROOF_RECORD_BYTES || bytes[0] !== 1) throw malformed('not a proof record');
   const view = viewOf(bytes);
   const flags = bytes[1]!;
   const effect = EFFECTS[flags & 3];
@@ -177,7 +177,7 @@ export function encodeAepKey(key: AepKeyLife): Uint8Array {
 
 export function decodeAepKey(bytes: Uint8Array): AepKeyLife {
   if (bytes.length !== AEP_KEY_RECORD_BYTES || bytes[0] !== 2 || bytes[1] !== 0) {
-    throw malformed('not one of an AEP key');
+    throw malformed('not an AEP key record');
   }
   const view = viewOf(bytes);
   const life: AepKeyLife = {

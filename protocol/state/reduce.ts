@@ -83,7 +83,7 @@ class Reduction {
   private readonly changedKeys = new Set<string>();
   private readonly ignored: number[] = [];
   private readonly byId = new Map<string, Leaf>();
-  /** Null for a leaf that is not a proof. */
+  /** Loaded leaves by index; null for a leaf that is not a proof. */
   private readonly byIndex = new Map<number, Leaf | null>();
 
   constructor(
@@ -368,7 +368,7 @@ class Reduction {
     }
   }
 
-  /** Loads the leaves of the previous state, except the first ones that are known. */
+  /** Loads leaves of the previous state, except leading ones that are already loaded. */
   private async loadLeaves(from: number, to: number): Promise<void> {
     while (from < to && this.byIndex.has(from)) from++;
     if (from === to) return;

@@ -128,8 +128,8 @@ describe('CI summary', () => {
   });
 
   it.each([
-    ['belongs to no test', {}, 'ended with 1 and 100 passed'],
-    ['left no result', { 'tests.json': '' }, 'ended with 1 and no result'],
+    ['occurs outside of tests', {}, 'ended with 1 and 100 passed'],
+    ['prevents the result file', { 'tests.json': '' }, 'ended with 1 and no result'],
   ])('shows the last lines of output when an error %s', async (_, files, why) => {
     const printed = [...new Array<string>(200).fill('x'), 'Unhandled Rejection', 'Error: late'];
     await writeFile(join(dir, 'tests.log'), printed.join('\n'));

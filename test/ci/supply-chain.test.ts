@@ -13,7 +13,7 @@ interface Locked {
   integrity?: string;
   resolved?: string;
   dev?: boolean;
-  /** Needed for development and by optional peers of the SDK. */
+  /** Needed for development, and by optional peer dependencies of the SDK. */
   devOptional?: boolean;
   link?: boolean;
 }
@@ -36,7 +36,7 @@ describe('production dependencies', () => {
       allowed: string[];
       exceptions: Record<string, string>;
     }>('.ci', 'licences.json');
-    /** SPDX: one alternative of OR is enough; AND needs every part. */
+    /** Whether an SPDX expression is allowed: one alternative of OR is enough, and every part of AND must be. */
     const isAllowed = (expression: string): boolean =>
       expression
         .replaceAll(/[()]/g, '')

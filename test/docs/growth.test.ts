@@ -13,7 +13,7 @@ import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { fsck, publicStatuses } from '../fixtures/restored-service.js';
 import { sqlPublisher, testKeys } from '../fixtures/sql-publisher.js';
 
-/** The steps of docs/operate.md for a full disk. */
+/** Tests the steps that docs/operate.md describes for a full disk. */
 
 const DAY = 86_400_000;
 const [, section = ''] = readFileSync(join(packageRoot, 'docs/operate.md'), 'utf8').split(

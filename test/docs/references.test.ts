@@ -92,7 +92,7 @@ it('documentation > runs npx only with --no, which downloads nothing', () => {
   expect(new Set(commands)).toEqual(new Set(['npx --no -- svcp']));
 });
 
-/** npm prints a banner into the file otherwise. */
+/** Without --silent, npm prints a banner into the file. */
 it('documentation > writes the output of npm run into a file only with --silent', () => {
   const pages = readdirSync(new URL('docs/', root), { encoding: 'utf8', recursive: true })
     .filter((path) => path.endsWith('.md'))
@@ -105,7 +105,7 @@ it('documentation > writes the output of npm run into a file only with --silent'
   expect(written.filter((line) => !line.startsWith('npm run --silent '))).toEqual([]);
 });
 
-/** Arguments of processes, and statements in PostgreSQL's log, can be read by others. */
+/** Others can read the arguments of processes, and PostgreSQL logs statements. */
 it('documentation > puts no password into an argument or a statement', () => {
   const pages = readdirSync(new URL('docs/', root)).filter((name) => name.endsWith('.md'));
   const found = pages.flatMap((name) =>

@@ -53,7 +53,7 @@ const offline = vectors<OfflineVector[]>('valid/offline');
 const proofs = offline.filter(({ name }) => /^tlog-proof-of-leaf/.test(name));
 const leaf = proofs[1];
 
-/** The proof ids of the closes, each with those of its members. */
+/** The proof id of each close in the vectors, with the proof ids of the members. */
 const completeRuns = runVectors.cases
   .filter(({ expected }) => 'complete' in expected && expected.complete)
   .map(({ close, members }) =>

@@ -72,7 +72,7 @@ const strictJson: Target = {
 
 const bodies = OPERATIONS.flatMap(({ spec }) => spec.body ?? []);
 
-/** The bodies of all operations. */
+/** The parsers of the request bodies of all operations. */
 const engineBody: Target = {
   name: 'engine-body',
   seeds: [
@@ -120,7 +120,7 @@ const evaluation: Target = {
   ),
 };
 
-/** All items, when the input arrives in pieces of `size` bytes. */
+/** All items of a batch whose input arrives in pieces of `size` bytes. */
 function split(make: () => Splitter, input: Uint8Array, size: number): SplitItem[] {
   const splitter = make();
   const items: SplitItem[] = [];

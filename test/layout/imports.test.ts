@@ -76,7 +76,7 @@ describe('imports', () => {
   });
 
   it('never connect the engine API with the public API, or shared code with either', () => {
-    // All other folders below api/ serve both.
+    // All other folders below api/ serve both APIs.
     const APIS = ['engine', 'public'];
     const wrong = all
       .filter((source) => source.file.startsWith('api/'))

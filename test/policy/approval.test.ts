@@ -38,7 +38,7 @@ it('a forbid with @requires("approval") requires an approval, which waives it', 
 
 it.each<[what: string, policies: Record<string, string>, expected: object[], action?: string]>([
   [
-    'nothing is required when only other policies deny',
+    'no approval is required when only other policies deny',
     {
       permit: PERMIT,
       never: 'forbid (principal, action, resource);',
@@ -63,7 +63,7 @@ it.each<[what: string, policies: Record<string, string>, expected: object[], act
     [DENY('errs'), DENY('errs')],
   ],
   [
-    'a requirement that errs denies',
+    'a forbid with @requires("approval") denies when it errs',
     { permit: PERMIT, hold: `${HOLD.slice(0, -1)} ${OVERFLOW};` },
     [DENY('hold'), ADMIT('permit')],
   ],

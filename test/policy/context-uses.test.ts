@@ -17,7 +17,7 @@ const counters = {
   spent: { actions: null, sum: null, per: 'tenant', window: 'day' },
 } as const;
 
-/** A set that forbids what the condition finds. */
+/** A set that forbids an action when the condition is true. */
 async function setOf(condition: string) {
   const policies = {
     all: 'permit (principal, action, resource);',
@@ -86,7 +86,7 @@ it.each([
   expect(new Set(decisions.map(({ effect }) => effect)).size).toBe(2);
 });
 
-it('an amount between the literals of the rules, or a fact of no rule, needs no evaluation', async () => {
+it('a new amount between the same literals, or a new fact that no rule uses, needs no evaluation', async () => {
   const { engine } = await setOf(
     'context.facts has amount && context.facts.amount.greaterThan(decimal("200.00"))',
   );
@@ -102,7 +102,7 @@ it('a decision under a policy that does not parse depends on the whole context',
   expect(usedText(uses, { n: 1 })).not.toBe(usedText(uses, { n: 2 }));
 });
 
-it('an input that Cedar cannot evaluate is denied, and no later input because of it', async () => {
+it('an input that Cedar cannot evaluate is denied, and does not cause later denials', async () => {
   const { engine } = await setOf('context.facts has n && context.facts.n > 5');
   const decide = (parts: Partial<PolicyInput>) => engine.decide(agentInput(parts));
   expect(decide({ facts: { amount: { decimal: 'x' } } }).reasons).toEqual(['fact.amount']);

@@ -150,7 +150,7 @@ describe('a folder', () => {
 
 describe('counters.json', () => {
   it.each<[what: string, counters: unknown, message: RegExp]>([
-    ['no JSON', '{', /counters\.json: .*at byte 1/],
+    ['text that is not JSON', '{', /counters\.json: .*at byte 1/],
     ['a name that parsers drop', '{"__proto__":{}}', /__proto__ is not a name/],
     ['a duplicate name', '{"a":1,"a":1}', /duplicate member name/],
     ['an unknown member', { c: { ...sum, limit: 5 } }, /Unrecognized key/],

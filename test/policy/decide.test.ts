@@ -12,7 +12,7 @@ import { CEDAR_VERSION, makePolicySet, PolicySetError, readPolicyFolder } from '
 import { freshDatabase } from '../fixtures/database.js';
 import { policyInput as input } from '../fixtures/policy-input.js';
 
-/** Adding 1 to it is an error in Cedar. */
+/** The greatest Long: adding 1 is an error in Cedar. */
 const MAX = '9223372036854775807';
 
 const folder = join(packageRoot, 'policy', 'default');
@@ -121,7 +121,7 @@ describe('policy condition', () => {
   ])('can use %s', async (condition, yes, no) => {
     const p = `permit (principal, action, resource) when { ${condition} };`;
     const engine = await engineOf({ p });
-    // One engine evaluates both: a cached decision must not apply to the other input.
+    // One engine evaluates both inputs: the cached decision of one must not apply to the other.
     expect(engine.decide(input(yes)).effect).toBe('ADMIT');
     expect(engine.decide(input(no)).effect).toBe('DENY');
   });

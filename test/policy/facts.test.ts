@@ -51,21 +51,29 @@ describe('facts of a schema', () => {
       { decimal: '0.5' },
       { decimal: '-1.0' },
     ],
-  ])('can be of type %s, and no other value fits it', async (type, condition, value, other) => {
-    const schema = schemaWith(`a?: ${type}`).replace(
-      'type Agent',
-      'type Alias = decimal;\n  type Agent',
-    );
-    const rule = `permit (principal, action, resource) when { context.facts has a && ${condition} };`;
-    expect(await checkPolicyTexts({ schema, policies: { rule } })).toEqual([]);
-    const engine = await engineOf(schema, { rule });
-    expect(engine.decide(refund({ a: value }))).toEqual({ effect: 'ADMIT', reasons: ['rule'] });
-    expect(engine.decide(refund({ a: other }))).toEqual({ effect: 'DENY', reasons: [] });
-    const all: Facts[string][] = ['x', 4, true, { decimal: '4.9999' }, ['x']];
-    for (const wrong of all.filter((one) => JSON.stringify(one)[0] !== JSON.stringify(value)[0])) {
-      expect(engine.decide(refund({ a: wrong }))).toEqual({ effect: 'DENY', reasons: ['fact.a'] });
-    }
-  });
+  ])(
+    'can be of type %s, which accepts no values of other types',
+    async (type, condition, value, other) => {
+      const schema = schemaWith(`a?: ${type}`).replace(
+        'type Agent',
+        'type Alias = decimal;\n  type Agent',
+      );
+      const rule = `permit (principal, action, resource) when { context.facts has a && ${condition} };`;
+      expect(await checkPolicyTexts({ schema, policies: { rule } })).toEqual([]);
+      const engine = await engineOf(schema, { rule });
+      expect(engine.decide(refund({ a: value }))).toEqual({ effect: 'ADMIT', reasons: ['rule'] });
+      expect(engine.decide(refund({ a: other }))).toEqual({ effect: 'DENY', reasons: [] });
+      const all: Facts[string][] = ['x', 4, true, { decimal: '4.9999' }, ['x']];
+      for (const wrong of all.filter(
+        (one) => JSON.stringify(one)[0] !== JSON.stringify(value)[0],
+      )) {
+        expect(engine.decide(refund({ a: wrong }))).toEqual({
+          effect: 'DENY',
+          reasons: ['fact.a'],
+        });
+      }
+    },
+  );
 
   it.each([
     ['a required attribute', 'a: decimal'],

@@ -111,7 +111,7 @@ describe('outcome envelope', () => {
     });
   });
 
-  it('is admitted under every policy set, unlike an action with any name', async () => {
+  it('is admitted under every policy set, unlike an action that is named like an outcome', async () => {
     const { schema } = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
     const rules = {
       'known-tools': `forbid (principal, action, resource)

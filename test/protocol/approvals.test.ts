@@ -145,7 +145,7 @@ it('a key that is not on the curve, and a signature that is not in DER, are reje
   expect(fromDer(der)).toHaveLength(64);
   const long = Uint8Array.from([...der, 0]);
   const longer = Uint8Array.from([0x30, der[1]! + 1, ...der.subarray(2), 0]);
-  // 0 before an integer whose first bit is not set, and a negative integer.
+  // An integer with a needless leading zero byte, and a negative integer.
   const padded = Uint8Array.of(0x30, 7, 2, 2, 0, 1, 2, 1, 1);
   const negative = Uint8Array.of(0x30, 6, 2, 1, 0x81, 2, 1, 1);
   for (const one of [long, longer, padded, negative, der.subarray(0, -1), new Uint8Array()]) {
@@ -157,7 +157,7 @@ const N = 0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551n;
 const bytesOf = (value: bigint) => Buffer.from(value.toString(16).padStart(64, '0'), 'hex');
 const numberIn = (bytes: Uint8Array) => BigInt(`0x${Buffer.from(bytes).toString('hex')}`);
 
-it('the verification in JavaScript agrees with OpenSSL', () => {
+it('p256Verify agrees with OpenSSL', () => {
   for (let round = 0; round < 12; round++) {
     const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
     const jwk = publicKey.export({ format: 'jwk' }) as { x: string; y: string };

@@ -24,7 +24,7 @@ describe('DSSE', () => {
     ['a further member', { ...envelope, extra: 1 }],
     ['a short signature', { ...envelope, signatures: [{ ...signature, sig: 'AAAA' }] }],
     ['URL-safe base64', { ...envelope, payload: envelope.payload.slice(0, -4) + '-_-_' }],
-    ['nothing', null],
+    ['the value null', null],
   ])('rejects an envelope with %s', (_, document) => {
     expect(refusal(() => parseEnvelope(document)).code).toBe('malformed_envelope');
   });

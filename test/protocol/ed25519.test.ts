@@ -31,8 +31,8 @@ const a = new Uint8Array(publicKey.export({ format: 'der', type: 'spki' }).subar
 /** The checks that need no elliptic curve arithmetic. */
 const yes = strictEd25519(() => true);
 
-describe('test vector of RFC 8032 section 7.1', () => {
-  it.each(rfc8032)('$name', (vector) => {
+describe('test vectors of RFC 8032 section 7.1', () => {
+  it.each(rfc8032)('verify, and are reproduced: $name', (vector) => {
     const publicKey = fromHex(vector.public_key);
     const message = fromHex(vector.message);
     const signature = fromHex(vector.signature);

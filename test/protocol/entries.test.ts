@@ -14,7 +14,7 @@ const input = {
 };
 
 describe('log entries', () => {
-  it('for proofs have RFC 8785 bytes', () => {
+  it('have RFC 8785 bytes for proofs', () => {
     fc.assert(
       fc.property(anyAep, (aep) => {
         const bytes = proofEntryBytes({

@@ -36,7 +36,7 @@ const options: Omit<EvidenceOptions, 'identifier'> = {
   log: pin(),
   now: SNAPSHOT_TIME + MINUTE,
 };
-/** The identifier that finds a vector. For a share token the token itself: the evidence has only its hash. */
+/** The identifier that a reader looks up. For a share token, evidence has only the hash of the token. */
 const lookedUp = ({ identifier }: Evidence): string =>
   /^[0-9a-f]{64}$/.test(identifier) ? vectors.token : identifier;
 const verify = (evidence: Evidence, changes: Partial<EvidenceOptions> = {}) =>
@@ -117,7 +117,7 @@ function altered(evidence: Evidence, path: string, change: (value: never) => unk
 }
 
 type Lookups = Evidence['lookups'];
-/** Absence of a key that the map has. */
+/** Lookups that claim the absence of a key that the map has. */
 const hidden = ([first]: Lookups) => [
   { path: first!.path, leaf: leafOf(first as { record: string; history: string }) },
 ];
@@ -126,17 +126,23 @@ const to = (value: unknown) => (): unknown => value;
 
 describe('altered evidence', () => {
   it.each<[name: string, Evidence, path: string, change: (value: never) => unknown, code: string]>([
-    ['a record', ofProof, 'lookups.0.record', (one: string) => flip(one, 2), 'wrong_map_root'],
+    [
+      'an altered record',
+      ofProof,
+      'lookups.0.record',
+      (one: string) => flip(one, 2),
+      'wrong_map_root',
+    ],
     ['a hidden record', ofProof, 'lookups', hidden, 'malformed_evidence'],
     [
-      'the key of a leaf',
+      'another key of a leaf',
       ofAbsent,
       'lookups.0.leaf.key',
       to(`01${WORKED.absent}`),
       'wrong_map_root',
     ],
     ['an empty map', ofAbsent, 'lookups.0', to({ path: '', leaf: null }), 'wrong_map_root'],
-    ['the time', ofProof, 'snapshot.time', to('2026-11-22T08:31:03.000Z'), 'not_in_tree'],
+    ['another time', ofProof, 'snapshot.time', to('2026-11-22T08:31:03.000Z'), 'not_in_tree'],
     ['a new member of the snapshot', ofProof, 'snapshot.more', to(1), 'malformed_entry'],
     [
       'another entry',
@@ -145,7 +151,7 @@ describe('altered evidence', () => {
       to(JSON.parse(vectors.entries[16]!.canonical)),
       'malformed_entry',
     ],
-    ['the checkpoint', ofProof, 'tlog_proof', resized, 'bad_signature'],
+    ['another checkpoint', ofProof, 'tlog_proof', resized, 'bad_signature'],
     [
       'a missing lookup',
       ofPackage,
@@ -155,8 +161,8 @@ describe('altered evidence', () => {
     ],
     ['a repeated lookup', ofProof, 'lookups', ([a, b]: Lookups) => [a, b, b], 'malformed_evidence'],
     ['a new member', ofProof, 'more', to(1), 'malformed_evidence'],
-    ['the identifier', ofProof, 'identifier', to(WORKED.valid), 'wrong_map_root'],
-  ])('%s > is rejected', (_name, evidence, path, change, code) => {
+    ['another identifier', ofProof, 'identifier', to(WORKED.valid), 'wrong_map_root'],
+  ])('with %s is rejected', (_name, evidence, path, change, code) => {
     expect(codeOf(altered(evidence, path, change))).toBe(code);
   });
 
@@ -193,7 +199,7 @@ describe('altered evidence', () => {
   });
 });
 
-describe('evidence of', () => {
+describe('evidence', () => {
   it.each<[string, Evidence, Partial<EvidenceOptions>, string]>([
     ['another identifier', ofProof, { identifier: WORKED.valid }, 'wrong_identifier'],
     ['another token', ofToken, { identifier: `share_${'A'.repeat(43)}` }, 'wrong_identifier'],
@@ -206,14 +212,14 @@ describe('evidence of', () => {
       'unknown_signer',
     ],
     [
-      'no witness',
+      'a quorum that it does not meet',
       ofProof,
       { log: pin({ policy: `witness w1 ${witness}\nquorum w1\n` }) },
       'quorum_not_met',
     ],
     ['a time ahead of the clock', ofProof, { now: SNAPSHOT_TIME - MINUTE - 1 }, 'evidence_ahead'],
     ['a clock that is not a number', ofProof, { now: NaN }, 'evidence_ahead'],
-  ])('%s > is rejected', (_name, evidence, changes, code) => {
+  ])('is rejected for %s', (_name, evidence, changes, code) => {
     expect(codeOf(evidence, changes)).toBe(code);
   });
 
@@ -257,20 +263,23 @@ describe('evidence of', () => {
       'malformed_record',
     ],
     [
-      'a share of a token whose hash begins equally',
+      'a share of a token whose hash has the same first half',
       { change: replace(SHARE, (value) => ({ ...value, record: rehashed(value.record) })) },
       'malformed_record',
       WORKED.token,
     ],
-  ])('a snapshot with %s > is rejected', async (_name, changes, code, requested = WORKED.valid) => {
-    // The builder runs the reader's checks of records.
-    const outcome = signed(requested, changes).then((evidence) => codeOf(evidence, ownPin));
-    expect(await outcome.catch(({ code }: ProtocolError) => code)).toBe(code);
-  });
+  ])(
+    'of a snapshot with %s is rejected',
+    async (_name, changes, code, requested = WORKED.valid) => {
+      // The builder runs the reader's checks of records.
+      const outcome = signed(requested, changes).then((evidence) => codeOf(evidence, ownPin));
+      expect(await outcome.catch(({ code }: ProtocolError) => code)).toBe(code);
+    },
+  );
 
   it.each<[string, Partial<EvidenceLogOptions>, age: number, outdated: string | null, number?]>([
-    ['just before its end', {}, 15 * MINUTE - 1, null],
-    ['at its end', {}, 15 * MINUTE, 'evidence_expired'],
+    ['just before the snapshot expires', {}, 15 * MINUTE - 1, null],
+    ['when the snapshot expires', {}, 15 * MINUTE, 'evidence_expired'],
     ['as old as the reader accepts', {}, MINUTE, null, MINUTE],
     ['older than the reader accepts', {}, MINUTE + 1, 'evidence_too_old', MINUTE],
     [
@@ -279,10 +288,15 @@ describe('evidence of', () => {
       0,
       'evidence_too_old',
     ],
-    ['less after an expiry scan', { expiredThrough: SNAPSHOT_TIME - DAY + 1 }, 0, null],
-    ['ahead by a minute', {}, -MINUTE, null],
+    [
+      'less than 24 hours after an expiry scan',
+      { expiredThrough: SNAPSHOT_TIME - DAY + 1 },
+      0,
+      null,
+    ],
+    ['a minute ahead of the clock', {}, -MINUTE, null],
   ])(
-    '%s > supports an answer, or a revocation only',
+    'supports a revocation always, and other answers only until it is outdated: %s',
     async (_name, changes, age, outdated, maxAgeMs) => {
       const now = SNAPSHOT_TIME + age;
       const prove = async (identifier: string, route: VerdictRoute) => {

@@ -42,7 +42,10 @@ describe('facts schema', () => {
     ['a decimal as a number', '{"a":{"decimal":480.5}}'],
     ['a negative zero', '{"a":{"decimal":"-0.00"}}'],
     ['a decimal beyond 64 bits', '{"a":{"decimal":"922337203685477.5808"}}'],
-    ['the decimal without a negation', '{"a":{"decimal":"-922337203685477.5808"}}'],
+    [
+      'the least 64-bit decimal, which has no negation',
+      '{"a":{"decimal":"-922337203685477.5808"}}',
+    ],
     ['a decimal with another member', '{"a":{"decimal":"1.0","currency":"EUR"}}'],
     ['a Cedar escape', '{"a":{"__extn":{"fn":"decimal","arg":"1.0"}}}'],
     ['a set out of order', '{"a":["b","a"]}'],
@@ -63,7 +66,7 @@ describe('facts schema', () => {
     expect(read(text)).toMatchObject({ success: false });
   });
 
-  it('rejects an integer that a double does not hold before it reads facts', () => {
+  it('is never reached by an integer that a double cannot represent', () => {
     expect(() => read('{"a":9007199254740993.0}')).toThrow('exact range');
   });
 

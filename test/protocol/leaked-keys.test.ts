@@ -72,7 +72,7 @@ it('source repository > contains only example keys', async () => {
 });
 
 describe('svc command line', () => {
-  // A server that echoes requests, such as those for inspecting them.
+  // A server that echoes the headers of requests, as debugging servers do.
   const echo: RequestListener = (req, res) => {
     const heard = req.rawHeaders.join(' ');
     if (req.url?.includes('format=pdf') === true) {
@@ -104,10 +104,10 @@ describe('svc command line', () => {
   afterAll(() => Promise.all([server.close(), folder.remove()]));
 
   it.each([
-    ['a good key', key],
-    ['a key with a line break in it', `${key.slice(0, 30)}\n${key.slice(30)}`],
-    ['a key of no form', secret],
-  ])('never prints the API key in %s', async (_, value) => {
+    ['SVC_API_KEY', key],
+    ['SVC_API_KEY with a line break', `${key.slice(0, 30)}\n${key.slice(30)}`],
+    ['SVC_API_KEY without the form of a key', secret],
+  ])('never prints the API key from %s', async (_, value) => {
     const env = {
       SVC_ENGINE_URL: server.url,
       SVC_TENANT_ID: 'acme',

@@ -212,7 +212,7 @@ describe('a map in pages', () => {
   });
 
   it.each([
-    ['of no items', '00'],
+    ['without items', '00'],
     ['of another level', `01${'11'.repeat(17)}${'00'.repeat(8)}`],
     ['that ends in the lengths of a leaf', `00${'11'.repeat(20)}`],
     ['that ends in a record', `00${'11'.repeat(17)}00000002000000001a`],
@@ -222,7 +222,7 @@ describe('a map in pages', () => {
   });
 
   it.each([
-    ['of no items', '01'],
+    ['without items', '01'],
     ['of another level', `02${'11'.repeat(84)}`],
     ['that ends in a reference', `01${'11'.repeat(20)}`],
   ])('rejects a page of level 1 %s', (_, hex) => {

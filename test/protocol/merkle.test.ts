@@ -113,7 +113,7 @@ describe('inclusion proofs', () => {
   });
 
   it('support tree sizes beyond 32 bits', () => {
-    // The last leaf of a tree of 2^33 + 1 hangs beside one perfect subtree.
+    // The last leaf of a tree of 2^33 + 1 leaves is the sibling of one perfect subtree.
     const big = 2 ** 33 + 1;
     const [left, leaf] = [leaves[0]!, leaves[1]!];
     const root = nodeHash(sha256, left, leaf);

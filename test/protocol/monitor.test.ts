@@ -40,7 +40,7 @@ interface Look {
   vkey?: string;
 }
 
-/** A monitor that starts from what the last one stored. */
+/** A monitor that starts from the state that the last monitor stored. */
 function open(policy?: string, vkey = log.keys.log.vkey): Monitor {
   const pin = readLog(sha256, { vkey, origin: ORIGIN, policy })!;
   return new Monitor({
@@ -86,7 +86,7 @@ it('monitor > reports the keys of a correct log, follows it, and rebuilds its ma
 });
 
 describe('monitor of a publisher with its own keys', () => {
-  it.each(MAP_LIES)('finds a snapshot that commits to %s', async (_what, lie) => {
+  it.each(MAP_LIES)('finds a snapshot that commits to a map with %s', async (_what, lie) => {
     expect(await look()).toEqual([]);
     const index = await log.snapshotAll(lie);
     expect(await look()).toMatchObject([
@@ -110,7 +110,7 @@ describe('monitor of a publisher with its own keys', () => {
     expect(codes(await look())).toEqual(['entry_ignored']);
   });
 
-  it('finds a snapshot entry of a size at which it has no map', async () => {
+  it('finds a snapshot entry with a size for which the monitor has no map root', async () => {
     await log.append(log.snapshot({ size: log.size - 1 }));
     log.publish();
     expect(codes(await look())).toEqual(['map_root_differs']);
@@ -215,7 +215,7 @@ describe('monitor of one source', () => {
     expect(await look()).toEqual([]);
   });
 
-  it('reports an unreachable source, and loses nothing', async () => {
+  it('reports an unreachable source', async () => {
     const main = filesOf(log.files);
     const down = { ...main, read: () => Promise.reject(new UnreachableError('down')) };
     expect(codes(await look({ main: down }))).toEqual(['unreachable']);
@@ -312,7 +312,7 @@ describe('monitor of watched proofs', () => {
     for (const [evidence, detail] of [
       [stranger, 'the log has no AEP key'],
       [unsigned, 'key_id_mismatch'],
-      [otherSignature, 'did not sign it'],
+      [otherSignature, 'did not sign the document'],
     ] as const) {
       const found = await look({ watched: text(evidence) });
       expect(codes(found)).toEqual(['receipt_unverifiable']);

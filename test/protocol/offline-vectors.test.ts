@@ -38,7 +38,7 @@ const implementations = [
 
 describe('offline verification vectors', () => {
   describe.each(implementations)('verified by %s', (_, api) => {
-    it.each(all)('$name', (vector) => {
+    it.each(all)('give the expected result: $name', (vector) => {
       expect(outcomeOf(vector, api)).toEqual(vector.expected);
     });
   });

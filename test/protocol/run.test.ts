@@ -101,7 +101,7 @@ function outcomeOf(vector: RunVector): object {
 }
 
 describe('vectors of packages', () => {
-  it.each(runVectors.cases)('$name', (vector) => {
+  it.each(runVectors.cases)('give the expected result: $name', (vector) => {
     expect(outcomeOf(vector)).toEqual(vector.expected);
   });
 

@@ -67,7 +67,7 @@ it.each<[boolean, ...(readonly [at: number, 'activate' | 'retire'])[]]>([
   [false, [LEAF, 'activate']],
   [false, [1, 'activate'], [2, 'retire']],
   [true, [1, 'activate'], [LEAF, 'retire']],
-])('an approver is active at a leaf: %s after %j', (active, ...changes) => {
+])('isActiveApprover returns %s after these changes: %j', (active, ...changes) => {
   const entries = changes.map(([leafIndex, change]) => ({
     leafIndex,
     entry: approverEntry(change),
@@ -104,9 +104,13 @@ it.each<[fault: string, ReturnType<typeof second>, changes?: Partial<ApprovalEvi
     { ...second(), signed: second({ by: newApprover() }).signed },
   ],
   ['another approval or registration', otherRegistration],
-  ['no such proof before', second(), { pending: null }],
-  ['no such proof before', second(), { pending: { ...pending, leafIndex: LEAF } }],
-  ['no such proof before', second(), { pending: { ...pending, proofId: admitted.proofId } }],
+  ['no such pending proof before', second(), { pending: null }],
+  ['no such pending proof before', second(), { pending: { ...pending, leafIndex: LEAF } }],
+  [
+    'no such pending proof before',
+    second(),
+    { pending: { ...pending, proofId: admitted.proofId } },
+  ],
   ['requires no approval', second(), { pending: { ...pending, effect: 'DENY' } }],
   ['another proof or AEP', second({ statement: { aep_hash: '0'.repeat(64) } })],
   ['another proof or AEP', second({ statement: { proof_id: admitted.proofId } })],
@@ -130,6 +134,6 @@ it.each<[fault: string, ReturnType<typeof second>, changes?: Partial<ApprovalEvi
     'rejection differs',
     second({ statement: REJECT, aep: { decision: { ...DENIED, reasons: ['other'] } } }),
   ],
-])('reports: %s', (fault, made, changes) => {
+])('verifyProof rejects a second decision with a fault: %s', (fault, made, changes) => {
   expect(faultOf(made, changes)).toContain(fault);
 });

@@ -50,7 +50,7 @@ const NO = 'BACKEND_LOOKUP_REQUIRED';
 const GOOD = ['VALID', 'PASS', 'VERIFIED', 'TRUST_ESTABLISHED'];
 const all = (status: string): string[] => [status, status, status, status];
 
-/** Facts, the statuses of proof, passport, certificate and trust, and the stages of the chain. */
+/** Facts of a proof, the statuses of its proof, passport, certificate and trust, and the length of its chain. */
 const CASES: [name: string, facts: ProofFacts, statuses: string[], stages: number][] = [
   ['valid', factsOf(1, {}), GOOD, 6],
   ['live', factsOf(2, { isLive: true }), GOOD, 6],
@@ -90,19 +90,22 @@ const CASES: [name: string, facts: ProofFacts, statuses: string[], stages: numbe
 ];
 
 describe('an answer', () => {
-  it.each(CASES)('%s', (name, facts, statuses, stages) => {
-    const answers = ARTIFACT_KINDS.map((kind) =>
-      proofAnswer({ kind, requested: 'a "quoted" id', matchedOn: 'proof_id' }, facts),
-    );
-    const found = answers.flatMap((text) => (text === null ? [] : [JSON.parse(text) as Facade]));
-    expect(found.map(({ verification }) => verification.verification_status)).toEqual(statuses);
-    for (const answer of found) {
-      expect(facadeSchema.parse(answer)).toEqual(answer);
-      expect(answer.trust_chain.sequence).toHaveLength(stages);
-      const isDated = !['unverified', 'voided', 'revoked and voided'].includes(name);
-      expect(answer.verification.verified_at !== undefined).toBe(isDated);
-    }
-  });
+  it.each(CASES)(
+    'has the statuses and trust chain of the proof: %s',
+    (name, facts, statuses, stages) => {
+      const answers = ARTIFACT_KINDS.map((kind) =>
+        proofAnswer({ kind, requested: 'a "quoted" id', matchedOn: 'proof_id' }, facts),
+      );
+      const found = answers.flatMap((text) => (text === null ? [] : [JSON.parse(text) as Facade]));
+      expect(found.map(({ verification }) => verification.verification_status)).toEqual(statuses);
+      for (const answer of found) {
+        expect(facadeSchema.parse(answer)).toEqual(answer);
+        expect(answer.trust_chain.sequence).toHaveLength(stages);
+        const isDated = !['unverified', 'voided', 'revoked and voided'].includes(name);
+        expect(answer.verification.verified_at !== undefined).toBe(isDated);
+      }
+    },
+  );
 
   const PACKAGE_ID = `pkg_${proofIdOf(99)}`;
   const MATCH = { kind: 'trust', requested: PACKAGE_ID, matchedOn: 'package_id' } as const;
@@ -115,7 +118,7 @@ describe('an answer', () => {
     ['with a revoked certificate', ['failed', 'revoked certificate'], 'REVOKED'],
     ['without a verdict', ['unverified'], NO],
     ['with a voided proof', ['voided', 'valid'], NO],
-  ])('package %s', (_, names, status) => {
+  ])('about a package %s has the status of the package', (_, names, status) => {
     const members = names.map((name) => CASES.find(([one]) => one === name)![1]);
     const answer = JSON.parse(packageAnswer(sha256, MATCH, PACKAGE_ID, members)) as Facade;
     expect(facadeSchema.parse(answer)).toEqual(answer);
@@ -126,9 +129,9 @@ describe('an answer', () => {
   });
 
   it.each([
-    ['none', []],
-    ['a missing one', [CASES[0]![1], null]],
-  ])('a package with %s does not resolve', (_, members) => {
+    ['no proofs', []],
+    ['a missing proof', [CASES[0]![1], null]],
+  ])('about a package with %s is unresolved', (_, members) => {
     expect(packageAnswer(sha256, MATCH, PACKAGE_ID, members)).toBe(
       unresolvedBody('trust', PACKAGE_ID),
     );

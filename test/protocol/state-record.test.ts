@@ -89,20 +89,20 @@ const changedAt = (at: number, ...bytes: number[]): Uint8Array => {
 };
 
 it.each([
-  ['version', changedAt(0, 2)],
-  ['effect', changedAt(1, 0b1011)],
-  ['verdict', changedAt(1, 0b11_1000)],
-  ['bit', changedAt(1, 0b1001_1000)],
-  ['revoked kind', changedAt(2, 16)],
-  ['last byte of the head', changedAt(3, 1)],
-  ['missing index', changedAt(4, 255, 255, 255, 255, 255, 255)],
-  ['pass without a size', changedAt(16, 255, 255, 255, 255, 255, 255)],
-  ['time without a verdict', changedAt(1, 0b1000)],
-  ['verdict that does not cover the leaf', changedAt(21, 6)],
-  ['key that is activated later', changedAt(33, 6)],
-  ['denial with a certificate', changedAt(1, 0b01_1001)],
-  ['end of an artifact that does not exist', changedAt(1, 0b01_0000)],
-  ['longer record', concat(RECORD, Uint8Array.of(0))],
-])('a proof record is malformed: %s', (_, record) => {
+  ['another version', changedAt(0, 2)],
+  ['an unknown effect', changedAt(1, 0b1011)],
+  ['an unknown verdict', changedAt(1, 0b11_1000)],
+  ['an unknown bit', changedAt(1, 0b1001_1000)],
+  ['an unknown revoked kind', changedAt(2, 16)],
+  ['a last byte of the head that is not 0', changedAt(3, 1)],
+  ['a missing index', changedAt(4, 255, 255, 255, 255, 255, 255)],
+  ['a pass without a size', changedAt(16, 255, 255, 255, 255, 255, 255)],
+  ['a time without a verdict', changedAt(1, 0b1000)],
+  ['a verdict that does not cover the leaf', changedAt(21, 6)],
+  ['a key that is activated later', changedAt(33, 6)],
+  ['the certificate of a denial', changedAt(1, 0b01_1001)],
+  ['the end of an artifact that does not exist', changedAt(1, 0b01_0000)],
+  ['an additional byte', concat(RECORD, Uint8Array.of(0))],
+])('a proof record with %s is malformed', (_, record) => {
   expect(attempt(() => decodeProof(record))).toBeUndefined();
 });

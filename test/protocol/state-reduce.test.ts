@@ -27,7 +27,7 @@ import {
   verifier,
 } from '../fixtures/random-log.js';
 
-/** All that a log's entries give, in a form to compare. */
+/** The state and the map that result from the entries of a log, as texts to compare. */
 const resultOf = (log: PublicLog) => ({
   state: toHex(encodeLogState(log.state)),
   map: [...log.map]
@@ -36,7 +36,7 @@ const resultOf = (log: PublicLog) => ({
 });
 
 it.each([[[1]], [[2, 5]], [[18]]])(
-  'batches of %j give the map of the Python implementation',
+  'batches of %j entries give the map of the Python implementation',
   async (sizes) => {
     const entries = nextVectors.entries.map(({ canonical }) => utf8(canonical));
     const log = await PublicLog.replay(entries, sizes);
@@ -144,7 +144,7 @@ describe('an entry that does not count changes nothing', () => {
 });
 const NO_ROOT = new PublicLog().rootAt(0);
 
-it('a snapshot reports the expiry of the last verdict below its size', async () => {
+it('a snapshot counts only with the expiry scan of the last verdict below its size', async () => {
   const log = await startedLog();
   const first = await log.append(log.verdict(verifier));
   await log.append(log.verdict(verifier));
@@ -234,7 +234,7 @@ describe('AEP key', () => {
     expect(lifeIn(log, 3)).toEqual(life);
   });
 
-  it('without a valid delegation, has no signatures that count', async () => {
+  it('has no signatures that count if its delegation is invalid', async () => {
     expect(lifeIn(await delegatedLog(100, 9, plain), 3)).toEqual([null, 100, null]);
     const log = await startedLog();
     const delegation = delegationBy(root, delegated, 100, 9);

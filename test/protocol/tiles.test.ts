@@ -71,7 +71,7 @@ describe('tile paths', () => {
     [0, 273, 256, 'tile/0/273'],
     [63, 999, 255, 'tile/63/999.p/255'],
     [0, Number.MAX_SAFE_INTEGER, undefined, 'tile/0/x009/x007/x199/x254/x740/991'],
-  ])('format tile %d %d of width %j as %s', (level, index, width, path) => {
+  ])('format level %d, index %d and width %j as %s', (level, index, width, path) => {
     expect(tilePath(level, index, width)).toBe(path);
   });
 });

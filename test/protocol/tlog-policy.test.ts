@@ -68,7 +68,7 @@ describe('policy', () => {
     expect(refusal(() => requireQuorum(lone, policy, nativeVerify)).code).toBe('quorum_not_met');
   });
 
-  it('has logs, witnesses and their URLs', () => {
+  it('states logs, and witnesses with their URLs', () => {
     expect(policy.logs.map(({ url, vkey }) => [vkey.name, url])).toEqual([
       ['log.example/svc', 'https://log.example/'],
     ]);
@@ -85,8 +85,8 @@ describe('policy', () => {
     ['no newline at the end', `${GROUPS}quorum X`],
     ['an unknown name', `${GROUPS}quorum Z\n`],
     ['a name that a later line defines', `group A any B\nwitness B ${x1.vkey}\nquorum A\n`],
-    ['none as a member', `${WITNESSES}group A any X1 none\nquorum A\n`],
-    ['none as a name', `witness none ${x1.vkey}\nquorum none\n`],
+    ['the keyword none as a member', `${WITNESSES}group A any X1 none\nquorum A\n`],
+    ['the keyword none as a name', `witness none ${x1.vkey}\nquorum none\n`],
     ['a name twice', `${WITNESSES}group X1 any X2\nquorum X1\n`],
     ['a key twice', `${WITNESSES}witness X3 ${x1.vkey}\nquorum X1\n`],
     ['a log key twice', `${WITNESSES}log ${logVkey}\nquorum X1\n`],
@@ -95,12 +95,12 @@ describe('policy', () => {
     ['a group without members', `${WITNESSES}group A any\nquorum A\n`],
     ['a threshold of 0', `${WITNESSES}group A 0 X1\nquorum A\n`],
     ['a threshold above the members', `${WITNESSES}group A 3 X1 X2\nquorum A\n`],
-    ['a threshold that is no number', `${WITNESSES}group A constructor X1\nquorum A\n`],
+    ['a threshold that is not a number', `${WITNESSES}group A constructor X1\nquorum A\n`],
     ['a log key as a witness', `witness X ${logVkey}\nquorum X\n`],
     ['a witness key as a log', `log ${x1.vkey}\nquorum none\n`],
     ['a wrong key id', `witness X ${x1.vkey.replace(/\+[0-9a-f]{8}\+/, '+00000000+')}\nquorum X\n`],
     ['an unknown keyword', `${WITNESSES}require X1\nquorum none\n`],
-    ['an item too many', `${WITNESSES}quorum X1 X2\n`],
+    ['one item too many on a line', `${WITNESSES}quorum X1 X2\n`],
     ['a carriage return', `${WITNESSES}quorum X1\r\n`],
   ])('with %s is malformed', (_, text) => {
     expect(refusal(() => parsePolicy(text)).code).toBe('malformed_policy');

@@ -56,7 +56,7 @@ function failed(change: Partial<ProofEvidence>): CheckName[] {
   return names;
 }
 
-/** The evidence of a changed AEP, signed with the key and logged. */
+/** The evidence of a changed AEP: a signature of the key, and the log entry of the AEP. */
 function resigned(aep: Aep, key = aepKey): Partial<ProofEvidence> {
   const bytes = aepBytes(aep);
   const signature = key.sign(pae(AEP_PAYLOAD_TYPE, bytes));
@@ -131,7 +131,7 @@ describe('verifyProof', () => {
     ['a request that is not JSON', { request: utf8('not json') }, 'request_hash'],
     ['an empty signature', { signature: new Uint8Array(0) }, 'signature proof_record_hash'],
     [
-      'the payload signed, not its encoding',
+      'a signature of the payload without its encoding',
       { signature: aepKey.sign(admitted.aepBytes) },
       'signature proof_record_hash',
     ],
@@ -157,12 +157,12 @@ describe('verifyProof', () => {
       'signing_key signature',
     ],
     [
-      'a forger who names his key',
+      'the signature of a forger under their own key',
       resigned({ ...admitted.aep, key_id: forger.keyId }, forger),
       'signing_key signature inclusion',
     ],
     [
-      'a signed and logged AEP of another proof',
+      'a signed AEP of another proof, whose entry is not in the tree',
       {
         ...resigned({ ...admitted.aep, proof_id: otherId, execution_id: `exec_${otherId}` }),
         ...unlogged,
@@ -170,12 +170,12 @@ describe('verifyProof', () => {
       'aep_identity inclusion',
     ],
     [
-      'a signed and logged AEP of another time',
+      'a signed AEP of another time, whose entry is not in the tree',
       { ...resigned({ ...admitted.aep, accepted_at: '2026-11-20T17:29:00.124Z' }), ...unlogged },
       'aep_identity inclusion',
     ],
     [
-      'a signed and logged AEP of another request',
+      'a signed AEP of another request, whose entry is not in the tree',
       {
         ...resigned({ ...admitted.aep, request_commitment: denied.aep.request_commitment }),
         ...unlogged,
@@ -183,7 +183,7 @@ describe('verifyProof', () => {
       'request_hash inclusion',
     ],
     [
-      'a signed and logged AEP with the hash of another spelling of the request',
+      'a signed AEP with the hash of another spelling of the request, whose entry is not in the tree',
       {
         ...resigned({
           ...admitted.aep,
@@ -206,7 +206,7 @@ describe('verifyProof', () => {
       signedBytes(utf8('{"schema_version":"svc.aep/1.1"}')),
       'request_hash aep_schema aep_identity aep_hash signing_key proof_record_hash approval',
     ],
-  ])('fails %s', (_, change, expected) => {
+  ])('fails with %s', (_, change, expected) => {
     expect(failed(change).join(' ')).toBe(expected);
   });
 
@@ -215,7 +215,7 @@ describe('verifyProof', () => {
     { environment: 'live' },
     { key_id: forger.keyId },
     { valid_until: { ...admitted.aep.valid_until, proof: '2026-11-21T00:00:00.000Z' } },
-  ])('fails a logged entry whose AEP has not %j', (stated) => {
+  ])('fails with a logged entry that states, other than the AEP, %j', (stated) => {
     const logged = parseEntry(admitted.entry) as ProofEntry;
     const entry = entryBytes({ ...logged, ...stated });
     const inTree = { inclusion: { leafHashInTree: leafHash(sha256, entry) } };

@@ -204,7 +204,9 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       await show(page, await held());
       await page.getByText('Requested action').waitFor();
       await decide(page, 'Approve');
-      expect(await alert(page)).toContain('its signature does not verify');
+      expect(await alert(page)).toContain(
+        'the signature of the approval or of its registration does not verify',
+      );
     });
 
     it('shows a request only if it matches the signed proof', async () => {
