@@ -114,7 +114,7 @@ export class KeyHistory {
     this.unknownKeys.clear();
   }
 
-  /** Reports key entries that no program appends: a wrong id, a second activation, or an end before any. */
+  /** Reports key entries that no program appends: a wrong id, a second activation, or an end without one. */
   checkChain(report: Report): void {
     const active = new Map<string, string>();
     for (const { leafIndex, entry } of this.entries) {
