@@ -146,7 +146,7 @@ async function insertBatch(
   return insertBatch(tx, batch, at, nativeSha256(concat(itemsHash, fromHex(fromUuid(id)))));
 }
 
-/** Whether items were invalid that are valid now, for example because their parent is admitted now. */
+/** Whether the stored batch has invalid items that are now valid, for example because a parent was admitted. */
 async function wereInvalid(
   tx: Transaction,
   batchId: string,
