@@ -91,11 +91,14 @@ export function requireSameMap(claims: readonly SnapshotClaim[], { log, map }: P
   for (const { index, entry, size } of claims) {
     if (size !== log.size) continue;
     if (entry.logs[0]!.expired_through !== log.verdict?.expiredThrough) {
-      throw falseSnapshot(index, 'states another `expired_through` than the last verdict entry');
+      throw falseSnapshot(
+        index,
+        'states an `expired_through` that differs from the last verdict entry',
+      );
     }
     if (equalBytes(fromBase64(entry.map_root), rootOf(map))) continue;
-    const given = `the first ${size} entries of the log give (${toHex(rootOf(map))})`;
-    throw falseSnapshot(index, `states another map root than ${given}`);
+    const own = `that of the first ${size} entries of the log (${toHex(rootOf(map))})`;
+    throw falseSnapshot(index, `states a map root that differs from ${own}`);
   }
 }
 

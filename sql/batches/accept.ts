@@ -248,7 +248,7 @@ const unnested = (tx: Transaction, rows: readonly Admission[]) => tx`
     ${arrayOf(rows.map(({ items }) => items))}::smallint[]) as admission(proof_id, items)`;
 
 /**
- * Items that repeat an earlier admission count at once if it is decided, else they get a watch row.
+ * Counts items that repeat a decided admission at once; other repeated items get a watch row.
  * `resolveDuplicateItems` counts an admission that is decided concurrently.
  */
 async function insertWatches(

@@ -259,7 +259,7 @@ function selection(tx: Transaction, tenantNo: number, { batch, runKey }: ProofFi
 }
 
 /**
- * The tenant's leaves that can have another status than VALID, newest first. Leaves without a
+ * The tenant's leaves whose status can differ from VALID, newest first. Leaves without a
  * verdict and leaves that a compromise may void are included for BACKEND_LOOKUP_REQUIRED only: the
  * verifier may not have verified voided leaves again yet.
  */

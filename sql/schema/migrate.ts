@@ -253,8 +253,8 @@ function readIndexStatement(migration: string, text: string): IndexStatement {
 }
 
 /**
- * Creates or drops the index concurrently. First drops an existing index of that name: a failed build
- * left it, or a run that died before it recorded the migration, or a manual change.
+ * Creates or drops the index concurrently. First drops an existing index of that name, which remains
+ * from a failed build, a run that died before it recorded the migration, or a manual change.
  *
  * PostgreSQL waits for older transactions with locks that do not queue other statements, so unlike
  * other migrations this one may wait long.

@@ -193,7 +193,7 @@ it('fsck > exits with 2 for unknown options or missing settings, and names them'
     [{ ...env, SNAPSHOT_DIR: '/nowhere' }, /\/nowhere is not a directory/],
     [
       { ...env, DATABASE_URL: opened.db.urlFor('svc_admin') },
-      /fsck starts only with no more than its own/,
+      /fsck does not start with more than its own/,
     ],
   ];
   for (const [wrong, message] of cases) {
