@@ -62,7 +62,7 @@ export const FINDINGS = {
   intake_missing: row(RESTORE),
   intake_differs: row(RESTORE),
   intake_lost: row(
-    'insert it into svc.intake_pending again, with batch_id and batch_items if a batch contains it: a worker then processes it',
+    'insert the admission into svc.intake_pending again, with batch_id and batch_items if a batch contains it: a worker then processes it',
   ),
   intake_contradicts: row(
     'keep the row that agrees with the log, and restore the other from a backup',

@@ -6,13 +6,13 @@ import { logStateKeys } from '#sql/lifecycle/log-keys';
 import { latestCheckpointBy } from '#sql/log/checkpoints';
 
 /**
- * The pinned keys, and the log keys whose activation a checkpoint by an accepted key covers. The walk
- * compares these checkpoints and entries with the tree.
+ * Returns the pinned keys, and each log key whose activation is covered by a checkpoint of a key that
+ * is already accepted. The walk compares these checkpoints and entries with the tree.
  */
 export async function acceptedLogKeys(sql: Pool, pinned: PinnedKeys): Promise<PinnedKeys> {
   const [{ name }] = pinned;
   const keys = [...(await logStateKeys(sql, name)).values()];
-  // The retirement of a pinned key counts in any case.
+  // The retirement of a pinned key counts even if no accepted checkpoint covers it.
   const isPinned = new Set(pinned.map(({ publicKey }) => String(publicKey)));
   const named = logKeysOf(nativeSha256, name, keys);
   let accepted = withLogKeys(

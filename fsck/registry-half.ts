@@ -14,7 +14,7 @@ import type { FsckOptions } from './state.js';
 import { GrowingTree } from './tree.js';
 
 /**
- * Begins the check of the database, or resumes one whose tree matches the log at its size.
+ * Begins the check of the database, or resumes `before` if the log still extends the tree of that state.
  *
  * @param anchors roots from the public snapshot
  */
@@ -31,7 +31,7 @@ export async function openRegistry(
   await countProofs(sql, keys.states, keys.keyIds);
   for (const anchor of anchors) {
     if (anchor.size <= size) continue;
-    const expected = `at most ${size} leaves, as the database has, found ${anchor.size}`;
+    const expected = `at most ${size} leaves, the size of the log in the database, found ${anchor.size}`;
     findings.add('checkpoint_beyond_log', anchor.where, expected);
   }
   const ctx = { ...registry, findings, keys, size };

@@ -17,7 +17,7 @@ export class Stopped extends Error {
  * Checks the registry, the snapshot, or both and their agreement. It rebuilds the public map from the
  * public log, and then walks the registry in log order, to compare each proof with its public record.
  *
- * @throws Stopped when the signal is aborted; the next run resumes from there
+ * @throws Stopped when the signal is aborted; the next run resumes at the saved position
  */
 export async function fsck(given: FsckOptions): Promise<FsckResult> {
   const options = { ...given, progress: stoppable(given) };
@@ -87,7 +87,7 @@ async function walk(
   }
 }
 
-/** Makes stages stop at a progress report, except the walk of the leaves, which saves its state. */
+/** Stops every stage at its next progress report, except `leaves`: that stage saves its state first. */
 function stoppable({ progress, signal }: FsckOptions): FsckOptions['progress'] {
   return (stage, done, total) => {
     progress(stage, done, total);

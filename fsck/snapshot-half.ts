@@ -96,7 +96,8 @@ export class SnapshotHalf {
     if (this.opened === null) return;
     this.options.progress('shares', 0, 1);
     const published = await readShares(this.ctx, this.opened);
-    if (registry === null) this.ctx.findings.skip('share tokens and packages against the registry');
+    if (registry === null)
+      this.ctx.findings.skip('comparison of share tokens and packages with the registry');
     else if (published !== null) {
       await compareShares(this.ctx, registry.ctx, this.opened, published);
     }

@@ -123,7 +123,7 @@ interface TileClaims {
 export interface ResolvedTile {
   /** The hashes of the leaves; null when a row is missing and no tile has its hash. */
   hashes: Uint8Array[] | null;
-  /** Positions of the rows whose hash is not the leaf's. */
+  /** Positions of the rows whose hash differs from the leaf hash. */
   wrongRows: Set<number>;
 }
 

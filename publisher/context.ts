@@ -52,7 +52,7 @@ export interface CycleContext extends PublisherSettings {
   memory: {
     /** The head of `TRUSTED_CHECKPOINT`, until a snapshot that extends it is published. */
     head: TreeHead | null;
-    /** The last tree, which has the entries that were read. */
+    /** The last tree, which caches the entries that it has read. */
     tree: VerifiedTree | null;
     /**
      * The last state whose pages this process stored, and the index of the snapshot entry that was
@@ -61,7 +61,7 @@ export interface CycleContext extends PublisherSettings {
     progress: { from: number | null; state: PublicState } | null;
     /** The inputs of the published snapshot, if the last cycle succeeded. */
     published: LatestInputs | null;
-    /** Snapshot entries that this process appended since, by index. */
+    /** Snapshot entries that this process appended since its last published snapshot, by index. */
     appended: Map<number, Uint8Array>;
   };
   logger: Logger;

@@ -14,10 +14,10 @@ import type { Leadership } from './registry/lease.js';
 import type { SnapshotReader } from './store/reader.js';
 import type { SnapshotWriter } from './store/writer.js';
 
-/** Time limit of one request, and so the duration of a round in which a witness is down. */
+/** Time limit of one request. A round takes this long when a witness is down. */
 const TIMEOUT_MS = 2_000;
 const MAX_ANSWER = 16 * 1024;
-/** An unchanged checkpoint is cosigned again this often, so that its times stay current. */
+/** An unchanged checkpoint is cosigned again this often, so that cosignature timestamps stay current. */
 const REFRESH_MS = 60_000;
 
 const SIGNATURE_LINES = /^(?:\u2014 \S+ \S+\n)+$/u;
@@ -41,9 +41,9 @@ interface Asked extends PolicyWitness {
 }
 
 /**
- * Collects the cosignatures of a policy's witnesses (C2SP tlog-witness) in parallel to publish cycles,
- * and publishes the checkpoint again, in a file of its own, once they meet the quorum: the newest
- * checkpoint is public at once, and the newest cosigned one stays until its successor.
+ * Collects the cosignatures of a policy's witnesses (C2SP tlog-witness) while publish cycles continue.
+ * Once they meet the quorum, publishes the cosigned checkpoint in a second file: the newest checkpoint
+ * is public at once, and the newest cosigned checkpoint stays until the next one has a quorum.
  */
 export class Cosigner {
   private readonly witnesses: Asked[];
@@ -67,7 +67,7 @@ export class Cosigner {
     return Math.max(0, this.options.clock.now() - this.quorumAt);
   }
 
-  /** Starts a round for a published checkpoint, unless one runs. Never throws. */
+  /** Starts a round for a published checkpoint, unless a round is running. Never throws. */
   submit(note: string, size: number): void {
     if (this.round !== null || this.isFinished(note)) return;
     this.round = this.run(note, size).finally(() => {
@@ -144,7 +144,7 @@ export class Cosigner {
     witness.problem = problem;
   }
 
-  /** Requests a cosignature; a second time if the witness cosigned another tree than assumed. */
+  /** Requests a cosignature; again if the witness reports that it has cosigned another tree size. */
   private async cosignatureOf(
     witness: Asked,
     note: string,
@@ -161,10 +161,10 @@ export class Cosigner {
     }
     const { status, body } = answer;
     if (status !== 200) throw new Error(`answered ${status}: ${body.slice(0, 200).trim()}`);
-    // The lines must not change where the text of the note ends.
+    // Accepts only signature lines: other lines could move the end of the note's text.
     const lines = SIGNATURE_LINES.test(body) ? body : '';
     const found = findCosignature(note + lines, witness.vkey, nativeVerify);
-    if (found === null) throw new Error('answered without a cosignature of its key');
+    if (found === null) throw new Error('answered without a cosignature by the key in the policy');
     witness.size = size;
     return found.line;
   }

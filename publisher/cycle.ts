@@ -99,7 +99,7 @@ async function requireKnownSigners(ctx: CycleContext): Promise<void> {
   await ctx.reader.snapshot();
 }
 
-/** @param copy the replica in one transaction, for all reads that the primary need not serve */
+/** @param copy a replica's view in one transaction, for all reads that the primary need not serve */
 async function publish(
   base: CycleContext,
   published: Published | null,
@@ -338,7 +338,7 @@ async function treeToSign(
     signed.head.size < tree.head.size
       ? await tree.extends(signed.head)
       : await signed.extends(tree.head);
-  // In one query with those before it, which the log's files need.
+  // Reads the appended entry in one query with the entries before it, which the log's files need.
   const entries = await signed.entries(Math.max(covered, index - ctx.chunkLeaves), index + 1);
   if (!isExtension || !equalBytes(entries.at(-1)!, ctx.memory.appended.get(index)!)) {
     throw mismatch(`its first ${index + 1} leaves changed`);

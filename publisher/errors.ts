@@ -12,7 +12,7 @@ export type StopCode =
   | 'changes_behind'
   | 'log_forked'
   | 'tree_mismatch'
-  /** A snapshot entry states another map than the entries of the log yield. */
+  /** A snapshot entry states a map root that differs from the map of the log's entries. */
   | 'map_mismatch'
   | 'checkpoint_unverifiable'
   /** The log retired the key of this publisher. */

@@ -30,7 +30,7 @@ export interface PublisherContext extends PublisherSettings {
   trustedCheckpoint?: string;
   /** Requests cosignatures of a policy's witnesses for each checkpoint. */
   witnesses?: Pick<CosignerOptions, 'policy' | 'onAnswer'>;
-  /** Leases besides the one on the directory. */
+  /** Leases besides the lease on the directory. */
   leases?: Lease[];
   /** For tests: makes writes fail. */
   step?: WriteStep;
@@ -40,12 +40,12 @@ export interface PublisherContext extends PublisherSettings {
 
 export interface Publisher {
   runCycle(): Promise<CycleReport>;
-  /** Whether the registry has only what the last cycle published; false when unknown. */
+  /** Whether the last cycle published the registry's latest verdict, snapshot entry and share change. */
   isCurrent(): Promise<boolean>;
   /** Releases the leases; a later cycle takes them again. To be called between cycles. */
   close(): Promise<void>;
   readonly log: PinnedKeys;
-  /** See {@link Cosigner.quorumAgeMs}; 0 without witnesses, because none is late then. */
+  /** See {@link Cosigner.quorumAgeMs}; 0 without witnesses, because no witness can be late. */
   quorumAgeMs(): number;
   /** Whether this publisher held every lease at the last check. */
   isLeader(): boolean;

@@ -10,13 +10,13 @@ import { StoreError } from '#runtime/store/store';
 import { ReplicaUnusableError } from './registry/sql-registry.js';
 
 const EVERY_SECOND = '* * * * * *';
-/** The schedule stops while the wall clock is set back; cycles then start after this pause. */
+/** The longest pause between cycles, needed when the schedule stops because the clock was set back. */
 const LONGEST_PAUSE_MS = 3_000;
 /** Longer than any statement or request of a cycle; a long cycle reports progress meanwhile. */
 const STALL_TIMEOUT_MS = 120_000;
 /** Consecutive failed cycles after which a publisher lets another one lead. */
 const MAX_FAILED_CYCLES = 3;
-/** Cycles that such a publisher skips, while a standby tries to lead every second. */
+/** Cycles that a publisher then skips, so that a standby, which tries every second, can lead. */
 const SKIPPED_CYCLES = 3;
 
 export interface CycleObserver {
@@ -164,7 +164,7 @@ class CycleLog {
     else if (error instanceof ReplicaUnusableError)
       logRarely(this.log, 'warn', {}, `publisher: nothing was published: ${message}`);
     else {
-      // Cycles that fail for one reason may each name another file.
+      // Cycles that fail for the same reason may name different files, so the text names none.
       const { code, name } = error as NodeJS.ErrnoException;
       const text = `publisher: the cycle failed (${code ?? name}); nothing was published`;
       logRarely(this.log, 'error', { err: error }, text);

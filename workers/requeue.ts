@@ -68,7 +68,7 @@ export async function keepRequeueing(
   await repeat(everyMs, signal, search, failed('admission'));
 }
 
-/** Takes all pending admissions. */
+/** Passes all pending admissions to the groups. */
 export async function takePending(sql: Db, take: AdmissionGroups['take']): Promise<void> {
   let after: PendingPlace | null = null;
   do {
@@ -93,8 +93,8 @@ export interface RequeueOptions {
 }
 
 /**
- * Takes a page of stale admissions, whose announcement was lost or whose group failed. Counts those that
- * did not wait for a group already. Returns the position of the next page; null after the last one.
+ * Passes a page of stale admissions to the groups: their announcement was lost, or their group failed.
+ * Counts those that no group has yet. Returns the position of the next page; null after the last one.
  */
 export async function requeueStaleAdmissions(
   { sql, log, metrics, olderThanMs, pageSize }: RequeueOptions,

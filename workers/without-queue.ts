@@ -25,14 +25,14 @@ export interface QueueWatch {
 
 const LOOK_EVERY_MS = 250;
 const ANSWER_MS = 400;
-/** Younger revocations may still be announced. */
+/** The queue may still deliver younger revocations. */
 const PENDING_MS = 100;
 const AFTER_FAILURE_MS = 1_000;
 
 /**
- * Every quarter of a second, checks whether the queue answers; while it does not, processes the
- * pending revocations and batches of the registry. Workers may process the same items at once: the append lock
- * decides who commits.
+ * Checks every quarter of a second whether the queue answers. While it does not, processes the pending
+ * revocations and batches of the registry. Several workers may process the same items: the first to
+ * claim them under the append lock commits.
  */
 export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSignal): QueueWatch {
   const { sql, log, ping, groupSize } = options;

@@ -20,7 +20,7 @@ const UNKNOWN_STATE =
 /**
  * Each admission must be exactly one of pending, rejected and proved.
  *
- * @param isLeafLost whether a leaf is damaged or lost: an admission in none of these states may be proved
+ * @param isLeafLost whether a leaf is damaged or lost: it may be the proof of an admission in no state
  */
 export async function checkAdmissions(
   ctx: RegistryContext,
@@ -52,7 +52,7 @@ export async function checkAdmissions(
 function checkAdmission(row: AdmissionRow, report: Report): void {
   const { proofId, isRefused, hasProof, hasRefusal, isPending, isErased, unproved } = row;
   const where = `svc.intake proof_id=${proofId}`;
-  // If there is a proof, the check of its leaf reports a payload that remains.
+  // The check of the leaf reports the remaining payload of a proof.
   if (!hasProof && isErased && row.hasPayload) {
     report('erasure_incomplete', where, 'no payload after its erasure');
   } else if (!hasProof && !isErased && row.lacksPayload) {
@@ -60,7 +60,7 @@ function checkAdmission(row: AdmissionRow, report: Report): void {
   } else if (unproved !== null && !isRequestOf(unproved.request, toHex(unproved.requestHash))) {
     const hash = toHex(unproved.requestHash);
     // Workers will reject this admission, although it was accepted.
-    report('request_altered', where, `a request of hash ${hash}, as accepted`);
+    report('request_altered', where, `the accepted request, with hash ${hash}`);
   }
   const states = [hasProof, hasRefusal, isPending].filter(Boolean).length;
   if (states === 0) {
@@ -112,13 +112,13 @@ const STRAY_FINDINGS: [query: keyof typeof STRAYS, code: FindingCode, expected: 
   ['packages', 'package_differs', 'the package of these members'],
   ['unchanged', 'grant_changes_differ', 'a change'],
   ['changes', 'grant_changes_differ', 'the token or package of the change'],
-  ['erasures', 'erasure_incomplete', 'an admission, and the leaf of its proof'],
-  ['unlogged', 'erasure_unlogged', 'the leaf in an erasure entry and in svc.erasure'],
+  ['erasures', 'erasure_incomplete', 'a known admission, and the leaf index of its proof'],
+  ['unlogged', 'erasure_unlogged', 'the leaf both in an erasure entry and in svc.erasure'],
   ['pending', 'intake_missing', 'the intake row of a pending admission'],
   ['duplicates', 'identity_twice', 'one admission per tenant, request type and request hash'],
-  ['policySets', 'policy_set_altered', 'the content of that hash'],
-  ['registrations', 'registration_altered', 'the content of that hash'],
-  ['fixtures', 'fixture_altered', 'the content of that hash'],
+  ['policySets', 'policy_set_altered', 'content with this hash'],
+  ['registrations', 'registration_altered', 'content with this hash'],
+  ['fixtures', 'fixture_altered', 'content with this hash'],
 ];
 
 /** Reports rows that contradict another row, or refer to a missing one. */

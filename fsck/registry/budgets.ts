@@ -11,7 +11,7 @@ import {
 import type { StoredLeaf } from '#sql/fsck/log';
 import type { RegistryContext } from './context.js';
 
-/** The primary key: several agents may have a counter of one name. */
+/** Names the row by its primary key, because several agents may have a counter with the same name. */
 function rowOf(id: string): string {
   const [tenantNo, key, period] = id.split(' ');
   return `svc.counter tenant_no=${tenantNo} key=${key} period=${period}`;
@@ -76,7 +76,7 @@ export class BudgetChains {
       add(
         'budget_differs',
         where,
-        `the counter values ${canonicalize(expected)}, by the proof's policy set`,
+        `the counter values ${canonicalize(expected)} that the proof's policy set gives`,
       );
     }
     for (const { name, ref } of applied) {
@@ -88,7 +88,7 @@ export class BudgetChains {
         add(
           'budget_differs',
           where,
-          `${name}: ${value} before the action, by the log; found ${budget.before}`,
+          `${name}: ${value} before the action (from the log), found ${budget.before}`,
         );
       }
       if (effect === 'ADMIT') this.values.set(id, budget.after);

@@ -48,7 +48,7 @@ export interface ProofCheckResult {
 }
 
 /**
- * Derives a proof from its rows, down to its leaf hash.
+ * Recomputes a proof from its rows, including its leaf hash, and checks it.
  *
  * @param inTree the leaf hash in the tree
  * @param isEntryRight whether the log row has the hash `inTree`
@@ -92,7 +92,7 @@ export function checkProof(
     const table = missing.some((name) => IN_INTAKE.has(name)) ? 'intake' : 'log_entry';
     return fails('proof_payload_missing', `${missing.join(', ')}, or an erasure record`, table);
   }
-  const request = `a request of hash ${proof.requestHash}`;
+  const request = `the accepted request, with hash ${proof.requestHash}`;
   const altered = (): ProofCheckResult =>
     isRequestOf(proof.request, proof.requestHash)
       ? fails(
@@ -157,7 +157,7 @@ export function checkProof(
     failed.has('request_hash') ||
     failed.has('approval') ||
     columns.length > 0 ||
-    // The verifier requires these two to agree.
+    // The verifier also compares these two columns with the intake row.
     pinned.includes('tenant_no') ||
     pinned.includes('lane');
   return { verifies: isProofWrong ? false : isKeyUnknown ? null : true, aep, faults };

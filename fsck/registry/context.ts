@@ -114,7 +114,7 @@ export class KeyHistory {
     this.unknownKeys.clear();
   }
 
-  /** Reports key entries that no program appends: wrong id, repeated, ended before activation. */
+  /** Reports key entries that no program appends: a wrong id, a second activation, or an end without one. */
   checkChain(report: Report): void {
     const active = new Map<string, string>();
     for (const { leafIndex, entry } of this.entries) {
@@ -143,9 +143,9 @@ function chainFault(
     return `expected key ${entry.key_id} to be activated before it is ${entry.change}d`;
   }
   if (entry.change !== 'activate' && active !== entry.public_key) {
-    return `expected key ${entry.key_id} to stay the same key`;
+    return `expected all entries of key ${entry.key_id} to have the same public key`;
   }
   if ('from_index' in entry && (entry.from_index ?? 0) > leafIndex)
-    return 'expected a compromise of existing leaves';
+    return `expected a from_index of at most ${leafIndex}, the index of the entry`;
   return null;
 }

@@ -65,11 +65,15 @@ function checkToken(
   if (!token.hasTarget) add('share_target_missing', where, "a target of the token's own tenant");
   const end = expiresAt?.getTime() ?? Infinity;
   if (expiredAt !== null && expiredAt.getTime() < end) {
-    add('share_end_differs', where, 'svc.share_expiry no sooner than expires_at');
+    add('share_end_differs', where, 'a row of svc.share_expiry with a time not before expires_at');
   } else if (expiredAt === null && dueAt?.getTime() !== expiresAt?.getTime()) {
-    add('share_end_differs', where, 'svc.share_due at expires_at');
+    add('share_end_differs', where, 'a row of svc.share_due with the time expires_at');
   } else if (expiredAt === null && end <= verifierCheckedAt) {
-    add('share_end_differs', where, 'svc.share_expiry: a later expiry scan has finished');
+    add(
+      'share_end_differs',
+      where,
+      'a row of svc.share_expiry, because an expiry scan after expires_at has finished',
+    );
   }
   const expected = 1 + (token.isRevoked ? 1 : 0) + (expiredAt === null ? 0 : 1);
   if (token.changes !== expected) {

@@ -171,7 +171,7 @@ export async function checkHead(sql: Pool, report: Report): Promise<number> {
   }
   if (head.lastCheckpoint > head.size) {
     const where = `svc.checkpoint tree_size=${head.lastCheckpoint}`;
-    report('checkpoint_beyond_log', where, `at most ${size} leaves, as the log has`);
+    report('checkpoint_beyond_log', where, `at most ${size} leaves, the size of the log`);
   }
   if (head.lastVerdict > head.size) {
     const where = `svc.verdict last_index=${head.lastVerdict - 1}`;

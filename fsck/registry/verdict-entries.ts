@@ -13,11 +13,11 @@ const crypto = { sha256: nativeSha256, verify: nativeVerify };
 const PAGE = 1_000;
 
 export interface VerdictEntriesState {
-  /** The leaf from which on no verdict entry is checked yet. */
+  /** Verdict entries at this leaf index and above are not checked yet. */
   next: number;
   /** The last verdict entry that counts. */
   last: Placed | null;
-  /** The leaves that entries for the same log list as failed, and not as restored since. */
+  /** Leaves that entries for the same log have listed as failed, and not as restored since then. */
   listed: number[];
 }
 
@@ -29,8 +29,8 @@ interface Placed {
 }
 
 /**
- * Checks signature, order and root of each verdict entry while the tree grows, and then that the leaves
- * that they list agree with the verifier's rows.
+ * Checks signature, order and root of each verdict entry while the tree grows. `finish` compares the
+ * listed leaves with the verifier's rows.
  */
 export class VerdictEntries {
   private readonly signed: AsyncGenerator<Placed, null>;
@@ -73,7 +73,7 @@ export class VerdictEntries {
   async finish(): Promise<void> {
     const { last, listed } = this;
     if (last === null) return;
-    // A full list: the other leaves follow in the next entries.
+    // The list is full: the next entries list the other leaves.
     if (last.entry.failed.length + last.entry.restored.length >= LISTED_LEAVES) return;
     const { sql } = this.ctx;
     const failures = await failedOtherwise(sql, last.entry.to);

@@ -77,7 +77,7 @@ export interface LeafState {
   isDue: boolean;
 }
 
-/** Checks that the effective verdict passes no leaf that fails here, and records the expiries. */
+/** Checks that the effective verdict passes no leaf that fails here, and that it records the expiries. */
 export function checkVerdict(
   leaf: LeafState,
   verdicts: readonly StoredVerdict[],
@@ -104,7 +104,7 @@ export function checkVerdict(
     const first = verdicts.find(({ expired }) => expired.includes(kind));
     if (end === undefined || end.expiresAt > (first?.verifiedAt ?? 0)) {
       const when = end === undefined ? 'never' : formatTime(end.expiresAt);
-      report('verdict_expired_early', where, `${kind} to expire ${when}, by its AEP`);
+      report('verdict_expired_early', where, `${kind} to expire ${when}, according to its AEP`);
     }
   }
   checkExpiries(leaf, inForce, chunk, report);

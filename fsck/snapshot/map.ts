@@ -128,8 +128,8 @@ export class RebuiltMap {
 }
 
 /**
- * The indexes of the verdict and snapshot entries that count for a retired log which this log continues.
- * Once an entry counts for this log, none counts for a retired one.
+ * The indexes of the verdict and snapshot entries that count for one of the retired logs, whose leaves
+ * this log continues. After the first entry that counts for this log, none counts for a retired log.
  */
 async function entriesOfEndedLogs(
   own: LogContext,

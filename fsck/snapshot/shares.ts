@@ -16,7 +16,7 @@ import type { SnapshotContext } from './heads.js';
 
 type JsonObject = Record<string, JsonValue>;
 
-/** Longer than any transaction between a change's time and its commit. */
+/** Longer than a transaction takes from the time that it records for a change to its commit. */
 const COMMITTED_WITHIN_MS = 60_000;
 
 /** The leaves of the map of shares and packages, by key in hex; null when a page is lost. */
@@ -65,9 +65,9 @@ async function readPages(ctx: SnapshotContext, page: PageId, leaves: Leaf[]): Pr
 }
 
 /**
- * Compares published shares and packages with the registry. Changes are published in order: up to
- * `share_change`, and those that were committed before the snapshot, unless an earlier package waits
- * for a member.
+ * Compares published shares and packages with the registry. Changes are published in order. A snapshot
+ * has those up to `share_change`, which include all changes committed before it, except changes behind
+ * a package that waits for a member.
  */
 export async function compareShares(
   ctx: SnapshotContext,

@@ -66,14 +66,14 @@ export async function loadPublishInputs(
   return verdict && { tree, verdict, trustedHeads, signedSize, stored, file };
 }
 
-/** The last verdict entry. The tree must extend the one whose root the verifier computed. */
+/** The last verdict entry. The tree must extend the tree whose root the entry states. */
 async function lastVerdict(
   { registry, memory, chunkLeaves }: CycleContext,
   tree: VerifiedTree,
 ): Promise<PublishInputs['verdict'] | null> {
   const row = await registry.latestEntry('verdict', tree.head.size);
   if (row === null) return null;
-  // In one query with those before it, which the cycle needs next.
+  // Reads the entry in one query with the entries before it, which the cycle needs next.
   const from = Math.max(memory.progress?.state.log.size ?? 0, row.leafIndex - chunkLeaves);
   if (from < row.leafIndex) await tree.entries(from, row.leafIndex + 1);
   const verdict = await entryAt(tree, row.leafIndex, 'verdict');
@@ -111,7 +111,7 @@ export async function storedCheckpoint(ctx: CycleContext): Promise<StoredCheckpo
   try {
     const { checkpoint, key } = ctx.reader.openNote(stored.note);
     const { size, root } = checkpoint;
-    if (size !== stored.treeSize) throw new Error(`the note is of size ${size}`);
+    if (size !== stored.treeSize) throw new Error(`the note has the size ${size}`);
     return { size, root, note: stored.note, signedBy: key };
   } catch (cause) {
     const where = `The database's checkpoint of size ${stored.treeSize}`;

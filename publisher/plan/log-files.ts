@@ -10,7 +10,7 @@ import { HASH_BYTES } from '#protocol/merkle';
 import type { PublishedFile } from '../store/writer.js';
 import type { VerifiedTree } from './tree.js';
 
-/** The file of a tile of a checked tree, with the width that the tile has there. */
+/** The file of a tile, cut to `width` hashes. */
 async function tileFile(
   tree: VerifiedTree,
   { level, index, width }: { level: number; index: number; width: number },

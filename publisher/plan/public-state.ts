@@ -67,7 +67,7 @@ export async function advance(
  * The state to continue from: the last one of this process, or that of the published snapshot, from
  * its maps and the entries of the log.
  *
- * @param limit lowest size at which a map has to be compared
+ * @param limit lowest size at which a snapshot entry's map has to be compared
  */
 export async function startingState(
   ctx: CycleContext,
@@ -86,8 +86,8 @@ export async function startingState(
 }
 
 /**
- * The state after the first `size` entries. Reads few of them: a snapshot covers them, so the last
- * verdict entry counts, and the map has the record of every key.
+ * The state after the first `size` entries. Reads few entries: a snapshot covers these, so the last
+ * verdict entry among them is valid, and the map has the record of every key.
  */
 export async function restoreLogState(
   ctx: CycleContext,

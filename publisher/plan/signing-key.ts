@@ -31,7 +31,7 @@ export function requireSigningKey(
     stored === null ||
     equalBytes(stored.signedBy.keyHash, logSigner.keyHash) ||
     (own !== undefined && own.index < stored.size) ||
-    // A lost log key signs no more: readers who pin it must pin the new key.
+    // If every other log key is retired, none can cover the activation: readers must pin the new key.
     logKeys.every((key) => key === own || key.retiredFrom !== null);
   if (own !== undefined && isFollowed) return;
   throw new OperatorError(

@@ -40,7 +40,7 @@ const isOwn = ({ memory }: CycleContext, index: number, bytes: Uint8Array): bool
 /**
  * The snapshot entries of other processes that no checkpoint covers yet.
  *
- * @throws FatalPublishError for one that does not count: readers of evidence cannot see that
+ * @throws FatalPublishError for an entry that does not count: readers of evidence cannot detect that
  */
 export async function unsignedSnapshots(
   ctx: CycleContext,
@@ -56,7 +56,10 @@ export async function unsignedSnapshots(
     if (entry === null || isOwn(ctx, index, bytes!)) continue;
     const { root, size } = entry.logs[0]!;
     if (size < least || !equalBytes(fromBase64(root), await tree.rootAt(size))) {
-      throw falseSnapshot(index, `names another tree of ${size} leaves, or an older one`);
+      throw falseSnapshot(
+        index,
+        `states a root that the log does not have at ${size} leaves, or a size below the published snapshot`,
+      );
     }
     claims.push({ index, entry, size });
   }
@@ -64,8 +67,8 @@ export async function unsignedSnapshots(
 }
 
 /**
- * Stops the publisher if unsigned leaves have a snapshot entry that is not among the claims. The column by
- * which the database finds snapshot entries is not in the log.
+ * Stops the publisher at a snapshot entry in unsigned leaves that is not among the claims. The database
+ * finds snapshot entries by a column that the log does not cover.
  */
 export function requireClaimed(
   ctx: CycleContext,
@@ -83,16 +86,19 @@ export function requireClaimed(
   };
 }
 
-/** Stops the publisher if an entry states another map than the log gives at its size. */
+/** Stops the publisher if an entry states a map root that differs from the log's map at its size. */
 export function requireSameMap(claims: readonly SnapshotClaim[], { log, map }: PublicState): void {
   for (const { index, entry, size } of claims) {
     if (size !== log.size) continue;
     if (entry.logs[0]!.expired_through !== log.verdict?.expiredThrough) {
-      throw falseSnapshot(index, 'states another `expired_through` than the last verdict entry');
+      throw falseSnapshot(
+        index,
+        'states an `expired_through` that differs from the last verdict entry',
+      );
     }
     if (equalBytes(fromBase64(entry.map_root), rootOf(map))) continue;
-    const given = `the first ${size} entries of the log give (${toHex(rootOf(map))})`;
-    throw falseSnapshot(index, `states another map root than ${given}`);
+    const own = `that of the first ${size} entries of the log (${toHex(rootOf(map))})`;
+    throw falseSnapshot(index, `states a map root that differs from ${own}`);
   }
 }
 
@@ -104,7 +110,7 @@ const falseSnapshot = (index: number, fault: string): FatalPublishError =>
       'Find out which process appended the entry before you start the publisher again.',
   );
 
-/** Names the maps of shares whose pages were stored before the last snapshot entries were appended. */
+/** This file lists share maps whose pages were stored before snapshot entries about them were appended. */
 const NEXT_SHARES_PATH = '.next-shares';
 
 export async function storeNextShares(
@@ -113,7 +119,7 @@ export async function storeNextShares(
   signedSize: number,
 ): Promise<void> {
   const next = shares === null ? '' : `${shares.level} ${toHex(shares.digest)}`;
-  // Cycles that failed may have left entries, which the next checkpoint covers too.
+  // Failed cycles may have left snapshot entries, which the next checkpoint will also cover.
   const unsigned = await ctx.registry.snapshotEntriesFrom(signedSize);
   const present = await ctx.reader.read(NEXT_SHARES_PATH);
   const lines = unsigned.length === 0 ? [] : linesOf(present);
@@ -126,8 +132,8 @@ const linesOf = (bytes: Uint8Array | null): string[] =>
   fromUtf8(bytes ?? new Uint8Array()).split('\n');
 
 /**
- * The pages of a map of shares may be on another host, and cannot follow from a log. A checkpoint over an
- * entry with such a map waits until the entry supports no answer any more.
+ * The pages of a share map cannot be rebuilt from the log, and may be on another host only. No checkpoint
+ * covers an entry with such a map before the entry has expired and supports no answer.
  */
 export async function requireStoredShares(
   ctx: CycleContext,

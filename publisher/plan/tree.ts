@@ -18,23 +18,23 @@ export interface TreeHead {
   root: Uint8Array;
 }
 
-/** Number of tiles, of tiles with entries, and of roots that a tree keeps: about 16 MB of entries. */
+/** A tree caches this many tiles, as many tiles with entries, and roots: about 16 MB of entries. */
 const KEPT_TILES = 128;
 
 /**
- * The tree of the registry's tiles. Its root is only as good as the heads that it is checked to
- * extend. Every tile and entry is checked against that root before use.
+ * The tree of the registry's tiles. The caller must check that it extends every trusted head, because
+ * its root is untrusted. Every tile and entry is checked against the root before use.
  */
 export class VerifiedTree {
   /** The partial tiles. */
   private readonly partial = new Map<string, Uint8Array>();
-  /** Tiles that were read and not checked. */
+  /** Tiles that were read and are not yet checked. */
   private readonly read = new Map<string, Uint8Array>();
-  /** What was checked and is the same in every tree that extends this one. */
+  /** Checked data that every tree that extends this one shares. */
   private kept = {
     /** Full tiles. */
     tiles: new Map<string, Uint8Array>(),
-    /** By index of their tile. */
+    /** Entries by the index of their tile. */
     entries: new Map<number, Uint8Array[]>(),
     /** By size. */
     roots: new Map<number, Uint8Array>(),
@@ -45,7 +45,7 @@ export class VerifiedTree {
     private readonly registry: Pick<RegistryView, 'tile' | 'entries'>,
   ) {}
 
-  /** @param before a tree that gives its checked entries to this one, if this one extends it */
+  /** @param before a tree whose checked data the new tree takes if it extends `before` */
   static async open(
     size: number,
     registry: Pick<RegistryView, 'tile' | 'entries'>,
@@ -59,7 +59,7 @@ export class VerifiedTree {
       return hashes;
     });
     if (before !== null && (await tree.extends(before.head))) {
-      // Moved, not shared: what this tree adds may be unlike what another one has.
+      // Moved, not shared: later entries of two trees that extend `before` may differ.
       [tree.kept, before.kept] = [before.kept, tree.kept];
       keep(tree.kept.roots, before.head.size, before.head.root);
     }
@@ -171,7 +171,7 @@ function keep<K, V>(values: Map<K, V>, key: K, value: V): V {
 export function mismatch(what: string): FatalPublishError {
   return new FatalPublishError(
     'tree_mismatch',
-    `The registry contradicts itself: ${what}. Publishing has stopped, and the published snapshot expires at its valid_until.  ` +
+    `The registry contradicts itself: ${what}. Publishing has stopped, and the published snapshot expires at its valid_until. ` +
       'Restore the database from a backup that holds at least every published leaf, and start the publisher again.',
   );
 }
@@ -193,7 +193,7 @@ export function behind(size: number, published: number, what: string): FatalPubl
 export function forked(size: number, what: string): FatalPublishError {
   return new FatalPublishError(
     'log_forked',
-    `The log in the database does not extend the ${size} leaves of ${what}: published leaves were replaced.  ` +
+    `The log in the database does not extend the ${size} leaves of ${what}: published leaves were replaced. ` +
       `Restore a database that holds them and start the publisher again. ${IF_LOST}`,
   );
 }

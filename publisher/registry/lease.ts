@@ -68,7 +68,7 @@ export class DirectoryLease implements Lease {
   }
 }
 
-/** All leases of a publisher. It leads only while it holds every lease, else releases all. */
+/** All leases of a publisher. It leads only while it holds every lease; otherwise it releases all. */
 export class Leadership {
   private hasLeases = false;
 

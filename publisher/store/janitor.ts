@@ -13,7 +13,7 @@ const pathOf = (name: string): string => pagePath({ digest: fromHex(name) });
 
 /**
  * Removes superseded pages, pages that a publisher wrote before a crash, and partial tiles whose full
- * tile exists (before, C2SP tlog-tiles requires them).
+ * tile exists (until then, C2SP tlog-tiles requires the partial tiles).
  *
  * Replacement times are not stored. A file is removed after this process has seen it unreferenced for
  * the whole retention time, so a restart only delays removal.

@@ -15,10 +15,10 @@ import type { SnapshotWriter } from './writer.js';
 export const EMPTY_ROOT = mapRoot(nativeSha256, []);
 export const rootOf = (head: MapHead): Uint8Array => head?.hash ?? EMPTY_ROOT;
 
-/** Bytes of new pages from which on they are written before the end of a cycle. */
+/** New pages are written before the end of a cycle once they exceed this number of bytes. */
 const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 
-/** Proofs of the last minutes are in few pages, because their ids begin with the time. */
+/** Few pages suffice: the ids of proofs begin with the time, so recent proofs share pages. */
 const CACHED_PAGES = 512;
 
 /** Maps whose pages are in the snapshot's store. New pages stay in memory until `flush`. */

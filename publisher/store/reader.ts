@@ -23,13 +23,13 @@ export interface Published extends OpenedLocation {
 export interface PublishedCheckpoint {
   note: string;
   checkpoint: Checkpoint;
-  /** The key that signed it. */
+  /** The key that signed the checkpoint. */
   key: Vkey;
 }
 
 /**
  * Reads the published snapshot, and accepts only data that verifies. The last data that verified is
- * kept, because cycles read the same repeatedly.
+ * kept, because cycles read the same files repeatedly.
  */
 export class SnapshotReader {
   private lastOpened: Published | null = null;

@@ -6,7 +6,7 @@ import { FatalPublishError, LeaseLostError } from '../errors.js';
 export interface PublishedFile {
   path: string;
   bytes: Uint8Array;
-  /** Whether other content is replaced: that of a page is damaged, because its name is its hash. */
+  /** Whether to replace different content: a page is named by its hash, so such content is damaged. */
   replaces: boolean;
 }
 
@@ -42,8 +42,8 @@ export class SnapshotWriter {
   /**
    * Replaces a file that readers fetch by a fixed name. It is durable when this returns.
    *
-   * @param present the content that it must still have; null: no such file
-   * @throws LeaseLostError when it has another
+   * @param present the content that the file must still have; null: the file must not exist
+   * @throws LeaseLostError when the file has different content
    */
   async replace(path: string, bytes: Uint8Array, present: Uint8Array | null): Promise<void> {
     if (!(await this.store.replace(path, bytes, present))) {

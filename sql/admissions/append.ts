@@ -20,18 +20,18 @@ export interface BatchRef {
 
 /** An accepted admission, with the pending row that claims it. */
 export interface PendingIntake extends PinnedIntake {
-  /** Null outside a batch. */
+  /** Null when the admission is in no batch. */
   batch: BatchRef | null;
-  /** The chunk that is pending in its place; null when the admission has a pending row of its own. */
+  /** The pending chunk with the admission; null when the admission has a pending row of its own. */
   chunkId: string | null;
-  /** Whether the request ends its run; null outside of runs. */
+  /** Whether the request ends its run; null when the request is in no run. */
   runCloses: boolean | null;
 }
 
 /**
- * Reads those of `proofIds` that have a pending row of their own, ordered by id, and that no other
- * transaction has read in this way: every worker gets the announcement. Advisory locks, because a row
- * lock held while waiting for the append lock could deadlock with a claim under the append lock.
+ * Reads and locks those of `proofIds` that have a pending row of their own, ordered by id. Skips those
+ * that another transaction has locked, because every worker gets every announcement. The locks are
+ * advisory: a row lock held while waiting for the append lock could deadlock with a claim.
  */
 export function loadPending(tx: Db, proofIds: readonly string[]): Promise<PendingIntake[]> {
   return load(
@@ -74,7 +74,7 @@ interface PackedRow extends SharedRow {
   packed: Buffer;
 }
 
-/** Admissions of one batch share most columns, so rows are grouped and each packs those that differ. */
+/** Admissions of one batch share most columns, so they are read as one row that packs the other columns. */
 async function load(sql: Db, pending: Fragment): Promise<PendingIntake[]> {
   const rows = await sql<PackedRow[]>`
     select ${sharedColumns(sql)}, p.chunk_id as "chunkId", p.batch_id as "batchId", p.answers,
@@ -270,7 +270,7 @@ export interface Gate {
 type GateRow = Gate & { ids: string };
 
 /**
- * The gates of admissions, and whether their pinned columns hold: one row for all admissions of a
+ * The gates of admissions, and whether their pinned columns are valid: one row for all admissions of a
  * tenant, key, environment, policy and time.
  */
 const selectGates = (tx: Db, proofIds: readonly string[]) => tx`

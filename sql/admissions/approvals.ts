@@ -18,13 +18,13 @@ export interface ApprovalItem {
 
 export type ApprovalOutcome =
   | { outcome: 'accepted' | 'repeat'; proofId: string }
-  /** Another approval has caused the second decision, or waits for it. */
+  /** `already_decided`: another approval has caused the second decision, or is pending. */
   | { outcome: 'already_decided' | 'run_closed' }
   | { outcome: 'rejected'; fault: string };
 
 /**
  * Stores the second decision about a pending proof: the same request, with the time and the policy set
- * in force now. A pending proof has one at most; the same approval again is a repeat.
+ * in force now. A pending proof has at most one second decision; an equal approval is a repeat.
  *
  * @param faultAt why an approval that is accepted at this time has no effect, or null
  * @throws PolicyMissingError when no policy set is active
@@ -57,7 +57,7 @@ export function acceptApproval(
   return repeatedWithOverlay(() => asTenants(sql, [tenantNo], accept));
 }
 
-/** The first key of the advisory locks; the second is of the pending proof. */
+/** The first key of the advisory locks; the second key is a hash of the pending proof's id. */
 const APPROVAL_LOCK = 7_566_948;
 
 /**

@@ -10,7 +10,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { arrayOf } from '../db/columns.js';
 import type { Db, Transaction } from '../db/transaction.js';
 
-/** A counter of a policy set, of one tenant, agent or run, in one window. */
+/** The counter of one tenant, agent or run in one window. A policy set declares it. */
 export interface CounterRef {
   tenantNo: number;
   /** Lower-case hex. */
@@ -26,7 +26,7 @@ export interface AppliedCounter {
   ref: CounterRef | null;
 }
 
-/** The counters that apply to an action, by a policy set. */
+/** Those counters of a policy set that apply to an action. */
 export function counterRefs(
   counters: Counters,
   input: Counted,
@@ -89,7 +89,7 @@ export async function setCounters(tx: Transaction, rows: readonly CounterRow[]):
 /** Before every counter. */
 export const FIRST_COUNTER: CounterRef = { tenantNo: 0, key: '', period: '' };
 
-/** The next counters by tenant, key and period. */
+/** The counters after the given one, in the order of tenant, key and period. */
 export function counterRows(sql: Db, { tenantNo, key, period }: CounterRef): Promise<CounterRow[]> {
   return sql<CounterRow[]>`
     select tenant_no as "tenantNo", encode(key, 'hex') as key, period, name, value,

@@ -27,7 +27,7 @@ export interface IntakeItem {
   idempotencyKey: string | null;
   /** The caller's API key: revoking it also rejects its pending admissions. */
   keyNo: number | null;
-  /** Null outside of runs. */
+  /** Null when the request is in no run. */
   run: RunPlace | null;
 }
 
@@ -38,9 +38,10 @@ export type IntakeOutcome =
   | { outcome: 'idempotency_conflict' | 'run_seq_taken' };
 
 /**
- * Stores admissions: the intake rows, their queue entries and the idempotency keys. New admissions
- * without such keys take one transaction; the others take a second one. The database sets the time and the policy digest. The deduplication key is (tenant, request type,
- * request hash); a repeat returns the first admission.
+ * Stores admissions: the intake rows, their pending rows and the idempotency keys. New admissions
+ * without idempotency keys take one transaction; other admissions take a second one. The database sets
+ * the time and the policy digest. The deduplication key is (tenant, request type, request hash); a
+ * repeat returns the first admission.
  *
  * @param lockTimeoutMs longest wait, from this call on, for a concurrent transaction with the same
  * admission; the connection's setting when absent. `isLockTimeout` holds for its error.
@@ -138,7 +139,7 @@ const MAX_ATTEMPTS = 20;
 export type FoundAdmission = { proofId: string; isNew: boolean } | 'run_seq_taken';
 
 /**
- * Finds or inserts the admission of each row: of equal deduplication keys the first counts.
+ * Finds or inserts the admission of each row. Rows with equal deduplication keys get the same admission.
  *
  * @param insert inserts rows whose key is free, and returns their proof ids
  */
@@ -152,7 +153,7 @@ export async function insertOrFind<R extends IntakeRow>(
   for (let open = rows; open.length > 0;) {
     // Another attempt does not resolve a conflict on the index of proof ids.
     if ((attempts += 1) > MAX_ATTEMPTS)
-      throw new Error('an admission conflicts with an unknown one');
+      throw new Error('an admission conflicts with another that was not found');
     const inserted = await insert(open);
     const repeats = open.filter(({ proofId }) => !inserted.has(proofId));
     const firsts = repeats.length > 0 ? await findExistingProofIds(tx, repeats) : [];
@@ -182,7 +183,7 @@ async function withTakenPlaces<R extends IntakeRow>(tx: Db, rows: readonly R[]):
   const inRuns = rows.flatMap((row) => (row.run === null ? [] : [{ ...row.run, row }]));
   if (inRuns.length === 0) return new Set();
   const keys = inRuns.map(({ runKey }) => Buffer.from(runKey, 'hex'));
-  // Row-level security keeps a condition with `decode` away from the index: all runs of the tenant were read.
+  // Binary keys: under row-level security, PostgreSQL uses no index for a condition with `decode`.
   const taken = await tx<{ n: number }[]>`
     select asked.n::integer - 1 as n
     from unnest(${inRuns.map(({ row }) => row.tenantNo)}::int[], ${byteas(tx, keys)},
@@ -247,7 +248,7 @@ export interface PinnedPolicy {
 }
 
 /**
- * The time, and the policy set in force then: it decides, so acceptance has the same time.
+ * The acceptance time, and the policy set in force at that time, which decides the admission.
  *
  * @throws PolicyMissingError when no policy set is active
  */
@@ -263,8 +264,9 @@ export type IntakeRow = Omit<IntakeItem, 'idempotencyKey'>;
 interface StoreOptions {
   /** Default: the policy set in force; nothing is stored when there is none. */
   policy?: PinnedPolicy;
-  /** Tenants whose rows the statement sees and the longest wait for a lock; default: the settings of the transaction. */
+  /** Tenants whose rows the statement sees; default: the setting of the transaction. */
   scope?: string | null;
+  /** Longest wait for a lock; default: the setting of the transaction. */
   lockMs?: string | null;
   /** Whether the admissions are pending one by one, not in a chunk of a batch. */
   singly: boolean;

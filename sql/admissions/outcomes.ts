@@ -26,7 +26,7 @@ export type Outcome =
       approvalSeconds: number;
     }
   | { state: 'refused'; code: string; detail: string }
-  /** Admitted or denied; the payload has been erased. */
+  /** Decided; the payload has been erased. */
   | { state: 'erased' };
 
 export interface OutcomeRow {
@@ -65,7 +65,10 @@ export function outcomeOf(row: OutcomeRow): Outcome | null {
   return { state: 'proved', effect, requestHash, ...decided };
 }
 
-/** The outcomes of `admissions` by proof id; that of its second decision once a pending proof has one. Pending admissions and those of other tenants are absent. */
+/**
+ * The outcomes of `admissions` by proof id. A pending proof with a second decision has the outcome of
+ * that decision. Pending admissions and those of other tenants are absent.
+ */
 export async function readOutcomes(
   sql: Pool,
   admissions: readonly OwnId[],
@@ -140,7 +143,7 @@ export const OUTCOMES_CHANNEL = 'svc_outcomes';
 export const PENDING_CHANNEL = 'svc_pending';
 /** PostgreSQL limits a payload to 7,999 bytes. */
 const IDS_PER_NOTIFICATION = 240;
-/** A request id has up to 128 bytes, so four times as many as the proof id, and a space. */
+/** An admission has at most 161 bytes: 32 of the proof id, 128 of the request id, and a space. */
 const ANNOUNCED_AT_ONCE = 48;
 const MOST_PAYLOAD_PER_ID = 6;
 
@@ -171,7 +174,7 @@ export async function announcePending(
       `${proofIds.slice(at, end).join('')} ${packRequestIds(requestIds.slice(at, end))}`,
     );
   }
-  // Without a wait for the disk or a standby, because all notifying commits wait for each other.
+  // Does not wait for the disk or a standby, because all notifying commits wait for each other.
   await sql`
     select set_config('synchronous_commit', 'off', true), pg_notify(${PENDING_CHANNEL}, payload)
     from unnest(${payloads}::text[]) as payload`;

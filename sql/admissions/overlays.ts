@@ -23,7 +23,7 @@ export interface OverlayRow {
   createdAt: Date;
 }
 
-/** @returns null when the key `managing` may not store overlays; false when `most` are stored */
+/** @returns null when the key `managing` may not store overlays; false when the tenant already has `most` */
 export function storeOverlay(
   sql: Pool,
   tenantNo: number,
@@ -41,8 +41,8 @@ export function storeOverlay(
 /**
  * Activates an overlay of the tenant for admissions accepted from now on, or deactivates it.
  *
- * @param sets of the overlay with every set in use; null to deactivate it
- * @returns null when the key `managing` may not; false when a set in use is missing in `sets`
+ * @param sets the overlay combined with each set in use; null to deactivate the overlay
+ * @returns null when the key `managing` may not do this; false when `sets` lacks a set in use
  */
 export function activateOverlay(
   sql: Pool,
@@ -74,7 +74,7 @@ export async function repeatedWithOverlay<T>(store: () => Promise<T>): Promise<T
   }
 }
 
-/** Whether an activation of a set or an overlay came in between. */
+/** Whether the error means that a set or an overlay was activated meanwhile. */
 export const isNotCombined = (error: unknown): boolean =>
   (error as { code?: unknown } | null)?.code === 'SV001';
 
@@ -83,7 +83,7 @@ const recordsOf = (sets: readonly OverlaySet[]): string =>
     sets.map(({ base, digest, ...set }) => ({ ...set, base: toHex(base), digest: toHex(digest) })),
   );
 
-/** The tenant's overlays after `after`, newest first; only that with `digest` unless it is null. */
+/** The tenant's overlays after `after`, newest first; only the overlay with `digest` unless `digest` is null. */
 export function listOverlays(
   sql: Pool,
   tenantNo: number,

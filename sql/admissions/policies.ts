@@ -15,7 +15,7 @@ export interface PolicyFiles {
   policies: Record<string, string>;
   /** One description per policy id, shown with a denial. */
   sentences: Record<string, string>;
-  /** By name; absent without any. */
+  /** Counters by name; absent when the set declares none. */
   counters?: Counters;
 }
 

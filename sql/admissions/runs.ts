@@ -18,14 +18,14 @@ export function runKeyOf(agentId: string, runId: string): string {
   return documentHash(nativeSha256, [agentId, runId]);
 }
 
-/** Null outside of runs. */
+/** The run and number that a request states; null when it is in no run. */
 export function runPlaceOf(request: ExecuteRequest | AgentEnvelope): RunPlace | null {
   if (!('run' in request)) return null;
   const { agent, kind, run } = request;
   return { runKey: runKeyOf(agent.id, run.id), seq: run.seq, closes: kind === 'close' };
 }
 
-/** Whether the subject has this run and number; null: outside of runs. */
+/** Whether the subject states this run and number; a null `place` means that it must state none. */
 export function isPlaceOf(subject: AepSubject, place: RunPlace | null): boolean {
   if (!('run' in subject) || subject.run === undefined) return place === null;
   return (
@@ -35,7 +35,7 @@ export function isPlaceOf(subject: AepSubject, place: RunPlace | null): boolean 
   );
 }
 
-/** A request in a run, without rejected ones; a second decision repeats the number of its pending proof. */
+/** A request in a run that was not rejected. A second decision has the number of its pending proof. */
 export interface RunMember {
   proofId: string;
   seq: number;
@@ -74,7 +74,7 @@ export interface RunState {
   fault: string | null;
 }
 
-/** @param faultsOf why a close with a number cannot end the run of these requests, or null */
+/** @param faultsOf returns why a close with the number `seq` cannot end the run of `members`, or null */
 export function readRunStates(
   sql: Pool,
   tenantNo: number,

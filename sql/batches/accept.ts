@@ -146,7 +146,7 @@ async function insertBatch(
   return insertBatch(tx, batch, at, nativeSha256(concat(itemsHash, fromHex(fromUuid(id)))));
 }
 
-/** Whether items were invalid that are valid now, for example because their parent is admitted now. */
+/** Whether the stored batch has invalid items that are now valid, for example because a parent was admitted. */
 async function wereInvalid(
   tx: Transaction,
   batchId: string,
@@ -248,7 +248,7 @@ const unnested = (tx: Transaction, rows: readonly Admission[]) => tx`
     ${arrayOf(rows.map(({ items }) => items))}::smallint[]) as admission(proof_id, items)`;
 
 /**
- * Items that repeat an earlier admission count at once if it is decided, else they get a watch row.
+ * Counts items that repeat a decided admission at once; other repeated items get a watch row.
  * `resolveDuplicateItems` counts an admission that is decided concurrently.
  */
 async function insertWatches(

@@ -127,8 +127,8 @@ export async function requeueExpiredLeases(sql: Db, ms: number): Promise<number>
 }
 
 /**
- * Replaces pending chunks by a single pending row for each of their admissions, and returns the ids
- * of these.
+ * Replaces pending chunks by a pending row for each of their admissions, and returns the ids of the
+ * admissions.
  */
 export async function splitChunks(sql: Db, chunkIds: readonly string[]): Promise<string[]> {
   const rows = await sql<{ id: string }[]>`

@@ -6,8 +6,9 @@ export function arrayOf(values: readonly (number | string | boolean)[]): string 
 }
 
 /**
- * Concatenated byte strings: the driver escapes an array of them byte by byte. Statements extract
- * each with `substring(bytes from start for length)`; `starts` and `lengths` are array parameters.
+ * Concatenated byte strings, because the driver escapes an array of byte strings byte by byte. A
+ * statement extracts each with `substring(bytes from start for length)`; `starts` and `lengths` are
+ * array parameters.
  */
 export interface Bytes {
   bytes: Buffer;

@@ -131,7 +131,7 @@ export async function assertRole(
   if (unconfined.length > 0) found.push(`can see the rows of every tenant in ${few(unconfined)}`);
   if (found.length > 0) {
     throw new TooMuchPrivilegeError(
-      `the database role ${role?.name ?? '?'} ${found.join(', ')}; ${program} starts only with no more than its own rights: connect it as svc_${program}`,
+      `the database role ${role?.name ?? '?'} ${found.join(', ')}; ${program} does not start with more than its own rights: connect it as svc_${program}`,
     );
   }
 }

@@ -21,8 +21,8 @@ export type Transaction = postgres.ReservedSql<{ bigint: number }> & {
  * Runs `work` in one transaction: committed when it returns, rolled back when it throws. `work` must
  * wait only for the database between its statements.
  *
- * @param opening its statements share the round trip of `begin`. If `begin` fails, they run outside
- *   a transaction: each must then change nothing
+ * @param opening sends statements in the round trip of `begin`. If `begin` fails, they run outside a
+ *   transaction, where each must change nothing
  * @throws DatabaseUnavailableError when the connection is lost. A loss during the commit leaves the
  *   outcome unknown, so a retry must be idempotent.
  */
@@ -43,9 +43,9 @@ export function transaction<T, O = void>(
 /**
  * A transaction in one round trip.
  *
- * @param statements `begin` and what follows it, without `commit`. Each must be harmless alone and
- *   without the settings of the others: after DDL the driver prepares a statement again and resends
- *   it after the commit, and this function throws.
+ * @param statements `begin` and the statements after it, without `commit`. Each must be harmless when
+ *   it runs outside the transaction and without its settings: after DDL the driver prepares a statement
+ *   again and resends it after the commit, and this function throws.
  */
 export function inOneRoundTrip<T extends readonly Statement<unknown>[]>(
   sql: Pool,
@@ -179,8 +179,8 @@ export async function readAsTenants<T>(
 }
 
 /**
- * Runs one statement with the rights of these tenants, and commits it in the same round trip: a lock that it takes
- * never waits for this process.
+ * Runs one statement with the rights of these tenants, and commits it in the same round trip, so that
+ * no lock is held while the database waits for this process.
  */
 export async function changeAsTenants<T>(
   sql: Pool,
@@ -197,7 +197,7 @@ export async function changeAsTenants<T>(
 const scopeTo = (tx: Transaction, tenants: readonly number[]) => tx`
   select set_config('svc.tenants', ${scopeOf(tenants)}, true)`;
 
-/** The tenants as the setting of a transaction, for functions of the database that set it. */
+/** The value of the setting `svc.tenants`, for database functions that set it themselves. */
 export const scopeOf = (tenants: readonly number[]): string =>
   `{${[...new Set(tenants)].join(',')}}`;
 

@@ -25,8 +25,8 @@ export interface Erased {
 }
 
 /**
- * Erases an admission with all that have the same request because of an approval: the pending proof and
- * its second decisions, also rejected ones.
+ * Erases an admission and all admissions that share its request because of an approval: the pending
+ * proof and its second decisions, also rejected ones.
  *
  * @throws AdministrationError when one of them is pending, or the admission is unknown
  */
@@ -48,14 +48,14 @@ export async function eraseAdmission(
   return erased;
 }
 
-/** The admissions with the request of this one. No approval adds another until the transaction ends. */
+/** The admissions that share the request. No approval adds an admission until the transaction ends. */
 async function holdersOfRequest(tx: Transaction, proofId: string): Promise<string[]> {
   const [named] = await tx<{ pending: string }[]>`
     select coalesce(approves, proof_id) as pending from svc.intake where proof_id = ${proofId}::uuid`;
   if (named === undefined) throw new AdministrationError(`unknown admission ${proofId}`);
   const { pending } = named;
   await holdApprovals(tx, pending);
-  // The index on `approves` has no rejected admissions.
+  // A separate query finds rejected second decisions, which the index on `approves` excludes.
   const rows = await tx<{ id: string }[]>`
     select proof_id as id from svc.intake where proof_id = ${pending}::uuid
     union all
@@ -142,7 +142,8 @@ const PAGE = 1_000;
 
 /**
  * Records that the payloads of the adopted proofs, from leaf `from` on, are lost, and names them in
- * erasure entries. Erases again payloads that adopted entries report as erased: the backup has them.
+ * erasure entries. Erases again the payloads that adopted entries report as erased: the restored backup
+ * still has them.
  *
  * @returns how many proofs lost their payload
  */
@@ -243,7 +244,7 @@ export interface HashedBatch {
   hash: Buffer;
 }
 
-/** Erases the hashes of batches first: row-level security hides the deduplication key of a batch that has its hash. */
+/** Erases the hashes of batches before their keys: row-level security hides a key whose batch still has its hash. */
 async function eraseBatches(
   tx: Transaction,
   tenantNo: number,

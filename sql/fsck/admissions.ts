@@ -137,18 +137,18 @@ type Query = (sql: Db, limit: number) => Promise<{ at: string }[]>;
  * Each query is one statement, so that it sees concurrent inserts completely.
  */
 export const STRAYS = {
-  /** Batches that other rows refer to and that are missing. */
+  /** Missing batches that other rows refer to. */
   batches: (sql, limit) => sql`
     select distinct 'svc.batch batch_id=batch_' || replace(s.batch_id::text, '-', '') as at from (
       select batch_id from svc.batch_part union select batch_id from svc.batch_progress
       union select batch_id from svc.chunk_pending
       union select batch_id from svc.intake_pending where batch_id is not null) s
     left join svc.batch b using (batch_id) where b.batch_id is null order by at limit ${limit}`,
-  /** Pending admissions of a pending chunk. */
+  /** Pending rows of admissions that are also pending in a chunk. */
   twice: (sql, limit) => sql`
     select 'svc.intake_pending proof_id=' || replace(proof_id::text, '-', '') as at
     from svc.intake_pending where proof_id in (${inChunks(sql)}) order by at limit ${limit}`,
-  /** Packages that have member rows and are missing. */
+  /** Missing packages that have member rows. */
   packages: (sql, limit) => sql`
     select distinct 'svc.trust_package package_id=pkg_' || replace(m.package_id::text, '-', '') as at
     from svc.package_member m left join svc.trust_package k using (package_id)
@@ -210,7 +210,7 @@ export const STRAYS = {
 export const adoptedRanges = (sql: Db) => sql<{ from: number; to: number }[]>`
   select from_index as from, to_index as to from svc.adoption`;
 
-/** Which of these registrations, by their hashes in hex, are not stored. */
+/** Those of the given registrations (hashes in hex) that are not stored. */
 export async function unstoredRegistrations(sql: Db, hashes: readonly string[]): Promise<string[]> {
   const rows = await sql<{ hash: string }[]>`
     select hash from unnest(${[...hashes]}::text[]) as hash

@@ -59,7 +59,7 @@ export interface Chunk {
   checkpoints: CheckpointRow[];
   /** The last expiry scan of the verifier, in epoch milliseconds. */
   verifierCheckedAt: number | null;
-  /** Leaves below this index await another verification after a key compromise. */
+  /** Leaves below this index may await another verification, such as after a key compromise. */
   urgentUntil: number;
   /** The size of the verified prefix. */
   verified: number;
@@ -147,7 +147,7 @@ interface StoredProofRow extends SubjectColumns {
   hasIntake: boolean;
   /** The columns of the intake row that differ from the log entry. */
   differing: string[];
-  /** The place in a run, from the intake row; null outside of runs. */
+  /** The place in a run, from the intake row; null when the request is in no run. */
   run: RunPlace | null;
   /** Null where erased. */
   payload: Record<string, unknown>;

@@ -82,7 +82,7 @@ export async function registerTenantApprover(
 ): Promise<ApproverRow | 'too_many' | null> {
   const hash = documentHash(nativeSha256, registration);
   const read = () => asTenants(sql, [tenantNo], (tx) => ofTenant(tx, tenantNo, 1, null, hash));
-  // Before the append lock, which would delay appends.
+  // Returns before taking the append lock, which would delay appends.
   const [earlier] = await read();
   if (earlier !== undefined) return earlier;
   const [made] = await changeAsTenants(
@@ -123,7 +123,7 @@ export async function retireTenantApprover(
   return made.done ? { ...approver, state: 'retired' } : null;
 }
 
-/** The tenant's registration of this hash; null when there is none. */
+/** The tenant's registration with this hash; null when there is none. */
 export async function readApprover(
   tx: Db,
   tenantNo: number,
@@ -138,11 +138,11 @@ export async function readApprover(
 export interface ApproverRow {
   registrationHash: string;
   registration: Registration;
-  /** Whether its approvals count at the next leaf. */
+  /** The state at the next leaf: only an active approver's approvals have an effect. */
   state: 'active' | 'retired';
-  /** Index of the entry that activated it. */
+  /** Index of the entry that activated the approver. */
   leafIndex: number;
-  /** The API key that registered it; null: the operator did. */
+  /** The API key that registered the approver; null when the operator did. */
   createdBy: string | null;
   createdAt: Date;
 }

@@ -20,7 +20,7 @@ const contextOf = (origin: string) => ({
   shard: 0,
 });
 
-/** The keys of a log by id, as its entries leave them. */
+/** The keys of a log by id, in the state after its last entry. */
 export async function logStateKeys(sql: Db, origin: string): Promise<Map<string, LogKey>> {
   const keys = new Map<string, LogKey>();
   for (const { leafIndex, body } of await keyEntries(sql)) {
@@ -40,7 +40,7 @@ export async function logKeysIn(sql: Db): Promise<LogVkey[]> {
     if (entry?.type !== 'key' || entry.use !== 'log') return [];
     return attempt(() => parseVkey(entry.vkey, nativeSha256).name) ?? [];
   });
-  // A log that continues the leaves of a retired one has another origin.
+  // A log that continues the leaves of a retired log has another origin: the last one is current.
   const origin = names.at(-1);
   if (origin === undefined) return [];
   return logKeysOf(nativeSha256, origin, (await logStateKeys(sql, origin)).values());
@@ -81,7 +81,7 @@ export function appendLogKeyChange(
     if (changed.length === 0) {
       throw new AdministrationError(
         change === 'activate'
-          ? `the log already has the key ${text}, or it is not usable: generate a new one`
+          ? `the log already has the key ${text}, or the key is not usable: generate a new one`
           : `log key ${text} was never activated in the log`,
       );
     }
@@ -98,7 +98,7 @@ export function appendLogKeyChange(
   });
 }
 
-/** The size of the last checkpoint that a key signed, else 0. Throws while the running publisher signs with the key. */
+/** The size of the last checkpoint that a key signed, or 0. Throws while a running publisher signs with it. */
 async function lastSize(tx: Transaction, vkey: LogVkey): Promise<number> {
   const size = await latestCheckpointBy(tx, [vkey]);
   const [row] = await tx<[{ newest: number; isOurs: boolean }]>`

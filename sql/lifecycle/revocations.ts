@@ -12,7 +12,7 @@ export interface RevocationItem {
   document: Uint8Array;
 }
 
-/** The log's entry for a revoked artifact; of several entries the first counts. */
+/** The entry that revoked an artifact: the first of its revocations in the log. */
 export interface LoggedRevocation {
   state: 'revoked';
   leafIndex: number;
@@ -31,7 +31,7 @@ export type RevocationRequestResult =
   /** `stored`: a worker appends or rejects it. `repeat`: the request is already pending. */
   | { outcome: 'stored' | 'repeat'; requestId: string };
 
-/** Attempts to store a request: another is needed if a concurrent request was rejected. */
+/** Attempts to store a request. Another attempt is needed if a concurrent request was rejected. */
 const MAX_ATTEMPTS = 8;
 
 async function revocationInLog(
@@ -55,8 +55,8 @@ export async function decidedOf(tx: Db, tenantNo: number, proofId: string) {
 }
 
 /**
- * Stores a tenant's request to revoke an artifact of its own proof, unless that is already revoked
- * or requested. A worker appends the entry, because the engine's role must not.
+ * Stores a tenant's request to revoke an artifact of its own proof, unless the artifact is already
+ * revoked or requested. A worker appends the entry, because the engine's role must not append.
  */
 export function insertRevocationRequest(
   sql: Pool,

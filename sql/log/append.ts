@@ -226,17 +226,17 @@ const jsonOf = (budgets: Decision['budgets']): string | null =>
 
 /**
  * A stored tile differs from the log. Nothing is appended, because a tree built on a wrong hash stays
- * wrong. An operator must repair it.
+ * wrong. An operator must repair the tile.
  */
 export class TileDamagedError extends Error {
   override readonly name = 'TileDamagedError';
 }
 
 /**
- * The partial tiles that the next `count` leaves extend, checked: a level-0 tile has the hashes of
- * its entries, a higher tile the roots of the tiles below. A full tile is checked completely before
- * its root enters the level above. In a partial tile only new hashes are checked: at level 0 those
- * that this process has not checked yet, above only the last.
+ * Returns the partial tiles that the next `count` leaves extend, after a check: a level-0 tile must have
+ * the hashes of its entries, a higher tile the roots of the tiles below. A tile that these leaves fill
+ * is checked completely. In other tiles only new hashes are checked: at level 0 those that this process
+ * has not checked yet, above level 0 only the last.
  */
 async function rightEdge(
   tx: Db,

@@ -38,7 +38,7 @@ export async function insertCheckpoint(
   return inserted.count === 1;
 }
 
-/** The size of the last checkpoint by one of these keys; 0 without one. The signature is not verified. */
+/** The size of the last checkpoint by one of these keys; 0 when there is none. The signature is not verified. */
 export async function latestCheckpointBy(sql: Db, keys: readonly Vkey[]): Promise<number> {
   // Five characters of base64 have 30 of the 32 bits of a key id.
   const lines = keys.map(

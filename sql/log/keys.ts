@@ -15,8 +15,8 @@ export const keyEntriesFrom = (sql: Db, from: number) =>
   entriesWhere(sql, sql`kind = 3 and leaf_index >= ${from} order by leaf_index`);
 
 /**
- * The key entries in order, delegations only of the keys in `keyIds`, because a log has many of others; null
- * when one is unreadable, because it may be a compromise.
+ * The key entries in order. Includes only the delegations of keys in `keyIds`, because a log has many.
+ * Null when an entry is unreadable, because it may be a compromise.
  */
 export async function keysInLog(
   sql: Db,
@@ -35,7 +35,7 @@ export async function keysInLog(
 }
 
 /**
- * Counts the proofs of the delegated keys among these that `max_proofs` limits.
+ * Counts the proofs of each delegated key in `keyIds`, because `max_proofs` limits them.
  *
  * @param next how many proofs each key is about to sign; 1 to learn its state at any leaf
  */
@@ -56,7 +56,7 @@ export async function countProofs(
   }
 }
 
-/** For states in which signatures of delegations do not matter: only compromises do. */
+/** Enough to find compromises, which do not depend on the signatures of delegations. */
 const COMPROMISES: KeyContext = { sha256: nativeSha256, verify: nativeVerify, origins: [] };
 
 /**

@@ -87,7 +87,7 @@ export interface SubjectColumns {
 
 /**
  * The names of the columns that differ from the AEP. Lists, permissions and the publisher read the
- * columns. The AEP is rebuilt from the other ones, so an alteration of those changes its hash.
+ * columns. The AEP is rebuilt from other columns, whose alteration changes its hash.
  */
 export function columnsUnlikeAep(columns: SubjectColumns, { subject }: Aep): string[] {
   const holds = {

@@ -136,7 +136,7 @@ export async function latestEntry(sql: Db, type: 'verdict' | 'snapshot', below: 
 export const snapshotEntriesFrom = (sql: Db, from: number): Promise<EntryBody[]> =>
   entriesWhere(sql, sql`kind = 6 and leaf_index >= ${from} order by leaf_index`);
 
-/** How many proofs below `to` each of the keys signed since its activation; absent for none. */
+/** The number of proofs below `to` that each key has signed since its activation; keys without proofs are absent. */
 export async function proofsByKey(
   sql: Db,
   keys: readonly { id: string; index: number }[],
@@ -159,8 +159,8 @@ const rowsBetween = (sql: Db, from: number, to: number) => sql<EntryRow[]>`
 const uncheckedBytes = (entry: ProofEntryInput) => Buffer.from(proofEntryText(entry));
 
 /**
- * The entry bytes with indexes in [from, to), in order; other bytes for a damaged row. The caller must
- * verify each against the tree.
+ * The entry bytes with indexes in [from, to), in order. A damaged row may give wrong bytes, so the
+ * caller must verify each entry against the tree.
  */
 export async function entriesBetween(sql: Db, from: number, to: number): Promise<Uint8Array[]> {
   const rows = await rowsBetween(sql, from, to);

@@ -18,10 +18,10 @@ type Members<Entry> = Omit<Entry, 'schema_version' | 'type'>;
 export const VERDICTS_CHANNEL = 'svc_verdicts';
 
 /**
- * Appends a verdict entry, and announces it when the transaction commits. Only the verifier's role may.
+ * Appends a verdict entry, and announces it when the transaction commits. Only for the verifier's role.
  *
  * @param latest the index of the last verdict entry that the caller has read, or null
- * @throws an error with the code 40001 when the log has a later one
+ * @throws an error with the code 40001 when the log has a later verdict entry
  */
 export async function appendVerdict(
   tx: Transaction,
@@ -35,7 +35,7 @@ export async function appendVerdict(
 }
 
 /**
- * Appends a snapshot entry. Only the publisher's role may.
+ * Appends a snapshot entry. Only for the publisher's role.
  *
  * @param lease the connection that holds the publisher's lease in the database
  */
@@ -45,7 +45,7 @@ export async function appendSnapshot(lease: Db, entry: Members<SnapshotEntry>): 
   return row.at;
 }
 
-/** What a snapshot depends on: the last verdict entry, snapshot entry and change of shares. */
+/** The inputs of a snapshot: the last verdict entry, snapshot entry and change of shares. */
 export interface LatestInputs {
   verdict: number | null;
   snapshot: number | null;
@@ -60,7 +60,7 @@ export async function latestInputs(sql: Db): Promise<LatestInputs> {
   return row;
 }
 
-/** Appends the activation of a delegated AEP key. Only the worker's role may. */
+/** Appends the activation of a delegated AEP key. Only for the worker's role. */
 export async function appendDelegation(
   sql: Db,
   entry: Members<AepKeyEntry & { change: 'activate'; delegation: Delegation }>,
@@ -70,7 +70,7 @@ export async function appendDelegation(
   return row.at;
 }
 
-/** Appends an erasure entry after the records of its erasures. Only the role svc_erase may. */
+/** Appends an erasure entry after the records of its erasures. Only for the role svc_erase. */
 export async function appendErasure(
   tx: Transaction,
   entry: Members<ErasureEntry>,
@@ -93,9 +93,9 @@ export function verdictEntriesFrom(sql: Db, from: number, to: number, limit: num
   return entriesWhere(sql, sql`kind = 5 and ${isBetween} order by leaf_index limit ${limit}`);
 }
 
-/** The verdict entries that list a leaf, in order. */
+/** The verdict entries that list at least one leaf, in order. */
 export function listingVerdictEntries(sql: Db): Promise<EntryBody[]> {
-  // As in the index log_entry_listing.
+  // The condition of the partial index log_entry_listing.
   const isListing = sql`position('"failed":[]' in body) = 0 or position('"restored":[]' in body) = 0`;
   return entriesWhere(sql, sql`kind = 5 and (${isListing}) order by leaf_index`);
 }

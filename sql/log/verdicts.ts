@@ -50,7 +50,7 @@ export async function logAndPrefix(
   return { logSize, prefix: row.treeSize === null ? null : inMs(row) };
 }
 
-/** The effective verdict on each leaf: of all rows that cover it, the one for the largest log, then the latest. */
+/** The effective verdict on each leaf: among all rows that cover it, the latest for the largest log. */
 export async function verdictsForLeaves(sql: Db, leaves: readonly number[]) {
   const histories = await verdictHistories(sql, leaves);
   return new Map([...histories].map(([leaf, history]) => [leaf, history.at(-1)!]));
@@ -81,8 +81,8 @@ export async function verdictHistories(
 }
 
 /**
- * Leaves below `size`, ascending, that failed for another reason than a compromised key. Some pass
- * again. Rows without checks repeat an earlier outcome.
+ * Leaves below `size`, ascending, that once failed for a reason other than a compromised key. Some now
+ * pass again. Ignores rows without checks, which repeat an earlier outcome.
  */
 export async function failedOtherwise(sql: Db, size: number): Promise<number[]> {
   const rows = await sql<{ leaf: number }[]>`
@@ -92,7 +92,7 @@ export async function failedOtherwise(sql: Db, size: number): Promise<number[]> 
   return rows.map(({ leaf }) => leaf);
 }
 
-/** The failed checks of a verdict, and those of a proof that only a compromised key voids. */
+/** The failed checks of a verdict. `voidedOf` has the failed checks of a proof that only a compromise voids. */
 export const failedOf = (sql: Db) => sql`
   jsonb_path_query_array(checks, '$[*] ? (@.result == "fail")')`;
 // Equals the verifier's text, so that a query can use the index verdict_failed_otherwise.
@@ -100,7 +100,7 @@ export const voidedOf = (sql: Db) => sql`
   '[{"name": "signing_key", "result": "fail", "detail": "by the log the key is compromised at this position"}]'`;
 
 /**
- * Inserts verdicts. Only the verifier's role may.
+ * Inserts verdicts. Only for the verifier's role.
  *
  * @param at the time of verification, epoch milliseconds of the database; the transaction's start by default
  */
@@ -156,7 +156,7 @@ export function takeDueExpiries(tx: Transaction, belowIndex: number, limit: numb
 
 export interface ScrubPosition {
   nextIndex: number;
-  /** Leaves [nextIndex, urgentUntil) are urgent and come first, newest first; 0 without any. */
+  /** Leaves [nextIndex, urgentUntil) are urgent: they are checked first, newest first. 0 without urgent leaves. */
   urgentUntil: number;
   /** Incremented each time leaves are made urgent. */
   epoch: number;
@@ -192,8 +192,8 @@ export async function databaseTime(sql: Db): Promise<number> {
 }
 
 /**
- * Whether an erasure or an expiry is due by the database's clock, and its time in epoch
- * milliseconds: everything that was due before is included.
+ * Whether an erasure or an expiry is due by the database's clock, and the clock's time in epoch
+ * milliseconds. An erasure or expiry that became due before that time is included.
  */
 export async function dueAtDatabaseTime(sql: Db): Promise<{ now: number; isDue: boolean }> {
   const [row] = await sql<[{ now: Date; isDue: boolean }]>`
@@ -207,8 +207,8 @@ const isAnythingDue = (sql: Db) => sql`
     or exists (select from svc.share_due where expires_at <= now()))`;
 
 /**
- * The state of the log, of its verdicts and of the scrubber, equal to an earlier one if nothing changed;
- * null while an erasure or an expiry is due.
+ * A text that changes with the log, its verdicts or the urgent leaves of the scrubber; null while an
+ * erasure or an expiry is due.
  */
 export async function verifierWork(sql: Db): Promise<string | null> {
   const [row] = await sql<[{ state: string; isDue: boolean }]>`

@@ -6,14 +6,14 @@ export async function recordMaintenance(sql: Db): Promise<void> {
   await sql`select svc.record_maintenance()`;
 }
 
-/** Records that a run of fsck with findings, or a clean one of registry and snapshot, ended now. */
+/** Records that fsck found corruption, or that a clean run over registry and snapshot ended now. */
 export async function recordFsck(sql: Db, isCorrupt: boolean): Promise<void> {
   await sql`select svc.record_fsck(${isCorrupt})`;
 }
 
 export interface Upkeep {
   now: number;
-  /** The end of the last one, in epoch milliseconds; before the first, that of the migration. */
+  /** The last clean fsck and the last base backup. `since` is the time of the migration. */
   maintenance: Maintenance<number>[];
   /** Milliseconds since PostgreSQL archived a WAL segment; null without an archive. */
   archiveAgeMs: number | null;
@@ -25,11 +25,11 @@ interface Maintenance<Time> {
   kind: string;
   since: Time;
   endedAt: Time | null;
-  /** The last run found corruption at this time. */
+  /** When fsck last found corruption; null after a clean run. */
   failedAt: Time | null;
 }
 
-/** The lag of a slot whose WAL PostgreSQL has removed, so that its standby can never continue. */
+/** Reported as the lag of a slot whose WAL PostgreSQL has removed: its standby can never continue. */
 const LOST_BYTES = 1e15;
 
 /** Reads views that every role may read; `pg_stat_replication` would need another privilege. */

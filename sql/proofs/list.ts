@@ -29,9 +29,9 @@ export interface ProofInList {
   intentId: string | null;
   parent: string | null;
   bound: boolean;
-  /** The batch that the admission was accepted with; null for others. */
+  /** The batch that the admission was accepted with; null for a single admission. */
   batchId: string | null;
-  /** From the request; absent when it has none, and once the payload is erased. */
+  /** Agent, tool and run are from the request: absent when it states none, and after an erasure. */
   agent?: { id: string };
   tool?: string;
   run?: Run;
@@ -67,7 +67,7 @@ export interface ListQuery {
   /** Only leaves below this index; null starts with the newest. */
   below: number | null;
   limit: number;
-  /** The only status listed; every status when absent. */
+  /** Lists only proofs with this status; all proofs when absent. */
   status: VerificationStatus | undefined;
 }
 
@@ -126,7 +126,7 @@ export function listProofs(sql: Pool, query: ListQuery): Promise<ProofPage> {
   return asTenants(sql, [query.tenantNo], pageWithBatches, keysInLog);
 }
 
-/** The batches of these proofs, by proof id. An item that only repeats an earlier admission does not count. */
+/** The batches of these proofs, by proof id. Ignores items that only repeat an earlier admission. */
 async function batchesOf(
   tx: Transaction,
   tenantNo: number,
@@ -259,7 +259,7 @@ function selection(tx: Transaction, tenantNo: number, { batch, runKey }: ProofFi
 }
 
 /**
- * The tenant's leaves that can have another status than VALID, newest first. Leaves without a
+ * The tenant's leaves whose status can differ from VALID, newest first. Leaves without a
  * verdict and leaves that a compromise may void are included for BACKEND_LOOKUP_REQUIRED only: the
  * verifier may not have verified voided leaves again yet.
  */
@@ -331,7 +331,7 @@ async function withStatusInputs(
     if (entry === null) damaged.add(proofId);
     else revoked.set(proofId, [...(revoked.get(proofId) ?? []), entry.artifact_kind]);
   }
-  // A key that a compromised root delegated is known by its activation only.
+  // Only the activation of a key shows that a compromised root delegated the key.
   const mayBeVoided = keys !== null && compromisesIn(keys).length > 0;
   const signers = proofs.map(({ keyId }) => keyId);
   const withDelegations = mayBeVoided ? await keysInLog(tx, signers) : keys;

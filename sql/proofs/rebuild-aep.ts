@@ -196,7 +196,7 @@ export interface AepRow {
   policyDigest: Buffer;
   fixtureHash: Buffer | null;
   validity: Validity | null;
-  /** From here on payload: null after an erasure. */
+  /** This column and the next ones are payload: null after an erasure. */
   request: Buffer | null;
   requestHash: Buffer | null;
   seed: Buffer | null;
@@ -205,7 +205,7 @@ export interface AepRow {
   /** Null after an erasure, or if no counter applied. */
   budgets: Budgets | null;
   signature: Buffer | null;
-  /** For a close the other proofs of its run in the log, in log order; else null. */
+  /** For a close, the other proofs of its run in the log, in log order; otherwise null. */
   runMembers: RunMemberRow[] | null;
 }
 

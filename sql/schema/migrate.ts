@@ -51,8 +51,9 @@ const DEADLOCK = '40P01';
 
 /**
  * Applies the pending migrations of `folder` and returns their names. Each is one transaction, or one
- * statement marked to run outside. An advisory lock serialises concurrent runs. Accepts what a later
- * version added, so that a rollback of the programs can run it; rejects a breaking or different history.
+ * statement marked to run outside. An advisory lock serialises concurrent runs. Accepts additive
+ * migrations of a later version, because programs may be rolled back; rejects a breaking migration and
+ * a different history.
  *
  * Programs may serve meanwhile. Statements queue behind a migration that waits for a table lock, so it
  * waits only briefly, releases all locks and tries again.
@@ -83,7 +84,9 @@ export async function migrate(
     for (const row of done) {
       const known = migrations[row.version - 1];
       if (known !== undefined && known.digest !== row.digest) {
-        throw new SchemaMismatchError(`migration ${row.name} was applied with a different text`);
+        throw new SchemaMismatchError(
+          `migration ${row.name} was applied with a different text: run the version that applied it`,
+        );
       }
     }
     const applied: string[] = [];
@@ -250,8 +253,8 @@ function readIndexStatement(migration: string, text: string): IndexStatement {
 }
 
 /**
- * Creates or drops the index concurrently. First drops an existing index of that name: a failed build
- * left it, or a run that died before it recorded the migration, or a manual change.
+ * Creates or drops the index concurrently. First drops an existing index of that name, which remains
+ * from a failed build, a run that died before it recorded the migration, or a manual change.
  *
  * PostgreSQL waits for older transactions with locks that do not queue other statements, so unlike
  * other migrations this one may wait long.

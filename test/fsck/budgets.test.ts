@@ -50,7 +50,7 @@ it('fsck > recomputes the counters from the log', async () => {
   await set('value = value + 1');
   expect(await corrupt()).toEqual({});
 
-  // Without its counter, the agent spends twice.
+  // Without the row of its counter, the agent could spend twice.
   await withoutTriggers(db, 'delete from svc.counter');
   expect(await corrupt()).toEqual({ budget_differs: 1 });
   await refund('a', '2000.00');

@@ -38,7 +38,7 @@ beforeAll(async () => {
 afterEach(() => plantation.clear());
 afterAll(() => opened.drop());
 
-/** Runs the statements only for a proof of their own. */
+/** A proof for each number, so that damages do not affect each other. */
 const proofAt = (number: number): string => `'${sound.world.old[number]!}'::uuid`;
 const leafAt = (number: number): string => leafOf(proofAt(number));
 
@@ -142,7 +142,7 @@ describe('killed fsck run', () => {
   it('resumes at its last position and keeps its findings', async () => {
     const { env, damage } = await plantation.copy();
     const stateFile = join(env['DATA_DIR'] ?? '', 'fsck.json');
-    // One damage before the position at which the process is killed, and one after.
+    // Damages one proof before the position at which the process is killed, and one after it.
     for (const id of [sound.world.old[100]!, sound.world.fresh[35]!]) {
       await damage(`update svc.intake set accepted_at = accepted_at + interval '1 ms'
         where proof_id = '${id}'`);
@@ -193,7 +193,7 @@ it('fsck > exits with 2 for unknown options or missing settings, and names them'
     [{ ...env, SNAPSHOT_DIR: '/nowhere' }, /\/nowhere is not a directory/],
     [
       { ...env, DATABASE_URL: opened.db.urlFor('svc_admin') },
-      /fsck starts only with no more than its own/,
+      /fsck does not start with more than its own/,
     ],
   ];
   for (const [wrong, message] of cases) {

@@ -45,7 +45,7 @@ describe('key history of a log', () => {
     [
       'a compromise of leaves after its own',
       [activated, { ...compromised, from_index: 2 }],
-      /existing leaves/,
+      /from_index of at most 1,/,
     ],
   ])('is rejected with %s', (_, entries, fault) => {
     expect(faultsOf(entries)).toEqual([expect.stringMatching(fault)]);

@@ -16,7 +16,7 @@ import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('test');
 
-it('fsck > accepts log keys that the log activates, a retired key only up to its bound', async () => {
+it('fsck > accepts log keys that the log activates, but a retired key only up to its bound', async () => {
   const home = await mkdtemp(join(tmpdir(), 'svc-fsck-'));
   onTestFinished(() => rm(home, { recursive: true }));
   const [former, next] = [testKey(), testKey()];
@@ -53,7 +53,7 @@ it('fsck > accepts log keys that the log activates, a retired key only up to its
   await publish(next);
   expect(await corrupt()).toEqual({});
 
-  // The thief of the retired key signs the next tree.
+  // A thief who has the retired key signs the next tree.
   const { treeSize, root } = (await latestCheckpoint(registry.admin))!;
   const signed = formatCheckpoint({ origin: ORIGIN, size: treeSize, root });
   const note = signNote(signed, noteSigner(nativeSha256, ORIGIN, former));

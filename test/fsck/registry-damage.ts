@@ -1,7 +1,7 @@
 import type { FindingCode } from '#fsck/findings';
 import type { SoundRegistry } from '../fixtures/sound-registry.js';
 
-/** One damage of the registry: exactly its findings, and its statements for a proof of its own. */
+/** Damage to the registry: the findings that it must cause, and SQL that damages the given proof. */
 export type Damage = [found: Partial<Record<FindingCode, number>>, plant: Plant];
 type Plant = (id: string, leaf: string) => string;
 
@@ -44,7 +44,7 @@ export const erased = (id: string, leaf: string): string =>
   erasure(id) + withoutPayload(id) + failed(leaf, 'erased');
 export const erasedJustNow = (id: string, leaf: string): string =>
   `${erasure(id)}${withoutPayload(id)} insert into svc.erasure_due select ${leaf}`;
-/** A log with another time in each status entry and its leaf tile. */
+/** Rewrites the log: changes the time in each status entry, and its hash in the leaf tile. */
 export const REWRITTEN_LOG = `
   update svc.log_entry set at = at + interval '1 second', body = convert_to(regexp_replace(
     convert_from(body, 'UTF8'), '"time":"[^"]*"', '"time":"' || to_char((at + interval '1 second')
@@ -68,16 +68,16 @@ export const leafOf = (id: string): string =>
 export const missing = (id: string): string =>
   `${failed(leafOf(id))} delete from svc.log_entry where proof_id = ${id}`;
 
-/** One finding, of a damage that does not depend on a proof. */
+/** Damage with one finding that does not depend on a proof. */
 const run = (code: FindingCode, statement: string): Damage => [{ [code]: 1 }, () => statement];
 const update = (code: FindingCode, table: string, change: string, where = 'true'): Damage =>
   run(code, `update svc.${table} set ${change} where ${where}`);
-/** One finding, of a proof that fails its verdict. */
+/** Damage with one finding, to a proof whose verdict is changed to `fail`. */
 const failing = (code: FindingCode, plant: Plant): Damage => [
   { [code]: 1 },
   (id, leaf) => failed(leaf) + plant(id, leaf),
 ];
-/** One finding, of a column of a proof or of its intake row. */
+/** Damage with one finding, to a column of a proof or of its intake row. */
 const column = (table: 'log_entry' | 'intake', code: FindingCode, change: string): Damage =>
   failing(code, (id) => set(table, change, id));
 
@@ -268,7 +268,7 @@ const rest: Damage[] = [
   ),
 ];
 
-/** Damages that do not affect each other, for one copy of the registry. */
+/** Groups of damages that do not affect each other; each group shares one copy of the registry. */
 export const TOGETHER: [what: string, damages: Damage[]][] = [
   ['payloads and admissions', payloads],
   ['columns of proofs', columns],
@@ -317,7 +317,7 @@ export const ALONE: [what: string, ...Damage][] = [
   ],
 ];
 
-/** The statements of a damage, for the proof with a number, and its findings. */
+/** The statements that damage the proof with this number. */
 export function planted({ world }: SoundRegistry, [, plant]: Damage, number: number): string {
   const id = `'${world.old[60 + number]!}'::uuid`;
   return `${plant(id, leafOf(id))};`;

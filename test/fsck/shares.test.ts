@@ -25,7 +25,7 @@ afterAll(() => opened.drop());
 const recordOf = (name: string, members: Record<string, JsonValue>): Uint8Array =>
   canonicalBytes({ schema_version: `svc.registry.${name}/1.0`, ...members });
 
-/** The shares and packages of a registry, as its map has them; the token that ended last; the last change. */
+/** The records of a registry's shares and packages, the key of an ended token, and the last change. */
 async function registryOf({ sql }: Pick<RegistryContext, 'sql'>) {
   const published: Records = new Map();
   const keyOf = (hash: string): string => toHex(mapKey('share', fromHex(hash.slice(0, 32))));
@@ -51,7 +51,7 @@ async function registryOf({ sql }: Pick<RegistryContext, 'sql'>) {
   return { published, ended: keyOf(tokens.find((token) => token.ended)!.hash), last: head.last };
 }
 
-/** Codes of the findings when these records are published up to a change. */
+/** Counts of the findings by code, when these records are published up to `shareChange`. */
 async function codesOf(published: Records, shareChange: number, now = Date.now() + 3_600_000) {
   const { sql } = await opened.plantation.copy();
   const findings = new Findings();
@@ -69,7 +69,7 @@ async function codesOf(published: Records, shareChange: number, now = Date.now()
 }
 
 describe('fsck of published shares and packages', () => {
-  it('accepts those of the registry, and finds what is missing, altered or invented', async () => {
+  it('accepts the records of the registry, and finds missing, altered and invented records', async () => {
     const { published, ended, last } = await registryOf(await opened.plantation.copy());
     expect(await codesOf(published, last)).toEqual({});
     const [[shareKey, share], ...others] = [...published] as [

@@ -17,7 +17,7 @@ import { ORIGIN, proofIdOf } from '../fixtures/public-log.js';
 import { filesOf, ServedLog } from '../fixtures/served-log.js';
 import { pinning } from '../fixtures/pins.js';
 
-/** fsck of a published log without its registry. */
+/** Runs fsck on a published log without its registry. */
 
 let log: ServedLog;
 let home: string;

@@ -44,7 +44,7 @@ async function openWitness(name: string) {
     isDown: false,
     until: Promise.resolve(),
     requests: 0,
-    /** The body to answer instead of the cosignature. */
+    /** Returns the body to send instead of the cosignature. */
     lie: null as ((line: string, note: string) => string) | null,
   };
   const server = createServer((req, res) => {
@@ -113,7 +113,7 @@ it('cosigner > publishes each checkpoint at once, and again with the cosignature
   expect(published()).toBeNull();
   release();
   await expect.poll(published).toEqual({ size, isMet: true, by: ['w1', 'w2', 'w3'] });
-  // The next cycle requests no new ones for a minute.
+  // The next cycle requests no cosignatures, because the present ones are less than a minute old.
   const { requests } = witnesses[0]!.state;
   await publisher.runCycle();
   snapshot.grow(3);
@@ -263,7 +263,7 @@ it('public API > serves the cosigned checkpoint, and tlog-proofs under it', asyn
   expect(isMet(await get('checkpoint'))).toBe(true);
   expect(isMet(parseTlogProof(await get('proof/1')).checkpoint)).toBe(true);
 
-  // The origin could keep an old cosigned checkpoint: one behind the snapshot is served for minutes only.
+  // The origin could keep an old cosigned checkpoint, so it is served for minutes only once a snapshot is newer.
   for (const { state } of witnesses) state.isDown = true;
   const { size } = (await snapshot.published()).opened.checkpoint;
   snapshot.grow(3);

@@ -203,7 +203,7 @@ it('restarted publisher > counts the proofs of each delegated key from its activ
   };
   activate('aep_root', root);
   delegate(other);
-  // A proof that names a key before its activation does not verify, and uses up nothing.
+  // A proof that names a key before its activation does not verify, and does not count for `max_proofs`.
   registry.addProof({ keyId: idOf(key) });
   delegate(key);
   registry.addProof({ keyId: idOf(key) });
@@ -277,8 +277,8 @@ describe('snapshot entry of another process', () => {
   });
 
   it.each([
-    ['follows the read tree', 'another publisher appended a snapshot entry', 0],
-    ['replaces the last leaf of that tree', 'leaves changed', 1],
+    ['is appended after the publisher read the tree', 'another publisher appended', 0],
+    ['replaces the last leaf that the publisher read', 'leaves changed', 1],
   ])('is covered by no checkpoint when it %s', async (_, message, replaced) => {
     const { registry } = snapshot;
     snapshot.grow(3);
@@ -300,8 +300,8 @@ describe('snapshot entry of another process', () => {
   const hidden = { snapshotEntriesFrom: () => Promise.resolve([]) };
   const empty = toBase64(nativeSha256(new Uint8Array(0)));
   it.each<[string, object, object, string, isLast?: boolean]>([
-    ['names the root of another tree', { root: empty }, {}, 'another tree'],
-    ['is about an older tree', { size: 0, root: empty, lookup_from: 0 }, {}, 'an older one'],
+    ['names the root of another tree', { root: empty }, {}, 'does not have'],
+    ['is about an older tree', { size: 0, root: empty, lookup_from: 0 }, {}, 'below the published'],
     ['hides expiries', { expired_through: '2026-11-20T11:00:00.000Z' }, {}, 'expired_through'],
     ['is hidden in the database', {}, hidden, 'another type'],
     ['is hidden behind the last verdict entry', {}, hidden, 'another type', true],

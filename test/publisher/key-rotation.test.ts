@@ -14,7 +14,7 @@ import { formatTime } from '#protocol/time';
 import { ORIGIN, testKey, TestSnapshot } from '../fixtures/snapshot.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
-/** Rotating the key of the log, as docs/operate.md describes. */
+/** The rotation of the log key that docs/operate.md describes. */
 
 const snapshot = useSnapshot();
 beforeEach(async () => {
@@ -25,7 +25,7 @@ beforeEach(async () => {
 const newLogKey = testKey();
 const newLogVkey = formatVkey(nativeSha256, ORIGIN, newLogKey.publicKey);
 
-/** A publisher with the new key that knows the old one. */
+/** A publisher that signs with the new key and accepts the old key. */
 const rotated = (overrides: Parameters<TestSnapshot['publisher']>[0] = {}): Publisher =>
   snapshot.publisher({ logKey: newLogKey, logged: [parseVkey(snapshot.logVkey)], ...overrides });
 
@@ -145,7 +145,7 @@ describe('public API server during a key rotation', () => {
     expect(await statusAt(url, id)).toBe(200);
     const keys: unknown = await (await fetch(`${url}/api/public/keys`)).json();
     expect(keys).toMatchObject({
-      // A former key could only be pinned with a bound.
+      // Omits the old key: a former key can be pinned only with a bound, and this log has none.
       log: { origin: ORIGIN, vkey: newLogVkey, retired: [] },
     });
   });

@@ -31,7 +31,7 @@ class TestClaim implements Lease {
 }
 
 describe('publisher lease', () => {
-  it('on the directory is released when another publisher holds the lease on the registry', async () => {
+  it('releases the directory when another publisher holds the lease on the registry', async () => {
     const claim = new TestClaim();
     claim.free = false;
     expect(await snapshot.publisher({ leases: [claim] }).runCycle()).toEqual({

@@ -101,7 +101,7 @@ describe('publisher with a replica', () => {
     await revoke(id!);
     await admit(5);
     await registry.reportAll();
-    // The primary's newer verdict entry does not count.
+    // The cycle does not use the newer verdict entry in the primary.
     expect(await publisher.runCycle()).toEqual({ outcome: 'unchanged', generation: before.index });
     await sleep(Math.max(0, before.validUntil - Date.now()));
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'verifier_silent' });
@@ -155,7 +155,7 @@ describe('publisher with a replica', () => {
     const [id] = await admit(2);
     await registry.reportAll();
     const other = sqlRegistry(primary, primary);
-    // A replica with another leaf in place of the last one.
+    // A replica whose last leaf differs.
     const tampered: RegistryView = {
       ...other,
       tile: async (level, index) => {

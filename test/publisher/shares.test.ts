@@ -7,7 +7,7 @@ import type { Publisher } from '#publisher/publisher';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
-/** Share tokens and packages, cycle by cycle. */
+/** Which share tokens and packages each publish cycle publishes. */
 
 const snapshot = useSnapshot();
 let publisher: Publisher;
@@ -105,7 +105,7 @@ it.each([false, true])(
   },
 );
 
-it('publisher > signs the entries of several failed cycles, which state different shares', async () => {
+it('publisher > signs a tree with snapshot entries of several failed cycles that state different shares', async () => {
   const { registry } = snapshot;
   for (const [at, isRestarted] of [false, true, true].entries()) {
     registry.share('proof', ids[at]!);
@@ -137,7 +137,7 @@ describe('package', () => {
     expect(published.share(after)).toBeNull();
     expect(published.opened.location.share_change).toBe(1);
     registry.verify();
-    // In the publish cycle that publishes the member.
+    // The cycle that publishes the member also publishes the waiting changes.
     expect(await publisher.runCycle()).toMatchObject({ shareChanges: 3 });
     published = await snapshot.published();
     expect(published.package(packageId)).toEqual([ids[0], member]);
@@ -145,7 +145,7 @@ describe('package', () => {
     expect(published.share(after)).toMatchObject({ id: ids[1] });
   });
 
-  it('is not published when its members were altered, and delays no other', async () => {
+  it('is not published when its members were altered, and does not delay other packages', async () => {
     const { registry } = snapshot;
     const forged = registry.bundle(ids.slice(0, 2));
     registry.bundles[0]!.proofIds = [ids[1]!];

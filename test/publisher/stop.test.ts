@@ -21,7 +21,7 @@ const location = (): string | null =>
   existsSync(file('lookup/snapshot')) ? readFileSync(file('lookup/snapshot'), 'utf8') : null;
 const removeLookup = (): void => rmSync(file('lookup'), { recursive: true });
 
-/** Another log from leaf 300 on. */
+/** Replaces the log from leaf 300 on. */
 function diverge(): void {
   snapshot.registry.truncate(300);
   for (let i = 0; i < 250; i++) {

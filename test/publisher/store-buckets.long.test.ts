@@ -11,7 +11,7 @@ import { readPublished } from '../fixtures/published.js';
 import { awsSettings, BUCKET, skipsS3, startS3 } from '../fixtures/s3-server.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
-/** The store in a bucket of a real server that is not ours, through a network that breaks. */
+/** Bucket stores on third-party servers, through a network with faults. */
 
 const MINUTE = 60_000;
 const SILENT_MS = 500;
@@ -21,7 +21,7 @@ const SERVERS = [
     name: 'S3',
     skips: skipsS3,
     start: startS3,
-    /** The network is between the SDK and the server. */
+    /** Makes the SDK connect to the network with faults at `url`. */
     connect: (url: string) => void Object.assign(process.env, awsSettings(url)),
     at: (bucket: string) => `s3://${bucket}`,
     open: (where: string, _url: string, silentMs?: number) => new S3Store(where, silentMs),
@@ -31,7 +31,7 @@ const SERVERS = [
       headers: { 'Content-Type': 'application/xml' },
       body: '<Error><Code>SlowDown</Code></Error>',
     },
-    /** How the error describes that answer. */
+    /** How the error describes the answer `busy`. */
     busyText: 'SlowDown',
     /** The body of an answer to a write. */
     ok: '',

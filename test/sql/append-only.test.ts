@@ -59,7 +59,7 @@ describe('append-only tables', () => {
     ['policy_set', `files = '{}'`],
     ['policy_activation', 'active_from = now()'],
     ['fixture', `content = ''`],
-  ])('%s rejects updates (%s) and deletes, even by its owner', async (table, change) => {
+  ])('%s reject updates (%s) and deletes, even by its owner', async (table, change) => {
     await expect(db.sql.unsafe(`update svc.${table} set ${change}`)).rejects.toThrow(/append-only/);
     await expect(db.sql.unsafe(`delete from svc.${table}`)).rejects.toThrow(/append-only/);
   });

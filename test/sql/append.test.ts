@@ -186,7 +186,7 @@ it('claimPending > claims nothing outside a transaction, where a claim would los
   );
 });
 
-it('loadPending > skips what another worker has loaded, until its transaction ends, and blocks no claim', async () => {
+it('loadPending > skips admissions that another worker has loaded until its transaction ends, and blocks no claim', async () => {
   const registry = await openRegistry(db);
   const [first, second] = [registry.item(), registry.item()];
   await acceptIntake(registry.engine, [first, second]);

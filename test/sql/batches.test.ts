@@ -191,7 +191,7 @@ describe('batch progress', () => {
     expect(await progress()).toMatchObject({ admitted: 2, refused: 2, pending: 0 });
   });
 
-  it('is followed by a new batch of the same items once it has rejected some', async () => {
+  it('is followed by a new batch of the same items after some of them were rejected', async () => {
     const [itemsHash, some] = [randomBytes(32), items(3)];
     const problems = new Map([[3, '{"code":"parent_not_found","detail":""}']]);
     const invalid = { itemsHash, problems };
@@ -235,7 +235,7 @@ describe('batch progress', () => {
     const batches = [await accepted(pointing()), await accepted(pointing())];
     expect((await resolveDuplicateItems(registry.admit.sql, 100)).settled).toBe(0);
     await processAdmissions(registry.admit, [item.proofId]);
-    // Counted in pages and by two concurrent callers, of which only one counts a row.
+    // Counts the items in pages and by two concurrent callers; only one caller counts each row.
     const [one, other] = await Promise.all([
       resolveDuplicateItems(registry.admit.sql, 1),
       resolveDuplicateItems(registry.admit.sql, 100),
@@ -261,7 +261,7 @@ describe('chunk leases', () => {
     await acceptedBatch(registry, CHUNK_ITEMS * 2, 'second');
     const first = await lease();
     expect(first?.admissions).toBe(CHUNK_ITEMS);
-    // The chunks of a new tenant come next, and then wait in rotation.
+    // The first chunk of a new tenant comes next; its other chunks wait in rotation.
     await acceptedBatch(registry, CHUNK_ITEMS * 3, 'third');
     const order = (await leases()).map(({ tenant }) => tenant);
     expect(order).toEqual([b, c, a, b, c, a, c, a, a, a]);
@@ -359,7 +359,7 @@ describe('pending chunk', () => {
     const { chunkIds } = (await lease())!;
     const policy = () => Promise.reject(new Error('unusable'));
     const failing = processChunks({ ...registry.admit, policy }, chunkIds);
-    await expect(failing).rejects.toThrow(/3 of the group are deferred/);
+    await expect(failing).rejects.toThrow(/3 of the group's admissions deferred/);
     expect(await countIn('intake_pending')).toBe(0);
     expect(await countIn('chunk_pending')).toBe(1);
   });

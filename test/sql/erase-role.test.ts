@@ -33,7 +33,7 @@ async function admit(key: string, fields = {}): Promise<IntakeItem> {
   return item;
 }
 
-/** A batch with these items and an invalid one. */
+/** Stores and processes a batch with these items and an invalid item. */
 async function batch(idempotencyKey: string, items: IntakeItem[]): Promise<string> {
   const problems = new Map([[items.length, '{"status":400}']]);
   const made = await storeBatch(registry, items.map(batchItem), { idempotencyKey, problems });

@@ -13,7 +13,7 @@ import {
 import { createPackage } from '#sql/lifecycle/packages';
 import { useRegistry } from '../fixtures/use-registry.js';
 
-/** Changes of tokens and packages reach the publisher numbered and in order, and no other role. */
+/** The publisher reads changes of tokens and packages with numbers and in order; no other role can. */
 
 const { db, registry } = useRegistry('file');
 let publisher: Pool;

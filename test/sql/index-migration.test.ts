@@ -6,7 +6,7 @@ import type { Pool } from '#sql/db/transaction';
 import { migrate, MIGRATE_DEFAULTS } from '#sql/schema/migrate';
 import { useDatabase, useMigrations } from '../fixtures/use-registry.js';
 
-/** Migrations that create indexes concurrently, and so run outside a transaction. */
+/** Migrations that create indexes concurrently and therefore run outside a transaction. */
 
 const MARK = '-- Found by it.\n-- outside a transaction: the table is large\n';
 
@@ -42,7 +42,7 @@ const asTold = (what = 'a', unique = '') => ({
   recorded: true,
 });
 
-/** An open transaction with a write. */
+/** Opens a transaction that has written a row; the returned function commits it. */
 async function openTransaction(): Promise<() => Promise<void>> {
   const connection = await db.sql.reserve();
   await connection.unsafe('begin; insert into svc.later values (0)');

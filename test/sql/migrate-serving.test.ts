@@ -10,7 +10,7 @@ import { useDatabase, useMigrations } from '../fixtures/use-registry.js';
 const db = useDatabase('test');
 const copy = useMigrations('test');
 
-/** A next version's migration of the busiest tables. */
+/** Adds migrations of the busiest tables, as a next version could have. */
 async function addExpandingMigrations(): Promise<void> {
   await copy.add(
     1,
@@ -108,7 +108,7 @@ describe('migrate while the old version serves', () => {
     await expect(old).rejects.toThrow(/_later\.sql.*newer/);
     await expect(migrate(db.sql, MIGRATIONS)).rejects.toThrow(SchemaMismatchError);
     expect(await requireSchema(db.as('svc_worker'), copy.known + 1)).toEqual({ ahead: false });
-    // Only one migration is marked as breaking; later ones are for versions that know it.
+    // A version that knows the breaking migration accepts the additive migrations after it.
     await copy.add(2, 'select 1;');
     await migrate(db.sql, copy.folder);
     expect(await requireSchema(db.as('svc_worker'), copy.known + 1)).toEqual({ ahead: true });

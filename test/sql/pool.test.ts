@@ -15,7 +15,7 @@ const notes = async () =>
     (row) => row.text,
   );
 
-it('connection pool on a server without free connections > rejects queries with an error that means unavailable', async () => {
+it('connection pool on a server without free connections > rejects queries with an error for which isUnavailable returns true', async () => {
   const role = `crowded_${db.name}`;
   await db.sql.unsafe(`create role ${role} login password 'x' connection limit 0`);
   const url = new URL(db.url);

@@ -171,7 +171,7 @@ describe('svc.append_verdict', () => {
   });
 });
 
-it('svc.append_snapshot > rejects another size, validity or holder than allowed', async () => {
+it('svc.append_snapshot > rejects an invalid size, time or validity, and a caller without the lease', async () => {
   const { snapshot, at } = await open();
   await expect(snapshot(3)).rejects.toThrow('exceeds the log');
   await expect(snapshot(1, { lease: false })).rejects.toThrow('lease');

@@ -288,10 +288,10 @@ it('readOutcomes > returns an outcome only to the tenant of the admission, even 
 
 describe('tenant scope of a transaction', () => {
   it.each([
-    ['was committed', (sql: Pool) => asTenants(sql, [ours], () => Promise.resolve(1))],
-    ['only read', (sql: Pool) => readAsTenants(sql, [ours], (tx) => tx`select 1`)],
-    ['failed', (sql: Pool) => asTenants(sql, [ours], (tx) => tx`select 1 / 0`)],
-    ['only read, and failed', (sql: Pool) => readAsTenants(sql, [ours], (tx) => tx`select 1 / 0`)],
+    ['commits', (sql: Pool) => asTenants(sql, [ours], () => Promise.resolve(1))],
+    ['only reads', (sql: Pool) => readAsTenants(sql, [ours], (tx) => tx`select 1`)],
+    ['fails', (sql: Pool) => asTenants(sql, [ours], (tx) => tx`select 1 / 0`)],
+    ['only reads, and fails', (sql: Pool) => readAsTenants(sql, [ours], (tx) => tx`select 1 / 0`)],
   ])('does not apply to the next transaction on its connection after it %s', async (how, use) => {
     const sql = connect(db.url, { application: 'test', max: 1 });
     const left = () =>
@@ -302,7 +302,7 @@ describe('tenant scope of a transaction', () => {
       );
     const [before] = await left();
     const [outcome] = await Promise.allSettled([use(sql)]);
-    expect(outcome.status).toBe(how.includes('failed') ? 'rejected' : 'fulfilled');
+    expect(outcome.status).toBe(how.includes('fails') ? 'rejected' : 'fulfilled');
     expect([...(await left())]).toEqual([{ pid: before?.pid, scope: '' }]);
     await sql.end();
   });

@@ -86,7 +86,7 @@ describe('transaction', () => {
 
 describe('inOneRoundTrip', () => {
   beforeEach(() => db.sql`insert into public.note values ('a')`);
-  /** One statement with a setting of its transaction. */
+  /** Runs one statement in a transaction that has a setting. */
   const noted = async <T>(statement: (tx: Transaction) => Statement<T>): Promise<T> => {
     const [, , found] = await inOneRoundTrip(
       sql,

@@ -49,7 +49,7 @@ describe('admission stays pending after a failure that it did not cause:', () =>
   it.each([
     ['a serialization failure', '40001'],
     ['a deadlock', '40P01'],
-    ['a lock that was not had in time', '55P03'],
+    ['a lock timeout', '55P03'],
   ])('%s', async (_, code) => {
     const fail = `raise exception 'not now' using errcode = '${code}';`;
     const remove = await beforeRow(db, 'insert on svc.log_entry', fail);
@@ -183,7 +183,7 @@ describe('admission that is accepted and not yet appended', () => {
     expect(order).toEqual(['appended', 'changed']);
   });
 
-  it('is taken when stale, oldest first and in pages', async () => {
+  it('is requeued when stale, oldest first and in pages', async () => {
     const ids = [waiting];
     for (let age = 1; age <= 4; age += 1) {
       const id = await accepted(registry, registry.item());
@@ -196,7 +196,7 @@ describe('admission that is accepted and not yet appended', () => {
     const pages: string[][] = [];
     const counted: number[] = [];
     const metrics = { ...NO_METRICS, requeued: (_: string, count: number) => counted.push(count) };
-    // All but the first admission of a page wait for a group already.
+    // Accepts only the first admission of a page, as if the others were already waiting for a group.
     const take = (page: readonly string[]) => {
       pages.push([...page]);
       return page.slice(0, 1);
@@ -255,7 +255,7 @@ it.each([
     startAdmitWorker(
       context,
       { databaseUrl: db.urlFor('svc_worker'), redisUrl: null },
-      // The requeue would hide what the inactive worker keeps from the other.
+      // Long intervals, because a requeue would hide that the inactive worker keeps admissions.
       { ...WORKER_DEFAULTS, groupsAtOnce: 1, requeueEveryMs: 3_600_000, staleAfterMs: 3_600_000 },
     );
   const announced = async (): Promise<string> => {

@@ -96,7 +96,7 @@ describe('committed admission', () => {
 describe('columns stored at acceptance', () => {
   it.each([
     ['another environment', `environment = 'live'`],
-    ['a time to come', `accepted_at = now() + interval '1 year'`],
+    ['a time in the future', `accepted_at = now() + interval '1 year'`],
     ['a time before its policy was active', `accepted_at = now() - interval '1 year'`],
   ])('are checked before signing: %s', async (_, change) => {
     const item = registry.item();

@@ -13,7 +13,7 @@ const keyNoOf = async (apiKey: string): Promise<number> => {
   return row?.key_no ?? 0;
 };
 
-/** The result of an item that an engine accepted without any check. */
+/** Stores an item without the engine's checks, processes it, and returns its outcome. */
 async function settled(item: ReturnType<typeof agentItem>) {
   await acceptIntake(registry.engine, [item]);
   await processAdmissions(registry.admit, [item.proofId]);

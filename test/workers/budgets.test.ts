@@ -58,7 +58,7 @@ async function accept(items: ReturnType<typeof refundItem>[]): Promise<string[]>
   return items.map(({ proofId }) => proofId);
 }
 
-/** Each admission starts where the last admitted one ended, and none exceeds the limit. */
+/** Expects that each proof begins with the value after the last admitted one, and that none exceeds the limit. */
 function expectChain(rows: Row[]): number {
   let value = 0;
   for (const { effect, before, after } of rows) {
@@ -87,7 +87,7 @@ describe('counter', () => {
   it('causes another evaluation of an admission that was signed with an old value', async () => {
     const ids = await accept([refundItem('late', '1500.00'), refundItem('late', '600.00')]);
     const pending = await loadPending(registry.admit.sql, ids);
-    // Each is admitted at the value that it was signed with.
+    // Both are admitted, because each is signed with the value 0.
     const [first, second] = await Promise.all(
       pending.map((intake) => prepare(registry.admit, intake, new Map())),
     );

@@ -103,7 +103,7 @@ describe('delegated key', () => {
   it.each([
     ['another key signed the delegation', () => delegate(LIMITS, freshSigner())],
     [
-      'its root was retired before',
+      'its root was retired before the delegation',
       async () => {
         await changeRoot(registry, root, 'retire');
         await delegate(LIMITS);
@@ -136,7 +136,7 @@ describe('delegated key', () => {
     for (const id of proofs) expect(await verified(id)).toBe('pass');
   });
 
-  it('is void from the index on from which its root is compromised', async () => {
+  it('is void from the index at which the compromise of its root begins', async () => {
     await delegate(LIMITS);
     const [before, after] = [await prove(workerWith(key)), await prove(workerWith(key))];
     await registry.verifyAll();
@@ -217,7 +217,7 @@ describe('worker with a root key', () => {
     for (let proofs = 0; proofs < 5; proofs++) await prove({ ...registry.admit, ...first });
     await keys.renew();
     expect([keys.root, keys.current]).toEqual(['down', first]);
-    expect(lines.at(-1)?.msg).toContain('the root key delegates to no new key');
+    expect(lines.at(-1)?.msg).toContain('the root key did not delegate to a new key');
     await prove({ ...registry.admit, ...first });
     isDown = false;
     await keys.renew();

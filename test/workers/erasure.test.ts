@@ -11,7 +11,7 @@ import { callAt, type Reply } from '../fixtures/public-call.js';
 import { SqlSnapshot } from '../fixtures/sql-publisher.js';
 import { useDatabase } from '../fixtures/use-registry.js';
 
-/** From the erasure to the public status: the verifier records it, then the publisher acts. */
+/** An erasure up to the public status: the verifier records the erasure, and the publisher publishes it. */
 
 const MARK = 'PAY_MARKWORTH';
 

@@ -4,7 +4,7 @@ import { groupAdmissions } from '#workers/admit/groups';
 import { eventually } from '../fixtures/stack.js';
 
 describe('groupAdmissions', () => {
-  /** Each group runs until the test ends it. */
+  /** Groups that each run until the test ends them. */
   function gatedGroups() {
     const groups: { ids: string[]; end(error?: Error): void }[] = [];
     const process = (ids: string[]) =>
@@ -20,7 +20,7 @@ describe('groupAdmissions', () => {
     };
   }
 
-  it('starts a single admission at once, and groups those that arrive meanwhile, each once', async () => {
+  it('starts a single admission at once, and groups the admissions that arrive meanwhile without duplicates', async () => {
     const { groups, group, admissions } = gatedGroups();
     admissions.take(['a'], NO_REQUEST_IDS);
     expect(groups.map(({ ids }) => ids)).toEqual([['a']]);
@@ -32,7 +32,7 @@ describe('groupAdmissions', () => {
 
     groups[0]!.end(new Error('the database is away'));
     expect((await group(1)).ids).toEqual(['b', 'c', 'd', 'e']);
-    // The admission of the failed group is taken again, once.
+    // The admission of the failed group is retried once.
     await expect.poll(() => admissions.waiting()).toBe(2);
     groups[1]!.end();
     expect((await group(2)).ids).toEqual(['f', 'a']);

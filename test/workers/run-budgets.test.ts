@@ -47,7 +47,7 @@ const findCorrupt = async (log: ReturnType<typeof testLog>) => {
   return corrupt;
 };
 
-it('counter per run > limits each run of each agent, and denies outside of runs', async () => {
+it('counter per run > limits each run of each agent, and denies requests in no run', async () => {
   const [one, other] = [newRunId(), newRunId()];
   const inRun = (id: string, seq: number, agent?: string) => mail({ run: { id, seq } }, agent);
   const four = await decide(...[0, 1, 2, 3].map((seq) => inRun(one, seq)));
@@ -62,7 +62,7 @@ it('counter per run > limits each run of each agent, and denies outside of runs'
     ['ADMIT', 0],
     ['ADMIT', 0],
   ]);
-  // A cached decision about an input in a run must not apply to the same input outside of runs.
+  // A cached decision about an input in a run must not apply to the same input in no run.
   const denied = { effect: 'DENY', reasons: ['budget.mails'] };
   const [outside, execution] = await decide(mail({}), registry.item({ action: 'SEND_MAIL' }));
   const none = { window: { run: null }, before: 0, after: 0 };

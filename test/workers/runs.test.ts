@@ -189,7 +189,7 @@ describe('closes of one group', () => {
     expect(row?.transactions).toBe(1);
   });
 
-  it('are appended except one whose stored request differs from the accepted one', async () => {
+  it('are appended, except a close whose stored request differs from the accepted request', async () => {
     const [first, altered, last] = [
       close(newRunId(), 0),
       close(newRunId(), 0),
@@ -244,7 +244,7 @@ describe('number in a run', () => {
     const id = newRunId();
     const seqs = Array.from({ length: 500 }, (_, seq) => seq);
     const groups = [0, 1, 2].map(() => seqs.map((seq) => member(id, seq)));
-    // All begin at once.
+    // The lock makes all groups begin at the same time.
     const unlock = await holdLock(db.sql, 'lock table svc.intake in exclusive mode');
     const accepted = Promise.all(groups.map((items) => accept(...items)));
     await untilLocked(db.sql, '%', groups.length);

@@ -105,7 +105,7 @@ describe('appendVerdictEntry', () => {
     expect(await entries()).toMatchObject([{ failed: [] }]);
   });
 
-  it('leaves failures that exceed the limit of an entry to the next entry', async () => {
+  it('lists failures that exceed the limit of an entry in the next entry', async () => {
     await verifyAndAppend();
     await transaction(db.sql, async (tx) => {
       const size = await lockHead(tx); // 3
@@ -130,7 +130,7 @@ describe('appendVerdictEntry', () => {
     expect(second!.root).toBe(toBase64(root));
   });
 
-  it('is due for an expiry, and for the last scan after half of a snapshot’s validity', async () => {
+  it('appends an entry for an expiry, and for the last scan after half of a snapshot’s validity', async () => {
     await setValidity(registry.admin, TENANT, { ...noValidity, trust: 1 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     expect(await verifyAndAppend()).toBe('appended');

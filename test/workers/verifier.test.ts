@@ -59,24 +59,27 @@ describe('verifier', () => {
       () => recordExpiries(registry.verify, 1000),
     ],
     ['erasure scan', (id) => eraseProof(db, id), () => recordErasures(registry.verify, 1000)],
-  ])('waits for concurrent verdicts, and dates its %s later', async (_, make, work) => {
-    await setValidity(registry.admin, TENANT, HOUR_OF_TRUST);
-    const [id = ''] = await registry.admitAll([registry.item()]);
-    await registry.verifyAll();
-    await make(id);
-    const lock = await holdVerdictLock();
-    const order: string[] = [];
-    const working = work().then(() => order.push('worked'));
-    await untilWaiting(db.sql);
-    order.push('released');
-    const [clock] = await db.sql<{ now: Date }[]>`select clock_timestamp() as now`;
-    await lock.release();
-    await working;
-    expect(order).toEqual(['released', 'worked']);
-    const [verdict] = await db.sql<{ verified_at: Date }[]>`
+  ])(
+    'waits for a concurrent writer of verdicts, and dates the verdicts of its %s later',
+    async (_, make, work) => {
+      await setValidity(registry.admin, TENANT, HOUR_OF_TRUST);
+      const [id = ''] = await registry.admitAll([registry.item()]);
+      await registry.verifyAll();
+      await make(id);
+      const lock = await holdVerdictLock();
+      const order: string[] = [];
+      const working = work().then(() => order.push('worked'));
+      await untilWaiting(db.sql);
+      order.push('released');
+      const [clock] = await db.sql<{ now: Date }[]>`select clock_timestamp() as now`;
+      await lock.release();
+      await working;
+      expect(order).toEqual(['released', 'worked']);
+      const [verdict] = await db.sql<{ verified_at: Date }[]>`
       select verified_at from svc.verdict where not frontier`;
-    expect(verdict?.verified_at.getTime()).toBeGreaterThanOrEqual(clock!.now.getTime());
-  });
+      expect(verdict?.verified_at.getTime()).toBeGreaterThanOrEqual(clock!.now.getTime());
+    },
+  );
 });
 
 describe('runVerifier', () => {

@@ -37,7 +37,7 @@ async function share(endsIn: number | null): Promise<string> {
   return tokenHash.toString('hex');
 }
 
-/** Moves the creation of the token into the past. */
+/** Moves the due time of the token's expiry into the past. */
 const letEnd = (hash: string) => db.sql`
   update svc.share_due set expires_at = now() - interval '1 second'
   where token_hash = ${Buffer.from(hash, 'hex')}`;

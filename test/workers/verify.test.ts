@@ -294,7 +294,7 @@ describe('signing keys', () => {
     expect(await outcomeOf(ids[0]!)).toBe('pass');
   });
 
-  it('are scrubbed newest first when compromised, with one log line', async () => {
+  it('cause a scrub of their proofs, newest first, with one log line when they are compromised', async () => {
     const ids = await registry.admitAll(Array.from({ length: 30 }, () => registry.item()));
     await registry.verifyAll();
     const lines: unknown[] = [];
@@ -325,12 +325,12 @@ describe('signing keys', () => {
   it.each([
     ['is gone', `delete from svc.log_entry where leaf_index = 2`],
     [
-      'goes for something else',
+      'is stored as another kind',
       `update svc.log_entry set kind = 2, revokes = gen_random_uuid()
        where leaf_index = 2`,
     ],
     [
-      'begins later',
+      'states a later first index',
       `update svc.log_entry set body = convert_to(
          replace(convert_from(body, 'UTF8'), '"from_index":0', '"from_index":9'), 'UTF8')
        where leaf_index = 2`,

@@ -86,7 +86,7 @@ describe.skipIf(skipsRedis)(`a worker without Redis${withoutRedis}`, () => {
     const before = await accepted(registry, registry.item());
     worker = start();
     await worker.ready;
-    // A worker that begins to listen takes what was announced before.
+    // A worker that begins to listen also finds admissions that were announced earlier.
     await expect.poll(() => stateOf(registry, before), WAIT).toMatchObject({ state: 'proved' });
     await proved();
     await redis.start();

@@ -213,12 +213,12 @@ async function requireActiveKey(
     const { state } = states.at(keyId, index);
     if (state === 'active') continue;
     throw new SigningKeyInactiveError(
-      `AEP key ${keyId} is ${state} at index ${index}: activate it with admin, or give this worker the active one`,
+      `AEP key ${keyId} is ${state} at index ${index}: activate it with admin aep-key activate, or give this worker the active key`,
     );
   }
 }
 
-/** Empty outside a batch. */
+/** Empty for an admission in no batch. */
 export const countOf = (
   { batch }: PendingIntake,
   outcome: BatchOutcomeCount['outcome'],

@@ -14,8 +14,8 @@ export interface DispatchOptions {
   log: Logger;
   queue: Pick<BatchQueue, 'add' | 'depth'>;
   /**
-   * Chunks kept in the queue. Because the queue is first come, first served, few queued chunks
-   * share the workers more fairly between batches; with none a free worker would idle.
+   * Chunks kept in the queue. The queue is first come, first served, so a short queue shares the workers
+   * more fairly between batches. With an empty queue, a free worker would idle.
    */
   ahead: number;
 }

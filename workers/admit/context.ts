@@ -43,7 +43,7 @@ export class DeferredError extends Error {
 
   constructor(count: number, cause: unknown) {
     const why = cause instanceof Error ? cause.message : String(cause);
-    super(`${count} of the group are deferred: ${why}`, { cause });
+    super(`${count} of the group's admissions deferred: ${why}`, { cause });
   }
 }
 

@@ -16,7 +16,7 @@ import { databaseTime } from '#sql/log/verdicts';
 import { repeat } from '../requeue.js';
 import { keyEntryReader } from './key-entries.js';
 
-/** The most leaves, and so proofs, for which a root delegates: decision 48 weighs exposure and entries. */
+/** The most leaves, and so proofs, of one delegation. Decision 48 explains the number. */
 export const MAX_PROOFS = 1_000_000;
 
 export interface DelegationOptions {
@@ -86,7 +86,7 @@ export class DelegatedKeys {
         this.options.log,
         'error',
         { err, key_id: keyId, until_index: untilIndex },
-        'worker: the root key delegates to no new key; signing stops at until_index of the last key',
+        'worker: the root key did not delegate to a new key; signing stops at until_index of the last key',
       );
     }
   }

@@ -10,21 +10,21 @@ export interface GroupOptions {
 }
 
 export interface AdmissionGroups {
-  /** Returns the ids that did not wait, and were not being processed. The others are ignored. Never throws. */
+  /** Accepts and returns the ids that neither wait nor are being processed; ignores the others. Never throws. */
   take(ids: readonly string[], requests: RequestIds): string[];
   /** Admissions that wait for a group. */
   waiting(): number;
-  /** Finishes the running groups and takes no more. */
+  /** Finishes the running groups and starts no more. */
   close(): Promise<void>;
 }
 
-/** Pause before the admissions of a failed group are taken again. */
+/** Pause before the admissions of a failed group are processed again. */
 const AGAIN_MS = 250;
 
 /**
- * Processes announced admissions in groups (micro-batching). A group costs a few round trips and one
- * hold of the append lock at any size, so many small groups would build a backlog. An admission never
- * waits for more to arrive.
+ * Processes announced admissions in groups (micro-batching). A group of any size costs a few round trips
+ * and takes the append lock once, so many small groups would build a backlog. An admission never waits
+ * for others to arrive.
  */
 export function groupAdmissions({
   groupsAtOnce,
@@ -46,7 +46,7 @@ export function groupAdmissions({
       () => false,
       () => true,
     );
-    // Most failures that pass do so at once. After the second one, the requeue finds the admissions.
+    // Most transient failures end at once, so admissions are retried once. Later, the requeue finds them.
     const again = isFailed ? ids.filter((id) => !failedOnce.has(id)) : [];
     for (const id of ids) {
       processing.delete(id);

@@ -12,7 +12,7 @@ export interface KeysOfLog {
   states: KeyStates;
 }
 
-/** Reads the key entries of a log, each once: delegation makes many, and every append needs them. */
+/** Reads each key entry of a log once, because delegation makes many and every append needs them. */
 export class KeyEntryReader {
   private known: KeysOfLog & { last: EntryBody | null };
 
@@ -38,7 +38,7 @@ export class KeyEntryReader {
     rows: readonly EntryBody[],
   ): Promise<KeysOfLog> {
     const { last } = known;
-    // A log loses its end only, for example in a failover: then the last known entry is gone too.
+    // A log can lose only its end, for example in a failover: then the last known entry is gone too.
     const isSame = last === null || (rows[0] !== undefined && isSameRow(rows[0], last));
     if (!isSame) return this.add(this.keysOf([], null), sql, await keyEntriesFrom(sql, 0));
     const added = last === null ? rows : rows.slice(1);

@@ -39,7 +39,7 @@ export interface Claimed {
   runFault: Fault | null;
 }
 
-/** What the worker has read under the append lock. */
+/** Data that the worker has read under the append lock. */
 interface Read {
   /** The key entries of the log. */
   keys: readonly KeyedEntry[];
@@ -174,7 +174,7 @@ async function faultsOfApprovals(
       const hash = stored.envelope.statement.registration_hash;
       const fault =
         pending === null
-          ? 'there is no such pending proof'
+          ? 'the pending proof of the approval does not exist'
           : isSame === false
             ? 'the request differs from that of the pending proof'
             : whyNotApprove(nativeCrypto, stored, {

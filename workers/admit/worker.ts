@@ -33,15 +33,15 @@ import { type AdmissionGroups, groupAdmissions } from './groups.js';
 import { firstOf, processAdmissions, processChunks } from './process.js';
 
 export interface WorkerOptions {
-  /** Jobs of revocations and batches taken concurrently. */
+  /** Jobs of revocations and batches processed concurrently. */
   jobsAtOnce: number;
-  /** Groups processed concurrently, up to the append lock. */
+  /** Groups processed concurrently; each then waits for the append lock. */
   groupsAtOnce: number;
   /** Batch chunks processed concurrently. Keep it low: single admissions wait for each chunk. */
   batchConcurrency: number;
   /** Milliseconds between searches for stale admissions. */
   requeueEveryMs: number;
-  /** Milliseconds after which an admission without an outcome is taken again. */
+  /** Milliseconds after which an admission without an outcome is requeued. */
   staleAfterMs: number;
   /** Lease of a batch chunk, in milliseconds; an unfinished chunk is requeued afterwards. */
   chunkLeaseMs: number;
@@ -64,13 +64,13 @@ export const WORKER_DEFAULTS: WorkerOptions = {
 /** Largest group. */
 const IDS_AT_ONCE = 256;
 
-/** Any database role can announce ids. The requeue finds admissions whose announcement is ignored. */
+/** Limit of waiting ids, because any database role can announce ids. The requeue finds ignored admissions. */
 const MOST_ANNOUNCED = 100_000;
 
 /** Pause between checks of an inactive signing key. */
 const KEY_CHECK_MS = 1_000;
 
-/** With one AEP key, or with keys that a root delegates. */
+/** A worker signs with one AEP key, or with keys that a root key delegates. */
 export type WorkerContext = { sql: Pool & Pick<Sql, 'onNotification'> } & (
   | AdmitContext
   | (Omit<AdmitContext, 'signer' | 'keyId' | 'logOrigin'> & { delegated: DelegatedKeys })
@@ -95,9 +95,9 @@ export interface AdmitWorker {
 }
 
 /**
- * Processes announced admissions and jobs from the queue, and finds again what was lost. Calls `onHung` when a job
- * neither ends nor fails: this process keeps renewing its lock on the job, so no other worker gets
- * it. By default `onHung` throws, which ends the program.
+ * Processes announced admissions and jobs from the queue, and requeues lost ones. Calls `onHung` when a
+ * job neither ends nor fails: this process keeps renewing its lock on the job, so no other worker gets
+ * the job. By default `onHung` throws, which ends the program.
  */
 export function startAdmitWorker(
   context: WorkerContext,
@@ -109,7 +109,7 @@ export function startAdmitWorker(
 ): AdmitWorker {
   const { log } = context;
   const stopping = new AbortController();
-  /** The context of one group, whose proofs one key signs. */
+  /** The context for one group: one key signs all of its proofs. */
   const signing = (): AdmitContext => {
     const now = contextNow(context);
     if (now === null) throw new SigningKeyInactiveError('no root key has delegated to this worker');
@@ -177,14 +177,14 @@ export function startAdmitWorker(
           processAdmissions(signing(), ids, requests),
         );
       } catch (error) {
-        // Otherwise this worker would keep further admissions from workers whose keys are active.
+        // Accepts no admissions meanwhile, so that workers with active keys process them.
         const cause = error instanceof DeferredError ? error.cause : error;
         if (cause instanceof SigningKeyInactiveError) await untilKeyIsActive();
         throw error;
       }
     },
   });
-  /** Groups that wait for an active key. Meanwhile this worker remembers no further admissions. */
+  /** Groups that wait for an active key. Meanwhile this worker accepts no further admissions. */
   let held = 0;
   async function untilKeyIsActive(): Promise<void> {
     held += 1;
@@ -205,7 +205,7 @@ export function startAdmitWorker(
     };
     context.sql.onNotification(PENDING_CHANNEL, onAnnounced, () => {
       resolve();
-      // What was announced before is found here, and otherwise once it is stale.
+      // Finds admissions that were announced earlier. If this fails, the requeue finds them once stale.
       void takePending(context.sql, take).catch(() => undefined);
     });
   });

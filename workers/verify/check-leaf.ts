@@ -86,7 +86,7 @@ export interface LogKeys {
   states: KeyStates;
 }
 
-/** The keys that the history gives to the signers of these leaves. */
+/** The keys of the history, after counting the proofs of the delegated keys that signed these leaves. */
 export async function keysFor(
   { crypto, sql }: VerifyContext,
   leaves: readonly LeafEvidence[],

@@ -45,7 +45,7 @@ export class LogDamagedError extends Error {
 export interface VerifierMetrics {
   /** Leaves verified for the first time (`log`) or again (`scrub`). */
   verified(pass: 'log' | 'scrub', passed: number, failed: number): void;
-  /** Verdicts of failure that no compromised key explains. */
+  /** Failed verdicts that no compromised key explains. */
   failed(leaves: number): void;
 }
 
@@ -88,7 +88,7 @@ export function tileCache(
   };
 }
 
-/** Time without a successful pass that counts as stalled: many times a pass on a busy machine. */
+/** Time without a successful pass that counts as a stall: far longer than a pass on a busy machine. */
 const STALLED_MS = 10_000;
 
 export function verifierHeartbeats(): VerifierHeartbeats {

@@ -30,8 +30,8 @@ import { verdictOn } from './expiries.js';
 
 /**
  * Verifies `count` leaves of the verified prefix again, against the root that the verifier
- * computed: urgent leaves newest first, else the next of the pass. A leaf gets a new verdict when
- * its result or its failed checks changed.
+ * computed: urgent leaves, newest first, or otherwise the next leaves of the pass. A leaf gets a new
+ * verdict when its result or its failed checks changed.
  *
  * Returns the number of new verdicts, whether urgent leaves remain, and the size of the prefix.
  */

@@ -46,9 +46,9 @@ export const LEAST_INTERVAL_MS = 1000;
 export type VerdictResult = 'appended' | 'early' | 'none';
 
 /**
- * Appends a verdict entry if there is something to report: other leaves than verdicts and snapshots, a
- * changed leaf, an expired artifact, or half of a snapshot's validity has passed. Everything is
- * derived from the log and the verifier's rows, so a kill loses and repeats nothing.
+ * Appends a verdict entry if one is due: for leaves other than verdicts and snapshots, a changed leaf or
+ * an expired artifact, and after half of a snapshot's validity. Everything is derived from the log and
+ * the verifier's rows, so a killed verifier loses and repeats nothing.
  *
  * @param mayHaveExpired false when no expiry was recorded since this function returned `none`
  * @returns `early` when an entry is due but the last one is too recent
@@ -128,7 +128,7 @@ export function appendVerdictEntry(
   return transaction(sql, work, opening);
 }
 
-/** @returns the key entries of the log; throws unless this verifier may sign for it */
+/** @returns the key entries of the log; throws unless this verifier may sign for the log */
 function requireActive(
   { crypto }: Pick<VerifyContext, 'crypto'>,
   { keyId, origin }: VerdictSigner,
@@ -177,8 +177,8 @@ async function lastVerdict(
 }
 
 /**
- * The leaves that fail and are not listed, and those that are listed and pass again. Failures come
- * first. `to` does not exceed a new failure for which there is no room: unlisted, it would pass.
+ * The leaves that fail and are not yet listed, and the listed leaves that pass again. Failures come
+ * first. `to` excludes new failures that do not fit in the list, because an unlisted leaf would pass.
  */
 async function changesSince(
   tx: Transaction,

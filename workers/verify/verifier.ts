@@ -11,11 +11,11 @@ import { appendVerdictEntry, LEAST_INTERVAL_MS, type VerdictResult } from './ver
 export interface VerifierOptions {
   /** Initial number of leaves per pass. */
   batch: number;
-  /** Limit of leaves per pass, which double during a backlog to spread a pass's fixed cost. */
+  /** Limit of leaves per pass. Their number doubles during a backlog, to spread a pass's fixed cost. */
   maxBatch: number;
   /** Shortest pause after a pass that found less than a batch, in milliseconds. */
   idleMs: number;
-  /** Longest time without a notification, in milliseconds. */
+  /** Longest sleep without a notification, in milliseconds. */
   pollMs: number;
   /** Milliseconds between expiry scans. */
   expiryScanMs: number;
@@ -27,12 +27,13 @@ export interface VerifierOptions {
   stallTimeoutMs: number;
 }
 
-/** Passes in which a log is scrubbed once, if `scrubBatch` allows, and the fewest leaves of a pass. */
+/** Number of passes in which the whole log is scrubbed once, if `scrubBatch` allows. */
 const SCRUBS_PER_ROUND = 1_800;
+/** The fewest leaves of a scrub pass. */
 const LEAST_SCRUBBED = 10;
 /** The longest pause between scrub passes of a small log, in multiples of `scrubMs`. */
 const LONGEST_PAUSE = 2.5;
-/** Even an idle verifier runs its passes this often in `SNAPSHOT_TTL`, at half of which an entry is due. */
+/** An idle verifier runs its passes this often per `SNAPSHOT_TTL`; an entry is due after half of it. */
 const ROUNDS_PER_SNAPSHOT = 20;
 
 export const VERIFIER_DEFAULTS: VerifierOptions = {
@@ -49,9 +50,8 @@ export const VERIFIER_DEFAULTS: VerifierOptions = {
 
 /**
  * Verifies until the signal: extends the verified prefix, scans for expiries, appends a verdict entry
- * if one is due, then scrubs. An error
- * ends only the pass in which it occurs; its leaves stay unverified until a pass succeeds. Rejects
- * with a HungError when a pass does not end.
+ * if one is due, then scrubs. An error ends only the pass in which it occurs; its leaves stay
+ * unverified until a pass succeeds. Rejects with a HungError when a pass does not end.
  */
 export async function runVerifier(
   context: VerifyContext,
@@ -90,7 +90,7 @@ async function verify(
   let urgent = false;
   let size = 0;
   let limit = options.batch;
-  /** What the registry had before a round that found no work, and until when that round counts. */
+  /** State of the registry before a round without work: until `idleUntil`, an equal state means no work. */
   let done: string | null = null;
   let idleUntil = 0;
   while (!signal.aborted) {
