@@ -147,7 +147,8 @@ function hashingMicros(): number {
 }
 
 /**
- * Keeps one in 256 pages with records of proofs, and the pages that the next update may change.
+ * Keeps the pages that the next update may change, and one in 256 of the other pages with records of
+ * proofs.
  */
 class SampledStore implements PageStore {
   readonly pages = new Map<string, { page: PageId; bytes: Uint8Array }>();
