@@ -19,7 +19,7 @@ const TIME_DIGITS = 12;
  * Draws IDs of random proofs and looks each up once. The responses must be VALID or NOT_FOUND;
  * every server must then respond with the same bytes.
  *
- * @throws Error when an answer differs, or the log has no proof older than the recent ones
+ * @throws Error when an answer differs, or the log has no proof older than the recent lookups
  */
 export async function takeSamples(
   draw: (from: number, to: number, count: number) => Promise<string[]>,

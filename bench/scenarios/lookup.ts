@@ -181,7 +181,7 @@ function lookupResults(rounds: LookupRounds, sizes: string, evidenceBytes: numbe
     }),
     compared('shipped cache, hot', hot, 'nginx, the same bodies as files', nginx),
     compared('shipped cache, revalidated', revalidated, 'the hit', hit, {
-      note: 'expired: the public API sends each response again, because the snapshot is a new one; CPU of both',
+      note: 'expired: the public API sends each response again, because the snapshot is new; CPU of both',
     }),
     compared('shipped cache, cold', cold, 'the hit', hit, {
       note: 'never requested before: the public API answers; CPU of both',

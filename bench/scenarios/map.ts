@@ -33,7 +33,7 @@ import { resultOf, type Result, type RunContext, type Scenario } from '../harnes
 import { whole } from '../harness/statistics.js';
 import { lookUpProofs } from '../lookup/interleaved-load.js';
 
-/** The map of public records, built without a log: its cost, and a public API over a large one. */
+/** The map of public records, built without a log: its cost, and a public API over a large map. */
 export const map: Scenario = { name: 'map', needs: ['wrk', 'taskset'], run };
 
 const QUICK = { proofs: 200_000, seconds: 2 };
@@ -185,7 +185,7 @@ class SampledStore implements PageStore {
 
 const isSampled = ({ digest }: PageId): boolean => digest[0] === 0;
 
-/** Starts a public API over the kept pages, and looks up the proofs in the sampled ones. */
+/** Starts a public API over the kept pages, and looks up the proofs in the sampled pages. */
 async function measurePublicApi(
   { quick, dir, signal, cleanup }: RunContext,
   store: SampledStore,

@@ -40,7 +40,7 @@ export function measuredCosts(results: readonly Pick<Result, 'name' | 'note'>[])
 
 /** Figures that were not measured in this pipeline. */
 const ASSUMED = {
-  /** Milliseconds under the append lock of one entry, and the constant part of a group's. */
+  /** Milliseconds under the append lock for one entry, and the constant part for a group. */
   commitMs: 2,
   /** Microseconds per proof of inserting into a map over several logs; the slowest prototype. */
   map: 16,
@@ -208,7 +208,10 @@ class Log {
     });
   }
 
-  /** Workers take waiting items in groups; each prepares one while another waits for the append lock. */
+  /**
+   * Workers take waiting items in groups; each prepares a group while another group waits for the
+   * append lock.
+   */
   private decide(): void {
     const { lock, worker: cpu } = this.setup.costs;
     const perItem = Math.max(0, toMs(lock, 1) - ASSUMED.commitMs / GROUP_ITEMS);

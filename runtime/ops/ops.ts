@@ -62,8 +62,8 @@ const INSTANCES = 10;
 const INSTANCE_STEP = 10;
 
 /**
- * Without a configured port, each further instance takes its own default port, and after ten instances
- * any free port.
+ * Without a configured port, each of ten instances takes a default port of its own, further instances any
+ * free port.
  */
 async function openOnDefault(
   source: OpsSource,
