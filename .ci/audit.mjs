@@ -36,7 +36,7 @@ if (found === null) {
     if (production && severity !== 'info' && severity !== 'low') grave.push(name);
   }
   console.log(
-    `audit: ${grave.length === 0 ? 'nothing known against what runs in production' : grave.join(', ')}`,
+    `audit: ${grave.length === 0 ? 'no known vulnerability in production dependencies' : grave.join(', ')}`,
   );
   if (grave.length > 0) process.exitCode = 1;
 }

@@ -96,9 +96,9 @@ Object.entries(parts).forEach(([name, result], at) => {
   const known = failed + skipped;
   const isUnexplained = known === 0 && (status !== '0' || passed === 0);
   if (!isWhole || isUnexplained) {
-    // An error outside a test, such as an unhandled rejection, is at the end of its output.
+    // The output of a run ends with errors outside of tests, such as unhandled rejections.
     const what = isWhole ? `${passed} passed` : 'no result';
-    console.log(`FAILED ${name}: ended with ${status} and ${what}; what it printed last:`);
+    console.log(`FAILED ${name}: ended with ${status} and ${what}; the end of its output:`);
     console.log(read(`${name}.log`).trimEnd().split('\n').slice(-80).join('\n'));
   }
   allPassed += passed;

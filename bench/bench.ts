@@ -58,7 +58,7 @@ await runCommand(USAGE, async (signal) => {
   const only = values.only?.split(',');
   const proofs = Number(values.proofs);
   if (!Number.isSafeInteger(proofs) || proofs < MIN_PROOFS) {
-    throw new UsageError(`--proofs takes a whole number from ${String(MIN_PROOFS)} on`);
+    throw new UsageError(`--proofs must be a whole number of at least ${String(MIN_PROOFS)}`);
   }
   const results = await runScenarios(SCENARIOS, { quick, proofs, only, dir, signal });
   const isPartial = only !== undefined || proofs < DEFAULT_PROOFS;

@@ -25,10 +25,10 @@ import { engineMetrics } from './metrics/engine.js';
 import { databaseReadings } from './metrics/readings.js';
 import { runService } from './service.js';
 
-/** While stopping, waiting admissions are answered with 202 after this time. */
+/** A stopping engine answers waiting admissions with 202 after this time. */
 const LAST_WAIT_MS = 3_000;
 
-/** Statement timeout: a caller waits for every statement of the engine, and none is long. */
+/** Statement timeout. It is short, because a caller waits for each statement of the engine. */
 const STATEMENT_MS = 10_000;
 
 /**

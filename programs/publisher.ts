@@ -125,7 +125,7 @@ await runService('publisher', publisherConfig, async (program) => {
     },
   };
   const watch = watchedBy(readiness, metrics, firstPublication, traces);
-  // Cycles renew a snapshot in time, however short its validity.
+  // Limits the pause, so that cycles renew a snapshot before it expires, however short its validity.
   const idleMs = Math.min(LONGEST_IDLE_MS, config.snapshotTtl / CYCLES_PER_SNAPSHOT);
   const betweenCycles = new WakeableSleep();
   sql.onNotification(VERDICTS_CHANNEL, () => betweenCycles.wake());

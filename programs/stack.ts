@@ -150,7 +150,7 @@ const childGraceMs = ({ delayMs, deadlineMs }: DrainConfig): number =>
 
 const SNAPSHOT_MS = 30_000;
 
-/** Waits for a snapshot: without one the public API does not even report an absent proof. */
+/** Waits for a snapshot: without a snapshot the public API cannot even report that a proof does not exist. */
 async function snapshotIsServed(publicUrl: string, signal: AbortSignal): Promise<void> {
   const absent = `${publicUrl}/api/public/verify/proof/${'0'.repeat(32)}`;
   const deadline = Date.now() + SNAPSHOT_MS;
@@ -248,7 +248,8 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
   const publisher = start('publisher');
   const verifier = start('verifier');
   const worker = start('worker');
-  // The engine waits for the public API's URL, which exports contain: port 0 takes any free port.
+  // The engine starts after the public API, whose URL exports contain: with port 0 the URL is unknown
+  // before.
   const engineReady = facade.ready.then((url) => {
     ctx.signal.throwIfAborted();
     env.engine['PUBLIC_URL'] = config.publicUrl ?? urlOf('facade', url);

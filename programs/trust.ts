@@ -17,7 +17,7 @@ const TIMEOUT_MS = 10_000;
 /** Limit of a checkpoint's size: about two hundred bytes, plus the signatures of witnesses. */
 const MAX_BYTES = 64 * 1024;
 
-/** Failure stops the publisher: only this checkpoint can prove a database rollback. */
+/** Throws when the checkpoint cannot be read, because only this checkpoint can prove a database rollback. */
 export async function readTrustedCheckpoint(where: string | null): Promise<string | null> {
   if (where === null) return null;
   try {

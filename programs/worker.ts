@@ -50,7 +50,7 @@ await runService('worker', workerConfig, async (program) => {
   const sql = connect(config.databaseUrl, {
     // `admin status` reads the key or root from the application name, because a worker cannot record it.
     application: `svc-worker ${key.id}`,
-    // A worker that hangs while it prepares a group keeps other workers from it.
+    // A worker that hangs while it prepares a group keeps the group from other workers.
     idleTransactionMs: 30_000,
     max: WORKER_DEFAULTS.groupsAtOnce + WORKER_DEFAULTS.batchConcurrency + 4,
   });

@@ -43,7 +43,7 @@ function snapshotPlaceOf({ snapshotDir, snapshotStore, dataDir }: SnapshotSettin
   ]);
 }
 
-/** As `snapshotPlaceOf`; null when the snapshot is read over HTTP. */
+/** Like `snapshotPlaceOf`, but null when the snapshot is read over HTTP. */
 function localPlaceOf(v: SnapshotSettings & { snapshotUrl: string | null }): string | null {
   if (v.snapshotUrl === null) return snapshotPlaceOf(v);
   if (v.snapshotStore === null) return null;

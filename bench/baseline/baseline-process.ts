@@ -22,7 +22,7 @@ export interface BaselineTask {
 }
 
 export interface BaselineReport {
-  /** Rows committed after the warm-up; the time members cover the same period. */
+  /** Rows committed after the warm-up. `seconds` and `cpuSeconds` cover the same period. */
   rows: number;
   seconds: number;
   cpuSeconds: number;

@@ -23,7 +23,7 @@ export interface SentBatch {
 
 export type BatchClientMessage = { sent: SentBatch } | { retried: string };
 
-/** Concurrent senders: as many batches as an engine reads concurrently per tenant. */
+/** Number of concurrent senders: an engine reads this many batches of a tenant at once. */
 const SENDERS = 2;
 const POLL_MS = 100;
 
@@ -74,7 +74,7 @@ async function sendUntilAccepted(
     }
     const { status, code, retryAfterSeconds } = answer;
     if (status !== 503 && status !== 429) {
-      throw new Error(`a batch was answered ${String(status)} ${code}`);
+      throw new Error(`the engine answered a batch with ${String(status)} ${code}`);
     }
     report({ retried: code });
     await sleep(retryAfterSeconds * 1000);

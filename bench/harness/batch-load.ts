@@ -13,7 +13,7 @@ import { nextPublication, published, type Service, untilPublished } from './publ
 import type { BenchStack } from './stack.js';
 import { sumOf } from './statistics.js';
 
-/** A tenant that sends batches as fast as they are published, in its own process. */
+/** Starts a process in which a tenant sends batches as fast as they are published. */
 export function startBatchLoad(
   { engineUrl, publicUrl, registry }: BenchStack,
   task: Pick<BatchClientTask, 'items' | 'inFlight' | 'total'> &
@@ -45,7 +45,7 @@ export function startBatchLoad(
   });
   /** Rejects when the client exits before `stop`. */
   const failed = client.finished.then((): never => {
-    throw new Error('the client of the batches exited before it was stopped');
+    throw new Error('the client that sends the batches exited too early');
   });
   failed.catch(() => undefined);
   return {

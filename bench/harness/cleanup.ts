@@ -1,4 +1,4 @@
-/** Functions that stop resources, in the order in which these were started. */
+/** Functions that stop resources, in the order in which the resources were started. */
 export type Cleanup = (() => Promise<unknown>)[];
 
 /** Runs all cleanup functions, the last first. */

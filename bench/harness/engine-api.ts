@@ -31,7 +31,7 @@ export interface Answered {
 /** Longer than the engine waits for an admission, so that a late admission shows as a 202. */
 export const ADMISSION_TIMEOUT_MS = 15_000;
 
-/** `fetch` takes more than twice the CPU time, which the service lacks on the same machine. */
+/** Replaces `fetch`, which takes more than twice the CPU time: the service runs on the same machine. */
 const agent = new Agent({ keepAlive: true });
 
 /** Sends one body. Anything but a receipt counts as unexpected and returns null. */
@@ -94,9 +94,9 @@ export async function sendBatch(
 }
 
 /**
- * Sends execute bodies of one tenant after the other at a fixed rate by the clock, so that slow
- * responses do not lower the load (open loop), and calls `onReceipt` for each that got a receipt.
- * Timers make a start up to 1 ms late, never early. Returns when all work has ended.
+ * Sends execute bodies, of each tenant in rotation, at a fixed rate by the clock, so that slow responses
+ * do not lower the load (open loop). Calls `onReceipt` for each receipt. Timers send a request up to 1 ms
+ * late, never early. Returns when all work has ended.
  *
  * @throws the error of any `onReceipt`, or the signal's reason
  */

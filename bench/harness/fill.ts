@@ -73,7 +73,7 @@ async function sendItems(registry: BenchRegistry, engineUrl: string, count: numb
     const body = batchBody(source, first, Math.min(BATCH, count - first));
     const answer = await sendBatch(engineUrl, registry, body);
     if (answer.batchId === null) {
-      throw new Error(`a batch was answered ${String(answer.status)} ${answer.code}`);
+      throw new Error(`the engine answered a batch with ${String(answer.status)} ${answer.code}`);
     }
   }
 }

@@ -8,7 +8,10 @@ import { nativeTextHash } from '#runtime/crypto/node';
 export interface ItemSource {
   tenantId: string;
   run: string;
-  /** Only envelopes of {@link BOUND_AGENT}. `in runs` needs a `run` of 12 hex digits. */
+  /**
+   * If given, every item is an agent envelope of {@link BOUND_AGENT}. `in runs` needs a `run` of 12 hex
+   * digits.
+   */
   agents?: 'with facts' | 'without facts' | 'in runs' | undefined;
 }
 

@@ -10,8 +10,9 @@ export interface PacedRun {
 }
 
 /**
- * Sends single executions at a fixed rate, whether or not earlier ones are answered, and measures
- * those that are due after the warm-up, with the CPU time per answer meanwhile. Nothing is subtracted from the programs' CPU time.
+ * Sends single executions at a fixed rate, whether or not earlier requests are answered. Measures the
+ * requests that are due after the warm-up, and the CPU time per answer during that time. Nothing is
+ * subtracted from the programs' CPU time.
  */
 export async function runPaced(
   engineUrl: string,

@@ -21,7 +21,7 @@ runTask<PeerTask>(async ({ constant }, stopping) => {
   server.closeAllConnections();
 });
 
-/** Looks nothing up: the highest rate that a server on Node's HTTP can reach. */
+/** Performs no lookup, so it shows the highest rate that a server on Node's HTTP can reach. */
 function respondWith(body: string): RequestListener {
   const headers = {
     'Content-Type': 'application/json; charset=utf-8',

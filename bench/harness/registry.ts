@@ -15,7 +15,7 @@ import { withAuditContext } from '#sql/tenants/audit';
 import type { Cleanup } from './cleanup.js';
 import type { Credential } from './engine-api.js';
 
-/** A registry in a data directory with the layout of `npm start`, which could use it too. */
+/** A registry in a data directory that `npm start` could use, too. */
 export type BenchRegistry = Awaited<ReturnType<typeof openBenchRegistry>>;
 
 /**

@@ -37,7 +37,7 @@ export function resultOf({ against = null, target = null, note, ...measured }: M
 /** Largest accepted cost relative to the first point. */
 const MAX_RATIO = 1.25;
 
-/** Compares the costs of interleaved rounds with those of the first point, round by round. */
+/** Compares the costs of each point with the costs of the first, in the same interleaved round. */
 export function comparedWithFirst(
   points: readonly { name: string; costs: readonly number[]; note: string }[],
   { unit, what, digits }: { unit: string; what: string; digits: number },
@@ -83,7 +83,10 @@ export function failedResult(scenario: string, error: unknown): Result {
   });
 }
 
-/** Counts unexpected responses. A single one fails the scenario, because rejections are cheap. */
+/**
+ * Counts unexpected responses. A single unexpected response fails the scenario, because rejections are
+ * cheap.
+ */
 export class UnexpectedAnswers {
   private readonly counts = new Map<string, number>();
 

@@ -14,7 +14,7 @@ export interface Target {
   order?: LookupOrder;
   /** Throws if the responses of the last load are not of the intended kind. */
   verify?: () => Promise<void>;
-  /** Whether every response must be a 404; otherwise none may be. */
+  /** Whether every response must be a 404; if false, no response may be a 404. */
   isAbsent: boolean;
 }
 
@@ -99,6 +99,6 @@ export function requireAnswered(
   const expected = isAbsent ? requests : 0;
   if (requests > 0 && failed === 0 && rejected === expected) return;
   throw new Error(
-    `${name}: of ${String(requests)} requests ${String(failed)} failed and ${String(rejected)} were rejected instead of ${String(expected)}`,
+    `${name}: ${String(failed)} of ${String(requests)} requests failed, and ${String(rejected)} were rejected instead of ${String(expected)}`,
   );
 }

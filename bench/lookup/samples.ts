@@ -19,7 +19,7 @@ const TIME_DIGITS = 12;
  * Draws IDs of random proofs and looks each up once. The responses must be VALID or NOT_FOUND;
  * every server must then respond with the same bytes.
  *
- * @throws Error when an answer differs, or the log has no proof older than the recent ones
+ * @throws Error when an answer differs, or the log has no proof older than the recent lookups
  */
 export async function takeSamples(
   draw: (from: number, to: number, count: number) => Promise<string[]>,
@@ -28,9 +28,9 @@ export async function takeSamples(
 ) {
   const { dir, recentLookupLimit, count } = options;
   const { tree_size: size, lookup_from: boundary } = await readiness(publicUrl);
-  // No proof near the boundary is drawn, because entries of verifier and publisher move it.
+  // Draws no proof near the boundary, because log entries of verifier and publisher move the boundary.
   const margin = Math.ceil(recentLookupLimit / 10);
-  if (boundary - margin <= 0) throw new Error('all proofs are recent: none is old');
+  if (boundary - margin <= 0) throw new Error('the log has no proof older than the recent lookups');
   const take = async (
     name: string,
     ids: readonly string[],
@@ -42,7 +42,7 @@ export async function takeSamples(
   };
   const recent = await take('recent', await draw(boundary + margin, size, count), 200);
   const older = await take('older', await draw(0, boundary - margin, count), 200);
-  // Never issued IDs share the times of issued IDs, so that searches do not end at once.
+  // These unknown IDs contain the times of issued IDs, so that searches do not end at once.
   const guesses = [...recent.bodies.keys()].map((path) => {
     const time = path.slice(PROOF_PATH.length, PROOF_PATH.length + TIME_DIGITS);
     return time + newUuidHex().slice(TIME_DIGITS);

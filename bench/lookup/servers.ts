@@ -12,7 +12,7 @@ import { startProgram } from '../harness/stack.js';
 import { toolPath, freePort, startInstalled } from '../harness/tools.js';
 import { LOAD_CORE } from '../harness/wrk.js';
 
-/** A server on the core that the compared servers use, one at a time. */
+/** A server that is pinned to a core. The compared servers use this core one at a time. */
 interface PinnedServer {
   url: string;
   pid: number;

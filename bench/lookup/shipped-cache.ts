@@ -22,7 +22,7 @@ export function shippedCache(dir: string, port: number, publicApiPort: number): 
   return `daemon off;\nmaster_process off;\n${config}`;
 }
 
-/** As `$upstream_cache_status` of nginx. */
+/** Values of nginx's `$upstream_cache_status`. */
 type CacheStatus = 'HIT' | 'REVALIDATED' | 'EXPIRED' | 'MISS';
 
 /** Share of the responses of a load that must have the intended cache status. */

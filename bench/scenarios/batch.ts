@@ -32,7 +32,7 @@ async function run(context: RunContext): Promise<Result[]> {
   const { owner } = registry;
   const baselineLoop = async (): Promise<Baseline> => {
     await createBaselineTable(owner);
-    // Checkpoint in between, so that neither measurement writes out the other's pages.
+    // Flushes PostgreSQL's pages, so that neither measurement writes pages of the other.
     await owner`checkpoint`;
     const baseline = await runBaselineLoop(registry, plan.baseline, signal);
     await dropBaselineTable(owner);

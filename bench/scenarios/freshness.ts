@@ -83,7 +83,7 @@ function freshnessResults(measured: Awaited<ReturnType<typeof measure>>) {
       unit: 's',
       target: { value: { atMost: 1.5 } },
       note:
-        `${String(ms.length)} samples beside ${sentRate.toFixed(0)}/s in batches, where at most ${fullRate.toFixed(0)}/s were published; ` +
+        `${String(ms.length)} samples under batches of ${sentRate.toFixed(0)} items/s; the maximum was ${fullRate.toFixed(0)}/s; ` +
         `looked up every ${String(LOOKUP_EVERY_MS)} ms; limited by the publish cycle of one second`,
     }),
     resultOf({
@@ -94,7 +94,7 @@ function freshnessResults(measured: Awaited<ReturnType<typeof measure>>) {
     }),
     unexpected.result(
       'freshness: errors and timeouts',
-      `${String(ms.length)} executions followed to their verdict, and of the batches beside them`,
+      `${String(ms.length)} executions, each followed to its verdict, and of the batches sent meanwhile`,
     ),
   ];
 }

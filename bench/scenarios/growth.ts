@@ -18,8 +18,8 @@ import { loadInterleaved, type LoadPlan, type Target } from '../lookup/interleav
 import { keepPublished, startPublicApi } from '../lookup/servers.js';
 
 /**
- * CPU time of appending and of lookups in registries of several sizes. All registries are open, and
- * measured in turns. This scenario fills the largest registry, which other scenarios share.
+ * CPU time of appends and of lookups in registries of several sizes, all open, in interleaved rounds.
+ * This scenario fills the largest registry, which other scenarios share.
  */
 export const growth: Scenario = { name: 'growth', needs: ['wrk', 'taskset'], run };
 

@@ -27,7 +27,7 @@ export const lookup: Scenario = { name: 'lookup', needs: ['wrk', 'nginx', 'tasks
 
 const EVIDENCE_PATH = '/api/public/evidence/';
 
-/** Lookups per kind. nginx's `open_file_cache` has room for the files of all recent ones. */
+/** Lookups per kind. nginx's `open_file_cache` has room for the files of all recent proofs. */
 const SAMPLE = { full: 10_000, quick: 1_000 };
 
 async function run(context: RunContext): Promise<Result[]> {
@@ -116,7 +116,7 @@ async function cacheTargets(
   const { url } = cache;
   const paths = [...bodies.keys()];
   const hot = await writePaths(join(dir, 'hot.paths'), paths.slice(0, HOT_PATHS));
-  // A query makes another key of the cache, and the public API ignores it.
+  // A query string changes the cache key, and the public API ignores it.
   const keys = Array.from(
     { length: EXPIRED_PATHS },
     (_, n) => `${paths[n % paths.length] ?? ''}?${String(n)}`,
@@ -140,7 +140,8 @@ async function cacheTargets(
       name: 'revalidated',
       pathsFile: expired,
       order: 'cyclic',
-      // EXPIRED, not REVALIDATED, if a snapshot was published since: it changes every entity tag.
+      // EXPIRED instead of REVALIDATED if a snapshot was published since: a snapshot changes every entity
+      // tag.
       verify: () => cache.requireStatus('EXPIRED', 'REVALIDATED'),
     },
   ];
@@ -180,7 +181,7 @@ function lookupResults(rounds: LookupRounds, sizes: string, evidenceBytes: numbe
     }),
     compared('shipped cache, hot', hot, 'nginx, the same bodies as files', nginx),
     compared('shipped cache, revalidated', revalidated, 'the hit', hit, {
-      note: 'expired: the public API sends each response again, because the snapshot is a new one; CPU of both',
+      note: 'expired: the public API sends each response again, because the snapshot is new; CPU of both',
     }),
     compared('shipped cache, cold', cold, 'the hit', hit, {
       note: 'never requested before: the public API answers; CPU of both',

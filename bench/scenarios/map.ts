@@ -33,7 +33,7 @@ import { resultOf, type Result, type RunContext, type Scenario } from '../harnes
 import { whole } from '../harness/statistics.js';
 import { lookUpProofs } from '../lookup/interleaved-load.js';
 
-/** The map of public records, built without a log: its cost, and a public API over a large one. */
+/** The map of public records, built without a log: its cost, and a public API over a large map. */
 export const map: Scenario = { name: 'map', needs: ['wrk', 'taskset'], run };
 
 const QUICK = { proofs: 200_000, seconds: 2 };
@@ -147,7 +147,8 @@ function hashingMicros(): number {
 }
 
 /**
- * Keeps one in 256 pages with records of proofs, and the pages that the next update may change.
+ * Keeps the pages that the next update may change, and one in 256 of the other pages with records of
+ * proofs.
  */
 class SampledStore implements PageStore {
   readonly pages = new Map<string, { page: PageId; bytes: Uint8Array }>();
@@ -184,7 +185,7 @@ class SampledStore implements PageStore {
 
 const isSampled = ({ digest }: PageId): boolean => digest[0] === 0;
 
-/** Starts a public API over the kept pages, and looks up the proofs in the sampled ones. */
+/** Starts a public API over the kept pages, and looks up the proofs in the sampled pages. */
 async function measurePublicApi(
   { quick, dir, signal, cleanup }: RunContext,
   store: SampledStore,

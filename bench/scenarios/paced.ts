@@ -15,7 +15,7 @@ import { startStack } from '../harness/stack.js';
 import { percentile, whole } from '../harness/statistics.js';
 import { CONNECTIONS, type ExecuteLoadResult, runExecuteLoad } from '../harness/wrk.js';
 
-/** The programs without load, single executions at fixed rates, and saturated, with each queue. */
+/** CPU time of the programs with each queue: idle, at fixed rates of single executions, and saturated. */
 export const paced: Scenario = { name: 'paced', needs: ['wrk'], run };
 
 const QUICK = { idleSeconds: 3, warmUpSeconds: 1, seconds: 3, saturatedSeconds: 2 };
@@ -87,7 +87,7 @@ function pacedResults(measured: readonly PacedMeasured[], unexpected: Unexpected
     ...results,
     unexpected.result(
       'single execute at fixed rates, errors and timeouts',
-      `${whole(requests)} measured requests, of those before, and of the saturating ones`,
+      `${whole(requests)} measured requests, of the warm-up, and of the saturating load`,
     ),
   ];
 }

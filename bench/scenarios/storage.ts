@@ -86,7 +86,7 @@ async function untilPublished(registry: BenchRegistry, signal: AbortSignal): Pro
   }
 }
 
-/** Bytes, in whole pages, that the kernel counts as written to disk for a process. */
+/** Bytes that a process wrote to disk by the kernel's count, in whole pages. */
 function bytesToDisk(pid: number): number {
   const io = readFileSync(`/proc/${String(pid)}/io`, 'utf8');
   return Number(/^write_bytes: (\d+)$/m.exec(io)?.[1] ?? NaN);
@@ -102,6 +102,6 @@ function writtenResult(name: string, publishing: Publishing, atMost?: number): R
     ...(atMost !== undefined && { target: { value: { atMost } } }),
     note:
       `${String(cycles)} publish cycles with ${String(each)} new proofs each: ${kib(written)} written per cycle, ` +
-      `in whole pages by the kernel's count, for ${kib(published)} that stay`,
+      `in whole pages by the kernel's count, for ${kib(published)} of lasting data`,
   });
 }

@@ -10,7 +10,7 @@ import {
 import { startStack } from '../harness/stack.js';
 import { percentile, whole } from '../harness/statistics.js';
 
-/** CPU time of single executions at a fixed rate, sent by one tenant or by many in turn. */
+/** CPU time of single executions at a fixed rate, sent by one tenant, or by many in rotation. */
 export const tenants: Scenario = { name: 'tenants', run };
 
 const STEPS = [1, 10, 100, 1_000];

@@ -40,7 +40,7 @@ export function measuredCosts(results: readonly Pick<Result, 'name' | 'note'>[])
 
 /** Figures that were not measured in this pipeline. */
 const ASSUMED = {
-  /** Milliseconds under the append lock of one entry, and the constant part of a group's. */
+  /** Milliseconds under the append lock for one entry, and the constant part for a group. */
   commitMs: 2,
   /** Microseconds per proof of inserting into a map over several logs; the slowest prototype. */
   map: 16,
@@ -89,7 +89,7 @@ type Callback = () => void;
 
 class Clock {
   now = 0;
-  /** The next event is last; of two events at one time, the one that was planned first is next. */
+  /** Sorted with the next event last. Events at the same time run in the order in which they were added. */
   private readonly events: { at: number; run: Callback }[] = [];
 
   after(ms: number, run: Callback): void {
@@ -118,7 +118,7 @@ class Server {
   private running = 0;
   private readonly waiting: { ms: number; done: Callback }[] = [];
 
-  /** @param cores on which the tasks run; null: on cores of their own */
+  /** @param cores on which the tasks run; null if each task has its own core */
   constructor(
     private readonly clock: Clock,
     private readonly cores: Server | null,
@@ -157,7 +157,7 @@ class Server {
 
 /** A log with its own workers, append lock, verifier and publisher. */
 class Log {
-  /** Leaves below these sizes are checked, without a gap; covered by a verdict; public. */
+  /** Numbers of leaves, from the first on, that are checked, covered by a verdict, and public. */
   checked = 0;
   covered = 0;
   published = 0;
@@ -171,7 +171,7 @@ class Log {
   private readonly workers: { process: Server; groups: number }[];
   private readonly requests: { end: number; at: number }[] = [];
   private readonly groups: { end: number; at: number }[] = [];
-  /** Checked ranges after the checked prefix: where they end, by where they begin. */
+  /** The end of each checked range after the checked prefix, by its start. */
   private readonly ranges = new Map<number, number>();
   private accepted = 0;
   private queued = 0;
@@ -199,7 +199,8 @@ class Log {
     const { engine, postgres, lock, others } = this.setup.costs;
     this.accepted += REQUEST_ITEMS;
     this.requests.push({ end: this.accepted, at: this.clock.now });
-    // No engine limit, because engines can be added. Time under the append lock is PostgreSQL's too.
+    // Engines have no limit, because more can be added. PostgreSQL's cost includes its time under the
+    // append lock.
     const micros = engine + others + Math.max(0, postgres - lock);
     this.backends.run(toMs(micros, REQUEST_ITEMS), () => {
       this.queued += REQUEST_ITEMS;
@@ -207,7 +208,10 @@ class Log {
     });
   }
 
-  /** Workers take waiting items in groups; each prepares one while another waits for the append lock. */
+  /**
+   * Workers take waiting items in groups; each prepares a group while another group waits for the
+   * append lock.
+   */
   private decide(): void {
     const { lock, worker: cpu } = this.setup.costs;
     const perItem = Math.max(0, toMs(lock, 1) - ASSUMED.commitMs / GROUP_ITEMS);
@@ -229,7 +233,7 @@ class Log {
     }
   }
 
-  /** Gives each free checker the next range, and pauses before another short one. */
+  /** Gives each free checker the next range, and pauses between two short ranges. */
   private check(): void {
     while (this.checkers.isFree && this.claimed < this.size) {
       const open = this.size - this.claimed;
@@ -285,8 +289,8 @@ class Log {
 const toMs = (micros: number, count: number): number => (micros * count) / 1_000;
 
 /**
- * Simulates the publish cycles of logs that share a map. Each cycle starts at a whole second, after the
- * cycle before has rendered its records; the map may still be busy with these.
+ * Simulates the publish cycles of logs that share a map. Each cycle starts at a whole second after the
+ * previous cycle has rendered its records; the map may still be inserting those records.
  *
  * @param shared the publisher of all logs; null: each log has its own
  */
@@ -366,7 +370,7 @@ export function simulate(setup: Setup, rate: number): Outcome {
   };
 }
 
-/** The greatest rate, within 3 %, at which after five minutes no proof has waited for ten seconds. */
+/** The greatest rate, within 3 %, at which no proof waits for ten seconds at the end of five minutes. */
 export function limitOf(setup: Setup): number {
   const keepsUp = (rate: number): boolean =>
     simulate({ ...setup, seconds: 300 }, rate).oldestPending < 10;

@@ -80,7 +80,7 @@ export const seconds = (value: string): number => wholeNumber(value, 0, CENTURY_
 export const secondsOrNone = (value: string): number | null =>
   value === 'none' ? null : seconds(value);
 
-/** Requires a text fit for the audit: not empty, one line, of bounded length. */
+/** Requires a text that audit records can hold: not empty, one line, of bounded length. */
 export function words(value: string, what: string, most = 200): string {
   const text = value.trim();
   if (text !== '' && text.length <= most && !/\p{Cc}/u.test(text)) return text;
@@ -117,7 +117,7 @@ export async function reading<T>(path: string, read: () => Promise<T>): Promise<
 export const readOperatorsFile = (path: string): Promise<Buffer> =>
   reading(path, () => readFile(path));
 
-/** Foreign text must not move the cursor or colour an operator's terminal. */
+/** Text that others wrote must not move the cursor or change colours of an operator's terminal. */
 export const plain = (text: string): string => text.replaceAll(/[\p{Cc}\p{Cf}]/gu, '\ufffd');
 
 function cell(value: unknown): string {

@@ -13,7 +13,7 @@ const vkeyOf = (text: string): LogVkey =>
 export function addLogKeyCommands(add: AddCommand): void {
   add(
     'log-key activate <vkey>',
-    'Activate a key that signs checkpoints, which readers accept once a checkpoint covers the entry',
+    'Activate a key that signs checkpoints; readers accept the key once a checkpoint covers its entry',
     EXAMPLE,
     async ({ act }, vkey: string) => {
       const key = vkeyOf(vkey);
@@ -34,7 +34,7 @@ export function addLogKeyCommands(add: AddCommand): void {
   ).requiredOption(...confirmOption('vkey'));
   add(
     'log-key list',
-    'List the keys that sign checkpoints, with the size up to which those of a retired key count',
+    'List the keys that sign checkpoints, with the size up to which checkpoints of a retired key count',
     '',
     async ({ database }) => ({
       document: (await logKeysIn(await database())).map(({ name, publicKey, maxSize = null }) => ({

@@ -127,11 +127,11 @@ async function adopt(
     await finishAdoption(tx, size);
     return eraseAdopted(tx, size, order);
   });
-  // COMMIT POINT: the log extends the published one again. Before it, nothing was changed.
+  // COMMIT POINT: now the log extends the published log again. Until now, nothing was changed.
   return { document: { ...document, proofs } };
 }
 
-/** Requires that the shorter of the stored log, with `size` leaves, and the published log begins the longer. */
+/** Requires that one of the stored log, with `size` leaves, and the published log is a prefix of the other. */
 async function requireSameLeaves(
   sql: Pool,
   tree: PublishedLog['tree'],

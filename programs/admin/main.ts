@@ -147,7 +147,7 @@ async function execute(
   env: Environment | undefined,
 ): Promise<ExitCode> {
   const actor = words(options.actor ?? accountName(), 'the actor');
-  // Adopted payloads are lost, which only the role svc_erase may record.
+  // `log adopt` records lost payloads as erased, which only the role svc_erase may do.
   const role = name.startsWith('erase') || name === 'log adopt' ? 'erase' : 'admin';
   let pool: Promise<Pool> | undefined;
   const database = (): Promise<Pool> =>

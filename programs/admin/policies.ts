@@ -235,8 +235,8 @@ function stateOf(activations: PolicyActivation[]): string {
 const YEAR_MS = 366 * 86_400_000;
 
 /**
- * An RFC 3339 time. A time far ahead is taken for a typing error, which would look like a completed
- * activation.
+ * An RFC 3339 time. A time far ahead is rejected as a typing error, because it would look like a
+ * completed activation.
  */
 function activationTime(text: string): Date {
   if (!z.iso.datetime({ offset: true }).safeParse(text).success) {

@@ -18,7 +18,7 @@ import { pinning } from '../trust.js';
 
 export interface PublishedLog {
   origin: string;
-  /** The log that was signed: every tile and entry is verified under the checkpoint. */
+  /** The log of the checkpoint, under which every tile and entry is verified. */
   tree: VerifiedTree;
 }
 

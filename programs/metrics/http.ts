@@ -18,7 +18,7 @@ export function httpMetrics(registry: Registry, api: 'engine' | 'public') {
   const durations = distribution(
     registry,
     'svc_http_request_duration_seconds',
-    'Time from request line to end of response; one in 64 for public lookups',
+    'Time from request line to end of response; samples one in 64 public lookups',
     SECONDS.short,
     ['api', 'route'],
   );

@@ -143,7 +143,7 @@ export function publisherMetrics(
     went: (report, ms) => {
       took(ms);
       isStoreUp = true;
-      // Another publisher leads: the values of this one are outdated.
+      // Another publisher leads: the values of this publisher are outdated.
       if (report.outcome === 'standby') latest = null;
     },
     failed: (error, ms) => {

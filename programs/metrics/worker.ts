@@ -48,7 +48,7 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
     committed: (counts) => {
       for (const outcome of OUTCOMES) outcomes.of({ outcome }).n += counts[outcome];
       const all = OUTCOMES.reduce((sum, outcome) => sum + counts[outcome], 0);
-      // 0 when another worker had committed all of them.
+      // 0 when another worker had committed all admissions of the group.
       if (all > 0) items.observe(all);
     },
     took: (stage, ms) => {

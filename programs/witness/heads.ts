@@ -43,7 +43,10 @@ export class CosignedHeads {
     }
   }
 
-  /** The head last cosigned, or null. Read each time, because memory could be older than the file. */
+  /**
+   * The head that was cosigned last, or null. Reads the file each time, because another process may
+   * have replaced it.
+   */
   latest(origin: string): Checkpoint | null {
     const file = this.fileOf(origin);
     let text: string;

@@ -124,7 +124,7 @@ export interface QueueConfig {
 
 const VKEY = String.raw`[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]{43}[A-Za-z0-9+/=]`;
 const VKEYS = new RegExp(`^${VKEY}(?:,${VKEY})*$`);
-/** A comma after a complete key: a key name may contain commas, which do not separate. */
+/** A comma separates keys only after a complete key, because a key name may contain commas. */
 const BETWEEN_VKEYS = /(?<=\+[0-9a-f]{8}\+[A-Za-z0-9+/]{43}[A-Za-z0-9+/=]),/;
 
 export const witnessLogVkeys = required(
@@ -170,7 +170,7 @@ export const keyFile = (which: string) =>
     `file of mode 0600 with the ${which}, or [a key in an HSM or in AWS KMS](deploy.md#keys-in-an-hsm-or-in-aws-kms); \`start\` generates it below \`DATA_DIR\``,
   );
 
-/** The file of a key that signs thousands of times per second, which no device or service does. */
+/** The file of a key that signs thousands of times per second: too often for a device or a service. */
 export const bulkKeyFile = (which: string) =>
   z
     .string()
@@ -298,7 +298,7 @@ export interface DrainConfig {
   deadlineMs: number | null;
 }
 
-/** The operations listeners' default ports, from this one on in this order. */
+/** The operations listeners' default ports begin with this port, in the order of the list. */
 const FIRST_OPS_PORT = 9464;
 const WITH_OPS_PORT = [
   'engine',
@@ -316,7 +316,7 @@ export const defaultOpsPort = (program: ServingProgram): number =>
   FIRST_OPS_PORT + WITH_OPS_PORT.indexOf(program);
 
 export interface OpsConfig {
-  /** 0 takes any free one; null takes the program's default, or when it is taken, another. */
+  /** 0 takes any free port; null takes the program's default port, or another port if that is in use. */
   port: number | null;
   bind: string;
 }

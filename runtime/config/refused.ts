@@ -1,4 +1,7 @@
-/** Edits allowed: one per this many characters, so that `ENGINE_HOST` is not taken for `ENGINE_PORT`. */
+/**
+ * A misspelt name has at most one edit per this many characters: `ENGINE_HOST` does not match
+ * `ENGINE_PORT`.
+ */
 const CHARACTERS_PER_EDIT = 8;
 
 /** Kubernetes sets variables like `ENGINES_PORT` for every service. */
@@ -8,8 +11,8 @@ const PINS = 'set PINS_FILE to a file with the output of "admin pins"';
 const INIT = '"admin init" reads the folder that is its argument';
 
 /**
- * Settings of version 0.1.0 that no program reads any more. DATABASE_HOST, DATABASE_NAME and QUEUE_HOST, of
- * a command that is gone, are missing: variables of other programs often have these names.
+ * Settings of version 0.1.0 that no program reads any more. Does not list DATABASE_HOST, DATABASE_NAME
+ * and QUEUE_HOST of a removed command, because other programs often have variables with these names.
  */
 const REMOVED: Readonly<Record<string, string>> = {
   LOG_VKEY: PINS,

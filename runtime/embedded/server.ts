@@ -190,7 +190,7 @@ export async function startServer(
 
 const run = promisify(execFile);
 
-/** The lines of Postgres' `postmaster.pid` in use: process id (1st) and state (8th). */
+/** The lines of `postmaster.pid` that this module reads: process id (1st) and state (8th). */
 interface PostmasterPid {
   pid: number;
   status: string;

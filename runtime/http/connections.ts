@@ -63,11 +63,12 @@ export function closingOrder(
 const CONNECTIONS_CHECKED = 100;
 
 /**
- * Bounds the number of connections. A full server makes room for a new connection by closing another:
- * of those longest without a request, the one with the lowest `orderOf`. If all are busy (null), it
- * closes the new connection. An address with more than `connectionsPerAddress`
- * loses its own connections first, and can only displace its own. The limit applies only in a full
- * server, so that a proxy, whose clients share its address, can use every connection.
+ * Bounds the number of connections. A full server makes room for a new connection by closing another.
+ * Among the connections whose latest requests are oldest, it closes the one with the lowest `orderOf`. If
+ * all of them are busy (null), it closes the new connection. An address with more than
+ * `connectionsPerAddress` loses its own connections first, and can only displace its own. The limit
+ * applies only in a full server, so that a proxy, whose clients share its address, can use every
+ * connection.
  *
  * @returns a function to call when a request begins
  */
@@ -76,7 +77,7 @@ export function boundConnections(
   { connections, connectionsPerAddress }: Pick<HttpLimits, 'connections' | 'connectionsPerAddress'>,
   orderOf: (socket: Socket) => number | null,
 ): (socket: Socket) => void {
-  /** Open connections with addresses, here and in the queues ordered by their latest request. */
+  /** Open connections and their addresses. Like each queue, ordered by the latest request. */
   const open = new Map<Socket, string>();
   const queues = new Map<string, Set<Socket>>();
   const overLimit = new Set<Set<Socket>>();

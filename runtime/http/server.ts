@@ -46,7 +46,8 @@ export function faultOf(
 }
 
 /**
- * Why no handler ran: the request was not HTTP, incomplete, late, or its headers were too large.
+ * The reason why no handler ran: the request was malformed, incomplete or late, or its headers were too
+ * large.
  */
 export type UnreadReason =
   'malformed_request' | 'incomplete_body' | 'request_timeout' | 'headers_too_large';

@@ -51,7 +51,7 @@ export interface Readiness {
   details: Readonly<Record<string, unknown>>;
 }
 
-/** Shows a pause by a setting, which the environments in the database do not show. */
+/** Reports ADMISSIONS_PAUSED, a setting of this process that the database does not show. */
 export const withPause =
   (isPaused: boolean, find: () => Promise<Readiness>) => async (): Promise<Readiness> => {
     const { ready, details } = await find();

@@ -61,7 +61,10 @@ const INSTANCES = 10;
 /** Greater than the number of programs, so that no instance takes the port of another program. */
 const INSTANCE_STEP = 10;
 
-/** Without a configured port, a second instance takes the next one, and after ten any free one. */
+/**
+ * Without a configured port, each of ten instances takes a default port of its own, further instances any
+ * free port.
+ */
 async function openOnDefault(
   source: OpsSource,
   name: ServingProgram,

@@ -32,7 +32,7 @@ export interface Tracing {
 
 const TRACEPARENT = /^00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})$/;
 
-/** The spans of a whole batch in one program: of each of 10,000 items, its wait and its decision. */
+/** Room for the spans of a whole batch in one program: for each of 10,000 items, a wait and a decision. */
 const MAX_QUEUED_SPANS = 20_000;
 
 /** Null without a collector: then the OpenTelemetry SDK is not even loaded. */

@@ -44,7 +44,7 @@ export interface ConnectOptions {
   connectTimeoutMs?: number;
   /** Longest wait for a free connection, in milliseconds. */
   waitMs?: number;
-  /** Closes the pool immediately when it fires, even with statements in flight. */
+  /** When it aborts, the pool closes immediately, even with statements in flight. */
   signal?: AbortSignal;
   /** A statement without an answer for this long, in milliseconds, is a stall; 0 means never. */
   stallTimeoutMs?: number;
@@ -53,8 +53,9 @@ export interface ConnectOptions {
 }
 
 /**
- * Every statement of the programs uses an index. Otherwise a plan made for an empty table scans it,
- * and stays cached while the table grows. JIT never pays off for statements this short.
+ * Every statement of the programs can use an index. Without this setting, a plan made for an empty table
+ * would scan the table, and stay cached while the table grows. JIT never pays off for statements this
+ * short.
  */
 const PLANNING = { enable_seqscan: 'off', jit: 'off' };
 
@@ -183,7 +184,8 @@ export function connect(url: string, options: ConnectOptions): Sql {
         current = connection;
         const close = (): void => void connection.close(0);
         ended.signal.addEventListener('abort', close);
-        // Fails while the server is unreachable; the driver may also never settle it after a lost connection.
+        // The statement fails while the server is unreachable. After a lost connection the driver may
+        // never settle it.
         const listened = receive(connection).then(() => connection.lost);
         await Promise.race([listened, connection.lost]).catch(close);
         ended.signal.removeEventListener('abort', close);

@@ -2,7 +2,7 @@ export interface Kept<V> {
   /** Undefined once the cache has dropped it. */
   value: V | undefined;
   readonly bytes: number;
-  /** To be set by each use. */
+  /** Each use sets this flag. */
   isUsed: boolean;
 }
 
@@ -23,7 +23,7 @@ export class ByteCache<V> {
     return found?.value;
   }
 
-  /** Readers may keep this instead of the name. */
+  /** Readers may keep the returned object instead of the name. */
   find(name: string): Kept<V> | undefined {
     return this.kept.get(name);
   }

@@ -151,7 +151,7 @@ export async function runProgram(
   if (ending.code === 0 && !isDone) log.error('program stopped before its work was complete');
   clearInterval(stayUp);
   const isClean = ending.code === 0 && clean && isDone;
-  // The error of a failed start is enough.
+  // A failed start logs only its error.
   if (!untilMainReturns && (isClean || hasReturned)) {
     const reason = ending.code === 0 ? ending.reason : 'error';
     const ms = Math.round(performance.now() - began);

@@ -60,7 +60,7 @@ export class Watchdog {
   }
 }
 
-/** A watchdog for concurrent tasks: the oldest one has to end. */
+/** A watchdog for concurrent tasks: the oldest task has to end within the limit. */
 export class TaskWatchdog {
   private readonly underWay = new Set<number>();
   private begun = 0;

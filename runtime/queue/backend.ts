@@ -63,7 +63,7 @@ const queueOptions = {
     attempts: 5,
     backoff: { type: 'exponential', delay: 250 },
   },
-  // BullMQ writes events that no program reads.
+  // Trims the stream of BullMQ's events, which no program reads.
   streams: { events: { maxLen: 0 } },
 };
 

@@ -210,7 +210,7 @@ function keepRunning(open: () => Runner, report: (error: unknown) => void): Runn
     try {
       await run;
     } finally {
-      // Not while closing: `close` waits for the current job.
+      // Keeps the client while closing, because `close` waits for the client's current job.
       if (!closing.signal.aborted) {
         const over = running;
         running = null;

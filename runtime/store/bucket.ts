@@ -3,7 +3,7 @@ import { timeoutSignal, withTimeout } from '../concurrency.js';
 import { StoreError, type SnapshotStore } from './store.js';
 
 export const CONNECT_MS = 2_000;
-/** A connection that is silent for longer is given up, in milliseconds. */
+/** Milliseconds without data after which a connection is closed. */
 export const SILENT_MS = 5_000;
 /** Limit of one request with the client's own retries. */
 const OPERATION_MS = 30_000;
@@ -43,7 +43,7 @@ export abstract class BucketStore implements SnapshotStore {
   protected abstract readonly unusedTag: string;
   private readonly prefix: string;
   private prepared = false;
-  /** The objects that are replaced, as last seen. */
+  /** The last known versions of objects that the publisher replaces. */
   private readonly known = new Map<string, Found>();
 
   /** @param where scheme://bucket or scheme://bucket/prefix */

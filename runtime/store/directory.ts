@@ -15,7 +15,7 @@ export class DirectoryStore implements SnapshotStore {
   readonly where: string;
   private staged = 0;
   private prepared = false;
-  /** Directories that this process has made durable, with those above them. */
+  /** Directories that this process has made durable, with their ancestors. */
   private readonly durable = new Set<string>();
   /**
    * Staged files have a prefix unique to this process: a suspended process may resume without the

@@ -14,7 +14,7 @@ const API = 'https://storage.googleapis.com';
 const SCOPE = 'https://www.googleapis.com/auth/devstorage.read_write';
 /** Pause before the second attempt, doubled before the third: an object may be written once per second. */
 const PAUSE_MS = 500;
-/** An upload that is slower is given up. */
+/** A slower upload is aborted. */
 const LEAST_BYTES_PER_MS = 100;
 
 const writtenSchema = z.object({ generation: z.string() });
@@ -57,7 +57,7 @@ export class GcsStore extends BucketStore {
   ): Promise<OpenedObject | null> {
     const response = await this.send('GET', this.urlOf(key, { alt: 'media' }), [404], signal);
     if (response.status === 404) {
-      // A missing bucket has the same status, but then a list fails.
+      // A missing bucket has the same status, but only an existing bucket can be listed.
       const url = this.objects + queryOf({ maxResults: '1', fields: 'nextPageToken' });
       await this.send('GET', url, [], signal);
       return null;
@@ -194,7 +194,7 @@ class GcsError extends Error {
   }
 }
 
-/** Google's Application Default Credentials: of a file, of the machine, or of the workload. */
+/** Google's Application Default Credentials, from a file, the machine or the workload. */
 function defaultCredentials(): Authorize {
   const loading = import('google-auth-library').then(
     ({ GoogleAuth }) => new GoogleAuth({ scopes: [SCOPE] }),

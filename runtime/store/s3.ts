@@ -24,7 +24,7 @@ export class S3Store extends BucketStore {
   protected readonly unusedTag = '"none"';
   private readonly client: S3Client;
 
-  /** @param silentMs a connection that is silent for longer is given up */
+  /** @param silentMs milliseconds without data after which a connection is closed */
   constructor(where: string, silentMs = SILENT_MS) {
     super(where);
     this.client = new S3Client({

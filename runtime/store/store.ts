@@ -2,8 +2,8 @@ import { type LogFiles, UnreachableError } from '#protocol/monitor/files';
 import { OperatorError } from '../process/operator-error.js';
 
 /**
- * The place of the files of a snapshot, by their paths relative to its root. Written by one publisher at
- * a time; `create` and `replace` also keep a second publisher from replacing what it did not read.
+ * Stores the files of a snapshot by their paths relative to its root. One publisher writes at a time;
+ * with `create` and `replace`, a second publisher cannot replace a version that it did not read.
  */
 export interface SnapshotStore {
   /** The directory or bucket, for messages. */
@@ -14,7 +14,7 @@ export interface SnapshotStore {
   prepare(): Promise<void>;
   /** Reads a file; null if it does not exist. */
   read(path: string): Promise<Uint8Array | null>;
-  /** Writes a file atomically unless it exists; else returns what it has. */
+  /** Writes a file atomically and returns null; returns the content if the file exists. */
   create(path: string, bytes: Uint8Array): Promise<Uint8Array | null>;
   /** Replaces a file atomically; false when its content is not `present` (null: none). */
   replace(path: string, bytes: Uint8Array, present: Uint8Array | null): Promise<boolean>;

@@ -20,7 +20,7 @@ const one: Setup = {
 const today: Setup = { ...one, workers: 1, verdicts: 'rows', cores: 2 };
 const perSecond = (micros: number): number => 1e6 / micros;
 
-/** How far a limit may lie from the expected one, as a part of it. */
+/** Expects a relative deviation below `tolerance`. */
 function expectNear(value: number, expected: number, tolerance = 0.05): void {
   expect(Math.abs(value / expected - 1), `${value} against ${expected}`).toBeLessThan(tolerance);
 }

@@ -134,7 +134,7 @@ describe('CI summary', () => {
     const printed = [...new Array<string>(200).fill('x'), 'Unhandled Rejection', 'Error: late'];
     await writeFile(join(dir, 'tests.log'), printed.join('\n'));
     const { lines } = await linesAndCount(files, { tests: '1' });
-    expect(lines[0]).toBe(`FAILED tests: ${why}; what it printed last:`);
+    expect(lines[0]).toBe(`FAILED tests: ${why}; the end of its output:`);
     expect(lines).toHaveLength(81);
     expect(lines.slice(-2)).toEqual(['Unhandled Rejection', 'Error: late']);
   });

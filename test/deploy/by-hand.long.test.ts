@@ -206,7 +206,7 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
     expect(/api\/public/.test(log + up.of('nginx')[0]!.output.join(''))).toBe(false);
   });
 
-  it('repeats the requests of a killed engine at another', async () => {
+  it('sends the requests of a killed engine to another engine', async () => {
     const [engine] = up.of('engine');
     const answering = Promise.all(Array.from({ length: 60 }, (_, at) => execute(`killed-${at}`)));
     await new Promise((resolve) => setTimeout(resolve, 20));
@@ -285,7 +285,7 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
     expect(written).not.toContain(apiKey);
     const codes = await up.down();
     const failed = up.running.filter(
-      // The exporter ends by the signal; a test killed the engine.
+      // The signal kills the exporter, and a test above killed the engine.
       ({ service }) => codes[service] !== 0 && !['node-exporter-1', 'engine-1'].includes(service),
     );
     expect(failed.map(({ service, output }) => [service, output.join('')])).toEqual([]);

@@ -253,7 +253,7 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
     expect(run(validate, '--strict', '--kubernetes-version', '1.37.0', file).status).toBe(0);
   });
 
-  it('probes every program, and lets one of several pods at a time be evicted', () => {
+  it('probes every program, and allows the eviction of one of several pods at a time', () => {
     const namesOf = (kind: string) =>
       of(kind)
         .map(({ metadata }) => metadata.name.replace('svc-', ''))

@@ -90,7 +90,7 @@ describe.skipIf(skipsS3)('a stack whose snapshot is in a bucket', () => {
     expect(monitored).toMatchObject({ alarms: [], isReachable: true });
   }, 60_000);
 
-  it('lets a monitor read the snapshot from its bucket, and a mirror from another place in the bucket', async () => {
+  it('lets a monitor read the snapshot from the bucket, and a mirror from another prefix of the bucket', async () => {
     const keys = await fetch(`${stack.publicUrl}/api/public/keys`);
     const { log } = (await keys.json()) as { log: { vkey: string } };
     const monitor = await startProgram('monitor', {

@@ -123,7 +123,7 @@ describe('admissions in a running stack', () => {
     }
   });
 
-  it('make secrets readable only by their owner, and the snapshot readable by all users, under umask 077', () => {
+  it('leave secrets readable only by their owner, and the snapshot readable by all users, under umask 077', () => {
     const modeOf = (path: string): string => {
       const stats = statSync(join(stack.dataDir, path));
       return `${stats.isDirectory() ? 'folder' : 'file'} ${(stats.mode & 0o777).toString(8)}`;

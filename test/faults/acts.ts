@@ -249,7 +249,7 @@ export class TokenRevocation extends Act {
   }
 }
 
-/** The output of `admin erase`; it is not `erased` when the proof was erased before. */
+/** The output of `admin erase`; `erased` is false when the proof was erased before. */
 interface Erased {
   erased: boolean;
   erased_at: string;
@@ -288,7 +288,7 @@ export class Erasure extends Act {
   }
 
   override async audit({ database }: World, found: Audited): Promise<void> {
-    // A lock timeout on a busy machine fails the command at first.
+    // On a busy machine the first attempts may fail with a lock timeout.
     const records: Erased[] = [];
     const repeat = async (): Promise<boolean> => records.push(await this.erase()) > 0;
     await until(() => repeat().catch(() => false), RESEND_MS, 100);

@@ -31,7 +31,7 @@ export class ApproverRegistration extends Act {
     return `the registration of approver ${this.approver.registrationHash}`;
   }
 
-  /** An operator without a success message looks up whether the command took effect. */
+  /** Like an operator who saw no success message, first checks whether an earlier command took effect. */
   async send(): Promise<boolean> {
     const { registration, registrationHash } = this.approver;
     const { admin, dir } = this.world;

@@ -30,7 +30,7 @@ export async function audit(
 ): Promise<Audited> {
   const { records } = client;
   const found: Audited = { lost: [], double: [], wrong: [] };
-  // An engine limits the batches of a tenant in progress: a rejection is not a loss.
+  // An engine limits how many batches of a tenant are in progress, so a rejected batch is not lost.
   const sendAgain = (one: ClientRequest): Promise<boolean> =>
     until(() => client.send(one), RESEND_MS, 100);
   await forEach(singlesOf(requests), async (single) => {

@@ -142,7 +142,7 @@ export class Client {
     return batch;
   }
 
-  /** Returns whether it was acknowledged. */
+  /** Sends a request and returns whether it was acknowledged. */
   async send(one: Single | Batch): Promise<boolean> {
     const url = this.urlFor(one);
     one.attempts += 1;

@@ -138,7 +138,7 @@ export class Cluster {
       stop: () => standby.server.stop(),
     };
     this.standby = null;
-    // Its copied settings name a synchronous standby that it lacks.
+    // The new primary's copied settings name a synchronous standby that does not exist.
     await this.sql.unsafe('alter system reset synchronous_standby_names');
     await this.sql`select pg_reload_conf()`;
   }

@@ -21,7 +21,7 @@ export async function openDevices(dir: string, stops: (() => Promise<unknown>)[]
   const bucket = await Link.open(Number(new URL(server.url).port), 'other');
   stops.push(() => bucket.close());
   const aws = awsSettings(`http://127.0.0.1:${String(bucket.port)}`);
-  // Checks of this process go through the proxy, too.
+  // This process reads the bucket through the proxy, too, when it checks the snapshot.
   Object.assign(process.env, aws);
   const uri = openToken(dir);
   const tokens = join(dir, 'tokens');

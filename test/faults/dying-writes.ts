@@ -15,7 +15,7 @@ const directory = process.env['SNAPSHOT_DIR'] ?? '';
 /** The last file of every publish cycle. */
 const LAST = 'lookup/snapshot';
 
-/** Renames of this cycle that began, some of them concurrently, and that completed. */
+/** Numbers of renames of this cycle that began (some concurrently) and that completed. */
 let begun = 0;
 let written = 0;
 
@@ -29,7 +29,7 @@ const isOrdered = (number: number, path: string, at: 'staged' | 'in-place'): boo
 };
 
 const die = (path: string): void => {
-  // The next process must not repeat the order.
+  // Deletes the file, so that the next process is not killed at the same write.
   rmSync(orders, { force: true });
   appendFileSync(`${orders}.died`, `${path}\n`);
   // The signal arrives before the call returns.

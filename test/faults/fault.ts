@@ -20,7 +20,7 @@ export const INJECT_MS = 30_000;
 
 export interface Fault {
   name: string;
-  /** The signs by which operators recognize it; required in the table. */
+  /** The signs by which operators recognize the fault; required in the table. */
   kind?: Kind;
   /** Causes the fault. Resolves when it has happened, with a function to end a lasting fault. */
   inject(scene: Scene): Promise<Heal | undefined>;
@@ -132,8 +132,8 @@ export interface Outcome {
   /** Deduplication keys acknowledged before the fault. */
   before: number;
   /**
-   * Requests that were not acknowledged at once during the fault. The next three are null when the
-   * scenario does not check them.
+   * Requests that were not acknowledged at once during the fault. The next three members are null when
+   * the scenario does not check them.
    */
   failed: number;
   lost: number | null;

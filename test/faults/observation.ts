@@ -11,38 +11,41 @@ import { PROCESSES, type World } from './world.js';
 
 const hasPrometheus = spawnSync('prometheus', ['--version']).status === 0;
 /**
- * Alerts without meaning here: the disk of the snapshot is smaller than the threshold, and nothing
- * measures the host's disks.
+ * Ignored alerts: the snapshot's disk is smaller than the alert's threshold, and nothing measures the
+ * host's disks.
  */
 const OTHER_DISKS = ['SvcSnapshotDisk', 'SvcDisk'];
 /**
- * Range of alert expressions: short, so that a fault of seconds shows and has no effect on the next
- * row.
+ * Range of alert expressions. Short, so that a fault of seconds triggers an alert, but none in the next
+ * scenario.
  */
 const RANGE = '10s';
 
-/** `admin status` connects and reads many tables, and alerts change once in a second. */
+/** `admin status` connects and reads many tables, and alerts change at most once a second. */
 const EVERY_MS = { unready: 250, status: 1_000, alert: 1_000 } as const;
 const LOOK_MS = 250;
 /** A program that does not answer for this long is unready. */
 const READYZ_MS = 2_500;
 const GONE_MS = 30_000;
-/** A fault that lasts ends after this time, even if a sign of it is missing. */
+/** A lasting fault is ended after this time, even if one of its signs is missing. */
 const SEEN_MS = 30_000;
 /** A sign that no fault explains counts after this time, because a busy machine delays answers. */
 const BLIP_MS = 2_000;
 /** A repeated error is logged at most once in this time. */
 const RARELY_MS = 10_000;
-/** Limit of lines with one message: 30, or three per interval in a long scenario: two programs may log it. */
+/**
+ * Limit of lines with one message: 30, or three per interval in a long scenario, because two programs
+ * may log the message.
+ */
 const floodLines = (rowMs: number): number => Math.max(30, (3 * rowMs) / RARELY_MS);
 
 /** A sign of a fault: an unready program, a problem of status, an alert, or a log line. */
 export interface Seen {
   signal: string;
-  /** Seconds from the start of the fault until the signal appeared. */
+  /** Seconds from the start of the fault until the sign appeared. */
   appeared: number;
   /**
-   * Seconds from the end of the fault until the signal disappeared; null for a log line, and for an alert
+   * Seconds from the end of the fault until the sign disappeared; null for a log line, and for an alert
    * until it ends during a later scenario.
    */
   gone: number | null;
@@ -51,11 +54,11 @@ export interface Seen {
 type Source = 'unready' | 'status' | 'alert';
 
 interface Presence {
-  /** When it first appeared. */
+  /** When the sign first appeared. */
   from: number;
-  /** When it last appeared. */
+  /** When the sign last appeared. */
   since: number;
-  /** When it last disappeared; null while it is there. */
+  /** When the sign last disappeared; null while it is present. */
   to: number | null;
   /** The longest time without an interruption. */
   longestMs: number;
@@ -144,7 +147,7 @@ export class Observation {
     return wasQuiet ? [] : [`before the fault: ${this.shown().join(', ')}`];
   }
 
-  /** Waits until every sign shows that the fault must have while it lasts. */
+  /** Waits until each sign that the lasting fault must cause has appeared. */
   async untilSeen(): Promise<void> {
     await until(() => this.missing().length === 0, SEEN_MS, LOOK_MS);
   }
@@ -237,8 +240,8 @@ export class Observation {
     const blip = (): number => BLIP_MS * slownessNow();
     check('unready', [unready, mayBeUnready], blip);
     check('status', [status, mayStatus], blip);
-    // This Prometheus ignores the `for` of alerts, so an alert counts as false only if it lasts
-    // that long.
+    // This Prometheus ignores the `for` of alerts, so an unexpected alert counts only if it lasts for its
+    // `for`.
     const must = typeof alert === 'string' ? new RegExp(`^${alert}$`) : undefined;
     check('alert', [must, mayAlert], (name) => this.prometheus?.firesAfterMs(name) ?? 0);
     if (log instanceof RegExp && !lines.some((line) => log.test(textOf(line)))) {
@@ -319,7 +322,10 @@ export class Observation {
     );
   }
 
-  /** The lines of the scenario, and of the time before it in which a rate limit may have held them back. */
+  /**
+   * The lines of the scenario, and earlier lines whose rate limit may have suppressed lines of the
+   * scenario.
+   */
   private async logged(): Promise<{ lines: LogLine[]; flooding: string[] }> {
     const { dir } = this.world;
     const from = new Date(this.began.wall - RARELY_MS).toISOString();
@@ -328,8 +334,8 @@ export class Observation {
     for (const file of await readdir(dir)) {
       if (!file.endsWith('.log')) continue;
       for (const text of (await readFile(join(dir, file), 'utf8')).split('\n')) {
-        // Excludes messages of Node and for operators, which have no time, and of processes with a
-        // shifted clock.
+        // Excludes lines without a time (messages of Node and for operators), and lines of processes with
+        // a shifted clock.
         const [, time = ''] = /^\{.*?"time":"([^"]+)"/.exec(text) ?? [];
         if (time >= from && time <= now) all.push(JSON.parse(text) as LogLine);
       }

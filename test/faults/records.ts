@@ -22,12 +22,15 @@ export interface Single extends Sent {
   /** Artifacts whose revocation was requested. */
   revoked: Set<ArtifactKind>;
   isErased: boolean;
-  /** Whether its passport expires at once, and with it the certificate and the trust artifact. */
+  /**
+   * Whether the passport of its proof expires at once, and with the passport certificate and trust
+   * artifact.
+   */
   ends: boolean;
   /** Number of related requests without an acknowledgement. */
   open: number;
   inPackage: boolean;
-  /** Whether it is an outcome or a close, to which no later request refers. */
+  /** Whether the request is an outcome or a close, to which no later request refers. */
   isReport: boolean;
 }
 

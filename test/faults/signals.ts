@@ -121,7 +121,7 @@ const table = {
     log: /^worker: (admissions committed late|admissions cannot be committed)/,
   },
   'database disk full': {
-    // Queries succeed, and so do writes into pages with room.
+    // Programs may stay ready: queries succeed, and so do writes into pages with free space.
     mayBeUnready: DATABASE_USERS,
     mayStatus: RECOVERING,
     alert: 'SvcErrors',
@@ -170,7 +170,8 @@ const table = {
     alert: { none: 'a publish cycle takes longer, and nothing fails' },
     log: { none: 'a publish cycle takes longer, and nothing fails' },
   },
-  // The publisher only fails when it still has verdicts to sign: none follow without the verifier's key.
+  // The publisher fails only if verdicts are left to publish: without its key the verifier signs no new
+  // verdicts.
   'HSM down': {
     unready: /^verifier$/,
     mayBeUnready: /^publisher$/,

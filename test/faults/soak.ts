@@ -35,7 +35,7 @@ const { values } = parseArgs({
 });
 
 const SETTLE_MS = 5 * 60_000;
-/** Batches have as many deduplication keys as single requests. */
+/** The batches of a second have as many items as there are single requests in a second. */
 const ITEMS_PER_BATCH = 100;
 
 interface Happened {
@@ -98,7 +98,7 @@ async function strike(scene: Scene, fault: Fault, began: number): Promise<Happen
   };
   try {
     happened.answeredMs = await endFault(scene, await beginFault(scene, fault));
-    // A tenant repeats acts at once: an approval has no effect after 15 minutes.
+    // Repeats acts at once, as a tenant would: an approval has no effect after 15 minutes.
     await repeatActs(scene.client);
     happened.problems.push(...((await fault.expects?.(scene)) ?? []));
   } catch (error) {

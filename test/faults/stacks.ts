@@ -30,8 +30,8 @@ export async function openScene(options: typeof LOAD & WorldOptions = LOAD): Pro
 const ROWS_PER_STACK = 8;
 
 /**
- * Runs faults on several stacks concurrently, because most of a fault is waiting. A stack with a
- * failed row is replaced, so that it cannot affect the next row.
+ * Runs faults on several stacks concurrently, because most of a fault is waiting. A stack with a failed
+ * scenario is replaced, so that it cannot affect the next scenario.
  */
 export async function runFaults(
   faults: readonly Fault[],

@@ -5,7 +5,7 @@ import { LOAD, openScene } from './stacks.js';
 import { ALL_KILLED } from './rows/postgres.js';
 import { runFault } from './run-fault.js';
 
-/** Settings that keep commits in records for longer than the scenario lasts. */
+/** Settings that keep commit records in memory for longer than the scenario lasts. */
 const UNFLUSHED = {
   wal_writer_delay: '10s',
   wal_writer_flush_after: '1GB',

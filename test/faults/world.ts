@@ -126,7 +126,7 @@ const asStartDoes = ({ database, dataDir, keys, logVkey }: Owner): Promise<Prepa
 export async function startWorld(options: WorldOptions) {
   const { withDisks, settings = {}, redisUrl, withDevices, withReplicas, root } = options;
   const dir = await mkdtemp(join(tmpdir(), 'svc-faults-'));
-  // Readable by the account that Postgres runs as when the tests run as root.
+  // The account that runs Postgres needs access when the tests run as root.
   await chmod(dir, 0o755);
   const stops: (() => Promise<unknown>)[] = [() => rm(dir, { recursive: true, force: true })];
   const close = async (): Promise<void> => {

@@ -14,7 +14,7 @@ const LOAD_MS = 5_000;
 const COMPLETE_MS = 2 * 60_000;
 const WRITERS = PROCESSES.filter((name) => name !== 'facade');
 
-/** Load without acts, complete and public. */
+/** Admits requests without further acts, and waits until all are committed and public. */
 async function load(world: World, options: ClientOptions, problems: string[]): Promise<Client> {
   const client = new Client({ ...options, actsPerSecond: NO_ACTS });
   client.start();

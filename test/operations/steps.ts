@@ -177,7 +177,7 @@ export const STEPS: Step[] = [
       const { world } = day;
       const folder = await init(day);
       await copyFile(join(folder, 'pins.json'), join(world.dir, 'pins.json'));
-      // Workers before the last engine, as docs/deploy.md requires.
+      // Restarts the workers before the last engine, as docs/deploy.md requires.
       const order: ProcessName[] = ['engine-1', ...names('worker'), 'engine-2'];
       for (const name of [...order, 'verifier', 'publisher', 'facade'] as const) {
         world.programs[name].root = packageRoot;

@@ -25,7 +25,7 @@ export interface Signals {
 export class Watch {
   /** Problems and alerts, and the milliseconds after which each appeared. */
   private readonly seen = new Map<string, number>();
-  /** By alert: since when it fires, null while it does not, and the longest time that it fired. */
+  /** For each alert, the time since when it fires (null while it does not fire), and its longest duration. */
   private readonly alerts = new Map<string, { since: number | null; longestMs: number }>();
   private readonly offsets = new Map<string, number>();
   private readonly end = new AbortController();
@@ -72,7 +72,7 @@ export class Watch {
     return (await until(isHealthy, HEALTHY_MS, EVERY_MS)) ? performance.now() - began : null;
   }
 
-  /** Ends the step; returns what was seen, which signals were missing, and which were false. */
+  /** Ends the step; returns the signs that were seen, and as problems the missing and the unexpected signs. */
   async stop(signals: Signals): Promise<{ seen: string[]; problems: string[] }> {
     const { alert, problem, log, mayAlert } = signals;
     this.end.abort();

@@ -189,7 +189,7 @@ describe('admin log adopt', () => {
     const db = databases[3]!;
     const held = await db.sql.reserve();
     await held`begin`;
-    // The last step before the erasure records.
+    // Stops the command at its last step before the erasure records.
     await held`lock table svc.erasure in share mode`;
     const child = spawn(
       process.execPath,

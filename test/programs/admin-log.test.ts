@@ -41,7 +41,7 @@ let registry: TestRegistry;
 let admin: AdminLine;
 let kept: string[];
 let lost: string[];
-/** Leaves of the log that both databases have, and of the published one. */
+/** Number of leaves that both databases have, and number of published leaves. */
 let common: number;
 let publishedSize: number;
 
@@ -122,7 +122,7 @@ describe('restored database that lacks published leaves', () => {
   it('is rejected by the publisher, before and after new leaves, with a message that names the next step', async () => {
     const publisher = publisherOn();
     expect((await stopOf(publisher.runCycle())).code).toBe('database_behind');
-    // Engines and workers cannot detect it: their new admissions exist only in this database.
+    // Engines and workers do not detect the loss, and append admissions that exist only in this database.
     kept.push(...(await admitted(registry, 2)));
     await registry.reportAll();
     const { message } = await stopOf(publisher.runCycle());

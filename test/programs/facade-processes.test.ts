@@ -107,7 +107,7 @@ describe('public API processes on one port', () => {
   it('share the port, have separate operations listeners, and are replaced without a refused connection', async () => {
     const facade = await start({ PUBLIC_PROCESSES: '2', OPS_PORT: '0' });
     const started = () => facade.lines().filter(({ msg }) => msg === 'started');
-    // The two children and their parent, which logs it after its readiness.
+    // Both children and their parent log `started`.
     await expect.poll(() => new Set(started().map(({ instance }) => instance)).size).toBe(3);
     const allOpsUrls = () => facade.lines().flatMap(({ ops_url: url }) => url ?? []);
     const opsUrls = allOpsUrls();
@@ -136,7 +136,7 @@ describe('public API processes on one port', () => {
     expect([...outcomes.keys()].filter((one) => one !== 200 && one !== 'ECONNRESET')).toEqual([]);
     expect(outcomes.get('ECONNRESET') ?? 0).toBeLessThanOrEqual(2 * clients.length);
 
-    // An error of the second process names the setting.
+    // Another program cannot use the ports, and its error names the setting.
     const other = { PUBLIC_PROCESSES: '2', PUBLIC_PORT: new URL(facade.url).port };
     const taken = [
       ['PUBLIC_PORT', await start(other)],

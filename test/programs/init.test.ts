@@ -80,13 +80,13 @@ describe('admin init', () => {
       const own = Object.assign(new URL(url), { pathname: name });
       return Object.assign(own, { username: role, password: passwords[role]! }).href;
     };
-    // The roles of the server are those of other tests, which keep their passwords.
+    // Other tests use the same roles of the server, so `init` must keep the roles' passwords.
     let sent = '';
     const proxy = await startTcpProxy(new URL(url), (bytes) => (sent += bytes.toString('latin1')));
     onTestFinished(() => proxy.close());
     const owner = Object.assign(new URL(proxy.url), { pathname: name }).href;
     await writeFile(file('owner-database-url'), owner);
-    // With new passwords the programs of the other databases could no longer log in.
+    // `init` refuses to set new passwords, with which programs of other databases could not log in.
     await expect(init()).rejects.toThrow('belongs to the installation in the database');
     for (const role of PROGRAM_ROLES.filter((one) => passwords[one] !== undefined)) {
       const urlFile = file(`${role.replace('svc_', '')}-database-url`);
@@ -96,7 +96,7 @@ describe('admin init', () => {
     const first = await init();
     expect(first['migrations']).not.toEqual([]);
     expect(first['roles']).toContain('svc_engine');
-    // PostgreSQL may log statements.
+    // No statement contains a password, because PostgreSQL may log statements.
     expect(sent).toContain('alter role svc_engine login');
     expect(sent).not.toContain(passwords['svc_engine']);
     const admin = adminWith({ DATABASE_URL: urlOf('svc_admin') });

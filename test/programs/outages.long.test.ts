@@ -29,7 +29,7 @@ let db: TestDatabase;
 let redis: TestRedis;
 let registry: TestRegistry;
 let admin: AdminLine;
-/** Between the database and all programs except the engine. */
+/** A proxy between the database and all programs except the engine. */
 let proxy: TcpProxy;
 let logKey: SigningKey;
 let aepKey: SigningKey;
@@ -156,7 +156,7 @@ describe.skipIf(skipsRedis)(`during an outage${withoutRedis}`, () => {
       await expect.poll(() => metricOf(name, metric), WAIT).toBeNull();
       expect(await metricOf(name, 'svc_metrics_collection_errors_total')).toBeGreaterThan(0);
     };
-    // All gauges at once: a program exits when a statement hangs for 40 s.
+    // Checks all gauges at once, because a program exits when a statement hangs for 40 s.
     await Promise.all(gauges.map(report));
     const { text } = await ask('worker', '/readyz');
     expect(JSON.parse(text)).toMatchObject({ dependencies: { database: 'down' } });

@@ -15,7 +15,7 @@ it('engine > exits when database statements do not complete', async () => {
   });
   way.state.loses = 'answers';
   const stderr = (): string => engine.stderr.join('\n');
-  // After 13 s for a statement that reads a gauge, and 20 s for any other.
+  // The limit is 13 s for a statement that reads a gauge, and 20 s for any other statement.
   await expect
     .poll(stderr, { timeout: 60_000 })
     .toMatch(/a statement made no progress for (13|20) s/);

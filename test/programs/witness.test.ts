@@ -17,7 +17,7 @@ const log = witnessedLog(home, 'log.example/one');
 const other = witnessedLog(home, 'log.example/two');
 const stranger = witnessedLog(home, 'log.example/unknown');
 const leaves = leafHashes(20);
-/** The same tree up to leaf 5, and another one from there on. */
+/** The first five leaves of `leaves`, and other leaves after them. */
 const fork = [...leaves.slice(0, 5), ...leafHashes(9).toReversed()];
 
 let witness = await startWitness(home, [log.vkey, other.vkey]);
@@ -78,7 +78,7 @@ it('witness > cosigns only a proven extension of the last head', async () => {
   expect((await witness.add(next)).status).toBe(200);
 });
 
-it('witness > after a kill has the last head that it stored, and none that it did not store', async () => {
+it('witness > remembers after a kill exactly the last head that it stored', async () => {
   const preload = join(packageRoot, 'dist/test/fixtures/dying-witness.js');
   const dying = (DIE: string) => restart({ NODE_OPTIONS: `--import=${preload}`, DIE });
   expect(await witness.stop()).toBe(0);
@@ -113,7 +113,7 @@ it('witness > does not start when another witness uses the same state', async ()
 }, 60_000);
 
 it.skipIf(skipsSoftHsm)(
-  'witness > cosigns with a key in a PKCS#11 token, once it answers',
+  'witness > cosigns with a key in a PKCS#11 token, once the token answers',
   async () => {
     const place = join(home, 'device');
     mkdirSync(place);

@@ -13,7 +13,7 @@ import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { TestSnapshot } from '../fixtures/snapshot.js';
 import { pinning } from '../fixtures/pins.js';
 
-// Each of these resources lasts for the tests of one file, which awaits it at its top.
+// Each of these resources lasts for one test file, which awaits the resource at the top of the file.
 
 /** A folder that other users may enter. */
 export async function testFolder(): Promise<string> {

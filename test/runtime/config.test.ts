@@ -153,7 +153,7 @@ describe('configuration', () => {
     expect(problems.join()).not.toContain('hunter');
   });
 
-  it('refuses misspelt settings of any program by name, but no variables of others', () => {
+  it('rejects misspelt settings of any program by name, and ignores variables of other software', () => {
     const others = {
       PGHOST: 'a',
       ENGINE_HOST: 'a',
@@ -169,7 +169,7 @@ describe('configuration', () => {
     ]);
   });
 
-  it('refuses removed settings of any program, and names their replacement', () => {
+  it('rejects removed settings of any program, and names their replacement', () => {
     expect(
       problemsOf(() => engine({ LOG_VKEY: LOG, LOG_VKEY_FILE: 'a', SECRETS_DIR: 'a' })),
     ).toEqual([
@@ -233,7 +233,8 @@ describe('*_FILE settings', () => {
 
   it('with a password are rejected when other users can read them', async () => {
     const DATABASE_URL_FILE = await file('shared', url);
-    // Root would own a file of its own group, which is private.
+    // Changes owner and group, because a file that belongs to root and root's group would count as
+    // private.
     if (process.getuid!() === 0) await chown(DATABASE_URL_FILE, 65_534, 65_534);
     for (const mode of [0o440, 0o640]) {
       await chmod(DATABASE_URL_FILE, mode);

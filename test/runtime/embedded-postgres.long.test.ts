@@ -186,7 +186,7 @@ describe('embedded Postgres', () => {
   });
 });
 
-// Only root can run it under another account.
+// Only root can run Postgres under another account.
 if (asRoot)
   describe('when root starts it below a private home directory', () => {
     beforeEach(() => chmod(home, 0o700));

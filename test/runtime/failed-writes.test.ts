@@ -21,7 +21,7 @@ it('failed write > is reported with the path of the file, by witness and monitor
       () => pages.write(page, new Uint8Array(1)),
     ];
     for (const write of writes) await write().catch(({ message }) => console.log(message));`;
-  // A limit on the size of files stands for a full disk, which needs a mount.
+  // A limit on file sizes replaces a full disk, for which the test would have to mount a disk.
   const { stdout } = await promisify(execFile)(
     'bash',
     ['-c', `trap '' XFSZ; ulimit -f 0; exec "$0" --input-type=module --eval "$1"`, process.execPath, script],

@@ -19,7 +19,10 @@ beforeAll(async () => {
 
 afterAll(() => rm(home, { recursive: true, force: true }));
 
-/** A program that runs `main` with `ctx`, `say` and `reportReady`, and `last` before its exit. */
+/**
+ * Writes a program that runs the code `main`, which may use `ctx`, `say` and `reportReady`, and the
+ * code `last` before its exit.
+ */
 async function program(main: string, options = '{}', last = ''): Promise<string> {
   const file = join(home, `program-${++count}.mjs`);
   await writeFile(

@@ -48,7 +48,7 @@ describe('operations listener', () => {
       log: { info } as unknown as Logger,
       onStop: (stop: () => unknown) => void stops.push(stop),
     };
-    // An own address, because programs of other tests use the ports on 127.0.0.1.
+    // A separate address, because programs of other tests use the ports on 127.0.0.1.
     const config = { bind: '127.0.0.94', port: null };
     for (const name of ['engine', 'worker', 'engine'] as const)
       await openOps(name, config, program);

@@ -69,7 +69,7 @@ export async function readFacts(sql: Db, activeAepKeys: string[], publicApi: Pub
       kind,
       recorded: endedAt !== null,
       age_ms: since(endedAt ?? began),
-      /** Age of the run of fsck whose findings no clean run has ended. */
+      /** Age of the fsck run whose findings no clean run has cleared. */
       failed_ms: sinceOrNull(failedAt),
     })),
     /** Null without a WAL archive. */
@@ -144,7 +144,7 @@ export const UNKNOWN_SIGNER = 'unknown signer';
 
 /** Finds members of a readiness document that report a fault, at any depth: `queue down`. */
 function faultsIn(readiness: object): string[] {
-  // Omits the publish cycles, which fail because of the missing key.
+  // Omits the fault of the publish cycles, which fail because of the missing key.
   if ('unknown_signer' in readiness) {
     return [`${UNKNOWN_SIGNER} ${String(readiness.unknown_signer)}`];
   }

@@ -33,7 +33,7 @@ interface Asked {
   identifier: string;
   /** The expected status for a lookup of each kind; NONE when it does not resolve. */
   status: (kind: Kind) => string;
-  /** The artifact it identifies, when the name does not determine it. */
+  /** The artifact that the id identifies, when the name does not determine the artifact. */
   kind?: Kind;
   window: string;
   chain: string;

@@ -51,7 +51,7 @@ describe(`every public API server${skipsNginx ? withoutNginx : ''}`, () => {
     Promise.all(
       calls.map(async (call) => {
         let replies: Reply[] = [];
-        // Servers take a new snapshot one after the other.
+        // Servers load a new snapshot at different times.
         const areOfOneSnapshot = async (): Promise<boolean> => {
           replies = await Promise.all(stack.sources.map((from) => stack.call(from, call)));
           const snapshots = replies.map(({ headers }) => headers['x-svc-snapshot-generation']);

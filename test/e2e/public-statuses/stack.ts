@@ -26,7 +26,7 @@ import { nginxPath, startNginx } from '../../fixtures/nginx.js';
 import { openRegistry } from '../../fixtures/registry.js';
 import { publicServerOver, sqlPublisher, testKeys, vkeysOf } from '../../fixtures/sql-publisher.js';
 
-/** The snapshot source of each public API server; nginx only where installed. */
+/** The snapshot source of each public API server; nginx is used only where it is installed. */
 export type FedFrom = 'directory' | 'nginx';
 
 export type PublicStack = Awaited<ReturnType<typeof openPublicStack>>;
@@ -130,7 +130,7 @@ export async function openPublicStack(recentLookupLimit: number) {
       await scanExpiries(registry.verify, 1000);
       await registry.reportAll();
       const { outcome } = await publisher.runCycle();
-      // Unchanged when a slower cycle before published the expiries too.
+      // The outcome is `unchanged` when the previous cycle has also published the expiries.
       if (outcome !== 'published' && outcome !== 'unchanged') throw new Error(outcome);
       for (const { publicServer } of servers.values()) {
         await publicServer.poller.refresh();

@@ -37,7 +37,7 @@ export interface Fading {
 }
 
 /**
- * In leaves: enough for every proof that the tables expect inside, and for entries that the
+ * Number of leaves, enough for each proof that is `inside` in the tables, and for the entries that
  * programs append meanwhile.
  */
 export const RECENT_LOOKUP_LIMIT = 300;

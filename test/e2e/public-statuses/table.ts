@@ -59,7 +59,10 @@ export const STATUSES = [
   'VERIFIED',
 ];
 
-/** The nine ids that generic lookups match, and the artifact each one names; a token names the shared one. */
+/**
+ * The nine ids that generic lookups match, and the artifact that each names; a token names the shared
+ * artifact.
+ */
 export const SHOWN_BY: Record<string, Kind | 'shared'> = {
   proof_id: 'proof',
   registry_entry_id: 'proof',

@@ -105,7 +105,7 @@ export const POSTGRES_FAULTS: Fault[] = [
       const { exited, superuserUrl } = cluster.running;
       // This connection may report the PANIC to a later query, so no other query uses it.
       const filler = postgres(superuserUrl, { max: 1 });
-      // Otherwise the server restarts within a second, before every program notices.
+      // Prevents a restart within a second, which some programs would not notice.
       await filler`alter system set restart_after_crash = off`;
       await filler`select pg_reload_conf()`;
       await database.fill();

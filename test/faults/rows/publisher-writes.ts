@@ -8,11 +8,11 @@ import { commitOf } from './writes.js';
 
 /** Maximum wait for a publish cycle that has changes. */
 const TICK_MS = 15_000;
-/** After this many publish cycles with fewer writes, the write does not exist. */
+/** A write that does not occur in this many publish cycles is considered not to exist. */
 const NEWS_TICKS = 3;
 /** A publish cycle of this load writes at least tiles, entries, a page, the shares, both pointers. */
 const FEWEST = 6;
-/** Writes beyond this number are of the kinds below, and are selected by name. */
+/** Later writes of a cycle are selected by name, from the kinds below. */
 const MOST = 10;
 /** The kinds of files. Some cycles write only a few kinds, so a count may skip a kind. */
 const WANTED = [

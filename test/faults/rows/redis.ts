@@ -30,7 +30,7 @@ export const REDIS_FAULTS: Fault[] = [
     kind: 'queue emptied',
     inject: async (scene) => {
       signalWorkers(scene, 'SIGSTOP');
-      // Its job is lost. Single admissions have none.
+      // A revocation has a job to lose; single admissions have no jobs.
       const revoked = scene.client.acts.sendNew('revocation');
       for (let time = 0; time < 10; time += 1) {
         await sleep(200);
