@@ -79,7 +79,7 @@ describe('readAep', () => {
     ['another effect', { decision: { ...decision, effect: 'PERMIT' } }],
     ['another environment', { environment: 'test' }],
     ['another engine', { policy: { ...policy, engine: 'opa' } }],
-    ['a hash in upper case', { request_hash: 'AB'.repeat(32) }],
+    ['a hash in upper case', { request_commitment: 'AB'.repeat(32) }],
     ['a short salt', { salt: 'ab' }],
     ['a key id with trailing bits', { key_id: admitted.aep.key_id.slice(0, 42) + 'B' }],
     ['a time on 30 February', { accepted_at: '2026-02-30T00:00:00.000Z' }],
