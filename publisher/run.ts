@@ -140,7 +140,9 @@ class CycleLog {
     if (isLeader === this.isLeader) return;
     this.isLeader = isLeader;
     this.log.info(
-      isLeader ? 'publisher: it holds the lease now' : 'publisher: it no longer holds the lease',
+      isLeader
+        ? 'publisher: this process holds the lease now'
+        : 'publisher: this process no longer holds the lease',
     );
   }
 

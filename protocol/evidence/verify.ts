@@ -121,7 +121,10 @@ function openSnapshot(
     throw new ProtocolError('wrong_origin', 'the log of shard 0 is not the pinned one');
   }
   if (index < first.size) {
-    throw new ProtocolError('malformed_entry', `the snapshot at ${index} covers a later leaf`);
+    throw new ProtocolError(
+      'malformed_entry',
+      `the snapshot entry at ${index} covers itself or a later leaf`,
+    );
   }
   const cosigned = log.policy === null ? [] : checkQuorum(note, log.policy, verify).cosigned;
   const witnesses = cosigned.map(({ witness }) => witness.name);

@@ -189,15 +189,17 @@ const table = {
   'publisher held down': killed('publisher', {
     status: /^no publisher is connected/,
     alert: 'SvcTargetDown',
-    log: /^publisher: it holds the lease now/,
+    log: /^publisher: this process holds the lease now/,
   }),
-  'publisher killed once': killed('publisher', { log: /^publisher: it holds the lease now/ }),
+  'publisher killed once': killed('publisher', {
+    log: /^publisher: this process holds the lease now/,
+  }),
   'publisher killed repeatedly': killed('publisher', {
     mayStatus: new RegExp(
       `${RECOVERING.source}|^no publish cycle has succeeded|^no signed checkpoint`,
     ),
     mayAlert: /^Svc(NoLeader|SnapshotOld|CheckpointLag)$/,
-    log: /^publisher: it holds the lease now/,
+    log: /^publisher: this process holds the lease now/,
   }),
   'facade held down': killed('facade', {
     status: /^the public API is down/,
