@@ -31,7 +31,8 @@ export async function inputSchema(
 interface SchemaDifference {
   message: string;
   /**
-   * Whether Cedar rejects real inputs under the schema: all, or all with the parent of the attribute.
+   * Whether inputs always have the attribute where they have its parent, and the schema does not declare
+   * it: then Cedar rejects every input with the parent.
    */
   rejectsInputs: boolean;
 }
@@ -70,7 +71,7 @@ export async function schemaDifferences(
 
 const FACTS = 'context.facts';
 
-/** Finds rules that never apply: they test for an attribute that no input has under an {@link inputSchema}. */
+/** Finds rules that test for an attribute that no input has under an {@link inputSchema}, and so never apply. */
 export function unknownAttributes(
   policies: PolicyFiles['policies'],
   schema: string,
@@ -122,10 +123,10 @@ function declarationsOf(schema: string): Declarations {
   return declarations;
 }
 
-/** Attribute names may contain a dot, which must differ from the path separator. */
+/** Escapes the dots in an attribute name, because a dot separates the segments of a path. */
 const segment = (attribute: string): string => attribute.replaceAll('.', '\\u002e');
 
-/** The other members of a declaration that change its meaning, as text with sorted lists. */
+/** The members of a declaration besides type and attributes, which change its meaning, as text with sorted lists. */
 function detail({ annotations, ...more }: Omit<Type, 'type'> & Record<string, unknown>): string {
   const requiredFor = annotations?.[REQUIRED_FOR];
   const members = Object.entries({

@@ -20,7 +20,7 @@ import { isConsistent } from './check-leaf.js';
 import type { RegistryContext } from './context.js';
 import type { ChunkVerdicts } from './verdicts.js';
 
-/** A known root of the log from another source, and the finding for a different root. */
+/** A root of the log known from another source, and the finding to report if the computed root differs from it. */
 export interface Anchor {
   size: number;
   root: Uint8Array;
@@ -93,7 +93,7 @@ export class LogTree {
     });
   }
 
-  /** Null when unknown. */
+  /** Null once a leaf and its hash are lost. */
   root(): Uint8Array | null {
     return this.isBroken ? null : this.tree.root();
   }
@@ -108,7 +108,7 @@ export class LogTree {
     if (hash === undefined && !this.isBroken) {
       this.isBroken = true;
       const from = `the tree from leaf ${this.tree.size} on`;
-      findings.unchecked(`${from}: its row and its hash are both lost`);
+      findings.unchecked(`${from}: the row and the hash of this leaf are both lost`);
     }
     const full = this.tree.append(hash ?? new Uint8Array(32));
     if (this.isBroken) return;
@@ -157,7 +157,7 @@ export class LogTree {
   }
 }
 
-/** Returns the size of the log; reports rows beyond it, which the log lost or never had. */
+/** Returns the size of the log; reports rows beyond this size, which the log lost or never had. */
 export async function checkHead(sql: Pool, report: Report): Promise<number> {
   const head = await readSnapshot(sql, readHead);
   const { size } = head;
@@ -181,8 +181,8 @@ export async function checkHead(sql: Pool, report: Report): Promise<number> {
 }
 
 /**
- * The root of a stored checkpoint; reports and returns null when no pinned key signed it. Also reports
- * columns that differ from the note.
+ * Returns the root of a stored checkpoint, or null after reporting that no pinned key signed the
+ * checkpoint. Also reports columns that differ from the note.
  */
 export function signedRoot(
   { logVkeys, findings }: RegistryContext,

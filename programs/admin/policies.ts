@@ -80,13 +80,16 @@ export function addPolicyCommands(add: AddCommand): void {
   );
   add(
     'policy test <folder|digest> <cases.json|cases.ndjson>',
-    'Run a file of test cases against a set; fails unless every decision is as expected',
+    'Run a file of test cases against a set, and fail unless every decision is as expected',
     'policy/default examples/policy-cases.json',
     testPolicy,
-  ).option('--overlay <folder>', 'a tenant’s rules on top of the set, as for svc overlay put');
+  ).option(
+    '--overlay <folder>',
+    'a folder of a tenant’s rules to add to the set, as for svc overlay put',
+  );
   add(
     'policy activate <digest>',
-    'Activate a stored set for admissions accepted from a time on',
+    'Activate a stored policy set for admissions accepted at or after a given time',
     '5d41…c592 --cases cases.json --from 2026-12-01T00:00:00Z',
     activate,
   )
@@ -198,7 +201,7 @@ async function activate(
   return {
     document,
     text:
-      `active from ${activeFrom.toISOString()}. Rules of these overlays do not fit the set, so every ` +
+      `active from ${activeFrom.toISOString()}. Rules of these overlays are not valid under the set, so every ` +
       `action of these tenants will be denied until they activate corrected overlays:\n${table(rows)}\n`,
   };
 }

@@ -55,12 +55,14 @@ export async function withPublishedLog<T>(
         return decodeEntryBundle(bundle).slice(from % TILE_WIDTH);
       },
     });
-    if (!equalBytes(tree.head.root, root)) throw mismatch('the tiles have another root');
+    if (!equalBytes(tree.head.root, root)) {
+      throw mismatch('the root of the published tiles differs from the root in the checkpoint');
+    }
     return await work({ origin, tree });
   } catch (cause) {
     if (!(cause instanceof FatalPublishError)) throw cause;
     throw new OperatorError(
-      `the files in ${place} do not match their checkpoint: find the bad ones with npm run fsck -- --only snapshot, and use a mirror's copy (${cause.message})`,
+      `the files in ${place} do not match their checkpoint: find the damaged files with npm run fsck -- --only snapshot, and use a mirror's copy (${cause.message})`,
       { cause },
     );
   } finally {
@@ -81,7 +83,7 @@ async function publishedCheckpoint(
   }
 }
 
-/** The verified entries of the published log from `from` on, one level-0 tile at a time. */
+/** Yields the verified entries of the published log from index `from` on, one level-0 tile at a time. */
 export async function* entriesFrom(tree: VerifiedTree, from: number) {
   const { size } = tree.head;
   for (let first = from; first < size;) {
@@ -92,8 +94,8 @@ export async function* entriesFrom(tree: VerifiedTree, from: number) {
 }
 
 /**
- * How many of the first `most` leaves database and published log share, by binary search: leaves contain
- * random ids, so logs that have diverged never agree again.
+ * Counts the leaves at the start of the log, at most `most`, in which database and published log agree.
+ * Searches by bisection: leaves contain random ids, so logs that have diverged never agree again.
  */
 export async function commonLeaves(sql: Pool, tree: VerifiedTree, most: number): Promise<number> {
   let [same, other] = [0, Math.ceil(most / TILE_WIDTH)];

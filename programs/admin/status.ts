@@ -141,14 +141,14 @@ const QUORUM_MS = 180_000;
 const ARCHIVE_MS = 600_000;
 const SLOT_BYTES = 1e9;
 
-/** A batch takes longer: this is the watchdog's limit of a chunk. */
+/** Limit while a batch is open, which takes longer: the watchdog's limit of a chunk. */
 const BATCH_TIMEOUT_MS = 600_000;
 
 const START = 'start one, or read the log of the last one';
 const PUBLISHING =
   "read the publisher's log: most often its disk is full or the verifier is down; the last snapshot stays valid until it expires";
 const MISSING_KEY =
-  'restart the publisher that lacks this key with the changed keys (docs/operate.md#rotating-signing-keys); if no operator changed a key, find out who signed';
+  'one publisher does not have this key: restart it with the new set of keys (docs/operate.md#rotating-signing-keys); if no operator changed a key, find out who signed with it';
 const FAULT_HELP: Record<string, string> = {
   'queue down': 'start Redis, or restore the network to it; accepted admissions are not lost',
   'admissions paused': 'restart the named programs without ADMISSIONS_PAUSED to admit again',
@@ -157,7 +157,9 @@ const FAULT_HELP: Record<string, string> = {
 };
 
 const helpFor = (fault: string): string =>
-  fault.startsWith(UNKNOWN_SIGNER) ? MISSING_KEY : (FAULT_HELP[fault] ?? 'read their logs');
+  fault.startsWith(UNKNOWN_SIGNER)
+    ? MISSING_KEY
+    : (FAULT_HELP[fault] ?? 'read the logs of these programs');
 
 const seconds = (ms: number | null): string => `${Math.round((ms ?? 0) / 1_000)} s`;
 
@@ -183,7 +185,7 @@ export function attentionFor(facts: Facts): Attention[] {
   for (const key of facts.worker_keys) {
     when(
       activeKeys.length > 0 && !activeKeys.includes(key),
-      `a worker's key is not active, so it commits no admissions: ${key}`,
+      `a worker's key is not active, so the worker commits no admissions: ${key}`,
       'aep-key activate <key.pem>, or restart the worker with the active key',
     );
   }
@@ -207,7 +209,7 @@ export function attentionFor(facts: Facts): Attention[] {
   when(
     publication.refused !== null,
     `the publisher refuses to publish: ${publication.refused}`,
-    'read its log: an operator has to decide (docs/runbooks.md)',
+    "read the publisher's log: an operator has to decide (docs/runbooks.md)",
   );
   const publisherUp = programs.find((one) => one.program === 'publisher')?.up_ms ?? 0;
   const unpublished = publication.age_ms ?? publisherUp;

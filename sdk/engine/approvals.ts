@@ -49,9 +49,9 @@ export interface Approver {
 }
 
 /**
- * The registration of an approver, which proves possession of the key. {@link registerApproverHttp} or the operator
- * (`admin approver add`) registers it. Each call returns another registration, with a random salt:
- * keep it, because approvals name its hash. Throws `invalid_input`.
+ * Creates the registration of an approver, which proves possession of the key. {@link registerApproverHttp}
+ * or the operator (`admin approver add`) registers the approver. Each call returns a new registration, with
+ * a random salt: keep the registration, because approvals name its hash. Throws `invalid_input`.
  */
 export async function createApproverRegistration(input: {
   tenantId: string;
@@ -74,7 +74,7 @@ export async function createApproverRegistration(input: {
   });
 }
 
-/** The seed of the key of a registration. Throws `invalid_input`. */
+/** Returns the seed of the private key. Throws `invalid_input` unless the key belongs to the registration. */
 export async function requireApprover({ privateKey, registration }: Approver): Promise<Uint8Array> {
   const { public_key, webauthn } = validInput(registrationSchema, registration);
   const seed = seedOf(privateKey);
@@ -90,7 +90,7 @@ export type ApprovalInput = Pick<
 
 /**
  * Signs a decision about a pending proof. Take `aep_hash` from {@link readApprovalRequest}, which
- * recomputes it. Throws `invalid_input`, also for the key of another registration.
+ * recomputes the hash. Throws `invalid_input`, also when the key does not belong to the registration.
  */
 export async function signApproval(approver: Approver, input: ApprovalInput): Promise<Approval> {
   const seed = await requireApprover(approver);
@@ -111,11 +111,11 @@ export async function signApproval(approver: Approver, input: ApprovalInput): Pr
 }
 
 /**
- * `GET /v1/approvals/{proof_id}`: what an approver decides about, recomputed from the signed proof.
+ * `GET /v1/approvals/{proof_id}`: the subject of an approver's decision, recomputed from the signed proof.
  * Needs a key with the scope `approve`.
  *
- * Throws `evidence_rejected` when hashes or commitments do not fit, a value is withheld, or the proof is
- * another one; `invalid_request` (`already_decided`) and `not_found`.
+ * Throws `evidence_rejected` when hashes or commitments do not match, a value is withheld, or the response
+ * is about a different proof; `invalid_request` (`already_decided`) and `not_found`.
  */
 export async function readApprovalRequest(
   options: EngineOptions,
@@ -133,7 +133,8 @@ export async function readApprovalRequest(
 
 /**
  * `POST /v1/approvals`: submits a signed decision, and returns the proof id of the second decision that
- * it causes; `followAdmissionHttp` waits for it. Submitting the same decision again returns the same id.
+ * the approval causes; `followAdmissionHttp` waits for the second decision. Submitting the same approval
+ * again returns the same id.
  *
  * Throws `SdkError` unless the engine accepts the approval: `invalid_request` (`approval_rejected`,
  * `already_decided`), `not_found` or another code.
@@ -161,10 +162,11 @@ const DECIDED_WITHIN_MS = 30_000;
  *
  * Throws `policy_denied` for a rejection and for a policy that denies, `approval_required` when the
  * approval expired, and `timeout` or `aborted`, after which another call may return the receipt.
- * Without `timeoutMs` it waits until the approval expires, and outlasts failures of the service.
+ * Without `timeoutMs` the call waits until the approval expires, and outlasts failures of the service.
  *
- * @param input `approval.receipt` of the error `approval_required`; or the id of the pending proof, which
- *   needs the scope `read` once an approver has decided, like `followAdmissionHttp`
+ * @param input `approval.receipt` of the error `approval_required`, or the id of the pending proof. With
+ *   the id, the API key needs the scope `read` if an approver decided before this call: the SDK then reads
+ *   evidence, to verify that the second decision is about this proof
  */
 export async function waitForApproval(
   options: EngineOptions,

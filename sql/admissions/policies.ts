@@ -77,7 +77,7 @@ export async function storePolicySet(sql: Db, set: StoredPolicySet): Promise<boo
 }
 
 /**
- * Activates a set for admissions accepted from a time on, by default now. Returns that time.
+ * Activates a set for admissions accepted at or after a time, by default now. Returns this time.
  * Earlier decisions keep the set that was in force then.
  *
  * @throws AdministrationError when the time has passed

@@ -21,13 +21,13 @@ interface Key {
 }
 
 export interface KeyChange extends Key {
-  /** A verifier key cannot be compromised. */
+  /** `compromise` is not available for a verifier key. */
   change: AepKeyEntry['change'];
   /** For a compromise: the first leaf index whose signatures are void. */
   fromIndex?: number;
 }
 
-/** The entries of the key, whatever their use: a key has one use. */
+/** All log entries about the key, not filtered by use, because a key has only one use. */
 async function entriesOf(sql: Db, keyId: string): Promise<KeyEntry[]> {
   const keys = await keysInLog(sql, [keyId]);
   if (keys === null) throw new AdministrationError('a key entry of the log is damaged: run fsck');

@@ -97,7 +97,7 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
     return fsck(db, { directory, home, ...keys });
   };
 
-  it('accepts a WAL segment archived again unchanged, and rejects a changed one', async () => {
+  it('archives an unchanged WAL segment again, and rejects a changed segment of the same name', async () => {
     const [folder, segment] = [join(home, 'again'), join(home, 'segment')];
     mkdirSync(folder);
     const command = setting(/^archive_command = '(.+)'$/m, folder)
@@ -130,7 +130,7 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
     expect(await check(service)).toMatchObject({ code: 0, findings: [] });
   }, 120_000);
 
-  it('is rejected as an older database without the WAL archive, and log lost lists its missing leaves', async () => {
+  it('restores an older database without the WAL archive: the publisher rejects it, and log lost lists the leaves that it lacks', async () => {
     const older = await copyOf('older');
     await older.start();
     await service.publisher.close();
@@ -152,8 +152,8 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
     await older.stop();
   }, 120_000);
 
-  it.each(['base backup alone', 'late standby'])(
-    'continues on the %s after log adopt, and answers for every lost proof',
+  it.each(['base backup without the WAL archive', 'late standby'])(
+    'lets the log continue on a %s after log adopt, and every lost proof is public again',
     async (remains) => {
       const isStandby = remains === 'late standby';
       const older = isStandby ? late : await copyOf('adopted');

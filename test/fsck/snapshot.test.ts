@@ -47,8 +47,8 @@ it('fsck > finds no corruption in an undamaged snapshot', async () => {
   expect(document).toMatchObject({ published: { generation: 10, leaves: 10 }, not_checked: [] });
 });
 
-describe('fsck of a publisher with its own keys', () => {
-  it.each(MAP_LIES)('finds a snapshot that commits to %s', async (_what, lie) => {
+describe('fsck of a publisher that misuses its genuine keys', () => {
+  it.each(MAP_LIES)('finds a snapshot that commits to a map with %s', async (_what, lie) => {
     await log.snapshotAll(lie);
     const { corrupt, code } = await check();
     expect(code).toBe(1);

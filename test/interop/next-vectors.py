@@ -23,7 +23,7 @@ ORIGIN = "log.example/svc"
 
 
 class Ed25519Key:
-    """The key of a seed: 32 times the byte `number`."""
+    """An Ed25519 key whose seed repeats the byte `number` 32 times."""
 
     algorithm = "ed25519"
 
@@ -49,7 +49,7 @@ def multiple_of_base(scalar):
 
 
 class EcdsaKey:
-    """An ES256 key with the private scalar `number`. Its nonces are public, which gives the key away."""
+    """An ES256 key with the private scalar `number`, which its nonces reveal: they are hashes of messages."""
 
     def __init__(self, number):
         self.scalar = number
@@ -78,7 +78,7 @@ def subject_of(request, close):
 
 
 class Proof:
-    """One decision about one request, by the worker's key."""
+    """The documents of one decision about one request, signed with the worker's key."""
 
     def __init__(
         self, number, request, effect, accepted_at, reasons=(), approval=None, budget=None, close=None
@@ -261,7 +261,7 @@ vkey = f"{ORIGIN}+{key_hash.hex()}+" + base64text(b"\x01" + log_key.public)
 
 
 def assertion(key, name, document):
-    """A WebAuthn assertion: the flags UP and UV, a signature counter of 0."""
+    """Returns a WebAuthn assertion with the flags UP and UV and the signature counter 0."""
     client_data = {
         "type": "webauthn.get",
         "challenge": base64url(sha256(pae(name, canonical(document)))),
@@ -315,7 +315,7 @@ def approval_of(key, registration, pending, decision, nonce):
 
 
 def caused_by(approval):
-    """The member `evidence.approval` of the second decision."""
+    """Returns the member `evidence.approval` of the second decision that an approval causes."""
     statement = approval["statement"]
     return {
         "pending_proof_id": statement["proof_id"],
@@ -433,7 +433,7 @@ proofs = [*run, closed]
 FIRST_PROOF = len(log)
 reason_hash = "22" * 32
 log += [proof.entry for proof in proofs]  # leaves 6 to 12
-log.append(verdict(time(8), None, 13, time(8), failed=[11]))  # 13
+log.append(verdict(time(8), None, 13, time(8), failed=[11]))  # leaf 13
 log.append(
     entry(
         "status",
@@ -443,9 +443,9 @@ log.append(
         status="REVOKED",
         reason_hash=reason_hash,
     )
-)  # 14
-log.append(entry("erasure", time(10), ranges=[[7, 8], [9, 11]], cause="erased"))  # 15
-log.append(verdict(time(31), 13, 16, time(31), restored=[11]))  # 16
+)  # leaf 14
+log.append(entry("erasure", time(10), ranges=[[7, 8], [9, 11]], cause="erased"))  # leaf 15
+log.append(verdict(time(31), 13, 16, time(31), restored=[11]))  # leaf 16
 covered = len(log)
 
 erased = (held, held_too, denied)
@@ -510,7 +510,7 @@ snapshot = entry(
     valid_until=time(46),
     max_merge_delay=60,
 )
-log.append(snapshot)  # 17
+log.append(snapshot)  # leaf 17
 leaves = [canonical(one) for one in log]
 note = f"{ORIGIN}\n{len(leaves)}\n{base64text(tree_root(leaves))}\n"
 signature_line = base64text(key_hash + log_key.sign_bytes(note.encode()))
@@ -625,7 +625,7 @@ vectors = {
 
 
 def lines_of(value):
-    """One line for each item of an array."""
+    """Formats a value as JSON; an array has one line for each item."""
     if not isinstance(value, list):
         return json.dumps(value, ensure_ascii=False)
     return "[\n" + ",\n".join(f"  {json.dumps(one, ensure_ascii=False)}" for one in value) + "\n]"

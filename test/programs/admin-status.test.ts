@@ -186,7 +186,7 @@ describe('attentionFor', () => {
     ['no policy set is active', { policy: null }],
     ['no AEP key is active', { aep_keys_active: [] }],
     [
-      "a worker's key is not active, so it commits no admissions: other",
+      "a worker's key is not active, so the worker commits no admissions: other",
       { worker_keys: ['k', 'other'] },
     ],
     ['no engine is connected', { roles: well.roles.slice(1) }],

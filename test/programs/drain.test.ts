@@ -36,8 +36,8 @@ const untilWaiting = (application: string): Promise<unknown> =>
     )
     .not.toHaveLength(0);
 
-describe('stopping engine', () => {
-  it('finishes receiving a batch', async () => {
+describe('stopping program', () => {
+  it('engine finishes receiving its current batch and exits', async () => {
     const engine = await start('engine');
     const lines = [executeBody(), executeBody()].map((one) => `${JSON.stringify(one)}\n`);
     const { hostname, port } = new URL(engine.url);
@@ -67,15 +67,13 @@ describe('stopping engine', () => {
     expect(await db.sql`select from svc.batch where batch_id = ${batchId}::uuid`).toHaveLength(1);
     expect(await engine.exited).toBe(0);
   }, 30_000);
-});
 
-describe('stopping program', () => {
   // Each lock stalls a program in the middle of its work when SIGTERM arrives.
   it.for([
     ['worker', 'log_head'],
     ['verifier', 'verdict'],
     ['publisher', 'checkpoint'],
-  ] as const)('finishes the work of the %s before it exits', async ([name, table]) => {
+  ] as const)('%s finishes its current work and exits', async ([name, table]) => {
     const release = await hold(table);
     if (name === 'worker') await acceptIntake(registry.engine, [registry.item()]);
     const program = await start(name);
@@ -88,10 +86,8 @@ describe('stopping program', () => {
     await release();
     expect(await program.exited).toBe(0);
   });
-});
 
-describe('stopping public API server', () => {
-  it('reports not ready and finishes requests in flight', async () => {
+  it('public API server reports not ready, finishes its current requests and exits', async () => {
     const facade = await startProgram('facade', { ...snapshot.env, SHUTDOWN_DELAY: '1s' });
     expect(await readyz(facade.url)).toMatchObject({ status: 200 });
     const { hostname, port } = new URL(facade.url);

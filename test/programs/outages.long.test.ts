@@ -118,7 +118,7 @@ describe.skipIf(skipsRedis)(`during an outage${withoutRedis}`, () => {
     const aepKeyId = jwkThumbprint(nativeSha256, aepKey.publicKey);
     await expect.poll(() => readiness('worker'), WAIT).toBe(503);
     expect((await ask('worker', '/readyz')).text).toContain('"signing_key":"unknown"');
-    const what = `a worker's key is not active, so it commits no admissions: ${aepKeyId}`;
+    const what = `a worker's key is not active, so the worker commits no admissions: ${aepKeyId}`;
     await expect.poll(attention, WAIT).toContain(what);
     await transaction(db.as('svc_admin'), (tx) =>
       appendKeyChange(tx, nativeSha256, {

@@ -85,7 +85,7 @@ it('monitor > reports the keys of a correct log, follows it, and rebuilds its ma
   expect(stored.rebuilt.map).toEqual(map);
 });
 
-describe('monitor of a publisher with its own keys', () => {
+describe('monitor of a publisher that misuses its genuine keys', () => {
   it.each(MAP_LIES)('finds a snapshot that commits to a map with %s', async (_what, lie) => {
     expect(await look()).toEqual([]);
     const index = await log.snapshotAll(lie);
@@ -99,11 +99,14 @@ describe('monitor of a publisher with its own keys', () => {
   });
 
   it.each([
-    ['another size', () => ({ size: 0 })],
+    ['the size 0', () => ({ size: 0 })],
     ['a size above its index', () => ({ size: log.size + 5, root: log.rootAt(1) })],
-    ['another root', () => ({ root: log.rootAt(1) })],
-    ['a later expiry scan', () => ({ expired_through: secondsIn(1000) })],
-    ['another origin', () => ({ origin: 'log.example/other' })],
+    ['a root that does not match its size', () => ({ root: log.rootAt(1) })],
+    [
+      'a later expiry scan than in its last verdict entry',
+      () => ({ expired_through: secondsIn(1000) }),
+    ],
+    ['the origin of another log', () => ({ origin: 'log.example/other' })],
   ])('finds a snapshot entry with %s', async (_what, members) => {
     await log.append(log.snapshot(members()));
     log.publish();

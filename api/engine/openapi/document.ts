@@ -136,7 +136,7 @@ const GUIDE: readonly GuideSection[] = [
     text: [
       'Send your engine key in `X-Svc-Api-Key` and your tenant id in `X-Svc-Tenant-Id`. The operator issues the first key of a tenant after a review; a key with the scope `keys` creates others. A missing, malformed, unknown, expired or revoked key gets the same 401, which does not reveal the reason. Only AuthZEN evaluations also accept the key as a bearer token.',
       `A key has scopes (${SCOPES.map((scope) => `\`${scope}\``).join(', ')}). ` +
-        'Each operation lists its scopes: a key needs any one of them, or `admin`. A key can be restricted to an agent, to actions, to tools and to an environment: it admits nothing else. Revoking a key takes effect at once.',
+        'Each operation lists its scopes: a key needs any one of them, or `admin`. A key can be restricted to an agent, to actions, to tools and to an environment: a restricted key admits nothing else. Revoking a key takes effect at once.',
       'Resources of other tenants get exactly the response of resources that do not exist.',
     ],
   },
@@ -145,7 +145,7 @@ const GUIDE: readonly GuideSection[] = [
     title: 'Errors',
     text: [
       'Every error is `application/problem+json` (RFC 9457). Switch on `code`; `status` and `code` are stable, `title` and `detail` are for people. `request_id` is the value of the `X-Request-Id` header: include it in support requests. For an invalid body, `errors` lists the faults, each with an RFC 6901 `pointer` into the body.',
-      'A policy denial is an error as well, 403 `policy_denied`, so that a client that checks only the status stops. It is signed and logged like an admission and carries its `receipt`.',
+      'A policy denial is an error as well, 403 `policy_denied`, so that a client that checks only the status stops. The denial is signed and logged like an admission, and the error carries its `receipt`.',
       'Admissions are checked in this order: key (401), rate (429), environment lock (423), tenant header, scope, environment of the key and allowlist (403), media type and size (415, 413), `Accept` (406), version, headers and body (400), tenant in the body and restriction of the key (403), facts (400), parent proof and idempotency key (422).',
       'Some errors belong to no operation: 404 `route_not_found` for an unknown path and 405 `method_not_allowed` with `Allow` for an unsupported method. Unreadable requests get 400 `malformed_request`, 408 `request_timeout` or 431 `headers_too_large`, and the connection closes.',
       'Every path with GET also supports HEAD, and every path supports OPTIONS with `Allow`.',
@@ -156,7 +156,7 @@ const GUIDE: readonly GuideSection[] = [
     title: 'Idempotency',
     text: [
       'The deduplication key of an admission is its tenant, its request type and the SHA-256 of its canonical body (RFC 8785). Sending the same body again returns the first receipt, byte for byte, with `Idempotent-Replayed: true`. After a timeout or a 503, send the same body again.',
-      'Send `X-Svc-Idempotency-Key` to enforce your own key as well: the same key with another body gets 422 `idempotency_conflict`. `idempotency_key` in the body is opaque; the response echoes it in the header `X-Svc-Idempotency-Key`.',
+      'Send `X-Svc-Idempotency-Key` to enforce your own key as well: the same key with another body gets 422 `idempotency_conflict`. The engine stores `idempotency_key` of the body, but does not enforce it; the response returns it in the header `X-Svc-Idempotency-Key`. To have this key enforced as well, send it in the request header.',
       'A slow admission gets 202 with `Location` and completes exactly once. Poll `Location` until the status is no longer 202.',
     ],
   },
@@ -172,7 +172,7 @@ const GUIDE: readonly GuideSection[] = [
     title: 'Versioning',
     text: [
       'The contract version is `v1`: in the path, and in the header `svc-api-version`, which is optional. Each document carries its `schema_version`. The engine rejects a body with an unknown field.',
-      'Responses of one version may gain members and headers, and problems may gain codes; clients must ignore unknown ones. Receipts, AEPs, DSSE envelopes, proof records and log entries never gain members: they are signed or hashed.',
+      'Responses of one version may gain members and headers, and problems may gain codes; clients must ignore unknown members, headers and codes. Receipts, AEPs, DSSE envelopes, proof records and log entries never gain members: they are signed or hashed.',
     ],
   },
   {
@@ -213,7 +213,7 @@ export const READER_TEXT: ReaderText = {
     about:
       'Set your own values once, with ids from responses. Then paste the examples below unchanged. ' +
       'Examples with a complete document or a policy digest only show the format: the registry ' +
-      'does not contain these and responds accordingly.',
+      'does not contain these documents and policy sets, and responds that they are unknown.',
     setup: `export SVC_URL=http://127.0.0.1:8080
 export SVC_API_KEY=svc_sk_…
 export SVC_TENANT_ID=demo

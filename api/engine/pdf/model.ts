@@ -258,7 +258,10 @@ function logFields(document: ProofExport): Field[] {
     field('Tree size', exact(String(inclusion.tree_size))),
     field('Leaf hash', exact(toBase64(leafHash(nativeSha256, proofEntryBytes(entry))))),
     field('Root hash', exact(toBase64(root))),
-    field('Inclusion path', ...(path.length > 0 ? path : [words('empty: it is the only leaf')])),
+    field(
+      'Inclusion path',
+      ...(path.length > 0 ? path : [words('empty: the entry is the only leaf')]),
+    ),
     field('Checkpoint', ...note),
   ];
 }
@@ -320,13 +323,15 @@ function headlineOf({ aep, verdict }: ProofExport): Headline {
     asserted: asserts
       ? [
           decided(aep.subject, effect),
-          ...(ended.length > 0 ? [`Artifacts of this proof have ended: ${ended.join(', ')}.`] : []),
+          ...(ended.length > 0
+            ? [`Artifacts of this proof that are no longer valid: ${ended.join(', ')}.`]
+            : []),
         ]
       : [assertsNothing(status)],
     notAsserted: [
       notInferable(aep.subject, effect),
       ...(sandbox ? ['Anything about live execution: the decision was made in a sandbox.'] : []),
-      'Later changes of its status: open the page linked above.',
+      'Later changes of the status of this proof: open the page linked above.',
     ],
   };
 }

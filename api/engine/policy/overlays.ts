@@ -62,7 +62,7 @@ const turns = new Limiter({ total: 2, perOwner: 1, maxWaiting: 8, timeoutMs: 10_
 
 /**
  * Checks and evaluations block the event loop for tenths of a second. So that other requests proceed,
- * a tenant runs one at a time, and then pauses for as long as it took.
+ * a tenant runs one check or evaluation at a time, and pauses after it for as long as it took.
  *
  * @throws BusyError
  */
@@ -117,7 +117,7 @@ export const storeOverlayOperation = documentOperation(
     summary: 'Store an overlay',
     description:
       'Stores rules of your tenant on top of the policy set of the operator. A rule is one Cedar `forbid` ' +
-      'that fits the set in force. An overlay decides nothing until it is activated. Its id is a hash of its ' +
+      'that is valid under the set in force. An overlay decides nothing until it is activated. Its id is a hash of its ' +
       'rules: storing it again changes nothing.',
     body: {
       schema: overlayRequestSchema,
@@ -161,8 +161,8 @@ export const listOverlaysOperation = listOperation(
     tag: 'Policies',
     summary: 'List overlays',
     description:
-      'Newest first. At most one is active; `unfit_rules` of the active one lists the rules that do not fit ' +
-      'the policy set that the operator has activated since.',
+      'Newest first. At most one overlay is active. Its `unfit_rules` are the rules that are not valid under ' +
+      'the policy set in force, which the operator activated later.',
     scopes: ['policy'],
     page: json('A page of overlays.', overlayListSchema),
   },
@@ -234,8 +234,8 @@ export const activateOverlayOperation = documentOperation(
     summary: 'Activate an overlay',
     description:
       'The overlay decides the admissions of your tenant that are accepted from now on, in place of the ' +
-      'overlay that was active. Every case must pass, and each rule must decide one. When the operator ' +
-      'activates another policy set, the overlay continues on top of it; a rule that does not fit that set ' +
+      'overlay that was active. Every case must pass, and each rule must decide a case. When the operator ' +
+      'activates another policy set, the overlay continues on top of it; a rule that is not valid under that set ' +
       'denies every action until you activate a corrected overlay.',
     body: {
       schema: activationSchema,
@@ -341,7 +341,7 @@ function requireFit(problems: OverlayProblem[]): void {
   });
 }
 
-/** Rejects cases of another tenant: their results would show how the operator's rules treat it. */
+/** Rejects cases of another tenant: their results would show how the operator's rules treat that tenant. */
 async function runCases(
   engine: ReplayPolicy,
   { environment, tenantId }: Caller,

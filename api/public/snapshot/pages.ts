@@ -9,7 +9,7 @@ import type { SnapshotSource } from './source.js';
 export interface PageMemory {
   /** Pages of level 0, which hold the records. */
   leafBytes: number;
-  /** Pages of the other levels: about 1.5 bytes for each record. */
+  /** Pages of level 1 and above, which refer to pages: about 1.5 bytes for each record of the map. */
   upperBytes: number;
 }
 
@@ -44,7 +44,7 @@ export function whenFetched<T>(search: () => T): T | Promise<T> {
 
 /** A page in memory. */
 class CachedPage extends StoredPage {
-  /** Pages of the level below, by item of this page: a search finds them without their names. */
+  /** Pages of the level below, by item of this page: a search finds these pages without their names. */
   readonly below: (Kept<CachedPage> | undefined)[] = [];
 }
 
@@ -56,7 +56,7 @@ class CachedPage extends StoredPage {
 export class PageReader {
   private readonly leaves: ByteCache<CachedPage>;
   private readonly upper: ByteCache<CachedPage>;
-  /** Names of pages with a verified root: a page that is read again needs only the right digest. */
+  /** Names of pages with a verified root: when such a page is read again, only its digest is verified. */
   private readonly verified = new ByteCache<true>(VERIFIED_BYTES);
 
   constructor(

@@ -17,7 +17,7 @@ import {
 } from './message.js';
 import { openReply, type Reply } from './reply.js';
 
-/** Messages that wait for the host's GET stream; servers may send some before it is open. */
+/** Limit of messages that wait for the host's GET stream, which servers may send before the stream is open. */
 const WAITING_MAX = 100;
 
 /** An open request, with the id and the progress token that the host chose. */
@@ -64,7 +64,8 @@ export function openHostSession(isStateless: boolean): HostSession {
     const reply = openReply(res);
     const { progressToken } = objectIn(paramsOf(message), '_meta');
     // Rejected here, because the rejection by the relay would belong to no stream.
-    if (open.has(inner)) return reply.reject(400, 'the id is in use');
+    if (open.has(inner))
+      return reply.reject(400, 'another request with this id has no response yet');
     open.set(inner, { id, progressToken, reply });
     res.on('close', () => {
       if (finish(inner) !== undefined && isStateless) void receiver?.message(cancellation(inner));

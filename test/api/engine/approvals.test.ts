@@ -440,7 +440,7 @@ const ATTACKS: Record<string, (pending: Pending) => Approval | Promise<Approval>
     await eraseProof(setup.db, pending.proof_id);
     return approver.approve(about(pending));
   },
-  'while its proof is erased': async (pending) => {
+  'during the erasure of its proof': async (pending) => {
     const { db } = setup;
     await new Promise<void>((resolve, reject) => {
       transaction(db.as('svc_erase'), async (tx) => {
@@ -581,20 +581,30 @@ async function verified(proofId: string) {
 const OK = { verifier: [], engine: [], fsck: [] };
 
 it.each<[what: string, table: string, change: string, whose: 'second' | 'pending' | 'approver']>([
-  ['it names another pending proof', 'intake', 'approves = gen_random_uuid()', 'second'],
-  ['its pending proof is in the log later', 'log_entry', 'leaf_index = 9999', 'pending'],
-  ['its pending proof required no approval', 'log_entry', `effect = 'DENY'`, 'pending'],
-  ['its pending proof has another AEP', 'log_entry', `aep_hash = sha256('')`, 'pending'],
-  ['its pending proof has other reasons', 'log_entry', `reasons = '["other"]'`, 'pending'],
-  ['its pending proof is about another request', 'intake', `request = '{}'`, 'pending'],
-  ['its pending proof is gone', 'log_entry', 'proof_id = gen_random_uuid()', 'pending'],
+  ['that names another pending proof', 'intake', 'approves = gen_random_uuid()', 'second'],
+  ['with a lower leaf index than its pending proof', 'log_entry', 'leaf_index = 9999', 'pending'],
+  ['whose pending proof required no approval', 'log_entry', `effect = 'DENY'`, 'pending'],
   [
-    'its approver was not active',
+    'whose approval names another AEP than its pending proof',
+    'log_entry',
+    `aep_hash = sha256('')`,
+    'pending',
+  ],
+  [
+    'whose reasons differ from those of its pending proof',
+    'log_entry',
+    `reasons = '["other"]'`,
+    'pending',
+  ],
+  ['whose request differs from that of its pending proof', 'intake', `request = '{}'`, 'pending'],
+  ['whose pending proof is missing', 'log_entry', 'proof_id = gen_random_uuid()', 'pending'],
+  [
+    'whose approver was not active',
     'log_entry',
     `body = convert_to(replace(convert_from(body, 'UTF8'), '"activate"', '"retire"'), 'UTF8')`,
     'approver',
   ],
-])('every program reports a second decision when %s', async (_, table, change, whose) => {
+])('verifier, engine and fsck report a second decision %s', async (_, table, change, whose) => {
   const pending = await held();
   const { proof_id } = await secondOf(await send(approver.approve(about(pending))));
   await setup.publish();
@@ -611,7 +621,7 @@ it.each<[what: string, table: string, change: string, whose: 'second' | 'pending
   expect(await verified(proof_id)).toEqual(OK);
 });
 
-it('every program reports an altered or missing approval', async () => {
+it('verifier, engine and fsck report an altered or missing approval', async () => {
   const pending = await held();
   const { proof_id } = await secondOf(await send(approver.approve(about(pending))));
   await setup.publish();

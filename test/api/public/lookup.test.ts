@@ -113,12 +113,12 @@ describe('GET /api/public/verify/proof/{proof_id}', () => {
 
 describe('GET /api/public/verify', () => {
   it.each([
-    ['', 'identifier_missing'],
-    ['?identifier=', 'identifier_missing'],
-    ['?other=1', 'identifier_missing'],
-    ['?identifier=a&identifier=a', 'identifier_ambiguous'],
-    ['?identifier=a&q=a', 'identifier_ambiguous'],
-  ])('rejects the query "%s" as %s', async (query, expected) => {
+    ['without a query', 'identifier_missing', ''],
+    ['with an empty identifier', 'identifier_missing', '?identifier='],
+    ['with only an unknown parameter', 'identifier_missing', '?other=1'],
+    ['with a repeated identifier', 'identifier_ambiguous', '?identifier=a&identifier=a'],
+    ['with two parameters for the identifier', 'identifier_ambiguous', '?identifier=a&q=a'],
+  ])('rejects a request %s as %s', async (_what, expected, query) => {
     const reply = await call(`/api/public/verify${query}`);
     expect(reply.status).toBe(400);
     expect(reply.headers['content-type']).toBe('application/problem+json');
@@ -160,15 +160,15 @@ describe('lookup of unusual input', () => {
     }
   });
 
-  it.each<[query: string, identifier: string]>([
-    ['q=%00', '\0'],
-    ['q=%ff', '\ufffd'],
-    ['q=%zz', '%zz'],
-    ['q=a+b', 'a b'],
-    ['q=a%2Bb', 'a+b'],
-    ['%71=x', 'x'],
-    [`q=${'x'.repeat(12_000)}`, 'x'.repeat(12_000)],
-  ])('decodes the query %s as form data', async (query, identifier) => {
+  it.each<[what: string, query: string, identifier: string]>([
+    ['a NUL as plain identifier text', 'q=%00', '\0'],
+    ['a byte that is not UTF-8 as a replacement character', 'q=%ff', '\ufffd'],
+    ['a percent sign that encodes nothing as itself', 'q=%zz', '%zz'],
+    ['a plus sign as a space', 'q=a+b', 'a b'],
+    ['an encoded plus sign as a plus sign', 'q=a%2Bb', 'a+b'],
+    ['an encoded parameter name', '%71=x', 'x'],
+    ['12,000 characters unchanged', `q=${'x'.repeat(12_000)}`, 'x'.repeat(12_000)],
+  ])('decodes in a query, as form data: %s', async (_what, query, identifier) => {
     expectUnresolved(await call(`/api/public/verify?${query}`), 'proof', identifier);
   });
 });

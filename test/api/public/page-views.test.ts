@@ -201,7 +201,7 @@ describe('share link page', () => {
   const SHARED = ['shared', 'shared denial', 'shared and revoked', 'shared package'];
   const DARK = ['share token', 'ended share token'];
 
-  it('contains the token only as the identifier that was entered', async () => {
+  it('contains its token only where it repeats the requested identifier, and no other page contains a token', async () => {
     for (const name of [...SHARED, ...DARK]) {
       const { identifier, jsonUrl } = page.state(name);
       const { text } = await ask(name);
