@@ -77,7 +77,7 @@ describe('documented examples of the SDK', () => {
     expect(await node('many.js')).toBe('');
     expect(await node('proofs.js')).toMatch(/^[0-9a-f]{32} .*ADMIT .+\n$/);
     expect(await node('lookup.js')).toMatch(/^NOT_FOUND false [0-9]+\n$/);
-  });
+  }, 60_000);
 
   // Last, because it replaces the policy set.
   it('wait for an approval by the command line', async () => {
