@@ -1,3 +1,4 @@
+import { WakeableSleep } from '#runtime/concurrency';
 import { verifierConfig } from '#runtime/config';
 import { jwkThumbprint } from '#protocol/keys';
 import { nativeBase64, nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
@@ -5,7 +6,6 @@ import { openSigner } from '#runtime/crypto/signer';
 import { reportReady } from '#runtime/process/lifecycle';
 import { openTracing } from '#runtime/ops/tracing';
 import { connect } from '#runtime/postgres/connect';
-import { NotifiedSleep } from '#runtime/postgres/notified-sleep';
 import { bulkVerification } from '#runtime/crypto/sodium';
 import { OUTCOMES_CHANNEL } from '#sql/admissions/outcomes';
 import { verifierHeartbeats, verifierReadiness, VoidedProofs } from '#workers/verify/context';
@@ -46,7 +46,8 @@ await runService('verifier', verifierConfig, async (program) => {
   ops.readyWhen(readiness);
   await startHeartbeat(sql, readiness, program);
   const metrics = verifierMetrics(ops.registry);
-  const idleSleep = new NotifiedSleep(sql, OUTCOMES_CHANNEL);
+  const idleSleep = new WakeableSleep();
+  sql.onNotification(OUTCOMES_CHANNEL, () => idleSleep.wake());
   const running = runVerifier(
     {
       ...{ sql, signer, crypto, log, pulses, idleSleep, voided: new VoidedProofs(), metrics },

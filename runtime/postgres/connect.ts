@@ -15,13 +15,12 @@ export type Sql = {
    * roles can send notifications: callers must treat them as hints.
    *
    * @param onListening called whenever such a connection begins to receive
-   * @returns stops or resumes receiving; resolves when the server has done so
    */
   onNotification(
     channel: string,
     onNotify: (payload: string) => void,
     onListening?: () => void,
-  ): (isReceiving: boolean) => Promise<void>;
+  ): void;
 } & Client;
 
 /** A connection reserved by one caller until `release`. */
@@ -161,43 +160,29 @@ export function connect(url: string, options: ConnectOptions): Sql {
   }
 
   const ended = new AbortController();
-  function onNotification(
+  async function onNotification(
     channel: string,
     onNotify: (payload: string) => void,
     onListening?: () => void,
-  ): (isReceiving: boolean) => Promise<void> {
-    let isWanted = true;
-    let current: Connection | null = null;
-    const receive = async ({ client }: Connection): Promise<void> => {
-      if (isWanted) {
-        await client`listen ${builder(channel)}`;
-        onListening?.();
-      } else await client`unlisten ${builder(channel)}`;
-    };
+  ): Promise<void> {
     const listening = {
       ...settings,
       onnotify: (_: string, payload: string) => onNotify(payload),
     };
-    const keepListening = async (): Promise<void> => {
-      while (!ended.signal.aborted) {
-        const connection = openConnection(url, listening, builder.options, opened++);
-        current = connection;
-        const close = (): void => void connection.close(0);
-        ended.signal.addEventListener('abort', close);
-        // The statement fails while the server is unreachable. After a lost connection the driver may
-        // never settle it.
-        const listened = receive(connection).then(() => connection.lost);
-        await Promise.race([listened, connection.lost]).catch(close);
-        ended.signal.removeEventListener('abort', close);
-        current = null;
-        await sleep(LISTEN_AGAIN_MS, undefined, { signal: ended.signal }).catch(() => undefined);
-      }
-    };
-    void keepListening();
-    return async (isReceiving) => {
-      isWanted = isReceiving;
-      if (current !== null) await Promise.race([receive(current), current.lost]);
-    };
+    while (!ended.signal.aborted) {
+      const connection = openConnection(url, listening, builder.options, opened++);
+      const close = (): void => void connection.close(0);
+      ended.signal.addEventListener('abort', close);
+      // The statement fails while the server is unreachable. After a lost connection the driver may never
+      // settle it.
+      const listened = connection.client`listen ${builder(channel)}`.then(() => {
+        onListening?.();
+        return connection.lost;
+      });
+      await Promise.race([listened, connection.lost]).catch(close);
+      ended.signal.removeEventListener('abort', close);
+      await sleep(LISTEN_AGAIN_MS, undefined, { signal: ended.signal }).catch(() => undefined);
+    }
   }
 
   async function end({ timeout }: { timeout?: number } = {}): Promise<void> {
@@ -214,7 +199,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
   return routed(builder, send, {
     reserve,
     end,
-    onNotification,
+    onNotification: (...given: Parameters<Sql['onNotification']>) => void onNotification(...given),
   }) as Sql;
 }
 

@@ -9,7 +9,6 @@ import { promisify } from 'node:util';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { DatabaseLease } from '#publisher/registry/lease';
 import { connect, type ConnectOptions, type Sql } from '#runtime/postgres/connect';
-import { NotifiedSleep } from '#runtime/postgres/notified-sleep';
 import { packageRoot } from '#runtime/process/files';
 import { HungError, TaskWatchdog } from '#runtime/process/watchdog';
 import { withTimeout } from '#runtime/concurrency';
@@ -279,30 +278,4 @@ it('notifications > arrive again after their connection was lost, and end with t
   const listening = () =>
     db.sql`select from pg_stat_activity where query like 'listen%' and datname = current_database()`;
   await expect.poll(async () => (await listening()).length).toBe(0);
-});
-
-it('sleep that a notification ends > stops listening while nothing sleeps, and listens again before the next sleep', async () => {
-  const sleeping = new NotifiedSleep(open(db.urlFor('svc_verifier')), 'svc_test');
-  const { signal } = new AbortController();
-  const endsEarly = async (ms: number): Promise<boolean> => {
-    const began = performance.now();
-    await sleeping.sleep(ms, signal);
-    return performance.now() - began < ms / 2;
-  };
-  const lastStatement = async () => {
-    const [row] = await db.sql<{ query: string }[]>`
-      select query from pg_stat_activity
-      where query ~ '^(un)?listen .svc_test' and datname = current_database()`;
-    return row?.query;
-  };
-  const notify = () => db.sql`select pg_notify('svc_test', '')`;
-  await expect.poll(lastStatement).toBe('listen "svc_test"');
-  for (let sent = 0; sent < 40; sent += 1) await notify();
-  await expect.poll(lastStatement).toBe('unlisten "svc_test"');
-  expect(await endsEarly(60_000)).toBe(true);
-  expect(await lastStatement()).toBe('listen "svc_test"');
-  // The notifications before have woken the next sleep.
-  await sleeping.sleep(60_000, signal);
-  setTimeout(() => void notify().execute(), 50);
-  expect(await endsEarly(60_000)).toBe(true);
 });

@@ -147,8 +147,7 @@ async function verify(
     idleUntil = Math.min(scrubDue, performance.now() + ttl / ROUNDS_PER_SNAPSHOT);
     if ((covered ?? 0) < batch && !urgent) {
       await sleep(options.idleMs, undefined, { signal }).catch(() => null);
-      const mayRest = !isEarly && (covered ?? 0) === 0;
-      if (mayRest) await context.idleSleep?.sleep(options.pollMs - options.idleMs, signal);
+      if (!isEarly) await context.idleSleep?.sleep(options.pollMs - options.idleMs, signal);
     }
   }
   context.voided.report(context.log);
