@@ -162,7 +162,8 @@ const table = {
     status: /^ticks failing/,
     // The cycle stalls until its requests to the silent bucket time out: after 15 s, or 30 s when the
     // publisher looks whether a write without an answer happened.
-    mayStatus: /^ticks stalled|^no publish cycle has succeeded|^no signed checkpoint/,
+    mayStatus:
+      /^ticks stalled|^no publish cycle has succeeded|^no signed checkpoint|^the public API at \S+ serves a snapshot/,
     alert: 'SvcSnapshotStoreDown',
     log: /^publisher: the cycle failed \(StoreError\)/,
   },
