@@ -93,19 +93,6 @@ export async function readTile(sql: Db, level: number, index: number): Promise<U
   return row?.hashes ?? null;
 }
 
-/** The hashes of tiles, in their order; empty for a tile that does not exist. */
-export async function readTiles(
-  sql: Db,
-  tiles: readonly { level: number; index: number }[],
-): Promise<Uint8Array[]> {
-  const rows = await sql<{ hashes: Buffer | null }[]>`
-    select t.hashes
-    from unnest(${arrayOf(tiles.map(({ level }) => level))}::smallint[],
-      ${arrayOf(tiles.map(({ index }) => index))}::bigint[]) with ordinality as wanted(level, tile_index, n)
-    left join svc.tile t using (level, tile_index) order by wanted.n`;
-  return rows.map(({ hashes }) => hashes ?? new Uint8Array());
-}
-
 /** An entry other than a proof, with its canonical bytes. */
 export interface EntryBody {
   leafIndex: number;

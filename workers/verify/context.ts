@@ -1,12 +1,13 @@
 import type { KeyStates } from '#protocol/state/key-states';
-import type { Tile, TileReader } from '#protocol/tiles';
+import type { TileReader } from '#protocol/tiles';
 import type { Check, ProofCrypto } from '#protocol/verify';
+import type { WakeableSleep } from '#runtime/concurrency';
 import { healthCheck, Heartbeat, type Readiness } from '#runtime/ops/health';
 import type { Logger } from '#runtime/process/log';
 import { type Db, pipeline, type Pool, type Transaction } from '#sql/db/transaction';
 import type { Signer } from '#runtime/crypto/key-uri';
 import type { LeafEvidence } from '#sql/log/leaf-checks';
-import { readTiles } from '#sql/log/log';
+import { readTile } from '#sql/log/log';
 
 /** The key that signs verdict entries. */
 export interface VerdictSigner extends Pick<Signer, 'sign'> {
@@ -26,8 +27,8 @@ export interface VerifyContext {
   log: Logger;
   /** Proofs of compromised keys that no log line has reported yet. */
   voided: VoidedProofs;
-  /** Sleeps until an append may have committed, and for at most `ms`. Default: no such sleep. */
-  idleSleep?: { sleep(ms: number, signal: AbortSignal): Promise<void> };
+  /** The sleep between polls, which a notification of an append ends. Default: no such sleep. */
+  idleSleep?: WakeableSleep;
   /** Notified after each pass of the loop. */
   pulses?: VerifierHeartbeats;
   /** Default: no metrics. */
@@ -61,28 +62,14 @@ export async function lockVerdicts(tx: Transaction): Promise<number> {
   return now.getTime();
 }
 
-/**
- * Reads each stored tile once. A missing tile reads as empty, which fails every check that needs it.
- *
- * @param ahead tiles to read with one statement
- */
-export function tileCache(
-  sql: Db,
-  ahead: readonly Pick<Tile, 'level' | 'index'>[] = [],
-): TileReader {
-  const nameOf = (level: number, index: number) => `${level}/${index}`;
-  const reading = ahead.length === 0 ? null : readTiles(sql, ahead);
-  const tiles = new Map(
-    ahead.map(({ level, index }, at) => [
-      nameOf(level, index),
-      reading!.then((found) => found[at]!),
-    ]),
-  );
+/** Reads each stored tile once. A missing tile reads as empty, which fails every check that needs it. */
+export function tileCache(sql: Db): TileReader {
+  const tiles = new Map<string, Promise<Uint8Array>>();
   return (level, index) => {
-    const name = nameOf(level, index);
+    const name = `${level}/${index}`;
     const known = tiles.get(name);
     if (known !== undefined) return known;
-    const tile = readTiles(sql, [{ level, index }]).then(([bytes]) => bytes!);
+    const tile = readTile(sql, level, index).then((bytes) => bytes ?? new Uint8Array());
     tiles.set(name, tile);
     return tile;
   };

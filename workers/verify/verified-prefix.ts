@@ -73,7 +73,7 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
   const hashes = leaves.map((leaf) => leafHash(nativeSha256, leaf.entry));
   for (const hash of hashes) range.append(hash);
   const root = range.root();
-  const read = tileCache(sql, tilesOf(from, to));
+  const read = tileCache(sql);
   const tree = await readTree(read, from, to, hashes, root);
   const history = extendHistory(
     await trustedKeys(context, start),
@@ -139,14 +139,6 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
   context.metrics?.verified('log', leaves.length - failed, failed);
   context.metrics?.failed(altered);
   return to - from;
-}
-
-/** The tiles with the leaf hashes of [from, to), and those that these leaves extend. */
-function tilesOf(from: number, to: number): { level: number; index: number }[] {
-  const first = Math.floor(from / TILE_WIDTH);
-  const count = Math.ceil(to / TILE_WIDTH) - first;
-  const ofLeaves = Array.from({ length: count }, (_, n) => ({ level: 0, index: first + n }));
-  return [...ofLeaves, ...tilesForAppend(from, to - from).filter(({ level }) => level > 0)];
 }
 
 /** The compact range of the verified prefix, as the verifier recorded it. */
