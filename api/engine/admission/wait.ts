@@ -46,7 +46,7 @@ export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): Ou
   const due = new Set<string>();
   let isQuerying = false;
   let failing = false;
-  let timer: NodeJS.Timeout | null = null;
+  let timer: NodeJS.Timeout | undefined;
   let timerAt = Infinity;
   let stopBy = Infinity;
 
@@ -89,22 +89,16 @@ export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): Ou
       }
       next = Math.min(next, entry.pollAt);
     }
-    stopPolling();
+    timerAt = Infinity;
     if (watched.size > 0) pollBy(Math.max(next, now + LEAST_POLL_MS));
     void queryDue();
   }
 
   function pollBy(at: number): void {
     if (timerAt <= at) return;
-    stopPolling();
+    clearTimeout(timer);
     timerAt = at;
     timer = setTimeout(poll, at - performance.now());
-  }
-
-  function stopPolling(): void {
-    if (timer !== null) clearTimeout(timer);
-    timer = null;
-    timerAt = Infinity;
   }
 
   function watch({ tenantNo, id }: OwnId): Watched<T> {
@@ -125,11 +119,6 @@ export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): Ou
     return entry;
   }
 
-  function unwatch(id: string): void {
-    watched.delete(id);
-    if (watched.size === 0) stopPolling();
-  }
-
   return {
     wait(admission, { timeoutMs, checkImmediately = false, signal }) {
       const { id } = admission;
@@ -141,7 +130,7 @@ export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): Ou
           clearTimeout(timer);
           signal?.removeEventListener('abort', giveUp);
           entry.answer.delete(finish);
-          if (entry.answer.size === 0) unwatch(id);
+          if (entry.answer.size === 0) watched.delete(id);
           resolve(outcome);
         };
         const timer = setTimeout(giveUp, Math.min(timeoutMs, stopBy - performance.now()));

@@ -47,9 +47,21 @@ describe('createOutcomeWaiter', () => {
     await after(10);
     expect(questions).toEqual([['a']]);
     settled.set('a', proved);
-    waiting.wake(['a', 'somebody else']);
+    waiting.wake(['a', 'b']);
     expect(await answer).toBe(proved);
     expect(questions).toEqual([['a'], ['a']]);
+  });
+
+  it('polls until it finds an outcome whose notification was lost, and polls a new wait no later', async () => {
+    const { settled, questions, waiting } = registry({ firstPollMs: 20 });
+    const first = waiting.wait(own('a'), { timeoutMs: 10_000 });
+    await expect.poll(() => questions.length, { interval: 5 }).toBe(5);
+    // The next poll for `a` is due after 500 ms.
+    settled.set('b', proved);
+    expect(await waiting.wait(own('b'), { timeoutMs: 10_000 })).toBe(proved);
+    expect(questions.slice(5)).toEqual([['b']]);
+    settled.set('a', proved);
+    expect(await first).toBe(proved);
   });
 
   it('rejects a second tenant that waits for the same proof id', async () => {
