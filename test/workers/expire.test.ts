@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { ArtifactKind } from '#protocol/status';
 import { setValidity } from '#sql/tenants/administration';
 import { leaseNextChunks } from '#sql/batches/chunks';
-import { recordExpiries } from '#workers/verify/expiries';
+import { expireShares, recordExpiries } from '#workers/verify/expiries';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { VERDICT_LOCK } from '#workers/verify/context';
 import { scrub } from '#workers/verify/scrub';
@@ -13,7 +13,7 @@ import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('test');
 
-const { tamper, verdictOf } = tampering({ db, registry });
+const { holdVerdictLock, tamper, verdictOf } = tampering({ db, registry });
 
 const noEnd = { proof: null, certificate: null, passport: null, trust: null };
 
@@ -83,6 +83,16 @@ describe('expiries', () => {
         select accepted_at as at from svc.intake where proof_id = ${one}::uuid`;
       expect(verifiedAt).toBeGreaterThanOrEqual((row?.at.getTime() ?? Infinity) + 1_000);
     }
+  });
+
+  // A second scan would wait for the rows of the first, find none left, and report that all are recorded.
+  it('of share tokens are recorded by one verifier at a time', async () => {
+    const lock = await holdVerdictLock();
+    const expiring = expireShares(registry.verify, 100);
+    const waits = () => db.sql`select from pg_locks where locktype = 'advisory' and not granted`;
+    await expect.poll(waits).toHaveLength(1);
+    await lock.release();
+    expect(await expiring).toBe(0);
   });
 
   it('are recorded after the verification of their leaf, and in batches', async () => {

@@ -96,6 +96,32 @@ describe('appendVerdictEntry', () => {
     expect(await verifyAndAppend()).toBe('appended');
   });
 
+  it('continues from the last entry that counts, before any number of entries with a wrong signature', async () => {
+    await verifyAndAppend();
+    const [counted] = await entries();
+    const [row] = await db.sql<[{ body: Buffer }]>`
+      select body from svc.log_entry where leaf_index = ${counted!.at}`;
+    const text = row.body
+      .toString()
+      .replace(/"sig":"(.)/, (_, c) => `"sig":"${c === 'A' ? 'B' : 'A'}`);
+    const forged = { kind: 'verdict' as const, at: 0, body: Buffer.from(text) };
+    await transaction(db.sql, async (tx) => {
+      const size = await lockHead(tx);
+      await appendLocked(tx, nativeSha256, size, Array<typeof forged>(12).fill(forged));
+    });
+    expect(await verifyAndAppend()).toBe('appended');
+    const last = (await entries()).at(-1)!;
+    expect(last.previous).toBe(counted!.at);
+    expect(last.failed).toHaveLength(12);
+  });
+
+  it('fails while a key entry of the log is unreadable', async () => {
+    await registry.verifyAll();
+    await tamper(`update svc.log_entry set body = '{}' where kind = 3 and leaf_index = 0`, []);
+    await expect(append()).rejects.toThrow('a key entry of the log is unreadable');
+    expect(await entries()).toEqual([]);
+  });
+
   it('does not list leaves that only a compromised key voids', async () => {
     await registry.admitAll([registry.item()]);
     await registry.changeKey('compromise', 0);
