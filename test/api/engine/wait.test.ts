@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { createOutcomeWaiter, type OutcomeWaiter } from '#api/engine/admission/wait';
 import { logger } from '#runtime/process/log';
 import type { Outcome } from '#sql/admissions/outcomes';
@@ -39,6 +39,8 @@ function registry(options: { firstPollMs?: number } = {}) {
 const own = (id: string) => ({ tenantNo: 1, id });
 const after = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
+afterEach(() => void vi.useRealTimers());
+
 describe('createOutcomeWaiter', () => {
   it('queries the registry when woken, and trusts only the registry', async () => {
     const { settled, questions, waiting } = registry({ firstPollMs: 10_000 });
@@ -53,15 +55,19 @@ describe('createOutcomeWaiter', () => {
   });
 
   it('polls until it finds an outcome whose notification was lost, and polls a new wait no later', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
     const { settled, questions, waiting } = registry({ firstPollMs: 20 });
     const first = waiting.wait(own('a'), { timeoutMs: 10_000 });
-    await expect.poll(() => questions.length, { interval: 5 }).toBe(5);
+    await vi.advanceTimersByTimeAsync(20 + 40 + 80 + 160 + 320);
+    expect(questions).toEqual([['a'], ['a'], ['a'], ['a'], ['a']]);
     // The next poll for `a` is due after 500 ms.
+    const second = waiting.wait(own('b'), { timeoutMs: 10_000 });
     settled.set('b', proved);
-    expect(await waiting.wait(own('b'), { timeoutMs: 10_000 })).toBe(proved);
+    await vi.advanceTimersByTimeAsync(20);
     expect(questions.slice(5)).toEqual([['b']]);
     settled.set('a', proved);
-    expect(await first).toBe(proved);
+    await vi.advanceTimersByTimeAsync(500);
+    expect(await Promise.all([first, second])).toEqual([proved, proved]);
   });
 
   it('rejects a second tenant that waits for the same proof id', async () => {
