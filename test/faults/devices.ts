@@ -58,7 +58,7 @@ export const DEVICE_FAULTS: Fault[] = [
     5_000,
     (scene) => devicesOf(scene).bucket.stall(true),
     (scene) => devicesOf(scene).bucket.stall(false),
-    { kind: 'bucket down' },
+    { kind: 'bucket silent' },
   ),
   lasting(
     'bucket slow: 200 ms delay each way',

@@ -56,6 +56,14 @@ const offClock = (process: string, more: Partial<Signals> = {}): Signals => ({
   ...more,
 });
 
+const BUCKET_DOWN: Signals = {
+  unready: /^publisher$/,
+  status: /^store down/,
+  mayStatus: /^ticks (failing|stalled)/,
+  alert: 'SvcSnapshotStoreDown',
+  log: /^publisher: the cycle failed \(StoreError\)/,
+};
+
 const databaseDown = {
   unready: /^engine/,
   mayBeUnready: DATABASE_USERS,
@@ -157,15 +165,13 @@ const table = {
     alert: { none: 'it fires after more failed cycles' },
     log: /^publisher: the cycle failed.*EROFS.*snapshot\/public/,
   },
-  'bucket down': {
-    unready: /^publisher$/,
-    status: /^ticks failing/,
-    // The cycle stalls until its requests to the silent bucket time out: after 15 s, or 30 s when the
-    // publisher looks whether a write without an answer happened.
+  'bucket down': BUCKET_DOWN,
+  'bucket silent': {
+    ...BUCKET_DOWN,
+    // The cycle stalls until its requests time out: after 15 s, or 30 s when the publisher looks
+    // whether a write without an answer happened.
     mayStatus:
-      /^ticks stalled|^no publish cycle has succeeded|^no signed checkpoint|^the public API at \S+ serves a snapshot/,
-    alert: 'SvcSnapshotStoreDown',
-    log: /^publisher: the cycle failed \(StoreError\)/,
+      /^ticks (failing|stalled)|^no publish cycle has succeeded|^no signed checkpoint|^the public API at \S+ serves a snapshot/,
   },
   'bucket slow': {
     alert: { none: 'a publish cycle takes longer, and nothing fails' },
