@@ -47,6 +47,8 @@ export interface ConnectOptions {
   signal?: AbortSignal;
   /** A statement without an answer for this long, in milliseconds, is a stall; 0 means never. */
   stallTimeoutMs?: number;
+  /** Milliseconds within which the connection for notifications answers, or is opened again. */
+  listenProbeMs?: number;
   /** Throws by default, which ends the program: a restart recovers faster than callers time out. */
   onHung?: (error: HungError) => void;
 }
@@ -77,6 +79,7 @@ interface Query extends Promise<unknown> {
 export function connect(url: string, options: ConnectOptions): Sql {
   const { max = 8, waitMs = 10_000, statementTimeoutMs = 30_000, signal } = options;
   const {
+    listenProbeMs = 10_000,
     stallTimeoutMs = statementTimeoutMs === 0 ? 0 : statementTimeoutMs + STALL_GRACE_MS,
     onHung = (error) => {
       throw error;
@@ -177,9 +180,10 @@ export function connect(url: string, options: ConnectOptions): Sql {
       // settle it.
       const listened = connection.client`listen ${builder(channel)}`.then(() => {
         onListening?.();
-        return connection.lost;
+        return untilSilent(connection, listenProbeMs);
       });
-      await Promise.race([listened, connection.lost]).catch(close);
+      await Promise.race([listened, connection.lost]).catch(() => undefined);
+      close();
       ended.signal.removeEventListener('abort', close);
       await sleep(LISTEN_AGAIN_MS, undefined, { signal: ended.signal }).catch(() => undefined);
     }
@@ -253,6 +257,19 @@ function openConnection(
     },
   };
   return connection;
+}
+
+/** Resolves when the connection is lost or does not answer, which TCP may notice only minutes later. */
+async function untilSilent(connection: Connection, probeMs: number): Promise<void> {
+  let answers = true;
+  while (answers && !connection.isLost) {
+    answers = false;
+    connection.client`select`.then(
+      () => (answers = true),
+      () => undefined,
+    );
+    await Promise.race([sleep(probeMs, undefined, { ref: false }), connection.lost]);
+  }
 }
 
 /** A client with one connection, which opens at the first statement and never reconnects. */

@@ -279,3 +279,21 @@ it('notifications > arrive again after their connection was lost, and end with t
     db.sql`select from pg_stat_activity where query like 'listen%' and datname = current_database()`;
   await expect.poll(async () => (await listening()).length).toBe(0);
 });
+
+it('notifications > arrive over a new connection when the old one no longer answers', async () => {
+  const proxy = await openProxy(db.urlFor('svc_engine'));
+  const sql = open(proxy.url, { listenProbeMs: 100 });
+  let connections = 0;
+  sql.onNotification(
+    'svc_test',
+    () => undefined,
+    () => void (connections += 1),
+  );
+  await expect.poll(() => connections).toBe(1);
+  await sleep(300);
+  expect(connections).toBe(1);
+  proxy.state.loses = 'all';
+  await sleep(300);
+  proxy.state.loses = 'nothing';
+  await expect.poll(() => connections, { timeout: 8_000 }).toBe(2);
+});
