@@ -83,7 +83,13 @@ export function addAepKeyCommands(add: AddCommand): void {
     'aep-key list',
     'List the AEP keys and roots in the log, with the log positions for which each is valid',
     '',
-    async ({ database }) => ({ document: await listKeys(await database()) }),
+    async ({ database }) => ({ document: await listKeys(await database(), AEP_USES) }),
+  );
+  add(
+    'verifier-key list',
+    'List the verifier keys in the log, with the log positions for which each is valid',
+    '',
+    async ({ database }) => ({ document: await listKeys(await database(), ['verifier']) }),
   );
   add(
     'vkey <key_name> <key.pem>',
@@ -158,21 +164,21 @@ async function readKeys(sql: Db, keyIds: readonly string[]): Promise<KeyedEntry[
   return keys;
 }
 
-async function aepKeysIn(sql: Db) {
+async function keysOf(sql: Db, uses: readonly Use[]) {
   const entries = (await keyEntries(sql)).map(({ leafIndex, body }) => {
     return { leafIndex, entry: parseEntry(body) };
   });
   const origins = await knownOrigins(sql);
   const states = new KeyStates({ sha256: nativeSha256, verify: nativeVerify, origins }, entries);
   const ids = entries.flatMap(({ entry }) =>
-    entry.type === 'key' && 'key_id' in entry && AEP_USES.includes(entry.use) ? [entry.key_id] : [],
+    entry.type === 'key' && 'key_id' in entry && uses.includes(entry.use) ? [entry.key_id] : [],
   );
   await countProofs(sql, states, ids);
   return [...new Set(ids)].flatMap((id) => states.keyOf(id) ?? []);
 }
 
-async function listKeys(sql: Db) {
-  const [keys, log_size] = [await aepKeysIn(sql), await treeSize(sql)];
+async function listKeys(sql: Db, uses: readonly Use[]) {
+  const [keys, log_size] = [await keysOf(sql, uses), await treeSize(sql)];
   return keys.map((key) => {
     const { id: key_id, compromisedFrom: compromised_from, retiredFrom: retired_at, use } = key;
     const state = compromised_from !== null ? 'compromised' : keyStatusAt(key, log_size);
@@ -183,7 +189,7 @@ async function listKeys(sql: Db) {
 
 /** The AEP keys and roots that readers pin, in the form of `GET /api/public/keys`: roots cover the keys that they delegate. */
 export async function loggedKeys(sql: Db): Promise<AepKey[]> {
-  const keys = (await aepKeysIn(sql)).filter(({ root }) => root === null);
+  const keys = (await keysOf(sql, AEP_USES)).filter(({ root }) => root === null);
   return keys.map(({ compromisedFrom, id, index, publicKey, retiredFrom }) => ({
     kty: 'OKP',
     crv: 'Ed25519',

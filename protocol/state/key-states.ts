@@ -49,7 +49,7 @@ export class KeyStates {
     };
   }
 
-  /** The AEP key or root as the log has it; null unless the log activates it. */
+  /** The key as the log has it, of any use but `log` and `approver`; null unless the log activates it. */
   keyOf(keyId: string): LogKey | null {
     let key = this.known.get(keyId);
     if (key !== undefined) return key;

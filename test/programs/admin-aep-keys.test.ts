@@ -204,6 +204,23 @@ it('a root key > is activated, and voids the proofs of its delegated keys when i
   expect(await publicStatus(id)).toBe('BACKEND_LOOKUP_REQUIRED');
 });
 
+it('verifier-key list > shows the id and the state of each verifier key', async () => {
+  const [first, second] = ['verifier-1.pem', 'verifier-2.pem'].map((name) => join(folder, name));
+  createSigningKey(first!);
+  createSigningKey(second!);
+  const { key_id: old } = await done(admin('verifier-key', 'activate', first!));
+  const { key_id: current } = await done(admin('verifier-key', 'activate', second!));
+  await done(admin('verifier-key', 'retire', String(old), '--confirm', String(old)));
+  const listed = (await admin('verifier-key', 'list')).json as { use: string }[];
+  expect(listed.every(({ use }) => use === 'verifier')).toBe(true);
+  expect(listed).toMatchObject(
+    expect.arrayContaining([
+      expect.objectContaining({ key_id: old, state: 'retired' }),
+      expect.objectContaining({ key_id: current, state: 'active', retired_at: null }),
+    ]),
+  );
+});
+
 it('aep-key activate > rejects keys of small order, under which anyone could forge signatures', async () => {
   // SPKI of the neutral element, y = 1.
   const der = Buffer.concat([
