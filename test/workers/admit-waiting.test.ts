@@ -121,18 +121,6 @@ describe('admission that is accepted and not yet appended', () => {
   afterEach(() => processAdmissions(registry.admit, [waiting]));
   const outcome = () => stateOf(registry, waiting);
 
-  it('is rejected when its environment is paused', async () => {
-    await setLane(registry.admin, 'sandbox', false);
-    await processAdmissions(registry.admit, [waiting]);
-    await setLane(registry.admin, 'sandbox', true);
-    expect(await outcome()).toMatchObject({ state: 'refused', code: 'lane_locked' });
-  });
-
-  it('is rejected when ADMISSIONS_PAUSED is set', async () => {
-    await processAdmissions({ ...registry.admit, admissionsPaused: true }, [waiting]);
-    expect(await outcome()).toMatchObject({ state: 'refused', code: 'lane_locked' });
-  });
-
   it('is rejected when its tenant is removed from the allowlist', async () => {
     await setAllowlisted(registry.admin, TENANT, false);
     await processAdmissions(registry.admit, [waiting]);
