@@ -57,19 +57,22 @@ export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSign
     }
   };
 
-  async function pages<P>(
-    read: (after: P | null) => Promise<P[]>,
-    work: (page: P[]) => Promise<void>,
-  ): Promise<void> {
-    let after: P | null = null;
+  async function processRevocations(): Promise<void> {
+    let after: PendingRevocation | null = null;
     while (!signal.aborted) {
       let pause = LOOK_EVERY_MS;
       if (downSince !== null) {
-        const page: P[] = await read(after).catch(() => []);
+        const page: PendingRevocation[] = await revocationsOlderThan(
+          sql,
+          PENDING_MS,
+          groupSize,
+          after,
+        ).catch(() => []);
         after = nextPlace(page, groupSize);
         if (after !== null) pause = 0;
+        const ids = page.map(({ requestId }) => requestId);
         // The work logs its failures.
-        if (page.length > 0) await work(page).catch(() => (pause = AFTER_FAILURE_MS));
+        if (ids.length > 0) await options.revocations(ids).catch(() => (pause = AFTER_FAILURE_MS));
       }
       await sleep(pause, undefined, { signal }).catch(() => undefined);
     }
@@ -82,10 +85,7 @@ export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSign
   const over = Promise.all([
     repeat(LOOK_EVERY_MS, signal, look, () => undefined),
     repeat(LOOK_EVERY_MS, signal, wakeDispatcher, () => undefined),
-    pages<PendingRevocation>(
-      (after) => revocationsOlderThan(sql, PENDING_MS, groupSize, after),
-      (page) => options.revocations(page.map(({ requestId }) => requestId)),
-    ),
+    processRevocations(),
   ]).then(() => undefined);
   return { isDown: () => downSince !== null, down, over };
 }

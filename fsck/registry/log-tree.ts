@@ -5,7 +5,8 @@ import { leafHash } from '#protocol/merkle';
 import { TILE_WIDTH } from '#protocol/tiles';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { type Pool, readSnapshot } from '#sql/db/transaction';
-import { type Chunk, type StoredLeaf, type CheckpointRow, readHead } from '#sql/fsck/log';
+import { type Chunk, type StoredLeaf, readHead } from '#sql/fsck/log';
+import type { StoredCheckpoint } from '#sql/log/checkpoints';
 import { readTile } from '#sql/log/log';
 import type { FindingCode, Report } from '../findings.js';
 import {
@@ -77,7 +78,7 @@ export class LogTree {
       const leaf = leaves.get(start + place);
       return leaf === undefined ? null : leafHash(nativeSha256, leaf.entry);
     });
-    const tileAt = (level: number, at: number): Buffer | null =>
+    const tileAt = (level: number, at: number): Uint8Array | null =>
       chunk.tiles.find((one) => one.level === level && one.index === at)?.hashes ?? null;
     return resolveTile({
       index,
@@ -186,7 +187,7 @@ export async function checkHead(sql: Pool, report: Report): Promise<number> {
  */
 export function signedRoot(
   { logVkeys, findings }: RegistryContext,
-  { treeSize, root, note }: CheckpointRow,
+  { treeSize, root, note }: StoredCheckpoint,
 ): Uint8Array | null {
   const where = `svc.checkpoint tree_size=${treeSize}`;
   try {

@@ -6,8 +6,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import { type Pool, transaction } from '#sql/db/transaction';
 import { eraseAdopted, holdKeys } from '#sql/erasure/erase';
-import { adoptEntries, beginAdoption, finishAdoption } from '#sql/log/adopt';
-import { endLog } from '#sql/log/checkpoints';
+import { adoptEntries, beginAdoption, endLog, finishAdoption } from '#sql/log/adopt';
 import { readTile, treeSize } from '#sql/log/log';
 import { AdministrationError } from '#sql/tenants/audit';
 import {

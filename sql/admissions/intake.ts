@@ -387,6 +387,7 @@ export async function parentsOf(
   tx: Db,
   asked: readonly { tenantNo: number; proofId: string }[],
 ): Promise<(Parent | null)[]> {
+  if (asked.length === 0) return [];
   const rows = await tx<(Omit<Parent, 'effect'> & { effect: Parent['effect'] | null })[]>`
     select e.effect, case when e.is_outcome then 'outcome' else 'action' end as kind
     from unnest(${asked.map(({ proofId }) => proofId)}::uuid[],

@@ -119,6 +119,7 @@ export async function placesOf(
   tx: Db,
   proofIds: readonly string[],
 ): Promise<Map<string, RunPlace & { isClosed: boolean }>> {
+  if (proofIds.length === 0) return new Map();
   const rows = await tx<(RunPlace & { proofId: string; isClosed: boolean })[]>`
     select i.proof_id as "proofId", encode(i.run_key, 'hex') as "runKey", i.run_seq as seq,
       i.run_closes as closes,

@@ -3,7 +3,6 @@ import { concat, fromHex } from '#protocol/bytes';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { arrayOf, batchIdOf, fromUuid, hexOf } from '../db/columns.js';
 import { repeatedWithOverlay } from '../admissions/overlays.js';
-import type { RunPlace } from '../admissions/runs.js';
 import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import {
   bindIdempotencyKeys,
@@ -12,20 +11,17 @@ import {
   pinPolicy,
   storeAdmissions,
   type IntakeRow,
-  type Lane,
+  type IntakeItem,
   type PinnedPolicy,
 } from '../admissions/intake.js';
 
-export interface BatchItem {
+export interface BatchItem extends Pick<
+  IntakeItem,
+  'proofId' | 'lane' | 'request' | 'fixtureRef' | 'run'
+> {
   index: number;
-  proofId: string;
-  lane: Lane;
-  request: Uint8Array;
   /** Lower-case hex. */
   requestHash: string;
-  fixtureRef: string | null;
-  /** Null if the request is in no run. */
-  run: RunPlace | null;
 }
 
 export interface NewBatch {

@@ -1,21 +1,14 @@
 import type { RunPlace } from '../admissions/runs.js';
-import type { RecordedApproval } from '#protocol/approvals';
 import type { VerdictInHistory } from '#protocol/history';
 import type { Budgets } from '#protocol/policy-input';
-import type { ArtifactKind } from '#protocol/status';
-import { TILE_WIDTH } from '#protocol/tiles';
-import { inMs } from '../db/columns.js';
+import { type Tile, TILE_WIDTH } from '#protocol/tiles';
+import { inMs, type WithDates } from '../db/columns.js';
 import { pipeline, type Pool, readSnapshot, type Db } from '../db/transaction.js';
-import type { SubjectColumns } from '../log/leaf-checks.js';
-import {
-  entryColumns,
-  entryOrEmpty,
-  LEAF_KINDS,
-  type LeafKind,
-  PROOF,
-  type EntryRow,
-} from '../log/log.js';
-import { otherAepColumns, rebuildAep, type AepRow, type BuiltAep } from '../proofs/rebuild-aep.js';
+import type { StoredCheckpoint } from '../log/checkpoints.js';
+import { type LeafEvidence, leafOf, type ProofRow } from '../log/leaf-checks.js';
+import { entryColumns, PROOF, type EntryRow } from '../log/log.js';
+import type { Expiry } from '../log/verdicts.js';
+import { otherAepColumns, rebuildAep, type AepRow } from '../proofs/rebuild-aep.js';
 import { readApprovals } from '../proofs/second-decisions.js';
 
 export interface StoredVerdict extends VerdictInHistory {
@@ -28,35 +21,16 @@ export interface StoredVerdict extends VerdictInHistory {
   keysDigest: Buffer | null;
 }
 
-export interface StoredExpiry {
-  leafIndex: number;
-  kind: ArtifactKind;
-  /** Epoch milliseconds. */
-  expiresAt: number;
-}
-
-export interface StoredTile {
-  level: number;
-  index: number;
-  hashes: Buffer;
-}
-
-export interface CheckpointRow {
-  treeSize: number;
-  root: Buffer;
-  note: string;
-}
-
 /** The registry's rows for a range of leaves, from one snapshot. */
 export interface Chunk {
   leaves: StoredLeaf[];
   /** The tiles of these leaves, and the tile above them. */
-  tiles: StoredTile[];
+  tiles: Tile[];
   /** Overlapping range verdicts and the verdicts on single leaves, in order of precedence. */
   verdicts: StoredVerdict[];
-  expiries: StoredExpiry[];
+  expiries: Expiry[];
   /** Checkpoints of sizes in (from, to]. */
-  checkpoints: CheckpointRow[];
+  checkpoints: StoredCheckpoint[];
   /** The last expiry scan of the verifier, in epoch milliseconds. */
   verifierCheckedAt: number | null;
   /** Leaves below this index may await another verification, such as after a key compromise. */
@@ -70,14 +44,14 @@ export function readChunk(sql: Pool, from: number, to: number): Promise<Chunk> {
   return readSnapshot(sql, async (tx) => {
     const [leaves, tiles, verdicts, expiries, checkpoints, [state]] = await pipeline(
       readLeaves(tx, from, to),
-      tx<StoredTile[]>`
+      tx<Tile[]>`
         select level, tile_index as index, hashes from svc.tile
         where level = 0 and tile_index >= ${from / TILE_WIDTH}
             and tile_index < ${Math.ceil(to / TILE_WIDTH)}
           or level = 1 and tile_index >= ${Math.floor(from / TILE_WIDTH ** 2)}
             and tile_index <= ${Math.floor((to - 1) / TILE_WIDTH ** 2)}
         order by level, tile_index`,
-      tx<(Omit<StoredVerdict, 'verifiedAt'> & { verifiedAt: Date })[]>`
+      tx<WithDates<StoredVerdict, 'verifiedAt'>[]>`
         select verdict_id as "verdictId", frontier, first_index as "firstIndex",
           last_index as "lastIndex", tree_size as "treeSize", root, subtrees,
           keys_digest as "keysDigest", outcome, expired, verified_at as "verifiedAt",
@@ -90,10 +64,10 @@ export function readChunk(sql: Pool, from: number, to: number): Promise<Chunk> {
           select * from svc.verdict
           where not frontier and first_index >= ${from} and first_index < ${to}) as v
         order by tree_size, verdict_id`,
-      tx<(Omit<StoredExpiry, 'expiresAt'> & { expiresAt: Date })[]>`
+      tx<WithDates<Expiry, 'expiresAt'>[]>`
         select leaf_index as "leafIndex", artifact_kind as kind, expires_at as "expiresAt"
         from svc.expiry where leaf_index >= ${from} and leaf_index < ${to}`,
-      tx<CheckpointRow[]>`
+      tx<StoredCheckpoint[]>`
         select tree_size as "treeSize", root, note from svc.checkpoint
         where tree_size > ${from} and tree_size <= ${to} order by tree_size`,
       tx<{ verifierCheckedAt: Date | null; urgentUntil: number; verified: number }[]>`
@@ -115,13 +89,7 @@ export function readChunk(sql: Pool, from: number, to: number): Promise<Chunk> {
 }
 
 /** A leaf with all of its rows: stored bytes, and columns that repeat them. */
-export interface StoredLeaf {
-  leafIndex: number;
-  /** Empty when the columns do not form an entry. */
-  entry: Uint8Array;
-  kind: LeafKind;
-  /** The proof id in the row; null for a key entry. */
-  filedUnder: string | null;
+export interface StoredLeaf extends Omit<LeafEvidence, 'proof'> {
   /** Epoch milliseconds. */
   at: number;
   /** Null for other kinds of leaves. */
@@ -131,19 +99,11 @@ export interface StoredLeaf {
   isErasureDue: boolean;
 }
 
-interface StoredProofRow extends SubjectColumns {
+interface StoredProofRow extends Omit<ProofRow, 'isErased'> {
   tenantNo: number | null;
-  keyId: string;
   budgets: Budgets | null;
-  request: Buffer | null;
-  seed: Buffer | null;
   /** The hash of the request in the intake row, in hex. */
   requestHash: string;
-  signature: Buffer | null;
-  /** Null after an erasure, and when the rows do not form an AEP. */
-  rebuilt: BuiltAep | null;
-  /** The approval of a second decision. */
-  approval: RecordedApproval | null;
   hasIntake: boolean;
   /** The columns of the intake row that differ from the log entry. */
   differing: string[];
@@ -180,10 +140,7 @@ async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf
     order by e.leaf_index`;
   const approvals = await readApprovals(sql, rows);
   return rows.map((row) => ({
-    leafIndex: row.leafIndex,
-    entry: entryOrEmpty(row),
-    kind: LEAF_KINDS[row.kind] ?? 'proof',
-    filedUnder: row.proofId,
+    ...leafOf(row),
     at: row.at.getTime(),
     isErased: row.isErased,
     isErasureDue: row.isErasureDue,

@@ -1,7 +1,8 @@
-import type { Transaction } from '../db/transaction.js';
+import type { Db, Transaction } from '../db/transaction.js';
+import { publishing, readHeartbeats } from '../ops/heartbeats.js';
 import { AdministrationError } from '../tenants/audit.js';
 
-// Only the role svc_erase may call these functions of the database.
+// Only the role svc_erase may call the database's functions for adoption.
 
 /**
  * Takes the append lock and the publisher's lease until the transaction ends, and returns the size of
@@ -10,14 +11,16 @@ import { AdministrationError } from '../tenants/audit.js';
  * @throws AdministrationError when a publisher runs, or the database has another log
  */
 export async function beginAdoption(tx: Transaction, origin: string): Promise<number> {
-  try {
-    const [row] = await tx<[{ size: number }]>`select svc.begin_adoption(${origin}) as size`;
-    return row.size;
-  } catch (error) {
-    const { code, message } = error as { code?: unknown; message: string };
-    if (code !== '55006' && code !== 'P0002') throw error;
-    throw new AdministrationError(message, { cause: error });
-  }
+  const [{ size }] = await tx<[{ size: number }]>`
+    select svc.begin_adoption(${origin}) as size`.catch(rethrow);
+  return size;
+}
+
+/** Turns the errors by which a database function reports a publisher or another log into an AdministrationError. */
+function rethrow(error: unknown): never {
+  const { code, message } = error as { code?: unknown; message: string };
+  if (code !== '55006' && code !== 'P0002') throw error;
+  throw new AdministrationError(message, { cause: error });
 }
 
 /**
@@ -36,4 +39,24 @@ export async function adoptEntries(
 /** Records the adoption, and closes pending admissions and revocations that leaves from `first` on decide. */
 export async function finishAdoption(tx: Transaction, first: number): Promise<void> {
   await tx`select svc.finish_adoption(${first})`;
+}
+
+/** The publisher's stop reasons that prove the loss of published leaves. */
+const LEAVES_LOST: readonly (string | null)[] = ['database_behind', 'log_forked'];
+
+/**
+ * Retires the log of this database; its leaves continue in another log.
+ *
+ * @returns the size of its last checkpoint in the database
+ * @throws AdministrationError also when no publisher has recorded that published leaves were lost
+ */
+export async function endLog(tx: Db, origin: string, reason: string): Promise<number> {
+  const [{ signed }] = await tx<[{ signed: number }]>`
+    select svc.end_log(${origin}, ${reason}) as signed`.catch(rethrow);
+  // No publisher is active now, because svc.end_log took their lock.
+  if (LEAVES_LOST.includes(publishing(await readHeartbeats(tx)).refused)) return signed;
+  throw new AdministrationError(
+    'no publisher has reported a loss of published leaves since the last snapshot. ' +
+      'Start a publisher whose SNAPSHOT_DIR holds the published snapshot, or set TRUSTED_CHECKPOINT: it publishes, or stops and records the loss',
+  );
 }

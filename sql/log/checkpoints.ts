@@ -1,8 +1,6 @@
 import { toBase64 } from '#protocol/bytes';
 import type { Vkey } from '#protocol/note';
 import type { Db } from '../db/transaction.js';
-import { publishing, readHeartbeats } from '../ops/heartbeats.js';
-import { AdministrationError } from '../tenants/audit.js';
 
 export interface StoredCheckpoint {
   treeSize: number;
@@ -74,35 +72,4 @@ export async function endedOrigins(sql: Db): Promise<string[]> {
 export async function knownOrigins(sql: Db): Promise<string[]> {
   const [origin] = (await latestCheckpoint(sql))?.note.split('\n') ?? [];
   return [...(origin === undefined ? [] : [origin]), ...(await endedOrigins(sql))];
-}
-
-/** The publisher's stop reasons that prove the loss of published leaves. */
-const LEAVES_LOST: readonly (string | null)[] = ['database_behind', 'log_forked'];
-
-/**
- * Retires the log of this database; its leaves continue in another log.
- *
- * @returns the size of its last checkpoint in the database
- * @throws AdministrationError also when no publisher has recorded that published leaves were lost
- */
-export async function endLog(tx: Db, origin: string, reason: string): Promise<number> {
-  const signed = await end(tx, origin, reason);
-  // No publisher is active now, because svc.end_log took their lock.
-  if (LEAVES_LOST.includes(publishing(await readHeartbeats(tx)).refused)) return signed;
-  throw new AdministrationError(
-    'no publisher has reported a loss of published leaves since the last snapshot. ' +
-      'Start a publisher whose SNAPSHOT_DIR holds the published snapshot, or set TRUSTED_CHECKPOINT: it publishes, or stops and records the loss',
-  );
-}
-
-async function end(tx: Db, origin: string, reason: string): Promise<number> {
-  try {
-    const [row] = await tx<[{ signed: number }]>`
-      select svc.end_log(${origin}, ${reason}) as signed`;
-    return row.signed;
-  } catch (error) {
-    const { code, message } = error as { code?: unknown; message: string };
-    if (code !== '55006' && code !== 'P0002') throw error;
-    throw new AdministrationError(message, { cause: error });
-  }
 }

@@ -6,6 +6,12 @@ import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { Db } from '../db/transaction.js';
 import { entriesWhere, type EntryBody } from './log.js';
 
+/** The key entries of a log, and the states of its keys. */
+export interface KeysOfLog {
+  entries: readonly KeyedEntry[];
+  states: KeyStates;
+}
+
 /** Every key entry of the log in order, as the verifier and fsck read them. */
 export const keyEntries = (sql: Db): Promise<EntryBody[]> =>
   entriesWhere(sql, sql`kind = 3 order by leaf_index`);

@@ -30,7 +30,7 @@ export interface LeafEvidence {
   proof: ({ proofId: string } & ProofRow) | null;
 }
 
-interface ProofRow extends SubjectColumns {
+export interface ProofRow extends SubjectColumns {
   keyId: string;
   request: Buffer | null;
   seed: Buffer | null;
@@ -42,6 +42,13 @@ interface ProofRow extends SubjectColumns {
   /** Whether the payload is gone and an erasure record exists. */
   isErased: boolean;
 }
+
+export const leafOf = (row: EntryRow): Omit<LeafEvidence, 'proof'> => ({
+  leafIndex: row.leafIndex,
+  entry: entryOrEmpty(row),
+  kind: LEAF_KINDS[row.kind] ?? 'proof',
+  filedUnder: row.proofId,
+});
 
 /** The leaves with indexes in [from, to), in order; missing leaves are absent. */
 export async function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvidence[]> {
@@ -61,10 +68,7 @@ export async function readEvidence(sql: Db, from: number, to: number): Promise<L
   const erased = await erasedAmong(sql, bare);
   const approvals = await readApprovals(sql, rows);
   return rows.map((row) => ({
-    leafIndex: row.leafIndex,
-    entry: entryOrEmpty(row),
-    kind: LEAF_KINDS[row.kind] ?? 'proof',
-    filedUnder: row.proofId,
+    ...leafOf(row),
     proof: isProof(row)
       ? {
           ...row,

@@ -4,41 +4,25 @@ import { ProtocolError } from '#protocol/errors';
 import type { RevocationInHistory, VerdictInHistory } from '#protocol/history';
 import type { KeyedEntry } from '#protocol/keys';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
-import type { Budgets } from '#protocol/policy-input';
-import type { Effect } from '#protocol/status';
 import { parseTime } from '#protocol/time';
 import { type Pool, asTenants, type Db } from '../db/transaction.js';
 import { keysInLog, voidingLeaf } from '../log/keys.js';
 import { treeSize } from '../log/log.js';
 import { verdictHistories } from '../log/verdicts.js';
-import type { Environment } from '../tenants/api-keys.js';
 import { aepColumns, rebuildAep, type AepRow, type Validity } from './rebuild-aep.js';
 import { readApprovals } from './second-decisions.js';
 
 /** A proof for its tenant; its payload is null after an erasure. */
-export interface StoredProof {
-  proofId: string;
-  tenantId: string;
+export interface StoredProof extends Omit<AepRow, 'approval' | 'at'> {
   leafIndex: number;
   lane: 1 | 2;
-  effect: Effect;
   isOutcome: boolean;
   /** As in the log entry; null: unlimited. */
   entryValidity: Validity | null;
-  environment: Environment;
-  keyId: string;
   /** As rebuilt from the rows; null when payload is missing, empty when the rows form no AEP. */
   aep: Buffer | null;
-  signature: Buffer | null;
-  request: Buffer | null;
-  requestHash: Buffer | null;
-  seed: Buffer | null;
   /** The approval of a second decision; null otherwise. */
   approval: RecordedApproval | null;
-  /** As in an `AepRow`. */
-  runMembers: AepRow['runMembers'];
-  /** Null after an erasure, or if no counter applied. */
-  budgets: Budgets | null;
   /** Whether an erasure record exists; without a record, missing payload is lost. */
   isErased: boolean;
   /** Epoch milliseconds. */
@@ -103,17 +87,15 @@ export interface ProofHistory {
   keys: KeyedEntry[] | null;
 }
 
-interface ProofFacts {
-  proofId: string;
-  leafIndex: number;
-  isErased: boolean;
-  keyId: string;
-}
-
 /** Not scoped to a tenant: the caller must have found the proof among the tenant's own. */
 export async function proofHistory(
   db: Db,
-  { proofId, leafIndex, isErased, keyId }: ProofFacts,
+  {
+    proofId,
+    leafIndex,
+    isErased,
+    keyId,
+  }: Pick<StoredProof, 'proofId' | 'leafIndex' | 'isErased' | 'keyId'>,
 ): Promise<ProofHistory> {
   // Reads verdicts first, so that the later reads include the causes of each verdict.
   const verdicts = (await verdictHistories(db, [leafIndex])).get(leafIndex) ?? [];

@@ -1,6 +1,6 @@
 import type { ArtifactKind } from '#protocol/status';
 import { AdministrationError, noTenant, withGateLock } from './audit.js';
-import type { Db, Pool, Transaction } from '../db/transaction.js';
+import type { Db, Fragment, Pool, Transaction } from '../db/transaction.js';
 import type { Environment } from './api-keys.js';
 
 export { AdministrationError };
@@ -28,11 +28,7 @@ export function setAllowlisted(
   tenantId: string,
   allowlisted: boolean,
 ): Promise<void> {
-  return withGateLock(sql, async (tx) => {
-    const rows = await tx`
-      update svc.tenant set allowlisted = ${allowlisted} where tenant_id = ${tenantId}`;
-    if (rows.count === 0) throw noTenant(tenantId);
-  });
+  return withGateLock(sql, (tx) => updateTenant(tx, tenantId, tx`allowlisted = ${allowlisted}`));
 }
 
 export function setLane(
@@ -46,35 +42,25 @@ export function setLane(
   });
 }
 
+async function updateTenant(sql: Db, tenantId: string, change: Fragment): Promise<void> {
+  const rows = await sql`update svc.tenant set ${change} where tenant_id = ${tenantId}`;
+  if (rows.count === 0) throw noTenant(tenantId);
+}
+
 /** Sets the validity of artifacts of future admissions, in seconds; null: unlimited. */
-export async function setValidity(
+export const setValidity = (
   sql: Db,
   tenantId: string,
   validity: Record<ArtifactKind, number | null>,
-): Promise<void> {
-  const rows = await sql`
-    update svc.tenant set validity = validity || ${sql.json(validity)} where tenant_id = ${tenantId}`;
-  if (rows.count === 0) throw noTenant(tenantId);
-}
+): Promise<void> => updateTenant(sql, tenantId, sql`validity = validity || ${sql.json(validity)}`);
 
 /** Sets how long an action that requires an approval waits for it. */
-export async function setApprovalTime(sql: Db, tenantId: string, seconds: number): Promise<void> {
-  const rows = await sql`
-    update svc.tenant set validity = validity || ${sql.json({ approval: seconds })}
-    where tenant_id = ${tenantId}`;
-  if (rows.count === 0) throw noTenant(tenantId);
-}
+export const setApprovalTime = (sql: Db, tenantId: string, seconds: number): Promise<void> =>
+  updateTenant(sql, tenantId, sql`validity = validity || ${sql.json({ approval: seconds })}`);
 
 /** Sets the tenant's requests per second; null: the engine's default. */
-export async function setRateLimit(
-  sql: Db,
-  tenantId: string,
-  perSecond: number | null,
-): Promise<void> {
-  const rows = await sql`
-    update svc.tenant set rate_limit = ${perSecond} where tenant_id = ${tenantId}`;
-  if (rows.count === 0) throw noTenant(tenantId);
-}
+export const setRateLimit = (sql: Db, tenantId: string, perSecond: number | null): Promise<void> =>
+  updateTenant(sql, tenantId, sql`rate_limit = ${perSecond}`);
 
 export interface TenantRow {
   tenantId: string;

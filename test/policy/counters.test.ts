@@ -20,15 +20,13 @@ import next from '../../protocol/vectors/next.json' with { type: 'json' };
 const DAILY = join(packageRoot, 'examples', 'policies', 'daily-limit');
 const files = await readPolicyFolder(DAILY);
 
-describe('examples/policies/daily-limit', () => {
-  const cases = parsePolicyCases(readFileSync(join(DAILY, 'cases.json')));
+const cases = parsePolicyCases(readFileSync(join(DAILY, 'cases.json')));
 
-  it('rejects a case about a counter that the set does not declare', async () => {
-    const engine = await preparePolicyEngine(await makePolicySet(files));
-    const one = structuredClone(cases[0]!);
-    one.input.budgets = { weekly: { before: 1 } };
-    expect(() => runPolicyCase(engine, one)).toThrow('the set has no counter weekly');
-  });
+it('examples/policies/daily-limit > rejects a case about a counter that the set does not declare', async () => {
+  const engine = await preparePolicyEngine(await makePolicySet(files));
+  const one = structuredClone(cases[0]!);
+  one.input.budgets = { weekly: { before: 1 } };
+  expect(() => runPolicyCase(engine, one)).toThrow('the set has no counter weekly');
 });
 
 const sum: Counter = { actions: ['ISSUE_REFUND'], sum: 'amount', per: 'agent', window: 'day' };
@@ -140,13 +138,14 @@ const folderWith = async (counters: unknown): Promise<string> => {
   return folder;
 };
 
-describe('a folder', () => {
-  it.each(['__proto__.cedar', 'limit.Cedar'])('with the file %s is rejected', async (name) => {
+it.each(['__proto__.cedar', 'limit.Cedar'])(
+  'a folder > with the file %s is rejected',
+  async (name) => {
     const folder = await folderWith({});
     await writeFile(join(folder, name), 'forbid (principal, action, resource);');
     await expect(readPolicyFolder(folder)).rejects.toThrow(`${name}: expected a file name`);
-  });
-});
+  },
+);
 
 describe('counters.json', () => {
   it.each<[what: string, counters: unknown, message: RegExp]>([

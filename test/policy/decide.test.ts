@@ -1,37 +1,37 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { toHex } from '#protocol/bytes';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { storePolicySet, type PolicyFiles } from '#sql/admissions/policies';
 import { policyCache } from '#policy/check';
-import { preparePolicyEngine, type Decision, type PolicyEngine } from '#policy/decide';
+import { preparePolicyEngine, type Decision } from '#policy/decide';
 import type { PolicyInput } from '#protocol/policy-input';
 import { CEDAR_VERSION, makePolicySet, PolicySetError, readPolicyFolder } from '#policy/policy-set';
+import { replayPolicies } from '#policy/replay';
 import { freshDatabase } from '../fixtures/database.js';
 import { policyInput as input } from '../fixtures/policy-input.js';
 
 /** The greatest Long: adding 1 is an error in Cedar. */
 const MAX = '9223372036854775807';
 
-const folder = join(packageRoot, 'policy', 'default');
+const PERMIT = 'permit (principal, action, resource);';
 
-async function engineOf(policies: Record<string, string>): Promise<PolicyEngine> {
-  const { schema } = await readPolicyFolder(folder);
-  return preparePolicyEngine(await makePolicySet({ schema, policies, sentences: {} }));
-}
+const folder = join(packageRoot, 'policy', 'default');
+const files = await readPolicyFolder(folder);
+const { schema } = files;
+
+const setOf = (policies: Record<string, string>) =>
+  makePolicySet({ schema, policies, sentences: {} });
+const engineOf = async (policies: Record<string, string>) =>
+  preparePolicyEngine(await setOf(policies));
+
+const shipped = await preparePolicyEngine(await makePolicySet(files));
 
 describe('default policy set', () => {
-  let engine: PolicyEngine;
-  let files: PolicyFiles;
-  beforeAll(async () => {
-    files = await readPolicyFolder(folder);
-    engine = await preparePolicyEngine(await makePolicySet(files));
-  });
-
   it('forbids the action DELETE_AUDIT_LOG, with a reason text that states exactly this rule', () => {
-    expect(engine.decide(input({ action: 'DELETE_AUDIT_LOG' }))).toEqual({
+    expect(shipped.decide(input({ action: 'DELETE_AUDIT_LOG' }))).toEqual({
       effect: 'DENY',
       reasons: ['audit-log-is-kept'],
     });
@@ -42,12 +42,12 @@ describe('default policy set', () => {
 
   it('forbids a tool named DELETE_AUDIT_LOG under any action, and no other tool', () => {
     const agent = { id: 'a', framework: null, bound: false };
-    expect(engine.decide(input({ lane: 'agent', agent, tool: 'DELETE_AUDIT_LOG' }))).toEqual({
+    expect(shipped.decide(input({ lane: 'agent', agent, tool: 'DELETE_AUDIT_LOG' }))).toEqual({
       effect: 'DENY',
       reasons: ['audit-log-is-kept'],
     });
     for (const action of ['DELETE-AUDIT-LOG', '_DELETE_AUDIT_LOG']) {
-      expect(engine.decide(input({ action })).effect).toBe('ADMIT');
+      expect(shipped.decide(input({ action })).effect).toBe('ADMIT');
     }
   });
 
@@ -56,18 +56,18 @@ describe('default policy set', () => {
       environment: 'live',
       tenant: { tenant_id: 'acme', environment: 'live' },
     });
-    expect(engine.decide(live)).toEqual({ effect: 'DENY', reasons: [] });
+    expect(shipped.decide(live)).toEqual({ effect: 'DENY', reasons: [] });
   });
 
   it('has a digest that covers the text of every policy', async () => {
     const digest = (await makePolicySet(files)).digest;
+    const [, ...fewer] = Object.entries(files.policies);
     const changed: PolicyFiles[] = [
       { ...files, schema: files.schema + '// x' },
-      { ...files, policies: { ...files.policies, 'audit-log-is-kept': '' } },
-      { ...files, policies: { ...files.policies, more: 'permit (principal, action, resource);' } },
+      { ...files, policies: Object.fromEntries(fewer) },
+      { ...files, policies: { ...files.policies, more: PERMIT } },
     ];
     for (const other of changed) {
-      if (Object.values(other.policies).includes('')) delete other.policies['audit-log-is-kept'];
       expect((await makePolicySet(other)).digest.equals(digest)).toBe(false);
     }
     expect((await makePolicySet(await readPolicyFolder(folder))).digest.equals(digest)).toBe(true);
@@ -128,17 +128,14 @@ describe('policy condition', () => {
 });
 
 describe('policy sets used concurrently', () => {
-  const permit = 'permit (principal, action, resource);';
-
   it('decide by their own policies and schemas', async () => {
-    const permits = await engineOf({ one: permit });
-    const { schema } = await readPolicyFolder(folder);
+    const permits = await engineOf({ one: PERMIT });
     const narrow = schema.replace('tool?: String,', '');
     expect(narrow).not.toBe(schema);
     const forbids = await preparePolicyEngine(
       await makePolicySet({
         schema: narrow,
-        policies: { one: permit, two: 'forbid (principal, action, resource);' },
+        policies: { one: PERMIT, two: 'forbid (principal, action, resource);' },
         sentences: {},
       }),
     );
@@ -150,10 +147,7 @@ describe('policy sets used concurrently', () => {
     const db = await freshDatabase();
     try {
       const cache = policyCache(db.as('svc_worker'));
-      const { schema } = await readPolicyFolder(folder);
-      const sets = await Promise.all(
-        [{ one: permit }, {}].map((policies) => makePolicySet({ schema, policies, sentences: {} })),
-      );
+      const sets = await Promise.all([{ one: PERMIT }, {}].map(setOf));
       for (const set of sets) {
         await expect(cache(set.digest)).rejects.toThrow(PolicySetError);
         await storePolicySet(db.as('svc_admin'), set);
@@ -170,21 +164,21 @@ describe('policy sets used concurrently', () => {
 describe('policy engine', () => {
   it.each(['forbid', 'permit'])('denies when a %s errs and another permits', async (effect) => {
     const engine = await engineOf({
-      allow: 'permit (principal, action, resource);',
+      allow: PERMIT,
       errs: `${effect} (principal, action, resource) when { ${MAX} + 1 == 0 };`,
     });
     expect(engine.decide(input())).toEqual({ effect: 'DENY', reasons: ['errs'] });
   });
 
   it('denies input that does not match the schema', async () => {
-    const engine = await engineOf({ allow: 'permit (principal, action, resource);' });
+    const engine = await engineOf({ allow: PERMIT });
     expect(engine.decide(input()).effect).toBe('ADMIT');
     const odd = input({ agent: { id: 7 as unknown as string, framework: null, bound: false } });
     expect(engine.decide(odd)).toEqual({ effect: 'DENY', reasons: [] });
   });
 
   it('denies input that crashes Cedar', async () => {
-    const engine = await engineOf({ allow: 'permit (principal, action, resource);' });
+    const engine = await engineOf({ allow: PERMIT });
     let deep: unknown = 'x';
     for (let depth = 0; depth < 1000; depth += 1) deep = { deep };
     expect(engine.decide(input({ tool: deep as string }))).toEqual({ effect: 'DENY', reasons: [] });
@@ -202,17 +196,15 @@ describe('policy engine', () => {
   });
 
   it('rejects a policy that does not parse or does not match its schema', async () => {
-    const { schema } = await readPolicyFolder(folder);
-    const set = (text: string) => makePolicySet({ schema, policies: { p: text }, sentences: {} });
-    await expect(set('permit (principal')).rejects.toThrow(PolicySetError);
-    await expect(
-      set('permit (principal, action, resource) when { context.nothing };'),
-    ).rejects.toThrow(PolicySetError);
+    const unknown = 'permit (principal, action, resource) when { context.nothing };';
+    for (const p of ['permit (principal', unknown]) {
+      await expect(setOf({ p })).rejects.toThrow(PolicySetError);
+    }
   });
 
   it('rejects a stored policy set whose texts do not match its digest', async () => {
     const set = await makePolicySet(await readPolicyFolder(folder));
-    set.files.policies['audit-log-is-kept'] = 'permit (principal, action, resource);';
+    set.files.policies['audit-log-is-kept'] = PERMIT;
     await expect(preparePolicyEngine(set)).rejects.toThrow(PolicySetError);
   });
 
@@ -239,5 +231,40 @@ describe('policy engine', () => {
       const { policySelfTest: selfTest } = await import('#policy/self-test');
       await expect(selfTest()).rejects.toThrow(/was decided/);
     });
+  });
+});
+
+describe('replayPolicies', () => {
+  it('evaluates each policy set separately for any size of its cache', async () => {
+    const open = replayPolicies(2);
+    const ids = ['a', 'b', 'c', 'd'];
+    const policies = await Promise.all(ids.map(async (id) => open(await setOf({ [id]: PERMIT }))));
+    for (let round = 0; round < 3; round += 1) {
+      for (const [i, policy] of policies.entries()) {
+        expect(policy.decide(input())).toEqual({ effect: 'ADMIT', reasons: [ids[i]] });
+      }
+      policies.reverse();
+      ids.reverse();
+    }
+  });
+
+  it('denies when a policy does not parse, does not match its schema, or fails to evaluate', async () => {
+    const open = replayPolicies();
+    const stored = await setOf({ all: PERMIT });
+    const broken = [
+      'permit (principal',
+      'permit (principal, action, resource) when { context.x };',
+    ];
+    for (const text of broken) {
+      const policy = await open({
+        ...stored,
+        files: { ...stored.files, policies: { all: text } },
+      });
+      expect(policy.decide(input())).toEqual({ effect: 'DENY', reasons: [] });
+      expect(policy.digest).not.toBe(stored.digest.toString('hex'));
+    }
+    const errs = `forbid (principal, action, resource) when { ${MAX} + 1 == 0 };`;
+    const erring = await setOf({ all: PERMIT, errs });
+    expect((await open(erring)).decide(input())).toEqual({ effect: 'DENY', reasons: ['errs'] });
   });
 });

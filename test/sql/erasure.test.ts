@@ -2,14 +2,16 @@ import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { parseEntry } from '#protocol/entries';
+import { parseEntry, revocationReasonBytes } from '#protocol/entries';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { acceptIntake, type IntakeItem, findParents } from '#sql/admissions/intake';
 import { transaction } from '#sql/db/transaction';
-import { erasePayloads } from '#sql/erasure/erase';
+import { erasePayloads, eraseTenantTraces } from '#sql/erasure/erase';
+import { insertRevocationRequest } from '#sql/lifecycle/revocations';
 import { storeBatch, batchItem } from '../fixtures/batch-items.js';
-import { workBatches } from '../fixtures/engine.js';
-import { eraseProof } from '../fixtures/erase.js';
+import { issueKey, workBatches } from '../fixtures/engine.js';
+import { ERASURE_ORDER, eraseProof } from '../fixtures/erase.js';
 import { valuesHolding } from '../fixtures/marks.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
@@ -26,8 +28,131 @@ async function admitOne(fields: { intent_id?: string; action?: string } = {}): P
   return id;
 }
 
-// Must run first: the tenant has no erasure yet.
+const asEraser = (statement: string) => eraser().unsafe(statement);
+const keys = async (): Promise<string[]> =>
+  (await db.sql<{ key: string }[]>`select key from svc.idempotency_key order by key`).map(
+    ({ key }) => key,
+  );
+
+async function admit(key: string): Promise<IntakeItem> {
+  const item = { ...registry.item(), idempotencyKey: key };
+  await registry.admitAll([item]);
+  return item;
+}
+
+/** Stores and processes a batch with these items and an invalid item. */
+async function batch(idempotencyKey: string, items: IntakeItem[]): Promise<string> {
+  const problems = new Map([[items.length, '{"status":400}']]);
+  const made = await storeBatch(registry, items.map(batchItem), { idempotencyKey, problems });
+  if (made.outcome !== 'accepted') throw new Error(made.outcome);
+  await workBatches(registry);
+  return made.batchId;
+}
+
+const problemsOf = (batchId: string): PromiseLike<unknown> => db.sql`
+    select items_hash is null as unhashed, problems is null as clear from svc.batch
+    join svc.batch_part using (batch_id) where batch_id = ${batchId.slice(6)}::uuid`;
+
+/** Even with arbitrary SQL, the erase role can remove only data of erased admissions. */
 describe('database role svc_erase', () => {
+  // Must run first: the tenant has no erasure yet.
+  it('cannot erase a batch without admissions unless its tenant was erased', async () => {
+    const id = await batch('invalid-batch', []);
+    await admit('kept');
+    for (const change of ['batch set items_hash', 'batch_part set problems']) {
+      await expect(asEraser(`update svc.${change} = null`)).rejects.toThrow(/was erased/);
+    }
+    // The erase command skips the batch and succeeds.
+    const traces = () => transaction(eraser(), (tx) => eraseTenantTraces(tx, registry.tenantNo));
+    await traces();
+    expect(await problemsOf(id)).toEqual([{ unhashed: false, clear: false }]);
+    expect(await keys()).toEqual(['invalid-batch', 'kept']);
+    await erase((await admit('gone')).proofId);
+    await traces();
+    expect(await problemsOf(id)).toEqual([{ unhashed: true, clear: true }]);
+    expect(await keys()).toEqual(['kept']);
+  });
+
+  it('can delete only idempotency keys of erased admissions', async () => {
+    const erased = await admit('erased');
+    await admit('other');
+    const open = { ...registry.item(), idempotencyKey: 'open' };
+    await acceptIntake(registry.engine, [open]);
+    await db.sql`update svc.tenant set allowlisted = false`;
+    await admit('refused');
+    await db.sql`update svc.tenant set allowlisted = true`;
+    const item = registry.item();
+    await batch('batch', [item]);
+    const kept = ['batch', 'kept', 'open', 'other', 'refused'];
+    expect(await keys()).toEqual([...kept, 'erased'].sort());
+
+    await asEraser('delete from svc.idempotency_key');
+    expect(await keys()).toEqual([...kept, 'erased'].sort());
+    await transaction(eraser(), (tx) => erasePayloads(tx, [erased.proofId], ERASURE_ORDER));
+    await asEraser('delete from svc.idempotency_key');
+    expect(await keys()).toEqual(kept);
+
+    // The batch's own key is deletable after the erasure of one item.
+    await erase(item.proofId);
+    expect(await keys()).toEqual(kept.filter((key) => key !== 'batch'));
+    // The deduplication key of a rejected admission is deletable after its erasure.
+    const [refused] = await db.sql<{ id: string }[]>`
+      select replace(proof_id::text, '-', '') as id from svc.refusal`;
+    await erase(refused!.id);
+    expect(await keys()).toEqual(['kept', 'open', 'other']);
+  });
+
+  it('keeps the idempotency key of a body that was accepted again after its erasure', async () => {
+    const first = await admit('again');
+    await erase(first.proofId);
+    await registry.admitAll([{ ...first, proofId: registry.item().proofId }]);
+    await asEraser('delete from svc.idempotency_key');
+    expect(await keys()).toContain('again');
+  });
+
+  it('cannot erase the reason of a pending revocation', async () => {
+    await issueKey(registry, { scopes: ['lifecycle'] });
+    const [key] = await db.sql<{ keyNo: number }[]>`select key_no as "keyNo" from svc.api_key`;
+    const { proofId } = await admit('revoked');
+    await erase(proofId);
+    const reason = {
+      proof_id: proofId,
+      artifact_kind: 'proof' as const,
+      reason: 'wrong',
+      actor: 'auditor',
+      salt: '5'.repeat(64),
+    };
+    const document = revocationReasonBytes(reason);
+    await insertRevocationRequest(registry.engine, registry.tenantNo, {
+      requestId: registry.item().proofId,
+      keyNo: key!.keyNo,
+      proofId,
+      artifactKind: 'proof',
+      document,
+      reasonHash: nativeSha256(document),
+    });
+    await expect(asEraser('update svc.revocation_request set document = null')).rejects.toThrow(
+      /is pending and keeps its reason/,
+    );
+  });
+
+  it.each([
+    ['', (item: IntakeItem) => acceptIntake(registry.engine, [item])],
+    [' of a batch', (item: IntakeItem) => storeBatch(registry, [batchItem(item, 0)])],
+  ])('cannot record an erasure of a pending admission%s', async (_, accept) => {
+    const item = registry.item();
+    await accept(item);
+    const id = item.proofId;
+    const erasing = transaction(eraser(), async (tx) => {
+      await tx`insert into svc.erasure (proof_id, actor, reason_ref) values (${id}, 'ada', 'CASE-1')`;
+      await tx`
+        update svc.intake set request = null, request_hash = null, seed = null where proof_id = ${id}`;
+    });
+    await expect(erasing).rejects.toThrow(/has no outcome/);
+  });
+});
+
+describe('database role svc_erase in a transaction of its own', () => {
   const where = (id: string): string => `where proof_id = '${id}'`;
   const record = (id: string): string =>
     `insert into svc.erasure (proof_id, leaf_index, actor, reason_ref)
@@ -75,12 +200,10 @@ describe('database role svc_erase', () => {
         ${intake(id)} update svc.log_entry set ${NULLED} ${where(id)}`,
       /is not erased/,
     ],
-    ['a batch without an erasure', () => `update svc.batch set items_hash = null`, /was erased/],
   ];
 
-  it.each(refused)('cannot erase or change %s', async (what, statements, why) => {
+  it.each(refused)('cannot erase or change %s', async (_, statements, why) => {
     const id = await admitOne();
-    if (what.startsWith('a batch')) await batchOf([registry.item()]);
     await expect(run(statements(id))).rejects.toThrow(why);
   });
 
@@ -181,7 +304,7 @@ describe('erasePayloads', () => {
   });
 
   it('frees the body and idempotency key for a new admission', async () => {
-    const item = { ...registry.item(), idempotencyKey: 'again' };
+    const item = { ...registry.item(), idempotencyKey: 'freed' };
     await registry.admitAll([item]);
     await erase(item.proofId);
     const again = { ...item, proofId: registry.item().proofId };
@@ -218,9 +341,8 @@ it('erasePayloads > appends one entry with the merged ranges of the proofs, once
   const erased = [4, 1, 0].map((n) => ids[n]!);
   const pending = registry.item();
   await acceptIntake(registry.engine, [pending]);
-  const order = { actor: 'ada', reasonRef: 'CASE-1' };
   const run = () =>
-    transaction(eraser(), (tx) => erasePayloads(tx, [...erased, pending.proofId], order));
+    transaction(eraser(), (tx) => erasePayloads(tx, [...erased, pending.proofId], ERASURE_ORDER));
   expect([(await run()).length, (await run()).length]).toEqual([3, 3]);
   const [first] = await db.sql<[{ at: number }]>`
     select leaf_index as at from svc.log_entry where proof_id = ${ids[0]!}`;

@@ -19,8 +19,9 @@ const fresh = (item: IntakeItem): IntakeItem => ({ ...item, proofId: registry.it
 const refuse = (item: IntakeItem) =>
   processAdmissions({ ...registry.admit, admissionsPaused: true }, [item.proofId]);
 
-describe('acceptIntake of concurrent groups with equal items', () => {
-  it.each(['intake', 'idempotency_key'])('does not deadlock in any order (%s)', async (table) => {
+it.each(['intake', 'idempotency_key'])(
+  'acceptIntake of concurrent groups with equal items > does not deadlock in any order (%s)',
+  async (table) => {
     // Every insert is slow, so each group holds its first row when it inserts its second.
     const remove = await beforeRow(db, `insert on svc.${table}`, 'perform pg_sleep(0.1);');
     const items = ['a', 'b', 'c'].map((key) => ({
@@ -35,8 +36,8 @@ describe('acceptIntake of concurrent groups with equal items', () => {
     const outcomes = groups.flat().map((one) => one.outcome);
     expect(outcomes.filter((one) => one === 'accepted')).toHaveLength(3);
     expect(outcomes.filter((one) => one === 'repeat')).toHaveLength(6);
-  });
-});
+  },
+);
 
 describe('acceptIntake of a group', () => {
   it('stores the group completely or not at all', async () => {

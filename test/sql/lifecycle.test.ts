@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { AdministrationError } from '#sql/tenants/administration';
 import { appendKeyChange, appendRevocation } from '#sql/lifecycle/entries';
@@ -19,19 +19,17 @@ it('appendKeyChange > rejects the retirement of a key that was never activated',
   }
 });
 
-describe('appendRevocation', () => {
-  const revocation = { artifactKind: 'proof' as const, reason: 'wrong', actor: 'auditor' };
+const revocation = { artifactKind: 'proof' as const, reason: 'wrong', actor: 'auditor' };
 
-  it('appends nothing for an unknown proof', async () => {
-    const before = await treeSize(registry.engine);
-    for (const proofId of ['0190f3c8a1b27d3e8f4a5b6c7d8e9f00', '0'.repeat(32), 'nonsense']) {
-      const revoked = appendRevocation(registry.admin, nativeSha256, {
-        ...revocation,
-        proofId,
-        salt: '8'.repeat(64),
-      });
-      await expect(revoked).rejects.toThrow(AdministrationError);
-    }
-    expect(await treeSize(registry.engine)).toBe(before);
-  });
+it('appendRevocation > appends nothing for an unknown proof', async () => {
+  const before = await treeSize(registry.engine);
+  for (const proofId of ['0190f3c8a1b27d3e8f4a5b6c7d8e9f00', '0'.repeat(32), 'nonsense']) {
+    const revoked = appendRevocation(registry.admin, nativeSha256, {
+      ...revocation,
+      proofId,
+      salt: '8'.repeat(64),
+    });
+    await expect(revoked).rejects.toThrow(AdministrationError);
+  }
+  expect(await treeSize(registry.engine)).toBe(before);
 });

@@ -1,9 +1,12 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
+import postgres from 'postgres';
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
 import { connect } from '#runtime/postgres/connect';
+import { assertDatabase } from '#programs/database';
 import { PROGRAM_ROLES } from '#programs/migrate-database';
+import { DatabaseUnusableError } from '#sql/db/errors';
 import type { Pool } from '#sql/db/transaction';
 import { assertRole, frozenRights, PROGRAMS, TooMuchPrivilegeError } from '#sql/db/roles';
 import { useDatabase } from '../fixtures/use-registry.js';
@@ -195,15 +198,27 @@ describe('functions of the schema svc', () => {
   });
 });
 
-describe('assertRole at the start of a program', () => {
-  it.each(PROGRAMS)("accepts only the program's own role for %s", async (program) => {
+it.each(PROGRAMS)(
+  "assertRole at the start of a program > accepts only the program's own role for %s",
+  async (program) => {
     await assertRole(as(`svc_${program}`), program);
     for (const role of [...PROGRAM_ROLES, 'postgres']) {
       if (role === `svc_${program}` || role === 'svc_board') continue;
       const other = role === 'postgres' ? db.sql : as(role);
       await expect(assertRole(other, program), role).rejects.toThrow(TooMuchPrivilegeError);
     }
-  });
+  },
+);
+
+it('assertDatabase > rejects a connection without its session settings, such as one through a transaction pooler', async () => {
+  await expect(assertDatabase(as('svc_publisher'), 'publisher')).resolves.toBeUndefined();
+  // Like a connection through a pooler that drops start-up parameters.
+  const pooled = postgres(db.urlFor('svc_publisher'), { max: 1 }) as unknown as Pool;
+  await expect(assertDatabase(pooled, 'publisher')).rejects.toThrow(DatabaseUnusableError);
+  await expect(assertDatabase(pooled, 'publisher')).rejects.toThrow(
+    'a connection pooler is in between',
+  );
+  await pooled.end();
 });
 
 describe('assertRole rejects a role with a program’s privileges that', () => {

@@ -286,61 +286,58 @@ it('readOutcomes > returns an outcome only to the tenant of the admission, even 
   expect(crossed.size).toBe(0);
 });
 
-describe('tenant scope of a transaction', () => {
-  it.each([
-    ['commits', (sql: Pool) => asTenants(sql, [ours], () => Promise.resolve(1))],
-    ['only reads', (sql: Pool) => readAsTenants(sql, [ours], (tx) => tx`select 1`)],
-    ['fails', (sql: Pool) => asTenants(sql, [ours], (tx) => tx`select 1 / 0`)],
-    ['only reads, and fails', (sql: Pool) => readAsTenants(sql, [ours], (tx) => tx`select 1 / 0`)],
-  ])('does not apply to the next transaction on its connection after it %s', async (how, use) => {
+it.each([
+  ['commits', (sql: Pool) => asTenants(sql, [ours], () => Promise.resolve(1))],
+  ['only reads', (sql: Pool) => readAsTenants(sql, [ours], (tx) => tx`select 1`)],
+  ['fails', (sql: Pool) => asTenants(sql, [ours], (tx) => tx`select 1 / 0`)],
+  ['only reads, and fails', (sql: Pool) => readAsTenants(sql, [ours], (tx) => tx`select 1 / 0`)],
+])(
+  'tenant scope of a transaction > does not apply to the next transaction on its connection after it %s',
+  async (how, use) => {
     const sql = connect(db.url, { application: 'test', max: 1 });
     const left = () =>
       transaction(
         sql,
         (tx) => tx<{ pid: number; scope: string }[]>`
-          select pg_backend_pid() as pid, coalesce(current_setting('svc.tenants', true), '') as scope`,
+        select pg_backend_pid() as pid, coalesce(current_setting('svc.tenants', true), '') as scope`,
       );
     const [before] = await left();
     const [outcome] = await Promise.allSettled([use(sql)]);
     expect(outcome.status).toBe(how.includes('fails') ? 'rejected' : 'fulfilled');
     expect([...(await left())]).toEqual([{ pid: before?.pid, scope: '' }]);
     await sql.end();
-  });
-});
+  },
+);
 
-describe('assertRole rejects the engine role', () => {
-  it.each([
-    [
-      'on a table without row-level security',
-      'alter table svc.log_entry disable row level security',
-      'alter table svc.log_entry enable row level security',
-    ],
-    [
-      'on a table without forced row-level security',
-      'alter table svc.log_entry no force row level security',
-      'alter table svc.log_entry force row level security',
-    ],
-    [
-      'with a policy that shows every row',
-      'create policy wide on svc.log_entry to svc_engine using (true)',
-      'drop policy wide on svc.log_entry',
-    ],
-    [
-      'with a policy that shows every row to all roles',
-      'create policy wide on svc.log_entry using (true)',
-      'drop policy wide on svc.log_entry',
-    ],
-  ])('%s', async (_, break_, repair) => {
-    const engine = db.as('svc_engine');
-    await db.sql.unsafe(break_);
-    try {
-      await expect(assertRole(engine, 'engine')).rejects.toThrow(
-        /rows of every tenant in log_entry/,
-      );
-    } finally {
-      await db.sql.unsafe(repair);
-    }
-    await assertRole(engine, 'engine');
-    await engine.end();
-  });
+it.each([
+  [
+    'on a table without row-level security',
+    'alter table svc.log_entry disable row level security',
+    'alter table svc.log_entry enable row level security',
+  ],
+  [
+    'on a table without forced row-level security',
+    'alter table svc.log_entry no force row level security',
+    'alter table svc.log_entry force row level security',
+  ],
+  [
+    'with a policy that shows every row',
+    'create policy wide on svc.log_entry to svc_engine using (true)',
+    'drop policy wide on svc.log_entry',
+  ],
+  [
+    'with a policy that shows every row to all roles',
+    'create policy wide on svc.log_entry using (true)',
+    'drop policy wide on svc.log_entry',
+  ],
+])('assertRole rejects the engine role > %s', async (_, break_, repair) => {
+  const engine = db.as('svc_engine');
+  await db.sql.unsafe(break_);
+  try {
+    await expect(assertRole(engine, 'engine')).rejects.toThrow(/rows of every tenant in log_entry/);
+  } finally {
+    await db.sql.unsafe(repair);
+  }
+  await assertRole(engine, 'engine');
+  await engine.end();
 });

@@ -1,77 +1,59 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { MIGRATIONS } from '#programs/database';
 import { packageRoot } from '#runtime/process/files';
 import { connect } from '#runtime/postgres/connect';
-import { migrate, SchemaMismatchError } from '#sql/schema/migrate';
+import { migrate } from '#sql/schema/migrate';
 import { useDatabase, useMigrations } from '../fixtures/use-registry.js';
 import { describeSchema } from './describe-schema.js';
 
-describe('database schema', () => {
-  const db = useDatabase('file');
+const db = useDatabase('test');
+const copy = useMigrations('test');
+const applied = async () =>
+  (await db.sql<{ name: string }[]>`select name from public.svc_migration order by version`).map(
+    (row) => row.name,
+  );
 
-  it('equals sql/schema.txt', async () => {
-    const file = join(packageRoot, 'sql', 'schema.txt');
-    const found = await describeSchema(db.sql);
-    if (process.env['UPDATE_SCHEMA'] === '1') await writeFile(file, found);
-    expect(found).toBe(await readFile(file, 'utf8'));
-  });
-
-  it('is migrated only once', async () => {
-    expect(await migrate(db.sql, MIGRATIONS)).toEqual([]);
-  });
-
-  it('is rejected by an older version after a breaking migration', async () => {
-    await db.sql`insert into public.svc_migration (version, name, digest) values (9999, '9999_from_the_future.sql', '')`;
-    expect(await migrate(db.sql, MIGRATIONS)).toEqual([]);
-    await db.sql`update public.svc_migration set breaking = true where version = 9999`;
-    await expect(migrate(db.sql, MIGRATIONS)).rejects.toThrow(SchemaMismatchError);
-    await db.sql`delete from public.svc_migration where version = 9999`;
-  });
-
-  it('is rejected by a program when an applied migration has a different text', async () => {
-    await db.sql`update public.svc_migration set digest = 'other' where version = 1`;
-    await expect(migrate(db.sql, MIGRATIONS)).rejects.toThrow(/different text/);
-  });
+it('database schema > equals sql/schema.txt', async () => {
+  const file = join(packageRoot, 'sql', 'schema.txt');
+  const found = await describeSchema(db.sql);
+  if (process.env['UPDATE_SCHEMA'] === '1') await writeFile(file, found);
+  expect(found).toBe(await readFile(file, 'utf8'));
 });
 
-describe('migrate', () => {
-  const db = useDatabase('test');
-  const copy = useMigrations('test');
-  const applied = async () =>
-    (await db.sql<{ name: string }[]>`select name from public.svc_migration order by version`).map(
-      (row) => row.name,
-    );
+it('migrate > rejects an applied migration that has a different text', async () => {
+  await db.sql`update public.svc_migration set digest = 'other' where version = 1`;
+  await expect(migrate(db.sql, MIGRATIONS)).rejects.toThrow(/different text/);
+});
 
-  it('rolls back a failed migration, and applies the corrected text', async () => {
-    const before = await describeSchema(db.sql);
-    const next = await copy.add(1, 'create table svc.more (a int); select 1 / 0;');
-    await expect(migrate(db.sql, copy.folder)).rejects.toThrow(/division by zero/);
-    expect(await describeSchema(db.sql)).toBe(before);
-    expect(await applied()).not.toContain(next);
-    await copy.add(1, 'create table svc.more (a int);');
-    expect(await migrate(db.sql, copy.folder)).toEqual([next]);
-  });
+it('migrate > rolls back a failed migration, and applies the corrected text', async () => {
+  const before = await describeSchema(db.sql);
+  const next = await copy.add(1, 'create table svc.more (a int); select 1 / 0;');
+  await expect(migrate(db.sql, copy.folder)).rejects.toThrow(/division by zero/);
+  expect(await describeSchema(db.sql)).toBe(before);
+  expect(await applied()).not.toContain(next);
+  await copy.add(1, 'create table svc.more (a int);');
+  expect(await migrate(db.sql, copy.folder)).toEqual([next]);
+});
 
-  it('applies each migration once when started concurrently, and leaves no lock', async () => {
-    const next = await copy.add(1, 'create table svc.more (a int); select pg_sleep(0.2);');
-    const pools = [1, 2, 3].map(() => connect(db.url, { application: 'test', max: 1 }));
-    const made = await Promise.all(pools.map((pool) => migrate(pool, copy.folder)));
-    expect(made.flat()).toEqual([next]);
-    expect((await applied()).filter((name) => name === next)).toHaveLength(1);
-    // Checked before the connections close, because closing would release the lock.
-    const locks = await db.sql`
-      select from pg_locks where locktype = 'advisory'
-        and database = (select oid from pg_database where datname = current_database())`;
-    expect(locks).toHaveLength(0);
-    await Promise.all(pools.map((pool) => pool.end()));
-  });
+it('migrate > applies each migration once when started concurrently, and leaves no lock', async () => {
+  const next = await copy.add(1, 'create table svc.more (a int); select pg_sleep(0.2);');
+  const pools = [1, 2, 3].map(() => connect(db.url, { application: 'test', max: 1 }));
+  const made = await Promise.all(pools.map((pool) => migrate(pool, copy.folder)));
+  expect(made.flat()).toEqual([next]);
+  expect((await applied()).filter((name) => name === next)).toHaveLength(1);
+  // Checked before the connections close, because closing would release the lock.
+  const locks = await db.sql`
+    select from pg_locks where locktype = 'advisory'
+      and database = (select oid from pg_database where datname = current_database())`;
+  expect(locks).toHaveLength(0);
+  await Promise.all(pools.map((pool) => pool.end()));
+});
 
-  it('rejects a gap in the migration numbers', async () => {
-    const before = await applied();
-    await copy.add(2, 'create table svc.more (a int);');
-    await expect(migrate(db.sql, copy.folder)).rejects.toThrow(/out of sequence/);
-    expect(await applied()).toEqual(before);
-  });
+it('migrate > rejects a gap in the migration numbers', async () => {
+  const before = await applied();
+  await copy.add(2, 'create table svc.more (a int);');
+  await expect(migrate(db.sql, copy.folder)).rejects.toThrow(/out of sequence/);
+  expect(await applied()).toEqual(before);
 });

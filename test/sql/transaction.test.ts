@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { connect } from '#runtime/postgres/connect';
+import { DatabaseUnavailableError, isConnectionLost, isUnavailable } from '#sql/db/errors';
 import {
   pipeline,
   type Pool,
@@ -138,4 +139,133 @@ describe('inOneRoundTrip', () => {
     await expect(read('a')).rejects.toThrow('transaction rolled back');
     expect(await read('a')).toHaveLength(1);
   });
+});
+
+it('connection pool on a server without free connections > rejects queries with an error for which isUnavailable returns true', async () => {
+  const role = `crowded_${db.name}`;
+  await db.sql.unsafe(`create role ${role} login password 'x' connection limit 0`);
+  const url = new URL(db.url);
+  url.username = role;
+  url.password = 'x';
+  const sql = connect(url.toString(), { application: 'test', max: 1 });
+  try {
+    const error: unknown = await sql`select`.catch((reason: unknown) => reason);
+    expect(error).toMatchObject({ code: '53300' });
+    expect(isUnavailable(error)).toBe(true);
+    expect(isConnectionLost(error)).toBe(true);
+  } finally {
+    await sql.end();
+    await db.sql.unsafe(`drop role ${role}`);
+  }
+});
+
+/** Like a server restart, or an operator who terminates sessions. */
+async function endItself(tx: Transaction): Promise<void> {
+  const [own] = await tx<{ pid: number }[]>`select pg_backend_pid() as pid`;
+  await db.sql`select pg_terminate_backend(${own!.pid}::int)`;
+}
+
+// None of these may raise an uncaught exception, which fails the whole run.
+describe.each([1, 2])('connection pool of %i whose connections the server ends', (max) => {
+  let sql: Pool;
+  beforeEach(() => {
+    sql = connect(db.url, { application: 'ended', max });
+  });
+  afterEach(() => sql.end({ timeout: 1 }));
+  const serves = async () => {
+    await Promise.all(
+      Array.from({ length: max + 1 }, (_, i) =>
+        transaction(sql, (tx) => tx`insert into public.note values (${String(i)})`),
+      ),
+    );
+    expect(await notes()).toEqual(Array.from({ length: max + 1 }, (_, i) => String(i)));
+  };
+
+  it('never runs the second statement of a transaction outside the transaction', async () => {
+    const lost = transaction(sql, async (tx) => {
+      await tx`insert into public.note values ('lost')`;
+      await endItself(tx);
+      await sleep(50); // the driver sees the close
+      await Promise.all(Array.from({ length: max }, () => sql`select 1`)); // reconnect the pool
+      await tx`insert into public.note values ('alone')`;
+    });
+    await expect(lost).rejects.toThrow(DatabaseUnavailableError);
+    await serves();
+  });
+
+  it('runs no pipelined statement of a transaction outside the transaction', async () => {
+    const lost = transaction(sql, async (tx) => {
+      const [own] = await tx<{ pid: number }[]>`select pg_backend_pid() as pid`;
+      const names = ['a', 'b', 'c', 'd'];
+      const all = Promise.allSettled([
+        tx`select pg_sleep(5), ${own!.pid}::int`,
+        ...names.map((name) => tx`insert into public.note values (${name})`),
+      ]);
+      await sleep(50);
+      await db.sql`select pg_terminate_backend(${own!.pid}::int)`;
+      const outcomes = (await all).map((one) => one.status);
+      expect(outcomes).toEqual(outcomes.map(() => 'rejected'));
+      await tx`insert into public.note values ('e')`;
+    });
+    await expect(lost).rejects.toThrow(DatabaseUnavailableError);
+    await sleep(150); // longer than the pause before the driver would reconnect
+    const left = await db.sql`select from pg_stat_activity where application_name = 'ended'`;
+    expect(left).toHaveLength(0);
+    await serves();
+  });
+});
+
+describe('connection pool', () => {
+  it('limits concurrent transactions', async () => {
+    const sql = connect(db.url, { application: 'test', max: 2 });
+    let [running, most] = [0, 0];
+    let onTwo!: () => void;
+    const two = new Promise<void>((resolve) => (onTwo = resolve));
+    const five = Array.from({ length: 5 }, () =>
+      transaction(sql, async (tx) => {
+        most = Math.max(most, ++running);
+        if (running === 2) onTwo();
+        // The second connection may open late.
+        await two;
+        await tx`select pg_sleep(0.02)`;
+        running -= 1;
+      }),
+    );
+    await Promise.all(five);
+    expect(most).toBe(2);
+    await sql.end();
+  });
+
+  it('waits on end() for the open transaction, and rejects later transactions', async () => {
+    let ended: Promise<void> | undefined;
+    const under = transaction(sql, async (tx) => {
+      await tx`insert into public.note values ('a')`;
+      ended = sql.end();
+      await sleep(20);
+      await tx`insert into public.note values ('b')`;
+    });
+    await under;
+    await ended;
+    expect(await notes()).toEqual(['a', 'b']);
+    await expect(transaction(sql, (tx) => tx`select 1`)).rejects.toThrow(DatabaseUnavailableError);
+  });
+});
+
+const failWith = (code: string) =>
+  transaction(db.sql, (tx) =>
+    tx.unsafe(`do $$ begin raise exception using errcode = '${code}'; end $$`),
+  );
+
+it('isUnavailable > returns true for error codes of an outage, also inside a transaction, and for no other code', async () => {
+  for (const code of ['08006', '53300', '53100', '57P01', '57P03', '57014', '25006']) {
+    const error: unknown = await failWith(code).catch((reason: unknown) => reason);
+    expect(error, code).toBeInstanceOf(DatabaseUnavailableError);
+    expect((error as Error).cause).toMatchObject({ code });
+    expect(isUnavailable((error as Error).cause)).toBe(true);
+  }
+  for (const code of ['23505', '42501', '40001', '22012']) {
+    const error: unknown = await failWith(code).catch((reason: unknown) => reason);
+    expect(error).toMatchObject({ code });
+    expect(isUnavailable(error), code).toBe(false);
+  }
 });

@@ -1,15 +1,40 @@
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { accepted } from '../fixtures/admissions.js';
-import { beforeRow } from '../fixtures/database.js';
-import { useRegistry } from '../fixtures/use-registry.js';
+import { toHex, utf8 } from '#protocol/bytes';
+import { commitmentsOf, REQUEST_HASH, saltsFrom } from '#protocol/commitments';
+import { canonicalBytes } from '#protocol/json';
+import { formatTime } from '#protocol/time';
+import { CEDAR_VERSION, makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { acceptIntake } from '#sql/admissions/intake';
-import { treeSize } from '#sql/log/log';
+import { packageRoot } from '#runtime/process/files';
+import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
+import { activatePolicy, activePolicy, storePolicySet } from '#sql/admissions/policies';
 import { asTenants } from '#sql/db/transaction';
+import { treeSize } from '#sql/log/log';
+import { readProof } from '#sql/proofs/read';
+import { putFixture, setValidity } from '#sql/tenants/administration';
 import { processAdmissions } from '#workers/admit/process';
+import { accepted, aepOf, itemWith, stateOf } from '../fixtures/admissions.js';
+import { admissionEnvelope, agentItem, outcomeEnvelope } from '../fixtures/agent.js';
 import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
+import { issueKey } from '../fixtures/engine.js';
+import { TENANT } from '../fixtures/registry.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('file');
+
+/** Stores an item without the engine's checks, changes its row, processes it, and returns its outcome. */
+async function settled(item: IntakeItem, change?: string) {
+  const id = await accepted(registry, item);
+  if (change !== undefined) {
+    await db.sql.unsafe(`update svc.intake set ${change} where proof_id = '${id}'`);
+  }
+  await processAdmissions(registry.admit, [id]);
+  return stateOf(registry, id);
+}
+
+const MISFIT = { state: 'refused', code: 'processing_failed' };
 
 describe('admission', () => {
   it('gets one proof when it is delivered concurrently', async () => {
@@ -43,72 +68,43 @@ describe('admission', () => {
       update svc.intake set request = ${Buffer.from(request)}
       where replace(proof_id::text, '-', '') = ${ids[1]!}`;
     await processAdmissions(registry.admit, ids);
-    const settled = await registry.readOutcomes(ids);
-    expect(settled.get(ids[0]!)?.state).toBe('proved');
-    expect(settled.get(ids[1]!)).toMatchObject({ state: 'refused', code: 'processing_failed' });
-    expect(settled.get(ids[2]!)?.state).toBe('proved');
+    const outcomes = await registry.readOutcomes(ids);
+    expect(ids.map((id) => outcomes.get(id))).toMatchObject([
+      { state: 'proved' },
+      MISFIT,
+      { state: 'proved' },
+    ]);
   });
 
   it('is rejected when its stored request is not canonical, although the hash matches', async () => {
     const { request, ...item } = registry.item();
     const spelled = Buffer.from(` ${Buffer.from(request).toString()}`);
     const requestHash = nativeSha256(spelled);
-    await acceptIntake(registry.engine, [{ ...item, request: spelled, requestHash }]);
-    await processAdmissions(registry.admit, [item.proofId]);
-    const settled = await registry.readOutcomes([item.proofId]);
-    expect(settled.get(item.proofId)).toMatchObject({ state: 'refused' });
-  });
-
-  it('is rejected without the others in its group when it makes their transaction fail', async () => {
-    const items = [registry.item(), registry.item(), registry.item({ action: 'POISON' })];
-    const ids = items.map((item) => item.proofId);
-    const remove = await beforeRow(
-      db,
-      'insert on svc.log_entry',
-      `if new.action = 'POISON' then raise exception 'poison'; end if;`,
-    );
-    await acceptIntake(registry.engine, items);
-    await processAdmissions(registry.admit, ids);
-    await remove();
-    const settled = await registry.readOutcomes(ids);
-    expect(ids.map((id) => settled.get(id)?.state)).toEqual(['proved', 'proved', 'refused']);
-    // The rejected item's deduplication key is free: its body may be sent again, and now succeeds.
-    const [again] = await registry.admitAll([{ ...items[2]!, proofId: registry.item().proofId }]);
-    expect((await registry.readOutcomes([again!])).get(again!)?.state).toBe('proved');
-  });
-});
-
-describe('committed admission', () => {
-  it('cannot be made pending or rejected again', async () => {
-    const [id = ''] = await registry.admitAll([registry.item()]);
-    const again = asTenants(
-      registry.engine,
-      [registry.tenantNo],
-      (tx) => tx`insert into svc.intake_pending values (${id}::uuid, now())`,
-    );
-    await expect(again).rejects.toThrow(/has an outcome/);
-    const refused = registry.admit.sql`
-      update svc.intake set refused = true where proof_id = ${id}::uuid`;
-    await expect(refused).rejects.toThrow(/is not refused/);
-  });
-});
-
-describe('columns stored at acceptance', () => {
-  it.each([
-    ['another environment', `environment = 'live'`],
-    ['a time in the future', `accepted_at = now() + interval '1 year'`],
-    ['a time before its policy was active', `accepted_at = now() - interval '1 year'`],
-  ])('are checked before signing: %s', async (_, change) => {
-    const item = registry.item();
-    await acceptIntake(registry.engine, [item]);
-    await db.sql.unsafe(`update svc.intake set ${change} where proof_id = '${item.proofId}'`);
-    await processAdmissions(registry.admit, [item.proofId]);
-    const settled = await registry.readOutcomes([item.proofId]);
-    expect(settled.get(item.proofId)).toMatchObject({
+    expect(await settled({ ...item, request: spelled, requestHash })).toMatchObject({
       state: 'refused',
-      code: 'processing_failed',
     });
   });
+});
+
+it('committed admission > cannot be made pending or rejected again', async () => {
+  const [id = ''] = await registry.admitAll([registry.item()]);
+  const again = asTenants(
+    registry.engine,
+    [registry.tenantNo],
+    (tx) => tx`insert into svc.intake_pending values (${id}::uuid, now())`,
+  );
+  await expect(again).rejects.toThrow(/has an outcome/);
+  const refused = registry.admit.sql`
+    update svc.intake set refused = true where proof_id = ${id}::uuid`;
+  await expect(refused).rejects.toThrow(/is not refused/);
+});
+
+it.each([
+  ['another environment', `environment = 'live'`],
+  ['a time in the future', `accepted_at = now() + interval '1 year'`],
+  ['a time before its policy was active', `accepted_at = now() - interval '1 year'`],
+])('columns stored at acceptance > are checked before signing: %s', async (_, change) => {
+  expect(await settled(registry.item(), change)).toMatchObject(MISFIT);
 });
 
 it('concurrent workers > append one after the other, without a gap in the log', async () => {
@@ -121,10 +117,211 @@ it('concurrent workers > append one after the other, without a gap in the log', 
   await untilWaiting(db.sql, 2);
   await lock.commit();
   await Promise.all(working);
-  const settled = await registry.readOutcomes(ids);
+  const outcomes = await registry.readOutcomes(ids);
   const indexes = ids.map((id) => {
-    const one = settled.get(id);
+    const one = outcomes.get(id);
     return one?.state === 'proved' ? one.leafIndex : -1;
   });
   expect(indexes.sort((a, b) => a - b)).toEqual([lock.size, lock.size + 1]);
+});
+
+const keyNoOf = async (apiKey: string): Promise<number> => {
+  const [row] = await db.sql<{ key_no: number }[]>`
+    select key_no from svc.api_key where key_id = ${apiKey.slice(7, 19)}`;
+  return row?.key_no ?? 0;
+};
+
+const proved = async (envelope: Record<string, unknown>): Promise<string> => {
+  const item = agentItem(registry, envelope);
+  expect(await settled(item)).toMatchObject({ state: 'proved', lane: 2 });
+  return item.proofId;
+};
+
+describe('worker rejects an agent envelope', () => {
+  it('whose parent is missing or belongs to another tenant', async () => {
+    const absent = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
+    expect(await settled(agentItem(registry, outcomeEnvelope(absent)))).toMatchObject(MISFIT);
+    const follows = admissionEnvelope({ parent_proof_id: absent });
+    expect(await settled(agentItem(registry, follows))).toMatchObject(MISFIT);
+
+    const parent = await proved(admissionEnvelope());
+    const stolen = agentItem(registry, outcomeEnvelope(parent, { tenant_id: 'rival' }));
+    stolen.tenantNo = await registry.addTenant('rival');
+    await acceptIntake(registry.engine, [stolen]);
+    await processAdmissions(registry.admit, [stolen.proofId]);
+    const [refusal] = await db.sql<{ code: string; detail: string }[]>`
+      select code, detail from svc.refusal where proof_id = ${stolen.proofId}::uuid`;
+    expect(refusal).toMatchObject({ code: 'processing_failed' });
+    expect(refusal?.detail).toContain('parent_not_found');
+  });
+
+  it('whose parent was denied or is an outcome', async () => {
+    const denied = await proved(admissionEnvelope({ action: 'DELETE_AUDIT_LOG' }));
+    expect(await settled(agentItem(registry, outcomeEnvelope(denied)))).toMatchObject(MISFIT);
+    const outcome = await proved(outcomeEnvelope(await proved(admissionEnvelope())));
+    expect(await settled(agentItem(registry, outcomeEnvelope(outcome)))).toMatchObject(MISFIT);
+  });
+});
+
+it('worker > denies an agent envelope whose facts do not fit the pinned policy set, as after a change of the active set', async () => {
+  const facts = { amount: { decimal: '480.00' }, vip: true };
+  const item = agentItem(registry, admissionEnvelope({ facts }));
+  expect(await settled(item)).toMatchObject({
+    state: 'proved',
+    effect: 'DENY',
+    reasons: ['fact.amount', 'fact.vip'],
+  });
+});
+
+describe('API key stored with an admission', () => {
+  const refused = { state: 'refused', code: 'api_key_revoked' };
+
+  it('must exist and belong to the tenant', async () => {
+    const item = (keyNo: number) => ({ ...registry.item(), keyNo });
+    expect(await settled(item(await keyNoOf(await issueKey(registry))))).toMatchObject({
+      state: 'proved',
+    });
+    expect(await settled(item(999_999))).toMatchObject(refused);
+    await registry.addTenant('stranger');
+    const strangers = await issueKey(registry, { tenantId: 'stranger' });
+    expect(await settled(item(await keyNoOf(strangers)))).toMatchObject(refused);
+  });
+
+  it('rejects the admission when `bound` or the agent contradicts its restriction', async () => {
+    const keyNo = await keyNoOf(await issueKey(registry, { restriction: { agent_id: 'agent-7' } }));
+    const own = () => ({ ...agentItem(registry, admissionEnvelope()), keyNo });
+    expect(await settled(own())).toMatchObject({ state: 'proved' });
+    const another = agentItem(registry, admissionEnvelope({ agent: { id: 'agent-8' } }));
+    for (const item of [
+      { ...another, keyNo },
+      { ...registry.item(), keyNo },
+    ]) {
+      expect(await settled(item)).toMatchObject(MISFIT);
+    }
+    for (const item of [own(), agentItem(registry, admissionEnvelope())]) {
+      expect(await settled(item, 'bound = not bound')).toMatchObject(MISFIT);
+    }
+  });
+});
+
+const defaultPolicy = join(packageRoot, 'policy', 'default');
+
+describe('signed proof', () => {
+  const noEnd = { proof: null, certificate: null, passport: null, trust: null };
+
+  it('uses the policy, fixture and validity that were stored at acceptance', async () => {
+    const content = utf8('{"chain":1}');
+    const fixtureHash = nativeSha256(content);
+    await putFixture(registry.admin, { fixtureRef: 'fixture-known', fixtureHash, content });
+    const seconds = { proof: 4000, passport: 3000, certificate: 2000, trust: 1000 };
+    await setValidity(registry.admin, TENANT, seconds);
+    const item = registry.item({ proof_chain_fixture_ref: 'fixture-known' });
+    const id = await accepted(registry, item);
+    await setValidity(registry.admin, TENANT, noEnd);
+    await processAdmissions(registry.admit, [id]);
+
+    const proof = await readProof(registry.engine, registry.tenantNo, id);
+    const endOf = (kind: keyof typeof seconds) =>
+      formatTime(proof!.acceptedAt + seconds[kind] * 1000);
+    const ends = {
+      proof: endOf('proof'),
+      passport: endOf('passport'),
+      certificate: endOf('certificate'),
+      trust: endOf('trust'),
+    };
+    const saltOf = saltsFrom(nativeSha256, item.seed);
+    const aep = await aepOf(registry, id);
+    expect(aep).toMatchObject({
+      proof_id: id,
+      tenant_id: TENANT,
+      environment: 'sandbox',
+      ...commitmentsOf(nativeSha256, [
+        [saltOf(REQUEST_HASH), REQUEST_HASH, toHex(item.requestHash)],
+      ]),
+      policy: { digest: (await activePolicy(registry.engine))?.toString('hex') },
+      evidence: { fixture_ref: 'fixture-known', fixture_hash: toHex(fixtureHash) },
+      valid_until: ends,
+      accepted_at: formatTime(proof!.acceptedAt),
+      salt: saltOf('aep'),
+      key_id: registry.admit.keyId,
+    });
+    expect(aep.policy.engine_version).toBe(CEDAR_VERSION);
+    await registry.verifyAll();
+    const expiries = await db.sql<{ artifact_kind: string; expires_at: Date }[]>`
+      select artifact_kind, expires_at from svc.expiry where leaf_index = ${proof!.leafIndex}`;
+    expect(
+      Object.fromEntries(
+        expiries.map((row) => [row.artifact_kind, formatTime(row.expires_at.getTime())]),
+      ),
+    ).toEqual(ends);
+  });
+
+  it('contains the salted hash of the policy input', async () => {
+    const item = registry.item({
+      action: 'SEND_REPORT',
+      proof_chain_fixture_ref: 'fixture-known',
+    });
+    const [id = ''] = await registry.admitAll([item]);
+    const aep = await aepOf(registry, id);
+    const input = {
+      schema_version: 'svc.policy.input/1.1',
+      salt: saltsFrom(nativeSha256, item.seed)('input'),
+      tenant: { tenant_id: TENANT, environment: 'sandbox' },
+      environment: 'sandbox',
+      lane: 'execute',
+      action: 'SEND_REPORT',
+      agent: null,
+      tool: null,
+      fixture: { ref: 'fixture-known', hash: aep.evidence.fixture_hash },
+      facts: {},
+      approval: null,
+      budgets: {},
+    };
+    expect(toHex(nativeSha256(canonicalBytes(input)))).toBe(aep.policy.input_hash);
+  });
+
+  it('uses the policy set that was active at acceptance', async () => {
+    const first = await activePolicy(registry.engine);
+    const none = await makePolicySet({
+      schema: (await readPolicyFolder(defaultPolicy)).schema,
+      policies: {},
+      sentences: {},
+    });
+    await storePolicySet(registry.admin, none);
+    const decidedBy = async (id: string) => {
+      await processAdmissions(registry.admit, [id]);
+      const { decision, policy } = await aepOf(registry, id);
+      return { effect: decision.effect, digest: policy.digest };
+    };
+    // An activation takes effect at the next millisecond, the precision of the column.
+    const begun = () => sleep(2);
+    const before = await accepted(registry, registry.item());
+    // One set activates later, two at once; the later of these two is used.
+    await db.sql`
+      insert into svc.policy_activation (digest, active_from)
+      values (${first}, now() + interval '1 hour')`;
+    expect(await activePolicy(registry.engine)).toEqual(first);
+    await db.sql`
+      insert into svc.policy_activation (digest) values (${first}), (${none.digest})`;
+    await begun();
+    expect(await activePolicy(registry.engine)).toEqual(none.digest);
+    const between = await accepted(registry, registry.item());
+    await activatePolicy(registry.admin, first!);
+    await begun();
+    const after = await accepted(registry, registry.item());
+
+    expect(await decidedBy(after)).toEqual({ effect: 'ADMIT', digest: first?.toString('hex') });
+    expect(await decidedBy(between)).toEqual({
+      effect: 'DENY',
+      digest: none.digest.toString('hex'),
+    });
+    expect(await decidedBy(before)).toEqual({ effect: 'ADMIT', digest: first?.toString('hex') });
+  });
+
+  it.each<[string, () => IntakeItem]>([
+    ['names another tenant', () => itemWith(registry, { tenant_id: 'somebody-else' })],
+    ['has a member that its schema does not know', () => itemWith(registry, { approved: true })],
+  ])('is never created for an accepted request that %s', async (_, make) => {
+    expect(await settled(make())).toMatchObject(MISFIT);
+  });
 });

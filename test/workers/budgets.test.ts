@@ -6,7 +6,7 @@ import { acceptIntake } from '#sql/admissions/intake';
 import { loadPending } from '#sql/admissions/append';
 import { append, prepare } from '#workers/admit/append';
 import { processAdmissions } from '#workers/admit/process';
-import { admissionEnvelope, agentItem, outcomeEnvelope } from '../fixtures/agent.js';
+import { admissionEnvelope, agentItem, newRunId, outcomeEnvelope } from '../fixtures/agent.js';
 import { eraseProof } from '../fixtures/erase.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { useDatabase } from '../fixtures/use-registry.js';
@@ -179,4 +179,28 @@ describe('counter', () => {
     );
     expect((await counters()).at(-1)).toBe(2_000 * ONE);
   });
+});
+
+const adopt = (at: Date) => db.sql`
+  insert into svc.adoption (from_index, to_index, at)
+  select 1000 + count(*), 1001 + count(*), ${at} from svc.adoption`;
+
+async function outcomeOf(item: ReturnType<typeof refundItem>) {
+  const [id = ''] = await accept([item]);
+  await processAdmissions(registry.admit, [id]);
+  const outcome = (await registry.readOutcomes([id])).get(id);
+  return outcome?.state === 'refused' ? outcome.code : outcome?.state;
+}
+
+// The last test, because the adoption affects every later request of the day.
+it('worker > rejects requests that need runs or counters from before an adoption, and decides all others', async () => {
+  const refund = () => refundItem('adopted', '1.00');
+  const inRun = () => agentItem(registry, admissionEnvelope({ run: { id: newRunId(), seq: 0 } }));
+  await adopt(new Date(Date.now() - 24 * 3600_000));
+  expect(await outcomeOf(refund())).toBe('proved');
+  expect(await outcomeOf(inRun())).toBe('proved');
+  await adopt(new Date());
+  expect(await outcomeOf(refund())).toBe('processing_failed');
+  expect(await outcomeOf(inRun())).toBe('run_closed');
+  expect(await outcomeOf(agentItem(registry, admissionEnvelope()))).toBe('proved');
 });

@@ -1,28 +1,45 @@
+import { randomBytes } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { v7 as uuidv7 } from 'uuid';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { revocationReasonBytes } from '#protocol/entries';
 import { idsOf } from '#protocol/ids';
+import type { ArtifactKind } from '#protocol/status';
 import type { Publisher } from '#publisher/publisher';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { insertRevocationRequest, revocationState } from '#sql/lifecycle/revocations';
+import { commitRevocations } from '#workers/lifecycle/revocations';
 import { scrub } from '#workers/verify/scrub';
 import { scanExpiries } from '#workers/verify/expiries';
+import { adminOn, type AdminLine } from '../fixtures/admin.js';
+import { untilWaiting } from '../fixtures/append-lock.js';
 import { eraseProof } from '../fixtures/erase.js';
 import { EventfulRegistry } from '../fixtures/eventful-registry.js';
+import { valuesHolding } from '../fixtures/marks.js';
 import { callAt, type Reply } from '../fixtures/public-call.js';
+import { TENANT } from '../fixtures/registry.js';
 import { SqlSnapshot } from '../fixtures/sql-publisher.js';
 import { useDatabase } from '../fixtures/use-registry.js';
 
-/** An erasure up to the public status: the verifier records the erasure, and the publisher publishes it. */
+/**
+ * An erasure up to the public status: the verifier records the erasure, and the publisher publishes it;
+ * and requests that run concurrently with an erasure.
+ */
 
 const MARK = 'PAY_MARKWORTH';
+const NAME = 'Maria-Markworth';
 
 const db = useDatabase('file');
 let world: EventfulRegistry;
 const snapshot = new SqlSnapshot(db);
 let publisher: Publisher;
+let admin: AdminLine;
 
 beforeAll(async () => {
   world = await EventfulRegistry.open(db);
   publisher = snapshot.publisher();
+  admin = adminOn(db, { url: db.urlFor('svc_erase') });
 });
 afterAll(() => snapshot.close());
 
@@ -173,3 +190,124 @@ async function historyOf(proofId: string): Promise<{ event: string }[]> {
   const [reply] = await getAll([`/api/public/certificate/${certificate}/history`]);
   return (reply!.body as { events: { event: string }[] }).events;
 }
+
+/** Requests a revocation whose reason has a name. */
+async function request(proofId: string, artifactKind: ArtifactKind): Promise<string> {
+  const requestId = uuidv7().replaceAll('-', '');
+  const salt = randomBytes(32).toString('hex');
+  const document = revocationReasonBytes({
+    proof_id: proofId,
+    artifact_kind: artifactKind,
+    reason: `${NAME} asked`,
+    actor: 'auditor',
+    salt,
+  });
+  const reasonHash = nativeSha256(document);
+  const { registry, keyNo } = world;
+  const item = { requestId, keyNo, proofId, artifactKind, document, reasonHash };
+  expect(await insertRevocationRequest(registry.engine, registry.tenantNo, item)).toMatchObject({
+    outcome: 'stored',
+  });
+  return requestId;
+}
+
+const line = ['erase', 'tenant', TENANT, '--reason', 'CASE-1', '--confirm', TENANT];
+
+const commit = (id: string): Promise<void> => commitRevocations(world.registry.admit, [id]);
+const stateOf = (proofId: string, kind: ArtifactKind) =>
+  revocationState(world.registry.engine, world.registry.tenantNo, proofId, kind);
+
+describe('pending revocation', () => {
+  it('keeps its reason and is appended when other reasons of its proof are erased', async () => {
+    const [id = ''] = await world.admit(1);
+    await commit(await request(id, 'certificate'));
+    await eraseProof(db, id);
+    await commit(await request(id, 'passport'));
+    const waits = await request(id, 'trust');
+
+    // One revocation was pending, so the command has to run again.
+    expect(await admin(...line)).toMatchObject({ code: 1, json: { unsettled: 1 } });
+    await commit(waits);
+    expect(await stateOf(id, 'trust')).toMatchObject({ state: 'revoked' });
+    expect(await admin(...line)).toMatchObject({ code: 0, json: { unsettled: 0 } });
+    expect(await valuesHolding(db.sql, [NAME])).toEqual([]);
+  });
+
+  it('keeps its reason when it was requested while the erasure ran', async () => {
+    const [id = ''] = await world.admit(1);
+    const holding = await db.sql.reserve();
+    await holding`begin`;
+    await holding`select from svc.log_entry where proof_id = ${id}::uuid for no key update`;
+    const erasing = eraseProof(db, id);
+    await untilWaiting(db.sql);
+    const waits = await request(id, 'proof');
+    await holding`rollback`;
+    holding.release();
+    expect(await erasing).toMatchObject([{ isNew: true }]);
+    await commit(waits);
+    expect(await stateOf(id, 'proof')).toMatchObject({ state: 'revoked' });
+  });
+});
+
+const gone = async (): Promise<void> => {
+  expect(await admin(...line)).toMatchObject({ code: 0, json: { unsettled: 0 } });
+  expect(await valuesHolding(db.sql, [NAME])).toEqual([]);
+};
+
+it('revocation reason that arrives during or after the erasure of its proof > is erased by the next erasure of its tenant when a worker appended it in between', async () => {
+  const [id = ''] = await world.admit(1);
+  await commit(await request(id, 'certificate'));
+  const waits = await request(id, 'passport');
+  await commit(await request(id, 'trust'));
+  const holding = await db.sql.reserve();
+  await holding`begin`;
+  await holding`select from svc.revocation_reason where document is not null for no key update`;
+  await commit(waits);
+  const erasing = eraseProof(db, id);
+  await untilWaiting(db.sql);
+  await commit(await request(id, 'proof'));
+  await holding`rollback`;
+  holding.release();
+  expect(await erasing).toMatchObject([{ isNew: true }]);
+  await gone();
+});
+
+it.each([
+  ['passed before', false],
+  ['failed before and was repaired', true],
+])(
+  'leaf that is erased after a scrubber read it > gets no pass verdict when it %s',
+  async (_, isRepaired) => {
+    const [id = ''] = await world.admit(1);
+    const { verify } = world.registry;
+    const flip = `update svc.intake set seed = set_byte(seed, 5, get_byte(seed, 5) # 1)
+    where proof_id = '${id}'`;
+    const outcome = async () => (await lastVerdict(id)).outcome;
+    if (isRepaired) {
+      await world.tamper(flip);
+      await scrub(verify, 1_000);
+      expect(await outcome()).toBe('fail');
+      await world.tamper(flip);
+    }
+    let isRead = false;
+    const sql = new Proxy(verify.sql, {
+      get: (pool, name) =>
+        name !== 'reserve'
+          ? (Reflect.get(pool, name) as unknown)
+          : async () => {
+              // The scrubber has read everything, and written nothing yet.
+              if (!isRead) {
+                isRead = true;
+                await eraseProof(db, id);
+                await scanExpiries(verify, 100);
+              }
+              return pool.reserve();
+            },
+    });
+    await scrub({ ...verify, sql }, 1_000);
+    expect(isRead).toBe(true);
+    expect(await outcome()).toBe(isRepaired ? 'fail' : 'erased');
+    await scrub(verify, 1_000);
+    expect(await outcome()).toBe('erased');
+  },
+);

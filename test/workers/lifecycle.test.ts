@@ -108,84 +108,78 @@ describe('revocation request', () => {
   });
 });
 
-describe('revocation request for a proof of another tenant', () => {
-  it('is rejected by the API, the worker and the database', async () => {
-    const stranger = await registry.addTenant('stranger');
-    const key = await newKey('stranger');
-    const one = item({ keyNo: key.keyNo });
-    expect(await insertRevocationRequest(registry.engine, stranger, one)).toEqual({
-      outcome: 'unknown_proof',
-    });
-    expect(await revocationState(registry.engine, stranger, proofId, 'proof')).toBeNull();
-
-    // If an engine names the wrong tenant for a proof, the worker detects it.
-    await db.sql`
-      insert into svc.revocation_request
-        (request_id, tenant_no, key_no, proof_id, artifact_kind, reason_hash, document)
-      values (${one.requestId}::uuid, ${stranger}, ${key.keyNo}, ${proofId}::uuid,
-        'proof', ${Buffer.from(one.reasonHash)}, ${Buffer.from(one.document)})`;
-    await db.sql`insert into svc.revocation_pending values (${one.requestId}::uuid, now())`;
-    await commit(one.requestId);
-    expect(await entries()).toEqual([]);
+it('revocation request for a proof of another tenant > is rejected by the API, the worker and the database', async () => {
+  const stranger = await registry.addTenant('stranger');
+  const key = await newKey('stranger');
+  const one = item({ keyNo: key.keyNo });
+  expect(await insertRevocationRequest(registry.engine, stranger, one)).toEqual({
+    outcome: 'unknown_proof',
   });
+  expect(await revocationState(registry.engine, stranger, proofId, 'proof')).toBeNull();
+
+  // If an engine names the wrong tenant for a proof, the worker detects it.
+  await db.sql`
+    insert into svc.revocation_request
+      (request_id, tenant_no, key_no, proof_id, artifact_kind, reason_hash, document)
+    values (${one.requestId}::uuid, ${stranger}, ${key.keyNo}, ${proofId}::uuid,
+      'proof', ${Buffer.from(one.reasonHash)}, ${Buffer.from(one.document)})`;
+  await db.sql`insert into svc.revocation_pending values (${one.requestId}::uuid, now())`;
+  await commit(one.requestId);
+  expect(await entries()).toEqual([]);
 });
 
-describe('database check of revocation entries', () => {
-  const statusRow = (body: unknown) => ({
-    leaf_index: 1e6,
-    kind: 2,
-    revokes: proofId,
-    at: new Date(),
-    body: Buffer.from(JSON.stringify(body)),
-  });
-
-  it('allows the worker one entry per request', async () => {
-    const one = item();
-    await request(one);
-    const sql = registry.admit.sql;
-    const requested = {
-      type: 'status',
-      proof_id: proofId,
-      artifact_kind: 'proof',
-      reason_hash: Buffer.from(one.reasonHash).toString('hex'),
-    };
-    const append = (body: unknown) => sql`insert into svc.log_entry ${sql(statusRow(body))}`;
-    for (const other of [
-      {},
-      { ...requested, artifact_kind: 'trust' },
-      { ...requested, reason_hash: 'a'.repeat(64) },
-      { ...requested, proof_id: 'b'.repeat(32) },
-    ]) {
-      await expect(append(other)).rejects.toThrow(/no tenant requested/);
-    }
-    await commit(one.requestId);
-    await expect(append(requested)).rejects.toThrow(/revoked already/);
-  });
+const statusRow = (body: unknown) => ({
+  leaf_index: 1e6,
+  kind: 2,
+  revokes: proofId,
+  at: new Date(),
+  body: Buffer.from(JSON.stringify(body)),
 });
 
-describe('pending revocation request', () => {
-  it('cannot be changed, withdrawn or closed without a log entry', async () => {
-    const waiting = item();
-    await request(waiting);
-    const [other = ''] = await registry.admitAll([registry.item()]);
-    const done = item({ proofId: other });
-    await request(done);
-    await commit(done.requestId);
-    const worker = registry.admit.sql;
-    const refusals = [
-      [waiting, /keeps its reason/],
-      [done, /may only be erased/],
-    ] as const;
-    for (const [{ requestId }, why] of refusals) {
-      await expect(worker`
-        update svc.revocation_request set refused = 'processing_failed'
-        where request_id = ${requestId}::uuid`).rejects.toThrow(/may only be closed/);
-      await expect(db.sql`
-        update svc.revocation_request set document = '\\x00'
-        where request_id = ${requestId}::uuid`).rejects.toThrow(why);
-      await expect(db.sql`
-        delete from svc.revocation_request where request_id = ${requestId}::uuid`).rejects.toThrow();
-    }
-    await commit(waiting.requestId);
-  });
+it('database check of revocation entries > allows the worker one entry per request', async () => {
+  const one = item();
+  await request(one);
+  const sql = registry.admit.sql;
+  const requested = {
+    type: 'status',
+    proof_id: proofId,
+    artifact_kind: 'proof',
+    reason_hash: Buffer.from(one.reasonHash).toString('hex'),
+  };
+  const append = (body: unknown) => sql`insert into svc.log_entry ${sql(statusRow(body))}`;
+  for (const other of [
+    {},
+    { ...requested, artifact_kind: 'trust' },
+    { ...requested, reason_hash: 'a'.repeat(64) },
+    { ...requested, proof_id: 'b'.repeat(32) },
+  ]) {
+    await expect(append(other)).rejects.toThrow(/no tenant requested/);
+  }
+  await commit(one.requestId);
+  await expect(append(requested)).rejects.toThrow(/revoked already/);
+});
+
+it('pending revocation request > cannot be changed, withdrawn or closed without a log entry', async () => {
+  const waiting = item();
+  await request(waiting);
+  const [other = ''] = await registry.admitAll([registry.item()]);
+  const done = item({ proofId: other });
+  await request(done);
+  await commit(done.requestId);
+  const worker = registry.admit.sql;
+  const refusals = [
+    [waiting, /keeps its reason/],
+    [done, /may only be erased/],
+  ] as const;
+  for (const [{ requestId }, why] of refusals) {
+    await expect(worker`
+      update svc.revocation_request set refused = 'processing_failed'
+      where request_id = ${requestId}::uuid`).rejects.toThrow(/may only be closed/);
+    await expect(db.sql`
+      update svc.revocation_request set document = '\\x00'
+      where request_id = ${requestId}::uuid`).rejects.toThrow(why);
+    await expect(db.sql`
+      delete from svc.revocation_request where request_id = ${requestId}::uuid`).rejects.toThrow();
+  }
+  await commit(waiting.requestId);
 });

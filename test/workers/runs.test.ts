@@ -262,14 +262,6 @@ describe('number in a run', () => {
     expect(await accept(other)).toEqual(['accepted']);
   });
 
-  it('is released when the request is rejected', async () => {
-    const id = newRunId();
-    const rejected = close(id, 1);
-    await accept(rejected);
-    expect(await work(rejected)).toEqual(['run_incomplete']);
-    expect(await accept(member(id, 1))).toEqual(['accepted']);
-  });
-
   it('is not signed when the stored run or number differs from the request', async () => {
     const item = { ...member(newRunId(), 0), run: member(newRunId(), 0).run };
     const none = { ...member(newRunId(), 0), run: null };

@@ -114,17 +114,6 @@ describe('runVerifier', () => {
       `that it is ${outcome}`,
     );
 
-  it('verifies new leaves, scrubs old leaves and records expiries', async () => {
-    await setValidity(registry.admin, TENANT, { ...HOUR_OF_TRUST, trust: 0 });
-    const ids = await registry.admitAll([registry.item(), registry.item()]);
-    await whileItRuns(async () => {
-      await untilOutcome(ids[0]!, 'pass');
-      await tamper(FLIP.signature, [ids[0]!]);
-      await untilOutcome(ids[0]!, 'fail');
-      await seesTheEndOf(ids[1]!);
-    });
-  });
-
   const seesTheEndOf = (id: string) =>
     eventually(
       async () => ((await verdictOf(id))?.expired.length === 1 ? true : null),

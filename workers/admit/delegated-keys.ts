@@ -14,6 +14,7 @@ import { appendDelegation } from '#sql/log/public-entries';
 import { treeSize } from '#sql/log/log';
 import { databaseTime } from '#sql/log/verdicts';
 import { repeat } from '../requeue.js';
+import type { AdmitContext } from './context.js';
 import { keyEntryReader } from './key-entries.js';
 
 /** The most leaves, and so proofs, of one delegation. Decision 48 explains the number. */
@@ -33,11 +34,7 @@ export interface DelegationOptions {
 }
 
 /** The part of an `AdmitContext` that a delegated key determines. */
-interface Current {
-  signer: SigningKey;
-  keyId: string;
-  logOrigin: string;
-}
+type Current = Required<Pick<AdmitContext, 'signer' | 'keyId' | 'logOrigin'>>;
 
 /**
  * A short-lived AEP key of this process, which a root key delegates and which no other process has. It is

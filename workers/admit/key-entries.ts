@@ -4,13 +4,8 @@ import type { KeyedEntry } from '#protocol/keys';
 import { KeyStates } from '#protocol/state/key-states';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { Db, Pool } from '#sql/db/transaction';
-import { keyEntriesFrom } from '#sql/log/keys';
+import { keyEntriesFrom, type KeysOfLog } from '#sql/log/keys';
 import type { EntryBody } from '#sql/log/log';
-
-export interface KeysOfLog {
-  entries: readonly KeyedEntry[];
-  states: KeyStates;
-}
 
 /** Reads each key entry of a log once, because delegation makes many and every append needs them. */
 export class KeyEntryReader {

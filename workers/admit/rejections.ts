@@ -2,17 +2,18 @@ import { whyNotApprove } from '#policy/approval-fault';
 import type { CounterMove } from '#policy/counters';
 import { parentFault } from '#policy/parent';
 import { isRunTimely, MAX_AHEAD_MS } from '#policy/run';
+import { parentOf } from '#protocol/aep';
 import { isActiveApprover } from '#protocol/approvals';
 import { uuidTime } from '#protocol/ids';
 import type { KeyedEntry } from '#protocol/keys';
 import type { AepSubject } from '#protocol/schemas/aep';
 import { nativeCrypto } from '#runtime/crypto/node';
 import type { Gate, PendingIntake } from '#sql/admissions/append';
-import { parentsOf } from '#sql/admissions/intake';
+import { type Parent, parentsOf } from '#sql/admissions/intake';
 import { isPlaceOf, placesOf, type RunPlace } from '#sql/admissions/runs';
 import type { Transaction } from '#sql/db/transaction';
 import { readStoredApproval } from '#sql/proofs/rebuild-aep';
-import { readSecondDecisions } from '#sql/proofs/second-decisions';
+import { readSecondDecisions, type SecondDecision } from '#sql/proofs/second-decisions';
 import type { AdmitContext } from './context.js';
 
 /** Why an item must not be appended. */
@@ -60,20 +61,32 @@ export async function faultsOf(
   items: readonly Claimed[],
   { adopted, gates, keys, size }: Read,
 ): Promise<Map<string, Fault>> {
-  const parentFaults = await faultsOfParents(tx, items);
-  const approvalFaults = await faultsOfApprovals(tx, items, keys, size);
-  const runFaults = await faultsOfRuns(tx, items);
+  const isInRun = ({ intake, subject }: Claimed): boolean =>
+    intake.runCloses !== null || runOf(subject) !== undefined;
+  const idsOf = (some: readonly Claimed[]): string[] => some.map(({ intake }) => intake.proofId);
+  const children = items.filter(({ subject }) => parentOf(subject) !== null);
+  const parents = await parentsOf(
+    tx,
+    children.map(({ intake: { tenantNo }, subject }) => ({
+      tenantNo,
+      proofId: parentOf(subject)!,
+    })),
+  );
+  const parentsByItem = new Map(children.map((item, at) => [item, parents[at]]));
+  const approved = items.filter(({ intake }) => intake.approval !== null);
+  const seconds = await readSecondDecisions(tx, idsOf(approved));
+  const places = await placesOf(tx, idsOf(items.filter(isInRun)));
   return new Map(
     items.flatMap((item) => {
-      const { proofId } = item.intake;
+      const { intake, subject } = item;
       const fault =
-        gateFault(context, item.subject, gates.get(proofId)) ??
-        parentFaults.get(proofId) ??
+        gateFault(context, subject, gates.get(intake.proofId)) ??
+        faultOfParent(subject, parentsByItem.get(item)) ??
         lossFault(item, adopted) ??
-        approvalFaults.get(proofId) ??
-        runFaults.get(proofId) ??
+        approvalFault(intake, seconds.get(intake.proofId), keys, size) ??
+        (isInRun(item) ? faultOfRun(item, places.get(intake.proofId)) : null) ??
         item.runFault;
-      return fault === null ? [] : [[proofId, fault]];
+      return fault === null ? [] : [[intake.proofId, fault]];
     }),
   );
 }
@@ -109,28 +122,12 @@ function isOfAgent(subject: AepSubject, agentId: string | null): boolean {
   return subject.kind !== 'execute' && subject.agent.id === agentId;
 }
 
-async function faultsOfParents(
-  tx: Transaction,
-  items: readonly Claimed[],
-): Promise<Map<string, Fault>> {
-  const children = items.flatMap(({ intake: { proofId, tenantNo }, subject }) => {
-    if (!('parent_proof_id' in subject)) return [];
-    return [
-      { proofId, kind: subject.kind, parent: { tenantNo, proofId: subject.parent_proof_id } },
-    ];
-  });
-  if (children.length === 0) return new Map();
-  const parents = await parentsOf(
-    tx,
-    children.map(({ parent }) => parent),
-  );
-  return new Map(
-    children.flatMap(({ proofId, kind }, index) => {
-      const fault = parentFault(kind, parents[index] ?? null);
-      const detail = `${fault}: the engine accepted a parent that the policy forbids`;
-      return fault === null ? [] : [[proofId, { code: 'processing_failed', detail }]];
-    }),
-  );
+function faultOfParent(subject: AepSubject, parent: Parent | null = null): Fault | null {
+  if (!('parent_proof_id' in subject)) return null;
+  const fault = parentFault(subject.kind, parent);
+  if (fault === null) return null;
+  const detail = `${fault}: the engine accepted a parent that the policy forbids`;
+  return { code: 'processing_failed', detail };
 }
 
 /**
@@ -154,65 +151,34 @@ function lossFault({ intake, moves, subject }: Claimed, adopted: number | null):
   return { code: 'processing_failed', detail };
 }
 
-/** Why the approvals of second decisions have no effect. Reads nothing for items without approvals. */
-async function faultsOfApprovals(
-  tx: Transaction,
-  items: readonly Claimed[],
+/** Why the approval of a second decision has no effect; null for an item without an approval. */
+function approvalFault(
+  { acceptedAt, approval }: PendingIntake,
+  { pending, isSame }: Pick<SecondDecision, 'pending' | 'isSame'> = { pending: null, isSame: null },
   keys: readonly KeyedEntry[],
   size: number,
-): Promise<Map<string, Fault>> {
-  const seconds = items.map(({ intake }) => intake).filter(({ approval }) => approval !== null);
-  if (seconds.length === 0) return new Map();
-  const rows = await readSecondDecisions(
-    tx,
-    seconds.map(({ proofId }) => proofId),
-  );
-  return new Map(
-    seconds.flatMap(({ proofId, acceptedAt, approval }) => {
-      const stored = readStoredApproval(approval)!;
-      const { pending = null, isSame } = rows.get(proofId) ?? {};
-      const hash = stored.envelope.statement.registration_hash;
-      const fault =
-        pending === null
-          ? 'the pending proof of the approval does not exist'
-          : isSame === false
-            ? 'the request differs from that of the pending proof'
-            : whyNotApprove(nativeCrypto, stored, {
-                pending,
-                acceptedAt,
-                isActive: isActiveApprover(keys, hash, size),
-              });
-      return fault === null ? [] : [[proofId, { code: 'approval_rejected', detail: fault }]];
-    }),
-  );
+): Fault | null {
+  const stored = readStoredApproval(approval);
+  if (stored === null) return null;
+  const hash = stored.envelope.statement.registration_hash;
+  const detail =
+    pending === null
+      ? 'the pending proof of the approval does not exist'
+      : isSame === false
+        ? 'the request differs from that of the pending proof'
+        : whyNotApprove(nativeCrypto, stored, {
+            pending,
+            acceptedAt,
+            isActive: isActiveApprover(keys, hash, size),
+          });
+  return detail === null ? null : { code: 'approval_rejected', detail };
 }
 
 export const RUN_CLOSED: Fault = { code: 'run_closed', detail: 'the run was closed before' };
 
-async function faultsOfRuns(
-  tx: Transaction,
-  items: readonly Claimed[],
-): Promise<Map<string, Fault>> {
-  const inRuns = items.filter(
-    ({ intake, subject }) => intake.runCloses !== null || runOf(subject) !== undefined,
-  );
-  if (inRuns.length === 0) return new Map();
-  const places = await placesOf(
-    tx,
-    inRuns.map(({ intake }) => intake.proofId),
-  );
-  return new Map(
-    inRuns.flatMap((item) => {
-      const { proofId } = item.intake;
-      const fault = runFault(item, places.get(proofId));
-      return fault === null ? [] : [[proofId, fault]];
-    }),
-  );
-}
-
 const runOf = (subject: AepSubject) => ('run' in subject ? subject.run : undefined);
 
-function runFault(
+function faultOfRun(
   { intake: { acceptedAt }, subject }: Claimed,
   place: (RunPlace & { isClosed: boolean }) | undefined,
 ): Fault | null {

@@ -6,7 +6,7 @@ import { singleFlight } from '#runtime/concurrency';
 import { type RequestIds, NO_REQUEST_IDS } from '#runtime/http/request-ids';
 import { healthCheck, type Readiness } from '#runtime/ops/health';
 import type { Sql } from '#runtime/postgres/connect';
-import { logRarely, type Logger } from '#runtime/process/log';
+import { logRarely } from '#runtime/process/log';
 import { TaskWatchdog, type HungError } from '#runtime/process/watchdog';
 import { isIds } from '#runtime/queue/backend';
 import {
@@ -312,41 +312,32 @@ export function startAdmitWorker(
   };
 }
 
-export interface PolicyWatch {
-  sql: Db;
-  log: Logger;
-  policy: AdmitContext['policy'];
-}
+const POLICY_CHECK_MS = 30_000;
 
 /**
- * Loads the active and scheduled policy sets, so that an unusable one is reported before admissions
- * are deferred, and a usable one is cached when it activates. Returns the unusable digests.
+ * Loads the active and scheduled policy sets, now and at an interval until the signal, so that an unusable
+ * one is reported before admissions are deferred, and a usable one is cached when it activates. Never
+ * rejects.
  */
-export async function checkPolicies({ sql, log, policy }: PolicyWatch): Promise<string[]> {
-  const unusable: string[] = [];
-  for (const { digest, activeFrom, state } of await policyActivations(sql)) {
-    if (state === 'over') continue;
-    try {
-      await policy(digest);
-    } catch (error) {
-      if (!(error instanceof PolicySetError)) throw error;
-      const name = digest.toString('hex');
-      unusable.push(name);
-      log.error(
-        { digest: name, state, active_from: activeFrom, reason: error.message },
-        'policy watch: this worker cannot run a policy set; admissions under it are deferred',
-      );
+export function watchPolicies(
+  { sql, log, policy }: Pick<AdmitContext, 'log' | 'policy'> & { sql: Db },
+  signal: AbortSignal,
+): Promise<void> {
+  const check = async (): Promise<void> => {
+    for (const { digest, activeFrom, state } of await policyActivations(sql)) {
+      if (state === 'over') continue;
+      try {
+        await policy(digest);
+      } catch (error) {
+        if (!(error instanceof PolicySetError)) throw error;
+        log.error(
+          { digest: digest.toString('hex'), state, active_from: activeFrom, reason: error.message },
+          'policy watch: this worker cannot run a policy set; admissions under it are deferred',
+        );
+      }
     }
-  }
-  return unusable;
-}
-
-const EVERY_MS = 30_000;
-
-/** Checks now and at an interval until the signal. Never rejects. */
-export function watchPolicies(watch: PolicyWatch, signal: AbortSignal): Promise<void> {
-  const check = async (): Promise<void> => void (await checkPolicies(watch));
-  return repeat(EVERY_MS, signal, check, (error) => {
-    watch.log.warn({ err: error }, 'policy watch: the check failed; it is retried');
+  };
+  return repeat(POLICY_CHECK_MS, signal, check, (error) => {
+    log.warn({ err: error }, 'policy watch: the check failed; it is retried');
   });
 }

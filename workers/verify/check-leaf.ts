@@ -27,7 +27,7 @@ import {
   NO_KEYS_DIGEST,
   nextKeysDigest,
 } from '#sql/log/leaf-checks';
-import { countProofs, keyEntries } from '#sql/log/keys';
+import { countProofs, keyEntries, type KeysOfLog } from '#sql/log/keys';
 import type { Expiry, VerifiedPrefix } from '#sql/log/verdicts';
 import type { VerifyContext } from './context.js';
 
@@ -40,7 +40,7 @@ import type { VerifyContext } from './context.js';
 export function checkLeaf(
   crypto: ProofCrypto,
   leaf: LeafEvidence,
-  { entries, states }: LogKeys,
+  { entries, states }: KeysOfLog,
   leafHashInTree: Uint8Array,
   origins?: readonly string[],
 ): ProofFindings {
@@ -80,19 +80,13 @@ export function checkLeaf(
   return found;
 }
 
-/** The keys of a log, for the check of some of its leaves. */
-export interface LogKeys {
-  entries: readonly KeyedEntry[];
-  states: KeyStates;
-}
-
 /** The keys of the history, after counting the proofs of the delegated keys that signed these leaves. */
 export async function keysFor(
   { crypto, sql }: VerifyContext,
   leaves: readonly LeafEvidence[],
   { entries }: KeyHistory,
   origins: readonly string[] = [],
-): Promise<LogKeys> {
+): Promise<KeysOfLog> {
   const states = new KeyStates({ ...crypto, origins }, entries);
   await countProofs(
     sql,

@@ -359,7 +359,7 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
     ['select svc.register_approver(', 'select svc.retire_approver('],
     'a repeated request changes nothing, and `GET /v1/approvers` shows the state',
   ],
-  ['log/checkpoints.ts', ['select svc.end_log('], 'a second retirement reports the first'],
+  ['log/adopt.ts', ['select svc.end_log('], 'a second retirement reports the first'],
   [
     'ops/heartbeats.ts',
     ['select svc.record_heartbeat('],
