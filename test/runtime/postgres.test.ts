@@ -255,7 +255,7 @@ describe('array parameters', () => {
 
 it('notifications > arrive again after their connection was lost, and end with the pool', async () => {
   const proxy = await openProxy(db.urlFor('svc_engine'));
-  const sql = open(proxy.url);
+  const sql = open(proxy.url, { application: 'listener' });
   const heard: string[] = [];
   sql.onNotification('svc_test', (payload) => void heard.push(payload));
   const notifyUntilHeard = (payload: string): Promise<void> =>
@@ -276,7 +276,7 @@ it('notifications > arrive again after their connection was lost, and end with t
   await notifyUntilHeard('second');
   await sql.end({ timeout: 1 });
   const listening = () =>
-    db.sql`select from pg_stat_activity where query like 'listen%' and datname = current_database()`;
+    db.sql`select from pg_stat_activity where application_name = 'listener'`;
   await expect.poll(async () => (await listening()).length).toBe(0);
 });
 
