@@ -22,7 +22,12 @@ import { runPlaceOf } from '#sql/admissions/runs';
 import type { OwnId } from '#sql/db/transaction';
 import type { EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
-import { authorizeAdmission, readAdmissionHeaders, tenantOperation } from '../http/gates.js';
+import {
+  authorizeAdmission,
+  readAdmissionHeaders,
+  requireOwnTenant,
+  tenantOperation,
+} from '../http/gates.js';
 import { parseJson, readBody, parseDocument } from '../http/parse-body.js';
 import { at, Problem, type ProblemCode } from '../http/problem.js';
 import { addLogFields, requestIdOf, traceparentOf } from '../http/request-context.js';
@@ -201,12 +206,7 @@ export function parseAdmission<Body extends AdmissionBody>(
 
 /** Throws a 403 when the API key does not allow this request: another tenant, or a restriction. */
 export function requireAllowed(body: AdmissionBody, caller: Caller): void {
-  if (body.tenant_id !== caller.tenantId) {
-    throw new Problem(
-      'tenant_body_mismatch',
-      at('/tenant_id', 'must be the tenant of the API key'),
-    );
-  }
+  requireOwnTenant(caller, body.tenant_id);
   requireKeyAllows(caller, body);
 }
 

@@ -16,9 +16,9 @@ import { treeSize } from '#sql/log/log';
 import { readPendingProof } from '#sql/proofs/second-decisions';
 import { wakeWorkers } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
-import { tenantOperation } from '../http/gates.js';
+import { requireOwnTenant, tenantOperation } from '../http/gates.js';
 import { parseBody, readBody } from '../http/parse-body.js';
-import { at, Problem } from '../http/problem.js';
+import { Problem } from '../http/problem.js';
 import { addLogFields, newUuidHex, requestIdOf } from '../http/request-context.js';
 import { type Call, json } from '../operation.js';
 import { requireKeyAllows, requireKeyEnvironment } from './key-restriction.js';
@@ -82,12 +82,7 @@ export const approveOperation = tenantOperation(
       SCHEMA.approvalEnvelope,
     );
     const { aep_hash, proof_id: pendingId, registration_hash, tenant_id } = envelope.statement;
-    if (tenant_id !== caller.tenantId) {
-      throw new Problem(
-        'tenant_body_mismatch',
-        at('/statement/tenant_id', 'must be the tenant of the API key'),
-      );
-    }
+    requireOwnTenant(caller, tenant_id, '/statement/tenant_id');
     addLogFields(res, { proof_id: pendingId });
     const found = await inTenant(async (sql, tenantNo) => {
       const [pending, registration, keys, size] = [

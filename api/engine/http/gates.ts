@@ -12,7 +12,7 @@ import {
 import { requireKeyEnvironment } from '../admission/key-restriction.js';
 import type { Caller } from './authenticate.js';
 import { parseBody, readBody } from './parse-body.js';
-import { Problem } from './problem.js';
+import { at, Problem } from './problem.js';
 
 /** Checks of admissions and batches before the body is read. The OpenAPI guide has their order. */
 export async function authorizeAdmission(
@@ -79,6 +79,12 @@ function requireTenantHeader(req: Request, caller: Caller): void {
   const tenantId = req.get('x-svc-tenant-id');
   if (tenantId === undefined) throw new Problem('tenant_header_missing');
   if (tenantId !== caller.tenantId) throw new Problem('tenant_mismatch');
+}
+
+/** Rejects a body whose `tenant_id`, at this pointer, is not the caller's. */
+export function requireOwnTenant(caller: Caller, tenantId: string, pointer = '/tenant_id'): void {
+  if (tenantId === caller.tenantId) return;
+  throw new Problem('tenant_body_mismatch', at(pointer, 'must be the tenant of the API key'));
 }
 
 function requireScope(caller: Caller, scopes: readonly Scope[]): void {

@@ -14,7 +14,7 @@ import {
   registerTenantApprover,
   retireTenantApprover,
 } from '#sql/lifecycle/approvers';
-import { documentOperation, tenantOperation } from '../http/gates.js';
+import { documentOperation, requireOwnTenant, tenantOperation } from '../http/gates.js';
 import { listOperation } from '../http/paging.js';
 import { at, Problem } from '../http/problem.js';
 import { sendJson } from '../http/respond.js';
@@ -62,12 +62,7 @@ export const registerApproverOperation = documentOperation(
     ],
   },
   async ({ caller, inTenant, res }, registration) => {
-    if (registration.tenant_id !== caller.tenantId) {
-      throw new Problem(
-        'tenant_body_mismatch',
-        at('/tenant_id', 'must be the tenant of the API key'),
-      );
-    }
+    requireOwnTenant(caller, registration.tenant_id);
     if (!verifyRegistration(nativeCrypto, registration)) {
       throw new Problem(
         'registration_rejected',

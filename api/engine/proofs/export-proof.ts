@@ -14,7 +14,7 @@ import { at, Problem } from '../http/problem.js';
 import { addLogFields } from '../http/request-context.js';
 import { sendRevalidatable } from '../http/respond.js';
 import { ETAG_HEADER, NOT_MODIFIED, type Call } from '../operation.js';
-import { proveActivation, proveApproval, proveInclusion, vkeyFor } from './inclusion.js';
+import { proveInclusion, proveKeys, vkeyFor } from './inclusion.js';
 import { statementOf, documentsOf, findWithPayload } from './stored-proof.js';
 
 interface Format {
@@ -147,8 +147,7 @@ async function readExport(
     proof_record: record,
     entry,
     inclusion: proof,
-    key: await proveActivation(sql, stored, aep.key_id, history.keys, covering),
-    approval: await proveApproval(sql, stored, history.keys, covering),
+    ...(await proveKeys(sql, stored, aep.key_id, history.keys, covering)),
     disclosures: chosen(payload.disclosures, disclosed),
     verdict,
     log_vkey: vkeyFor(covering.note, ctx),

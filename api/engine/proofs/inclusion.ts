@@ -152,35 +152,29 @@ export function activationOf(
   return null;
 }
 
-/** The log entry that activated the AEP key of a proof, with its inclusion under the checkpoint. */
-export async function proveActivation(
+/**
+ * The log entry that activated the AEP key of a proof and, for a second decision, its approval with
+ * the activation of its registration, both with their inclusion under the checkpoint.
+ */
+export async function proveKeys(
   sql: Db,
   stored: StoredProof,
   keyId: string,
   keys: readonly KeyedEntry[] | null,
   checkpoint: StoredCheckpoint | null,
-): Promise<ProofExport['key']> {
-  const activation = activationOf(keys ?? [], keyId);
-  if (activation === null) throw altered(stored, 'key_id');
-  const { entry, leafIndex } = activation;
-  const proven = await proveInclusion(sql, stored, entry, checkpoint, leafIndex);
-  return { entry, tlog_proof: tlogProofOf(proven) };
-}
-
-/** The approval of a second decision, with the activation of its registration; else null. */
-export async function proveApproval(
-  sql: Db,
-  stored: StoredProof,
-  keys: readonly KeyedEntry[] | null,
-  checkpoint: StoredCheckpoint | null,
-): Promise<ProofExport['approval']> {
-  if (stored.approval === null) return null;
+): Promise<Pick<ProofExport, 'key' | 'approval'>> {
+  const prove = async <E extends LogEntry>(activation: KeyedEntry<E> | null, what: string) => {
+    if (activation === null) throw altered(stored, what);
+    const { entry, leafIndex } = activation;
+    const proven = await proveInclusion(sql, stored, entry, checkpoint, leafIndex);
+    return { entry, tlog_proof: tlogProofOf(proven) };
+  };
+  const key = await prove(activationOf(keys ?? [], keyId), 'key_id');
+  if (stored.approval === null) return { key, approval: null };
   const { envelope, registration } = stored.approval.stored;
   const activation = approverActivationOf(keys ?? [], envelope.statement.registration_hash);
-  if (activation === null) throw altered(stored, 'the registration of the approver');
-  const { entry, leafIndex } = activation;
-  const proven = await proveInclusion(sql, stored, entry, checkpoint, leafIndex);
-  return { envelope, registration, entry, tlog_proof: tlogProofOf(proven) };
+  const proven = await prove(activation, 'the registration of the approver');
+  return { key, approval: { envelope, registration, ...proven } };
 }
 
 /** The log key that verifies a checkpoint, possibly a retired one; the current key when none does. */

@@ -10,7 +10,7 @@ import { Problem } from '../http/problem.js';
 import { addLogFields } from '../http/request-context.js';
 import { sendRevalidatable } from '../http/respond.js';
 import { ETAG_HEADER, json, NOT_MODIFIED } from '../operation.js';
-import { proveActivation, proveApproval, proveInclusion, tlogProofOf } from './inclusion.js';
+import { proveInclusion, proveKeys, tlogProofOf } from './inclusion.js';
 import { documentsOf, findWithPayload } from './stored-proof.js';
 
 export const receiptEvidenceOperation = tenantOperation(
@@ -64,8 +64,7 @@ export async function readEvidence(
     schema_version: SCHEMA.receiptEvidence,
     proof_record: record,
     entry,
-    key: await proveActivation(sql, stored, aep.key_id, keys, checkpoint),
-    approval: await proveApproval(sql, stored, keys, checkpoint),
+    ...(await proveKeys(sql, stored, aep.key_id, keys, checkpoint)),
     disclosures: disclosures.filter(([, name]) => isDisclosed(name)),
     tlog_proof: tlogProofOf(proven),
   };

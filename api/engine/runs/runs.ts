@@ -18,12 +18,7 @@ import { parseQuery } from '../http/paging.js';
 import { Problem } from '../http/problem.js';
 import { sendJson, sendRevalidatable } from '../http/respond.js';
 import { ETAG_HEADER, json, NOT_MODIFIED, type Call } from '../operation.js';
-import {
-  proveActivation,
-  proveApproval,
-  proveInclusion,
-  tlogProofOf,
-} from '../proofs/inclusion.js';
+import { proveInclusion, proveKeys, tlogProofOf } from '../proofs/inclusion.js';
 import { documentsOf, findProof } from '../proofs/stored-proof.js';
 
 const querySchema = z.strictObject({
@@ -152,8 +147,6 @@ async function memberOf(
     return { ...shared, proof_record: null, key: null, approval: null, disclosures: [] };
   }
   const { key_id: keyId } = payload.aep;
-  const keys = await keysInLog(sql, [keyId]);
-  const key = await proveActivation(sql, stored, keyId, keys, checkpoint);
-  const approval = await proveApproval(sql, stored, keys, checkpoint);
-  return { ...shared, proof_record: payload.record, key, approval, disclosures: [] };
+  const proven = await proveKeys(sql, stored, keyId, await keysInLog(sql, [keyId]), checkpoint);
+  return { ...shared, proof_record: payload.record, ...proven, disclosures: [] };
 }

@@ -193,13 +193,7 @@ function isTlogProofOf(
 
 /** Accepts the log key that signed the checkpoint, even if it was rotated since the export. */
 function signedBy(note: string, vkey: string | null): boolean {
-  if (vkey === null) return false;
-  try {
-    openNote(note, [vkey], nativeVerify);
-    return true;
-  } catch {
-    return false;
-  }
+  return vkey !== null && attempt(() => openNote(note, [vkey], nativeVerify)) !== undefined;
 }
 
 function same(a: unknown, b: unknown): boolean {

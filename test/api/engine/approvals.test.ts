@@ -22,12 +22,10 @@ import { readEvidence } from '#sql/log/leaf-checks';
 import { keyEntries } from '#sql/log/keys';
 import { readChunk } from '#sql/fsck/log';
 import { checkLeaf, extendHistory, keysFor, NO_KEYS } from '#workers/verify/check-leaf';
-import { parseApiKey } from '#protocol/api-key';
 import { expireApiKey, revokeApiKey } from '#sql/tenants/api-keys';
 import { type Pool, transaction } from '#sql/db/transaction';
 import { eraseAdmission } from '#sql/erasure/erase';
 import { addApprover, retireApprover } from '#sql/lifecycle/approvers';
-import { appendRevocation } from '#sql/lifecycle/entries';
 import { setAllowlisted, setApprovalTime } from '#sql/tenants/administration';
 import {
   admissionEnvelope,
@@ -48,8 +46,8 @@ import { checked } from '../../fixtures/planted.js';
 import { activationBody, overlayBody, overlayCase } from '../../fixtures/overlays.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { TENANT } from '../../fixtures/registry.js';
-import { byId, checkOf, verdictIn } from '../../fixtures/verify-call.js';
-import { engineTest, type Setup } from './setup.js';
+import { byId, checkOf } from '../../fixtures/verify-call.js';
+import { engineTest, keyIdOf, replacedIn, replayOf, type Setup, verdictOn } from './setup.js';
 import { pinning } from '../../fixtures/pins.js';
 
 const AGENT = '/v1/agent/admissions';
@@ -66,7 +64,7 @@ const approver = newApprover();
 it.beforeAll(async ({ setup: opened }) => {
   setup = opened;
   await activate({ permit: PERMIT, hold: HOLD });
-  await addApprover(setup.registry.admin, approver.registration);
+  await setup.post('/v1/approvers', approver.registration);
 });
 
 async function activate(
@@ -92,9 +90,12 @@ async function heldBy(
 ): Promise<Pending> {
   const reply = await setup.post(AGENT, envelope, headers);
   expect(reply.json).toMatchObject({ state: 'approval_required' });
-  const proof_id = String(reply.json['proof_id']);
-  const view = await setup.get(`/v1/proofs/${proof_id}`);
-  return { envelope, proof_id, aep_hash: String((view.json['log_entry'] as Pending).aep_hash) };
+  return { envelope, ...(await shown(String(reply.json['proof_id']))) };
+}
+
+async function shown(proof_id: string) {
+  const { json } = await setup.get(`/v1/proofs/${proof_id}`);
+  return { proof_id, aep_hash: (json['log_entry'] as Pending).aep_hash };
 }
 
 const about = ({ proof_id, aep_hash }: Pending) => ({ proof_id, aep_hash });
@@ -196,14 +197,8 @@ it('an approval causes a second decision, which the repeated admission returns',
 
   await setup.publish();
   for (const id of [pending.proof_id, proof_id]) {
-    const schema_version = 'svc.verification.verify_request/1.0';
-    const verified = await setup.post('/v1/proofs/verify', { schema_version, proof_id: id });
-    expect(verified.json).toMatchObject({ verdict: { verification_status: 'VALID' } });
-    const replay = await setup.post('/v1/proofs/replay', {
-      schema_version: 'svc.verification.replay_request/1.0',
-      proof_id: id,
-    });
-    expect(replay.json).toMatchObject({ result: 'match' });
+    expect(await verdictOn(setup, byId(id))).toMatchObject({ status: 'VALID' });
+    expect((await replayOf(setup, id)).json).toMatchObject({ result: 'match' });
   }
 });
 
@@ -224,24 +219,15 @@ it('an API key causes second decisions only about actions that its restriction a
   await secondOf(await approveWith({ actions: ['PAY'], agent_id: 'agent-7' }));
 });
 
-/** Submits a request that needs approval, with this API key. */
-async function pendingUnder(key: string) {
-  const body = JSON.stringify(admissionEnvelope({ action: 'PAY' }));
-  const { json } = await setup.engine.call({ path: AGENT, headers: headersFor(key), body });
-  const proof_id = String(json['proof_id']);
-  const view = await setup.get(`/v1/proofs/${proof_id}`);
-  return { proof_id, aep_hash: (view.json['log_entry'] as Pending).aep_hash };
-}
-
 it.each<[state: string, end: (sql: Pool, keyId: string) => Promise<unknown>]>([
   ['a revoked', revokeApiKey],
   ['an expired', (sql, keyId) => expireApiKey(sql, keyId, 0)],
 ])('an approval does not admit the request of %s API key', async (_, end) => {
   const { registry } = setup;
   const key = await issueKey(registry, { scopes: ['admit'] });
-  const pending = await pendingUnder(key);
-  await end(registry.admin, parseApiKey(key)!.keyId);
-  const sent = await send(approver.approve(pending));
+  const pending = await heldBy(admissionEnvelope({ action: 'PAY' }), headersFor(key));
+  await end(registry.admin, keyIdOf(key));
+  const sent = await send(approver.approve(about(pending)));
   const second = `/v1/admissions/${String(sent.json['proof_id'])}`;
   await expect.poll(async () => (await setup.get(second)).status).not.toBe(202);
   expect((await setup.get(second)).json).toMatchObject({ code: 'api_key_revoked' });
@@ -250,17 +236,17 @@ it.each<[state: string, end: (sql: Pool, keyId: string) => Promise<unknown>]>([
 it('an approval admits the request of an API key that expires before the worker decides', async () => {
   const { engine, registry } = setup;
   const key = await issueKey(registry, { scopes: ['admit'] });
-  const pending = await pendingUnder(key);
+  const pending = await heldBy(admissionEnvelope({ action: 'PAY' }), headersFor(key));
   engine.worker.rests = true;
-  const sent = await send(approver.approve(pending));
-  await expireApiKey(registry.admin, parseApiKey(key)!.keyId, 0);
+  const sent = await send(approver.approve(about(pending)));
+  await expireApiKey(registry.admin, keyIdOf(key), 0);
   engine.worker.rests = false;
   await engine.worker.work();
   expect((await secondOf(sent)).aep.decision).toMatchObject({ effect: 'ADMIT' });
 });
 
 it('exports and receipt evidence prove the approval', async () => {
-  const { get, log, post, registry } = setup;
+  const { get, pins } = setup;
   const pending = await held();
   const approval = approver.approve(about(pending));
   const { proof_id } = await secondOf(await send(approval));
@@ -270,10 +256,6 @@ it('exports and receipt evidence prove the approval', async () => {
   await setup.publish();
   const exported = proofExportSchema.parse((await get(`${path}/export`)).json);
   const evidence = receiptEvidenceSchema.parse((await get(`${path}/receipt-evidence`)).json);
-  const trust = {
-    aepKeys: [registry.admit.signer.publicKey],
-    log: { vkey: log.vkey, origin: log.origin },
-  };
   for (const document of [exported, evidence]) {
     expect(document.approval).toMatchObject({
       envelope: approval,
@@ -281,10 +263,10 @@ it('exports and receipt evidence prove the approval', async () => {
       entry: { change: 'activate', registration_hash: approver.registrationHash },
       tlog_proof: expect.any(String) as string,
     });
-    const result = verifyOffline(document, trust, nativeCrypto);
+    const result = verifyOffline(document, pins, nativeCrypto);
     expect(result).toMatchObject({ authentic: true, included: true, faults: [] });
   }
-  const genuine = verdictIn(await post('/v1/proofs/verify', exported));
+  const genuine = await verdictOn(setup, exported);
   expect([genuine.status, checkOf(genuine, 'submitted_approval')]).toEqual(['VALID', 'pass']);
   expect(checkOf(genuine, 'approval')).toBe('pass');
   const first = proofExportSchema.parse((await get(`/v1/proofs/${pending.proof_id}/export`)).json);
@@ -298,7 +280,7 @@ it('exports and receipt evidence prove the approval', async () => {
     { ...shown!, tlog_proof: exported.key.tlog_proof },
   ]) {
     const body = { ...exported, approval: altered };
-    const verdict = verdictIn(await post('/v1/proofs/verify', body));
+    const verdict = await verdictOn(setup, body);
     expect([verdict.status, verdict.cause]).toEqual(['INVALID', 'altered']);
     expect(checkOf(verdict, 'submitted_approval')).toBe('fail');
   }
@@ -369,7 +351,7 @@ it('only an approved second decision moves a counter', async () => {
 });
 
 it('a second decision repeats the run number of its pending proof', async () => {
-  const { get, log, post, registry } = setup;
+  const { get, pins, post } = setup;
   const run = newRunId();
   const pending = await held({ run: { id: run, seq: 0 } });
   const other = await held({ run: { id: run, seq: 1 } });
@@ -392,9 +374,7 @@ it('a second decision repeats the run number of its pending proof', async () => 
   expect((await send(approval)).json).toEqual(sent.json);
   await setup.publish();
   const { json } = await get(`/v1/runs/${run}/package?agent=agent-7`);
-  const aepKeys = [registry.admit.signer.publicKey];
-  const trust = { aepKeys, log: { vkey: log.vkey, origin: log.origin } };
-  const result = verifyRun(json, trust, nativeCrypto);
+  const result = verifyRun(json, pins, nativeCrypto);
   expect(result).toMatchObject({ complete: true, missing: [], faults: [] });
   const members = (result as { members: { proof_id: string }[] }).members;
   expect(members.map(({ proof_id }) => proof_id)).toEqual([
@@ -411,6 +391,7 @@ it('only one of two concurrent approvals causes the second decision', async () =
   expect(statuses).toEqual([202, 409, 409, 409]);
 });
 
+/** Attacks on a pending proof. */
 const ATTACKS: Record<string, (pending: Pending) => Approval | Promise<Approval>> = {
   'that has expired': (pending) =>
     approver.approve(about(pending), { expires_at: formatTime(Date.now()) }),
@@ -422,18 +403,16 @@ const ATTACKS: Record<string, (pending: Pending) => Approval | Promise<Approval>
   },
   'by a retired approver': async (pending) => {
     const retired = newApprover();
-    await addApprover(setup.registry.admin, retired.registration);
-    await retireApprover(setup.registry.admin, retired.registrationHash);
+    await setup.post('/v1/approvers', retired.registration);
+    await setup.post(`/v1/approvers/${retired.registrationHash}/retire`, '');
     return retired.approve(about(pending));
   },
+  'of a decided proof': async () => {
+    const { json } = await setup.post(AGENT, admissionEnvelope({ action: 'SHIP' }));
+    return approver.approve(await shown(String(json['registry_proof_id'])));
+  },
   'of a revoked proof': async (pending) => {
-    await appendRevocation(setup.registry.admin, nativeSha256, {
-      proofId: pending.proof_id,
-      artifactKind: 'proof',
-      reason: 'x',
-      actor: 'ada',
-      salt: '11'.repeat(32),
-    });
+    await setup.revoke(pending.proof_id);
     return approver.approve(about(pending));
   },
   'of an erased proof': async (pending) => {
@@ -463,7 +442,7 @@ it.each(Object.entries(ATTACKS))('an approval %s has no effect', async (_, attac
 it.each(['pending proof', 'second decision'])(
   'an erasure of a %s erases every copy of the request',
   async (named) => {
-    const { db, engine, get, post, publish, registry } = setup;
+    const { db, engine, get, publish, registry } = setup;
     const admin = adminOn(db, { url: db.urlFor('svc_erase') });
     const erase = (id: string) => admin('erase', id, '--reason', 'CASE-7', '--confirm', id);
     const tool = `markworth.${randomUUID()}`;
@@ -492,9 +471,7 @@ it.each(['pending proof', 'second decision'])(
     expect(await valuesHolding(db.sql, [tool])).toEqual([]);
     for (const proof_id of proofs) {
       expectProblem(await disclosed(proof_id), 410, 'payload_erased');
-      const schema_version = 'svc.verification.replay_request/1.0';
-      const replay = await post('/v1/proofs/replay', { schema_version, proof_id });
-      expectProblem(replay, 410, 'payload_erased');
+      expectProblem(await replayOf(setup, proof_id), 410, 'payload_erased');
     }
     const [last] = await db.sql<[{ body: Buffer }]>`
       select body from svc.log_entry where kind = 4 order by leaf_index desc limit 1`;
@@ -529,31 +506,9 @@ it('an admission can be erased after its request was sent again and approved', a
   expect(keys).toHaveLength(1);
 });
 
-it('an approval of a decided or unknown proof, or by a key without the scope, has no effect', async () => {
-  const pending = await held();
-  const admitted = await setup.post(AGENT, admissionEnvelope({ action: 'SHIP' }));
-  const proof_id = String(admitted.json['registry_proof_id']);
-  const view = await setup.get(`/v1/proofs/${proof_id}`);
-  const { aep_hash } = view.json['log_entry'] as Pending;
-  const approval = approver.approve({ proof_id, aep_hash });
-  expectProblem(await send(approval), 422, 'approval_rejected');
-  const unknown = approver.approve({
-    ...about(pending),
-    proof_id: '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
-  });
-  expectProblem(await send(unknown), 404, 'pending_proof_not_found');
-  const key = await issueKey(setup.registry, { scopes: ['admit', 'read'] });
-  const reply = await setup.post(
-    PATH,
-    { ...approver.approve(about(pending)) },
-    { 'X-Svc-Api-Key': key },
-  );
-  expectProblem(reply, 403, 'scope_missing');
-});
-
 /** The failed checks of the verifier and the engine, and the findings of fsck. */
 async function verified(proofId: string) {
-  const { db, post, registry } = setup;
+  const { db, registry } = setup;
   const [{ at }] = await db.sql<[{ at: number }]>`
     select leaf_index as at from svc.log_entry where proof_id = ${proofId}::uuid`;
   const size = await setup.treeSize();
@@ -568,7 +523,7 @@ async function verified(proofId: string) {
   const { leaves } = await readChunk(db.as('svc_fsck'), 0, size);
   const row = leaves.find(({ leafIndex }) => leafIndex === at)!;
   const history = KeyHistory.read(await keyEntries(db.sql), size);
-  const verdict = verdictIn(await post('/v1/proofs/verify', byId(proofId)));
+  const verdict = await verdictOn(setup, byId(proofId));
   const failed = (all: typeof verdict.checks) =>
     all.flatMap(({ name, result }) => (result === 'fail' ? [name] : []));
   return {
@@ -601,7 +556,7 @@ it.each<[what: string, table: string, change: string, whose: 'second' | 'pending
   [
     'whose approver was not active',
     'log_entry',
-    `body = convert_to(replace(convert_from(body, 'UTF8'), '"activate"', '"retire"'), 'UTF8')`,
+    `body = ${replacedIn('"activate"', '"retire"')}`,
     'approver',
   ],
 ])('verifier, engine and fsck report a second decision %s', async (_, table, change, whose) => {

@@ -40,13 +40,7 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
       key: { entry: { public_key: toBase64Url(setup.registry.admit.signer.publicKey) } },
       verdict: { verification_status: 'VALID', can_assert_validity: true },
     });
-    const { log, registry } = setup;
-    const pins = {
-      aepKeys: [registry.admit.signer.publicKey],
-      log: { vkey: log.vkey, origin: log.origin },
-    };
-    const crypto = nativeCrypto;
-    expect(verifyOffline(document, pins, crypto)).toMatchObject({
+    expect(verifyOffline(document, setup.pins, nativeCrypto)).toMatchObject({
       authentic: true,
       included: true,
       status: `unknown since checkpoint ${document.inclusion.tree_size}`,
@@ -147,11 +141,7 @@ describe('export with disclosed values', () => {
   it('proves these values and no others, offline and to the engine', async ({ setup }) => {
     const document = await disclosing(setup, await withArguments(setup), 'arguments_hash');
     const disclosed = { arguments_hash: ARGUMENTS_HASH };
-    const pins = {
-      aepKeys: [setup.registry.admit.signer.publicKey],
-      log: { vkey: setup.log.vkey, origin: setup.log.origin },
-    };
-    expect(verifyOffline(document, pins, nativeCrypto)).toMatchObject({
+    expect(verifyOffline(document, setup.pins, nativeCrypto)).toMatchObject({
       authentic: true,
       included: true,
       disclosed,

@@ -9,7 +9,8 @@ import { batchCall, batchIn, resultsOf } from '../../fixtures/batches.js';
 import { headersFor, issueKey, workBatches } from '../../fixtures/engine.js';
 import { readPdf } from '../../fixtures/pdf.js';
 import { expectProblem } from '../../fixtures/problem.js';
-import { engineTest, type Setup } from './setup.js';
+import { byId } from '../../fixtures/verify-call.js';
+import { engineTest, replayOf, type Setup, verdictOn } from './setup.js';
 
 const PATH = '/v1/agent/admissions';
 const AMOUNT = { decimal: '480.00' };
@@ -97,15 +98,8 @@ it('replay > evaluates the stored facts under the recorded and under another pol
   const { json } = await setup.post(PATH, refund({ amount: AMOUNT, currency: 'EUR' }));
   const proof_id = json['registry_proof_id'];
   await setup.publish();
-  const schema_version = 'svc.verification.verify_request/1.0';
-  const verified = await setup.post('/v1/proofs/verify', { schema_version, proof_id });
-  expect(verified.json).toMatchObject({ verdict: { verification_status: 'VALID' } });
-  const replay = await setup.post('/v1/proofs/replay', {
-    schema_version: 'svc.verification.replay_request/1.0',
-    proof_id,
-    policy_digest: digest,
-  });
-  expect(replay.json).toMatchObject({
+  expect(await verdictOn(setup, byId(String(proof_id)))).toMatchObject({ status: 'VALID' });
+  expect((await replayOf(setup, proof_id, digest)).json).toMatchObject({
     result: 'match',
     counterfactual: {
       decision: { effect: 'DENY', reasons: ['fact.order'] },
@@ -200,14 +194,8 @@ it('budgets of a proof are verified, disclosed and replayed', async ({ setup }) 
     },
   });
 
-  const replay = async (policyDigest: Buffer) => {
-    const reply = await post('/v1/proofs/replay', {
-      schema_version: 'svc.verification.replay_request/1.0',
-      proof_id: proofId,
-      policy_digest: policyDigest.toString('hex'),
-    });
-    return reply.json;
-  };
+  const replay = async (policyDigest: Buffer) =>
+    (await replayOf(setup, proofId, policyDigest.toString('hex'))).json;
   const limit = budgeted.policies['at-most-2000-a-day']!;
   const higher = await stored(setup, {
     policies: { ...budgeted.policies, 'at-most-2000-a-day': limit.replace('20000000', '20000001') },

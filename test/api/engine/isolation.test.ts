@@ -3,6 +3,7 @@ import { v7 as uuidv7 } from 'uuid';
 import { describe, expect } from 'vitest';
 import type { OperationSpec } from '#api/engine/operation';
 import { OPERATIONS } from '#api/engine/operations';
+import { SCOPES } from '#protocol/schemas/api-keys';
 import { TENANT_TABLES } from '#sql/db/transaction';
 import { admissionEnvelope, newRunId, outcomeEnvelope } from '../../fixtures/agent.js';
 import { activateApprovalSet, refund } from '../../fixtures/approval-world.js';
@@ -15,17 +16,7 @@ import { engineTest, fillTenant, type Resources } from './setup.js';
 /** Two tenants: the owner has one resource of every kind, the stranger requests them. */
 const OWNER = 'owner';
 const STRANGER = 'stranger';
-const ALL_SCOPES = [
-  'admit',
-  'approve',
-  'approvers',
-  'read',
-  'export',
-  'verify',
-  'lifecycle',
-  'keys',
-  'policy',
-];
+const ALL_SCOPES = SCOPES.filter((scope) => scope !== 'admin');
 
 const BOUND = { id: 'owner-agent' };
 const RUN = newRunId();

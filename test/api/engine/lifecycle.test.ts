@@ -12,14 +12,13 @@ import {
 } from '#protocol/schemas/lifecycle';
 import { revokeApiKey, setAllowlisted, setLane } from '#sql/tenants/administration';
 import { agentItem, outcomeEnvelope } from '../../fixtures/agent.js';
-import type { TestDatabase } from '../../fixtures/database.js';
 import { eraseProof } from '../../fixtures/erase.js';
-import type { Reply, TestEngine } from '../../fixtures/engine.js';
-import { clientOf, revocationBody, wholeDatabase, type Client } from '../../fixtures/lifecycle.js';
+import { headersFor, type Reply } from '../../fixtures/engine.js';
+import { revocationBody } from '../../fixtures/lifecycle.js';
+import { valuesHolding } from '../../fixtures/marks.js';
 import { expectProblem } from '../../fixtures/problem.js';
-import { TENANT, type TestRegistry } from '../../fixtures/registry.js';
-import { replacedIn, withStatusesRewritten } from '../../fixtures/rewritten.js';
-import { engineTest } from './setup.js';
+import { TENANT } from '../../fixtures/registry.js';
+import { engineTest, keyIdOf, replacedIn, type Setup } from './setup.js';
 
 type Fields = Record<string, unknown>;
 
@@ -27,25 +26,23 @@ const ABSENT_ID = '0190f3c8a1b27d3e8f4a5b6c7d8e9f00';
 const PACKAGES = '/v1/packages';
 const SHARES = '/v1/share-tokens';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-let engine: TestEngine;
-let client: Client;
+let setup: Setup;
 let proofId: string;
 /** Proofs that have no passport, certificate or trust. */
 let bare: string[];
 let logged = '';
 
 const it = engineTest({
+  scopes: ['lifecycle'],
   waitMs: 1_000,
   log: pino({ level: 'trace' }, { write: (line) => void (logged += line) }),
 });
 
-it.beforeAll(async ({ setup }) => {
-  ({ db, registry, engine } = setup);
-  client = await clientOf(registry, engine);
+it.beforeAll(({ setup: opened }) => {
+  setup = opened;
 });
-it.beforeEach(async ({ setup }) => {
+it.beforeEach(async () => {
+  const { registry } = setup;
   proofId = await setup.admitOne();
   const outcome = outcomeEnvelope(proofId, { result: 'failed' });
   bare = await registry.admitAll([
@@ -54,31 +51,34 @@ it.beforeEach(async ({ setup }) => {
   ]);
 });
 
-const revoke = (fields: Fields = {}, who = client, about = proofId): Promise<Reply> =>
-  who.post(`/v1/proofs/${about}/revocations`, revocationBody(fields));
+const revoke = (fields: Fields = {}, about = proofId, headers = {}): Promise<Reply> =>
+  setup.post(`/v1/proofs/${about}/revocations`, revocationBody(fields), headers);
 const readRevocation = (kind = 'proof'): Promise<Reply> =>
-  client.get(`/v1/proofs/${proofId}/revocations/${kind}`);
-const share = (fields: Fields = {}, who = client): Promise<Reply> =>
-  who.post(SHARES, {
-    schema_version: 'svc.lifecycle.share_token_request/1.0',
-    artifact_kind: 'proof',
-    proof_id: proofId,
-    ...fields,
-  });
-const pack = (proof_ids: string[], who = client): Promise<Reply> =>
-  who.post(PACKAGES, { schema_version: 'svc.lifecycle.package_request/1.0', proof_ids });
+  setup.get(`/v1/proofs/${proofId}/revocations/${kind}`);
+const share = (fields: Fields = {}, headers = {}): Promise<Reply> => {
+  const schema_version = 'svc.lifecycle.share_token_request/1.0';
+  const body = { schema_version, artifact_kind: 'proof', proof_id: proofId, ...fields };
+  return setup.post(SHARES, body, headers);
+};
+const unshare = (tokenHash: string): Promise<Reply> => {
+  const path = `${SHARES}/${tokenHash}`;
+  return setup.engine.call({ method: 'DELETE', path, headers: headersFor(setup.key) });
+};
+const pack = (proof_ids: string[]): Promise<Reply> =>
+  setup.post(PACKAGES, { schema_version: 'svc.lifecycle.package_request/1.0', proof_ids });
 
 const pointersIn = ({ json }: Reply): string[] =>
   (json['errors'] as { pointer: string }[]).map(({ pointer }) => pointer);
 
-/** The members of all pages of a list. */
-async function paged(path: string, name: string, limit: number, who = client): Promise<Fields[]> {
+/** The share tokens of all pages of the list. */
+async function listShares(limit: number, headers = {}): Promise<Fields[]> {
   const found: Fields[] = [];
   let cursor = '';
   do {
-    const reply = await who.get(`${path}?limit=${limit}${cursor && `&cursor=${cursor}`}`);
+    const path = `${SHARES}?limit=${limit}${cursor && `&cursor=${cursor}`}`;
+    const reply = await setup.get(path, headers);
     expect(reply.status).toBe(200);
-    const members = reply.json[name] as Fields[];
+    const members = reply.json['share_tokens'] as Fields[];
     expect(members.length).toBeLessThanOrEqual(limit);
     found.push(...members);
     cursor = (reply.json['next_cursor'] as string | null) ?? '';
@@ -87,22 +87,22 @@ async function paged(path: string, name: string, limit: number, who = client): P
 }
 
 describe('POST /v1/proofs/{proof_id}/revocations', () => {
-  it('revokes each kind of artifact: 201', async ({ setup: { treeSize } }) => {
+  it('revokes each kind of artifact: 201', async () => {
     for (const artifact_kind of ['proof', 'passport', 'certificate', 'trust']) {
-      const leaf_index = await treeSize();
+      const leaf_index = await setup.treeSize();
       const reply = await revoke({ artifact_kind });
       expect(reply.status).toBe(201);
       const expected = { proof_id: proofId, artifact_kind, status: 'REVOKED', leaf_index };
       expect(revocationSchema.parse(reply.json)).toMatchObject(expected);
       expect(reply.headers.location).toBe(`/v1/proofs/${proofId}/revocations/${artifact_kind}`);
       expect(reply.headers['cache-control']).toBe('no-store');
-      const again = await client.get(reply.headers.location!);
+      const again = await setup.get(reply.headers.location!);
       expect([again.status, again.bytes]).toEqual([200, reply.bytes]);
     }
   });
 
-  it('appends one entry for concurrent and repeated requests', async ({ setup: { treeSize } }) => {
-    const before = await treeSize();
+  it('appends one entry for concurrent and repeated requests', async () => {
+    const before = await setup.treeSize();
     const replies = await Promise.all(
       Array.from({ length: 8 }, (_, n) => revoke({ reason: `reason ${n}` })),
     );
@@ -113,17 +113,17 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     const again = await revoke({ reason: 'another', actor: 'me' });
     expect([again.status, again.headers['idempotent-replayed']]).toEqual([200, 'true']);
     expect(new Set([...replies, again].map(({ bytes }) => bytes.toString())).size).toBe(1);
-    expect(await treeSize()).toBe(before + 1);
+    expect(await setup.treeSize()).toBe(before + 1);
   });
 
   it('logs only the salted hash of the reason', async () => {
     const salts = new Set<string>();
     for (const kind of ['proof', 'trust']) {
       const { json } = await revoke({ artifact_kind: kind });
-      const [entry] = await db.sql<{ body: Buffer }[]>`
+      const [entry] = await setup.db.sql<{ body: Buffer }[]>`
         select body from svc.log_entry where leaf_index = ${Number(json['leaf_index'])}`;
       expect(entry!.body.toString()).not.toMatch(/it was wrong|auditor/);
-      const [stored] = await db.sql<{ document: Buffer }[]>`
+      const [stored] = await setup.db.sql<{ document: Buffer }[]>`
         select document from svc.revocation_reason
         where reason_hash = ${Buffer.from(String(json['reason_hash']), 'hex')}`;
       const reason = parseRevocationReason(stored!.document);
@@ -134,6 +134,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
   });
 
   it('succeeds when the environment is paused and the tenant is not on the allowlist', async () => {
+    const { registry } = setup;
     await setLane(registry.admin, 'sandbox', false);
     await setAllowlisted(registry.admin, TENANT, false);
     const reply = await revoke();
@@ -143,6 +144,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
   });
 
   it('responds with 202 while the append is pending, and then with the same revocation', async () => {
+    const { engine } = setup;
     engine.worker.rests = true;
     const reply = await revoke();
     expect(reply.status).toBe(202);
@@ -152,11 +154,12 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect([pending.status, pending.json]).toEqual([202, reply.json]);
     engine.worker.rests = false;
     await engine.worker.work();
-    expect((await client.get(reply.headers.location!)).status).toBe(200);
+    expect((await setup.get(reply.headers.location!)).status).toBe(200);
     expect((await revoke()).status).toBe(200);
   });
 
   it('responds with 202 when the queue is unavailable, and a requeued job completes it', async () => {
+    const { db, engine } = setup;
     engine.worker.fails = new Error('the queue is away');
     expect((await revoke()).status).toBe(202);
     engine.worker.fails = null;
@@ -168,14 +171,15 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
   });
 
   it('revokes nothing when its API key is revoked before the append', async () => {
-    const stolen = await clientOf(registry, engine);
+    const { engine, registry } = setup;
+    const stolen = await setup.keyFor({ scopes: ['lifecycle'] });
     engine.worker.rests = true;
-    const first = revoke({}, stolen);
+    const first = revoke({}, proofId, headersFor(stolen));
     await expect.poll(() => engine.worker.revocations.length, { interval: 5 }).toBe(1);
     const second = revoke({ reason: 'it was stolen' });
     // The request shows no sign of waiting, so the test waits for a fixed time.
     await sleep(200);
-    await revokeApiKey(registry.admin, stolen.keyId);
+    await revokeApiKey(registry.admin, keyIdOf(stolen));
     engine.worker.rests = false;
     await engine.worker.work();
     expectProblem(await first, 403, 'api_key_revoked');
@@ -185,7 +189,8 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
 
   it('responds with 500 when a logged revocation was rewritten', async () => {
     expect((await revoke({ artifact_kind: 'trust' })).status).toBe(201);
-    await withStatusesRewritten(db, proofId, replacedIn('trust', 'proof'), async () => {
+    const rewritten = `body = ${replacedIn('trust', 'proof')}`;
+    await setup.whileAltered('log_entry', rewritten, `revokes = '${proofId}'`, async () => {
       for (const artifact_kind of ['proof', 'trust', 'certificate']) {
         expectProblem(await revoke({ artifact_kind }), 500, 'integrity_failure');
         expectProblem(await readRevocation(artifact_kind), 500, 'integrity_failure');
@@ -197,11 +202,11 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
   it('rejects artifacts that a denial or an outcome does not have: 422', async () => {
     for (const id of bare) {
       for (const artifact_kind of ['passport', 'certificate', 'trust']) {
-        const reply = await revoke({ artifact_kind }, client, id);
+        const reply = await revoke({ artifact_kind }, id);
         expectProblem(reply, 422, 'artifact_absent');
         expect(pointersIn(reply)).toEqual(['/artifact_kind']);
       }
-      expect((await revoke({}, client, id)).status).toBe(201);
+      expect((await revoke({}, id)).status).toBe(201);
     }
   });
 });
@@ -228,19 +233,18 @@ describe('POST /v1/share-tokens', () => {
     const token = String((await share()).json['share_token']);
     // The database stores no token even when a client sends the token in place of its hash.
     for (const path of [token, token.replace('_', '%5f')]) {
-      expectProblem(await client.delete(`${SHARES}/${path}`), 404, 'share_token_not_found');
+      expectProblem(await unshare(path), 404, 'share_token_not_found');
     }
     const secret = token.slice('share_'.length);
-    const everything = await wholeDatabase(db);
-    expect(everything).toContain(createHash('sha256').update(token).digest('hex'));
-    for (const form of [
+    const hash = createHash('sha256').update(token).digest('hex');
+    expect(await valuesHolding(setup.db.sql, [hash])).not.toEqual([]);
+    const forms = [
       secret,
       Buffer.from(token).toString('hex'),
       Buffer.from(secret, 'base64url').toString('hex'),
-    ]) {
-      expect(everything).not.toContain(form);
-      expect(logged).not.toContain(form);
-    }
+    ];
+    expect(await valuesHolding(setup.db.sql, forms)).toEqual([]);
+    for (const form of forms) expect(logged).not.toContain(form);
     expect(logged).toContain(SHARES);
   });
 
@@ -253,9 +257,9 @@ describe('POST /v1/share-tokens', () => {
 });
 
 describe('GET /v1/share-tokens', () => {
-  it('lists hashes in pages, newest first, and never tokens', async ({ setup }) => {
-    const own = await clientOf(registry, engine, { tenantId: 'lister' });
-    const lister = await db.sql`select tenant_no from svc.tenant where tenant_id = 'lister'`;
+  it('lists hashes in pages, newest first, and never tokens', async () => {
+    const own = await setup.tenant('lister', ['lifecycle']);
+    const lister = await setup.db.sql`select tenant_no from svc.tenant where tenant_id = 'lister'`;
     const { tenant_no: no } = lister[0] as { tenant_no: number };
     await setup.byHand(
       (tx) => tx`update svc.log_entry set tenant_no = ${no} where proof_id = ${proofId}::uuid`,
@@ -267,9 +271,9 @@ describe('GET /v1/share-tokens', () => {
       (tx) => tx`update svc.share_token set created_at = '2026-11-20T12:00:00.000Z'
         where token_hash in (select token_hash from svc.share_token where tenant_no = ${no} limit 4)`,
     );
-    const seen = await paged(SHARES, 'share_tokens', 2, own);
+    const seen = await listShares(2, own);
     expect(seen.map(({ token_hash }) => token_hash).sort()).toEqual([...hashes].sort());
-    expect(seen).toEqual(await paged(SHARES, 'share_tokens', 200, own));
+    expect(seen).toEqual(await listShares(200, own));
     const times = seen.map(({ created_at }) => created_at);
     expect(times).toEqual([...times].sort().reverse());
     expect(JSON.stringify(seen)).not.toMatch(/share_[A-Za-z0-9_-]{43}/);
@@ -279,22 +283,20 @@ describe('GET /v1/share-tokens', () => {
 it('DELETE /v1/share-tokens/{token_hash} > revokes permanently, and may be repeated', async () => {
   const hash = String((await share()).json['token_hash']);
   const revokedAt = async () =>
-    (await paged(SHARES, 'share_tokens', 200)).find(({ token_hash }) => token_hash === hash)?.[
-      'revoked_at'
-    ];
+    (await listShares(200)).find(({ token_hash }) => token_hash === hash)?.['revoked_at'];
   expect(await revokedAt()).toBeNull();
-  const reply = await client.delete(`${SHARES}/${hash}`);
+  const reply = await unshare(hash);
   expect([reply.status, reply.bytes.length]).toEqual([204, 0]);
   const first = await revokedAt();
   expect(first).not.toBeNull();
-  const replies = await Promise.all([1, 2, 3].map(() => client.delete(`${SHARES}/${hash}`)));
+  const replies = await Promise.all([1, 2, 3].map(() => unshare(hash)));
   expect(replies.map(({ status }) => status)).toEqual([204, 204, 204]);
   expect(await revokedAt()).toBe(first);
 });
 
 describe('POST /v1/packages', () => {
   const proofs = (count: number) =>
-    registry.admitAll(Array.from({ length: count }, () => registry.item()));
+    setup.registry.admitAll(Array.from({ length: count }, () => setup.registry.item()));
 
   it('creates a package with its members in the given order: 201', async () => {
     const [a = '', b = '', c = ''] = await proofs(3);
@@ -303,7 +305,7 @@ describe('POST /v1/packages', () => {
     const made = packageSchema.parse(reply.json);
     expect(made.proof_ids).toEqual([c, a, b]);
     expect(reply.headers.location).toBe(`${PACKAGES}/${made.package_id}`);
-    const read = await client.get(reply.headers.location!);
+    const read = await setup.get(reply.headers.location!);
     expect([read.status, read.json]).toEqual([200, made]);
   });
 
@@ -321,7 +323,7 @@ describe('POST /v1/packages', () => {
   it('keeps a package whose member is erased, but rejects the member in new packages', async () => {
     const own = await proofs(2);
     const made = await pack(own);
-    await eraseProof(db, own[1]!);
+    await eraseProof(setup.db, own[1]!);
     const again = await pack(own);
     expect([again.status, again.bytes]).toEqual([200, made.bytes]);
     const reply = await pack([proofId, own[1]!]);
@@ -333,7 +335,7 @@ describe('POST /v1/packages', () => {
     const reply = await pack([proofId, bare[0]!, ABSENT_ID, bare[1]!]);
     expectProblem(reply, 422, 'package_member_unfit');
     expect(pointersIn(reply)).toEqual(['/proof_ids/1', '/proof_ids/2', '/proof_ids/3']);
-    const members = await db.sql`
+    const members = await setup.db.sql`
       select from svc.package_member where proof_id = ${bare[0]!}::uuid`;
     expect(members).toEqual([]);
   });

@@ -2,8 +2,7 @@ import { describe, expect } from 'vitest';
 import { proofViewSchema, type ListedProof } from '#protocol/schemas/proof-view';
 import { randomBytes } from 'node:crypto';
 import { listAll, listPage, listReply, type Query } from '../../fixtures/proof-list.js';
-import { replacedIn, withStatusesRewritten } from '../../fixtures/rewritten.js';
-import { engineTest, type Setup } from './setup.js';
+import { engineTest, replacedIn, type Setup } from './setup.js';
 
 const it = engineTest({ scopes: ['admit', 'read'] });
 
@@ -133,12 +132,12 @@ describe('listed status', () => {
   });
 
   it('is BACKEND_LOOKUP_REQUIRED when the proof’s revocation was rewritten', async () => {
-    const body = replacedIn('"proof_id":"0', '"proof_id":"1');
+    const body = `body = ${replacedIn('"proof_id":"0', '"proof_id":"1')}`;
     const [id = ''] = await setup.registry.admitAll([setup.registry.item()]);
     ids.push(id);
     await setup.revoke(id);
     await setup.registry.verifyAll();
-    await withStatusesRewritten(setup.db, id, body, async () => {
+    await setup.whileAltered('log_entry', body, `revokes = '${id}'`, async () => {
       const [listed] = (await page({ limit: '1' })).proofs;
       const reply = await setup.get(`/v1/proofs/${id}`);
       for (const status of [listed, proofViewSchema.parse(reply.json).verdict]) {

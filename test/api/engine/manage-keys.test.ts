@@ -125,6 +125,7 @@ describe('POST /v1/keys', () => {
       [{ restriction: { actions: ['book'] } }, '/restriction/actions/0'],
       [{ restriction, scopes: ['admit', 'keys'] }, '/scopes/1'],
       [{ restriction, scopes: ['admin'] }, '/scopes/0'],
+      [{ restriction, scopes: ['policy'] }, '/scopes/0'],
     ] as const) {
       const reply = await create(setup, setup.key, members);
       expectProblem(reply, 400, 'invalid_field');

@@ -23,7 +23,7 @@ import {
 import { policyInput } from '../../fixtures/policy-input.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { TENANT } from '../../fixtures/registry.js';
-import { engineTest, keyIdOf, type Setup } from './setup.js';
+import { engineTest, keyIdOf, replayOf, type Setup } from './setup.js';
 
 const it = engineTest({ rateLimit: 100_000 });
 const shipped = await shippedPolicy();
@@ -141,15 +141,10 @@ describe('an overlay', () => {
     const { policy } = json['aep'] as { policy: { digest: string } };
     expect(policy.digest).toBe(tested.json['policy_digest']);
     expect((await post('/v1/proofs/verify', json)).json).toMatchObject({ status: 'VALID' });
-    const replay = (proof_id: string, policy_digest: string, own: Headers = {}) =>
-      post(
-        '/v1/proofs/replay',
-        { schema_version: 'svc.verification.replay_request/1.0', proof_id, policy_digest },
-        own,
-      );
-    const foreign = await replay(proofIn(admittedThere.json), policy.digest, other);
+    const foreign = await replayOf(setup, proofIn(admittedThere.json), policy.digest, other);
     expectProblem(foreign, 422, 'policy_unknown');
-    expect((await replay(proofId, shipped.digest.toString('hex'))).json).toMatchObject({
+    const replay = await replayOf(setup, proofId, shipped.digest.toString('hex'));
+    expect(replay.json).toMatchObject({
       result: 'match',
       counterfactual: { decision: { effect: 'ADMIT' }, differs: true },
     });
@@ -315,15 +310,6 @@ describe('POST /v1/overlays', () => {
     const errors = reply.json['errors'] as { pointer: string; detail: string }[];
     expect(errors.map(({ pointer }) => pointer)).toEqual(errors.map(() => '/rules/bad'));
     expect(errors[0]!.detail).toMatch(expected);
-  });
-
-  it('needs the scope policy, which a key gets only from a key that has it', async ({ setup }) => {
-    const other = headersFor(await setup.keyFor({ scopes: ['keys', 'admit', 'read'] }));
-    expectProblem(await setup.post('/v1/overlays', overlayBody(), other), 403, 'scope_missing');
-    const body = { schema_version: 'svc.tenant.api_key_request/1.0', scopes: ['policy'] };
-    expectProblem(await setup.post('/v1/keys', body, other), 403, 'scope_missing');
-    const restricted = { ...body, restriction: { agent_id: 'a' } };
-    expectProblem(await setup.post('/v1/keys', restricted), 400, 'invalid_field');
   });
 });
 

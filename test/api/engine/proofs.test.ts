@@ -59,16 +59,12 @@ describe('GET /v1/proofs/{proof_id}', () => {
 it('GET /v1/proofs/{proof_id}/receipt-evidence > binds the operator to the receipt at once, and to a checkpoint later', async ({
   setup,
 }) => {
-  const { log, registry } = setup;
+  const { log, pins } = setup;
   const { json } = await setup.execute(executeBody());
   const receipt = executeReceiptSchema.parse(json);
   const evidence = async () => {
     const { json } = await setup.get(`/v1/proofs/${receipt.registry_proof_id}/receipt-evidence`);
     return receiptEvidenceSchema.parse(json);
-  };
-  const pins = {
-    aepKeys: [registry.admit.signer.publicKey],
-    log: { vkey: log.vkey, origin: log.origin },
   };
   const crypto = nativeCrypto;
 

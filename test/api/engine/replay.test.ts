@@ -12,19 +12,13 @@ import { readPolicySet, storePolicySet, type PolicyFiles } from '#sql/admissions
 import { admissionEnvelope, agentItem, outcomeEnvelope } from '../../fixtures/agent.js';
 import { alterations } from '../../fixtures/altered.js';
 import { executeBody, headersFor } from '../../fixtures/engine.js';
-import { engineTest, ofProof, type Setup } from './setup.js';
+import { engineTest, ofProof, replayOf, type Setup } from './setup.js';
 
 const PATH = '/v1/proofs/replay';
 const it = engineTest({ scopes: ['admit', 'export', 'verify'] });
 
-const byId = (proof_id: string, policy_digest?: string) => ({
-  schema_version: 'svc.verification.replay_request/1.0',
-  proof_id,
-  ...(policy_digest === undefined ? {} : { policy_digest }),
-});
-
-async function replayOf({ post }: Setup, body: string | object): Promise<Replay> {
-  const reply = await post(PATH, typeof body === 'string' ? byId(body) : { ...body });
+async function replayed(setup: Setup, of: string | object): Promise<Replay> {
+  const reply = await (typeof of === 'string' ? replayOf(setup, of) : setup.post(PATH, { ...of }));
   expect(reply.status, reply.bytes.toString()).toBe(200);
   return replaySchema.parse(reply.json);
 }
@@ -43,7 +37,7 @@ describe('POST /v1/proofs/replay', () => {
       const admitted = await setup.execute(executeBody(fields));
       const receipt = (admitted.json['receipt'] ?? admitted.json) as Record<string, string>;
       effects.add(receipt['status'] ?? '');
-      const replay = await replayOf(setup, receipt['registry_proof_id'] ?? '');
+      const replay = await replayed(setup, receipt['registry_proof_id'] ?? '');
       expect(replay).toMatchObject(matching);
       expect(replay.engine.recorded_version).toBe(replay.engine.running_version);
     }
@@ -51,12 +45,12 @@ describe('POST /v1/proofs/replay', () => {
     const { registry } = setup;
     const [parent = ''] = await registry.admitAll([agentItem(registry, admissionEnvelope())]);
     const [outcome = ''] = await registry.admitAll([agentItem(registry, outcomeEnvelope(parent))]);
-    for (const id of [parent, outcome]) expect(await replayOf(setup, id)).toMatchObject(matching);
+    for (const id of [parent, outcome]) expect(await replayed(setup, id)).toMatchObject(matching);
   });
 
   it('matches an export, and names changes in an altered one', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());
-    expect(await replayOf(setup, document)).toMatchObject({
+    expect(await replayed(setup, document)).toMatchObject({
       result: 'match',
       policy_digest: document.aep.policy.digest,
       input_hash: document.aep.policy.input_hash,
@@ -141,13 +135,13 @@ describe('replay after tampering', () => {
     await byHand((tx) =>
       tx.unsafe(`update svc.intake set policy_digest = $1 where ${ofProof(id)}`, [digest]),
     );
-    const replay = await replayOf(setup, id);
+    const replay = await replayed(setup, id);
     expect(replay.result).toBe('engine_version_differs');
     expect(replay.differences).toEqual([OTHER_HASH]);
 
     const document = await setup.exported(await admitOne());
     const older = { ...document.aep, policy: { ...document.aep.policy, engine_version: '0.0.1' } };
-    expect(await replayOf(setup, { ...document, aep: older })).toMatchObject({
+    expect(await replayed(setup, { ...document, aep: older })).toMatchObject({
       result: 'engine_version_differs',
       differences: [{ pointer: '/policy/engine_version', recorded: '0.0.1' }],
       engine: { recorded_version: '0.0.1' },
@@ -171,7 +165,7 @@ describe('replay after tampering', () => {
           tx.unsafe(`update svc.${table} set ${column} = ${to} where ${ofProof(id)}`),
         );
       await change(value);
-      const replay = await replayOf(setup, id);
+      const replay = await replayed(setup, id);
       expect(replay.result).toBe('divergence');
       expect(pointersIn(replay)).toContain(pointer);
       if (pointer === '') expect(replay.differences).toEqual([OTHER_HASH]);
@@ -183,11 +177,11 @@ describe('replay after tampering', () => {
   // Must run last: all proofs share the policy set.
   it('reports the digest and decision of an altered policy', async ({ setup }) => {
     const id = await setup.admitOne();
-    const before = await replayOf(setup, id);
+    const before = await replayed(setup, id);
     await changeTexts(setup, (policies) => {
       policies['sandbox-tenants-may-act'] += '\n// changed';
     });
-    const harmless = await replayOf(setup, id);
+    const harmless = await replayed(setup, id);
     expect(harmless.result).toBe('divergence');
     expect(pointersIn(harmless)).toEqual(['/policy/digest']);
     expect(harmless.differences[0]?.recorded).toBe(before.policy_digest);
@@ -198,12 +192,12 @@ describe('replay after tampering', () => {
       update svc.policy_set set manifest =
         regexp_replace(manifest, '"engine_version":"[^"]*"', '"engine_version":"0.0.1"')`,
     );
-    expect(await replayOf(setup, id)).toEqual(harmless);
+    expect(await replayed(setup, id)).toEqual(harmless);
 
     await changeTexts(setup, (policies) => {
       policies['audit-log-is-kept'] = 'forbid (principal, action, resource);';
     });
-    const denying = await replayOf(setup, id);
+    const denying = await replayed(setup, id);
     expect(denying.differences).toMatchObject([
       { pointer: '/decision/effect', recorded: 'ADMIT', replayed: 'DENY' },
       { pointer: '/decision/reasons', replayed: ['audit-log-is-kept'] },
@@ -216,7 +210,7 @@ describe('replay after tampering', () => {
     await changeTexts(setup, (policies) => {
       policies['sandbox-tenants-may-act'] = 'permit (principal, action';
     });
-    expect((await replayOf(setup, id)).differences).toContainEqual({
+    expect((await replayed(setup, id)).differences).toContainEqual({
       pointer: '/decision/effect',
       recorded: 'ADMIT',
       replayed: 'DENY',

@@ -48,14 +48,8 @@ async function packageOf(setup: Setup, id: string): Promise<RunPackage> {
   return runPackageSchema.parse(reply.json);
 }
 
-function verified({ log, registry }: Setup, document: unknown): RunResult {
-  const aepKeys = [registry.admit.signer.publicKey];
-  return verifyRun(
-    document,
-    { aepKeys, log: { vkey: log.vkey, origin: log.origin } },
-    nativeCrypto,
-  );
-}
+const verified = ({ pins }: Setup, document: unknown): RunResult =>
+  verifyRun(document, pins, nativeCrypto);
 
 describe('a request in a run', () => {
   it('has a unique number, as a single request and in a batch', async ({ setup }) => {

@@ -25,7 +25,7 @@ import {
 import { revocationBody } from '../../fixtures/lifecycle.js';
 import { overlayBody } from '../../fixtures/overlays.js';
 import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
-import { verdictIn } from '../../fixtures/verify-call.js';
+import { byId, verdictIn } from '../../fixtures/verify-call.js';
 
 type Headers = Record<string, string | string[]>;
 export type Body = string | Uint8Array | Record<string, unknown> | unknown[];
@@ -102,6 +102,11 @@ function setupOf(
     post,
     publish,
     byHand,
+    /** The keys that a verifier of this engine's proofs pins. */
+    pins: {
+      aepKeys: [registry.admit.signer.publicKey],
+      log: { vkey: log.vkey, origin: log.origin },
+    },
     keyFor: (options?: KeyOptions) => issueKey(registry, options),
     /** Creates a tenant that may admit. Returns the request headers with its key. */
     async tenant(tenantId: string, scopes = ['admin']) {
@@ -265,6 +270,22 @@ export const keyIdOf = (apiKey: string): string => apiKey.slice(7, 19);
 /** The SQL condition for the rows of one proof. */
 export const ofProof = (proofId: string): string =>
   `replace(proof_id::text, '-', '') = '${proofId}'`;
+
+/** An SQL expression for the body of a log entry with a replaced part. */
+export const replacedIn = (from: string, to: string): string =>
+  `convert_to(replace(convert_from(body, 'UTF8'), '${from}', '${to}'), 'UTF8')`;
+
+/** The reply of `POST /v1/proofs/replay`, also under another policy set. */
+export const replayOf = (
+  { post }: Setup,
+  proofId: unknown,
+  policyDigest?: string,
+  headers?: Headers,
+): Promise<Reply> => {
+  const body = { ...byId(String(proofId)), schema_version: 'svc.verification.replay_request/1.0' };
+  const under = policyDigest === undefined ? {} : { policy_digest: policyDigest };
+  return post('/v1/proofs/replay', { ...body, ...under }, headers);
+};
 
 /** The verdict of `POST /v1/proofs/verify` on a submission. */
 export const verdictOn = async ({ post }: Setup, body: object, headers?: Headers) =>

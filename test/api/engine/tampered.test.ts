@@ -1,9 +1,8 @@
 import { describe, expect } from 'vitest';
 import { scanExpiries } from '#workers/verify/expiries';
 import { eraseProof } from '../../fixtures/erase.js';
-import { replacedIn } from '../../fixtures/rewritten.js';
 import { allWays, byId, checkOf } from '../../fixtures/verify-call.js';
-import { engineTest, ofProof, type Setup, verdictOn } from './setup.js';
+import { engineTest, ofProof, replacedIn, type Setup, verdictOn } from './setup.js';
 
 const it = engineTest({ scopes: ['read', 'export', 'verify'] });
 

@@ -115,24 +115,6 @@ describe('signing key', () => {
     });
   });
 
-  it('invalidates its proofs at once when compromised', async ({ setup }) => {
-    const lost = newKey();
-    await changeKey(setup, lost, { change: 'activate' });
-    const kept = await setup.exported(await signedBy(setup, lost));
-    const document = await setup.exported(await signedBy(setup, lost));
-    expect((await verdictOn(setup, document)).status).toBe('VALID');
-    const from = document.inclusion.leaf_index;
-    await changeKey(setup, lost, { change: 'compromise', fromIndex: from });
-    for (const body of allWays(document)) {
-      expect(await verdictOn(setup, body)).toMatchObject({
-        status: 'INVALID',
-        cause: 'key_compromised',
-        key: { state: 'compromised', compromised_from_index: from },
-      });
-    }
-    expect((await verdictOn(setup, kept)).status).toBe('VALID');
-  });
-
   it('is rejected when it is of small order, even in the log', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());
     // A is the neutral element, so [S]B = R + [k]A holds for S = 1, R = B and any message.

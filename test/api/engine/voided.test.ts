@@ -19,6 +19,7 @@ let setup: Setup;
 /** A proof before the compromised range; in it two admissions, a denial and two revoked proofs. */
 let ids: Record<'before' | 'first' | 'last' | 'denied' | 'revoked' | 'trustRevoked', string>;
 let validExport: ProofExport;
+let compromisedFrom: number;
 
 it.beforeAll(async ({ setup: own }) => {
   setup = own;
@@ -40,11 +41,12 @@ it.beforeAll(async ({ setup: own }) => {
   expect(await statuses()).toMatchObject({
     list: { VALID: ['last', 'trustRevoked', 'denied', 'first', 'before'], [NOTHING]: [] },
   });
+  compromisedFrom = (await view(ids.first)).leaf_index;
   await appendKeyChange(registry.admin, nativeSha256, {
     keyId: registry.admit.keyId,
     publicKey: toBase64Url(registry.admit.signer.publicKey),
     change: 'compromise',
-    fromIndex: (await view(ids.first)).leaf_index,
+    fromIndex: compromisedFrom,
   });
 });
 const get = (path: string) => setup.get(`/v1/proofs/${path}`);
@@ -82,6 +84,8 @@ async function exportStatuses() {
     expect(document.verdict).toEqual((await view(id)).verdict);
     const answer = await verified(document);
     expect(answer.cause).toBe(name === 'before' ? null : 'key_compromised');
+    const state = name === 'before' ? 'active' : 'compromised';
+    expect(answer.key).toMatchObject({ state, compromised_from_index: compromisedFrom });
     expect(checkOf(answer, 'submitted_verdict')).toBe('pass');
     expect(checkOf(answer, 'verdict')).toBe(name === 'before' ? 'pass' : 'fail');
     found[name] = summary(document.verdict);
