@@ -4,11 +4,18 @@ import {
 } from '@modelcontextprotocol/client';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import { CreateMessageRequestSchema } from '@modelcontextprotocol/sdk/types.js';
 import { describe, expect, it } from 'vitest';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 import { serveBreaking, serveV1, serveV2 } from '../fixtures/mcp-http-servers.js';
-import { ownServer, proofOf, published, textOf, useProxies } from '../fixtures/mcp-proxy.js';
+import {
+  answerSampling,
+  confirmElicitations,
+  ownServer,
+  proofOf,
+  published,
+  textOf,
+  useProxies,
+} from '../fixtures/mcp-proxy.js';
 import { send } from '../fixtures/send.js';
 
 const world = useAdapterWorld();
@@ -29,11 +36,7 @@ async function listening(target: readonly string[], env = {}): Promise<URL> {
 
 async function clientV1(url: URL): Promise<Client> {
   const client = new Client(INFO, { capabilities: { sampling: {} } });
-  client.setRequestHandler(CreateMessageRequestSchema, () => ({
-    model: 'test',
-    role: 'assistant' as const,
-    content: { type: 'text' as const, text: 'from the model' },
-  }));
+  answerSampling(client);
   await client.connect(new StreamableHTTPClientTransport(url, { requestInit }));
   proxies.closeAfter(() => client.close());
   return client;
@@ -42,10 +45,7 @@ async function clientV1(url: URL): Promise<Client> {
 async function clientV2(url: URL): Promise<ClientV2> {
   const capabilities = { elicitation: { form: {} } };
   const client = new ClientV2(INFO, { capabilities, versionNegotiation: { mode: 'auto' } });
-  client.setRequestHandler('elicitation/create', () => ({
-    action: 'accept' as const,
-    content: { confirm: true },
-  }));
+  confirmElicitations(client);
   await client.connect(new HttpV2(url, { requestInit }));
   proxies.closeAfter(() => client.close());
   return client;
@@ -59,11 +59,7 @@ describe('svc mcp URL', () => {
       { target: [server.url] },
       { capabilities: { sampling: {} } },
     );
-    client.setRequestHandler(CreateMessageRequestSchema, () => ({
-      model: 'test',
-      role: 'assistant' as const,
-      content: { type: 'text' as const, text: 'from the model' },
-    }));
+    answerSampling(client);
     const echoed = await client.callTool({ name: 'echo', arguments: { message: 'hello' } });
     expect(textOf(echoed)).toBe('Echo: hello');
     await expect
@@ -87,10 +83,7 @@ describe('svc mcp URL', () => {
       { target: [server.url] },
       { capabilities: { elicitation: { form: {} } } },
     );
-    client.setRequestHandler('elicitation/create', () => ({
-      action: 'accept' as const,
-      content: { confirm: true },
-    }));
+    confirmElicitations(client);
     await client.listTools();
     const deployed = await client.callTool({ name: 'deploy', arguments: { region: 'Süd' } });
     expect(textOf(deployed)).toBe('deployed to Süd');
@@ -163,16 +156,6 @@ describe('svc mcp --listen', () => {
     await expect(one.ping()).rejects.toThrow(/404|session/);
     await expect.poll(server.sessions).toBe(1);
     await other.ping();
-  });
-
-  it('passes stateless requests to a server over HTTP', async () => {
-    const server = await serveV2();
-    proxies.closeAfter(server.close);
-    const client = await clientV2(await listening([server.url]));
-    await client.listTools();
-    const deployed = await client.callTool({ name: 'deploy', arguments: { region: 'Süd' } });
-    expect(textOf(deployed)).toBe('deployed to Süd');
-    await expect.poll(proxies.sent).toEqual(['admission', 'outcome']);
   });
 
   it('ends the session that is unused for longest when there are too many', async () => {
