@@ -118,10 +118,6 @@ describe('200 response without the receipt of the request', () => {
     ['an additional member', changed((receipt) => ({ ...receipt, more: 1 }))],
     ['a denial with a correct hash', changed(denial)],
     [
-      'the hash of another request',
-      changed((receipt) => ({ ...receipt, request_hash: flipped(receipt['request_hash']) })),
-    ],
-    [
       'another proof',
       changed((receipt) => ({
         ...receipt,
