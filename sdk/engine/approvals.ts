@@ -4,14 +4,7 @@ import {
   type ApprovalSubject,
   readApprovalRequest as readSubject,
 } from '../../protocol/approval-request.js';
-import {
-  equalBytes,
-  fromBase64,
-  fromHex,
-  isBytes,
-  toBase64Url,
-  toHex,
-} from '../../protocol/bytes.js';
+import { equalBytes, fromBase64, fromHex, isBytes, toBase64Url } from '../../protocol/bytes.js';
 import { attempt } from '../../protocol/errors.js';
 import { nobleSha256 } from '../../protocol/hash.js';
 import { admissionStatusSchema } from '../../protocol/schemas/admission.js';
@@ -32,7 +25,7 @@ import { readDocument, unexpected, validInput } from '../http/answers.js';
 import { backoffMs } from '../http/client.js';
 import type { EngineOptions } from '../options.js';
 import { admit, type Admitted, poll, type Receipt, receiptSchema } from './admission.js';
-import { openEngine, requireProofId } from './engine.js';
+import { openEngine, randomHex, requireProofId } from './engine.js';
 
 export type { Approval, ApprovalSubject, Registration as ApproverRegistration };
 
@@ -223,5 +216,3 @@ const signWith = async (seed: Uint8Array, message: Uint8Array) => ({
   type: 'ed25519' as const,
   sig: toBase64Url(await signAsync(message, seed)),
 });
-
-const randomHex = (length: number) => toHex(crypto.getRandomValues(new Uint8Array(length)));
