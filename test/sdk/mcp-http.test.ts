@@ -34,6 +34,13 @@ async function listening(target: readonly string[], env = {}): Promise<URL> {
   return new URL(address.exec(host.stderr())![1]!);
 }
 
+const post = (url: URL, body: string, headers = {}) =>
+  fetch(url, {
+    method: 'POST',
+    headers: { ...requestInit.headers, 'Content-Type': 'application/json', ...headers },
+    body,
+  });
+
 async function clientV1(url: URL): Promise<Client> {
   const client = new Client(INFO, { capabilities: { sampling: {} } });
   answerSampling(client);
@@ -162,24 +169,18 @@ describe('svc mcp --listen', () => {
     const server = await serveV1();
     proxies.closeAfter(server.close);
     const url = await listening([server.url]);
-    const post = (body: object, session?: string) =>
-      fetch(url, {
-        method: 'POST',
-        headers: {
-          ...requestInit.headers,
-          'Content-Type': 'application/json',
-          Accept: 'application/json, text/event-stream',
-          ...(session !== undefined && { 'Mcp-Session-Id': session }),
-        },
-        body: JSON.stringify({ jsonrpc: '2.0', id: 1, ...body }),
+    const request = (body: object, session?: string) =>
+      post(url, JSON.stringify({ jsonrpc: '2.0', id: 1, ...body }), {
+        Accept: 'application/json, text/event-stream',
+        ...(session !== undefined && { 'Mcp-Session-Id': session }),
       });
     const open = async (): Promise<string> => {
       const params = { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: INFO };
-      const response = await post({ method: 'initialize', params });
+      const response = await request({ method: 'initialize', params });
       await response.text();
       return response.headers.get('mcp-session-id')!;
     };
-    const ping = async (session: string) => (await post({ method: 'ping' }, session)).status;
+    const ping = async (session: string) => (await request({ method: 'ping' }, session)).status;
     const [first, second] = [await open(), await open()];
     for (let n = 2; n < 32; n++) await open();
     expect(await ping(first)).toBe(200);
@@ -193,16 +194,12 @@ describe('svc mcp --listen', () => {
     const server = await serveBreaking();
     proxies.closeAfter(server.close);
     const url = await listening([server.url]);
-    const headers = { ...requestInit.headers, 'Content-Type': 'application/json' };
     const initialize = { jsonrpc: '2.0', id: 1, method: 'initialize', params: {} };
-    const response = await fetch(url, {
-      method: 'POST',
-      headers,
-      body: JSON.stringify(initialize),
-    });
+    const response = await post(url, JSON.stringify(initialize));
     expect(await response.text()).toContain('after the break');
     const session = { 'Mcp-Session-Id': response.headers.get('mcp-session-id')! };
-    const resumed = await fetch(url, { headers: { ...headers, ...session, 'Last-Event-ID': '1' } });
+    const headers = { ...requestInit.headers, ...session, 'Last-Event-ID': '1' };
+    const resumed = await fetch(url, { headers });
     expect(resumed.status).toBe(400);
     expect(await resumed.text()).toContain('streams cannot be resumed');
   });
@@ -212,16 +209,11 @@ describe('svc mcp --listen', () => {
     const _meta = { 'io.modelcontextprotocol/protocolVersion': '2026-07-28', progressToken: 1 };
     const params = { name: 'any', n: '?', _meta };
     const call = { jsonrpc: '2.0', id: 'own', method: 'prompts/get', params };
-    const response = await fetch(url, {
-      method: 'POST',
-      headers: {
-        ...requestInit.headers,
-        'Content-Type': 'application/json',
-        'Mcp-Method': 'prompts/get',
-        'Mcp-Name': 'any',
-        'Mcp-Protocol-Version': '2026-07-28',
-      },
-      body: JSON.stringify(call, undefined, 2).replace('"?"', '9007199254740993'),
+    const sent = JSON.stringify(call, undefined, 2).replace('"?"', '9007199254740993');
+    const response = await post(url, sent, {
+      'Mcp-Method': 'prompts/get',
+      'Mcp-Name': 'any',
+      'Mcp-Protocol-Version': '2026-07-28',
     });
     const text = await response.text();
     expect(text).toContain('"n":12345678901234567890.10');
