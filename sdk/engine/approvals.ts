@@ -19,9 +19,9 @@ import {
 } from '../../protocol/schemas/approvals.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import { parseTime } from '../../protocol/time.js';
-import { canonicalBody, canonicalHash } from '../canonical.js';
+import { canonicalHash } from '../canonical.js';
 import { type RequiredApproval, SdkError } from '../errors.js';
-import { readDocument, unexpected, validInput } from '../http/answers.js';
+import { readDocument, unexpected, validBody, validInput } from '../http/answers.js';
 import { backoffMs } from '../http/client.js';
 import type { EngineOptions } from '../options.js';
 import { admit, type Admitted, poll, type Receipt, receiptSchema } from './admission.js';
@@ -137,7 +137,7 @@ export async function submitApproval(
   approval: Approval,
 ): Promise<{ proof_id: string }> {
   const engine = openEngine(options);
-  const body = canonicalBody(validInput(approvalSchema, approval));
+  const body = validBody(approvalSchema, approval);
   const request = { method: 'POST', path: '/v1/approvals', body, expected: [202] } as const;
   const answer = await engine.read(request);
   const { proof_id } = readDocument(answer, admissionStatusSchema);
