@@ -1,5 +1,5 @@
 import { buildReceipt, type Receipt } from '../protocol/aep.js';
-import { toHex, utf8 } from '../protocol/bytes.js';
+import { utf8 } from '../protocol/bytes.js';
 import { hashHex, nobleSha256 } from '../protocol/hash.js';
 import { newProofId } from '../protocol/ids.js';
 import { parseStrict } from '../protocol/json.js';
@@ -12,6 +12,7 @@ import {
 import { SCHEMA } from '../protocol/schemas/ids.js';
 import type { Effect } from '../protocol/status.js';
 import { formatTime } from '../protocol/time.js';
+import { newUuid } from './engine/engine.js';
 import type { EngineOptions } from './options.js';
 
 /** A request that the fake engine received. */
@@ -78,7 +79,7 @@ export function fakeEngine(
     } = typeof decided === 'string' ? { effect: decided } : decided;
     const receipt = buildReceipt(nobleSha256, {
       lane: 'kind' in read.data ? 'agent' : 'execute',
-      proof_id: randomProofId(),
+      proof_id: newProofId(newUuid()),
       request_hash: requestHash,
       effect,
     });
@@ -122,10 +123,4 @@ function problem(status: number, code: string, detail: string, more: object = {}
 function json(status: number, type: string, document: object): Response {
   const headers = { 'content-type': type, 'x-request-id': 'fake' };
   return new Response(utf8(JSON.stringify(document)) as BodyInit, { status, headers });
-}
-
-function randomProofId(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  const time = Date.now().toString(16).padStart(12, '0');
-  return newProofId(`${time}7000b${toHex(bytes).slice(17)}`);
 }

@@ -20,18 +20,12 @@ export function resultHash(value: unknown): string | undefined {
 }
 
 /** The hash of a list whose items arrive one by one. Keeps no items in memory. */
-export interface ListHash {
-  add(item: unknown): void;
-  /** Hash of the present list as a JSON array, undefined after an item that is not plain JSON. */
-  digest(): string | undefined;
-}
-
-export function openListHash(): ListHash {
+export function openListHash() {
   const hash = sha256.create();
   let separator = '[';
   let isPlain = true;
   return {
-    add: (item) => {
+    add: (item: unknown): void => {
       if (!isPlain) return;
       try {
         requirePlain(item);
@@ -41,7 +35,8 @@ export function openListHash(): ListHash {
         isPlain = false;
       }
     },
-    digest: () => {
+    /** Hash of the present list as a JSON array, undefined after an item that is not plain JSON. */
+    digest: (): string | undefined => {
       if (!isPlain) return undefined;
       const end = utf8(separator === '[' ? '[]' : ']');
       return toHex(hash.clone().update(end).digest());

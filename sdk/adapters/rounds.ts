@@ -6,24 +6,19 @@ export interface AdmissionStore {
   take(call: string): Admission | undefined | Promise<Admission | undefined>;
 }
 
-/** An `AdmissionStore` in memory. */
-export interface Rounds extends AdmissionStore {
-  keep(call: string, admission: Admission): void;
-  take(call: string): Admission | undefined;
-}
-
 const MAX_WAITING = 1_000;
 /** An old decision must not permit what the policy would deny now. */
 const MAX_WAIT_MS = 15 * 60_000;
 
-export function openRounds(maxWaitMs = MAX_WAIT_MS): Rounds {
+/** An `AdmissionStore` in memory. */
+export function openRounds(maxWaitMs = MAX_WAIT_MS) {
   const waiting: { call: string; admission: Admission; until: number }[] = [];
   return {
-    keep: (call, admission) => {
+    keep: (call: string, admission: Admission): void => {
       waiting.push({ call, admission, until: performance.now() + maxWaitMs });
       if (waiting.length > MAX_WAITING) waiting.shift();
     },
-    take: (call) => {
+    take: (call: string): Admission | undefined => {
       const now = performance.now();
       const at = waiting.findIndex((one) => one.call === call && now < one.until);
       return at < 0 ? undefined : waiting.splice(at, 1)[0]?.admission;

@@ -1,6 +1,6 @@
-import { toHex } from '../../protocol/bytes.js';
 import type { AgentEnvelope, AgentReceipt } from '../../protocol/schemas/admission.js';
 import { admitHttp, agentEnvelope, type Admitted } from '../engine/admission.js';
+import { newUuid } from '../engine/engine.js';
 import { SdkError, type SdkErrorCode } from '../errors.js';
 import type { EngineOptions } from '../options.js';
 
@@ -36,7 +36,7 @@ const REJECTED: ReadonlySet<SdkErrorCode> = new Set<SdkErrorCode>([
  */
 export function openRun(
   { engine, agent }: { engine: EngineOptions; agent: { id: string } },
-  place: { id: string; seq: number } = { id: newRunId(), seq: 0 },
+  place: { id: string; seq: number } = { id: newUuid(), seq: 0 },
 ): AgentRun {
   const { id } = place;
   let next = place.seq;
@@ -115,11 +115,4 @@ export function openRun(
 function isDecision(error: unknown): boolean {
   const { approval, denial } = error as Partial<SdkError>;
   return approval !== undefined || denial !== undefined;
-}
-
-/** A new UUIDv7, in the form of a proof id. */
-function newRunId(): string {
-  const time = Date.now().toString(16).padStart(12, '0');
-  const random = toHex(crypto.getRandomValues(new Uint8Array(8))).slice(1);
-  return `${time}7000b${random}`;
 }

@@ -1,4 +1,5 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
+import { createHash, timingSafeEqual } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { attempt } from '../../protocol/errors.js';
 import type { CallOptions, EngineOptions, PublicOptions } from '../index.js';
@@ -133,6 +134,14 @@ export function withKeyFile<Options extends EngineOptions>(options: Options): Op
       return (key = attempt(() => apiKey(process.env)) || key);
     },
   };
+}
+
+/** Compares in constant time. */
+export function isBearer(authorization: string | undefined, token: string): boolean {
+  const [given, expected] = [authorization ?? '', `Bearer ${token}`].map((text) =>
+    createHash('sha256').update(text).digest(),
+  );
+  return timingSafeEqual(given!, expected!);
 }
 
 export function hookToken({ SVC_HOOK_TOKEN: token = '' } = process.env): string {

@@ -1,6 +1,5 @@
 import * as z from 'zod';
 import type { Receipt } from '../../protocol/aep.js';
-import { toHex } from '../../protocol/bytes.js';
 import { hashHex, nobleSha256, documentHash } from '../../protocol/hash.js';
 import type { JsonValue } from '../../protocol/json.js';
 import {
@@ -23,7 +22,7 @@ import { retryAfterMs, validInput, httpError, readDocument, unexpected } from '.
 import { type Answer, withDeadline, type Deadline } from '../http/attempt.js';
 import type { HttpClient } from '../http/client.js';
 import type { EngineOptions } from '../options.js';
-import { openEngine, requireProofId } from './engine.js';
+import { openEngine, randomHex, requireProofId } from './engine.js';
 import { openEvidenceFetcher, readEvidence } from './receipt-evidence.js';
 
 /** An execute request; `schema_version` and the tenant are optional. */
@@ -96,14 +95,13 @@ export function agentEnvelope(
   return validInput(agentEnvelopeSchema, {
     schema_version: SCHEMA.agentEnvelope,
     tenant_id: tenantId,
-    nonce: dedupeKey === undefined ? randomNonce() : nonceOf(dedupeKey),
+    nonce: dedupeKey === undefined ? randomHex(NONCE_BYTES) : nonceOf(dedupeKey),
     requested_at: formatTime(Date.now()),
     ...input,
   });
 }
 
 const NONCE_BYTES = 16;
-const randomNonce = (): string => toHex(crypto.getRandomValues(new Uint8Array(NONCE_BYTES)));
 const nonceOf = (dedupeKey: string): string =>
   documentHash(nobleSha256, ['svc.dedupe', dedupeKey]).slice(0, 2 * NONCE_BYTES);
 

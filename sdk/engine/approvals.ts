@@ -4,14 +4,7 @@ import {
   type ApprovalSubject,
   readApprovalRequest as readSubject,
 } from '../../protocol/approval-request.js';
-import {
-  equalBytes,
-  fromBase64,
-  fromHex,
-  isBytes,
-  toBase64Url,
-  toHex,
-} from '../../protocol/bytes.js';
+import { equalBytes, fromBase64, fromHex, isBytes, toBase64Url } from '../../protocol/bytes.js';
 import { attempt } from '../../protocol/errors.js';
 import { nobleSha256 } from '../../protocol/hash.js';
 import { admissionStatusSchema } from '../../protocol/schemas/admission.js';
@@ -26,13 +19,13 @@ import {
 } from '../../protocol/schemas/approvals.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import { parseTime } from '../../protocol/time.js';
-import { canonicalBody, canonicalHash } from '../canonical.js';
+import { canonicalHash } from '../canonical.js';
 import { type RequiredApproval, SdkError } from '../errors.js';
-import { readDocument, unexpected, validInput } from '../http/answers.js';
+import { readDocument, unexpected, validBody, validInput } from '../http/answers.js';
 import { backoffMs } from '../http/client.js';
 import type { EngineOptions } from '../options.js';
 import { admit, type Admitted, poll, type Receipt, receiptSchema } from './admission.js';
-import { openEngine, requireProofId } from './engine.js';
+import { openEngine, randomHex, requireProofId } from './engine.js';
 
 export type { Approval, ApprovalSubject, Registration as ApproverRegistration };
 
@@ -144,7 +137,7 @@ export async function submitApproval(
   approval: Approval,
 ): Promise<{ proof_id: string }> {
   const engine = openEngine(options);
-  const body = canonicalBody(validInput(approvalSchema, approval));
+  const body = validBody(approvalSchema, approval);
   const request = { method: 'POST', path: '/v1/approvals', body, expected: [202] } as const;
   const answer = await engine.read(request);
   const { proof_id } = readDocument(answer, admissionStatusSchema);
@@ -223,5 +216,3 @@ const signWith = async (seed: Uint8Array, message: Uint8Array) => ({
   type: 'ed25519' as const,
   sig: toBase64Url(await signAsync(message, seed)),
 });
-
-const randomHex = (length: number) => toHex(crypto.getRandomValues(new Uint8Array(length)));

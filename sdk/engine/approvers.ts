@@ -7,8 +7,7 @@ import {
   registrationSchema,
 } from '../../protocol/schemas/approvals.js';
 import { hashSchema } from '../../protocol/schemas/primitives.js';
-import { canonicalBody } from '../canonical.js';
-import { readDocument, validInput } from '../http/answers.js';
+import { readDocument, validBody, validInput } from '../http/answers.js';
 import type { EngineOptions } from '../options.js';
 import { openEngine } from './engine.js';
 import { itemsOf, type PageInput, readPage } from './pages.js';
@@ -23,7 +22,7 @@ export async function registerApproverHttp(
   options: EngineOptions,
   registration: Registration,
 ): Promise<RegisteredApprover> {
-  const body = canonicalBody(validInput(registrationSchema, registration));
+  const body = validBody(registrationSchema, registration);
   const request = { method: 'POST', path: '/v1/approvers', body, expected: [201] } as const;
   return readDocument(await openEngine(options).read(request), approverSchema);
 }

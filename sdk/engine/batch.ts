@@ -81,10 +81,8 @@ export async function* admitBatchHttp(
   };
   const inFlight = limited('inFlight', settings.inFlight ?? 2, 16);
   const stopping = new AbortController();
-  const stop = (): void => stopping.abort(options.signal?.reason);
-  options.signal?.addEventListener('abort', stop, { once: true });
-  if (options.signal?.aborted === true) stop();
-  const stoppable = { ...options, signal: stopping.signal };
+  const signals = [stopping.signal, ...(options.signal === undefined ? [] : [options.signal])];
+  const stoppable = { ...options, signal: AbortSignal.any(signals) };
   const engine = openEngine({ ...stoppable, retry: { ...BATCH_RETRY, ...options.retry } });
   const onProgress = sumProgress(settings.onProgress);
   try {
@@ -92,7 +90,6 @@ export async function* admitBatchHttp(
     const admit = (chunk: Chunk) => admitChunk(engine, stoppable, chunk, onProgress);
     for await (const results of mapInOrder(chunks, admit, inFlight)) yield* results;
   } finally {
-    options.signal?.removeEventListener('abort', stop);
     stopping.abort();
   }
 }

@@ -1,4 +1,4 @@
-import { fromUtf8 } from '../../protocol/bytes.js';
+import { fromUtf8, toHex } from '../../protocol/bytes.js';
 import { hashHex, nobleSha256 } from '../../protocol/hash.js';
 import { isProofId } from '../../protocol/ids.js';
 import { canonicalBody } from '../canonical.js';
@@ -33,6 +33,15 @@ export function requireProofId(text: string): string {
     });
   }
   return text;
+}
+
+export const randomHex = (bytes: number): string =>
+  toHex(crypto.getRandomValues(new Uint8Array(bytes)));
+
+/** A new UUIDv7, in the form of a proof id. */
+export function newUuid(): string {
+  const time = Date.now().toString(16).padStart(12, '0');
+  return `${time}7000b${randomHex(8).slice(1)}`;
 }
 
 /**

@@ -9,9 +9,8 @@ import {
 } from '../../protocol/schemas/api-keys.js';
 import { API_KEY_ID_PATTERN } from '../../protocol/api-key.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
-import { canonicalBody } from '../canonical.js';
 import { SdkError } from '../errors.js';
-import { readDocument, validInput } from '../http/answers.js';
+import { readDocument, validBody } from '../http/answers.js';
 import type { EngineOptions } from '../options.js';
 import { openEngine } from './engine.js';
 import { itemsOf, type PageInput, readPage } from './pages.js';
@@ -31,8 +30,7 @@ export async function createApiKeyHttp(
   input: ApiKeyInput,
 ): Promise<CreatedApiKey> {
   const engine = openEngine({ ...options, retry: { ...options.retry, attempts: 1 } });
-  const document = { schema_version: SCHEMA.apiKeyRequest, ...input };
-  const body = canonicalBody(validInput(apiKeyRequestSchema, document));
+  const body = validBody(apiKeyRequestSchema, { schema_version: SCHEMA.apiKeyRequest, ...input });
   const request = { method: 'POST', path: '/v1/keys', body, expected: [201] } as const;
   return readDocument(await engine.read(request), createdApiKeySchema);
 }

@@ -23,8 +23,7 @@ import {
   proofIdSchema,
 } from '../../protocol/schemas/primitives.js';
 import type { ArtifactKind } from '../../protocol/status.js';
-import { canonicalBody } from '../canonical.js';
-import { readDocument, unexpected, validInput } from '../http/answers.js';
+import { readDocument, unexpected, validBody, validInput } from '../http/answers.js';
 import { type Answer, type Deadline, withDeadline } from '../http/attempt.js';
 import type { EngineOptions } from '../options.js';
 import { pause } from './admission.js';
@@ -56,7 +55,7 @@ export async function revokeArtifactHttp(
   { proof_id, ...request }: RevocationInput,
 ): Promise<Revocation> {
   const document = { schema_version: SCHEMA.revocationRequest, ...request };
-  const body = canonicalBody(validInput(revocationRequestSchema, document));
+  const body = validBody(revocationRequestSchema, document);
   const artifact = validInput(artifactSchema, { proof_id, artifact_kind: request.artifact_kind });
   const path = `/v1/proofs/${proof_id}/revocations`;
   const engine = openEngine(options);
@@ -134,7 +133,7 @@ export async function createShareTokenHttp(
 ): Promise<CreatedShareToken> {
   const engine = openEngine({ ...options, retry: { ...options.retry, attempts: 1 } });
   const document = { schema_version: SCHEMA.shareTokenRequest, ...input };
-  const body = canonicalBody(validInput(shareTokenRequestSchema, document));
+  const body = validBody(shareTokenRequestSchema, document);
   const request = { method: 'POST', path: '/v1/share-tokens', body, expected: [201] } as const;
   const answer = await engine.read(request);
   const made = readDocument(answer, createdShareTokenSchema);
@@ -174,7 +173,7 @@ export async function createPackageHttp(
   input: { proof_ids: readonly string[] },
 ): Promise<TrustPackage> {
   const document = { schema_version: SCHEMA.packageRequest, ...input };
-  const body = canonicalBody(validInput(packageRequestSchema, document));
+  const body = validBody(packageRequestSchema, document);
   const request = { method: 'POST', path: '/v1/packages', body, expected: [200, 201] } as const;
   const answer = await openEngine(options).read(request);
   const made = readDocument(answer, packageSchema);

@@ -10,7 +10,7 @@ import {
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import { hashSchema } from '../../protocol/schemas/primitives.js';
 import { canonicalBody } from '../canonical.js';
-import { readDocument, validInput } from '../http/answers.js';
+import { readDocument, validBody, validInput } from '../http/answers.js';
 import type { EngineOptions } from '../options.js';
 import { openEngine } from './engine.js';
 import { itemsOf } from './pages.js';
@@ -29,8 +29,7 @@ export async function storeOverlayHttp(
   options: EngineOptions,
   { rules }: { rules: Readonly<Record<string, string>> },
 ): Promise<Overlay> {
-  const document = { schema_version: SCHEMA.overlayRequest, rules };
-  const body = canonicalBody(validInput(overlayRequestSchema, document));
+  const body = validBody(overlayRequestSchema, { schema_version: SCHEMA.overlayRequest, rules });
   const request = { method: 'POST', path: '/v1/overlays', body, expected: [201] } as const;
   return readDocument(await openEngine(options).read(request), overlaySchema);
 }

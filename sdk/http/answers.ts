@@ -3,6 +3,7 @@ import { attempt } from '../../protocol/errors.js';
 import { parseStrict, pointerStep, type JsonValue } from '../../protocol/json.js';
 import { openSchema } from '../../protocol/schemas/open-schema.js';
 import { publicProblemSchema } from '../../protocol/schemas/problem.js';
+import { canonicalBody } from '../canonical.js';
 import { SdkError, type SdkErrorCode, type ServiceProblem } from '../errors.js';
 import type { Answer } from './attempt.js';
 
@@ -67,6 +68,10 @@ export function validInput<T>(schema: z.ZodType<T>, input: unknown): T {
     cause: result.error,
   });
 }
+
+/** The canonical body of a valid document. Throws `invalid_input`. */
+export const validBody = <T>(schema: z.ZodType<T>, document: object): Uint8Array =>
+  canonicalBody(validInput(schema, document) as object);
 
 const BY_STATUS: Partial<Record<number, SdkErrorCode>> = {
   401: 'unauthenticated',

@@ -1,16 +1,16 @@
-import type { Readable } from 'node:stream';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
-import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { Server } from '@modelcontextprotocol/sdk/server/index.js';
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
-import { CallToolRequestSchema, type CallToolResult } from '@modelcontextprotocol/sdk/types.js';
+import {
+  CallToolRequestSchema,
+  type CallToolResult,
+  CallToolResultSchema,
+} from '@modelcontextprotocol/sdk/types.js';
 import { describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/process/files';
 import { admitClient, admitServer, NOT_ADMITTED_META, PROOF_ID_META } from '#sdk/adapters/mcp';
 import { canonicalHash, type JsonValue } from '#sdk/index';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 import { joined, mcpPair, registerTools } from '../fixtures/mcp-tools.js';
-import { readyFile } from '../fixtures/ready-file.js';
 
 const world = useAdapterWorld();
 
@@ -24,50 +24,43 @@ const textOf = ({ content: [part] }: CallToolResult): string =>
   part?.type === 'text' ? part.text : '';
 const proofOf = ({ _meta }: CallToolResult): string => String(_meta?.[PROOF_ID_META]);
 
-it('admitServer over stdio > runs an admitted call but not a denied call, and both have a proof', async () => {
-  const ready = await readyFile(world.options);
-  const transport = new StdioClientTransport({
-    command: process.execPath,
-    args: ['examples/adapters/mcp-server.mjs', ready.path],
-    cwd: packageRoot,
-    stderr: 'pipe',
-  });
-  let stderr = '';
-  (transport.stderr as Readable).on('data', (chunk: Buffer) => (stderr += chunk.toString()));
-  const client = new Client({ name: 'agent', version: '1.0.0' });
-  try {
-    await client.connect(transport);
-    const booked = await called(client, 'book_table', { seats: 2 });
-    expect(textOf(booked)).toBe('a table for 2');
-    expect(booked.isError).toBeUndefined();
-    await world.expectProof(proofOf(booked), {
-      agent: { id: 'concierge-7', framework: 'mcp' },
-      action: 'BOOK_TABLE',
-      tool: 'book_table',
-      args: { seats: 2 },
-      result: { content: [{ type: 'text', text: 'a table for 2' }] },
-    });
+/** A client of a server with tools, which add their names to `ran`. */
+async function clientOfTools(ran: string[], prepare: (server: McpServer) => unknown = () => null) {
+  const { server, client, connect } = mcpPair();
+  prepare(server);
+  registerTools(server, ran);
+  await connect();
+  return client;
+}
 
-    const denied = await called(client, 'delete_audit_log', {});
-    expect(denied).toMatchObject({
-      isError: true,
-      _meta: { [NOT_ADMITTED_META]: 'policy_denied' },
-    });
-    expect(textOf(denied)).toMatch(/^delete_audit_log did not run: denied by policy: .+ \(proof /);
-    expect(await world.verdict(proofOf(denied))).toEqual({ status: 'VALID', effect: 'DENY' });
-    expect(await world.outcomesOf(proofOf(denied))).toEqual([]);
-  } finally {
-    await client.close();
-    await ready.remove();
-  }
-  expect(stderr).toBe('booking for 2\n');
+it('admitServer > runs an admitted call but not a denied call, and both have a proof', async () => {
+  const ran: string[] = [];
+  const client = await clientOfTools(ran, (server) => {
+    expect(admitServer(server, world.common)).toBe(server);
+  });
+  const booked = await called(client, 'book_table', { seats: 2 });
+  expect(textOf(booked)).toBe('a table for 2');
+  expect(booked.isError).toBeUndefined();
+  await world.expectProof(proofOf(booked), {
+    agent: { id: 'agent-7', framework: 'mcp' },
+    action: 'BOOK_TABLE',
+    tool: 'book_table',
+    args: { seats: 2 },
+    result: { content: [{ type: 'text', text: 'a table for 2' }] },
+  });
+
+  const denied = await called(client, 'deleteAuditLog', {});
+  expect(denied).toMatchObject({ isError: true, _meta: { [NOT_ADMITTED_META]: 'policy_denied' } });
+  expect(textOf(denied)).toMatch(/^deleteAuditLog did not run: denied by policy: .+ \(proof /);
+  expect(await world.verdict(proofOf(denied))).toEqual({ status: 'VALID', effect: 'DENY' });
+  expect(await world.outcomesOf(proofOf(denied))).toEqual([]);
+  expect(ran).toEqual(['book_table']);
+  await client.close();
 });
 
 it('admitClient > requests admission for every client method that calls a tool', async () => {
   const ran: string[] = [];
-  const { server: plain, client, connect } = mcpPair();
-  registerTools(plain, ran);
-  await connect();
+  const client = await clientOfTools(ran);
   expect(admitClient(client, world.common)).toBe(client);
   const booked = await called(client, 'book_table', { seats: 2 });
   expect(textOf(booked)).toBe('a table for 2');
@@ -79,7 +72,6 @@ it('admitClient > requests admission for every client method that calls a tool',
     _meta: { [NOT_ADMITTED_META]: 'network' },
   });
   expect(ran.splice(0)).toEqual(['book_table']);
-  const { CallToolResultSchema } = await import('@modelcontextprotocol/sdk/types.js');
   const params = { name: 'deleteAuditLog' };
   const result = await client.request({ method: 'tools/call', params }, CallToolResultSchema);
   expect(result.isError).toBe(true);
@@ -98,9 +90,7 @@ it('admitClient > requests admission for every client method that calls a tool',
 
 it('admitClient > sends the admitted tool and arguments, whatever the caller changes meanwhile', async () => {
   const ran: string[] = [];
-  const { server: plain, client, connect } = mcpPair();
-  registerTools(plain, ran);
-  await connect();
+  const client = await clientOfTools(ran);
   const params = { name: 'book_table', arguments: { seats: 2 } };
   const onAdmitted = () => (params.name = 'deleteAuditLog');
   const renaming = admitClient(client, { ...world.common, onAdmitted });
@@ -110,28 +100,23 @@ it('admitClient > sends the admitted tool and arguments, whatever the caller cha
   expect(ran).toEqual([]);
   await client.close();
 
-  const late = mcpPair();
-  registerTools(late.server, ran);
-  await late.connect();
-  const { transport } = late.client;
+  const late = await clientOfTools(ran);
+  const { transport } = late;
   const send = transport!.send.bind(transport);
   params.name = 'book_table';
   transport!.send = (message, options) => {
     params.arguments.seats = 200;
     return send(message, options);
   };
-  const booked = await admitClient(late.client, world.common).callTool(params);
+  const booked = await admitClient(late, world.common).callTool(params);
   expect(textOf(booked as CallToolResult)).toBe('a table for 2');
-  await late.client.close();
+  await late.close();
 });
 
 describe('admitServer', () => {
   it('records outcomes, and passes errors and abort signals through', async () => {
     const ran: string[] = [];
-    const { server, client, connect } = mcpPair();
-    expect(admitServer(server, world.common)).toBe(server);
-    registerTools(server, ran);
-    await connect();
+    const client = await clientOfTools(ran, (server) => admitServer(server, world.common));
     const failed = await called(client, 'fail');
     expect(failed).toMatchObject({ isError: true });
     expect(textOf(failed)).toBe('no table is free');

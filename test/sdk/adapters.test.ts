@@ -1,6 +1,14 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { admitted } from '#sdk/adapters/index';
-import { isNotAdmitted, SdkError, type SdkErrorCode } from '#sdk/index';
+import {
+  admitHttp,
+  canonicalHash,
+  isNotAdmitted,
+  type JsonValue,
+  SdkError,
+  type SdkErrorCode,
+} from '#sdk/index';
 import { notAdmitted, useAdapterWorld } from '../fixtures/adapter-world.js';
 
 const AWAY = { engineUrl: 'http://127.0.0.1:9' };
@@ -83,6 +91,17 @@ describe('admitted function', () => {
     expect(await world.outcomesOf(proofId)).toEqual([
       { kind: 'outcome', parent_proof_id: proofId, result: 'succeeded' },
     ]);
+  });
+
+  it('sends no arguments, results or errors to the engine', async () => {
+    const MARKER = 'never-send-this';
+    const input = { [MARKER]: MARKER };
+    const good = admitted((_given: unknown) => input, { ...world.common, tool: 'good' });
+    const failed = (_given: unknown) => Promise.reject(new Error(MARKER));
+    await good(input);
+    await expect(admitted(failed, { ...world.common, tool: 'bad' })(input)).rejects.toThrow(MARKER);
+    expect(world.network.seen).toHaveLength(4);
+    expect(JSON.stringify(world.network.seen)).not.toContain(MARKER);
   });
 });
 
@@ -273,5 +292,128 @@ describe('adapter mode observe', () => {
       expect(reported.map((one) => one.code)).toEqual([code]);
     }
     expect(world.lost).toEqual([]);
+  });
+});
+
+const passed = { kind: 'late', ms: 0 } as const;
+
+describe('outcome that cannot be recorded', () => {
+  it("leaves the tool's result or error unchanged, and is recorded once when sent again", async () => {
+    const mine = new Error('mine');
+    const failed = { kind: 'answer', status: 500 } as const;
+    world.network.faults.push(passed, failed, passed, failed);
+    expect(await tool()('a')).toEqual({ table: 4 });
+    const failing = admitted(() => Promise.reject(mine), {
+      ...{ ...world.common, tool: 'b' },
+      onOutcomeError: (one) => {
+        world.lost.push(one);
+        throw new Error('a bug in the callback');
+      },
+    });
+    await expect(failing()).rejects.toBe(mine);
+    expect(world.lost.map(({ tool: name, proofId }) => [name, proofId])).toEqual([
+      ['reservations.create', world.admitted[0]],
+      ['b', world.admitted[1]],
+    ]);
+    const [first] = world.lost;
+    expect(first?.error).toBeInstanceOf(SdkError);
+    const kept = JSON.parse(JSON.stringify(first?.envelope)) as never;
+    await admitHttp(world.options, kept);
+    await admitHttp(world.options, kept);
+    expect(await world.outcomesOf(world.admitted[0]!)).toHaveLength(1);
+  });
+
+  it('is abandoned after outcomeTimeoutMs, and does not delay the call when waitUntil is given', async () => {
+    world.network.faults.push(passed, { kind: 'silent' });
+    const began = performance.now();
+    expect(await tool({ outcomeTimeoutMs: 200 })('a')).toEqual({ table: 4 });
+    expect(performance.now() - began).toBeLessThan(5_000);
+    expect(world.lost).toHaveLength(1);
+    expect(world.lost[0]?.error).toMatchObject({ code: 'timeout' });
+
+    world.clear();
+    world.network.faults.push(passed, { kind: 'silent' });
+    const left: Promise<void>[] = [];
+    const waitUntil = (work: Promise<void>) => left.push(work);
+    expect(await tool({ outcomeTimeoutMs: 200, waitUntil })('b')).toEqual({ table: 4 });
+    expect(world.lost).toEqual([]);
+    await Promise.all(left);
+    expect(world.lost).toHaveLength(1);
+  });
+});
+
+describe('streamed result of an admitted function', () => {
+  it('is passed through item by item, and its end determines the outcome', async () => {
+    const words = admitted(
+      async function* (first: string) {
+        yield first;
+        await sleep(1);
+        const more: string = yield 'b';
+        return `end ${more}`;
+      },
+      { ...world.common, tool: 'words' },
+    );
+    const stream = await words('a');
+    expect(await stream.next()).toEqual({ done: false, value: 'a' });
+    expect(await stream.next()).toEqual({ done: false, value: 'b' });
+    const [proofId = ''] = world.admitted;
+    expect(await world.outcomesOf(proofId)).toEqual([]);
+    expect(await stream.next('so')).toEqual({ done: true, value: 'end so' });
+    expect(await world.outcomesOf(proofId)).toEqual([
+      {
+        kind: 'outcome',
+        parent_proof_id: proofId,
+        result: 'succeeded',
+        result_hash: canonicalHash(['a', 'b', 'end so']),
+      },
+    ]);
+  });
+
+  it('has a failed outcome when the stream throws or its reader stops early', async () => {
+    let closed = false;
+    const words = admitted(
+      async function* (breaks: boolean) {
+        try {
+          yield 'a';
+          await sleep(1);
+          if (breaks) throw new Error('mine');
+          yield 'b';
+        } finally {
+          closed = true;
+        }
+      },
+      { ...world.common, tool: 'words' },
+    );
+    const broken = await words(true);
+    await broken.next();
+    await expect(broken.next()).rejects.toThrow('mine');
+    for await (const word of await words(false)) {
+      expect(word).toBe('a');
+      break;
+    }
+    expect(closed).toBe(true);
+    for (const proofId of world.admitted) {
+      expect(await world.outcomesOf(proofId)).toMatchObject([{ result: 'failed' }]);
+    }
+  });
+
+  it('may be a ReadableStream', async () => {
+    const read = admitted((items: JsonValue[]) => ReadableStream.from(items), {
+      ...world.common,
+      tool: 'read',
+    });
+    const lists: JsonValue[][] = [[], ['a'], [{ b: [1, 'ü'], a: {} }, null, 2e30]];
+    for (const list of lists) {
+      const seen: unknown[] = [];
+      for await (const item of await read(list)) seen.push(item);
+      expect(seen).toEqual(list);
+    }
+    const unread = await read(['a']);
+    await unread.cancel();
+    const outcomes = await Promise.all(world.admitted.map((id) => world.outcomesOf(id)));
+    expect(outcomes).toMatchObject([
+      ...lists.map((list) => [{ result: 'succeeded', result_hash: canonicalHash(list) }]),
+      [{ result: 'failed' }],
+    ]);
   });
 });

@@ -1,24 +1,18 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { idsOf } from '#protocol/ids';
 import type { JsonValue } from '#protocol/json';
 import * as sdk from '#sdk/index';
 import { listOf } from '../fixtures/list-of.js';
-import { newRunId } from '../fixtures/agent.js';
 import { openPublicServers, type PublicServers } from '../fixtures/public-servers.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { intent, openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
 
 let world: SdkWorld;
 let facades: PublicServers;
-let receipt: sdk.Receipt;
 let proof: { proof_id: string };
-const run = { run: newRunId(), agent: 'a' };
 beforeAll(async () => {
   [world, facades] = await Promise.all([openSdkWorld(), openPublicServers()]);
-  receipt = await sdk.executeIntentHttp(world.options, intent());
+  const receipt = await sdk.executeIntentHttp(world.options, intent());
   proof = { proof_id: receipt.registry_proof_id };
-  const close = { kind: 'close', agent: { id: 'a' }, run: { id: run.run, seq: 0 } } as const;
-  await sdk.admitHttp(world.options, close);
   await world.registry.verifyAll();
   await world.log.publish();
 });
@@ -60,8 +54,6 @@ const through =
   };
 const adding = through((document) => changed(document, added));
 
-const trust = () => ({ kind: 'trust', identifier: idsOf(facades.proof).trust_id }) as const;
-const exported = async () => (await sdk.exportProofHttp(world.options, proof)).response;
 const execution = (action?: string) =>
   sdk.executeRequest('acme', intent(action === undefined ? {} : { action }));
 
@@ -83,25 +75,13 @@ const calls: Record<string, Calls> = {
     }),
   ],
   readProofHttp: (engine) => [sdk.readProofHttp(engine, proof)],
-  exportProofHttp: (engine) => [
-    sdk.exportProofHttp(engine, proof),
-    sdk.exportProofHttp(engine, { ...proof, format: 'aep-json' }),
-  ],
-  verifyProofHttp: (engine) => [
-    sdk.verifyProofHttp(engine, proof),
-    exported().then((document) => sdk.verifyProofHttp(engine, document)),
-  ],
-  listProofsHttp: (engine) => [listOf(sdk.listProofsHttp(engine))],
-  createApiKeyHttp: (engine) => [
-    sdk.createApiKeyHttp(engine, { scopes: ['admit'], restriction: { agent_id: 'a' } }),
-  ],
+  exportProofHttp: (engine) => [sdk.exportProofHttp(engine, proof)],
   lookupHttp: (_engine, registry) => [
     sdk.lookupHttp(registry, { kind: 'proof', identifier: facades.proof }),
     sdk.lookupHttp(registry, { kind: 'package', identifier: facades.packageId }),
     sdk.lookupHttp(registry, { kind: 'trust', identifier: 'trust_unknown' }),
     sdk.lookupHttp(registry, { kind: 'proof', identifier: 'unknown' }),
   ],
-  readHistoryHttp: (_engine, registry) => [sdk.readHistoryHttp(registry, trust())],
   readPublicKeysHttp: (_engine, registry) => [
     sdk.readPublicKeysHttp(registry).then((keys) => {
       expect(sdk.pinsOf(keys.record).aepKeys?.length).toBeGreaterThan(0);

@@ -8,12 +8,15 @@ import { approvalRequestSchema } from '#protocol/schemas/approval-request';
 import { formatTime } from '#protocol/time';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import {
+  admitBatchHttp,
   admitHttp,
   agentEnvelope,
   type AgentEnvelope,
   type Approver,
   createApproverRegistration,
   type EngineOptions,
+  executeIntentHttp,
+  executeRequest,
   followAdmissionHttp,
   readApprovalRequest,
   readReceiptEvidenceHttp,
@@ -24,12 +27,12 @@ import {
   waitForApproval,
 } from '#sdk/index';
 import { addApprover } from '#sql/lifecycle/approvers';
-import { activateApprovalSet, refund } from '../fixtures/approval-world.js';
+import { activateApprovalSet, activateHold, refund } from '../fixtures/approval-world.js';
 import type { Fault } from '../fixtures/broken-network.js';
 import { issueKey } from '../fixtures/engine.js';
 import { TENANT } from '../fixtures/registry.js';
 import { sdkError } from '../fixtures/sdk-error.js';
-import { FAST, type SdkWorld, sdkTest } from '../fixtures/sdk-world.js';
+import { FAST, intent, type SdkWorld, sdkTest } from '../fixtures/sdk-world.js';
 
 const it = sdkTest().extend<{ approver: Approver; asApprover: EngineOptions }>({
   approver: [
@@ -281,4 +284,26 @@ it('an agent may act only after the receipt of the second decision', async ({
   await sdkError(waitForApproval(stopped, receipt), 'aborted');
   const short = { ...world.options, timeoutMs: 200 };
   await sdkError(waitForApproval(short, receipt), 'timeout');
+});
+
+// Last, because it replaces the policy set.
+it('a required approval is an error with its receipt, and never an admission', async ({
+  world,
+}) => {
+  await activateHold(world.registry.admin);
+  const input = intent({ action: 'PAY' });
+  const error = await sdkError(executeIntentHttp(world.options, input), 'approval_required');
+  const { approval, proofId } = error;
+  expect(error).toMatchObject({ status: 202, retryable: false });
+  expect(approval?.receipt).toMatchObject({
+    status: 'APPROVAL_REQUIRED',
+    registry_proof_id: proofId,
+  });
+  const { evidence } = await readReceiptEvidenceHttp(world.options, approval!.receipt);
+  expect(evidence.entry.effect).toBe('REQUIRE_APPROVAL');
+  const following = followAdmissionHttp(world.options, { proof_id: proofId! });
+  expect((await sdkError(following, 'approval_required')).approval).toEqual(approval);
+  for await (const result of admitBatchHttp(world.options, [executeRequest(TENANT, input)])) {
+    expect(result).toMatchObject({ state: 'approval_required', approval, replayed: true });
+  }
 });

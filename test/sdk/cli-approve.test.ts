@@ -8,43 +8,40 @@ import { addApprover } from '#sql/lifecycle/approvers';
 import { activateApprovalSet, refund } from '../fixtures/approval-world.js';
 import { issueKey } from '../fixtures/engine.js';
 import { sdkError } from '../fixtures/sdk-error.js';
-import { sdkTest } from '../fixtures/sdk-world.js';
+import { sdkTest, type SdkWorld } from '../fixtures/sdk-world.js';
 import { openFolder, svc, svcOnTerminal, type RunOptions } from '../fixtures/svc.js';
 
-interface Cli {
-  folder: string;
-  env: Record<string, string>;
-  run(args: string[], options?: RunOptions): ReturnType<typeof svc>;
-  /** A proof that requires an approval. */
-  held(): Promise<string>;
-  registration: Registration;
+/** A registered approver with a key in a folder, whose command line has the key of the API. */
+async function openCli({ network, options, registry }: SdkWorld) {
+  await activateApprovalSet(registry);
+  const folder = await openFolder();
+  const env = {
+    SVC_ENGINE_URL: network.url,
+    SVC_TENANT_ID: options.tenantId,
+    SVC_API_KEY: await issueKey(registry, { scopes: ['approve'] }),
+  };
+  const run = (args: string[], more: RunOptions = {}) =>
+    svc(args, { cwd: folder.path, ...more, env: { ...env, ...more.env } });
+  const created = await run(['approver', 'ops-lead', '--key', 'ops.pem'], {
+    env: { SVC_ENGINE_URL: '' },
+  });
+  expect(created).toMatchObject({ code: 0 });
+  const text = await readFile(join(folder.path, 'registration.json'), 'utf8');
+  const registration = registrationSchema.parse(JSON.parse(text));
+  const { registrationHash } = await addApprover(registry.admin, registration);
+  expect(created.stdout).toContain(registrationHash);
+  /** Returns a proof that requires an approval. */
+  const held = async (): Promise<string> =>
+    (await sdkError(admitHttp(options, refund()), 'approval_required')).proofId!;
+  return { folder: folder.path, remove: folder.remove, env, run, held, registration };
 }
 
-const it = sdkTest().extend<{ cli: Cli }>({
+const it = sdkTest().extend<{ cli: Awaited<ReturnType<typeof openCli>> }>({
   cli: [
     async ({ world }, use) => {
-      const { registry } = world;
-      await activateApprovalSet(registry);
-      const folder = await openFolder();
-      const env = {
-        SVC_ENGINE_URL: world.network.url,
-        SVC_TENANT_ID: world.options.tenantId,
-        SVC_API_KEY: await issueKey(registry, { scopes: ['approve'] }),
-      };
-      const run: Cli['run'] = (args, options = {}) =>
-        svc(args, { cwd: folder.path, ...options, env: { ...env, ...options.env } });
-      const created = await run(['approver', 'ops-lead', '--key', 'ops.pem'], {
-        env: { SVC_ENGINE_URL: '' },
-      });
-      expect(created).toMatchObject({ code: 0 });
-      const text = await readFile(join(folder.path, 'registration.json'), 'utf8');
-      const registration = registrationSchema.parse(JSON.parse(text));
-      const { registrationHash } = await addApprover(registry.admin, registration);
-      expect(created.stdout).toContain(registrationHash);
-      const held = async (): Promise<string> =>
-        (await sdkError(admitHttp(world.options, refund()), 'approval_required')).proofId!;
-      await use({ folder: folder.path, env, run, held, registration });
-      await folder.remove();
+      const cli = await openCli(world);
+      await use(cli);
+      await cli.remove();
     },
     { scope: 'file' },
   ],

@@ -4,44 +4,37 @@ import { describe, expect } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { idsOf } from '#protocol/ids';
 import { canonicalJson, executeIntentHttp, exportProofHttp } from '#sdk/index';
-import { intent, sdkTest } from '../fixtures/sdk-world.js';
+import { intent, sdkTest, type SdkWorld } from '../fixtures/sdk-world.js';
 import { testKeys, vkeysOf } from '../fixtures/sql-publisher.js';
 import { openFolder, svc, svcProcess } from '../fixtures/svc.js';
-import type { Folder, RunOptions } from '../fixtures/svc.js';
+import type { RunOptions } from '../fixtures/svc.js';
 
 const UNKNOWN = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
 
-interface Cli {
-  folder: Folder;
-  env: Record<string, string>;
-  run(args: string[], options?: RunOptions): ReturnType<typeof svc>;
-  /** Verified proofs of an admission and of a denial, under a checkpoint. */
-  admitted: string;
-  denied: string;
+/** A folder, settings of the command line, and verified proofs of an admission and a denial. */
+async function openCli({ log, options, registry }: SdkWorld, publicUrl: string) {
+  const folder = await openFolder();
+  const env = {
+    SVC_ENGINE_URL: options.engineUrl,
+    SVC_PUBLIC_URL: publicUrl,
+    SVC_API_KEY_FILE: join(folder.path, await folder.write('key', `${options.apiKey}\n`)),
+    SVC_TENANT_ID: options.tenantId,
+  };
+  const { registry_proof_id: admitted } = await executeIntentHttp(options, intent());
+  const [denied = ''] = await registry.admitAll([registry.item({ action: 'DELETE_AUDIT_LOG' })]);
+  await registry.verifyAll();
+  await log.publish();
+  const run = (args: string[], more: RunOptions = {}) =>
+    svc(args, { cwd: folder.path, ...more, env: { ...env, ...more.env } });
+  return { folder, env, run, admitted, denied };
 }
 
-const it = sdkTest().extend<{ cli: Cli }>({
+const it = sdkTest().extend<{ cli: Awaited<ReturnType<typeof openCli>> }>({
   cli: [
     async ({ world, publicNetwork }, use) => {
-      const folder = await openFolder();
-      const { apiKey, engineUrl, tenantId } = world.options;
-      const env = {
-        SVC_ENGINE_URL: engineUrl,
-        SVC_PUBLIC_URL: publicNetwork.url,
-        SVC_API_KEY_FILE: join(folder.path, await folder.write('key', `${apiKey}\n`)),
-        SVC_TENANT_ID: tenantId,
-      };
-      const { registry_proof_id: admitted } = await executeIntentHttp(world.options, intent());
-      const { registry } = world;
-      const [denied = ''] = await registry.admitAll([
-        registry.item({ action: 'DELETE_AUDIT_LOG' }),
-      ]);
-      await registry.verifyAll();
-      await world.log.publish();
-      const run: Cli['run'] = (args, options = {}) =>
-        svc(args, { cwd: folder.path, ...options, env: { ...env, ...options.env } });
-      await use({ folder, env, run, admitted, denied });
-      await folder.remove();
+      const cli = await openCli(world, publicNetwork.url);
+      await use(cli);
+      await cli.folder.remove();
     },
     { scope: 'file' },
   ],

@@ -1,13 +1,10 @@
 import { expect } from 'vitest';
 import { type AdapterOptions, type GatedCall, openGate, openRun } from '#sdk/adapters/index';
 import { openRounds } from '#sdk/adapters/rounds';
-import { readApprovalRequest, readProofHttp, readRunHttp, submitApproval } from '#sdk/index';
-import { addApprover } from '#sql/lifecycle/approvers';
+import { readProofHttp, readRunHttp } from '#sdk/index';
 import { notAdmitted } from '../fixtures/adapter-world.js';
 import { activateApprovalSet } from '../fixtures/approval-world.js';
-import { newApprover } from '../fixtures/approvals.js';
-import { issueKey } from '../fixtures/engine.js';
-import { FAST, sdkTest, type SdkWorld } from '../fixtures/sdk-world.js';
+import { FAST, openApprover, sdkTest, type SdkWorld } from '../fixtures/sdk-world.js';
 
 const it = sdkTest().extend<{ activated: null }>({
   activated: [
@@ -106,22 +103,15 @@ it('guard > runs no tool whose arguments, action or name change after the last s
 it('approval option > waits for the second decision, and fails with approval_required without one', async ({
   world,
 }) => {
-  const approver = newApprover();
-  await addApprover(world.registry.admin, approver.registration);
-  const apiKey = await issueKey(world.registry, { scopes: ['approve'] });
+  const decide = await openApprover(world);
   const pending: string[] = [];
   const gateFor = (decision: 'approve' | 'reject' | null) => {
-    const decide = async (proofId: string): Promise<void> => {
-      pending.push(proofId);
-      if (decision === null) return;
-      const options = { ...world.options, apiKey };
-      const { aepHash } = await readApprovalRequest(options, { proof_id: proofId });
-      const statement = { proof_id: proofId, aep_hash: aepHash };
-      await submitApproval(options, approver.approve(statement, { decision }));
-    };
     const approval = {
       waitMs: decision === null ? 100 : 30_000,
-      onPending: ({ proofId }: { proofId: string }) => void decide(proofId),
+      onPending: ({ proofId }: { proofId: string }) => {
+        pending.push(proofId);
+        if (decision !== null) void decide(proofId, decision);
+      },
     };
     return openGate(optionsIn(world, { approval }));
   };

@@ -4,7 +4,9 @@ import { expect } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { admitHttp, agentEnvelope, type AgentInput, Svc } from '#sdk/index';
+import { issueKey } from '../fixtures/engine.js';
 import { listOf } from '../fixtures/list-of.js';
+import { NO_DELETIONS, overlayCase } from '../fixtures/overlays.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { sdkTest, type SdkWorld } from '../fixtures/sdk-world.js';
 import { openFolder, svc } from '../fixtures/svc.js';
@@ -99,20 +101,6 @@ it('admitHttp > admits an action once for each dedupe key', async ({ world }) =>
   const timeless = admitHttp(world.options, { ...action, dedupeKey: 'record 17' });
   const error = await sdkError(timeless, 'invalid_input');
   expect(error.pointer).toBe('/requested_at');
-});
-
-it('SdkError > has the request id of a rejected call', async ({ world }) => {
-  const error = await sdkError(
-    new Svc(world.options).proofs.read({ proof_id: 'no id' }),
-    'invalid_input',
-  );
-  expect(error.requestId).toBeUndefined();
-  const unknown = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
-  const missing = await sdkError(
-    new Svc(world.options).proofs.read({ proof_id: unknown }),
-    'not_found',
-  );
-  expect(missing.requestId).toBe(missing.problem?.request_id);
 });
 
 it('Svc > reads its defaults from the environment, and names missing settings', async ({
@@ -214,6 +202,63 @@ it('svc verify shows disclosed values, counts withheld ones, and compares a file
     expect(await verify('shown.json', 'given.json')).toEqual([0, 'match']);
     expect(await verify('shown.json', 'other.json')).toEqual([1, 'differ']);
     expect(await verify('withheld.json', 'given.json')).toEqual([3, 'withheld']);
+  }
+  await folder.remove();
+});
+
+const deletion = {
+  kind: 'admission',
+  agent: { id: 'agent-7' },
+  action: 'DELETE_RECORD',
+} as const;
+
+it('svc overlay stores, tests, activates and deactivates the rules of a folder', async ({
+  world,
+}) => {
+  const folder = await openFolder();
+  const write = (file: string, text: string) => writeFile(join(folder.path, file), text);
+  await mkdir(join(folder.path, 'rules'));
+  await write('rules/no-deletions.cedar', NO_DELETIONS);
+  await write('good.json', JSON.stringify([overlayCase()]));
+  await write('failing.json', JSON.stringify([overlayCase('OTHER')]));
+  const env = {
+    SVC_ENGINE_URL: world.engine.url,
+    SVC_TENANT_ID: world.options.tenantId,
+    SVC_API_KEY: await issueKey(world.registry, { scopes: ['policy'] }),
+  };
+  const overlay = (...args: string[]) =>
+    svc(['overlay', ...args, '--json'], { cwd: folder.path, env });
+  const admitted = await admitHttp(world.options, deletion);
+
+  const { lines } = await overlay('put', '--rules', 'rules');
+  const id = String(lines[0]?.['overlay_id']);
+  const tested = await overlay('test', '--id', id, '--cases', 'good.json');
+  expect(tested).toMatchObject({ code: 0, lines: [{ cases: { failed: 0 } }] });
+  const failing = await overlay('test', '--id', id, '--cases', 'failing.json');
+  expect(failing).toMatchObject({ code: 1, lines: [{ cases: { failed: 1 } }] });
+  const since = await overlay('test', '--id', id, '--since', '2026-01-01T00:00:00.000Z');
+  const changes = [
+    { proof_id: admitted.registry_proof_id, simulated: 'DENY [overlay.no-deletions]' },
+  ];
+  expect(since).toMatchObject({ code: 0, lines: [{ simulation: { denied: 1, changes } }] });
+  const untested = await overlay('activate', '--id', id, '--cases', 'failing.json');
+  expect(untested.code).toBe(3);
+  expect(untested.stderr).toContain('overlay_untested');
+
+  expect(await overlay('activate', '--id', id, '--cases', 'good.json')).toMatchObject({ code: 0 });
+  await sdkError(admitHttp(world.options, deletion), 'policy_denied');
+  const listed = await svc(['list', 'overlays', '--json'], { env });
+  expect(listed.lines).toMatchObject([{ overlay_id: id, active: true }]);
+  expect(await overlay('deactivate', '--id', id)).toMatchObject({ code: 0 });
+  await admitHttp(world.options, deletion);
+  for (const line of [
+    ['list'],
+    ['put'],
+    ['test'],
+    ['activate', '--id', id],
+    ['put', '--rules', 'none'],
+  ]) {
+    expect(await overlay(...line)).toMatchObject({ code: 2 });
   }
   await folder.remove();
 });

@@ -4,11 +4,18 @@ import {
 } from '@modelcontextprotocol/client';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import { CreateMessageRequestSchema } from '@modelcontextprotocol/sdk/types.js';
 import { describe, expect, it } from 'vitest';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 import { serveBreaking, serveV1, serveV2 } from '../fixtures/mcp-http-servers.js';
-import { ownServer, proofOf, published, textOf, useProxies } from '../fixtures/mcp-proxy.js';
+import {
+  answerSampling,
+  confirmElicitations,
+  ownServer,
+  proofOf,
+  published,
+  textOf,
+  useProxies,
+} from '../fixtures/mcp-proxy.js';
 import { send } from '../fixtures/send.js';
 
 const world = useAdapterWorld();
@@ -27,13 +34,16 @@ async function listening(target: readonly string[], env = {}): Promise<URL> {
   return new URL(address.exec(host.stderr())![1]!);
 }
 
+const post = (url: URL, body: string, headers = {}) =>
+  fetch(url, {
+    method: 'POST',
+    headers: { ...requestInit.headers, 'Content-Type': 'application/json', ...headers },
+    body,
+  });
+
 async function clientV1(url: URL): Promise<Client> {
   const client = new Client(INFO, { capabilities: { sampling: {} } });
-  client.setRequestHandler(CreateMessageRequestSchema, () => ({
-    model: 'test',
-    role: 'assistant' as const,
-    content: { type: 'text' as const, text: 'from the model' },
-  }));
+  answerSampling(client);
   await client.connect(new StreamableHTTPClientTransport(url, { requestInit }));
   proxies.closeAfter(() => client.close());
   return client;
@@ -42,10 +52,7 @@ async function clientV1(url: URL): Promise<Client> {
 async function clientV2(url: URL): Promise<ClientV2> {
   const capabilities = { elicitation: { form: {} } };
   const client = new ClientV2(INFO, { capabilities, versionNegotiation: { mode: 'auto' } });
-  client.setRequestHandler('elicitation/create', () => ({
-    action: 'accept' as const,
-    content: { confirm: true },
-  }));
+  confirmElicitations(client);
   await client.connect(new HttpV2(url, { requestInit }));
   proxies.closeAfter(() => client.close());
   return client;
@@ -59,11 +66,7 @@ describe('svc mcp URL', () => {
       { target: [server.url] },
       { capabilities: { sampling: {} } },
     );
-    client.setRequestHandler(CreateMessageRequestSchema, () => ({
-      model: 'test',
-      role: 'assistant' as const,
-      content: { type: 'text' as const, text: 'from the model' },
-    }));
+    answerSampling(client);
     const echoed = await client.callTool({ name: 'echo', arguments: { message: 'hello' } });
     expect(textOf(echoed)).toBe('Echo: hello');
     await expect
@@ -87,10 +90,7 @@ describe('svc mcp URL', () => {
       { target: [server.url] },
       { capabilities: { elicitation: { form: {} } } },
     );
-    client.setRequestHandler('elicitation/create', () => ({
-      action: 'accept' as const,
-      content: { confirm: true },
-    }));
+    confirmElicitations(client);
     await client.listTools();
     const deployed = await client.callTool({ name: 'deploy', arguments: { region: 'Süd' } });
     expect(textOf(deployed)).toBe('deployed to Süd');
@@ -165,38 +165,22 @@ describe('svc mcp --listen', () => {
     await other.ping();
   });
 
-  it('passes stateless requests to a server over HTTP', async () => {
-    const server = await serveV2();
-    proxies.closeAfter(server.close);
-    const client = await clientV2(await listening([server.url]));
-    await client.listTools();
-    const deployed = await client.callTool({ name: 'deploy', arguments: { region: 'Süd' } });
-    expect(textOf(deployed)).toBe('deployed to Süd');
-    await expect.poll(proxies.sent).toEqual(['admission', 'outcome']);
-  });
-
   it('ends the session that is unused for longest when there are too many', async () => {
     const server = await serveV1();
     proxies.closeAfter(server.close);
     const url = await listening([server.url]);
-    const post = (body: object, session?: string) =>
-      fetch(url, {
-        method: 'POST',
-        headers: {
-          ...requestInit.headers,
-          'Content-Type': 'application/json',
-          Accept: 'application/json, text/event-stream',
-          ...(session !== undefined && { 'Mcp-Session-Id': session }),
-        },
-        body: JSON.stringify({ jsonrpc: '2.0', id: 1, ...body }),
+    const request = (body: object, session?: string) =>
+      post(url, JSON.stringify({ jsonrpc: '2.0', id: 1, ...body }), {
+        Accept: 'application/json, text/event-stream',
+        ...(session !== undefined && { 'Mcp-Session-Id': session }),
       });
     const open = async (): Promise<string> => {
       const params = { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: INFO };
-      const response = await post({ method: 'initialize', params });
+      const response = await request({ method: 'initialize', params });
       await response.text();
       return response.headers.get('mcp-session-id')!;
     };
-    const ping = async (session: string) => (await post({ method: 'ping' }, session)).status;
+    const ping = async (session: string) => (await request({ method: 'ping' }, session)).status;
     const [first, second] = [await open(), await open()];
     for (let n = 2; n < 32; n++) await open();
     expect(await ping(first)).toBe(200);
@@ -210,16 +194,12 @@ describe('svc mcp --listen', () => {
     const server = await serveBreaking();
     proxies.closeAfter(server.close);
     const url = await listening([server.url]);
-    const headers = { ...requestInit.headers, 'Content-Type': 'application/json' };
     const initialize = { jsonrpc: '2.0', id: 1, method: 'initialize', params: {} };
-    const response = await fetch(url, {
-      method: 'POST',
-      headers,
-      body: JSON.stringify(initialize),
-    });
+    const response = await post(url, JSON.stringify(initialize));
     expect(await response.text()).toContain('after the break');
     const session = { 'Mcp-Session-Id': response.headers.get('mcp-session-id')! };
-    const resumed = await fetch(url, { headers: { ...headers, ...session, 'Last-Event-ID': '1' } });
+    const headers = { ...requestInit.headers, ...session, 'Last-Event-ID': '1' };
+    const resumed = await fetch(url, { headers });
     expect(resumed.status).toBe(400);
     expect(await resumed.text()).toContain('streams cannot be resumed');
   });
@@ -229,16 +209,11 @@ describe('svc mcp --listen', () => {
     const _meta = { 'io.modelcontextprotocol/protocolVersion': '2026-07-28', progressToken: 1 };
     const params = { name: 'any', n: '?', _meta };
     const call = { jsonrpc: '2.0', id: 'own', method: 'prompts/get', params };
-    const response = await fetch(url, {
-      method: 'POST',
-      headers: {
-        ...requestInit.headers,
-        'Content-Type': 'application/json',
-        'Mcp-Method': 'prompts/get',
-        'Mcp-Name': 'any',
-        'Mcp-Protocol-Version': '2026-07-28',
-      },
-      body: JSON.stringify(call, undefined, 2).replace('"?"', '9007199254740993'),
+    const sent = JSON.stringify(call, undefined, 2).replace('"?"', '9007199254740993');
+    const response = await post(url, sent, {
+      'Mcp-Method': 'prompts/get',
+      'Mcp-Name': 'any',
+      'Mcp-Protocol-Version': '2026-07-28',
     });
     const text = await response.text();
     expect(text).toContain('"n":12345678901234567890.10');

@@ -1,27 +1,17 @@
-import { generateKeyPairSync } from 'node:crypto';
 import { mkdir, mkdtemp, readdir, realpath, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, posix } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import { readPolicyFolder } from '#policy/policy-set';
 import { packageRoot } from '#runtime/process/files';
 import { NOT_ADMITTED_META } from '#sdk/adapters/mcp';
 import { describe as describeCall } from '#sdk/cli/mcp/mapping';
 import { normalPath } from '#sdk/cli/mcp/paths';
-import {
-  createApproverRegistration,
-  readApprovalRequest,
-  signApproval,
-  submitApproval,
-} from '#sdk/index';
-import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
-import { addApprover } from '#sql/lifecycle/approvers';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
-import { activateApprovalSet } from '../fixtures/approval-world.js';
-import { issueKey } from '../fixtures/engine.js';
+import { activateApprovalSet, activateSet } from '../fixtures/approval-world.js';
 import { metaOf, ownServer, published, textOf, useProxies } from '../fixtures/mcp-proxy.js';
-import { TENANT } from '../fixtures/registry.js';
+import { openApprover } from '../fixtures/sdk-world.js';
 
 const world = useAdapterWorld();
 const proxies = useProxies(world);
@@ -29,19 +19,15 @@ const proxies = useProxies(world);
 /** Activates the example set for another folder. */
 async function activateFileSet(folder: string): Promise<void> {
   const example = join(packageRoot, 'examples', 'policies', 'mcp-filesystem');
-  const { schema, policies, ...rest } = await readPolicyFolder(example);
+  const { policies, ...rest } = await readPolicyFolder(example);
   const moved = Object.entries(policies).map(([id, text]) => [
     id,
     text.replaceAll('/srv/reports', folder),
   ]);
-  const set = await makePolicySet({
+  await activateSet(world.registry.admin, {
     ...rest,
-    schema,
     policies: Object.fromEntries(moved) as Record<string, string>,
   });
-  const { admin } = world.registry;
-  await storePolicySet(admin, set);
-  await activatePolicy(admin, set.digest);
 }
 
 describe('examples/policies/mcp-filesystem with server-filesystem', () => {
@@ -158,23 +144,9 @@ describe('svc mcp --wait-for-approval', () => {
   };
   const map = () => proxies.mapping({ refund: { action: 'ISSUE_REFUND', facts } });
 
-  async function approve(proof_id: string, decision: 'approve' | 'reject'): Promise<void> {
-    const { admin } = world.registry;
-    const pem = { format: 'pem', type: 'pkcs8' } as const;
-    const privateKey = generateKeyPairSync('ed25519').privateKey.export(pem) as string;
-    const name = { tenantId: TENANT, approver: `ops-${proof_id}` };
-    const registration = await createApproverRegistration({ ...name, privateKey });
-    await addApprover(admin, registration);
-    const apiKey = await issueKey(world.registry, { scopes: ['approve'] });
-    const asApprover = { ...world.options, apiKey };
-    const { aepHash: aep_hash } = await readApprovalRequest(asApprover, { proof_id });
-    const expires_at = new Date(Date.now() + 60_000).toISOString();
-    const statement = { proof_id, aep_hash, decision, expires_at };
-    await submitApproval(asApprover, await signApproval({ privateKey, registration }, statement));
-  }
-
   it('reports progress, and runs the tool only after the approval', async () => {
     await activateApprovalSet(world.registry);
+    const decide = await openApprover(world);
     const { client } = await proxies.v1({
       target: ownServer('deploy.mjs'),
       options: ['--map', await map(), '--wait-for-approval', '20'],
@@ -188,7 +160,7 @@ describe('svc mcp --wait-for-approval', () => {
       const [, proof = ''] =
         /\/approve#([0-9a-f]{32}), or run svc approve/.exec(messages[0]!) ?? [];
       expect(await proxies.ran()).toEqual([]);
-      await approve(proof, decision);
+      await decide(proof, decision);
       const result = await calling;
       if (decision === 'approve') expect(textOf(result)).toBe('refunded 480.00');
       else expect(metaOf(result, NOT_ADMITTED_META)).toBe('policy_denied');

@@ -1,6 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { PublicServer } from '#api/public/server';
-import type { Publisher } from '#publisher/publisher';
 import { lookupHttp, waitForVerdictHttp, type PublicOptions } from '#sdk/index';
 import { breakNetwork, type BrokenNetwork } from '../fixtures/broken-network.js';
 import { listenAs } from '../fixtures/public-servers.js';
@@ -12,23 +11,18 @@ const UNKNOWN = { proof_id: '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f' };
 
 const snapshot = new TestSnapshot();
 const { registry } = snapshot;
-let publisher: Publisher;
 let publicServer: PublicServer;
 let serverUrl: string;
 let network: BrokenNetwork;
 let options: PublicOptions;
-let revoked: string;
 
 async function publish(): Promise<void> {
   registry.verify();
-  await publisher.runCycle();
+  await snapshot.publishOnce();
   await publicServer.poller.refresh();
 }
 
 beforeAll(async () => {
-  revoked = registry.addProof();
-  registry.revoke(revoked);
-  publisher = snapshot.publisher();
   publicServer = snapshot.publicServer();
   await publish();
   serverUrl = (await listenAs(snapshot, publicServer.handler)).url;

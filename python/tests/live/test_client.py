@@ -321,14 +321,9 @@ OTHER_LOG = "log.example/svc+05631a33+AcqTrBcFGHBx1nuDx/8O/oEI6OxFMFdddyaHkzPb2r
 
 
 def test_evidence_of_another_log_is_rejected(client: Driven) -> None:
-    other = Pins(
-        log_vkey="log.example/svc+05631a33+AcqTrBcFGHBx1nuDx/8O/oEI6OxFMFdddyaHkzPb2r58", log_origin="log.example/svc"
-    )
+    other = {"log_vkey": OTHER_LOG, "log_origin": "log.example/svc"}
     with pytest.raises(SvcError) as caught:
-        client.with_(pins=other).lookup("proof", "019aa2c1e07b7c0f8a3e5d6b7c8d9e0f")
+        client.with_(pins=Pins(**other)).lookup("proof", "019aa2c1e07b7c0f8a3e5d6b7c8d9e0f")
     assert caught.value.code == "evidence_rejected"
     with pytest.raises(SvcError, match="malformed_vkey"):
-        Pins(
-            log_vkey="log.example/svc+00000000+AcqTrBcFGHBx1nuDx/8O/oEI6OxFMFdddyaHkzPb2r58",
-            log_origin="log.example/svc",
-        )
+        Pins(**{**other, "log_vkey": OTHER_LOG.replace("05631a33", "00000000")})

@@ -100,15 +100,10 @@ async function openEvidenceKeeper(
     }
   }
   const keep = async (result: sdk.BatchItemResult): Promise<sdk.BatchItemResult> => {
-    const receipt =
-      result.state === 'admitted'
-        ? result.receipt
-        : result.state === 'denied'
-          ? result.denial.receipt
-          : result.state === 'approval_required'
-            ? result.approval.receipt
-            : null;
-    if (receipt !== null) {
+    const decided =
+      'denial' in result ? result.denial : 'approval' in result ? result.approval : result;
+    if ('receipt' in decided) {
+      const { receipt } = decided;
       const { registry_proof_id: proofId } = receipt;
       if (!kept.has(proofId)) kept.set(proofId, store(receipt));
       await kept.get(proofId);
@@ -212,14 +207,11 @@ const CODES: Record<sdk.BatchItemResult['state'], ExitCode> = {
 
 /** Prints the results of a batch: all of them as JSON, or those that were not admitted. */
 function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean }) {
-  const counts = {
-    admitted: 0,
-    denied: 0,
-    approval_required: 0,
-    refused: 0,
-    invalid: 0,
-    erased: 0,
-  };
+  const states = Object.keys(CODES) as sdk.BatchItemResult['state'][];
+  const counts = Object.fromEntries(states.map((state) => [state, 0])) as Record<
+    sdk.BatchItemResult['state'],
+    number
+  >;
   let replayed = 0;
   const batches = new Set<string>();
   let exitCode: ExitCode = EXIT.success;

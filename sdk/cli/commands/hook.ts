@@ -1,5 +1,4 @@
 import type { Command } from 'commander';
-import { timingSafeEqual } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage } from 'node:http';
@@ -7,7 +6,6 @@ import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import * as z from 'zod';
-import { utf8 } from '../../../protocol/bytes.js';
 import { parseStrict } from '../../../protocol/json.js';
 import { deny, HOOK_EVENTS, openHook } from '../../adapters/claude-hook.js';
 import { openGate } from '../../adapters/gate.js';
@@ -18,6 +16,7 @@ import {
   type AddCommand,
   hookToken,
   type Invocation,
+  isBearer,
   milliseconds,
   port,
   UsageError,
@@ -199,13 +198,9 @@ async function serve(
   server.close();
 }
 
-function isAuthorized({ headers }: IncomingMessage, token: string): boolean {
-  const [given, expected] = [headers.authorization ?? '', `Bearer ${token}`].map(utf8);
-  return given!.length === expected!.length && timingSafeEqual(given!, expected!);
-}
-
 async function readBody(request: IncomingMessage, token: string): Promise<Uint8Array> {
-  if (!isAuthorized(request, token)) throw new UsageError('the request has a wrong token');
+  if (!isBearer(request.headers.authorization, token))
+    throw new UsageError('the request has a wrong token');
   if (Number(request.headers['content-length'] ?? NaN) <= MAX_BODY_BYTES) return buffer(request);
   throw new UsageError(`expected a body of known length, at most ${String(MAX_BODY_BYTES)} bytes`);
 }

@@ -15,10 +15,8 @@ interface LookupOptions extends PinOptions {
 
 /** The public API's answers about an artifact besides its verdict. */
 const VIEWS = {
-  history: (options: sdk.PublicOptions, query: sdk.ViewQuery) =>
-    sdk.readHistoryHttp(options, query),
-  'trust-chain': (options: sdk.PublicOptions, query: sdk.ViewQuery) =>
-    sdk.readTrustChainHttp(options, query),
+  history: sdk.readHistoryHttp,
+  'trust-chain': sdk.readTrustChainHttp,
   package: (options: sdk.PublicOptions, { identifier }: sdk.ViewQuery) =>
     sdk.readTrustPackageHttp(options, { trust_id: identifier }),
 };

@@ -15,8 +15,7 @@ const NEEDS_ENGINE = 'Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.';
 type ListOptions = Omit<sdk.ProofFilter, 'bound'> & { bound?: 'true' | 'false'; limit?: string };
 
 const LISTS = {
-  proofs: (engine: sdk.EngineOptions, filter: sdk.ProofFilter) =>
-    sdk.listProofsHttp(engine, filter),
+  proofs: sdk.listProofsHttp,
   batches: sdk.listBatchesHttp,
   packages: sdk.listPackagesHttp,
   'share-tokens': sdk.listShareTokensHttp,

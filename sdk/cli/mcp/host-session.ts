@@ -15,7 +15,7 @@ import {
   type Receiver,
   type RequestId,
 } from './message.js';
-import { openReply, type Reply } from './reply.js';
+import { openReply, reject, type Reply } from './reply.js';
 
 /** Limit of messages that wait for the host's GET stream, which servers may send before the stream is open. */
 const WAITING_MAX = 100;
@@ -51,7 +51,7 @@ export function openHostSession(isStateless: boolean): HostSession {
 
   async function receive(message: Message, res: ServerResponse): Promise<void> {
     await ready;
-    if (receiver === undefined) return openReply(res).reject(502, 'the MCP server does not start');
+    if (receiver === undefined) return reject(res, 502, 'the MCP server does not start');
     const id = idOf(message);
     if (methodOf(message) === undefined || id === undefined || id === null) {
       await receiver.message(message);
@@ -61,11 +61,12 @@ export function openHostSession(isStateless: boolean): HostSession {
       return void res.writeHead(202).end();
     }
     const inner = isStateless ? ++counter : id;
-    const reply = openReply(res);
     const { progressToken } = objectIn(paramsOf(message), '_meta');
     // Rejected here, because the rejection by the relay would belong to no stream.
-    if (open.has(inner))
-      return reply.reject(400, 'another request with this id has no response yet');
+    if (open.has(inner)) {
+      return reject(res, 400, 'another request with this id has no response yet');
+    }
+    const reply = openReply(res);
     open.set(inner, { id, progressToken, reply });
     res.on('close', () => {
       if (finish(inner) !== undefined && isStateless) void receiver?.message(cancellation(inner));

@@ -1,23 +1,24 @@
-import { createHash, randomUUID, timingSafeEqual } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { UsageError } from '../config.js';
+import { isBearer, UsageError } from '../config.js';
 import { openHostSession, type HostSession } from './host-session.js';
 import { decode, nameIn } from './http-headers.js';
 import {
   type Connection,
   ERROR,
-  errorResponse,
   idOf,
   isValid,
   type Message,
   methodOf,
+  readBody,
   readMessage,
   versionIn,
 } from './message.js';
+import { reject } from './reply.js';
 
-const BODY_MAX_BYTES = 16 * 2 ** 20;
+const BODY_MAX_MIB = 16;
 /** Each session has a server process of its own. The session unused for longest ends first. */
 const SESSIONS_MAX = 32;
 
@@ -47,34 +48,34 @@ export async function listenForHosts({ port, token, serve }: HostListenerOptions
 
   async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
     const [status, why] = rejection(req);
-    if (status !== 200) return fail(res, status, why);
+    if (status !== 200) return reject(res, status, why);
     const id = req.headers['mcp-session-id'];
     const session = typeof id === 'string' ? sessions.get(id) : undefined;
     if (typeof id === 'string') {
-      if (session === undefined) return fail(res, 404, 'unknown session');
+      if (session === undefined) return reject(res, 404, 'unknown session');
       // The map has the order of the last use.
       sessions.delete(id);
       sessions.set(id, session);
     }
     if (req.method === 'POST') return post(req, res, session);
-    if (session === undefined) return fail(res, 405, 'only POST is allowed without a session');
+    if (session === undefined) return reject(res, 405, 'only POST is allowed without a session');
     if (req.method === 'GET') {
       const isNew = req.headers['last-event-id'] === undefined;
-      return isNew ? session.listen(res) : fail(res, 400, 'streams cannot be resumed');
+      return isNew ? session.listen(res) : reject(res, 400, 'streams cannot be resumed');
     }
-    if (req.method !== 'DELETE') return fail(res, 405, 'only GET, POST and DELETE are allowed');
+    if (req.method !== 'DELETE') return reject(res, 405, 'only GET, POST and DELETE are allowed');
     await end(String(id));
     res.writeHead(200).end();
   }
 
   /** A web page could reach this port, also under another host name (DNS rebinding). */
   function rejection({ headers, url }: IncomingMessage): [number, string] {
-    const { origin, host = '', authorization = '' } = headers;
+    const { origin, host = '', authorization } = headers;
     if (!names.includes(host)) return [403, 'unknown host'];
     if (origin !== undefined && !names.includes(origin.replace(/^http:\/\//, ''))) {
       return [403, 'requests of web pages are not allowed'];
     }
-    if (!equal(authorization, `Bearer ${token}`)) return [401, 'a bearer token is required'];
+    if (!isBearer(authorization, token)) return [401, 'a bearer token is required'];
     return url === '/mcp' ? [200, ''] : [404, 'the endpoint is /mcp'];
   }
 
@@ -84,21 +85,21 @@ export async function listenForHosts({ port, token, serve }: HostListenerOptions
     found: HostSession | undefined,
   ): Promise<void> {
     if (!/^application\/json\b/i.test(req.headers['content-type'] ?? '')) {
-      return fail(res, 415, 'the body must be application/json');
+      return reject(res, 415, 'the body must be application/json');
     }
     let message: Message;
     try {
-      message = readMessage(await readBody(req));
+      message = readMessage(await readBody(req, 'message', BODY_MAX_MIB));
     } catch (error) {
-      return fail(res, 400, (error as Error).message, ERROR.parse);
+      return reject(res, 400, (error as Error).message, ERROR.parse);
     }
-    if (!isValid(message)) return fail(res, 400, 'the message is not a JSON-RPC 2.0 message');
+    if (!isValid(message)) return reject(res, 400, 'the message is not a JSON-RPC 2.0 message');
     const version = versionIn(message);
     if (version !== undefined && !mirrors(req, message, version)) {
-      return fail(res, 400, 'the headers do not match the body', ERROR.headerMismatch);
+      return reject(res, 400, 'the headers do not match the body', ERROR.headerMismatch);
     }
     const session = found ?? (version === undefined ? open(message, res) : openStateless());
-    if (session === null) return fail(res, 400, 'initialize a session first');
+    if (session === null) return reject(res, 400, 'initialize a session first');
     return session.receive(message, res);
   }
 
@@ -155,34 +156,4 @@ function mirrors({ headers }: IncomingMessage, message: Message, version: string
     (headers['mcp-method'] === method || idOf(message) === undefined) &&
     (name === undefined || isNamed)
   );
-}
-
-async function readBody(req: IncomingMessage): Promise<Uint8Array> {
-  const parts: Buffer[] = [];
-  let size = 0;
-  for await (const part of req as AsyncIterable<Buffer>) {
-    size += part.length;
-    if (size > BODY_MAX_BYTES) throw new Error('the message is longer than 16 MiB');
-    parts.push(part);
-  }
-  return Buffer.concat(parts);
-}
-
-function fail(
-  res: ServerResponse,
-  status: number,
-  text: string,
-  code: number = ERROR.invalidRequest,
-): void {
-  res.writeHead(status, {
-    'Content-Type': 'application/json',
-    ...(status === 401 && { 'WWW-Authenticate': 'Bearer' }),
-  });
-  res.end(errorResponse(null, code, text).text);
-}
-
-/** Compares in constant time. */
-function equal(one: string, other: string): boolean {
-  const [a, b] = [one, other].map((text) => createHash('sha256').update(text).digest());
-  return timingSafeEqual(a!, b!);
 }

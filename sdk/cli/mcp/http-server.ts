@@ -14,6 +14,7 @@ import {
   type Message,
   methodOf,
   paramsOf,
+  readBody,
   readMessage,
   type Receiver,
   type RequestId,
@@ -23,7 +24,7 @@ import { readEvents } from './sse.js';
 
 const RECONNECT_MS = 1_000;
 const RECONNECTS_MAX = 10;
-const BODY_MAX_BYTES = 64 * 2 ** 20;
+const BODY_MAX_MIB = 64;
 
 /**
  * A server behind streamable HTTP. Speaks the revision of each message: with sessions and a GET stream
@@ -106,7 +107,7 @@ export function connectHttp(url: URL, token: string | undefined): Connection {
       if (!isAnswered) throw new Error('the response stream ended early');
       return;
     }
-    const body = await readBody(response);
+    const body = await readBody(response, 'response', BODY_MAX_MIB);
     // Errors of the protocol have a status of 400 and more, and a JSON-RPC error as body.
     if (/^application\/json\b/i.test(type)) {
       const message = { ...readMessage(body), relatedTo: id };
@@ -238,17 +239,6 @@ export function connectHttp(url: URL, token: string | undefined): Connection {
       closing.abort();
     },
   };
-}
-
-async function readBody(response: IncomingMessage): Promise<Uint8Array> {
-  const parts: Buffer[] = [];
-  let size = 0;
-  for await (const part of response as AsyncIterable<Buffer>) {
-    size += part.length;
-    if (size > BODY_MAX_BYTES) throw new Error('the response is longer than 64 MiB');
-    parts.push(part);
-  }
-  return Buffer.concat(parts);
 }
 
 const textOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

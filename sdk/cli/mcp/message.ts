@@ -63,6 +63,24 @@ export function readMessage(bytes: Uint8Array): Message {
   return { json, text: isStrict ? text.replace(/[\r\n]+/g, ' ') : stringify(json), isStrict };
 }
 
+/** The body of an HTTP request or response. Throws above the limit: an endless body must not fill the memory. */
+export async function readBody(
+  body: AsyncIterable<Buffer>,
+  what: 'message' | 'response',
+  maxMebibytes: number,
+): Promise<Uint8Array> {
+  const parts: Buffer[] = [];
+  let size = 0;
+  for await (const part of body) {
+    size += part.length;
+    if (size > maxMebibytes * 2 ** 20) {
+      throw new Error(`the ${what} is longer than ${String(maxMebibytes)} MiB`);
+    }
+    parts.push(part);
+  }
+  return Buffer.concat(parts);
+}
+
 export function makeMessage(json: object, relatedTo?: RequestId): Message {
   const message = { json: json as JsonObject, text: stringify(json), isStrict: true };
   return relatedTo === undefined ? message : { ...message, relatedTo };

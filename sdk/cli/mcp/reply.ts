@@ -17,6 +17,20 @@ const STATUS: Record<number, number> = {
 /** The response of one HTTP exchange: a single JSON object, or a stream of events. */
 export type Reply = ReturnType<typeof openReply>;
 
+/** Rejects a request, which belongs to no JSON-RPC id. */
+export function reject(
+  res: ServerResponse,
+  status: number,
+  text: string,
+  code: number = ERROR.invalidRequest,
+): void {
+  res.writeHead(status, {
+    'Content-Type': 'application/json',
+    ...(status === 401 && { 'WWW-Authenticate': 'Bearer' }),
+  });
+  res.end(errorResponse(null, code, text).text);
+}
+
 export function openReply(res: ServerResponse) {
   const opening = setTimeout(open, STREAM_AFTER_MS);
   const beat = setInterval(() => res.headersSent && res.write(':\n\n'), KEEP_ALIVE_MS);
@@ -56,10 +70,6 @@ export function openReply(res: ServerResponse) {
       const code = isStateless && isObject(error) ? Number(error['code']) : 0;
       res.writeHead(STATUS[code] ?? 200, { 'Content-Type': 'application/json' });
       res.end(message.text);
-    },
-    reject: (status: number, why: string): void => {
-      res.writeHead(status, { 'Content-Type': 'application/json' });
-      res.end(errorResponse(null, ERROR.invalidRequest, why).text);
     },
     end: (): void => {
       if (!res.headersSent) res.writeHead(200, { 'Content-Type': 'text/event-stream' });
