@@ -1,8 +1,12 @@
+import { randomBytes } from 'node:crypto';
 import { readdirSync, statSync } from 'node:fs';
 import { cp, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { engineHeaders } from '#bench/harness/engine-api';
 import { toBase64 } from '#protocol/bytes';
 import { formatVkey, parseVkey } from '#protocol/note';
 import { facadeSchema } from '#protocol/schemas/facade';
@@ -37,6 +41,60 @@ async function adminOf(stack: RunningStack): Promise<AdminLine> {
   return adminWith({ DATABASE_URL: `postgres://svc_admin:admin@127.0.0.1:${row.port}/svc` });
 }
 
+interface Attribute {
+  key: string;
+  value: { stringValue?: string };
+}
+interface ExportedSpan {
+  traceId: string;
+  spanId: string;
+  parentSpanId?: string;
+  name: string;
+  attributes: Attribute[];
+}
+/** The fields of an OTLP/JSON request that the test reads. */
+interface ExportRequest {
+  resourceSpans: {
+    resource: { attributes: Attribute[] };
+    scopeSpans: { spans: ExportedSpan[] }[];
+  }[];
+}
+
+const attributeOf = (attributes: Attribute[], name: string) =>
+  attributes.find(({ key }) => key === name)?.value.stringValue;
+
+let bodies = '';
+const spans: (ExportedSpan & { service: string | undefined })[] = [];
+const collector = createServer((req, res) => {
+  const chunks: Buffer[] = [];
+  req.on('data', (chunk: Buffer) => chunks.push(chunk));
+  req.on('end', () => {
+    const text = Buffer.concat(chunks).toString();
+    bodies += text;
+    for (const { resource, scopeSpans } of (JSON.parse(text) as ExportRequest).resourceSpans) {
+      const service = attributeOf(resource.attributes, 'service.name');
+      for (const scope of scopeSpans)
+        spans.push(...scope.spans.map((span) => ({ ...span, service })));
+    }
+    res.setHeader('content-type', 'application/json').end('{}');
+  });
+});
+const newTrace = () => randomBytes(16).toString('hex');
+const caller = randomBytes(8).toString('hex');
+const spansOf = (traceId: string) => spans.filter((span) => span.traceId === traceId);
+/** Waits until the trace has these spans. */
+const untilTraced = (traceId: string, names: readonly string[]) =>
+  expect
+    .poll(
+      () =>
+        spansOf(traceId)
+          .map(({ name }) => name)
+          .sort(),
+      { timeout: 60_000 },
+    )
+    .toEqual(names.toSorted());
+const DECIDED = ['queue', 'decide', 'verify', 'publish'];
+
 describe('admissions in a running stack', () => {
   let stack: RunningStack;
   let actions: Action[];
@@ -49,10 +107,15 @@ describe('admissions in a running stack', () => {
     actions = lines.map((line) => JSON.parse(line) as Action);
     // A strict umask must not hide the snapshot from a public API server of another account.
     const umask = process.umask(0o077);
-    stack = await startStack();
+    await new Promise<void>((resolve) => collector.listen(0, '127.0.0.1', resolve));
+    const { port } = collector.address() as AddressInfo;
+    stack = await startStack({ OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}` });
     process.umask(umask);
   }, 90_000);
-  afterAll(() => stack.destroy());
+  afterAll(async () => {
+    await stack.destroy();
+    collector.close();
+  });
 
   it('answer each allowed action with a receipt, and a denied action with 403 and its receipt', async () => {
     expect(actions.length).toBeGreaterThan(10);
@@ -143,6 +206,63 @@ describe('admissions in a running stack', () => {
     );
     expect(new Set(modes)).toEqual(new Set(['folder 755', 'file 644']));
   });
+
+  it('are one trace each from the request to the public verdict, sampled by its parent', async () => {
+    const [traceId, unsampled] = [newTrace(), newTrace()];
+    const execute = (intent_id: string, trace: string, flags: string) => {
+      const traceparent = `00-${trace}-${caller}-${flags}`;
+      return stack.execute({ intent_id, action: 'BOOK_RESERVATION' }, { traceparent });
+    };
+    expect((await execute('untraced-secret', unsampled, '00')).status).toBe(200);
+    const answer = await execute('traced-secret', traceId, '01');
+    const receipt = await answer.text();
+    const name = 'POST /v1/intents/execute';
+    await untilTraced(traceId, [name, ...DECIDED]);
+    const found = () => spansOf(traceId);
+    const ids = new Set(found().map(({ attributes }) => attributeOf(attributes, 'proof_id')));
+    expect(ids.size).toBe(1);
+    expect(receipt).toContain([...ids][0]);
+    const [request] = found().filter(({ service }) => service === 'svc-engine');
+    expect(request).toMatchObject({ name, parentSpanId: caller });
+    for (const { name, service, parentSpanId } of found()) {
+      if (service !== 'svc-engine') expect([name, parentSpanId]).toEqual([name, request!.spanId]);
+    }
+    expect(new Set(found().map(({ service }) => service))).toEqual(
+      new Set(['svc-engine', 'svc-worker', 'svc-verifier', 'svc-publisher']),
+    );
+    expect(spans.filter(({ traceId: id }) => id === unsampled)).toEqual([]);
+    expect(bodies).not.toMatch(/secret|BOOK_RESERVATION/);
+    expect(bodies).not.toContain(stack.apiKey);
+  }, 90_000);
+
+  it('share one trace in a batch, with the spans of each item', async () => {
+    const traceId = newTrace();
+    const { tenantId: tenant_id, apiKey } = stack;
+    const schema_version = 'svc.runtime.intent_execute.request/1.0';
+    const items = ['first-secret', 'second-secret'].map((intent_id) => {
+      return { schema_version, tenant_id, intent_id, action: 'BOOK_RESERVATION' };
+    });
+    const headers = {
+      ...engineHeaders({ apiKey, tenantId: tenant_id }),
+      'content-type': 'application/json',
+      traceparent: `00-${traceId}-${caller}-01`,
+    };
+    const body = JSON.stringify(items);
+    const answer = await fetch(`${stack.engineUrl}/v1/batches`, { method: 'POST', headers, body });
+    const { batch_id } = (await answer.json()) as { batch_id: string };
+    await untilTraced(traceId, ['POST /v1/batches', ...DECIDED, ...DECIDED]);
+    const [request] = spansOf(traceId).filter(({ service }) => service === 'svc-engine');
+    expect(attributeOf(request!.attributes, 'batch_id')).toBe(batch_id);
+    const others = spansOf(traceId).filter((span) => span !== request);
+    const proofIds = others.map(({ attributes }) => attributeOf(attributes, 'proof_id'));
+    expect(new Set(proofIds).size).toBe(2);
+    const pairs = others.map(({ name }, at) => `${name} ${proofIds[at]}`);
+    expect(new Set(pairs).size).toBe(2 * DECIDED.length);
+    expect(new Set(others.map(({ parentSpanId }) => parentSpanId))).toEqual(
+      new Set([request!.spanId]),
+    );
+    expect(bodies).not.toMatch(/secret|BOOK_RESERVATION/);
+  }, 90_000);
 
   const expectValid = async (id: string): Promise<void> => {
     const response = await stack.lookUp(id);

@@ -31,8 +31,10 @@ export interface Fault {
    * recognize it.
    */
   holdMs?: number;
-  /** The same fault at several places, which the table causes one after the other. */
+  /** The same fault at several places, which the table causes in one scenario. */
   places?: Fault[];
+  /** As a place of a scenario it happens beside the other places: the load alone causes it. */
+  isBeside?: boolean;
   /** Time limit until everything is committed and public, in milliseconds. */
   recoverMs?: number;
   /** Requests must fail during the fault; otherwise the fault did not happen. */
@@ -105,18 +107,25 @@ export const repeated = (
   },
 });
 
-/** One scenario for the same fault at several places; `inject` causes one after the other. */
+/**
+ * One scenario for the same fault at several places. `inject` causes one after the other, and those
+ * with `isBeside` at the same time.
+ */
 export const atPlaces = (name: string, places: Fault[], more: Partial<Fault>): Fault => ({
   name,
   places,
   injectMs: places.reduce((sum, place) => sum + (place.injectMs ?? INJECT_MS), 0),
   ...more,
   inject: async (scene) => {
-    for (const place of places) {
+    const cause = async (place: Fault): Promise<void> => {
       const limit = place.injectMs ?? INJECT_MS;
       const heal = await inTime(place.inject(scene), limit, `${place.name}: it did not happen`);
       await heal?.();
-    }
+    };
+    const inTurn = async (): Promise<void> => {
+      for (const place of places) if (place.isBeside !== true) await cause(place);
+    };
+    await Promise.all([inTurn(), ...places.filter(({ isBeside }) => isBeside).map(cause)]);
   },
 });
 

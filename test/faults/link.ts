@@ -124,6 +124,11 @@ export class Link {
     });
   }
 
+  /** Removes a trap that was not triggered often enough. */
+  remove(trap: Trap): void {
+    this.traps = this.traps.filter((one) => one.trap !== trap);
+  }
+
   /** Removes traps that were not triggered. */
   clear(): void {
     this.traps = [];

@@ -13,7 +13,7 @@ export const commitOf =
         statements.every((statement) => transaction.some((one) => one.includes(statement)));
 
 const TIMES = 3;
-/** Delay between two attempts to cause the write. */
+/** Delay after the first attempt to cause a write. It grows: the audit repeats every request. */
 const PAUSE_MS = 20;
 
 /** Fails several times in a row, so that retries fail too. */
@@ -28,13 +28,13 @@ async function failAt(scene: Scene, point: WritePoint, breaks: Trap['breaks']): 
   });
   const { provoke } = point;
   const provoking = async (): Promise<void> => {
-    while (provoke !== undefined && !hasSprung) {
+    for (let attempt = 1; provoke !== undefined && !hasSprung; attempt += 1) {
       await provoke(scene);
-      await sleep(PAUSE_MS);
+      await sleep(attempt * PAUSE_MS);
     }
   };
   await Promise.all([sprung, provoking()]);
-  for (const link of links) link.clear();
+  for (const link of links) link.remove(trap);
 }
 
 const ACTORS = {
@@ -50,6 +50,7 @@ const ACTORS = {
 const lost = (point: WritePoint): Fault => ({
   name: `${point.what}: the commit is lost, and then only its answer`,
   injectMs: 60_000,
+  isBeside: point.provoke === undefined,
   inject: async (scene) => {
     for (const breaks of ['unsent', 'unanswered'] as const) await failAt(scene, point, breaks);
   },
