@@ -1,7 +1,7 @@
 import { createPublicKey } from 'node:crypto';
 import { fromBase64Url, toBase64Url } from '#protocol/bytes';
 import { parseEntry } from '#protocol/entries';
-import { jwkThumbprint, type KeyedEntry } from '#protocol/keys';
+import { jwkThumbprint } from '#protocol/keys';
 import { formatVkey } from '#protocol/note';
 import { keyIdSchema } from '#protocol/schemas/primitives';
 import type { AepKey } from '#protocol/snapshot/keys';
@@ -11,9 +11,9 @@ import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { isKeyUri } from '#runtime/crypto/key-uri';
 import { openSigner } from '#runtime/crypto/signer';
 import { OperatorError } from '#runtime/process/operator-error';
-import { appendKeyChange } from '#sql/lifecycle/entries';
+import { appendKeyChange, intactKeys } from '#sql/lifecycle/entries';
 import { knownOrigins } from '#sql/log/checkpoints';
-import { countProofs, keyEntries, keysInLog } from '#sql/log/keys';
+import { countProofs, keyEntries } from '#sql/log/keys';
 import { treeSize } from '#sql/log/log';
 import type { Db } from '#sql/db/transaction';
 import {
@@ -153,15 +153,9 @@ export async function activeKeys(sql: Db, signers: keyof typeof WITHOUT_KEY): Pr
 
 /** Key entries of these uses; delegations only of the keys in `keyIds`. */
 async function entriesOf(sql: Db, uses: readonly Use[], keyIds: readonly string[] = []) {
-  return (await readKeys(sql, keyIds)).flatMap(({ entry }) =>
+  return (await intactKeys(sql, keyIds)).flatMap(({ entry }) =>
     entry.type === 'key' && 'key_id' in entry && uses.includes(entry.use) ? [entry] : [],
   );
-}
-
-async function readKeys(sql: Db, keyIds: readonly string[]): Promise<KeyedEntry[]> {
-  const keys = await keysInLog(sql, keyIds);
-  if (keys === null) throw new OperatorError('a key entry of the log is damaged: run fsck');
-  return keys;
 }
 
 async function keysOf(sql: Db, uses: readonly Use[]) {

@@ -13,8 +13,8 @@ import {
   type Pool,
   type Transaction,
 } from '../db/transaction.js';
-import { keysInLog } from '../log/keys.js';
 import { AdministrationError, joinTransaction, noTenant } from '../tenants/audit.js';
+import { intactKeys } from './entries.js';
 
 /**
  * Stores the registration of an approver, which the caller has verified, and appends its activation.
@@ -47,7 +47,7 @@ export function retireApprover(
   registrationHash: string,
 ): Promise<{ leafIndex: number }> {
   return joinTransaction(sql, async (tx) => {
-    if (approverActivationOf((await keysInLog(tx)) ?? [], registrationHash) === null) {
+    if (approverActivationOf(await intactKeys(tx), registrationHash) === null) {
       throw new AdministrationError(`registration ${registrationHash} was never activated`);
     }
     const leafIndex = await appendChange(tx, registrationHash, 'retire');
@@ -192,10 +192,7 @@ async function approversWhere(sql: Db, condition: Fragment): Promise<ApproverRow
     select encode(a.registration_hash, 'hex') as "registrationHash", a.document,
       a.created_by as "createdBy", a.created_at as "createdAt"
     from svc.approver a where ${condition}`;
-  const keys = rows.length === 0 ? [] : await keysInLog(sql);
-  if (keys === null) {
-    throw new AdministrationError('a key entry of the log is damaged: run fsck');
-  }
+  const keys = rows.length === 0 ? [] : await intactKeys(sql);
   return rows.map(({ document, ...row }) => {
     const { registrationHash } = row;
     const activation = approverActivationOf(keys, registrationHash);

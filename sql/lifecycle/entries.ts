@@ -3,6 +3,7 @@ import { isUsablePublicKey } from '#protocol/ed25519';
 import { entryBytes, statusEntryBytes, revocationReasonBytes } from '#protocol/entries';
 import type { Sha256 } from '#protocol/hash';
 import { isProofId } from '#protocol/ids';
+import type { KeyedEntry } from '#protocol/keys';
 import type { AepKeyEntry, KeyEntry } from '#protocol/schemas/log-entry';
 import type { ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
@@ -27,11 +28,20 @@ export interface KeyChange extends Key {
   fromIndex?: number;
 }
 
+/**
+ * The key entries of the log, delegations only of the keys in `keyIds`.
+ *
+ * @throws AdministrationError when one is damaged, because it may be a compromise
+ */
+export async function intactKeys(sql: Db, keyIds: readonly string[] = []): Promise<KeyedEntry[]> {
+  const keys = await keysInLog(sql, keyIds);
+  if (keys === null) throw new AdministrationError('a key entry of the log is damaged: run fsck');
+  return keys;
+}
+
 /** All log entries about the key, not filtered by use, because a key has only one use. */
 async function entriesOf(sql: Db, keyId: string): Promise<KeyEntry[]> {
-  const keys = await keysInLog(sql, [keyId]);
-  if (keys === null) throw new AdministrationError('a key entry of the log is damaged: run fsck');
-  return keys.flatMap(({ entry }) =>
+  return (await intactKeys(sql, [keyId])).flatMap(({ entry }) =>
     entry.type === 'key' && 'key_id' in entry && entry.key_id === keyId ? [entry] : [],
   );
 }

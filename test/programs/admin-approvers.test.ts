@@ -7,6 +7,7 @@ import type { Registration } from '#protocol/schemas/approvals';
 import { keyEntries } from '#sql/log/keys';
 import { done } from '../fixtures/admin.js';
 import { newApprover } from '../fixtures/approvals.js';
+import { withoutTriggers } from '../fixtures/database.js';
 import { TENANT } from '../fixtures/registry.js';
 import { testFolder, testRegistry } from './world.js';
 
@@ -71,5 +72,22 @@ describe('admin approver', () => {
     expect((await admin('approver', 'retire', unknown, '--confirm', unknown)).err).toMatch(
       /never activated/,
     );
+  });
+
+  it('reports a damaged key entry instead of a registration that was never activated', async () => {
+    const { registration, registrationHash } = newApprover();
+    await done(admin('approver', 'add', TENANT, fileOf(registration)));
+    await withoutTriggers(
+      db,
+      `update svc.log_entry set body = '{}' where convert_from(body, 'utf8') like '%${registrationHash}%'`,
+    );
+    const retired = await admin(
+      'approver',
+      'retire',
+      registrationHash,
+      '--confirm',
+      registrationHash,
+    );
+    expect(retired.err).toMatch(/damaged: run fsck/);
   });
 });
