@@ -275,8 +275,7 @@ it('notifications > arrive again after their connection was lost, and end with t
   proxy.state.cutsFirstQuery = false;
   await notifyUntilHeard('second');
   await sql.end({ timeout: 1 });
-  const listening = () =>
-    db.sql`select from pg_stat_activity where application_name = 'listener'`;
+  const listening = () => db.sql`select from pg_stat_activity where application_name = 'listener'`;
   await expect.poll(async () => (await listening()).length).toBe(0);
 });
 
