@@ -47,7 +47,7 @@ export interface ConnectOptions {
   signal?: AbortSignal;
   /** A statement without an answer for this long, in milliseconds, is a stall; 0 means never. */
   stallTimeoutMs?: number;
-  /** Milliseconds within which the connection for notifications answers, or is opened again. */
+  /** Milliseconds within which the connection for notifications must answer; otherwise it is opened again. */
   listenProbeMs?: number;
   /** Throws by default, which ends the program: a restart recovers faster than callers time out. */
   onHung?: (error: HungError) => void;
@@ -180,9 +180,10 @@ export function connect(url: string, options: ConnectOptions): Sql {
       // settle it.
       const listened = connection.client`listen ${builder(channel)}`.then(() => {
         onListening?.();
-        return untilSilent(connection, listenProbeMs);
+        return connection.lost;
       });
-      await Promise.race([listened, connection.lost]).catch(() => undefined);
+      const silent = untilSilent(connection, listenProbeMs);
+      await Promise.race([listened, silent]).catch(() => undefined);
       close();
       ended.signal.removeEventListener('abort', close);
       await sleep(LISTEN_AGAIN_MS, undefined, { signal: ended.signal }).catch(() => undefined);
@@ -259,7 +260,10 @@ function openConnection(
   return connection;
 }
 
-/** Resolves when the connection is lost or does not answer, which TCP may notice only minutes later. */
+/**
+ * Resolves when the connection is lost, or leaves a statement unanswered for `probeMs`: after a network failure,
+ * TCP may report the loss only minutes later.
+ */
 async function untilSilent(connection: Connection, probeMs: number): Promise<void> {
   let answers = true;
   while (answers && !connection.isLost) {

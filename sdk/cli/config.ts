@@ -136,7 +136,7 @@ export function withKeyFile<Options extends EngineOptions>(options: Options): Op
   };
 }
 
-/** Compares in constant time. */
+/** Whether the header `Authorization` has this token. Compares in constant time. */
 export function isBearer(authorization: string | undefined, token: string): boolean {
   const [given, expected] = [authorization ?? '', `Bearer ${token}`].map((text) =>
     createHash('sha256').update(text).digest(),

@@ -16,7 +16,7 @@ export async function beginAdoption(tx: Transaction, origin: string): Promise<nu
   return size;
 }
 
-/** Turns the errors by which a database function reports a publisher or another log into an AdministrationError. */
+/** Turns the errors by which a database function reports a running publisher or another log into an AdministrationError. */
 function rethrow(error: unknown): never {
   const { code, message } = error as { code?: unknown; message: string };
   if (code !== '55006' && code !== 'P0002') throw error;

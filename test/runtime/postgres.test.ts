@@ -36,8 +36,8 @@ function open(url: string, options: Partial<ConnectOptions> = {}): Sql {
   return sql;
 }
 
-async function openProxy(target: string): Promise<TcpProxy> {
-  const proxy = await startTcpProxy(new URL(target));
+async function openProxy(target: string, onSent?: (bytes: Buffer) => void): Promise<TcpProxy> {
+  const proxy = await startTcpProxy(new URL(target), onSent);
   closes.push(() => proxy.close());
   return proxy;
 }
@@ -280,19 +280,28 @@ it('notifications > arrive again after their connection was lost, and end with t
 });
 
 it('notifications > arrive over a new connection when the old one no longer answers', async () => {
-  const proxy = await openProxy(db.urlFor('svc_engine'));
-  const sql = open(proxy.url, { listenProbeMs: 100 });
+  let isFirst = true;
+  const proxy = await openProxy(db.urlFor('svc_engine'), (bytes) => {
+    if (isFirst && bytes.includes('listen')) {
+      isFirst = false;
+      proxy.state.loses = 'all';
+    }
+  });
+  const sql = open(proxy.url, { listenProbeMs: 500 });
   let connections = 0;
   sql.onNotification(
     'svc_test',
     () => undefined,
     () => void (connections += 1),
   );
-  await expect.poll(() => connections).toBe(1);
-  await sleep(300);
+  await expect.poll(() => isFirst).toBe(false);
+  await sleep(800);
+  proxy.state.loses = 'nothing';
+  await expect.poll(() => connections, { timeout: 8_000 }).toBe(1);
+  await sleep(1_200);
   expect(connections).toBe(1);
   proxy.state.loses = 'all';
-  await sleep(300);
+  await sleep(1_200);
   proxy.state.loses = 'nothing';
   await expect.poll(() => connections, { timeout: 8_000 }).toBe(2);
 });

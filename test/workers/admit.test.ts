@@ -319,7 +319,7 @@ describe('signed proof', () => {
   });
 
   it.each<[string, () => IntakeItem]>([
-    ['names another tenant', () => itemWith(registry, { tenant_id: 'somebody-else' })],
+    ['names another tenant', () => itemWith(registry, { tenant_id: 'other-tenant' })],
     ['has a member that its schema does not know', () => itemWith(registry, { approved: true })],
   ])('is never created for an accepted request that %s', async (_, make) => {
     expect(await settled(make())).toMatchObject(MISFIT);
