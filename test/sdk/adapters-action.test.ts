@@ -1,8 +1,11 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { actionSchema } from '#protocol/schemas/primitives';
 import { actionOf } from '#sdk/adapters/index';
 import { plainHash } from '#sdk/adapters/plain-json';
+import { SdkError } from '#sdk/index';
 import { packageRoot } from '#runtime/process/files';
 
 /** The Python package has the same results. */
@@ -16,8 +19,29 @@ const vectors = JSON.parse(
 describe('actionOf', () => {
   it.each(vectors.actions)('converts the tool name $tool', ({ tool, action }) => {
     const convert = () => actionOf(tool);
-    if (action !== null) expect([convert(), actionOf(action)]).toEqual([action, action]);
+    if (action !== null) expect(convert()).toBe(action);
     else expect(convert).toThrow(expect.objectContaining({ code: 'invalid_input' }));
+  });
+
+  it('returns a valid and deterministic action for every name', () => {
+    fc.assert(
+      fc.property(
+        fc.oneof(fc.string({ unit: 'binary' }), fc.string({ maxLength: 300 })),
+        (tool) => {
+          let action: string;
+          try {
+            action = actionOf(tool);
+          } catch (error) {
+            expect(error).toBeInstanceOf(SdkError);
+            return;
+          }
+          expect(actionSchema.safeParse(action).success).toBe(true);
+          expect(actionOf(tool)).toBe(action);
+          expect(actionOf(action)).toBe(action);
+        },
+      ),
+      { numRuns: 2_000 },
+    );
   });
 });
 

@@ -68,7 +68,10 @@ describe('admitTool', () => {
     expect(await world.verdict(proofId!)).toEqual({ status: 'VALID', effect: 'DENY' });
   });
 
-  it('runs no tool after its abort signal', async () => {
+  it('runs no tool without a decision or after its abort signal', async () => {
+    const engine = { ...world.options, engineUrl: 'http://127.0.0.1:9', retry: { attempts: 1 } };
+    const away = admitTool(book('book_table'), { ...world.common, engine });
+    await notAdmitted(away.invoke({ seats: 2 }), 'network');
     const wrapped = admitTool(book('book_table'), world.common);
     world.network.faults.push({ kind: 'silent' });
     const controller = new AbortController();

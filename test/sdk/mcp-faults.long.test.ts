@@ -42,6 +42,10 @@ describe('svc mcp without a decision', () => {
       );
       return { options: ['--timeout', '1'] };
     },
+    'an engine that is slow (3 s)': () => {
+      world.network.faults.push({ kind: 'late', ms: 3_000 });
+      return { options: ['--timeout', '1'] };
+    },
     'an engine whose database has a full disk': async () => {
       const full = `raise 'no space left on device' using errcode = 'disk_full';`;
       proxies.closeAfter(await beforeRow(world.db, 'insert on svc.intake', full));
