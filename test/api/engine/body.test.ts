@@ -1,7 +1,7 @@
 import { Agent, request as httpRequest } from 'node:http';
 import { describe, expect } from 'vitest';
 import { problemSchema } from '#protocol/schemas/index';
-import { executeBody, headersFor, type Reply } from '../../fixtures/engine.js';
+import { executeBody, headersFor, without, type Reply } from '../../fixtures/engine.js';
 import { engineTest } from './setup.js';
 
 const it = engineTest().extend<{
@@ -28,12 +28,24 @@ function withMember(member: string): string {
   return JSON.stringify(executeBody()).replace(/}$/, `,${member}}`);
 }
 
-const table: [what: string, code: string, pointer: string, body: string][] = [
+const nested = (levels: number): string => '['.repeat(levels) + ']'.repeat(levels);
+
+const table: [what: string, code: string, pointer: string, body: string | Uint8Array][] = [
   ['nothing', 'malformed_json', '', ''],
   ['text after the object', 'malformed_json', '', `${JSON.stringify(executeBody())} x`],
+  ['invalid UTF-8', 'invalid_utf8', '/a', Buffer.from('7b2261223a22ff227d', 'hex')],
   ['a repeated name, once escaped', 'duplicate_key', '/action', withMember('"\\u0061ction":"X"')],
   ['2^53', 'integer_out_of_range', '/n/0', withMember('"n":[9007199254740992]')],
+  ['65 levels', 'too_deep', `/x${'/0'.repeat(31)}`, withMember(`"x":${nested(64)}`)],
+  ['an array', 'invalid_field', '', '[]'],
+  ['another schema', 'unsupported_schema_version', '/schema_version', '{"schema_version":"2"}'],
   ['an unknown field', 'unknown_field', '/a~1b~0c', withMember('"a/b~c":1')],
+  [
+    'no tenant_id',
+    'missing_field',
+    '/tenant_id',
+    JSON.stringify(without(executeBody(), 'tenant_id')),
+  ],
   ['a null', 'invalid_field', '/intent_id', JSON.stringify(executeBody({ intent_id: null }))],
   ['__proto__', 'unknown_field', '/__proto__', withMember('"__proto__":{"action":"X"}')],
 ];
