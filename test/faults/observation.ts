@@ -27,7 +27,7 @@ const LOOK_MS = 250;
 /** A program that does not answer for this long is unready. */
 const READYZ_MS = 2_500;
 const GONE_MS = 30_000;
-/** A lasting fault is ended after this time, even if one of its signs is missing. */
+/** A sign that a fault must cause is missing after this time. */
 const SEEN_MS = 30_000;
 /** A sign that no fault explains counts after this time, because a busy machine delays answers. */
 const BLIP_MS = 2_000;
@@ -147,7 +147,7 @@ export class Observation {
     return wasQuiet ? [] : [`before the fault: ${this.shown().join(', ')}`];
   }
 
-  /** Waits until each sign that the lasting fault must cause has appeared. */
+  /** Waits until each sign that the fault must cause has appeared. */
   async untilSeen(): Promise<void> {
     await until(() => this.missing().length === 0, SEEN_MS, LOOK_MS);
   }

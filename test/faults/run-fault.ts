@@ -92,6 +92,8 @@ export async function runFault(
     const acts = client.acts.sent.slice(begin.acts);
     problems.push(...(await untilComplete(world, client, acts, fault.recoverMs ?? RECOVER_MS)));
     outcome.settledMs = performance.now() - healed;
+    // Prometheus may scrape the sign of a brief fault only now.
+    await observation?.untilSeen();
     observation?.settled();
     const requests = client.records.requests.slice(begin.requests);
     const audited = await audit(world, client, { requests, acts });

@@ -96,6 +96,7 @@ describe('publisher with a replica', () => {
     await db.caughtUp();
     const publisher = await publisherWith(undefined, 4_000);
     await publisher.runCycle();
+    await db.caughtUp();
     await db.pause();
     const before = (await snapshot()).opened;
     await revoke(id!);
