@@ -1,10 +1,10 @@
 import { execFile } from 'node:child_process';
-import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdtemp, readFile, writeFile } from 'node:fs/promises';
 import { existsSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
 
 interface Locked {
@@ -117,7 +117,6 @@ describe('audit', () => {
   beforeAll(async () => {
     dir = await mkdtemp(join(tmpdir(), 'svc-audit-'));
   });
-  afterAll(() => rm(dir, { recursive: true, force: true }));
 
   /** Runs the audit with a fake npm that prints this response. */
   async function audit(answer: string): Promise<{ code: number; said: string }> {

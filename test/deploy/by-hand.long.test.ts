@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs';
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { chmod, mkdtemp } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -95,7 +95,6 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
   }, 120_000);
   afterAll(async () => {
     await up?.down();
-    await rm(directory, { recursive: true, force: true });
   });
 
   it('starts with the documented commands', async () => {

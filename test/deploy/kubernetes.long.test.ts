@@ -1,8 +1,8 @@
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { parseAllDocuments } from 'yaml';
 import { packageRoot } from '#runtime/process/files';
 import { readCompose } from '../fixtures/compose/file.js';
@@ -23,7 +23,6 @@ const VALUES = {
 };
 
 const directory = mkdtempSync(join(tmpdir(), 'svc-units-'));
-afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
 function run(program: string, ...args: string[]) {
   const { status, stdout, stderr, error } = spawnSync(program, args, { encoding: 'utf8' });

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -51,7 +51,6 @@ describe('alerts', () => {
     await writeFile(file, JSON.stringify({ rule_files, evaluation_interval: '15s', tests }));
     const { status, output } = promtool('test', 'rules', file);
     expect(status, output).toBe(0);
-    await rm(folder, { recursive: true });
   }
 
   it.skipIf(skips)(`do not fire for two healthy installations${withoutIt}`, async () => {

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync } from 'node:fs';
 import { lstat, mkdir, readdir, rename, utimes } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -43,7 +43,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await publisher.close();
   await db.drop();
-  rmSync(home, { recursive: true });
 });
 
 const admit = (count: number): Promise<string[]> =>

@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -60,11 +60,9 @@ interface Served {
   url: string;
 }
 
-const directories: string[] = [];
 const servers: { close(ms: number): unknown }[] = [];
 async function serve(log: ServedLog): Promise<Served> {
   const directory = await mkdtemp(join(tmpdir(), 'svc-lies-'));
-  directories.push(directory);
   await log.writeTo(directory);
   const publicServer = createPublicServer({
     snapshotSource: directorySource(directory),
@@ -164,7 +162,6 @@ afterAll(async () => {
   await browser?.close();
   await server?.close();
   for (const one of servers) await one.close(0);
-  for (const directory of [home, ...directories]) await rm(directory, { recursive: true });
 });
 
 /** Headers that clients read. */

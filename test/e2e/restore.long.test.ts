@@ -1,14 +1,6 @@
 import { execFile } from 'node:child_process';
 import { rm } from 'node:fs/promises';
-import {
-  cpSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -86,7 +78,6 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
   afterAll(async () => {
     await service?.close();
     await clusters?.close();
-    rmSync(home, { recursive: true, force: true });
   });
 
   const copyOf = (name: string): Promise<Cluster> => clusters.copy('base', name);

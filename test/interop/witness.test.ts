@@ -1,6 +1,6 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { openCheckpoint } from '#protocol/checkpoint';
 import { checkQuorum, parsePolicy } from '#protocol/tlog-policy';
 import { nativeVerify } from '#runtime/crypto/node';
@@ -16,7 +16,6 @@ import { startWitness, witnessKey } from '../fixtures/witness.js';
 const built = await goPrograms();
 const why = typeof built === 'string' ? ` (${built})` : '';
 const programs = built as GoPrograms;
-afterAll(() => (typeof built === 'string' ? undefined : built.remove()));
 
 describe.skipIf(typeof built === 'string')(`witnesses and logs of other projects${why}`, () => {
   const snapshot = useSnapshot();

@@ -101,7 +101,7 @@ describe('svc command line', () => {
   beforeAll(async () => {
     [server, folder] = await Promise.all([serveLocally(echo), openFolder()]);
   });
-  afterAll(() => Promise.all([server.close(), folder.remove()]));
+  afterAll(() => server.close());
 
   it.each([
     ['SVC_API_KEY', key],

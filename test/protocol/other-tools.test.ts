@@ -101,7 +101,6 @@ describe.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
       [signature = '', hashes = '', disclosures = '', inclusion = ''] = blocks;
       place = await workplace({ AEP_KEY: aepKey, LOG_VKEY: world.log.vkey });
     });
-    afterAll(() => place?.remove());
 
     const put = (document: unknown): Promise<void> =>
       place.write('proof.json', JSON.stringify(document));
@@ -173,7 +172,6 @@ describe.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
         await there.write('evidence.json', JSON.stringify({ ...evidence, lookups }));
         await expect(there.paste(map)).rejects.toThrow();
       } finally {
-        await there.remove();
       }
     }, 120_000);
   },

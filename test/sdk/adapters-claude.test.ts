@@ -1,6 +1,6 @@
 import { readdir, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { admitHooks, type HookInput } from '#sdk/adapters/claude';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 import { freePort } from '../fixtures/free-port.js';
@@ -11,7 +11,6 @@ let folder: Folder;
 beforeAll(async () => {
   folder = await openFolder();
 });
-afterAll(() => folder.remove());
 
 /** The JSON that Claude Code sends around a tool. */
 const hookInput = (event: string, more: Partial<HookInput> = {}): HookInput => ({

@@ -50,13 +50,9 @@ describe('examples/adapters', () => {
 
   it.each(Object.entries(outputs))('print the expected output: %s', async (file, expected) => {
     const ready = await readyFile(world.options);
-    try {
-      const args = [join('examples/adapters', file), ready.path];
-      const { stdout, stderr } = await run(process.execPath, args, { cwd: packageRoot });
-      expect(stdout).toMatch(expected);
-      expect(stderr).toBe(file === 'mcp-client.mjs' ? 'booking for 2\n' : '');
-    } finally {
-      await ready.remove();
-    }
+    const args = [join('examples/adapters', file), ready];
+    const { stdout, stderr } = await run(process.execPath, args, { cwd: packageRoot });
+    expect(stdout).toMatch(expected);
+    expect(stderr).toBe(file === 'mcp-client.mjs' ? 'booking for 2\n' : '');
   });
 });

@@ -33,7 +33,7 @@ async function openCli({ network, options, registry }: SdkWorld) {
   /** Returns a proof that requires an approval. */
   const held = async (): Promise<string> =>
     (await sdkError(admitHttp(options, refund()), 'approval_required')).proofId!;
-  return { folder: folder.path, remove: folder.remove, env, run, held, registration };
+  return { folder: folder.path, env, run, held, registration };
 }
 
 const it = sdkTest().extend<{ cli: Awaited<ReturnType<typeof openCli>> }>({
@@ -41,7 +41,6 @@ const it = sdkTest().extend<{ cli: Awaited<ReturnType<typeof openCli>> }>({
     async ({ world }, use) => {
       const cli = await openCli(world);
       await use(cli);
-      await cli.remove();
     },
     { scope: 'file' },
   ],

@@ -25,7 +25,6 @@ beforeEach(async () => {
 });
 afterEach(async () => {
   await api.close();
-  await folder.remove();
 });
 
 const look = (...more: string[]) =>

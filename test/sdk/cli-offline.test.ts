@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { publicJwk } from '#protocol/keys';
 import { KEYS_SCHEMA, type PublicKeys } from '#protocol/snapshot/keys';
@@ -49,7 +49,6 @@ beforeAll(async () => {
   };
   await Promise.all(Object.entries(files).map(([name, text]) => folder.write(name, text)));
 });
-afterAll(() => folder.remove());
 
 describe('svc verify --offline', () => {
   it('prints authentic and included, never valid', async () => {

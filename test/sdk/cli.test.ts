@@ -34,7 +34,6 @@ const it = sdkTest().extend<{ cli: Awaited<ReturnType<typeof openCli>> }>({
     async ({ world, publicNetwork }, use) => {
       const cli = await openCli(world, publicNetwork.url);
       await use(cli);
-      await cli.folder.remove();
     },
     { scope: 'file' },
   ],

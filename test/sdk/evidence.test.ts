@@ -32,7 +32,6 @@ beforeAll(async () => {
 beforeEach(() => Object.assign(server, initial, { requests: [] }));
 afterAll(async () => {
   await server.close();
-  await folder.remove();
 });
 
 /** Runs the command line with the pinned log key. */

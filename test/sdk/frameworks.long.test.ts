@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { cp, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { readPolicyFolder } from '#policy/policy-set';
 import { packageRoot } from '#runtime/process/files';
 import { canonicalHash } from '#sdk/index';
@@ -19,7 +19,6 @@ beforeAll(async () => {
   const schema = files.schema.replace('facts: {}', 'facts: { currency?: String }');
   await activateSet(world.registry.admin, { ...files, schema });
 });
-afterAll(() => sdk.remove());
 
 /** A project with the packed SDK and packages from the registry. */
 async function project(...packages: string[]) {

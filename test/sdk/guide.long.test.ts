@@ -27,7 +27,6 @@ beforeAll(async () => {
   }
 }, 120_000);
 afterAll(async () => {
-  await project.remove();
   await stack.destroy();
 });
 

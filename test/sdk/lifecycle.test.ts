@@ -124,7 +124,6 @@ it('Svc > reads its defaults from the environment, and names missing settings', 
     expect((await sdkError(calling(), 'invalid_input')).pointer).toBe('/publicUrl');
   } finally {
     process.env = before;
-    await folder.remove();
   }
 });
 
@@ -170,7 +169,6 @@ it('svc lists, shows, packages and revokes proofs, shares a package, and creates
     cwd: folder.path,
   });
   expect(taken).toMatchObject({ code: 2, stderr: 'svc: taken cannot be created: EEXIST\n' });
-  await folder.remove();
 });
 
 it('svc verify shows disclosed values, counts withheld ones, and compares a file with a disclosed hash', async ({
@@ -203,7 +201,6 @@ it('svc verify shows disclosed values, counts withheld ones, and compares a file
     expect(await verify('shown.json', 'other.json')).toEqual([1, 'differ']);
     expect(await verify('withheld.json', 'given.json')).toEqual([3, 'withheld']);
   }
-  await folder.remove();
 });
 
 const deletion = {
@@ -260,5 +257,4 @@ it('svc overlay stores, tests, activates and deactivates the rules of a folder',
   ]) {
     expect(await overlay(...line)).toMatchObject({ code: 2 });
   }
-  await folder.remove();
 });

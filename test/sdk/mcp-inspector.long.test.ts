@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 import { proofOf, textOf } from '../fixtures/mcp-proxy.js';
@@ -29,7 +29,6 @@ beforeAll(async () => {
   const tarball = join(sdk.directory, sdk.tarball);
   await run('npm', ['install', ...quiet, tarball, INSPECTOR, ...packages], { cwd: directory });
 }, 600_000);
-afterAll(() => sdk.remove());
 
 const bin = (name: string, args: string[], env = {}): Promise<string> =>
   run(join(directory, 'node_modules', '.bin', name), args, {

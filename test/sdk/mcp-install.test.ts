@@ -1,6 +1,6 @@
 import { chmod, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { openFolder, svc, type Folder } from '../fixtures/svc.js';
 
 let folder: Folder;
@@ -10,7 +10,6 @@ beforeAll(async () => {
   file = join(folder.path, 'config.json');
   env.SVC_API_KEY_FILE = join(folder.path, await folder.write('key', 'svc_sk_secret'));
 });
-afterAll(() => folder.remove());
 
 const env = {
   SVC_ENGINE_URL: 'http://127.0.0.1:8080',

@@ -227,6 +227,5 @@ test('svc has a command for every operation of both APIs', async () => {
     expect([line, code, stderr]).not.toEqual([line, 2, stderr]);
   }
   await recorder.close();
-  await folder.remove();
   expect(recorder.missing()).toEqual(NOT_SHOWN);
 });

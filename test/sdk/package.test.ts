@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { publint } from 'publint';
 import { rolldown } from 'rolldown';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
 import { reachable } from '../fixtures/module-graph.js';
 import { packSdk, type PackedSdk } from '../fixtures/packed-sdk.js';
@@ -13,7 +13,6 @@ let sdk: PackedSdk;
 beforeAll(async () => {
   sdk = await packSdk();
 });
-afterAll(() => sdk.remove());
 
 describe('SDK package', () => {
   it('contains only built files with source maps, the licence and the README', async () => {

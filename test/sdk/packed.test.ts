@@ -40,7 +40,6 @@ afterAll(async () => {
   stopped = true;
   await publishing;
   await world?.close();
-  await project?.remove();
 });
 
 interface Outcome {

@@ -253,5 +253,4 @@ it('svc > exports a run, and verifies it offline', async ({ run, world }) => {
   expect(await command(...verify)).toMatchObject({ code: 3 });
   const pdf = await command('export', run.id, '--agent', agent, '--format', 'pdf');
   expect(pdf).toMatchObject({ code: 2 });
-  await folder.remove();
 });

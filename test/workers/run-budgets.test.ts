@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeAll, expect, it } from 'vitest';
@@ -42,9 +42,7 @@ async function decide(...items: IntakeItem[]): Promise<Row[]> {
 const findCorrupt = async (log: ReturnType<typeof testLog>) => {
   const home = await mkdtemp(join(tmpdir(), 'svc-run-budgets-'));
   const env = { DATABASE_URL: db.urlFor('svc_fsck'), DATA_DIR: home, ...pinning(log.vkey) };
-  const { corrupt } = await checked(env, '--only', 'registry');
-  await rm(home, { recursive: true });
-  return corrupt;
+  return (await checked(env, '--only', 'registry')).corrupt;
 };
 
 it('counter per run > limits each run of each agent, and denies requests in no run', async () => {

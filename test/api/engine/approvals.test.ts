@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'vitest';
@@ -671,5 +671,4 @@ it('fsck finds an altered and a missing registration', async () => {
   await setup.whileAltered('approver', `registration_hash = sha256('{}')`, row, async () => {
     expect(await corrupt()).toEqual({ registration_altered: 2 });
   });
-  rmSync(home, { recursive: true });
 });

@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { describe, expect, onTestFinished } from 'vitest';
+import { describe, expect } from 'vitest';
 import { readPolicyFolder } from '#policy/policy-set';
 import { packageRoot } from '#runtime/process/files';
 import { createTenant, setAllowlisted, setLane } from '#sql/tenants/administration';
@@ -205,7 +205,6 @@ it.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
     const [admitted, denied] = [await send('100.00'), await send('1950.00')];
     await setup.publish();
     const place = await workplace({});
-    onTestFinished(() => place.remove());
     const [block = ''] = await shellBlocks('docs/verify.md', '### Disclosed values');
     const recompute = async (id: string, disclosed: string, set: string, option = '') => {
       const { bytes } = await setup.get(`/v1/proofs/${id}/export?disclose=${disclosed}`);

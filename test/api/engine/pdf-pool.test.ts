@@ -1,9 +1,9 @@
 import { existsSync } from 'node:fs';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { pdfRequestFor } from '../../fixtures/papers.js';
 import { unhandledIn } from '../../fixtures/unhandled.js';
@@ -23,7 +23,6 @@ describe('PDF renderer', () => {
       };`,
     );
   });
-  afterAll(() => rm(folder, { recursive: true, force: true }));
 
   const task = (tens: number) => ({ json: Uint8Array.of(tens), pageUrl: '' });
 

@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -153,22 +153,18 @@ describe('PDF export', () => {
     expect(Buffer.from(await render()).equals(once)).toBe(true);
 
     const folder = await mkdtemp(join(tmpdir(), 'svc-pdf-'));
-    try {
-      const { json, pageUrl } = pdfRequestFor();
-      await writeFile(join(folder, 'proof.json'), json);
-      const thread = pathToFileURL(join(packageRoot, 'dist', 'api', 'engine', 'pdf', 'render.js'));
-      const script = `
-        import { readFile, writeFile } from 'node:fs/promises';
-        import render from ${JSON.stringify(thread.href)};
-        const json = await readFile('proof.json');
-        await writeFile('proof.pdf', await render({ json, pageUrl: ${JSON.stringify(pageUrl)} }));`;
-      await promisify(execFile)(process.execPath, ['--input-type=module', '-e', script], {
-        cwd: folder,
-        env: { TZ: 'Pacific/Kiritimati', LANG: 'tr_TR.UTF-8' },
-      });
-      expect((await readFile(join(folder, 'proof.pdf'))).equals(once)).toBe(true);
-    } finally {
-      await rm(folder, { recursive: true, force: true });
-    }
+    const { json, pageUrl } = pdfRequestFor();
+    await writeFile(join(folder, 'proof.json'), json);
+    const thread = pathToFileURL(join(packageRoot, 'dist', 'api', 'engine', 'pdf', 'render.js'));
+    const script = `
+      import { readFile, writeFile } from 'node:fs/promises';
+      import render from ${JSON.stringify(thread.href)};
+      const json = await readFile('proof.json');
+      await writeFile('proof.pdf', await render({ json, pageUrl: ${JSON.stringify(pageUrl)} }));`;
+    await promisify(execFile)(process.execPath, ['--input-type=module', '-e', script], {
+      cwd: folder,
+      env: { TZ: 'Pacific/Kiritimati', LANG: 'tr_TR.UTF-8' },
+    });
+    expect((await readFile(join(folder, 'proof.pdf'))).equals(once)).toBe(true);
   });
 });

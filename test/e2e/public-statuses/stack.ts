@@ -1,6 +1,6 @@
 import { announcingQueue } from '#api/engine/context';
 import { Agent } from 'node:http';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createOutcomeWaiter } from '#api/engine/admission/wait';
@@ -42,9 +42,7 @@ export async function openPublicStack(recentLookupLimit: number) {
     return thing;
   };
   const log = logger('test', 'silent');
-  const directory = closing(mkdtempSync(join(tmpdir(), 'svc-snapshot-')), (path) =>
-    rmSync(path, { recursive: true, force: true }),
-  );
+  const directory = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
   const agent = closing(new Agent({ keepAlive: true, maxSockets: 16 }), (all) => all.destroy());
   const db = closing(await freshDatabase(), (one) => one.drop());
   const registry = await openRegistry(db, { policy: await alsoForLive() });
