@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import { cp, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -20,15 +21,19 @@ beforeAll(async () => {
   await activateSet(world.registry.admin, { ...files, schema });
 });
 
-/** A project with the packed SDK and packages from the registry. */
+const MASTRA = '@mastra/core@1.71.0';
+
+/** A project with the packed SDK and packages from the registry, which later calls use again. */
 async function project(...packages: string[]) {
   const directory = join(sdk.directory, packages.join('_').replaceAll(/[^a-z0-9.]+/g, '-'));
-  await mkdir(directory);
-  await cp(join(packageRoot, 'test', 'frameworks'), directory, { recursive: true });
-  await writeFile(join(directory, 'package.json'), '{"type":"module","private":true}\n');
-  const quiet = ['--ignore-scripts', '--no-audit', '--no-fund', '--loglevel', 'error'];
-  const tarball = join(sdk.directory, 'svc-proofs-sdk-0.1.0.tgz');
-  await run('npm', ['install', ...quiet, tarball, 'zod@4.6.7', ...packages], { cwd: directory });
+  if (!existsSync(directory)) {
+    await mkdir(directory);
+    await cp(join(packageRoot, 'test', 'frameworks'), directory, { recursive: true });
+    await writeFile(join(directory, 'package.json'), '{"type":"module","private":true}\n');
+    const quiet = ['--ignore-scripts', '--no-audit', '--no-fund', '--loglevel', 'error'];
+    const tarball = join(sdk.directory, 'svc-proofs-sdk-0.1.0.tgz');
+    await run('npm', ['install', ...quiet, tarball, 'zod@4.6.7', ...packages], { cwd: directory });
+  }
   return async (program: string, ...args: string[]) => {
     const engine = JSON.stringify(world.options);
     const { stdout } = await run('node', [program, engine, ...args], { cwd: directory });
@@ -76,7 +81,7 @@ describe('adapters from the registry', { timeout: 600_000 }, () => {
     ['langchain.js', '@langchain/core@0.3.80'],
     ['langchain.js', '@langchain/core@1.4.0'],
     ['mastra.js', '@mastra/core@1.0.4'],
-    ['mastra.js', '@mastra/core@1.71.0'],
+    ['mastra.js', MASTRA],
     ['mcp.js', '@modelcontextprotocol/sdk@1.12.0'],
     ['mcp.js', '@modelcontextprotocol/sdk@1.32.2'],
     ['mcp-v2.js', '@modelcontextprotocol/server@2.0.0', '@modelcontextprotocol/client@2.0.0'],
@@ -91,7 +96,7 @@ describe('adapters from the registry', { timeout: 600_000 }, () => {
   });
 
   it('admit a call only once when Mastra suspends and resumes it', async () => {
-    const node = await project('@mastra/core@1.70.0');
+    const node = await project(MASTRA);
     expect((await node('mastra-suspend.js')).ran).toEqual(['book_table']);
     expect(kinds()).toEqual(['admission', 'outcome']);
   });
