@@ -15,8 +15,6 @@ export class DirectoryStore implements SnapshotStore {
   readonly where: string;
   private staged = 0;
   private prepared = false;
-  /** Directories that this process has made durable, with their ancestors. */
-  private readonly durable = new Set<string>();
   /**
    * Staged files have a prefix unique to this process: a suspended process may resume without the
    * lease and write its own files.
@@ -56,18 +54,14 @@ export class DirectoryStore implements SnapshotStore {
     return same;
   }
 
-  /**
-   * Includes every ancestor that this process has not synced, because a crashed publisher may have left
-   * names that are not durable.
-   */
+  /** Includes every ancestor, because a crashed publisher may have left names that are not durable. */
   async sync(paths: readonly string[]): Promise<void> {
     const directories = new Set<string>();
     for (let path of paths) {
       do directories.add((path = dirname(path)));
-      while (path !== '.' && !this.durable.has(path));
+      while (path !== '.');
     }
     await Promise.all([...directories].map((path) => syncDirectory(join(this.directory, path))));
-    for (const path of directories) this.durable.add(path);
   }
 
   async *list(folder: string): AsyncGenerator<string> {
@@ -85,7 +79,6 @@ export class DirectoryStore implements SnapshotStore {
     for (const path of paths) await rm(join(this.directory, path), { force: true });
     const folders = new Set(paths.map(dirname).filter((folder) => folder.endsWith('.p')));
     for (const folder of folders) {
-      this.durable.delete(folder);
       await rmdir(join(this.directory, folder)).catch((error: unknown) => {
         if (!['ENOTEMPTY', 'ENOENT'].includes(codeOf(error))) throw error;
       });
@@ -104,8 +97,6 @@ export class DirectoryStore implements SnapshotStore {
         await handle.close();
       }
       if ((await unlessMissing(rename(staged, target), null)) !== null) return;
-      // Another process may have removed a directory that this one made durable.
-      this.durable.clear();
       await mkdir(dirname(target), { recursive: true });
       await rename(staged, target);
     };
