@@ -45,7 +45,7 @@ export class ChunkVerdicts {
     const verdict = this.byEnd.get(tree.size);
     if (verdict === undefined) return false;
     const root = tree.root();
-    const subtrees = Buffer.concat(tree.state.range.map((hash) => Buffer.from(hash, 'base64')));
+    const subtrees = Buffer.concat(tree.subtrees());
     if (equalBytes(root, verdict.root) && verdict.subtrees?.equals(subtrees) === true) return false;
     const expected = `root ${toHex(root)} of ${tree.size} leaves, and their subtrees`;
     report('verdict_root_differs', `svc.verdict verdict_id=${verdict.verdictId}`, expected);
