@@ -30,7 +30,6 @@ export interface PublicServerOptions
   /** The pinned log key, a C2SP vkey whose name is the log origin; several during a rotation. */
   logVkey: PinnedLogKey | readonly PinnedLogKey[];
   pageMemory?: PageMemory;
-  pollMs?: number;
 }
 
 type RequestHandler = (req: IncomingMessage, res: ServerResponse) => void;
@@ -50,7 +49,7 @@ const START_MS = 1_000;
 
 /** Creates the public API over a snapshot. It is read-only and has no private keys. */
 export function createPublicServer(options: PublicServerOptions): PublicServer {
-  const { snapshotSource: source, logVkey, pageMemory, pollMs, ...settings } = options;
+  const { snapshotSource: source, logVkey, pageMemory, ...settings } = options;
   const { clock, log } = settings;
   const trust = pinKeys(nativeSha256, [logVkey].flat());
   // Without its script, the page would verify nothing and not report it.
@@ -66,7 +65,7 @@ export function createPublicServer(options: PublicServerOptions): PublicServer {
     start: async () => {
       const timeout = new AbortController();
       await Promise.race([
-        poller.start(pollMs ?? POLL_MS),
+        poller.start(POLL_MS),
         sleep(START_MS, undefined, { signal: timeout.signal }).catch(() => undefined),
       ]);
       timeout.abort();

@@ -5,7 +5,7 @@ import { snapshotEntrySchema } from '#protocol/schemas/log-entry';
 import { BODY_LIMIT } from '../http/problem.js';
 import { exampleEvidence } from '../openapi/examples.js';
 import { revalidated, type Operation } from '../operation.js';
-import { handledByFastPath, SNAPSHOT_PROBLEMS } from './operations.js';
+import { handledByFastPath, lookup, SNAPSHOT_PROBLEMS } from './operations.js';
 import { answerLookup, withBody } from './routes.js';
 
 const PATH = '/api/public/evidence';
@@ -16,32 +16,25 @@ const response = {
   example: exampleEvidence,
 };
 
-const spec = {
-  tag: 'Log',
-  fromSnapshot: true,
-  problems: SNAPSHOT_PROBLEMS,
-} as const;
-
 export const EVIDENCE_OPERATIONS: readonly Operation[] = [
   {
-    spec: {
-      ...spec,
+    spec: lookup({
       id: 'evidence',
-      method: 'get',
+      tag: 'Log',
       path: `${PATH}/{identifier}`,
       summary: 'Get the evidence of an answer',
       description:
         'Proves, from the signed log, the answers about this identifier or its absence. ' +
         'Resolves identifiers of any age.',
       responses: revalidated(response),
-    },
+    }),
     handler: handledByFastPath,
   },
   {
-    spec: {
-      ...spec,
+    spec: lookup({
       id: 'evidenceByBody',
       method: 'post',
+      tag: 'Log',
       path: PATH,
       summary: 'Get the evidence of an answer, with the identifier in the body',
       description: 'Read-only. The same as the path with the identifier.',
@@ -54,7 +47,7 @@ export const EVIDENCE_OPERATIONS: readonly Operation[] = [
       },
       responses: { 200: response },
       problems: ['identifier_missing', 'identifier_ambiguous', ...SNAPSHOT_PROBLEMS],
-    },
+    }),
     handler: (exchange) =>
       withBody(exchange, (target) => answerLookup(exchange, { ...target, view: 'evidence' })),
   },

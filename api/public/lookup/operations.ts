@@ -22,7 +22,7 @@ import {
 } from '../openapi/examples.js';
 import { revalidated, type Handler, type Operation, type PublicSpec } from '../operation.js';
 import { postLookup, parameterOf, VERIFY } from './routes.js';
-import { VIEW_PATHS } from './views.js';
+import { VIEW_PATHS, type ViewName } from './views.js';
 
 export const SNAPSHOT_PROBLEMS: readonly ProblemCode[] = [
   'snapshot_missing',
@@ -47,7 +47,7 @@ function verdictResponse(
   return { description, content: { 'application/json': facadeSchema }, examples };
 }
 
-const lookup = (
+export const lookup = (
   spec: Pick<PublicSpec, 'id' | 'path' | 'summary' | 'description' | 'responses'> &
     Partial<PublicSpec>,
 ): PublicSpec => ({
@@ -251,62 +251,54 @@ const NAME = {
 } as const;
 type Kind = keyof typeof NAME;
 
-interface View {
-  id: string;
-  summary: string;
-  description: string;
-  schema: z.ZodType;
-  examples: Record<string, unknown>;
-}
-
-const history = (kind: Kind): View => ({
-  id: `${kind}History`,
-  summary: `Get the status history of a ${NAME[kind]}`,
-  description:
-    'The events of its proof and of every artifact that this one depends on, oldest first; empty ' +
-    'when the lookup does not resolve.',
-  schema: historySchema,
-  examples: { resolved: exampleHistory(kind), unresolved: exampleUnresolvedHistory(kind) },
-});
-
-const chain = (kind: Kind): View => ({
-  id: `${kind}Chain`,
-  summary: `Get the trust chain of a ${NAME[kind]}`,
-  description: 'Each stage with its identifier and, where it has one, its verdict.',
-  schema: trustChainSchema,
-  examples: { resolved: exampleChain(kind) },
-});
-
-const trustPackage: View = {
-  id: 'trustPackage',
-  summary: 'Get a trust artifact with its evidence',
-  description:
-    'Lookup response (`facade`), history, chain and the evidence that the proof is in the log, all from ' +
-    'one snapshot. `evidence` is null when the lookup does not resolve.',
-  schema: trustPackageSchema,
-  examples: { resolved: exampleTrustPackage },
+const VIEWS: Record<
+  ViewName,
+  (kind: Kind) => Pick<PublicSpec, 'id' | 'summary' | 'description'> & {
+    schema: z.ZodType;
+    examples: Record<string, unknown>;
+  }
+> = {
+  history: (kind) => ({
+    id: `${kind}History`,
+    summary: `Get the status history of a ${NAME[kind]}`,
+    description:
+      'The events of its proof and of every artifact that this one depends on, oldest first; empty ' +
+      'when the lookup does not resolve.',
+    schema: historySchema,
+    examples: { resolved: exampleHistory(kind), unresolved: exampleUnresolvedHistory(kind) },
+  }),
+  chain: (kind) => ({
+    id: `${kind}Chain`,
+    summary: `Get the trust chain of a ${NAME[kind]}`,
+    description: 'Each stage with its identifier and, where it has one, its verdict.',
+    schema: trustChainSchema,
+    examples: { resolved: exampleChain(kind) },
+  }),
+  package: () => ({
+    id: 'trustPackage',
+    summary: 'Get a trust artifact with its evidence',
+    description:
+      'Lookup response (`facade`), history, chain and the evidence that the proof is in the log, all from ' +
+      'one snapshot. `evidence` is null when the lookup does not resolve.',
+    schema: trustPackageSchema,
+    examples: { resolved: exampleTrustPackage },
+  }),
 };
 
-const VIEWS = { history, chain, package: () => trustPackage };
-const VIEWS_BY_PATH = Object.entries(VIEW_PATHS).flatMap(([kind, paths]) =>
-  [...paths].map(([end, name]) => ({ kind, end, view: VIEWS[name](kind as Kind) })),
-);
-
-export const VIEW_OPERATIONS: readonly Operation[] = VIEWS_BY_PATH.map(({ kind, end, view }) => ({
-  spec: {
-    id: view.id,
-    method: 'get',
-    path: `/api/public/${kind}/{${kind}_id}/${end}`,
-    tag: 'Artifacts',
-    summary: view.summary,
-    description: view.description,
-    fromSnapshot: true,
-    responses: revalidated({
-      description: 'The view, also when the lookup does not resolve.',
-      content: { 'application/json': view.schema },
-      examples: view.examples,
+export const VIEW_OPERATIONS: readonly Operation[] = Object.entries(VIEW_PATHS).flatMap(
+  ([kind, paths]) =>
+    [...paths].map(([end, name]) => {
+      const { schema, examples, ...view } = VIEWS[name](kind as Kind);
+      const spec = lookup({
+        ...view,
+        path: `/api/public/${kind}/{${kind}_id}/${end}`,
+        tag: 'Artifacts',
+        responses: revalidated({
+          description: 'The view, also when the lookup does not resolve.',
+          content: { 'application/json': schema },
+          examples,
+        }),
+      });
+      return { spec, handler: handledByFastPath };
     }),
-    problems: SNAPSHOT_PROBLEMS,
-  },
-  handler: handledByFastPath,
-}));
+);
