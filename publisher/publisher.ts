@@ -78,6 +78,7 @@ export function createPublisher(options: PublisherContext): Publisher {
       : new Cosigner({ ...witnesses, reader, writer, leadership, clock, log: logger });
   const ctx: CycleContext = {
     ...options,
+    primary: options.registry,
     replica,
     reader,
     writer,
