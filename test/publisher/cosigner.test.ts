@@ -1,8 +1,6 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Checkpoints } from '#api/public/log/checkpoints';
@@ -21,6 +19,7 @@ import { SnapshotWriter } from '#publisher/store/writer';
 import { DirectoryStore } from '#runtime/store/directory';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { logger } from '#runtime/process/log';
+import { serveLocally } from '../fixtures/local-server.js';
 import { ORIGIN, testKey } from '../fixtures/snapshot.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
@@ -47,7 +46,7 @@ async function openWitness(name: string) {
     /** Returns the body to send instead of the cosignature. */
     lie: null as ((line: string, note: string) => string) | null,
   };
-  const server = createServer((req, res) => {
+  const server = await serveLocally((req, res) => {
     const chunks: Buffer[] = [];
     req.on('data', (chunk: Buffer) => chunks.push(chunk));
     req.on('end', () => {
@@ -62,15 +61,12 @@ async function openWitness(name: string) {
       });
     });
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   snapshot.onClose(async () => {
-    server.closeAllConnections();
-    server.close();
+    await server.close();
     await unlock();
   });
   const vkey = formatVkey(nativeSha256, name, key.publicKey, COSIGNATURE_TYPE);
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
-  return { state, signer, line: `witness ${name} ${vkey} ${url}\n` };
+  return { state, signer, line: `witness ${name} ${vkey} ${server.url}/\n` };
 }
 
 type TestWitness = Awaited<ReturnType<typeof openWitness>>;
