@@ -6,9 +6,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { formatVkey } from '#protocol/note';
 import { openReplica } from '#programs/replica';
-import type { Publisher } from '#publisher/publisher';
+import type { Publisher, PublisherContext } from '#publisher/publisher';
 import {
   type RegistryView,
+  type Replica,
   sqlRegistry,
   ReplicaUnusableError,
   sqlReplica,
@@ -29,11 +30,11 @@ import { sqlPublisher } from '../fixtures/sql-publisher.js';
 let db: ReplicatedDatabase;
 let registry: TestRegistry;
 let primary: Sql;
-let replica: Sql;
+let replica: Replica;
+let publisher: Publisher | null = null;
 const directory = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
 const keys = mkdtempSync(join(tmpdir(), 'svc-keys-'));
 const logKey = createSigningKey(join(keys, 'log.pem'));
-const publishers: Publisher[] = [];
 const pools: Sql[] = [];
 const logVkey = formatVkey(nativeSha256, ORIGIN, logKey.publicKey);
 const snapshot = () => readPublished({ directory, logVkey });
@@ -48,58 +49,36 @@ beforeAll(async () => {
   db = await replicatedDatabase();
   registry = await openRegistry(db.primary);
   primary = poolAt(db.primary.urlFor('svc_publisher'));
-  replica = poolAt(db.standbyUrlFor('svc_publisher'));
+  replica = sqlReplica(primary, poolAt(db.standbyUrlFor('svc_publisher')));
 });
 afterAll(async () => {
-  for (const publisher of publishers) await publisher.close();
+  await publisher?.close();
   for (const pool of pools) await pool.end({ timeout: 1 });
   rmSync(directory, { recursive: true });
   rmSync(keys, { recursive: true });
   await db.close();
 });
 
-const own = { directory, logKey };
-
-async function publisherWith(
-  view: RegistryView = sqlRegistry(primary, primary),
-  snapshotTtlMs = 60_000,
-): Promise<Publisher> {
-  for (const before of publishers.splice(0)) await before.close();
-  const reads = sqlReplica(primary, replica);
-  const publisher = sqlPublisher(primary, {
-    ...own,
-    registry: view,
-    replica: reads,
-    snapshotTtlMs,
-  });
-  publishers.push(publisher);
-  return publisher;
-}
-
-/** A publisher that reads everything from the primary. */
-async function publisherWithout(): Promise<Publisher> {
-  for (const before of publishers.splice(0)) await before.close();
-  const publisher = sqlPublisher(primary, own);
-  publishers.push(publisher);
-  return publisher;
+/** A publisher that reads the primary only, unless it is given a replica. Closes the previous one. */
+async function openPublisher(overrides: Partial<PublisherContext> = {}): Promise<Publisher> {
+  await publisher?.close();
+  return (publisher = sqlPublisher(primary, { directory, logKey, ...overrides }));
 }
 
 const admit = (count: number): Promise<string[]> =>
   registry.admitAll(Array.from({ length: count }, () => registry.item()));
-
-const revoke = (proofId: string): Promise<unknown> => registry.revoke(proofId);
 
 describe('publisher with a replica', () => {
   it('shortens validity by the lag of the replica', async () => {
     const [id] = await admit(1);
     await registry.reportAll();
     await db.caughtUp();
-    const publisher = await publisherWith(undefined, 4_000);
+    const publisher = await openPublisher({ replica, snapshotTtlMs: 4_000 });
     await publisher.runCycle();
     await db.caughtUp();
     await db.pause();
     const before = (await snapshot()).opened;
-    await revoke(id!);
+    await registry.revoke(id!);
     await admit(5);
     await registry.reportAll();
     // The cycle does not use the newer verdict entry in the primary.
@@ -118,9 +97,9 @@ describe('publisher with a replica', () => {
     await db.pause();
     await admit(2);
     await registry.reportAll();
-    expect(await (await publisherWithout()).runCycle()).toMatchObject({ outcome: 'published' });
+    expect(await (await openPublisher()).runCycle()).toMatchObject({ outcome: 'published' });
     const published = (await snapshot()).opened.index;
-    const publisher = await publisherWith();
+    const publisher = await openPublisher({ replica });
     await expect(publisher.runCycle()).rejects.toThrow(ReplicaUnusableError);
     await expect(publisher.runCycle()).rejects.toThrow('has not replayed all published data');
     expect((await snapshot()).opened.index).toBe(published);
@@ -133,7 +112,7 @@ describe('publisher with a replica', () => {
     await admit(2);
     await registry.reportAll();
     await db.caughtUp();
-    const publisher = await publisherWith();
+    const publisher = await openPublisher({ replica });
     await publisher.runCycle();
     await db.caughtUp();
     await db.pause();
@@ -168,13 +147,10 @@ describe('publisher with a replica', () => {
         return changed;
       },
     };
-    for (const before of publishers.splice(0)) await before.close();
-    const publisher = sqlPublisher(primary, {
-      ...own,
-      replica: { reading: (work) => work(tampered) },
+    const reading: Replica['reading'] = (work) => work(tampered);
+    expect(await (await openPublisher({ replica: { reading } })).runCycle()).toMatchObject({
+      outcome: 'published',
     });
-    publishers.push(publisher);
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
     expect((await snapshot()).status(id!)).toBe('VALID');
   });
 });
@@ -230,7 +206,7 @@ describe('DATABASE_READ_URL', () => {
         child.stderr.on('data', hear);
         child.once('close', (code) => resolve(`${said} exit ${code}`));
       });
-    for (const before of publishers.splice(0)) await before.close();
+    await publisher?.close();
     const [id] = await admit(2);
     await registry.reportAll();
     await db.caughtUp();
@@ -240,7 +216,7 @@ describe('DATABASE_READ_URL', () => {
   });
 
   it('is rejected once its standby is promoted', async () => {
-    const publisher = await publisherWith();
+    const publisher = await openPublisher({ replica });
     await db.standby`select pg_promote()`;
     await expect(publisher.runCycle()).rejects.toThrow('was promoted');
     await expect(opening(db.standbyUrlFor('svc_publisher'))).rejects.toThrow('was promoted');
