@@ -49,12 +49,8 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
   await snapshot?.finish(registry);
   await state.save(null);
   return {
-    isComplete: findings.state.unchecked.length === 0,
+    ...findings.state,
     isCorrupt: findings.isCorrupt,
-    findings: findings.state.reported,
-    counts: findings.state.counts,
-    unchecked: findings.state.unchecked,
-    leftOut: findings.state.skipped,
     leaves: registry?.ctx.size ?? null,
     published: snapshot?.published ?? null,
     resumedFrom: from,

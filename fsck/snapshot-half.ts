@@ -1,7 +1,6 @@
 import type { Checkpoint } from '#protocol/checkpoint';
 import { CHECKPOINT_PATH, LOCATION_PATH, type OpenedLocation } from '#protocol/snapshot/location';
 import { latestCheckpointTime } from '#sql/fsck/log';
-import { endedOrigins } from '#sql/log/checkpoints';
 import type { Findings } from './findings.js';
 import type { ChunkCheckResult } from './registry/check-leaf.js';
 import type { Anchor } from './registry/log-tree.js';
@@ -82,8 +81,7 @@ export class SnapshotHalf {
       ctx.findings.unchecked('published records: entries of the public log are lost or damaged');
       return;
     }
-    const ended = registry === null ? [] : await endedOrigins(registry.ctx.sql);
-    const map = new RebuiltMap(ctx, last, ended);
+    const map = new RebuiltMap(ctx, last, registry?.ctx.origins.slice(1));
     const isRebuilt = await map.check(this.opened, (size) => progress('map', size, last.size));
     if (isRebuilt) this.map = map;
   }

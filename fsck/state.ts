@@ -4,7 +4,7 @@ import type { LogFiles } from '#protocol/monitor/files';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { Pool } from '#sql/db/transaction';
-import type { FindingCode, Finding, FindingsState } from './findings.js';
+import type { FindingsState } from './findings.js';
 import type { WalkState } from './registry/walk.js';
 
 export type Stage = 'public log' | 'map' | 'leaves' | 'admissions' | 'shares';
@@ -24,14 +24,8 @@ export interface FsckOptions {
   saveEveryMs?: number;
 }
 
-export interface FsckResult {
-  /** Every selected part was checked. */
-  isComplete: boolean;
+export interface FsckResult extends FindingsState {
   isCorrupt: boolean;
-  findings: readonly Finding[];
-  counts: Partial<Record<FindingCode, number>>;
-  unchecked: string[];
-  leftOut: string[];
   /** Leaves of the database; null when skipped. */
   leaves: number | null;
   /** The contents of the snapshot; null when skipped or unreadable. */
