@@ -6,7 +6,7 @@ import { BODY_LIMIT } from '../http/problem.js';
 import { exampleEvidence } from '../openapi/examples.js';
 import { revalidated, type Operation } from '../operation.js';
 import { handledByFastPath, lookup, SNAPSHOT_PROBLEMS } from './operations.js';
-import { answerLookup, withBody } from './routes.js';
+import { postLookup } from './routes.js';
 
 const PATH = '/api/public/evidence';
 
@@ -48,7 +48,6 @@ export const EVIDENCE_OPERATIONS: readonly Operation[] = [
       responses: { 200: response },
       problems: ['identifier_missing', 'identifier_ambiguous', ...SNAPSHOT_PROBLEMS],
     }),
-    handler: (exchange) =>
-      withBody(exchange, (target) => answerLookup(exchange, { ...target, view: 'evidence' })),
+    handler: (exchange) => postLookup(exchange, { view: 'evidence' }),
   },
 ];

@@ -239,7 +239,7 @@ export const LOOKUP_OPERATIONS: readonly Operation[] = [
     spec,
     handler: handledByFastPath,
   })),
-  { spec: genericPost, handler: postLookup },
+  { spec: genericPost, handler: (exchange) => postLookup(exchange) },
   ...aliases.map((spec) => ({ spec, handler: handledByFastPath })),
 ];
 

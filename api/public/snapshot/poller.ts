@@ -4,7 +4,7 @@ import { openLocation, type OpenedLocation } from '#protocol/snapshot/location';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { consistencyFromTiles } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
 import { Problem } from '../http/problem.js';
@@ -123,7 +123,7 @@ export class SnapshotPoller {
     const bytes = await source.location();
     if (bytes === null) throw new NoLocationError('no snapshot is published');
     if (served !== null && equalBytes(bytes, served.bytes)) return null;
-    const opened = openLocation({ sha256: nativeSha256, verify: nativeVerify }, bytes, trust);
+    const opened = openLocation(nativeCrypto, bytes, trust);
     if (served !== null) await this.requireSuccessor(served.opened, opened);
     return Snapshot.load(this.pages, bytes, opened);
   }
