@@ -1,4 +1,3 @@
-import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -16,11 +15,11 @@ import {
 } from '#publisher/registry/sql-registry';
 import { FatalPublishError } from '#publisher/errors';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
-import { packageRoot } from '#runtime/process/files';
 import { connect, type Sql } from '#runtime/postgres/connect';
 import { freshDatabase } from '../fixtures/database.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { replicatedDatabase, type ReplicatedDatabase } from '../fixtures/replicated.js';
+import { startProgram } from '../fixtures/program.js';
 import { readPublished } from '../fixtures/published.js';
 import { ORIGIN } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
@@ -186,33 +185,19 @@ describe('DATABASE_READ_URL', () => {
   });
 
   it('makes the program publish from the replica', async () => {
-    const run = (url: string, until: string): Promise<string> =>
-      new Promise((resolve) => {
-        const child = spawn(process.execPath, [join(packageRoot, 'dist/programs/publisher.js')], {
-          env: {
-            DATABASE_URL: db.primary.urlFor('svc_publisher'),
-            DATABASE_READ_URL: url,
-            LOG_KEY_FILE: join(keys, 'log.pem'),
-            LOG_ORIGIN: ORIGIN,
-            SNAPSHOT_DIR: directory,
-          },
-        });
-        let said = '';
-        const hear = (text: Buffer): void => {
-          said += text.toString();
-          if (said.includes(until)) child.kill('SIGTERM');
-        };
-        child.stdout.on('data', hear);
-        child.stderr.on('data', hear);
-        child.once('close', (code) => resolve(`${said} exit ${code}`));
-      });
     await publisher?.close();
     const [id] = await admit(2);
     await registry.reportAll();
     await db.caughtUp();
-    const output = await run(db.standbyUrlFor('svc_publisher'), 'snapshot published');
-    expect(output).toMatch(/exit 0$/);
-    expect((await snapshot()).status(id!)).toBe('VALID');
+    const program = await startProgram('publisher', {
+      DATABASE_URL: db.primary.urlFor('svc_publisher'),
+      DATABASE_READ_URL: db.standbyUrlFor('svc_publisher'),
+      LOG_KEY_FILE: join(keys, 'log.pem'),
+      LOG_ORIGIN: ORIGIN,
+      SNAPSHOT_DIR: directory,
+    });
+    await expect.poll(async () => (await snapshot()).status(id!)).toBe('VALID');
+    expect(await program.stop()).toBe(0);
   });
 
   it('is rejected once its standby is promoted', async () => {

@@ -1,12 +1,10 @@
-import { fork } from 'node:child_process';
-import { once } from 'node:events';
 import { readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
-import { join, relative } from 'node:path';
+import { relative } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type HttpSourceOptions } from '#api/public/snapshot/http-source';
-import { packageRoot } from '#runtime/process/files';
 import { skipsNginx, withoutNginx } from '../../fixtures/nginx.js';
 import { pinning } from '../../fixtures/pins.js';
+import { startProgram } from '../../fixtures/program.js';
 import { LOCATION, READABLE, UNREADABLE, RemoteWorld } from '../../fixtures/remote-world.js';
 
 /** A short timeout, so that requests to a hanging origin fail soon. */
@@ -27,7 +25,6 @@ const FAULTS: [what: string, fail: () => Promise<void> | void, options?: HttpSou
   ['nginx answers 404', () => restart('return 404;')],
   ['a captive portal answers', () => restart(`return 200 '<html>Log in to the network</html>';`)],
   ['nginx alters the text', changeText],
-  ['files are truncated', cutShort],
 ];
 
 async function restart(directives: string): Promise<void> {
@@ -35,23 +32,9 @@ async function restart(directives: string): Promise<void> {
   await world.nginx.start(directives);
 }
 
-const files = (): string[] => [world.at(LOCATION), ...world.snapshot.pages()];
-
 async function changeText(): Promise<void> {
   utimesSync(world.at(LOCATION), 1_710_000_000, 1_710_000_000);
   await restart(`sub_filter_types *; sub_filter_once off; sub_filter e E;`);
-}
-
-/** The contents of the files before they were truncated. */
-const originals = new Map<string, Buffer>();
-
-async function cutShort(): Promise<void> {
-  for (const file of files()) {
-    const bytes = readFileSync(file);
-    originals.set(file, bytes);
-    writeFileSync(file, bytes.subarray(0, bytes.length / 2));
-  }
-  await restart('');
 }
 
 describe.skipIf(skipsNginx)(`remote snapshot during an nginx fault${withoutNginx}`, () => {
@@ -86,8 +69,6 @@ describe.skipIf(skipsNginx)(`remote snapshot during an nginx fault${withoutNginx
       }
       expect((await ready()).status).toBe(503);
 
-      for (const [file, bytes] of originals) writeFileSync(file, bytes);
-      originals.clear();
       await restart('');
       const [later] = await world.publish(1);
       for (const one of [publicServer, young.publicServer]) {
@@ -139,28 +120,19 @@ describe.skipIf(skipsNginx)(`public API program with SNAPSHOT_URL${withoutNginx}
     world.snapshot.clock.at = Date.now();
     const [id] = await world.publish(1);
     await world.nginx.stop();
-    const program = fork(join(packageRoot, 'dist/programs/facade.js'), {
-      env: {
-        ...process.env,
-        SNAPSHOT_URL: world.nginx.url,
-        ...pinning(world.snapshot.logVkey),
-        PUBLIC_PORT: '0',
-        LOG_LEVEL: 'silent',
-      },
+    const program = await startProgram('facade', {
+      SNAPSHOT_URL: world.nginx.url,
+      ...pinning(world.snapshot.logVkey),
+      PUBLIC_PORT: '0',
     });
-    try {
-      const [{ url }] = (await once(program, 'message')) as [{ url: string }];
-      const status = async (path: string): Promise<number> => (await fetch(url + path)).status;
-      expect(await status('/healthz')).toBe(200);
-      expect(await status('/readyz')).toBe(503);
-      await world.nginx.start();
-      await expect.poll(() => status('/readyz')).toBe(200);
-      expect(await status(`/api/public/verify/proof/${id}`)).toBe(200);
-    } finally {
-      const ended = once(program, 'exit');
-      program.kill('SIGTERM');
-      expect(await ended).toEqual([0, null]);
-    }
+    const status = async (path: string): Promise<number> =>
+      (await fetch(program.url + path)).status;
+    expect(await status('/healthz')).toBe(200);
+    expect(await status('/readyz')).toBe(503);
+    await world.nginx.start();
+    await expect.poll(() => status('/readyz')).toBe(200);
+    expect(await status(`/api/public/verify/proof/${id}`)).toBe(200);
+    expect(await program.stop()).toBe(0);
   });
 });
 
