@@ -8,11 +8,11 @@ import { formatTime, parseTime } from '#protocol/time';
 import { commitCheckpoint, commitLocation } from './commit.js';
 import type { CycleContext, PublicState } from './context.js';
 import { FatalPublishError, LeaseLostError, LostPageError } from './errors.js';
-import { requireSigningKey } from './plan/signing-key.js';
 import {
   loadPublishInputs,
   type PublishInputs,
   requireInPrimary,
+  requireSigningKey,
   storedCheckpoint,
 } from './plan/inputs.js';
 import { leafFiles, logFiles } from './plan/log-files.js';
