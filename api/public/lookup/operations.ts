@@ -7,7 +7,9 @@ import {
   trustChainSchema,
   trustPackageSchema,
 } from '#protocol/schemas/facade';
+import { evidenceSchema } from '#protocol/evidence/document';
 import { SCHEMA } from '#protocol/schemas/ids';
+import { snapshotEntrySchema } from '#protocol/schemas/log-entry';
 import type { ResponseSpec } from '../../openapi/types.js';
 import { BODY_LIMIT, Problem, type ProblemCode } from '../http/problem.js';
 import {
@@ -16,6 +18,7 @@ import {
   examplePackageResponse,
   exampleUnresolved,
   exampleChain,
+  exampleEvidence,
   exampleHistory,
   exampleTrustPackage,
   exampleUnresolvedHistory,
@@ -24,14 +27,14 @@ import { revalidated, type Handler, type Operation, type PublicSpec } from '../o
 import { postLookup, parameterOf, VERIFY } from './routes.js';
 import { VIEW_PATHS, type ViewName } from './views.js';
 
-export const SNAPSHOT_PROBLEMS: readonly ProblemCode[] = [
+const SNAPSHOT_PROBLEMS: readonly ProblemCode[] = [
   'snapshot_missing',
   'snapshot_expired',
   'snapshot_unreadable',
 ];
 
 /** Reached only by a path that `handleLookup`, which the server calls first, does not recognize. */
-export const handledByFastPath: Handler = ({ req }) => {
+const handledByFastPath: Handler = ({ req }) => {
   throw new Problem(
     'route_not_found',
     `The public API has no route ${req.url ?? ''}. See /docs for all routes.`,
@@ -47,7 +50,7 @@ function verdictResponse(
   return { description, content: { 'application/json': facadeSchema }, examples };
 }
 
-export const lookup = (
+const lookup = (
   spec: Pick<PublicSpec, 'id' | 'path' | 'summary' | 'description' | 'responses'> &
     Partial<PublicSpec>,
 ): PublicSpec => ({
@@ -302,3 +305,47 @@ export const VIEW_OPERATIONS: readonly Operation[] = Object.entries(VIEW_PATHS).
       return { spec, handler: handledByFastPath };
     }),
 );
+
+const EVIDENCE_PATH = '/api/public/evidence';
+
+const evidenceResponse = {
+  description: 'The evidence, also when the identifier is not found.',
+  content: { 'application/json': evidenceSchema.extend({ snapshot: snapshotEntrySchema }) },
+  example: exampleEvidence,
+};
+
+export const EVIDENCE_OPERATIONS: readonly Operation[] = [
+  {
+    spec: lookup({
+      id: 'evidence',
+      tag: 'Log',
+      path: `${EVIDENCE_PATH}/{identifier}`,
+      summary: 'Get the evidence of an answer',
+      description:
+        'Proves, from the signed log, the answers about this identifier or its absence. ' +
+        'Resolves identifiers of any age.',
+      responses: revalidated(evidenceResponse),
+    }),
+    handler: handledByFastPath,
+  },
+  {
+    spec: lookup({
+      id: 'evidenceByBody',
+      method: 'post',
+      tag: 'Log',
+      path: EVIDENCE_PATH,
+      summary: 'Get the evidence of an answer, with the identifier in the body',
+      description: 'Read-only. The same as the path with the identifier.',
+      body: {
+        schema: lookupRequestSchema,
+        limit: BODY_LIMIT,
+        examples: {
+          any: { schema_version: SCHEMA.lookupRequest, identifier: exampleEvidence.identifier },
+        },
+      },
+      responses: { 200: evidenceResponse },
+      problems: GENERIC_PROBLEMS,
+    }),
+    handler: (exchange) => postLookup(exchange, { view: 'evidence' }),
+  },
+];
