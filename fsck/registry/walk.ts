@@ -61,12 +61,11 @@ export class RegistryWalk {
   }
 
   snapshot(): WalkState {
-    const [log, verdictEntries, budgets] = [this.log, this.verdictEntries, this.budgets];
     return {
       ...this.state,
-      log: log.state,
-      verdictEntries: verdictEntries.state,
-      budgets: budgets.state,
+      log: this.log.state,
+      verdictEntries: this.verdictEntries.state,
+      budgets: this.budgets.state,
     };
   }
 
