@@ -68,7 +68,7 @@ export async function finishRegistry(
   let done = 0;
   const { counts } = ctx.findings.state;
   const isCut = CUT.some((code) => (counts[code] ?? 0) > 0);
-  await checkAdmissions(ctx, isCut || walk.hasDamagedLeaf, waitMs, (rows) => {
+  await checkAdmissions(ctx, isCut || walk.state.hasDamagedLeaf, waitMs, (rows) => {
     done += rows;
     progress('admissions', done, Math.max(done, ctx.size));
   });

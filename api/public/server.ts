@@ -9,7 +9,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type PinnedLogKey, pinKeys } from '#protocol/snapshot/trust';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { requestIdFrom } from '#runtime/http/request-ids';
-import type { Readiness } from '#runtime/ops/health';
 import { CACHE_NEVER, send, sendFailure, sendProblem } from './http/answer.js';
 import { publicReadiness } from './http/health.js';
 import { Problem } from './http/problem.js';
@@ -34,21 +33,13 @@ export interface PublicServerOptions
 
 type RequestHandler = (req: IncomingMessage, res: ServerResponse) => void;
 
-export interface PublicServer {
-  /** Handles lookups before Express (fast path) and passes everything else to the Express app. */
-  handler: RequestHandler;
-  poller: SnapshotPoller;
-  readiness(): Readiness;
-  /** Resolves after the first poll or `START_MS`: a slow origin must not delay the listener. */
-  start(): Promise<void>;
-  close(): void;
-}
+export type PublicServer = ReturnType<typeof createPublicServer>;
 
 const POLL_MS = 250;
 const START_MS = 1_000;
 
 /** Creates the public API over a snapshot. It is read-only and has no private keys. */
-export function createPublicServer(options: PublicServerOptions): PublicServer {
+export function createPublicServer(options: PublicServerOptions) {
   const { snapshotSource: source, logVkey, pageMemory, ...settings } = options;
   const { clock, log } = settings;
   const trust = pinKeys(nativeSha256, [logVkey].flat());
@@ -61,8 +52,10 @@ export function createPublicServer(options: PublicServerOptions): PublicServer {
   return {
     poller,
     readiness: () => publicReadiness(ctx),
+    /** Handles lookups before Express (fast path) and passes everything else to the Express app. */
     handler: observed(ctx, app),
-    start: async () => {
+    /** Resolves after the first poll or `START_MS`: a slow origin must not delay the listener. */
+    start: async (): Promise<void> => {
       const timeout = new AbortController();
       await Promise.race([
         poller.start(POLL_MS),
@@ -70,7 +63,7 @@ export function createPublicServer(options: PublicServerOptions): PublicServer {
       ]);
       timeout.abort();
     },
-    close: () => {
+    close: (): void => {
       poller.stop();
       source.close();
     },

@@ -252,7 +252,8 @@ function sendVerdict(exchange: Exchange, { route, requested }: LookupTarget): vo
     answer.headers = NOT_YET;
   }
   send(exchange, snapshot, answer);
-  ctx.metrics?.countVerdict(statusIn(route, resolved));
+  const unresolved = route.unmatched === 'not-found' ? 'NOT_FOUND' : 'BACKEND_LOOKUP_REQUIRED';
+  ctx.metrics?.countVerdict(resolved?.status ?? unresolved);
 }
 
 function sendEvidence(exchange: Exchange, { route, requested }: LookupTarget): void {
@@ -309,10 +310,4 @@ export function verdictAnswer(
  */
 function sendable(text: string, checked = text): string | Uint8Array {
   return Buffer.byteLength(checked) === checked.length ? text : utf8(text);
-}
-
-/** The status of an answer, for metrics. */
-function statusIn(route: VerdictRoute, resolved: Resolved | null): string {
-  if (resolved !== null) return resolved.status;
-  return route.unmatched === 'not-found' ? 'NOT_FOUND' : 'BACKEND_LOOKUP_REQUIRED';
 }
