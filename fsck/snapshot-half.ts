@@ -36,11 +36,11 @@ export class SnapshotHalf {
   }
 
   async open(): Promise<void> {
-    const { state } = this.options;
-    this.opened = await readLocation(this.ctx, state.generation);
+    const { content } = this.options.state;
+    this.opened = await readLocation(this.ctx, content.generation);
     // The publisher writes the location last, so a checkpoint read after it cannot be older.
     this.checkpoint = await readCheckpoint(this.ctx);
-    if (this.opened !== null) state.sawGeneration(this.opened.index);
+    if (this.opened !== null) content.generation = Math.max(content.generation, this.opened.index);
     else this.ctx.findings.unchecked('published pages, packages and share tokens');
   }
 
@@ -56,10 +56,8 @@ export class SnapshotHalf {
   }
 
   /** Compares the published size with the last signed checkpoint of the database. */
-  async compareWith(registry: RegistryWalk | null): Promise<void> {
-    const head = this.heads.at(-1);
-    if (registry === null || head === undefined) return;
-    const latest = await latestCheckpointTime(registry.ctx.sql);
+  private async compareWith({ ctx: { sql } }: RegistryWalk, head: SignedHead): Promise<void> {
+    const latest = await latestCheckpointTime(sql);
     if (latest === null || latest.size <= head.size || latest.ageMs < PUBLISHED_WITHIN_MS) return;
     const signed = `the checkpoint of ${latest.size} leaves signed ${Math.floor(latest.ageMs / 1000)} s ago`;
     const found = `a checkpoint of ${head.size} leaves`;
@@ -71,6 +69,7 @@ export class SnapshotHalf {
     const { heads, ctx } = this;
     const last = heads.at(-1);
     if (last === undefined) return;
+    if (registry !== null) await this.compareWith(registry, last);
     const { progress } = this.options;
     let done = 0;
     const isWhole = await checkPublicLog(ctx, heads, (leaves) => {

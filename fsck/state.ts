@@ -62,7 +62,7 @@ interface StateFile {
 export class StateStore {
   private constructor(
     private readonly file: string,
-    private readonly content: StateFile,
+    readonly content: StateFile,
   ) {}
 
   /** @param restart ignore the progress of an earlier run */
@@ -71,18 +71,6 @@ export class StateStore {
     const isSame = found !== null && JSON.stringify(found.identity) === JSON.stringify(identity);
     const known = isSame ? found : { version: 4 as const, identity, generation: 0, run: null };
     return new StateStore(file, { ...known, run: restart ? null : known.run });
-  }
-
-  get generation(): number {
-    return this.content.generation;
-  }
-
-  get run(): RunState | null {
-    return this.content.run;
-  }
-
-  sawGeneration(generation: number): void {
-    this.content.generation = Math.max(this.content.generation, generation);
   }
 
   /** Replaces the file atomically: the process may be killed at any time. */
