@@ -247,6 +247,11 @@ it('cosigner > stores no cosignature after another publisher took the lease', as
   expect(published()).toBeNull();
 });
 
+function openCheckpoints(): Checkpoints {
+  const log = [parseVkey(snapshot.logVkey)] as const;
+  return new Checkpoints(directorySource(snapshot.directory), log, snapshot.clock);
+}
+
 it('public API > serves the cosigned checkpoint, and tlog-proofs under it', async () => {
   const publisher = open();
   snapshot.grow(3);
@@ -264,9 +269,7 @@ it('public API > serves the cosigned checkpoint, and tlog-proofs under it', asyn
   const { size } = (await snapshot.published()).opened.checkpoint;
   snapshot.grow(3);
   await publisher.runCycle();
-  const source = directorySource(snapshot.directory);
-  const log = [parseVkey(snapshot.logVkey)] as const;
-  const checkpoints = new Checkpoints(source, log, snapshot.clock);
+  const checkpoints = openCheckpoints();
   const publicServer = snapshot.publicServer();
   await publicServer.poller.refresh();
   const served = async (leaf?: number) =>
@@ -289,22 +292,14 @@ it('public API > serves no cosigned checkpoint that is forged, newer than its sn
     const { checkpoint } = opened;
     await expect.poll(published).toMatchObject({ size: checkpoint.size, by: ['w1', 'w2', 'w3'] });
     await publicServer.poller.refresh();
-    const cosigned = readFileSync(file, 'utf8');
-    return {
-      snapshot: publicServer.poller.current!,
-      own: parseTlogProof(opened.location.tlog_proof).checkpoint,
-      cosigned,
-    };
+    const own = parseTlogProof(opened.location.tlog_proof).checkpoint;
+    return { snapshot: publicServer.poller.current!, own, cosigned: readFileSync(file, 'utf8') };
   };
   const before = await publish();
   const now = await publish();
-  const log = [parseVkey(snapshot.logVkey)] as const;
-  const openServer = () =>
-    new Checkpoints(directorySource(snapshot.directory), log, snapshot.clock);
+  expect((await openCheckpoints().newest(before.snapshot)).note).toBe(before.own);
 
-  expect((await openServer().newest(before.snapshot)).note).toBe(before.own);
-
-  const server = openServer();
+  const server = openCheckpoints();
   expect((await server.newest(now.snapshot)).note).toBe(now.cosigned);
   writeFileSync(file, before.cosigned);
   snapshot.clock.at += 1_000;
@@ -312,5 +307,5 @@ it('public API > serves no cosigned checkpoint that is forged, newer than its sn
 
   const [, , root] = now.cosigned.split('\n');
   writeFileSync(file, now.cosigned.replace(root!, before.cosigned.split('\n')[2]!));
-  expect((await openServer().newest(now.snapshot)).note).toBe(now.own);
+  expect((await openCheckpoints().newest(now.snapshot)).note).toBe(now.own);
 });
