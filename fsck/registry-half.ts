@@ -26,7 +26,7 @@ export async function openRegistry(
 ): Promise<RegistryWalk> {
   const size = await checkHead(registry.sql, findings.add);
   const { logVkeys, sql } = registry;
-  const origins = [logVkeys[0].name, ...(await endedOrigins(sql))];
+  const origins = [logVkeys[0].name, ...(await endedOrigins(sql))] as const;
   const keys = KeyHistory.read(await keyEntries(sql), size, origins);
   await countProofs(sql, keys.states, keys.keyIds);
   for (const anchor of anchors) {
@@ -34,7 +34,7 @@ export async function openRegistry(
     const expected = `at most ${size} leaves, the size of the log in the database, found ${anchor.size}`;
     findings.add('checkpoint_beyond_log', anchor.where, expected);
   }
-  const ctx = { ...registry, findings, keys, size };
+  const ctx = { ...registry, findings, keys, origins, size };
   const isSame = before !== null && (await hasTree(ctx, before));
   return new RegistryWalk(ctx, anchors, isSame ? before : undefined);
 }
@@ -68,7 +68,7 @@ export async function finishRegistry(
   let done = 0;
   const { counts } = ctx.findings.state;
   const isCut = CUT.some((code) => (counts[code] ?? 0) > 0);
-  await checkAdmissions(ctx, isCut || walk.hasDamagedLeaf, waitMs, (rows) => {
+  await checkAdmissions(ctx, isCut || walk.state.hasDamagedLeaf, waitMs, (rows) => {
     done += rows;
     progress('admissions', done, Math.max(done, ctx.size));
   });

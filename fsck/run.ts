@@ -22,7 +22,8 @@ export class Stopped extends Error {
 export async function fsck(given: FsckOptions): Promise<FsckResult> {
   const options = { ...given, progress: stoppable(given) };
   const { state } = options;
-  const findings = new Findings(state.run?.findings);
+  const { run } = state.content;
+  const findings = new Findings(run?.findings);
   if (options.registry === null) findings.skip('the registry');
   if (options.snapshot === null) findings.skip('the snapshot');
   // Reads the snapshot first, so that the database cannot be behind it.
@@ -30,16 +31,10 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
   await snapshot?.open();
   const registry =
     options.registry &&
-    (await openRegistry(
-      options.registry,
-      findings,
-      snapshot?.anchors ?? [],
-      state.run?.walk ?? null,
-    ));
-  await snapshot?.compareWith(registry);
+    (await openRegistry(options.registry, findings, snapshot?.anchors ?? [], run?.walk ?? null));
   await snapshot?.readLog(registry);
-  const from = registry?.position ?? state.run?.position ?? 0;
-  if (from === 0 && (state.run?.position ?? 0) > 0) {
+  const from = registry?.position ?? run?.position ?? 0;
+  if (from === 0 && (run?.position ?? 0) > 0) {
     // The saved state belongs to another log with the same name.
     await state.save(null);
     return fsck(given);
@@ -49,12 +44,8 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
   await snapshot?.finish(registry);
   await state.save(null);
   return {
-    isComplete: findings.state.unchecked.length === 0,
+    ...findings.state,
     isCorrupt: findings.isCorrupt,
-    findings: findings.state.reported,
-    counts: findings.state.counts,
-    unchecked: findings.state.unchecked,
-    leftOut: findings.state.skipped,
     leaves: registry?.ctx.size ?? null,
     published: snapshot?.published ?? null,
     resumedFrom: from,

@@ -1,7 +1,6 @@
 import type { Checkpoint } from '#protocol/checkpoint';
 import { CHECKPOINT_PATH, LOCATION_PATH, type OpenedLocation } from '#protocol/snapshot/location';
 import { latestCheckpointTime } from '#sql/fsck/log';
-import { endedOrigins } from '#sql/log/checkpoints';
 import type { Findings } from './findings.js';
 import type { ChunkCheckResult } from './registry/check-leaf.js';
 import type { Anchor } from './registry/log-tree.js';
@@ -37,11 +36,11 @@ export class SnapshotHalf {
   }
 
   async open(): Promise<void> {
-    const { state } = this.options;
-    this.opened = await readLocation(this.ctx, state.generation);
+    const { content } = this.options.state;
+    this.opened = await readLocation(this.ctx, content.generation);
     // The publisher writes the location last, so a checkpoint read after it cannot be older.
     this.checkpoint = await readCheckpoint(this.ctx);
-    if (this.opened !== null) state.sawGeneration(this.opened.index);
+    if (this.opened !== null) content.generation = Math.max(content.generation, this.opened.index);
     else this.ctx.findings.unchecked('published pages, packages and share tokens');
   }
 
@@ -57,10 +56,8 @@ export class SnapshotHalf {
   }
 
   /** Compares the published size with the last signed checkpoint of the database. */
-  async compareWith(registry: RegistryWalk | null): Promise<void> {
-    const head = this.heads.at(-1);
-    if (registry === null || head === undefined) return;
-    const latest = await latestCheckpointTime(registry.ctx.sql);
+  private async compareWith({ ctx: { sql } }: RegistryWalk, head: SignedHead): Promise<void> {
+    const latest = await latestCheckpointTime(sql);
     if (latest === null || latest.size <= head.size || latest.ageMs < PUBLISHED_WITHIN_MS) return;
     const signed = `the checkpoint of ${latest.size} leaves signed ${Math.floor(latest.ageMs / 1000)} s ago`;
     const found = `a checkpoint of ${head.size} leaves`;
@@ -72,6 +69,7 @@ export class SnapshotHalf {
     const { heads, ctx } = this;
     const last = heads.at(-1);
     if (last === undefined) return;
+    if (registry !== null) await this.compareWith(registry, last);
     const { progress } = this.options;
     let done = 0;
     const isWhole = await checkPublicLog(ctx, heads, (leaves) => {
@@ -82,8 +80,7 @@ export class SnapshotHalf {
       ctx.findings.unchecked('published records: entries of the public log are lost or damaged');
       return;
     }
-    const ended = registry === null ? [] : await endedOrigins(registry.ctx.sql);
-    const map = new RebuiltMap(ctx, last, ended);
+    const map = new RebuiltMap(ctx, last, registry?.ctx.origins.slice(1));
     const isRebuilt = await map.check(this.opened, (size) => progress('map', size, last.size));
     if (isRebuilt) this.map = map;
   }

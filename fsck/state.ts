@@ -4,7 +4,7 @@ import type { LogFiles } from '#protocol/monitor/files';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { Pool } from '#sql/db/transaction';
-import type { FindingCode, Finding, FindingsState } from './findings.js';
+import type { FindingsState } from './findings.js';
 import type { WalkState } from './registry/walk.js';
 
 export type Stage = 'public log' | 'map' | 'leaves' | 'admissions' | 'shares';
@@ -24,14 +24,8 @@ export interface FsckOptions {
   saveEveryMs?: number;
 }
 
-export interface FsckResult {
-  /** Every selected part was checked. */
-  isComplete: boolean;
+export interface FsckResult extends FindingsState {
   isCorrupt: boolean;
-  findings: readonly Finding[];
-  counts: Partial<Record<FindingCode, number>>;
-  unchecked: string[];
-  leftOut: string[];
   /** Leaves of the database; null when skipped. */
   leaves: number | null;
   /** The contents of the snapshot; null when skipped or unreadable. */
@@ -68,7 +62,7 @@ interface StateFile {
 export class StateStore {
   private constructor(
     private readonly file: string,
-    private readonly content: StateFile,
+    readonly content: StateFile,
   ) {}
 
   /** @param restart ignore the progress of an earlier run */
@@ -77,18 +71,6 @@ export class StateStore {
     const isSame = found !== null && JSON.stringify(found.identity) === JSON.stringify(identity);
     const known = isSame ? found : { version: 4 as const, identity, generation: 0, run: null };
     return new StateStore(file, { ...known, run: restart ? null : known.run });
-  }
-
-  get generation(): number {
-    return this.content.generation;
-  }
-
-  get run(): RunState | null {
-    return this.content.run;
-  }
-
-  sawGeneration(generation: number): void {
-    this.content.generation = Math.max(this.content.generation, generation);
   }
 
   /** Replaces the file atomically: the process may be killed at any time. */

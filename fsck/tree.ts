@@ -11,8 +11,7 @@ export interface GrownTile {
 
 export interface TreeState {
   size: number;
-  /** The hashes of the perfect subtrees, in base64. */
-  range: string[];
+  /** The hashes of each level's partial tile, in base64. */
   edge: string[];
 }
 
@@ -21,36 +20,31 @@ export interface TreeState {
  * the hashes at the right edge.
  */
 export class GrowingTree {
-  private range: CompactRange;
+  size: number;
   /** The hashes of each level's partial tile. */
   private edge: Uint8Array[][];
 
-  constructor(state?: TreeState) {
-    this.range = new CompactRange(nativeSha256, {
-      size: state?.size ?? 0,
-      hashes: state?.range.map(fromBase64) ?? [],
-    });
-    this.edge = (state?.edge ?? []).map((hashes) => split(fromBase64(hashes)));
+  constructor(state: TreeState = { size: 0, edge: [] }) {
+    this.size = state.size;
+    this.edge = state.edge.map((hashes) => split(fromBase64(hashes)));
   }
 
-  get size(): number {
-    return this.range.size;
+  /** The hashes of the perfect subtrees, largest first. */
+  subtrees(): Uint8Array[] {
+    return this.edge
+      .toReversed()
+      .flatMap((tile) => appended(new CompactRange(nativeSha256), tile).hashes);
   }
 
-  root(): Uint8Array {
-    return this.range.root();
-  }
-
-  rootWith(leafHashes: readonly Uint8Array[]): Uint8Array {
-    const { size, hashes } = this.range;
-    const range = new CompactRange(nativeSha256, { size, hashes });
-    for (const hash of leafHashes) range.append(hash);
-    return range.root();
+  /** The root of the tree with these leaves after its own. */
+  root(leafHashes: readonly Uint8Array[] = []): Uint8Array {
+    const range = new CompactRange(nativeSha256, { size: this.size, hashes: this.subtrees() });
+    return appended(range, leafHashes).root();
   }
 
   /** Appends a leaf and returns the tiles that it completes, lowest level first. */
   append(leafHash: Uint8Array): GrownTile[] {
-    this.range.append(leafHash);
+    this.size += 1;
     const full: GrownTile[] = [];
     let hash = leafHash;
     for (let level = 0; ; level++) {
@@ -80,12 +74,13 @@ export class GrowingTree {
   }
 
   get state(): TreeState {
-    return {
-      size: this.size,
-      range: this.range.hashes.map(toBase64),
-      edge: this.edge.map((tile) => toBase64(Buffer.concat(tile))),
-    };
+    return { size: this.size, edge: this.edge.map((tile) => toBase64(Buffer.concat(tile))) };
   }
+}
+
+function appended(range: CompactRange, hashes: readonly Uint8Array[]): CompactRange {
+  for (const hash of hashes) range.append(hash);
+  return range;
 }
 
 export function split(hashes: Uint8Array): Uint8Array[] {
@@ -177,5 +172,5 @@ function isConfirmed(
   const head = [...signed].findLast(([size]) => size > start && size <= start + hashes.length);
   if (head === undefined || tree === null) return false;
   const [size, root] = head;
-  return equalBytes(tree.rootWith(hashes.slice(0, size - start)), root);
+  return equalBytes(tree.root(hashes.slice(0, size - start)), root);
 }

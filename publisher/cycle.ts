@@ -8,11 +8,11 @@ import { formatTime, parseTime } from '#protocol/time';
 import { commitCheckpoint, commitLocation } from './commit.js';
 import type { CycleContext, PublicState } from './context.js';
 import { FatalPublishError, LeaseLostError, LostPageError } from './errors.js';
-import { requireSigningKey } from './plan/signing-key.js';
 import {
   loadPublishInputs,
   type PublishInputs,
   requireInPrimary,
+  requireSigningKey,
   storedCheckpoint,
 } from './plan/inputs.js';
 import { leafFiles, logFiles } from './plan/log-files.js';
@@ -26,7 +26,7 @@ import {
   unsignedSnapshots,
 } from './plan/snapshot-entries.js';
 import { mismatch, VerifiedTree } from './plan/tree.js';
-import { type RegistryView, replicaBehind, splitRegistry } from './registry/sql-registry.js';
+import { replicaBehind, splitRegistry } from './registry/sql-registry.js';
 import type { Published } from './store/reader.js';
 import { rootOf } from './store/maps.js';
 
@@ -75,7 +75,9 @@ async function lead(ctx: CycleContext): Promise<CycleReport> {
   const { replica } = ctx;
   if (replica === null) return publish(ctx, published);
   try {
-    return await replica.reading((copy) => publish(ctx, published, copy));
+    return await replica.reading((copy) =>
+      publish({ ...ctx, registry: splitRegistry(ctx.primary, copy) }, published),
+    );
   } catch (error) {
     if (!(error instanceof FatalPublishError)) throw error;
     // Only the primary shows whether the registry was rolled back or contradicts itself.
@@ -99,30 +101,22 @@ async function requireKnownSigners(ctx: CycleContext): Promise<void> {
   await ctx.reader.snapshot();
 }
 
-/** @param copy a replica's view in one transaction, for all reads that the primary need not serve */
-async function publish(
-  base: CycleContext,
-  published: Published | null,
-  copy: RegistryView | null = null,
-): Promise<CycleReport> {
-  const ctx = copy === null ? base : { ...base, registry: splitRegistry(base.registry, copy) };
-  const primary = base.registry;
+async function publish(ctx: CycleContext, published: Published | null): Promise<CycleReport> {
   try {
-    return await publishNext(ctx, primary, published);
+    return await publishNext(ctx, published);
   } catch (error) {
     ctx.janitor.scanAgain();
     if (!(error instanceof LostPageError)) throw error;
     const message =
       'publish cycle: pages of the published maps are lost; this cycle computes the maps from the whole log';
     ctx.logger.error({ err: error }, message);
-    return await publishNext(ctx, primary, published, true);
+    return await publishNext(ctx, published, true);
   }
 }
 
 /** @param rebuilds whether to start from an empty map, because pages of the published one are lost */
 async function publishNext(
   ctx: CycleContext,
-  primary: RegistryView,
   published: Published | null,
   rebuilds = false,
 ): Promise<CycleReport> {
@@ -130,7 +124,7 @@ async function publishNext(
   const startedAt = ctx.clock.now();
   const inputs = await loadPublishInputs(ctx, published);
   if (inputs === null) return { outcome: 'waiting' };
-  if (primary !== ctx.registry) await requireInPrimary(primary, inputs);
+  if (ctx.primary !== ctx.registry) await requireInPrimary(ctx.primary, inputs);
   const { tree, verdict, signedSize } = inputs;
   const expiredThrough = parseTime(verdict.entry.expired_through);
   const validUntil = Math.min(startedAt, expiredThrough) + ctx.snapshotTtlMs;
@@ -184,7 +178,7 @@ async function publishNext(
   const isPublished = published !== null && isCurrent(ctx, published, state, validUntil);
   const generation = isPublished
     ? published.index
-    : await publishState(ctx, primary, published, inputs, state, validUntil, inspect);
+    : await publishState(ctx, published, inputs, state, validUntil, inspect);
   ctx.memory.progress = { from: generation, state };
   await sweep(ctx, state);
   const { shareChange } = state;
@@ -226,7 +220,6 @@ function isCurrent(
 /** Appends a snapshot entry about the state, signs a tree with it, and publishes both. */
 async function publishState(
   ctx: CycleContext,
-  primary: RegistryView,
   published: Published | null,
   inputs: PublishInputs,
   state: PublicState,
@@ -238,7 +231,7 @@ async function publishState(
   await storeNextShares(ctx, state.shares, signedSize);
   await ctx.leadership.require();
   const appended = reusable(ctx, entry, signedSize) ?? (await append(ctx, entry));
-  const signed = await treeToSign(ctx, primary, tree, appended.index, state.log.size);
+  const signed = await treeToSign(ctx, tree, appended.index, state.log.size);
   const signedBefore = published?.checkpoint.size ?? 0;
   const { size } = state.log;
   for await (const files of logFiles(signed, signedBefore, size, ctx.chunkLeaves, inspect)) {
@@ -327,12 +320,11 @@ async function append(ctx: CycleContext, entry: SnapshotEntry) {
 /** The tree whose last leaf is a snapshot entry about `covered` leaves that this process appended. */
 async function treeToSign(
   ctx: CycleContext,
-  primary: RegistryView,
   tree: VerifiedTree,
   index: number,
   covered: number,
 ): Promise<VerifiedTree> {
-  const signed = await VerifiedTree.open(index + 1, primary, tree);
+  const signed = await VerifiedTree.open(index + 1, ctx.primary, tree);
   ctx.memory.tree = signed;
   const isExtension =
     signed.head.size < tree.head.size
@@ -343,7 +335,7 @@ async function treeToSign(
   if (!isExtension || !equalBytes(entries.at(-1)!, ctx.memory.appended.get(index)!)) {
     throw mismatch(`its first ${index + 1} leaves changed`);
   }
-  for (const { leafIndex } of await primary.snapshotEntriesFrom(tree.head.size)) {
+  for (const { leafIndex } of await ctx.primary.snapshotEntriesFrom(tree.head.size)) {
     if (ctx.memory.appended.has(leafIndex)) continue;
     throw new LeaseLostError('another publisher appended a snapshot entry');
   }

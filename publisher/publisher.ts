@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { formatVkey, keyId, type LogVkey } from '#protocol/note';
 import type { Signer } from '#runtime/crypto/key-uri';
-import { type PinnedKeys, pinKeys } from '#protocol/snapshot/trust';
+import { pinKeys } from '#protocol/snapshot/trust';
 import { withLogKeys } from '#protocol/state/log-keys';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
@@ -38,26 +38,11 @@ export interface PublisherContext extends PublisherSettings {
   chunkLeaves?: number;
 }
 
-export interface Publisher {
-  runCycle(): Promise<CycleReport>;
-  /** Whether the last cycle published the registry's latest verdict, snapshot entry and share change. */
-  isCurrent(): Promise<boolean>;
-  /** Releases the leases; a later cycle takes them again. To be called between cycles. */
-  close(): Promise<void>;
-  readonly log: PinnedKeys;
-  /** See {@link Cosigner.quorumAgeMs}; 0 without witnesses, because no witness can be late. */
-  quorumAgeMs(): number;
-  /** Whether this publisher held every lease at the last check. */
-  isLeader(): boolean;
-  /** A counter that changes while a cycle makes progress. */
-  progress(): number;
-  /** Totals written since the start. */
-  written(): { bytes: number; files: number };
-}
+export type Publisher = ReturnType<typeof createPublisher>;
 
 const CHUNK_LEAVES = 8192;
 
-export function createPublisher(options: PublisherContext): Publisher {
+export function createPublisher(options: PublisherContext) {
   const { origin, logKey, replica = null, log: logger, clock, witnesses } = options;
   const own = pinKeys(nativeSha256, [formatVkey(nativeSha256, origin, logKey.publicKey)]);
   const log = withLogKeys(own, options.logged ?? []);
@@ -78,6 +63,7 @@ export function createPublisher(options: PublisherContext): Publisher {
       : new Cosigner({ ...witnesses, reader, writer, leadership, clock, log: logger });
   const ctx: CycleContext = {
     ...options,
+    primary: options.registry,
     replica,
     reader,
     writer,
@@ -106,19 +92,25 @@ export function createPublisher(options: PublisherContext): Publisher {
   };
   return {
     log,
-    isLeader: () => ctx.leadership.isLeading,
-    runCycle: () => runPublishCycle(ctx),
-    isCurrent: async () => {
+    /** Whether this publisher held every lease at the last check. */
+    isLeader: (): boolean => leadership.isLeading,
+    runCycle: (): Promise<CycleReport> => runPublishCycle(ctx),
+    /** Whether the last cycle published the registry's latest verdict, snapshot entry and share change. */
+    isCurrent: async (): Promise<boolean> => {
       const { published } = ctx.memory;
       if (published === null || !leadership.isLeading) return false;
       return isDeepStrictEqual(await ctx.registry.latestInputs(), published);
     },
-    close: async () => {
+    /** Releases the leases; a later cycle takes them again. To be called between cycles. */
+    close: async (): Promise<void> => {
       await cosigner?.stop();
       await leadership.release();
     },
-    quorumAgeMs: () => cosigner?.quorumAgeMs ?? 0,
-    progress: () => steps + writer.filesWritten,
+    /** See {@link Cosigner.quorumAgeMs}; 0 without witnesses, because no witness can be late. */
+    quorumAgeMs: (): number => cosigner?.quorumAgeMs ?? 0,
+    /** A counter that changes while a cycle makes progress. */
+    progress: (): number => steps + writer.filesWritten,
+    /** Totals written since the start. */
     written: () => ({ bytes: writer.bytesWritten, files: writer.filesWritten }),
   };
 }

@@ -9,7 +9,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type PinnedLogKey, pinKeys } from '#protocol/snapshot/trust';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { requestIdFrom } from '#runtime/http/request-ids';
-import type { Readiness } from '#runtime/ops/health';
 import { CACHE_NEVER, send, sendFailure, sendProblem } from './http/answer.js';
 import { publicReadiness } from './http/health.js';
 import { Problem } from './http/problem.js';
@@ -30,27 +29,18 @@ export interface PublicServerOptions
   /** The pinned log key, a C2SP vkey whose name is the log origin; several during a rotation. */
   logVkey: PinnedLogKey | readonly PinnedLogKey[];
   pageMemory?: PageMemory;
-  pollMs?: number;
 }
 
 type RequestHandler = (req: IncomingMessage, res: ServerResponse) => void;
 
-export interface PublicServer {
-  /** Handles lookups before Express (fast path) and passes everything else to the Express app. */
-  handler: RequestHandler;
-  poller: SnapshotPoller;
-  readiness(): Readiness;
-  /** Resolves after the first poll or `START_MS`: a slow origin must not delay the listener. */
-  start(): Promise<void>;
-  close(): void;
-}
+export type PublicServer = ReturnType<typeof createPublicServer>;
 
 const POLL_MS = 250;
 const START_MS = 1_000;
 
 /** Creates the public API over a snapshot. It is read-only and has no private keys. */
-export function createPublicServer(options: PublicServerOptions): PublicServer {
-  const { snapshotSource: source, logVkey, pageMemory, pollMs, ...settings } = options;
+export function createPublicServer(options: PublicServerOptions) {
+  const { snapshotSource: source, logVkey, pageMemory, ...settings } = options;
   const { clock, log } = settings;
   const trust = pinKeys(nativeSha256, [logVkey].flat());
   // Without its script, the page would verify nothing and not report it.
@@ -62,16 +52,18 @@ export function createPublicServer(options: PublicServerOptions): PublicServer {
   return {
     poller,
     readiness: () => publicReadiness(ctx),
+    /** Handles lookups before Express (fast path) and passes everything else to the Express app. */
     handler: observed(ctx, app),
-    start: async () => {
+    /** Resolves after the first poll or `START_MS`: a slow origin must not delay the listener. */
+    start: async (): Promise<void> => {
       const timeout = new AbortController();
       await Promise.race([
-        poller.start(pollMs ?? POLL_MS),
+        poller.start(POLL_MS),
         sleep(START_MS, undefined, { signal: timeout.signal }).catch(() => undefined),
       ]);
       timeout.abort();
     },
-    close: () => {
+    close: (): void => {
       poller.stop();
       source.close();
     },

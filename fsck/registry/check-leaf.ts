@@ -30,8 +30,6 @@ export interface LeafCheckResult {
 
 export type ChunkCheckResult = ReadonlyMap<number, LeafCheckResult>;
 
-const crypto = nativeCrypto;
-
 /** A root cause; findings that only follow from it are not reported. */
 export interface Fault {
   code: FindingCode;
@@ -102,7 +100,7 @@ export function checkProof(
       : fails('request_altered', request, 'intake');
   if (rebuilt === null || signature === null) return altered();
   const key = keys.states.at(proof.keyId, leafIndex);
-  const { checks, aep } = examineProof(crypto, {
+  const { checks, aep } = examineProof(nativeCrypto, {
     proof_id: filedUnder,
     request: proof.request,
     seed: proof.seed,

@@ -8,7 +8,7 @@ import { type KeyedEntry, jwkThumbprint } from '#protocol/keys';
 import type { Vkey } from '#protocol/note';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
 import { KeyStates } from '#protocol/state/key-states';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import type { Pool } from '#sql/db/transaction';
 import { NO_KEYS_DIGEST, nextKeysDigest } from '#sql/log/leaf-checks';
 import type { Findings, Report } from '../findings.js';
@@ -19,6 +19,8 @@ export interface RegistryContext {
   /** The pinned log keys: only checkpoints signed by them count. */
   logVkeys: readonly [Vkey, ...Vkey[]];
   keys: KeyHistory;
+  /** The name of the log, then those of retired logs. */
+  origins: readonly [string, ...string[]];
   /** The number of leaves to check; the next run checks later appends. */
   size: number;
 }
@@ -81,8 +83,7 @@ export class KeyHistory {
       digest = nextKeysDigest(nativeSha256, digest, leafIndex, body);
       digests.push({ leafIndex, digest });
     }
-    const ctx = { sha256: nativeSha256, verify: nativeVerify, origins };
-    return new KeyHistory(entries, new KeyStates(ctx, entries), digests);
+    return new KeyHistory(entries, new KeyStates({ ...nativeCrypto, origins }, entries), digests);
   }
 
   /** The keys digest that a verdict on the first `size` leaves must have. */

@@ -3,13 +3,11 @@ import { readEntry } from '#protocol/entries';
 import { LISTED_LEAVES, type VerdictEntry } from '#protocol/schemas/log-entry';
 import { parseTime } from '#protocol/time';
 import { isSignedVerdict, listedFailures } from '#protocol/verdict-entries';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
-import { endedOrigins } from '#sql/log/checkpoints';
+import { nativeCrypto } from '#runtime/crypto/node';
 import { verdictEntriesFrom } from '#sql/log/public-entries';
 import { failedOtherwise, verdictsForLeaves } from '#sql/log/verdicts';
 import type { RegistryContext } from './context.js';
 
-const crypto = { sha256: nativeSha256, verify: nativeVerify };
 const PAGE = 1_000;
 
 export interface VerdictEntriesState {
@@ -88,19 +86,17 @@ export class VerdictEntries {
   }
 
   private async *readSigned(from: number): AsyncGenerator<Placed, null> {
-    const { sql, keys, logVkeys, size } = this.ctx;
-    const [{ name: own }] = logVkeys;
-    const origins = [own, ...(await endedOrigins(sql))];
+    const { sql, keys, origins, size } = this.ctx;
     for (let next = from; ;) {
       const rows = await verdictEntriesFrom(sql, next, size, PAGE);
       for (const { leafIndex: at, body } of rows) {
         const entry = readEntry(body);
         if (entry?.type !== 'verdict') continue; // reported as misfiled
         const origin = origins.find((name) =>
-          isSignedVerdict(crypto, name, entry, keys.entries, at),
+          isSignedVerdict(nativeCrypto, name, entry, keys.entries, at),
         );
         if (origin === undefined) {
-          this.wrong(at, `a signature by an active verifier key for ${own}`);
+          this.wrong(at, `a signature by an active verifier key for ${origins[0]}`);
         } else if (entry.to > at) this.wrong(at, `a tree of at most ${at} leaves`);
         else yield { at, entry, origin };
       }
@@ -117,7 +113,7 @@ export class VerdictEntries {
       return;
     }
     const before = this.last;
-    const [{ name: own }] = this.ctx.logVkeys;
+    const [own] = this.ctx.origins;
     if (before?.origin === own && origin !== own) {
       this.wrong(at, `a signature for ${own}, as at leaf ${before.at}`);
       return;

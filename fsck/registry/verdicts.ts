@@ -1,9 +1,8 @@
 import { equalBytes, toHex } from '#protocol/bytes';
-import type { ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import type { Chunk, StoredVerdict } from '#sql/fsck/log';
 import type { Report } from '../findings.js';
-import type { ChunkCheckResult } from './check-leaf.js';
+import type { ChunkCheckResult, LeafCheckResult } from './check-leaf.js';
 import type { GrowingTree } from '../tree.js';
 import type { KeyHistory } from './context.js';
 
@@ -45,7 +44,7 @@ export class ChunkVerdicts {
     const verdict = this.byEnd.get(tree.size);
     if (verdict === undefined) return false;
     const root = tree.root();
-    const subtrees = Buffer.concat(tree.state.range.map((hash) => Buffer.from(hash, 'base64')));
+    const subtrees = Buffer.concat(tree.subtrees());
     if (equalBytes(root, verdict.root) && verdict.subtrees?.equals(subtrees) === true) return false;
     const expected = `root ${toHex(root)} of ${tree.size} leaves, and their subtrees`;
     report('verdict_root_differs', `svc.verdict verdict_id=${verdict.verdictId}`, expected);
@@ -66,10 +65,7 @@ export function reportKeysMismatch(
 }
 
 /** A checked leaf with the inputs of its verdict check. */
-export interface LeafState {
-  leafIndex: number;
-  verifies: boolean | null;
-  ends: readonly { kind: ArtifactKind; expiresAt: number }[];
+interface LeafState extends Pick<LeafCheckResult, 'leafIndex' | 'verifies' | 'ends'> {
   /** The key was compromised, and the verifier has not verified the leaf since. */
   isAwaited: boolean;
   isErased: boolean;

@@ -42,7 +42,7 @@ export class RegistryWalk {
   private readonly log: LogTree;
   private readonly verdictEntries: VerdictEntries;
   private readonly budgets: BudgetChains;
-  private readonly state: Omit<WalkState, 'log' | 'verdictEntries' | 'budgets'>;
+  readonly state: Omit<WalkState, 'log' | 'verdictEntries' | 'budgets'>;
 
   constructor(
     readonly ctx: RegistryContext,
@@ -61,18 +61,12 @@ export class RegistryWalk {
   }
 
   snapshot(): WalkState {
-    const [log, verdictEntries, budgets] = [this.log, this.verdictEntries, this.budgets];
     return {
       ...this.state,
-      log: log.state,
-      verdictEntries: verdictEntries.state,
-      budgets: budgets.state,
+      log: this.log.state,
+      verdictEntries: this.verdictEntries.state,
+      budgets: this.budgets.state,
     };
-  }
-
-  /** Whether the row of a leaf is missing or differs from the log. */
-  get hasDamagedLeaf(): boolean {
-    return this.state.hasDamagedLeaf;
   }
 
   /** Checks the next leaves up to `to`, which must be the end of a tile or of the walk. */
@@ -140,7 +134,7 @@ export class RegistryWalk {
       return fails;
     }
     if (leaf.kind !== 'proof') {
-      const isSound = isRight && (await checkOtherLeaf(this.ctx, leaf, this.hasDamagedLeaf));
+      const isSound = isRight && (await checkOtherLeaf(this.ctx, leaf, this.state.hasDamagedLeaf));
       return { ...fails, verifies: isSound };
     }
     const { findings, keys } = this.ctx;

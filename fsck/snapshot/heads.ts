@@ -10,7 +10,7 @@ import {
 } from '#protocol/snapshot/location';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { formatTime } from '#protocol/time';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto, nativeVerify } from '#runtime/crypto/node';
 import type { Findings } from '../findings.js';
 
 export interface SnapshotContext {
@@ -33,7 +33,7 @@ export async function readLocation(
   }
   let opened: OpenedLocation;
   try {
-    opened = openLocation({ sha256: nativeSha256, verify: nativeVerify }, bytes, log);
+    opened = openLocation(nativeCrypto, bytes, log);
   } catch (error) {
     if (!(error instanceof ProtocolError)) throw error;
     const expected = `a snapshot entry in the pinned log: ${error.code}, ${error.message}`;

@@ -11,7 +11,7 @@ import { EMPTY_LOG } from '#protocol/state/log-state';
 import { reduce, type LogReader } from '#protocol/state/reduce';
 import { ARTIFACT_KINDS, isProofOnly } from '#protocol/status';
 import { TILE_WIDTH } from '#protocol/tiles';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import type { LeafCheckResult } from '../registry/check-leaf.js';
 import type { SnapshotContext } from './heads.js';
 import type { SignedHead } from './log.js';
@@ -31,7 +31,7 @@ export class RebuiltMap {
     private readonly endedOrigins: readonly string[] = [],
   ) {
     const origin = ctx.log[0].name;
-    this.log = { sha256: nativeSha256, verify: nativeVerify, origin, shard: 0 };
+    this.log = { ...nativeCrypto, origin, shard: 0 };
     this.rebuild = new Rebuild(this.log, this.pages);
     this.tree = new SignedTree(
       nativeSha256,

@@ -129,7 +129,7 @@ async function run(
       throw new BrokenOff('the check failed', { cause });
     });
     bar.end();
-    const code = result.isCorrupt ? 1 : result.isComplete ? 0 : 3;
+    const code = result.isCorrupt ? 1 : result.unchecked.length === 0 ? 0 : 3;
     if (code !== 3 && sql !== null) {
       // A clean half (registry or snapshot) must not clear a recorded finding in the other half.
       const isHalf = code === 0 && given.only !== null;
@@ -192,17 +192,17 @@ export function databaseName(url: string): string {
 
 function readable(result: FsckResult, seconds: number): string {
   const lines: string[] = [];
-  for (const { code, grave, where, expected, advice } of result.findings) {
+  for (const { code, grave, where, expected, advice } of result.reported) {
     lines.push(`${grave ? 'CORRUPT' : 'notice '} ${code}  ${where}`);
     lines.push(`        expected: ${expected}`, `        do: ${advice}`);
   }
   const counts = Object.entries(result.counts) as [FindingCode, number][];
   for (const [code, count] of counts) {
-    const listed = result.findings.filter((finding) => finding.code === code).length;
+    const listed = result.reported.filter((finding) => finding.code === code).length;
     if (count > listed) lines.push(`${code}: ${String(count - listed)} more`);
   }
   for (const what of result.unchecked) lines.push(`NOT CHECKED: ${what}`);
-  for (const what of result.leftOut) lines.push(`left out: ${what}`);
+  for (const what of result.skipped) lines.push(`left out: ${what}`);
   return `${[...lines, summary(result, counts, seconds)].join('\n')}\n`;
 }
 
@@ -215,7 +215,7 @@ function summary(result: FsckResult, counts: [FindingCode, number][], seconds: n
       `${String(published.leaves)} published leaves (generation ${String(published.generation)})`,
     resumedFrom > 0 ? `resumed from leaf ${String(resumedFrom)}` : null,
     corrupt === 0 ? 'no corruption' : `${String(corrupt)} corruptions`,
-    result.isComplete ? null : 'incomplete check',
+    result.unchecked.length === 0 ? null : 'incomplete check',
     `${seconds.toFixed(1)} s`,
   ];
   return parts.filter((part) => part !== null).join(', ');
@@ -225,10 +225,10 @@ function document(result: FsckResult, exitCode: number, seconds: number) {
   return {
     clean: exitCode === 0,
     exit_code: exitCode,
-    findings: result.findings,
+    findings: result.reported,
     counts: result.counts,
     not_checked: result.unchecked,
-    left_out: result.leftOut,
+    left_out: result.skipped,
     leaves: result.leaves,
     published: result.published,
     resumed_from: result.resumedFrom,

@@ -3,11 +3,10 @@ import type { MapHead } from '#protocol/map/pages';
 import type { LogEntry } from '#protocol/schemas/log-entry';
 import { keysChangedBy, type LogContext } from '#protocol/state/key-entries';
 import { EMPTY_LOG, type LogKey, type LogState } from '#protocol/state/log-state';
-import { decodeAepKey, NONE } from '#protocol/state/record';
-import { aepKeyMapKey } from '#protocol/state/record';
+import { aepKeyMapKey, decodeAepKey, NONE } from '#protocol/state/record';
 import { reduce } from '#protocol/state/reduce';
 import { TILE_WIDTH } from '#protocol/tiles';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto } from '#runtime/crypto/node';
 import type { CycleContext, PublicState } from '../context.js';
 import { LostPageError } from '../errors.js';
 import type { Published } from '../store/reader.js';
@@ -16,8 +15,7 @@ import { mismatch, type VerifiedTree } from './tree.js';
 export const EMPTY_STATE: PublicState = { log: EMPTY_LOG, map: null, shares: null, shareChange: 0 };
 
 const contextOf = ({ logSigner }: CycleContext): LogContext => ({
-  sha256: nativeSha256,
-  verify: nativeVerify,
+  ...nativeCrypto,
   origin: logSigner.name,
   shard: 0,
 });

@@ -84,18 +84,16 @@ export class VerifiedTree {
 
   /** The root at any size up to the size of this tree. */
   async rootAt(size: number): Promise<Uint8Array> {
-    const read: TileReader = (level, index) => this.tile(level, index);
-    const known = this.kept.roots.get(size);
-    return known ?? keep(this.kept.roots, size, await rootFromTiles(nativeSha256, size, read));
+    const { roots } = this.kept;
+    return roots.get(size) ?? keep(roots, size, await rootFromTiles(nativeSha256, size, this.tile));
   }
 
   inclusion(index: number): Promise<Uint8Array[]> {
-    const read: TileReader = (level, tile) => this.tile(level, tile);
-    return inclusionFromTiles(nativeSha256, index, this.head.size, read);
+    return inclusionFromTiles(nativeSha256, index, this.head.size, this.tile);
   }
 
   /** Returns a tile, checked and cut to its width in this tree. */
-  async tile(level: number, index: number): Promise<Uint8Array> {
+  readonly tile = async (level: number, index: number): Promise<Uint8Array> => {
     const name = `${level}/${index}`;
     const known = this.partial.get(name) ?? this.kept.tiles.get(name);
     if (known !== undefined) return known;
@@ -111,7 +109,7 @@ export class VerifiedTree {
     }
     this.read.delete(name);
     return keep(this.kept.tiles, name, hashes);
-  }
+  };
 
   /** The entries with indexes in [from, to), checked to be the leaves of this tree. */
   async entries(from: number, to: number): Promise<Uint8Array[]> {

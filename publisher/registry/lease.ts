@@ -70,14 +70,10 @@ export class DirectoryLease implements Lease {
 
 /** All leases of a publisher. It leads only while it holds every lease; otherwise it releases all. */
 export class Leadership {
-  private hasLeases = false;
+  /** Whether this publisher held every lease at the last check; `require` checks again. */
+  isLeading = false;
 
   constructor(private readonly leases: readonly Lease[]) {}
-
-  /** Whether this publisher held every lease at the last check; `require` checks again. */
-  get isLeading(): boolean {
-    return this.hasLeases;
-  }
 
   async take(): Promise<boolean> {
     try {
@@ -86,7 +82,7 @@ export class Leadership {
         await this.release();
         return false;
       }
-      this.hasLeases = true;
+      this.isLeading = true;
       return true;
     } catch (error) {
       // Released, because a publisher that cannot lead must not block a healthy one.
@@ -105,7 +101,7 @@ export class Leadership {
   }
 
   async release(): Promise<void> {
-    this.hasLeases = false;
+    this.isLeading = false;
     for (const lease of this.leases) await lease.release();
   }
 }

@@ -53,7 +53,9 @@ export class StoredMaps {
   async rootIn(page: PageId): Promise<Uint8Array> {
     return lost(async () => {
       const bytes = await this.read(page);
-      if (!equalBytes(nativeSha256(bytes), page.digest)) throw damaged(page);
+      if (!equalBytes(nativeSha256(bytes), page.digest)) {
+        throw new LostPageError(`${pagePath(page)} has another digest`);
+      }
       const { level } = page;
       const items = level === 0 ? decodeLeaves(nativeSha256, bytes) : decodeRefs(level, bytes);
       return mapRoot(nativeSha256, items);
@@ -145,6 +147,3 @@ async function lost<T>(work: () => Promise<T>): Promise<T> {
     throw new LostPageError(cause.message, { cause });
   }
 }
-
-const damaged = (page: PageId): LostPageError =>
-  new LostPageError(`${pagePath(page)} has another digest`);

@@ -11,7 +11,7 @@ import {
 import type { Vkey } from '#protocol/note';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
 import type { SnapshotStore } from '#runtime/store/store';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto, nativeVerify } from '#runtime/crypto/node';
 import { FatalPublishError, unknownSigner } from '../errors.js';
 import type { TreeHead } from '../plan/tree.js';
 
@@ -71,8 +71,7 @@ export class SnapshotReader {
   open(bytes: Uint8Array): Published {
     const last = this.lastOpened;
     if (last !== null && equalBytes(bytes, last.bytes)) return last;
-    const crypto = { sha256: nativeSha256, verify: nativeVerify };
-    return (this.lastOpened = { bytes, ...openLocation(crypto, bytes, this.log) });
+    return (this.lastOpened = { bytes, ...openLocation(nativeCrypto, bytes, this.log) });
   }
 
   /** Opens a checkpoint under the keys of the log. Throws the errors of `openCheckpointNote`. */

@@ -1,8 +1,6 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Checkpoints } from '#api/public/log/checkpoints';
@@ -21,6 +19,7 @@ import { SnapshotWriter } from '#publisher/store/writer';
 import { DirectoryStore } from '#runtime/store/directory';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { logger } from '#runtime/process/log';
+import { serveLocally } from '../fixtures/local-server.js';
 import { ORIGIN, testKey } from '../fixtures/snapshot.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
@@ -47,7 +46,7 @@ async function openWitness(name: string) {
     /** Returns the body to send instead of the cosignature. */
     lie: null as ((line: string, note: string) => string) | null,
   };
-  const server = createServer((req, res) => {
+  const server = await serveLocally((req, res) => {
     const chunks: Buffer[] = [];
     req.on('data', (chunk: Buffer) => chunks.push(chunk));
     req.on('end', () => {
@@ -62,15 +61,12 @@ async function openWitness(name: string) {
       });
     });
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   snapshot.onClose(async () => {
-    server.closeAllConnections();
-    server.close();
+    await server.close();
     await unlock();
   });
   const vkey = formatVkey(nativeSha256, name, key.publicKey, COSIGNATURE_TYPE);
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
-  return { state, signer, line: `witness ${name} ${vkey} ${url}\n` };
+  return { state, signer, line: `witness ${name} ${vkey} ${server.url}/\n` };
 }
 
 type TestWitness = Awaited<ReturnType<typeof openWitness>>;
@@ -251,6 +247,11 @@ it('cosigner > stores no cosignature after another publisher took the lease', as
   expect(published()).toBeNull();
 });
 
+function openCheckpoints(): Checkpoints {
+  const log = [parseVkey(snapshot.logVkey)] as const;
+  return new Checkpoints(directorySource(snapshot.directory), log, snapshot.clock);
+}
+
 it('public API > serves the cosigned checkpoint, and tlog-proofs under it', async () => {
   const publisher = open();
   snapshot.grow(3);
@@ -268,9 +269,7 @@ it('public API > serves the cosigned checkpoint, and tlog-proofs under it', asyn
   const { size } = (await snapshot.published()).opened.checkpoint;
   snapshot.grow(3);
   await publisher.runCycle();
-  const source = directorySource(snapshot.directory);
-  const log = [parseVkey(snapshot.logVkey)] as const;
-  const checkpoints = new Checkpoints(source, log, snapshot.clock);
+  const checkpoints = openCheckpoints();
   const publicServer = snapshot.publicServer();
   await publicServer.poller.refresh();
   const served = async (leaf?: number) =>
@@ -293,22 +292,14 @@ it('public API > serves no cosigned checkpoint that is forged, newer than its sn
     const { checkpoint } = opened;
     await expect.poll(published).toMatchObject({ size: checkpoint.size, by: ['w1', 'w2', 'w3'] });
     await publicServer.poller.refresh();
-    const cosigned = readFileSync(file, 'utf8');
-    return {
-      snapshot: publicServer.poller.current!,
-      own: parseTlogProof(opened.location.tlog_proof).checkpoint,
-      cosigned,
-    };
+    const own = parseTlogProof(opened.location.tlog_proof).checkpoint;
+    return { snapshot: publicServer.poller.current!, own, cosigned: readFileSync(file, 'utf8') };
   };
   const before = await publish();
   const now = await publish();
-  const log = [parseVkey(snapshot.logVkey)] as const;
-  const openServer = () =>
-    new Checkpoints(directorySource(snapshot.directory), log, snapshot.clock);
+  expect((await openCheckpoints().newest(before.snapshot)).note).toBe(before.own);
 
-  expect((await openServer().newest(before.snapshot)).note).toBe(before.own);
-
-  const server = openServer();
+  const server = openCheckpoints();
   expect((await server.newest(now.snapshot)).note).toBe(now.cosigned);
   writeFileSync(file, before.cosigned);
   snapshot.clock.at += 1_000;
@@ -316,5 +307,5 @@ it('public API > serves no cosigned checkpoint that is forged, newer than its sn
 
   const [, , root] = now.cosigned.split('\n');
   writeFileSync(file, now.cosigned.replace(root!, before.cosigned.split('\n')[2]!));
-  expect((await openServer().newest(now.snapshot)).note).toBe(now.own);
+  expect((await openCheckpoints().newest(now.snapshot)).note).toBe(now.own);
 });

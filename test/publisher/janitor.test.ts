@@ -1,6 +1,7 @@
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import type { Publisher } from '#publisher/publisher';
 import { Janitor } from '#publisher/store/janitor';
 import { DirectoryStore } from '#runtime/store/directory';
 import { useSnapshot } from '../fixtures/use-registry.js';
@@ -16,9 +17,18 @@ const pages = (): string[] =>
     .map((path) => basename(path))
     .sort();
 
-async function publishProofs(publisher: { runCycle(): Promise<unknown> }, count: number) {
+async function publishProofs(publisher: Publisher, count: number) {
   snapshot.grow(count);
   await publisher.runCycle();
+}
+
+/** Publishes after each of some pauses. */
+async function publishAfter(publisher: Publisher, ...minutes: number[]) {
+  for (const pause of minutes) {
+    snapshot.clock.at += pause * MINUTE;
+    snapshot.registry.verify();
+    await publisher.runCycle();
+  }
 }
 
 describe('janitor', () => {
@@ -30,25 +40,15 @@ describe('janitor', () => {
     await publishProofs(publisher, 200);
     snapshot.registry.share('proof', id!);
     await publisher.runCycle();
-    snapshot.clock.at += 6 * MINUTE;
-    await publisher.runCycle();
-    snapshot.clock.at += 53 * MINUTE;
-    snapshot.registry.verify();
-    await publisher.runCycle();
+    await publishAfter(publisher, 6, 53);
     expect(pages()).toEqual(expect.arrayContaining(first));
-    for (let i = 0; i < 3; i++) {
-      snapshot.clock.at += 6 * MINUTE;
-      snapshot.registry.verify();
-      await publisher.runCycle();
-    }
+    await publishAfter(publisher, 6, 6, 6);
     expect(first.filter((name) => pages().includes(name)).length).toBeLessThan(first.length);
     const { shares } = await snapshot.published();
     expect(shares.size).toBe(1);
     // The superseded pages of the last hour are gone too, so only those of the maps are left.
     const before = pages().length;
-    snapshot.clock.at += 61 * MINUTE;
-    snapshot.registry.verify();
-    await publisher.runCycle();
+    await publishAfter(publisher, 61);
     expect(pages().length).toBeLessThanOrEqual(before);
     await snapshot.published();
   });
@@ -71,21 +71,12 @@ describe('janitor', () => {
   it('removes partial tiles an hour after their full tile exists', async () => {
     const publisher = snapshot.publisher();
     await publishProofs(publisher, 100);
-    for (let i = 0; i < 20; i++) {
-      snapshot.clock.at += 6 * MINUTE;
-      snapshot.registry.verify();
-      await publisher.runCycle();
-    }
+    await publishAfter(publisher, ...Array<number>(20).fill(6));
     expect(existsSync(at('tile/0/000.p/104'))).toBe(true);
     await publishProofs(publisher, 300);
-    snapshot.clock.at += 6 * MINUTE;
-    await publisher.runCycle();
+    await publishAfter(publisher, 6);
     expect(existsSync(at('tile/0/000.p/104'))).toBe(true);
-    for (let i = 0; i < 11; i++) {
-      snapshot.clock.at += 6 * MINUTE;
-      snapshot.registry.verify();
-      await publisher.runCycle();
-    }
+    await publishAfter(publisher, ...Array<number>(11).fill(6));
     expect(existsSync(at('tile/0/000.p'))).toBe(false);
     expect(existsSync(at('tile/entries/000.p'))).toBe(false);
     expect(existsSync(at('tile/0/000'))).toBe(true);
@@ -102,9 +93,7 @@ describe('janitor', () => {
     await publishProofs(publisher, 1);
     expect(readdirSync(at('.staging'))).toEqual([]);
     expect(pages()).toContain('0'.repeat(64));
-    snapshot.clock.at += 61 * MINUTE;
-    snapshot.registry.verify();
-    await publisher.runCycle();
+    await publishAfter(publisher, 61);
     expect(pages()).not.toContain('0'.repeat(64));
   });
 });

@@ -1,11 +1,10 @@
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { pino } from 'pino';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { LeaseLostError } from '#publisher/errors';
 import type { Lease } from '#publisher/registry/lease';
-import type { Publisher } from '#publisher/publisher';
 import { runPublisher } from '#publisher/run';
-import { logger } from '#runtime/process/log';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
 const snapshot = useSnapshot();
@@ -15,51 +14,37 @@ beforeEach(() => {
 
 const location = (): string => readFileSync(join(snapshot.directory, 'lookup/snapshot'), 'utf8');
 
-class TestClaim implements Lease {
-  free = true;
-  lostAt = Infinity;
-  checks = 0;
-  take(): Promise<boolean> {
-    return Promise.resolve(this.free);
-  }
-  held(): Promise<boolean> {
-    return Promise.resolve(++this.checks < this.lostAt);
-  }
-  release(): Promise<void> {
-    return Promise.resolve();
-  }
+/** @param lostAt the number of the check that finds the lease lost */
+function testLease(isFree: boolean, lostAt = Infinity): Lease {
+  let checks = 0;
+  return {
+    take: () => Promise.resolve(isFree),
+    held: () => Promise.resolve(++checks < lostAt),
+    release: () => Promise.resolve(),
+  };
 }
 
 describe('publisher lease', () => {
   it('releases the directory when another publisher holds the lease on the registry', async () => {
-    const claim = new TestClaim();
-    claim.free = false;
-    expect(await snapshot.publisher({ leases: [claim] }).runCycle()).toEqual({
-      outcome: 'standby',
-    });
+    const standby = snapshot.publisher({ leases: [testLease(false)] });
+    expect(await standby.runCycle()).toEqual({ outcome: 'standby' });
     expect(await snapshot.publisher().runCycle()).toMatchObject({ outcome: 'published' });
   });
 
-  it('prevents every entry and signature when it is lost before write 1', async () => {
-    const claim = new TestClaim();
-    claim.lostAt = 1;
-    await expect(snapshot.publisher({ leases: [claim] }).runCycle()).rejects.toThrow(
-      LeaseLostError,
-    );
-    expect(snapshot.registry.checkpoints).toHaveLength(0);
-    expect(await snapshot.registry.latestEntry('snapshot', 100)).toBeNull();
-    expect(existsSync(join(snapshot.directory, 'lookup/snapshot'))).toBe(false);
-  });
-
-  it.each([2, 3])('prevents a new snapshot when it is lost before write %i', async (lostAt) => {
+  it.each([
+    [1, 'entry, signature and snapshot', { entries: 0, checkpoints: 0 }],
+    [2, 'signature and snapshot', { entries: 1, checkpoints: 0 }],
+    [3, 'snapshot', { entries: 1, checkpoints: 1 }],
+  ])('lost before write %i prevents a new %s', async (lostAt, _, made) => {
+    const { registry } = snapshot;
     await snapshot.publishOnce();
     const before = location();
-    const claim = new TestClaim();
-    claim.lostAt = lostAt;
-    snapshot.registry.verify();
-    await expect(snapshot.publisher({ leases: [claim] }).runCycle()).rejects.toThrow(
-      LeaseLostError,
-    );
+    registry.verify();
+    const { size } = registry;
+    const publisher = snapshot.publisher({ leases: [testLease(true, lostAt)] });
+    await expect(publisher.runCycle()).rejects.toThrow(LeaseLostError);
+    const checkpoints = registry.checkpoints.length - 1;
+    expect({ entries: registry.size - size, checkpoints }).toEqual(made);
     expect(location()).toBe(before);
   });
 
@@ -95,66 +80,37 @@ describe('publisher lease', () => {
   });
 });
 
-/** Leases on one registry, of which only one can be held at a time. */
-class TestRegistryLock {
-  holder: Lease | null = null;
-
-  claim(): Lease {
-    const claim: Lease = {
+it('publisher whose directory is not writable > releases its leases to a standby that can write', async () => {
+  // Only the lock file can be written.
+  writeFileSync(join(snapshot.directory, 'tile'), 'a file where a folder belongs');
+  let holder: Lease | null = null;
+  const exclusiveLease = (): Lease => {
+    const lease: Lease = {
       take: () => {
-        this.holder ??= claim;
-        return claim.held();
+        holder ??= lease;
+        return lease.held();
       },
-      held: () => Promise.resolve(this.holder === claim),
+      held: () => Promise.resolve(holder === lease),
       release: () => {
-        if (this.holder === claim) this.holder = null;
+        if (holder === lease) holder = null;
         return Promise.resolve();
       },
     };
-    return claim;
-  }
-}
-
-/** Uses the real clock. In the first directory, only the lock file can be written. */
-describe('publisher whose directory is not writable', () => {
-  let stopping: AbortController;
-  let runs: Promise<void>[];
-  let lines: string[];
-  let obstacle: string;
-  beforeEach(() => {
-    stopping = new AbortController();
-    runs = [];
-    lines = [];
-    obstacle = join(snapshot.directory, 'tile');
-    writeFileSync(obstacle, 'a file where a folder belongs');
-  });
-  const run = (publisher: Publisher): void => {
-    const log = logger('publisher', 'silent');
-    const note = (fields: { err?: Error } | string, message = '') =>
-      void lines.push(
-        typeof fields === 'string' ? fields : `${message}: ${fields.err?.message ?? ''}`,
-      );
-    Object.assign(log, { info: note, error: note });
-    runs.push(runPublisher(publisher, { signal: stopping.signal, log }));
+    return lease;
   };
-  const stop = async (): Promise<void> => {
-    stopping.abort();
-    await Promise.all(runs);
-  };
-
-  it('releases its leases to a standby that can write', async () => {
-    const lock = new TestRegistryLock();
-    const broken = snapshot.publisher({ leases: [lock.claim()] });
-    await expect(broken.runCycle()).rejects.toThrow('ENOTDIR');
-    expect(broken.isLeader()).toBe(true);
-    const directory = join(snapshot.directory, 'of-the-standby');
-    const standby = snapshot.publisher({ leases: [lock.claim()], directory });
-    expect(await standby.runCycle()).toEqual({ outcome: 'standby' });
-    run(broken);
-    run(standby);
-    const published = (): boolean => existsSync(join(directory, 'lookup/snapshot'));
-    await expect.poll(published, { timeout: 20_000 }).toBe(true);
-    await stop();
-    expect(lines).toContainEqual(expect.stringMatching(/releases its leases.*ENOTDIR/));
-  }, 30_000);
+  const broken = snapshot.publisher({ leases: [exclusiveLease()] });
+  await expect(broken.runCycle()).rejects.toThrow('ENOTDIR');
+  expect(broken.isLeader()).toBe(true);
+  const directory = join(snapshot.directory, 'of-the-standby');
+  const standby = snapshot.publisher({ leases: [exclusiveLease()], directory });
+  expect(await standby.runCycle()).toEqual({ outcome: 'standby' });
+  const stopping = new AbortController();
+  const lines: string[] = [];
+  const log = pino({}, { write: (line: string) => void lines.push(line) });
+  const runs = [broken, standby].map((one) => runPublisher(one, { signal: stopping.signal, log }));
+  const published = (): boolean => existsSync(join(directory, 'lookup/snapshot'));
+  await expect.poll(published, { timeout: 20_000 }).toBe(true);
+  stopping.abort();
+  await Promise.all(runs);
+  expect(lines).toContainEqual(expect.stringMatching(/ENOTDIR.*releases its leases/));
 });

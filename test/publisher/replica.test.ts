@@ -1,4 +1,3 @@
-import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -6,20 +5,21 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { formatVkey } from '#protocol/note';
 import { openReplica } from '#programs/replica';
-import type { Publisher } from '#publisher/publisher';
+import type { Publisher, PublisherContext } from '#publisher/publisher';
 import {
   type RegistryView,
+  type Replica,
   sqlRegistry,
   ReplicaUnusableError,
   sqlReplica,
 } from '#publisher/registry/sql-registry';
 import { FatalPublishError } from '#publisher/errors';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
-import { packageRoot } from '#runtime/process/files';
 import { connect, type Sql } from '#runtime/postgres/connect';
 import { freshDatabase } from '../fixtures/database.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { replicatedDatabase, type ReplicatedDatabase } from '../fixtures/replicated.js';
+import { startProgram } from '../fixtures/program.js';
 import { readPublished } from '../fixtures/published.js';
 import { ORIGIN } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
@@ -29,11 +29,11 @@ import { sqlPublisher } from '../fixtures/sql-publisher.js';
 let db: ReplicatedDatabase;
 let registry: TestRegistry;
 let primary: Sql;
-let replica: Sql;
+let replica: Replica;
+let publisher: Publisher | null = null;
 const directory = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
 const keys = mkdtempSync(join(tmpdir(), 'svc-keys-'));
 const logKey = createSigningKey(join(keys, 'log.pem'));
-const publishers: Publisher[] = [];
 const pools: Sql[] = [];
 const logVkey = formatVkey(nativeSha256, ORIGIN, logKey.publicKey);
 const snapshot = () => readPublished({ directory, logVkey });
@@ -48,58 +48,36 @@ beforeAll(async () => {
   db = await replicatedDatabase();
   registry = await openRegistry(db.primary);
   primary = poolAt(db.primary.urlFor('svc_publisher'));
-  replica = poolAt(db.standbyUrlFor('svc_publisher'));
+  replica = sqlReplica(primary, poolAt(db.standbyUrlFor('svc_publisher')));
 });
 afterAll(async () => {
-  for (const publisher of publishers) await publisher.close();
+  await publisher?.close();
   for (const pool of pools) await pool.end({ timeout: 1 });
   rmSync(directory, { recursive: true });
   rmSync(keys, { recursive: true });
   await db.close();
 });
 
-const own = { directory, logKey };
-
-async function publisherWith(
-  view: RegistryView = sqlRegistry(primary, primary),
-  snapshotTtlMs = 60_000,
-): Promise<Publisher> {
-  for (const before of publishers.splice(0)) await before.close();
-  const reads = sqlReplica(primary, replica);
-  const publisher = sqlPublisher(primary, {
-    ...own,
-    registry: view,
-    replica: reads,
-    snapshotTtlMs,
-  });
-  publishers.push(publisher);
-  return publisher;
-}
-
-/** A publisher that reads everything from the primary. */
-async function publisherWithout(): Promise<Publisher> {
-  for (const before of publishers.splice(0)) await before.close();
-  const publisher = sqlPublisher(primary, own);
-  publishers.push(publisher);
-  return publisher;
+/** A publisher that reads the primary only, unless it is given a replica. Closes the previous one. */
+async function openPublisher(overrides: Partial<PublisherContext> = {}): Promise<Publisher> {
+  await publisher?.close();
+  return (publisher = sqlPublisher(primary, { directory, logKey, ...overrides }));
 }
 
 const admit = (count: number): Promise<string[]> =>
   registry.admitAll(Array.from({ length: count }, () => registry.item()));
-
-const revoke = (proofId: string): Promise<unknown> => registry.revoke(proofId);
 
 describe('publisher with a replica', () => {
   it('shortens validity by the lag of the replica', async () => {
     const [id] = await admit(1);
     await registry.reportAll();
     await db.caughtUp();
-    const publisher = await publisherWith(undefined, 4_000);
+    const publisher = await openPublisher({ replica, snapshotTtlMs: 4_000 });
     await publisher.runCycle();
     await db.caughtUp();
     await db.pause();
     const before = (await snapshot()).opened;
-    await revoke(id!);
+    await registry.revoke(id!);
     await admit(5);
     await registry.reportAll();
     // The cycle does not use the newer verdict entry in the primary.
@@ -118,9 +96,9 @@ describe('publisher with a replica', () => {
     await db.pause();
     await admit(2);
     await registry.reportAll();
-    expect(await (await publisherWithout()).runCycle()).toMatchObject({ outcome: 'published' });
+    expect(await (await openPublisher()).runCycle()).toMatchObject({ outcome: 'published' });
     const published = (await snapshot()).opened.index;
-    const publisher = await publisherWith();
+    const publisher = await openPublisher({ replica });
     await expect(publisher.runCycle()).rejects.toThrow(ReplicaUnusableError);
     await expect(publisher.runCycle()).rejects.toThrow('has not replayed all published data');
     expect((await snapshot()).opened.index).toBe(published);
@@ -133,7 +111,7 @@ describe('publisher with a replica', () => {
     await admit(2);
     await registry.reportAll();
     await db.caughtUp();
-    const publisher = await publisherWith();
+    const publisher = await openPublisher({ replica });
     await publisher.runCycle();
     await db.caughtUp();
     await db.pause();
@@ -168,13 +146,10 @@ describe('publisher with a replica', () => {
         return changed;
       },
     };
-    for (const before of publishers.splice(0)) await before.close();
-    const publisher = sqlPublisher(primary, {
-      ...own,
-      replica: { reading: (work) => work(tampered) },
+    const reading: Replica['reading'] = (work) => work(tampered);
+    expect(await (await openPublisher({ replica: { reading } })).runCycle()).toMatchObject({
+      outcome: 'published',
     });
-    publishers.push(publisher);
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
     expect((await snapshot()).status(id!)).toBe('VALID');
   });
 });
@@ -210,37 +185,23 @@ describe('DATABASE_READ_URL', () => {
   });
 
   it('makes the program publish from the replica', async () => {
-    const run = (url: string, until: string): Promise<string> =>
-      new Promise((resolve) => {
-        const child = spawn(process.execPath, [join(packageRoot, 'dist/programs/publisher.js')], {
-          env: {
-            DATABASE_URL: db.primary.urlFor('svc_publisher'),
-            DATABASE_READ_URL: url,
-            LOG_KEY_FILE: join(keys, 'log.pem'),
-            LOG_ORIGIN: ORIGIN,
-            SNAPSHOT_DIR: directory,
-          },
-        });
-        let said = '';
-        const hear = (text: Buffer): void => {
-          said += text.toString();
-          if (said.includes(until)) child.kill('SIGTERM');
-        };
-        child.stdout.on('data', hear);
-        child.stderr.on('data', hear);
-        child.once('close', (code) => resolve(`${said} exit ${code}`));
-      });
-    for (const before of publishers.splice(0)) await before.close();
+    await publisher?.close();
     const [id] = await admit(2);
     await registry.reportAll();
     await db.caughtUp();
-    const output = await run(db.standbyUrlFor('svc_publisher'), 'snapshot published');
-    expect(output).toMatch(/exit 0$/);
-    expect((await snapshot()).status(id!)).toBe('VALID');
+    const program = await startProgram('publisher', {
+      DATABASE_URL: db.primary.urlFor('svc_publisher'),
+      DATABASE_READ_URL: db.standbyUrlFor('svc_publisher'),
+      LOG_KEY_FILE: join(keys, 'log.pem'),
+      LOG_ORIGIN: ORIGIN,
+      SNAPSHOT_DIR: directory,
+    });
+    await expect.poll(async () => (await snapshot()).status(id!)).toBe('VALID');
+    expect(await program.stop()).toBe(0);
   });
 
   it('is rejected once its standby is promoted', async () => {
-    const publisher = await publisherWith();
+    const publisher = await openPublisher({ replica });
     await db.standby`select pg_promote()`;
     await expect(publisher.runCycle()).rejects.toThrow('was promoted');
     await expect(opening(db.standbyUrlFor('svc_publisher'))).rejects.toThrow('was promoted');

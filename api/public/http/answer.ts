@@ -71,7 +71,9 @@ export function send(
   if (answer.headers !== undefined) headers.push(...Object.entries(answer.headers).flat());
   // No ETag on POST: the response is not a representation of the URL (RFC 9110 §8.8.3).
   if (answer.etag !== undefined && req.method !== 'POST') {
-    const etag = tagOf(snapshot, answer.etag);
+    // Includes the generation: on a 304, caches such as nginx keep the stored snapshot headers, so the
+    // tag of another snapshot must not match.
+    const etag = snapshot === null ? `"${answer.etag}"` : `"${snapshot.generation}-${answer.etag}"`;
     headers.push('ETag', etag);
     if (answer.status === 200 && has(req.headers['if-none-match'], etag)) {
       res.writeHead(304, headers);
@@ -94,14 +96,6 @@ export function send(
     res.uncork();
     res.end();
   }
-}
-
-/**
- * The entity tag includes the generation: on a 304, caches such as nginx keep the stored snapshot
- * headers, so the tag of another snapshot must not match.
- */
-function tagOf(snapshot: Snapshot | null, body: string): string {
-  return snapshot === null ? `"${body}"` : `"${snapshot.generation}-${body}"`;
 }
 
 export function sendProblem(exchange: Exchange, problem: Problem): void {

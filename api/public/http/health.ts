@@ -1,6 +1,7 @@
 import * as z from 'zod';
 import { logIndexSchema, timeSchema } from '#protocol/schemas/primitives';
 import { formatTime } from '#protocol/time';
+import type { Readiness } from '#runtime/ops/health';
 import type { Exchange, PublicContext, Operation } from '../operation.js';
 import { CACHE_NEVER, JSON_TYPE, send } from './answer.js';
 
@@ -30,7 +31,7 @@ const notReadySchema = z.discriminatedUnion('status', [
 
 export function publicReadiness(
   ctx: Pick<PublicContext, 'poller' | 'source' | 'clock' | 'stopping'>,
-): PublicReadiness {
+): Readiness {
   const { current, rejection: refusal } = ctx.poller;
   const source = ctx.source.kind;
   const isStopping = ctx.stopping?.aborted === true;
@@ -50,13 +51,9 @@ export function publicReadiness(
     age_ms: Math.max(0, now - issuedAt),
     refusal,
   };
-  if (now < validUntil) return { ready: true, details: { status: 'ready', ...served } };
-  return { ready: false, details: { status: 'snapshot expired', ...served } };
+  const ready = now < validUntil;
+  return { ready, details: { status: ready ? 'ready' : 'snapshot expired', ...served } };
 }
-
-type PublicReadiness =
-  | { ready: true; details: z.infer<typeof readySchema> }
-  | { ready: false; details: z.infer<typeof notReadySchema> };
 
 function sendState(exchange: Exchange, status: 200 | 503, state: object): void {
   send(exchange, exchange.ctx.poller.current, {

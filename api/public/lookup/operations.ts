@@ -7,7 +7,9 @@ import {
   trustChainSchema,
   trustPackageSchema,
 } from '#protocol/schemas/facade';
+import { evidenceSchema } from '#protocol/evidence/document';
 import { SCHEMA } from '#protocol/schemas/ids';
+import { snapshotEntrySchema } from '#protocol/schemas/log-entry';
 import type { ResponseSpec } from '../../openapi/types.js';
 import { BODY_LIMIT, Problem, type ProblemCode } from '../http/problem.js';
 import {
@@ -16,22 +18,23 @@ import {
   examplePackageResponse,
   exampleUnresolved,
   exampleChain,
+  exampleEvidence,
   exampleHistory,
   exampleTrustPackage,
   exampleUnresolvedHistory,
 } from '../openapi/examples.js';
 import { revalidated, type Handler, type Operation, type PublicSpec } from '../operation.js';
 import { postLookup, parameterOf, VERIFY } from './routes.js';
-import { VIEW_PATHS } from './views.js';
+import { VIEW_PATHS, type ViewName } from './views.js';
 
-export const SNAPSHOT_PROBLEMS: readonly ProblemCode[] = [
+const SNAPSHOT_PROBLEMS: readonly ProblemCode[] = [
   'snapshot_missing',
   'snapshot_expired',
   'snapshot_unreadable',
 ];
 
 /** Reached only by a path that `handleLookup`, which the server calls first, does not recognize. */
-export const handledByFastPath: Handler = ({ req }) => {
+const handledByFastPath: Handler = ({ req }) => {
   throw new Problem(
     'route_not_found',
     `The public API has no route ${req.url ?? ''}. See /docs for all routes.`,
@@ -239,7 +242,7 @@ export const LOOKUP_OPERATIONS: readonly Operation[] = [
     spec,
     handler: handledByFastPath,
   })),
-  { spec: genericPost, handler: postLookup },
+  { spec: genericPost, handler: (exchange) => postLookup(exchange) },
   ...aliases.map((spec) => ({ spec, handler: handledByFastPath })),
 ];
 
@@ -251,62 +254,98 @@ const NAME = {
 } as const;
 type Kind = keyof typeof NAME;
 
-interface View {
-  id: string;
-  summary: string;
-  description: string;
-  schema: z.ZodType;
-  examples: Record<string, unknown>;
-}
-
-const history = (kind: Kind): View => ({
-  id: `${kind}History`,
-  summary: `Get the status history of a ${NAME[kind]}`,
-  description:
-    'The events of its proof and of every artifact that this one depends on, oldest first; empty ' +
-    'when the lookup does not resolve.',
-  schema: historySchema,
-  examples: { resolved: exampleHistory(kind), unresolved: exampleUnresolvedHistory(kind) },
-});
-
-const chain = (kind: Kind): View => ({
-  id: `${kind}Chain`,
-  summary: `Get the trust chain of a ${NAME[kind]}`,
-  description: 'Each stage with its identifier and, where it has one, its verdict.',
-  schema: trustChainSchema,
-  examples: { resolved: exampleChain(kind) },
-});
-
-const trustPackage: View = {
-  id: 'trustPackage',
-  summary: 'Get a trust artifact with its evidence',
-  description:
-    'Lookup response (`facade`), history, chain and the evidence that the proof is in the log, all from ' +
-    'one snapshot. `evidence` is null when the lookup does not resolve.',
-  schema: trustPackageSchema,
-  examples: { resolved: exampleTrustPackage },
+const VIEWS: Record<
+  ViewName,
+  (kind: Kind) => Pick<PublicSpec, 'id' | 'summary' | 'description'> & {
+    schema: z.ZodType;
+    examples: Record<string, unknown>;
+  }
+> = {
+  history: (kind) => ({
+    id: `${kind}History`,
+    summary: `Get the status history of a ${NAME[kind]}`,
+    description:
+      'The events of its proof and of every artifact that this one depends on, oldest first; empty ' +
+      'when the lookup does not resolve.',
+    schema: historySchema,
+    examples: { resolved: exampleHistory(kind), unresolved: exampleUnresolvedHistory(kind) },
+  }),
+  chain: (kind) => ({
+    id: `${kind}Chain`,
+    summary: `Get the trust chain of a ${NAME[kind]}`,
+    description: 'Each stage with its identifier and, where it has one, its verdict.',
+    schema: trustChainSchema,
+    examples: { resolved: exampleChain(kind) },
+  }),
+  package: () => ({
+    id: 'trustPackage',
+    summary: 'Get a trust artifact with its evidence',
+    description:
+      'Lookup response (`facade`), history, chain and the evidence that the proof is in the log, all from ' +
+      'one snapshot. `evidence` is null when the lookup does not resolve.',
+    schema: trustPackageSchema,
+    examples: { resolved: exampleTrustPackage },
+  }),
 };
 
-const VIEWS = { history, chain, package: () => trustPackage };
-const VIEWS_BY_PATH = Object.entries(VIEW_PATHS).flatMap(([kind, paths]) =>
-  [...paths].map(([end, name]) => ({ kind, end, view: VIEWS[name](kind as Kind) })),
+export const VIEW_OPERATIONS: readonly Operation[] = Object.entries(VIEW_PATHS).flatMap(
+  ([kind, paths]) =>
+    [...paths].map(([end, name]) => {
+      const { schema, examples, ...view } = VIEWS[name](kind as Kind);
+      const spec = lookup({
+        ...view,
+        path: `/api/public/${kind}/{${kind}_id}/${end}`,
+        tag: 'Artifacts',
+        responses: revalidated({
+          description: 'The view, also when the lookup does not resolve.',
+          content: { 'application/json': schema },
+          examples,
+        }),
+      });
+      return { spec, handler: handledByFastPath };
+    }),
 );
 
-export const VIEW_OPERATIONS: readonly Operation[] = VIEWS_BY_PATH.map(({ kind, end, view }) => ({
-  spec: {
-    id: view.id,
-    method: 'get',
-    path: `/api/public/${kind}/{${kind}_id}/${end}`,
-    tag: 'Artifacts',
-    summary: view.summary,
-    description: view.description,
-    fromSnapshot: true,
-    responses: revalidated({
-      description: 'The view, also when the lookup does not resolve.',
-      content: { 'application/json': view.schema },
-      examples: view.examples,
+const EVIDENCE_PATH = '/api/public/evidence';
+
+const evidenceResponse = {
+  description: 'The evidence, also when the identifier is not found.',
+  content: { 'application/json': evidenceSchema.extend({ snapshot: snapshotEntrySchema }) },
+  example: exampleEvidence,
+};
+
+export const EVIDENCE_OPERATIONS: readonly Operation[] = [
+  {
+    spec: lookup({
+      id: 'evidence',
+      tag: 'Log',
+      path: `${EVIDENCE_PATH}/{identifier}`,
+      summary: 'Get the evidence of an answer',
+      description:
+        'Proves, from the signed log, the answers about this identifier or its absence. ' +
+        'Resolves identifiers of any age.',
+      responses: revalidated(evidenceResponse),
     }),
-    problems: SNAPSHOT_PROBLEMS,
+    handler: handledByFastPath,
   },
-  handler: handledByFastPath,
-}));
+  {
+    spec: lookup({
+      id: 'evidenceByBody',
+      method: 'post',
+      tag: 'Log',
+      path: EVIDENCE_PATH,
+      summary: 'Get the evidence of an answer, with the identifier in the body',
+      description: 'Read-only. The same as the path with the identifier.',
+      body: {
+        schema: lookupRequestSchema,
+        limit: BODY_LIMIT,
+        examples: {
+          any: { schema_version: SCHEMA.lookupRequest, identifier: exampleEvidence.identifier },
+        },
+      },
+      responses: { 200: evidenceResponse },
+      problems: GENERIC_PROBLEMS,
+    }),
+    handler: (exchange) => postLookup(exchange, { view: 'evidence' }),
+  },
+];

@@ -128,14 +128,10 @@ function renderPackage(snapshot: Snapshot, match: LookupMatch, packageId: string
   const body = packageAnswer(nativeSha256, match, packageId, members);
   const status = packageStatus(members.map((member) => statusOf('trust', member)));
   const resolved: Resolved = { kind, matchedOn, status, body, proofs: [first, ...others] };
-  keepPackage(snapshot, requested, resolved);
-  return resolved;
-}
-
-function keepPackage(snapshot: Snapshot, requested: string, resolved: Resolved): void {
   let kept = packages.get(snapshot);
   if (kept === undefined) packages.set(snapshot, (kept = new ByteCache(PACKAGES_BYTES)));
-  kept.put(requested, resolved, resolved.body.length + resolved.proofs.length * MEMBER_BYTES);
+  kept.put(requested, resolved, body.length + members.length * MEMBER_BYTES);
+  return resolved;
 }
 
 function proofOf(snapshot: Snapshot, proofId: string): ResolvedProof | null {

@@ -157,17 +157,14 @@ export function requestedByQuery(query: string): string {
   return requested;
 }
 
-export function postLookup(exchange: Exchange): Promise<void> {
-  return withBody(exchange, (target) => answerLookup(exchange, target));
-}
-
-/** Answers a lookup request. Its body may contain a share token, which an error may quote. */
-export async function withBody(
+/** Answers a lookup by POST. Its body may contain a share token, which an error may quote. */
+export async function postLookup(
   exchange: Exchange,
-  answer: (target: LookupTarget) => void | Promise<void>,
+  view: Pick<LookupTarget, 'view'> = {},
 ): Promise<void> {
   try {
-    await answer(requestedByBody(await readBody(exchange.req)));
+    const target = requestedByBody(await readBody(exchange.req));
+    await answerLookup(exchange, { ...target, ...view });
   } catch (error) {
     sendFailure({ ...exchange, secret: true }, error);
   }
@@ -228,7 +225,7 @@ export interface LookupTarget {
 }
 
 /** Responds to a lookup: at once, unless it needs a page that is not in memory, or log files. */
-export function answerLookup(exchange: Exchange, target: LookupTarget): void | Promise<void> {
+function answerLookup(exchange: Exchange, target: LookupTarget): void | Promise<void> {
   const { route, requested, view } = target;
   const fail = (error: unknown): void =>
     sendFailure({ ...exchange, secret: isSecret(route, requested) }, error);
@@ -255,7 +252,8 @@ function sendVerdict(exchange: Exchange, { route, requested }: LookupTarget): vo
     answer.headers = NOT_YET;
   }
   send(exchange, snapshot, answer);
-  ctx.metrics?.countVerdict(statusIn(route, resolved));
+  const unresolved = route.unmatched === 'not-found' ? 'NOT_FOUND' : 'BACKEND_LOOKUP_REQUIRED';
+  ctx.metrics?.countVerdict(resolved?.status ?? unresolved);
 }
 
 function sendEvidence(exchange: Exchange, { route, requested }: LookupTarget): void {
@@ -312,10 +310,4 @@ export function verdictAnswer(
  */
 function sendable(text: string, checked = text): string | Uint8Array {
   return Buffer.byteLength(checked) === checked.length ? text : utf8(text);
-}
-
-/** The status of an answer, for metrics. */
-function statusIn(route: VerdictRoute, resolved: Resolved | null): string {
-  if (resolved !== null) return resolved.status;
-  return route.unmatched === 'not-found' ? 'NOT_FOUND' : 'BACKEND_LOOKUP_REQUIRED';
 }

@@ -1,5 +1,4 @@
 import { LOCATION_PATH, pagePath } from '#protocol/snapshot/location';
-import { Origin, OriginError, unexpected, type OriginAnswer } from './origin.js';
 import { lookupReads, type ReadLimits } from './lookup-reads.js';
 import type { SnapshotSource } from './source.js';
 
@@ -9,7 +8,7 @@ export interface HttpSourceOptions extends ReadLimits {
 }
 
 const TIMEOUT_MS = 5_000;
-/** A slower transfer is aborted. */
+/** A request that is slower on average fails. */
 const MIN_BYTES_PER_SECOND = 64 * 1024;
 
 const LOCATION_LIMIT = 1024 * 1024;
@@ -18,6 +17,24 @@ const TILE_LIMIT = 256 * 32;
 const BUNDLE_LIMIT = 256 * (2 + 0xffff);
 /** A page has at most 128 records, whose histories are long only after very many failures. */
 const PAGE_LIMIT = 8 * 1024 * 1024;
+
+/** Errors of a reused connection that the origin closed (RFC 9112 §9.6): retry once. */
+const STALE_CONNECTION = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE']);
+
+/**
+ * The origin did not respond, or responded with something else: retry later. The messages are
+ * public, so they never name the origin.
+ */
+class OriginError extends Error {
+  override readonly name = 'OriginError';
+}
+
+interface OriginAnswer {
+  status: number;
+  headers: Headers;
+  /** Null unless the status is 200. */
+  bytes: Uint8Array | null;
+}
 
 /**
  * The last fetched location. nginx derives entity tags from mtime seconds and length, so two
@@ -35,37 +52,81 @@ interface KnownLocation {
 /** Callers verify every byte, so origin and network need not be trusted. */
 export function httpSource(base: string, options: HttpSourceOptions = {}): SnapshotSource {
   const { timeoutMs = TIMEOUT_MS } = options;
-  const origin = new Origin(base, timeoutMs, MIN_BYTES_PER_SECOND);
   const run = lookupReads(options);
+  const inFlight = new Set<AbortController>();
+  let isClosed = false;
   let location: KnownLocation | null = null;
+
+  /** @param limit the largest expected body; it sets the deadline */
+  async function get(
+    path: string,
+    limit: number,
+    headers: Record<string, string> = {},
+  ): Promise<OriginAnswer> {
+    const stop = new AbortController();
+    inFlight.add(stop);
+    const abort = (): void => stop.abort();
+    const idle = setTimeout(abort, timeoutMs);
+    const deadline = setTimeout(abort, timeoutMs + (limit / MIN_BYTES_PER_SECOND) * 1000);
+    let response: Response | null = null;
+    try {
+      response = await request(path, headers, stop.signal);
+      const { status } = response;
+      const bytes = status === 200 ? await bodyOf(response, path, limit, idle) : null;
+      return { status, headers: response.headers, bytes };
+    } finally {
+      // Cancels an unread body, which closes the connection if the body is still arriving.
+      if (response?.bodyUsed === false) await response.body?.cancel().catch(() => undefined);
+      clearTimeout(idle);
+      clearTimeout(deadline);
+      inFlight.delete(stop);
+    }
+  }
+
+  async function request(
+    path: string,
+    headers: Record<string, string>,
+    signal: AbortSignal,
+  ): Promise<Response> {
+    // No redirects: paths are fixed. No encodings: nginx weakens the tag of a compressed file.
+    const init: RequestInit = {
+      headers: { 'Accept-Encoding': 'identity', ...headers },
+      redirect: 'manual',
+      signal,
+    };
+    if (isClosed) throw new OriginError('the source is closed');
+    try {
+      return await fetch(`${base}/${path}`, init).catch((error: unknown) => {
+        if (!STALE_CONNECTION.has(codeOf(error))) throw error;
+        return fetch(`${base}/${path}`, init);
+      });
+    } catch (cause) {
+      const what = signal.aborted ? 'did not answer in time' : 'cannot be reached';
+      throw new OriginError(`the origin ${what}`, { cause });
+    }
+  }
 
   async function fetchLocation(): Promise<Uint8Array | null> {
     const known = location;
-    const headers: Record<string, string> = { 'Cache-Control': 'no-cache' };
-    if (known?.etag) headers['If-None-Match'] = known.etag;
-    const fetched = await origin.get(LOCATION_PATH, headers, LOCATION_LIMIT, async (answer) => {
-      const { status } = answer;
-      if (status === 304 && known !== null) {
-        return known.isSettled || !isSettled(known.changed, answer) ? known : 'refetch';
-      }
-      if (status === 404) return null;
-      if (status !== 200) throw unexpected(LOCATION_PATH, status);
-      return knownLocation(answer, await whole(answer, LOCATION_PATH, LOCATION_LIMIT));
-    });
-    location = fetched === 'refetch' ? null : fetched;
-    return fetched === 'refetch' ? fetchLocation() : (fetched?.bytes ?? null);
-  }
-
-  function fetchFile(path: string, limit: number): Promise<Uint8Array | null> {
-    return origin.get(path, {}, limit, async (answer) => {
-      if (answer.status === 404) return null;
-      if (answer.status !== 200) throw unexpected(path, answer.status);
-      return whole(answer, path, limit);
-    });
+    const conditions: Record<string, string> = { 'Cache-Control': 'no-cache' };
+    if (known?.etag) conditions['If-None-Match'] = known.etag;
+    const { status, headers, bytes } = await get(LOCATION_PATH, LOCATION_LIMIT, conditions);
+    if (status === 304 && known !== null) {
+      if (known.isSettled || !isSettled(known.changed, headers)) return known.bytes;
+      location = null;
+      return fetchLocation();
+    }
+    if (bytes === null && status !== 404) throw unexpected(LOCATION_PATH, status);
+    location = bytes && knownLocation(bytes, headers);
+    return bytes;
   }
 
   function file(path: string, limit: number, isUrgent: boolean): Promise<Uint8Array | null> {
-    return run(path, isUrgent, () => fetchFile(path, limit));
+    return run(path, isUrgent, async () => {
+      const { status, bytes } = await get(path, limit);
+      if (bytes === null && status !== 404) throw unexpected(path, status);
+      return bytes;
+    });
   }
 
   return {
@@ -84,29 +145,50 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
       if (bytes === null) throw unexpected(path, 404);
       return bytes;
     },
-    close: () => origin.close(),
+    close() {
+      isClosed = true;
+      for (const one of inFlight) one.abort();
+    },
   };
 }
 
-async function whole(answer: OriginAnswer, path: string, limit: number): Promise<Uint8Array> {
+async function bodyOf(
+  response: Response,
+  path: string,
+  limit: number,
+  idle: NodeJS.Timeout,
+): Promise<Uint8Array> {
   const chunks: Uint8Array[] = [];
   let length = 0;
-  for await (const chunk of answer.chunks()) {
-    length += chunk.length;
-    if (length > limit) throw new OriginError(`${path} is longer than expected`);
-    chunks.push(chunk);
+  try {
+    for await (const chunk of response.body ?? []) {
+      idle.refresh();
+      chunks.push(chunk as Uint8Array);
+      length += (chunk as Uint8Array).length;
+      if (length > limit) break;
+    }
+  } catch (cause) {
+    throw new OriginError(`the transfer of ${path} was interrupted`, { cause });
   }
+  if (length > limit) throw new OriginError(`${path} is longer than expected`);
   return Buffer.concat(chunks, length);
 }
 
-function knownLocation(answer: OriginAnswer, bytes: Uint8Array): KnownLocation {
-  const { headers } = answer;
+const unexpected = (path: string, status: number): OriginError =>
+  new OriginError(`the origin answered ${status} to ${path}`);
+
+function codeOf(error: unknown): string {
+  const { cause } = error as { cause?: { code?: unknown } };
+  return String(cause?.code);
+}
+
+function knownLocation(bytes: Uint8Array, headers: Headers): KnownLocation {
   const changed = Date.parse(headers.get('last-modified') ?? '');
   const etag = headers.get('etag');
-  return { bytes, etag, changed, isSettled: isSettled(changed, answer) };
+  return { bytes, etag, changed, isSettled: isSettled(changed, headers) };
 }
 
 /** Whether the response was sent a second or more after the last change, or lacks a header. */
-function isSettled(changed: number, { headers }: OriginAnswer): boolean {
+function isSettled(changed: number, headers: Headers): boolean {
   return !(Date.parse(headers.get('date') ?? '') - changed < 1000);
 }

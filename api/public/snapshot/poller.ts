@@ -4,7 +4,7 @@ import { openLocation, type OpenedLocation } from '#protocol/snapshot/location';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { consistencyFromTiles } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
 import { Problem } from '../http/problem.js';
@@ -27,8 +27,10 @@ const MAX_BACKOFF_MS = 2_000;
 
 /** When a newer snapshot is invalid, the last valid one is served until it expires. */
 export class SnapshotPoller {
-  private served: Snapshot | null = null;
-  private problem: string | null = null;
+  /** The served snapshot. */
+  current: Snapshot | null = null;
+  /** Why the newest snapshot is not served; null if it is served. In `/readyz`: `refusal`. */
+  rejection: string | null = null;
   private isFailing = false;
   private isExpired = false;
   private readonly pages: PageReader;
@@ -38,15 +40,6 @@ export class SnapshotPoller {
 
   constructor(private readonly options: PollerOptions) {
     this.pages = new PageReader(options.source, options.pageMemory);
-  }
-
-  get current(): Snapshot | null {
-    return this.served;
-  }
-
-  /** Why the newest snapshot is not served; null if it is served. In `/readyz`: `refusal`. */
-  get rejection(): string | null {
-    return this.problem;
   }
 
   /** Never rejects. Serialized: a slow poll could replace a newer snapshot with an older one. */
@@ -79,16 +72,16 @@ export class SnapshotPoller {
   private async refreshOnce(): Promise<void> {
     try {
       const next = await this.next();
-      if (next !== null) this.served = next;
-      if (this.problem !== null) this.options.log.info('snapshot poll: recovered');
-      this.problem = null;
+      if (next !== null) this.current = next;
+      if (this.rejection !== null) this.options.log.info('snapshot poll: recovered');
+      this.rejection = null;
       this.isFailing = false;
     } catch (error) {
       this.options.source.forgetLocation();
       this.isFailing = !(error instanceof NoLocationError);
       const problem = error instanceof Error ? error.message : String(error);
       // Log each problem once, not with every poll.
-      if (problem !== this.problem) {
+      if (problem !== this.rejection) {
         if (this.isFailing)
           this.options.log.error(
             { err: error },
@@ -96,7 +89,7 @@ export class SnapshotPoller {
           );
         else this.options.log.info(`snapshot poll: ${problem}`);
       }
-      this.problem = problem;
+      this.rejection = problem;
     }
     this.logExpiry();
   }
@@ -104,7 +97,7 @@ export class SnapshotPoller {
   /** Logs each change once: while expired, every lookup gets a 503. */
   private logExpiry(): void {
     const { clock, log } = this.options;
-    const { served, isExpired } = this;
+    const { current: served, isExpired } = this;
     this.isExpired = served !== null && clock.now() >= served.validUntil;
     if (this.isExpired === isExpired) return;
     const valid_until = served && formatTime(served.validUntil);
@@ -119,11 +112,11 @@ export class SnapshotPoller {
   /** Loads the newer snapshot, or returns null when the served one is the newest. */
   private async next(): Promise<Snapshot | null> {
     const { source, trust } = this.options;
-    const { served } = this;
+    const { current: served } = this;
     const bytes = await source.location();
     if (bytes === null) throw new NoLocationError('no snapshot is published');
     if (served !== null && equalBytes(bytes, served.bytes)) return null;
-    const opened = openLocation({ sha256: nativeSha256, verify: nativeVerify }, bytes, trust);
+    const opened = openLocation(nativeCrypto, bytes, trust);
     if (served !== null) await this.requireSuccessor(served.opened, opened);
     return Snapshot.load(this.pages, bytes, opened);
   }
@@ -153,13 +146,8 @@ export class SnapshotPoller {
   }
 }
 
-interface Serving {
-  poller: SnapshotPoller;
-  clock: Clock;
-}
-
 /** The served snapshot, even when expired: use it only for data that never changes, such as the log. */
-export function loadedSnapshot({ poller }: Serving): Snapshot {
+export function loadedSnapshot({ poller }: { poller: SnapshotPoller }): Snapshot {
   if (poller.current !== null) return poller.current;
   throw new Problem('snapshot_missing', 'No snapshot has been published yet. Retry later.', {
     headers: { 'Retry-After': '2' },
@@ -167,7 +155,7 @@ export function loadedSnapshot({ poller }: Serving): Snapshot {
 }
 
 /** The served snapshot for verdicts. After `valid_until` it must not assert anything. */
-export function currentValidSnapshot(ctx: Serving): Snapshot {
+export function currentValidSnapshot(ctx: { poller: SnapshotPoller; clock: Clock }): Snapshot {
   const snapshot = loadedSnapshot(ctx);
   if (ctx.clock.now() < snapshot.validUntil) return snapshot;
   throw new Problem(

@@ -14,8 +14,7 @@ import { MAX_SNAPSHOT_MS, type SnapshotEntry } from '#protocol/schemas/log-entry
 import { pageIdOf, type OpenedLocation, type SnapshotLocation } from '#protocol/snapshot/location';
 import { malformed } from '#protocol/snapshot/malformed';
 import type { LogView } from '#protocol/state/answers';
-import { decodeAepKey, type AepKeyLife } from '#protocol/state/record';
-import { aepKeyMapKey } from '#protocol/state/record';
+import { aepKeyMapKey, decodeAepKey, type AepKeyLife } from '#protocol/state/record';
 import { parseTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { PageReader } from './pages.js';

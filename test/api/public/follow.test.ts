@@ -1,6 +1,6 @@
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { fromHex } from '#protocol/bytes';
 import type { MapQuery } from '#protocol/evidence/lookups';
@@ -8,18 +8,16 @@ import { mapKey } from '#protocol/map/nodes';
 import { formatTime } from '#protocol/time';
 import type { Publisher } from '#publisher/publisher';
 import { TestSnapshot } from '../../fixtures/snapshot.js';
+import { useSnapshot } from '../../fixtures/use-registry.js';
 
-let snapshot: TestSnapshot;
+const snapshot = useSnapshot();
 let publisher: Publisher;
 let first: string;
 beforeEach(async () => {
-  snapshot = new TestSnapshot();
+  [first = ''] = snapshot.grow(1);
   publisher = snapshot.publisher();
-  first = snapshot.registry.addProof();
-  snapshot.registry.verify();
   await publisher.runCycle();
 });
-afterEach(() => snapshot.close());
 
 const locationPath = (): string => join(snapshot.directory, 'lookup/snapshot');
 const location = (): Buffer => readFileSync(locationPath());
@@ -28,13 +26,7 @@ const proofQuery = (id: string): MapQuery => ({
   key: mapKey('proof', fromHex(id)),
 });
 
-async function publishMore(): Promise<string> {
-  snapshot.clock.at += 1000;
-  const id = snapshot.registry.addProof();
-  snapshot.registry.verify();
-  await publisher.runCycle();
-  return id;
-}
+const publishMore = () => snapshot.publishProof(publisher);
 
 async function get(url: string): Promise<{ status: number; code?: string; headers: Headers }> {
   const response = await fetch(url);
@@ -121,8 +113,7 @@ describe('SnapshotPoller', () => {
     const publicServer = snapshot.publicServer();
     const { url } = await snapshot.serve(publicServer);
     const other = new TestSnapshot();
-    other.registry.addProof();
-    other.registry.verify();
+    other.grow(1);
     await other.publisher().runCycle();
     cpSync(other.directory, snapshot.directory, { recursive: true });
     await other.close();

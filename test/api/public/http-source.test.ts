@@ -1,12 +1,14 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { readFileSync, statSync } from 'node:fs';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { httpSource, type HttpSourceOptions } from '#api/public/snapshot/http-source';
+import { beforeEach, describe, expect, it } from 'vitest';
+import { httpSource } from '#api/public/snapshot/http-source';
 import type { PublicServer } from '#api/public/server';
 import type { Publisher } from '#publisher/publisher';
-import { TestSnapshot } from '../../fixtures/snapshot.js';
+import { serveLocally } from '../../fixtures/local-server.js';
+import { useSnapshot } from '../../fixtures/use-registry.js';
+
+const snapshot = useSnapshot();
 
 /** A static file server with ETags, which records its requests. */
 class Origin {
@@ -20,28 +22,9 @@ class Origin {
   breaks = 0;
   /** Changes the content of a file in transit. */
   tamper: (path: string, bytes: Buffer) => Buffer = (_path, bytes) => bytes;
-  private server: Server | undefined;
-  port = 0;
-
-  constructor(private readonly root: () => string) {}
-
-  async listen(): Promise<void> {
-    this.server = createServer((req, res) => this.serve(req, res));
-    await new Promise<void>((resolve) =>
-      this.server!.listen(this.port, '127.0.0.1', () => resolve()),
-    );
-    this.port = (this.server.address() as AddressInfo).port;
-  }
-
-  async close(): Promise<void> {
-    this.server?.closeAllConnections();
-    await new Promise((resolve) => (this.server ? this.server.close(resolve) : resolve(null)));
-    this.server = undefined;
-  }
-
   private readonly used = new WeakSet<object>();
 
-  private serve(req: IncomingMessage, res: ServerResponse): void {
+  serve(req: IncomingMessage, res: ServerResponse): void {
     const path = req.url!.slice(1);
     this.asked.push(path);
     if (this.breaks > 0 && this.used.has(req.socket)) {
@@ -55,7 +38,7 @@ class Origin {
   }
 
   private answer(path: string, req: IncomingMessage, res: ServerResponse): void {
-    const file = join(this.root(), path);
+    const file = join(snapshot.directory, path);
     if (statSync(file, { throwIfNoEntry: false })?.isFile() !== true) {
       res.writeHead(404).end();
       return;
@@ -75,36 +58,24 @@ class Origin {
   }
 }
 
-let snapshot: TestSnapshot;
 let publisher: Publisher;
 let origin: Origin;
+let originUrl: string;
 let publicServer: PublicServer;
 let url: string;
 let ids: string[];
 
 beforeEach(async () => {
-  snapshot = new TestSnapshot();
   publisher = snapshot.publisher();
-  ids = snapshot.registry.addProofs(2000);
-  snapshot.registry.verify();
+  ids = snapshot.grow(2000);
   await publisher.runCycle();
-  origin = new Origin(() => snapshot.directory);
-  await origin.listen();
-  publicServer = snapshot.publicServer({ source: httpSource(`http://127.0.0.1:${origin.port}`) });
+  origin = new Origin();
+  const server = await serveLocally((req, res) => origin.serve(req, res));
+  snapshot.onClose(() => server.close());
+  originUrl = server.url;
+  publicServer = snapshot.publicServer({ source: httpSource(originUrl) });
   url = (await snapshot.serve(publicServer)).url;
 });
-afterEach(async () => {
-  await snapshot.close();
-  await origin.close();
-});
-
-async function served(
-  options: HttpSourceOptions,
-): Promise<{ url: string; publicServer: PublicServer }> {
-  const source = httpSource(`http://127.0.0.1:${origin.port}`, options);
-  const other = snapshot.publicServer({ source });
-  return { url: (await snapshot.serve(other)).url, publicServer: other };
-}
 
 const look = async (id: string): Promise<number> => {
   const response = await fetch(`${url}/api/public/verify/proof/${id}`);
@@ -112,13 +83,7 @@ const look = async (id: string): Promise<number> => {
   return response.status;
 };
 
-async function publishMore(): Promise<string> {
-  snapshot.clock.at += 1000;
-  const id = snapshot.registry.addProof();
-  snapshot.registry.verify();
-  await publisher.runCycle();
-  return id;
-}
+const publishMore = () => snapshot.publishProof(publisher);
 
 describe('public API server over httpSource', () => {
   it('makes a conditional request only for a location that it accepted', async () => {
@@ -153,10 +118,10 @@ describe('public API server over httpSource', () => {
   });
 
   it('limits concurrent requests to the origin without delaying the poller', async () => {
-    const { url: crowded, publicServer: publicServer } = await served({
-      concurrency: 4,
-      maxQueue: 3,
+    publicServer = snapshot.publicServer({
+      source: httpSource(originUrl, { concurrency: 4, maxQueue: 3 }),
     });
+    const { url: crowded } = await snapshot.serve(publicServer);
     origin.held = [];
     const statuses: number[] = [];
     // These ids are far apart, so each needs another page.
@@ -189,7 +154,7 @@ describe('public API server over httpSource', () => {
   });
 
   it('limits the memory of pages', async () => {
-    const source = httpSource(`http://127.0.0.1:${origin.port}`);
+    const source = httpSource(originUrl);
     const pageMemory = { leafBytes: 100 * 1024, upperBytes: 100 * 1024 };
     const { url: base } = await snapshot.serve(snapshot.publicServer({ source, pageMemory }));
     const sweep = ids.filter((_, at) => at % 150 === 0);

@@ -4,7 +4,7 @@ import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
 import { fact, headline, textOf } from '../../fixtures/page-text.js';
 import { callAt, type Call, type Reply } from '../../fixtures/public-call.js';
 import { everyPageState, type PageStates } from '../../fixtures/public-page.js';
-import { openPublicServers } from '../../fixtures/public-servers.js';
+import { openPublicServers, type PublicServers } from '../../fixtures/public-servers.js';
 
 let page: PageStates;
 beforeAll(async () => {
@@ -191,12 +191,17 @@ describe('identifier on the HTML page', () => {
 });
 
 describe('HTML page without a valid snapshot', () => {
+  let servers: PublicServers;
+  beforeAll(async () => {
+    servers = await openPublicServers();
+  });
+  afterAll(() => servers.close());
+
   it.each([
     ['missing', 'empty', /No snapshot has been published yet/],
     ['expired', 'expired', /was valid until 2026-11-20T12:15:00.000Z/],
     ['unreadable', 'unreadable', /cannot be read right now/],
   ] as const)('shows no verdict when the snapshot is %s', async (_what, which, why) => {
-    const servers = await openPublicServers();
     const { url: base } = servers[which].server;
     for (const id of [servers.proof, servers.revoked, servers.denied, servers.shareToken]) {
       const json = await call(lookupUrl(id), { base });
@@ -211,6 +216,5 @@ describe('HTML page without a valid snapshot', () => {
     const home = await call('/', { base });
     expect(home.status).toBe(which === 'unreadable' ? 200 : 503);
     if (which === 'expired') expect(textOf(home.text)).toContain('24 hours before this page');
-    await servers.close();
   });
 });

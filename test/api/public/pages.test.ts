@@ -29,17 +29,18 @@ import { logger } from '#runtime/process/log';
 import { proofIdOf } from '../../fixtures/public-log.js';
 import { refusal } from '../../fixtures/refusal.js';
 import { ServedLog } from '../../fixtures/served-log.js';
-import { TestSnapshot } from '../../fixtures/snapshot.js';
+import { useSnapshot } from '../../fixtures/use-registry.js';
 
+const world = useSnapshot();
 /** A snapshot with pages below the head, as a public API server loads it. */
 async function opened() {
-  const world = new TestSnapshot();
-  const ids = world.registry.addProofs(300);
-  world.registry.verify();
-  await world.publisher().runCycle();
+  const ids = world.grow(300);
+  await world.publishOnce();
   const { poller } = world.publicServer();
   await poller.refresh();
-  return { world, ids, served: poller.current! };
+  const pages = new PageReader(directorySource(world.directory));
+  const load = (opened: Snapshot['opened']) => Snapshot.load(pages, poller.current!.bytes, opened);
+  return { ids, served: poller.current!, load };
 }
 
 /** A signed snapshot whose map does not follow from its log. */
@@ -63,7 +64,7 @@ async function openedLying(lie: (values: Map<string, MapValue>) => void) {
 }
 
 it('pages > never give another value when an origin replaces a page and every digest above it', async () => {
-  const { world, ids, served } = await opened();
+  const { ids, served, load } = await opened();
   const { location } = served.opened;
   const head = pageIdOf(location.map)!;
   const refs = decodeRefs(head.level, readFileSync(join(world.directory, pagePath(head))));
@@ -75,17 +76,15 @@ it('pages > never give another value when an origin replaces a page and every di
   mkdirSync(dirname(file), { recursive: true });
   writeFileSync(file, bytes);
   const lying = { ...location, map: { level: head.level, digest: toHex(digest) } };
-  const pages = new PageReader(directorySource(world.directory));
-  const snapshot = await Snapshot.load(pages, served.bytes, { ...served.opened, location: lying });
+  const snapshot = await load({ ...served.opened, location: lying });
   const find = (id: string) =>
     snapshot.find({ map: 'map_root', key: mapKey('proof', fromHex(id)) });
   expect(() => find(ids[0]!)).toThrow('not match its root');
   expect(find(ids.at(-1)!)).not.toBeNull();
-  await world.close();
 });
 
 it('pages > are rejected when the digest is wrong, even if the root is right', async () => {
-  const { world, served } = await opened();
+  const { served, load } = await opened();
   const { location } = served.opened;
   const head = pageIdOf(location.map)!;
   const file = join(world.directory, pagePath(head));
@@ -93,9 +92,7 @@ it('pages > are rejected when the digest is wrong, even if the root is right', a
   // The root does not cover the last bits of a reference's key.
   const key = first!.key.map((byte, at) => (at === 16 ? byte ^ 1 : byte));
   writeFileSync(file, encodeRefs(head.level, [{ ...first!, key }, ...others]));
-  const pages = new PageReader(directorySource(world.directory));
-  await expect(Snapshot.load(pages, served.bytes, served.opened)).rejects.toThrow('its digest');
-  await world.close();
+  await expect(load(served.opened)).rejects.toThrow('its digest');
 });
 
 it.each<[what: string, lie: (values: Map<string, MapValue>) => void]>([
@@ -133,30 +130,22 @@ it('snapshot > reads the record of each AEP key in the log of any shard', async 
 });
 
 it('snapshot > is valid for at most 24 hours after the last expiry scan, whatever its entry states', async () => {
-  const { world, served } = await opened();
+  const { served, load } = await opened();
   const { snapshot } = served.opened;
   const [log] = snapshot.logs;
   const expired_through = formatTime(parseTime(log!.expired_through) - 24 * 60 * 60_000);
-  const stale = {
-    ...served.opened,
-    snapshot: { ...snapshot, logs: [{ ...log!, expired_through }] },
-  };
-  const pages = new PageReader(directorySource(world.directory));
-  const loaded = await Snapshot.load(pages, served.bytes, stale);
+  const logs = [{ ...log!, expired_through }];
+  const loaded = await load({ ...served.opened, snapshot: { ...snapshot, logs } });
   expect(loaded.validUntil).toBe(parseTime(log!.expired_through));
   expect(served.validUntil).toBeGreaterThan(loaded.validUntil);
-  await world.close();
 });
 
 it('lookup > sends UTF-8 when the origin of the log is not ASCII', async () => {
-  const { world, ids, served } = await opened();
+  const { ids, served, load } = await opened();
   const { snapshot } = served.opened;
   const logs = [{ ...snapshot.logs[0]!, origin: 'log.example/é日' }];
-  const other = { ...served.opened, snapshot: { ...snapshot, logs } };
-  const pages = new PageReader(directorySource(world.directory));
-  const loaded = await Snapshot.load(pages, served.bytes, other);
+  const loaded = await load({ ...served.opened, snapshot: { ...snapshot, logs } });
   const resolved = resolve(loaded, BY_PATH.proof, ids[0]!)!;
   expect(resolved.body).toContain('é日');
   expect(verdictAnswer(BY_PATH.proof, ids[0]!, resolved).body).toEqual(utf8(resolved.body));
-  await world.close();
 });

@@ -3,7 +3,6 @@ import { join } from 'node:path';
 import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { PublicServer } from '#api/public/server';
-import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import type { Publisher } from '#publisher/publisher';
 import { facadeSchema, notFoundSchema } from '#protocol/schemas/facade';
 import type { HttpServer } from '#runtime/http/server';
@@ -14,6 +13,7 @@ import {
   type Call,
   type Reply,
 } from '../../fixtures/public-call.js';
+import { cutOff } from '../../fixtures/public-servers.js';
 import { proofIdAt, TestSnapshot } from '../../fixtures/snapshot.js';
 
 const snapshot = new TestSnapshot();
@@ -201,19 +201,11 @@ describe('share token', () => {
   it('never appears in the log when a snapshot read fails', async () => {
     const lines: string[] = [];
     const log = pino({ level: 'trace' }, { write: (line: string) => void lines.push(line) });
-    const source: SnapshotSource = directorySource(snapshot.directory);
     // A server of its own for each request, because a server logs a repeated message rarely.
     const failing = async () => {
-      let broken = false;
-      const page: SnapshotSource['page'] = (one) => {
-        if (broken) throw new Error('the disk is gone');
-        return source.page(one);
-      };
-      const own = log.child({});
-      const from = await snapshot.serve(
-        snapshot.publicServer({ log: own, source: { ...source, page } }),
-      );
-      broken = true;
+      const { source, now } = cutOff(snapshot.directory);
+      const from = await snapshot.serve(snapshot.publicServer({ log: log.child({}), source }));
+      now();
       return from;
     };
     const token = tokens.proof;

@@ -3,7 +3,7 @@ import { Checkpoints } from '#api/public/log/checkpoints';
 import { resolve, type Resolved } from '#api/public/lookup/resolve';
 import { lookupResponse, trustPackageOf } from '#api/public/lookup/views';
 import type { PublicContext } from '#api/public/operation';
-import { directorySource } from '#api/public/snapshot/source';
+import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { BY_PATH } from '#protocol/lookup-routes';
 import { parseVkey } from '#protocol/note';
 import {
@@ -14,7 +14,6 @@ import {
 import { membersOf } from '#protocol/state/views';
 import { formatTime } from '#protocol/time';
 import type { HttpServer } from '#runtime/http/server';
-import { interruptible } from '../../fixtures/interruptible.js';
 import { callAt, type Call } from '../../fixtures/public-call.js';
 import { proofIdAt, START, TestSnapshot } from '../../fixtures/snapshot.js';
 
@@ -154,18 +153,26 @@ describe('trust package view', () => {
     world.registry.verify();
     const publisher = world.publisher();
     await publisher.runCycle();
-    const { source, before: interrupt } = interruptible(world.directory, 'logFile');
-    const publicServer = world.publicServer({ source });
+    const source = directorySource(world.directory);
+    let meanwhile: (() => Promise<void>) | null = null;
+    const logFile: SnapshotSource['logFile'] = async (path) => {
+      const work = meanwhile;
+      // The work reads log files too.
+      meanwhile = null;
+      await work?.();
+      return source.logFile(path);
+    };
+    const publicServer = world.publicServer({ source: { ...source, logFile } });
     const from = await world.serve(publicServer);
     const before = await packageOn(`trust_${proof}`, from);
-    interrupt(async () => {
+    meanwhile = async () => {
       world.registry.revoke(proof);
       world.registry.addProofs(300);
       world.registry.addKeyEntry('retire');
       world.registry.verify();
       await publisher.runCycle();
       await publicServer.poller.refresh();
-    });
+    };
     const reply = await callAt(from, `/api/public/trust/trust_${proof}/package`);
     expect(reply.body).toEqual(before);
     expect(reply.headers['x-svc-tree-size']).toBe('4');
