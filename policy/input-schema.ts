@@ -172,7 +172,10 @@ function testsIn(expression: Expression): Expression[] {
   return operator === 'has' || operator === 'hasTag' ? [...below, expression] : below;
 }
 
-/** Whether a policy tests for a tag or for an attribute of an expression: both are slow to check. */
+/**
+ * Whether a policy tests for a tag (`hasTag`), or uses `has` on anything but a path from context, principal or
+ * resource: both are slow to check.
+ */
 export function hasExpressionTests({ conditions }: cedar.PolicyJson): boolean {
   return conditions
     .flatMap(({ body }) => testsIn(body as Expression))

@@ -77,7 +77,7 @@ export async function readPolicyTexts(folder: string): Promise<Omit<PolicyFiles,
   return { schema, policies: await readRules(folder), counters: await readCounters(folder) };
 }
 
-/** The text of each rule, by rule id. @throws PolicySetError for a file name of another form */
+/** The text of each rule, by rule id. @throws PolicySetError for a `.cedar` file whose name does not match */
 export async function readRules(folder: string): Promise<PolicyFiles['policies']> {
   const names = (await readdir(folder)).filter((name) => /\.cedar$/i.test(name)).sort();
   const misnamed = names.find((name) => !POLICY_FILE.test(name));

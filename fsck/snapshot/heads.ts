@@ -36,7 +36,7 @@ export async function readLocation(
     opened = openLocation(nativeCrypto, bytes, log);
   } catch (error) {
     if (!(error instanceof ProtocolError)) throw error;
-    const expected = `a snapshot entry in the pinned log: ${error.code}, ${error.message}`;
+    const expected = `a snapshot entry in the pinned log, found ${error.code}: ${error.message}`;
     findings.add('snapshot_unverifiable', LOCATION_PATH, expected);
     return null;
   }

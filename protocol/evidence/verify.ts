@@ -159,7 +159,7 @@ function checkLookup(
     const { leaf } = lookup;
     const end = leaf && { key: fromHex(leaf.key), valueHash: fromHex(leaf.value_hash) };
     if (!checkMapPath(sha256, { ...claim, end })) return null;
-    throw malformed('it does not have the record of a key that the map has');
+    throw malformed('it lacks a record that is in the map');
   }
   const value = { record: fromBase64(lookup.record), history: fromBase64(lookup.history) };
   const end = { key, valueHash: valueHash(sha256, value.record, value.history) };

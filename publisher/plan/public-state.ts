@@ -24,8 +24,8 @@ const contextOf = ({ logSigner }: CycleContext): LogContext => ({
  * The state after the entries up to the last of `stops`, in chunks that fit in memory.
  *
  * @param stops ascending sizes of the log
- * @param atStop called with the state at each of them
- * @param onEntries called with every chunk of entries; the first of them begins a tile
+ * @param on `stop` is called with the state at each of them, `entries` with every chunk of entries; the
+ *   first of these begins a tile
  */
 export async function advance(
   ctx: CycleContext,

@@ -10,7 +10,7 @@ export interface CheckedPackage {
   proofIds: string[];
   /** Whether positions are contiguous from 0, and all members are the tenant's admissions. */
   areFit: boolean;
-  /** The change number of the package's creation; 0 when missing. */
+  /** The `change_no` of the package's creation in `svc.grant_change`; 0 without such a row. */
   change: number;
   madeAt: Date;
 }

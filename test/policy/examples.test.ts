@@ -27,7 +27,7 @@ describe.each(readdirSync(folder))('examples/policies/%s', (name) => {
   });
 });
 
-it('a rule that fails to evaluate is covered by no case', async () => {
+it('a case in which a rule fails to evaluate does not cover that rule', async () => {
   const files = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
   const schema = files.schema.replace('facts: {}', 'facts: { n?: Long }');
   const overflow = `forbid (principal, action, resource)

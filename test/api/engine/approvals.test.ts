@@ -286,7 +286,7 @@ it('exports and receipt evidence prove the approval', async () => {
   }
 });
 
-it('a rejection is a denial with the reasons of the pending proof', async () => {
+it('an approver’s `reject` causes a denial with the reasons of the pending proof', async () => {
   const pending = await held();
   const { aep } = await secondOf(
     await send(approver.approve(about(pending), { decision: 'reject' })),

@@ -26,7 +26,7 @@ type LookupRow = (typeof LOOKUPS)[number];
 
 /** One identifier with its expected meaning from table.ts. */
 interface Asked {
-  /** The name in table.ts. */
+  /** The state, package or token of table.ts, or `malformed`. */
   of: string;
   /** The kind of id; NONE for one that no lookup matches. */
   name: string;
