@@ -2,6 +2,7 @@ import { expect, it } from 'vitest';
 import { utf8 } from '#protocol/bytes';
 import { parseEntry } from '#protocol/entries';
 import { LISTED_LEAVES, type VerdictEntry } from '#protocol/schemas/log-entry';
+import { KeyStates } from '#protocol/state/key-states';
 import { isSignedVerdict, listedFailures, verdictMessage } from '#protocol/verdict-entries';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { nextVectors } from '../fixtures/next-vectors.js';
@@ -10,12 +11,13 @@ const log = nextVectors.entries.map(({ canonical }, leafIndex) => ({
   leafIndex,
   entry: parseEntry(utf8(canonical)),
 }));
+const ORIGIN = 'log.example/svc';
 const crypto = { sha256: nativeSha256, verify: nativeVerify };
 const verdicts = log.flatMap(({ leafIndex, entry }) =>
   entry.type === 'verdict' ? [{ leafIndex, entry }] : [],
 );
 const isSigned = (entry: VerdictEntry, keys = log, at = 13): boolean =>
-  isSignedVerdict(crypto, 'log.example/svc', entry, keys, at);
+  isSignedVerdict(crypto, ORIGIN, entry, new KeyStates({ ...crypto, origins: [ORIGIN] }, keys), at);
 
 it('isSignedVerdict > accepts the vectors, and only under a verifier key that is active', () => {
   const [first, second] = verdicts.map(({ entry }) => entry);
