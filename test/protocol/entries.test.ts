@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { canonicalBytes } from '#protocol/json';
-import { keyEntryBytes, parseEntry, proofEntryBytes, repeatedIn } from '#protocol/entries';
+import { entryBytes, parseEntry, proofEntryBytes, repeatedIn } from '#protocol/entries';
 import { utf8 } from '#protocol/bytes';
 import { LISTED_LEAVES, type VerdictEntry } from '#protocol/schemas/log-entry';
 import { KeyStates } from '#protocol/state/key-states';
@@ -49,16 +49,17 @@ describe('log entries', () => {
 
   it('have from_index only when they record a key compromise', () => {
     const key = {
+      type: 'key' as const,
+      use: 'aep' as const,
       key_id: aepKey.keyId,
       public_key: aepKey.keyId,
       time: '2026-11-20T17:29:00.123Z',
     };
-    expect(parseEntry(keyEntryBytes({ ...key, change: 'retire' }))).not.toHaveProperty(
+    expect(parseEntry(entryBytes({ ...key, change: 'retire' }))).not.toHaveProperty('from_index');
+    expect(parseEntry(entryBytes({ ...key, change: 'compromise', from_index: 0 }))).toHaveProperty(
       'from_index',
+      0,
     );
-    expect(
-      parseEntry(keyEntryBytes({ ...key, change: 'compromise', from_index: 0 })),
-    ).toHaveProperty('from_index', 0);
     for (const wrong of [
       { ...key, change: 'compromise' as const },
       { ...key, change: 'activate' as const, from_index: 1 },
@@ -66,7 +67,7 @@ describe('log entries', () => {
       { ...key, change: 'compromise' as const, from_index: 0.5 },
       { ...key, change: 'retire' as const, public_key: 'short' },
     ]) {
-      expect(refusal(() => keyEntryBytes(wrong)).code).toBe('malformed_entry');
+      expect(refusal(() => entryBytes(wrong)).code).toBe('malformed_entry');
     }
   });
 });
