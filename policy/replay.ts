@@ -3,7 +3,7 @@ import { utf8 } from '#protocol/bytes';
 import { budgetsOf, counterKey } from '#protocol/counters';
 import { ProtocolError } from '#protocol/errors';
 import { hashHex } from '#protocol/hash';
-import { canonicalize, pointerStep, type JsonValue } from '#protocol/json';
+import { canonicalize, isObject, pointerStep, type JsonValue } from '#protocol/json';
 import type { ClosedRun } from '#protocol/schemas/aep';
 import type { ReplayDifference } from '#protocol/schemas/proof-export';
 import { nativeSha256 } from '#runtime/crypto/node';
@@ -121,10 +121,6 @@ export function differencesOf(
 
 function own(value: Record<string, JsonValue>, name: string): JsonValue | undefined {
   return Object.hasOwn(value, name) ? value[name] : undefined;
-}
-
-function isObject(value: JsonValue): value is Record<string, JsonValue> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 /** A stored set with its current texts, even altered ones, for decisions that are not signed. */

@@ -1,9 +1,13 @@
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { apiKeySecretHash, formatApiKey, parseApiKey, type ApiKey } from '#protocol/api-key';
-import { newApiKey } from '#runtime/crypto/api-key';
-import { nativeSha256 } from '#runtime/crypto/node';
+import {
+  apiKeySecretHash,
+  formatApiKey,
+  newApiKey,
+  parseApiKey,
+  type ApiKey,
+} from '#runtime/crypto/api-key';
 import type { Logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
 import { connect } from '#runtime/postgres/connect';
@@ -79,7 +83,7 @@ async function ensureApiKey(tx: Db, key: ApiKey): Promise<void> {
   await insertApiKey(tx, {
     keyId: key.keyId,
     tenantId: TENANT,
-    secretHash: apiKeySecretHash(nativeSha256, key.secret),
+    secretHash: apiKeySecretHash(key.secret),
     scopes: ['admit', 'read', 'export', 'verify', 'lifecycle', 'keys'],
     reviewRef: 'embedded-stack',
   });

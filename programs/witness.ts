@@ -1,4 +1,4 @@
-import { COSIGNATURE_TYPE, formatVkey, keyId, parseVkey, type Vkey } from '#protocol/note';
+import { COSIGNATURE_TYPE, formatVkey, noteSigner, parseVkey, type Vkey } from '#protocol/note';
 import { witnessConfig } from '#runtime/config';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { openSigner } from '#runtime/crypto/signer';
@@ -26,11 +26,7 @@ await runService('witness', witnessConfig, async (program) => {
   program.onStop(unlock);
   const handler = witnessHandler(
     {
-      signer: {
-        name,
-        keyHash: keyId(nativeSha256, name, key.publicKey, COSIGNATURE_TYPE),
-        sign: key.sign,
-      },
+      signer: noteSigner(nativeSha256, name, key, COSIGNATURE_TYPE),
       logs,
       heads,
       clock: systemClock,

@@ -1,4 +1,7 @@
+import { concatBytes } from '@noble/hashes/utils.js';
 import { ProtocolError } from './errors.js';
+
+export { concatBytes as concat };
 
 // The WHATWG encoders exist in every browser and in Node, but not in TypeScript's ECMAScript types.
 // Declaring only these keeps the DOM types, and I/O, out of this package.
@@ -198,31 +201,9 @@ export function isBytes(value: unknown): value is Uint8Array {
   return Object.prototype.toString.call(value) === '[object Uint8Array]';
 }
 
-export function concat(...parts: readonly Uint8Array[]): Uint8Array {
-  let length = 0;
-  for (const part of parts) length += part.length;
-  const joined = new Uint8Array(length);
-  let at = 0;
-  for (const part of parts) {
-    joined.set(part, at);
-    at += part.length;
-  }
-  return joined;
-}
-
 /** Compares public bytes. Not constant time: never use it for secrets. */
 export function equalBytes(a: Uint8Array, b: Uint8Array): boolean {
   if (a.length !== b.length) return false;
   for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
   return true;
-}
-
-/** Lexicographic order of unsigned bytes: negative, zero or positive. */
-export function compareBytes(a: Uint8Array, b: Uint8Array): number {
-  const shared = Math.min(a.length, b.length);
-  for (let i = 0; i < shared; i++) {
-    const difference = a[i]! - b[i]!;
-    if (difference !== 0) return difference;
-  }
-  return a.length - b.length;
 }

@@ -10,15 +10,12 @@ import {
   type AepKeyEntry,
   type LogEntry,
   type ProofEntry,
-  type StatusEntry,
 } from './schemas/log-entry.js';
 import { BYTES32_BASE64URL_PATTERN, HASH_PATTERN } from './schemas/primitives.js';
 import { MAX_ENTRY_BYTES } from './tiles.js';
 import { isTime, TIME_PATTERN } from './time.js';
 
 export type ProofEntryInput = Omit<ProofEntry, 'schema_version' | 'type'>;
-export type StatusEntryInput = Omit<StatusEntry, 'schema_version' | 'type' | 'status'>;
-export type AepKeyEntryInput = Omit<AepKeyEntry, 'schema_version' | 'type' | 'use'>;
 type WithoutVersion<T> = T extends { schema_version: string } ? Omit<T, 'schema_version'> : never;
 
 /**
@@ -57,18 +54,6 @@ function validityText(ends: ProofEntry['valid_until']): string {
 }
 
 const quoted = (time: string | null): string => (time === null ? 'null' : `"${time}"`);
-
-export function statusEntryBytes(input: StatusEntryInput): Uint8Array {
-  return entryBytes({ type: 'status', status: 'REVOKED', ...input });
-}
-
-/**
- * The canonical log entry of an AEP key event. `public_key` is base64url of the 32 bytes; only a
- * compromise has `from_index`.
- */
-export function keyEntryBytes(input: AepKeyEntryInput): Uint8Array {
-  return entryBytes({ type: 'key', use: 'aep', ...input });
-}
 
 /**
  * The canonical bytes of an entry.

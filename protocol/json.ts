@@ -5,6 +5,10 @@ import { ProtocolError, type ProtocolErrorCode, attempt } from './errors.js';
 export type JsonValue =
   null | boolean | number | string | JsonValue[] | { [key: string]: JsonValue };
 
+export function isObject(value: unknown): value is Record<string, JsonValue> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
 export interface StrictJsonOptions {
   /** How many arrays and objects may be open at once; 32 by default. */
   maxDepth?: number;
@@ -40,17 +44,6 @@ export function pointerStep(key: string | number): string {
 }
 
 const NUMBER = /-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?/y;
-const FOUR_HEX = /^[0-9a-fA-F]{4}$/;
-const ESCAPES: Record<string, string> = {
-  '"': '"',
-  '\\': '\\',
-  '/': '/',
-  b: '\b',
-  f: '\f',
-  n: '\n',
-  r: '\r',
-  t: '\t',
-};
 
 class StrictReader {
   private at = 0;
@@ -154,41 +147,21 @@ class StrictReader {
   }
 
   private string(): string {
-    const start = ++this.at;
-    for (;;) {
+    const start = this.at++;
+    let hasEscape = false;
+    for (; ; this.at++) {
       const code = this.text.charCodeAt(this.at);
-      if (code === 0x22) return this.text.slice(start, this.at++);
-      if (code === 0x5c) return this.escaped(start);
       // Past the end the code is NaN, which `code < 0x20` would miss.
       if (!(code >= 0x20)) throw this.malformed('unterminated string or raw control character');
+      if (code === 0x22) break;
+      if (code !== 0x5c) continue;
+      hasEscape = true;
       this.at++;
     }
-  }
-
-  private escaped(start: number): string {
-    let decoded = this.text.slice(start, this.at);
-    for (;;) {
-      const code = this.text.charCodeAt(this.at);
-      if (code === 0x22) break;
-      if (!(code >= 0x20)) throw this.malformed('unterminated string or raw control character');
-      if (code !== 0x5c) {
-        decoded += this.text[this.at++]!;
-        continue;
-      }
-      const kind = this.text[this.at + 1] ?? '';
-      if (kind === 'u') {
-        const digits = this.text.slice(this.at + 2, this.at + 6);
-        if (!FOUR_HEX.test(digits)) throw this.malformed('expected four hexadecimal digits');
-        decoded += String.fromCharCode(Number.parseInt(digits, 16));
-        this.at += 6;
-      } else {
-        const character = ESCAPES[kind];
-        if (character === undefined) throw this.malformed('unknown escape');
-        decoded += character;
-        this.at += 2;
-      }
-    }
     this.at++;
+    if (!hasEscape) return this.text.slice(start + 1, this.at - 1);
+    const decoded = attempt(() => JSON.parse(this.text.slice(start, this.at)) as string);
+    if (decoded === undefined) throw this.malformed('malformed escape in the string that ends');
     // Only an escape can produce a lone surrogate or U+0000: UTF-8 excludes the former, and a raw
     // U+0000 is malformed.
     if (!isWellFormed(decoded)) {

@@ -131,9 +131,7 @@ export function perfectNodes({ start, end }: LeafRange): PerfectNode[] {
 }
 
 export function requireSize(n: number): void {
-  if (!Number.isSafeInteger(n) || n < 0) {
-    throw new ProtocolError('out_of_range', `${n} is not a log index or size`);
-  }
+  if (!isSize(n)) throw new ProtocolError('out_of_range', `${n} is not a log index or size`);
 }
 
 /**
@@ -149,30 +147,23 @@ export interface InclusionClaim {
   root: Uint8Array;
 }
 
-/** Whether the leaf is at `index` in the tree with this size and root (RFC 9162 §2.1.3.2). */
-export function verifyInclusion(sha256: Sha256, claim: InclusionClaim): boolean {
-  const { index, size, path } = claim;
+/** Whether the leaf is at `index` in the tree with this size and root (RFC 6962 §2.1.1). */
+export function verifyInclusion(
+  sha256: Sha256,
+  { index, size, leafHash, path, root }: InclusionClaim,
+): boolean {
   if (!isSize(index) || !isSize(size) || index >= size) return false;
-  if (!areHashes([claim.leafHash, claim.root, ...path])) return false;
-  let node = index;
-  let last = size - 1;
-  let hash = claim.leafHash;
-  for (const sibling of path) {
-    if (last === 0) return false;
-    if (node % 2 === 1 || node === last) {
-      hash = nodeHash(sha256, sibling, hash);
-      // A node without a right sibling moves up unhashed until it is a right child.
-      while (node % 2 === 0 && node !== 0) {
-        node /= 2;
-        last = Math.floor(last / 2);
-      }
-    } else {
-      hash = nodeHash(sha256, hash, sibling);
-    }
-    node = Math.floor(node / 2);
-    last = Math.floor(last / 2);
-  }
-  return last === 0 && equalBytes(hash, claim.root);
+  if (!areHashes([leafHash, root, ...path])) return false;
+  const siblings = inclusionRanges(index, size);
+  if (path.length !== siblings.length) return false;
+  const found = path.reduce(
+    (hash, sibling, i) =>
+      siblings[i]!.start < index
+        ? nodeHash(sha256, sibling, hash)
+        : nodeHash(sha256, hash, sibling),
+    leafHash,
+  );
+  return equalBytes(found, root);
 }
 
 export interface ConsistencyClaim {
@@ -184,7 +175,7 @@ export interface ConsistencyClaim {
 }
 
 /**
- * Whether the second tree extends the first (RFC 9162 §2.1.4.2). Every tree extends the empty tree,
+ * Whether the second tree extends the first (RFC 6962 §2.1.2). Every tree extends the empty tree,
  * with an empty path.
  */
 export function verifyConsistency(sha256: Sha256, claim: ConsistencyClaim): boolean {
@@ -195,34 +186,20 @@ export function verifyConsistency(sha256: Sha256, claim: ConsistencyClaim): bool
   if (size1 === size2) return path.length === 0 && equalBytes(root1, root2);
   if (size1 === 0) return path.length === 0;
 
-  let node = size1 - 1;
-  let last = size2 - 1;
-  while (node % 2 === 1) {
-    node = Math.floor(node / 2);
-    last = Math.floor(last / 2);
-  }
+  const { node, siblings } = descend(size1 - 1, size2, ({ end }) => end === size1);
   // When the first tree is one perfect subtree of the second, its root starts both computations.
-  const hashes = node === 0 ? [root1, ...path] : path;
-  const first = hashes[0];
-  if (first === undefined) return false;
-  let hash1 = first;
-  let hash2 = first;
-  for (const hash of hashes.slice(1)) {
-    if (last === 0) return false;
-    if (node % 2 === 1 || node === last) {
-      hash1 = nodeHash(sha256, hash, hash1);
-      hash2 = nodeHash(sha256, hash, hash2);
-      while (node % 2 === 0 && node !== 0) {
-        node /= 2;
-        last = Math.floor(last / 2);
-      }
+  const [first, ...others] = node.start > 0 ? path : [root1, ...path];
+  if (first === undefined || others.length !== siblings.length) return false;
+  let [hash1, hash2] = [first, first];
+  others.forEach((other, i) => {
+    if (siblings[i]!.start < node.start) {
+      hash1 = nodeHash(sha256, other, hash1);
+      hash2 = nodeHash(sha256, other, hash2);
     } else {
-      hash2 = nodeHash(sha256, hash2, hash);
+      hash2 = nodeHash(sha256, hash2, other);
     }
-    node = Math.floor(node / 2);
-    last = Math.floor(last / 2);
-  }
-  return last === 0 && equalBytes(hash1, root1) && equalBytes(hash2, root2);
+  });
+  return equalBytes(hash1, root1) && equalBytes(hash2, root2);
 }
 
 function isSize(n: number): boolean {

@@ -95,19 +95,14 @@ export interface NoteSigner {
   sign: (message: Uint8Array) => Uint8Array;
 }
 
-export interface SigningKey {
-  publicKey: Uint8Array;
-  sign: NoteSigner['sign'];
-}
-
-export function noteSigner(
+/** Adds the name of a key and its {@link keyId} to the function that signs, which may be asynchronous. */
+export function noteSigner<Sign>(
   sha256: Sha256,
   name: string,
-  key: SigningKey,
+  { publicKey, sign }: { publicKey: Uint8Array; sign: Sign },
   type: SignatureType = ED25519_TYPE,
-): NoteSigner {
-  const keyHash = keyId(sha256, name, key.publicKey, type);
-  return { name, keyHash, sign: (message) => key.sign(message) };
+) {
+  return { name, keyHash: keyId(sha256, name, publicKey, type), sign };
 }
 
 /** Signs a text, which must end in a newline, and returns the note. */

@@ -210,9 +210,8 @@ function placeInLog(
   const { entry, inclusion, tlog_proof: own } = document;
   const text = tlogProof ?? own ?? undefined;
   if (text === undefined && inclusion === undefined) return null;
-  const read = text === undefined ? { claim: claimOf(inclusion!) } : readTlogProof(text);
-  if ('fault' in read) return read;
-  const found = placeOf(canonicalBytes(entry), read.claim, log, crypto);
+  const readClaim = () => (text === undefined ? claimOf(inclusion!) : claimIn(text));
+  const found = placeOf(canonicalBytes(entry), readClaim, log, crypto);
   if ('fault' in found) return found;
   const { approval, key } = document;
   const activation = findActivation(key, found.place, log, crypto, KEY);
@@ -250,11 +249,9 @@ function findActivation(
   { code, pointer, what }: typeof KEY | typeof APPROVER,
 ): { fault: OfflineFault } | { at: number | null } {
   if (tlog_proof === null) return { at: null };
-  const read = readTlogProof(tlog_proof);
   // The witnesses have cosigned the checkpoint that covers the proof, and so every earlier entry.
   const unwitnessed = { ...log, policy: null };
-  const found =
-    'fault' in read ? read : placeOf(canonicalBytes(entry), read.claim, unwitnessed, crypto);
+  const found = placeOf(canonicalBytes(entry), () => claimIn(tlog_proof), unwitnessed, crypto);
   if (!('fault' in found) && found.place.leafIndex < leafIndex)
     return { at: found.place.leafIndex };
   const detail =
@@ -341,9 +338,7 @@ export function verifyTlogProof(
   } catch (error) {
     return notIncluded(faultOf(error, 'malformed_entry'));
   }
-  const read = readTlogProof(tlogProof);
-  if ('fault' in read) return notIncluded(read.fault);
-  const found = placeOf(leaf.bytes, read.claim, log, crypto);
+  const found = placeOf(leaf.bytes, () => claimIn(tlogProof), log, crypto);
   if ('fault' in found) return notIncluded(found.fault);
   return {
     decidable: true,
@@ -354,7 +349,7 @@ export function verifyTlogProof(
   };
 }
 
-export interface InclusionClaim {
+interface InclusionClaim {
   index: number;
   path: readonly Uint8Array[];
   checkpoint: string;
@@ -362,23 +357,21 @@ export interface InclusionClaim {
   treeSize?: number;
 }
 
-export function readTlogProof(
-  text: TextOrBytes,
-): { claim: InclusionClaim } | { fault: OfflineFault } {
-  try {
-    return { claim: parseTlogProof(textOf(text)) };
-  } catch (error) {
-    return { fault: faultOf(error, 'malformed_tlog_proof') };
-  }
-}
+const claimIn = (tlogProof: TextOrBytes): InclusionClaim => parseTlogProof(textOf(tlogProof));
 
 /** The leaf index of the entry in the pinned log, or the fault in the claimed inclusion. */
-export function placeOf(
+function placeOf(
   entry: Uint8Array,
-  claim: InclusionClaim,
+  readClaim: () => InclusionClaim,
   log: LogPin,
   { sha256, verify }: VerifyCrypto,
 ): Placed {
+  let claim: InclusionClaim;
+  try {
+    claim = readClaim();
+  } catch (error) {
+    return { fault: faultOf(error, 'malformed_tlog_proof') };
+  }
   const { index, path, checkpoint, treeSize } = claim;
   let under: Checkpoint;
   try {

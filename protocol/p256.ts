@@ -1,4 +1,7 @@
+import { etc } from '@noble/ed25519';
 import { nobleSha256 } from './hash.js';
+
+const { invert, mod } = etc;
 
 /** A public key of ECDSA with P-256: two coordinates of 32 bytes, big-endian. */
 export interface P256Key {
@@ -31,7 +34,7 @@ export const p256Verify: P256Verify = (key, message, signature) => {
   const r = bigEndian(signature.subarray(0, COORDINATE_BYTES));
   const s = bigEndian(signature.subarray(COORDINATE_BYTES));
   if (r === 0n || r >= N || s === 0n || s >= N) return false;
-  const w = inverse(s, N);
+  const w = invert(s, N);
   const [u, v] = [(bigEndian(nobleSha256(message)) * w) % N, (r * w) % N];
   const both = sum(G, q);
   let point: Point = null;
@@ -48,22 +51,10 @@ function sum(a: Point, b: Point): Point {
   const [[x1, y1], [x2, y2]] = [a, b];
   if (x1 === x2 && (y1 + y2) % P === 0n) return null;
   const slope =
-    x1 === x2 ? 3n * (x1 * x1 - 1n) * inverse(2n * y1, P) : (y2 - y1) * inverse(x2 - x1, P);
-  const x = modulo(slope * slope - x1 - x2, P);
-  return [x, modulo(slope * (x1 - x) - y1, P)];
+    x1 === x2 ? 3n * (x1 * x1 - 1n) * invert(2n * y1, P) : (y2 - y1) * invert(x2 - x1, P);
+  const x = mod(slope * slope - x1 - x2, P);
+  return [x, mod(slope * (x1 - x) - y1, P)];
 }
-
-/** The inverse modulo a prime, by Euclid's algorithm. */
-function inverse(value: bigint, prime: bigint): bigint {
-  let [a, b, factor, next] = [modulo(value, prime), prime, 1n, 0n];
-  while (a > 1n) {
-    const quotient = b / a;
-    [a, b, factor, next] = [b - quotient * a, a, next - quotient * factor, factor];
-  }
-  return modulo(factor, prime);
-}
-
-const modulo = (value: bigint, divisor: bigint): bigint => ((value % divisor) + divisor) % divisor;
 
 /** Whether the point is on the curve. A point on another curve allows forged signatures (invalid-curve attack). */
 export function isOnP256(key: P256Key): boolean {

@@ -7,8 +7,8 @@ import {
   verifyOffline,
   verifyTlogProof,
 } from './offline.js';
-import { bytesOf, faultOf, isText, undecidable } from './offline/read.js';
-import { canonicalBytes, parseStrict } from './json.js';
+import { faultOf, undecidable, valueOf } from './offline/read.js';
+import { canonicalBytes } from './json.js';
 import type { Aep, AepSubject } from './schemas/aep.js';
 import { type RunPackage, runPackageSchema } from './schemas/run.js';
 import type { Effect } from './status.js';
@@ -122,8 +122,7 @@ function check(input: unknown, trust: OfflineTrust, crypto: ProofCrypto): RunRes
 
 function readPackage(input: unknown): RunPackage {
   try {
-    const value = isText(input) ? parseStrict(bytesOf(input)) : input;
-    const read = runPackageSchema.safeParse(value);
+    const read = runPackageSchema.safeParse(valueOf(input));
     if (read.success) return read.data;
     const [issue] = read.error.issues;
     const pointer = (issue?.path ?? []).map((step) => `/${String(step)}`).join('');

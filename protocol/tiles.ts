@@ -92,17 +92,9 @@ export interface Tile extends TileCoordinate {
  * current widths: the input of {@link extendTiles}. At most one a level.
  */
 export function tilesForAppend(oldSize: number, count: number): TileSlice[] {
-  const tiles: TileSlice[] = [];
-  for (
-    let level = 0;
-    nodesAtLevel(level, oldSize + count) > nodesAtLevel(level, oldSize);
-    level++
-  ) {
-    const index = Math.floor(nodesAtLevel(level, oldSize) / TILE_WIDTH);
-    const width = tileWidth(level, index, oldSize);
-    if (width > 0) tiles.push({ level, index, width });
-  }
-  return tiles;
+  return tilesBetween(oldSize, oldSize + count)
+    .map((tile) => ({ ...tile, width: tileWidth(tile.level, tile.index, oldSize) }))
+    .filter(({ width }) => width > 0);
 }
 
 /**

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import { formatVkey, keyId, type LogVkey } from '#protocol/note';
+import { formatVkey, noteSigner, type LogVkey } from '#protocol/note';
 import type { Signer } from '#runtime/crypto/key-uri';
 import { pinKeys } from '#protocol/snapshot/trust';
 import { withLogKeys } from '#protocol/state/log-keys';
@@ -71,11 +71,7 @@ export function createPublisher(options: PublisherContext) {
     maps: new StoredMaps(reader, writer, janitor),
     janitor,
     leadership,
-    logSigner: {
-      name: origin,
-      keyHash: keyId(nativeSha256, origin, logKey.publicKey),
-      sign: logKey.sign,
-    },
+    logSigner: noteSigner(nativeSha256, origin, logKey),
     log,
     memory: {
       head: trustedHead(options.trustedCheckpoint, log),

@@ -93,7 +93,7 @@ export class VerdictEntries {
         const entry = readEntry(body);
         if (entry?.type !== 'verdict') continue; // reported as misfiled
         const origin = origins.find((name) =>
-          isSignedVerdict(nativeCrypto, name, entry, keys.entries, at),
+          isSignedVerdict(nativeCrypto, name, entry, keys.states, at),
         );
         if (origin === undefined) {
           this.wrong(at, `a signature by an active verifier key for ${origins[0]}`);

@@ -1,11 +1,11 @@
-import { API_KEY_ID_PATTERN, parseApiKey } from '#protocol/api-key';
 import {
+  API_KEY_ID_PATTERN,
   type KeyRestriction,
   keyRestrictionSchema,
   SCOPES,
   UNRESTRICTED_SCOPES,
 } from '#protocol/schemas/api-keys';
-import { newApiKey } from '#runtime/crypto/api-key';
+import { newApiKey, parseApiKey } from '#runtime/crypto/api-key';
 import {
   expireApiKey,
   insertApiKey,

@@ -1,5 +1,5 @@
 import * as z from 'zod';
-import type { JsonValue } from '../json.js';
+import { isObject, type JsonValue } from '../json.js';
 import { SCHEMA } from '../schemas/ids.js';
 import { base64Schema, hashSchema } from '../schemas/primitives.js';
 
@@ -26,9 +26,7 @@ export const evidenceSchema = z.strictObject({
   identifier: z.string(),
   lookups: z.array(lookupSchema),
   /** A snapshot entry. A record schema would drop a member named `__proto__`, which the leaf hash covers. */
-  snapshot: z.custom<Record<string, JsonValue>>(
-    (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
-  ),
+  snapshot: z.custom<Record<string, JsonValue>>(isObject),
   /** The inclusion of the snapshot entry in the log of shard 0, a C2SP tlog-proof. */
   tlog_proof: z.string(),
 });

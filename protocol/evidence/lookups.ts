@@ -1,8 +1,8 @@
-import { compareBytes, toHex, utf8 } from '../bytes.js';
+import { fromHex, toHex, utf8 } from '../bytes.js';
 import { ProtocolError } from '../errors.js';
 import type { Sha256 } from '../hash.js';
 import { isPackageId, isShareToken, resolveIdentifier, type ProofId } from '../ids.js';
-import type { MapValue } from '../map/page.js';
+import { push, type MapValue } from '../map/page.js';
 import {
   aepKeyMapKey,
   decodeAepKey,
@@ -82,7 +82,8 @@ function* proofsOf(
   ids: readonly ProofId[],
 ): Generator<MapQuery, FoundRecords['proofs'], MapValue | null> {
   const proofs = new Map<ProofId, FoundProof | null>();
-  const byKey = new Map<string, { key: Uint8Array; signed: FoundProof[] }>();
+  /** By the map key of the signing key, in hex. */
+  const signedBy = new Map<string, FoundProof[]>();
   for (const id of ids) {
     const value = yield { map: 'map_root', key: proofMapKey(id) };
     if (value === null) {
@@ -93,12 +94,10 @@ function* proofsOf(
     const found = { proof, history: decodeHistory(value.history), key: null };
     proofs.set(id, found);
     if (proof.keyIndex === null) continue;
-    const key = aepKeyMapKey(shardOf(id), proof.keyIndex);
-    const { signed } = byKey.get(toHex(key)) ?? { signed: [] };
-    byKey.set(toHex(key), { key, signed: [...signed, found] });
+    push(signedBy, toHex(aepKeyMapKey(shardOf(id), proof.keyIndex)), found);
   }
-  for (const { key, signed } of [...byKey.values()].sort((a, b) => compareBytes(a.key, b.key))) {
-    const value = yield { map: 'map_root', key };
+  for (const [key, signed] of [...signedBy].sort(([a], [b]) => (a < b ? -1 : 1))) {
+    const value = yield { map: 'map_root', key: fromHex(key) };
     // Without this record the answer could hide a compromise of the key.
     if (value === null || value.history.length > 0) {
       throw new ProtocolError('malformed_record', 'the map lacks the record of a signing key');

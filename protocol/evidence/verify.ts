@@ -1,14 +1,14 @@
-import { fromBase64, fromHex, isBytes } from '../bytes.js';
+import { fromBase64, fromHex } from '../bytes.js';
 import type { Checkpoint } from '../checkpoint.js';
 import { isSince1970, parseEntry } from '../entries.js';
 import { ProtocolError } from '../errors.js';
 import type { Sha256 } from '../hash.js';
-import { canonicalBytes, parseStrict } from '../json.js';
+import { canonicalBytes } from '../json.js';
 import { checkMapPath, valueHash } from '../map/nodes.js';
 import type { MapValue } from '../map/page.js';
 import { leafHash, verifyInclusion } from '../merkle.js';
 import type { Vkey } from '../note.js';
-import { bytesOf, type TextOrBytes } from '../offline/read.js';
+import { valueOf, type TextOrBytes } from '../offline/read.js';
 import { openPinned, type LogPin } from '../offline/trust.js';
 import { MAX_SNAPSHOT_MS, type SnapshotEntry } from '../schemas/log-entry.js';
 import { shardOf } from '../state/record.js';
@@ -92,8 +92,7 @@ export function verifyEvidence(
 
 export function parseEvidence(evidence: TextOrBytes | object): Evidence {
   try {
-    const isText = typeof evidence === 'string' || isBytes(evidence);
-    return evidenceSchema.parse(isText ? parseStrict(bytesOf(evidence)) : evidence);
+    return evidenceSchema.parse(valueOf(evidence));
   } catch (cause) {
     throw new ProtocolError('malformed_evidence', 'not an evidence document', { cause });
   }

@@ -56,7 +56,7 @@ export function readSigned(value: unknown, sha256: Sha256, receipt?: Receipt): R
 
 function readDocument(input: unknown): ReadDocument {
   try {
-    const value = isText(input) ? parseStrict(bytesOf(input)) : input;
+    const value = valueOf(input);
     const version = (value as { schema_version?: unknown } | null)?.schema_version;
     const parsed =
       version === SCHEMA.receiptEvidence || version === SCHEMA.disclosure
@@ -101,6 +101,11 @@ export function isText(value: unknown): value is TextOrBytes {
 
 export function bytesOf(text: TextOrBytes): Uint8Array {
   return typeof text === 'string' ? utf8(text) : text;
+}
+
+/** The value of a document: parsed strictly if it is text or bytes, else as it is. */
+export function valueOf(input: unknown): unknown {
+  return isText(input) ? parseStrict(bytesOf(input)) : input;
 }
 
 export function textOf(text: TextOrBytes): string {

@@ -1,5 +1,4 @@
 import * as z from 'zod';
-import { API_KEY_ID_PATTERN, API_KEY_PATTERN } from '../api-key.js';
 import { SCHEMA } from './ids.js';
 import { environmentSchema, textSchema, timeSchema } from './primitives.js';
 
@@ -48,6 +47,19 @@ export const keyRestrictionSchema = z
   .refine((limits) => Object.keys(limits).length > 0, 'expected at least one member')
   .meta({ minProperties: 1 });
 export type KeyRestriction = z.infer<typeof keyRestrictionSchema>;
+
+/**
+ * An engine key: `svc_sk_<id>_<secret><crc>`.
+ *
+ * - id: 12 characters of [a-z0-9], public, identifies the row with the secret's hash;
+ * - secret: 43 base64url characters, 32 random bytes;
+ * - crc: CRC-32 (IEEE) of everything before it, 6 base62 digits, most significant first.
+ *
+ * The checksum does not stop an attacker. It lets a secret scanner recognize a leaked key offline,
+ * and separates a typing error from a wrong key.
+ */
+export const API_KEY_PATTERN = /^svc_sk_([a-z0-9]{12})_([A-Za-z0-9_-]{43})([0-9A-Za-z]{6})$/;
+export const API_KEY_ID_PATTERN = /^[a-z0-9]{12}$/;
 
 export const apiKeySchema = z.string().regex(API_KEY_PATTERN, 'expected an API key');
 export const apiKeyIdSchema = z.string().regex(API_KEY_ID_PATTERN, 'expected an API key id');

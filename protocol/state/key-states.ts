@@ -16,7 +16,7 @@ export interface KeyContext {
 }
 
 /**
- * The states of the AEP keys of a log (spec/log.md, Key lifetimes by log position). The log, never the
+ * The states of the AEP keys and verifier keys of a log (spec/log.md, Key lifetimes by log position). The log, never the
  * artifact, determines the state of a key.
  */
 export class KeyStates {
@@ -47,6 +47,13 @@ export class KeyStates {
       publicKey: fromBase64Url(key.publicKey!),
       state: state === 'active' && !isCounted ? 'unknown' : state,
     };
+  }
+
+  /** The public key, 32 bytes; null unless the key is an active verifier key at `leafIndex`. */
+  verifierAt(keyId: string, leafIndex: number): Uint8Array | null {
+    const key = this.keyOf(keyId);
+    const isActive = key?.use === 'verifier' && keyStatusAt(key, leafIndex) === 'active';
+    return isActive ? fromBase64Url(key.publicKey!) : null;
   }
 
   /** The key as the log has it, of any use but `log` and `approver`; null unless the log activates it. */

@@ -2,7 +2,7 @@ import * as z from 'zod';
 import { canonicalBytes, parseStrict } from '../json.js';
 import type { KeyStatus } from '../keys.js';
 import { logIndexSchema, timeSchema } from '../schemas/primitives.js';
-import { NONE, type AepKeyLife } from './record.js';
+import type { AepKeyLife } from './record.js';
 
 const placeSchema = logIndexSchema.nullable();
 
@@ -76,9 +76,9 @@ export function decodeLogState(bytes: Uint8Array): LogState {
 
 /** The state of a key for a signature at a leaf (spec/log.md, Key lifetimes by log position). */
 export function keyStatusAt(key: LogKey, leafIndex: number): KeyStatus {
-  if ((key.compromisedFrom ?? NONE) <= leafIndex) return 'compromised';
+  if ((key.compromisedFrom ?? Infinity) <= leafIndex) return 'compromised';
   if (leafIndex <= key.index || !key.isAuthorized) return 'unknown';
-  return (key.retiredFrom ?? NONE) <= leafIndex ? 'retired' : 'active';
+  return (key.retiredFrom ?? Infinity) <= leafIndex ? 'retired' : 'active';
 }
 
 export function lifeOf(key: LogKey): AepKeyLife {

@@ -1,3 +1,4 @@
+import { isObject } from '../../protocol/json.js';
 import type { CallOutcome } from './gate.js';
 import type { SdkError } from '../errors.js';
 import type { Admission } from './options.js';
@@ -33,8 +34,4 @@ export function failedTool({ code, message, proofId }: SdkError): object {
       ...(proofId !== undefined && { [PROOF_ID_META]: proofId }),
     },
   };
-}
-
-export function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

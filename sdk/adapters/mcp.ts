@@ -1,8 +1,9 @@
 import * as z from 'zod';
 import { attempt } from '../../protocol/errors.js';
+import { isObject } from '../../protocol/json.js';
 import { isNotAdmitted, SdkError } from '../errors.js';
 import { type Gate, openGate } from './gate.js';
-import { failedTool, isObject, outcomeOf, withProof } from './mcp-result.js';
+import { failedTool, outcomeOf, withProof } from './mcp-result.js';
 import type { AdapterOptions } from './options.js';
 
 export { NOT_ADMITTED_META, PROOF_ID_META } from './mcp-result.js';

@@ -1,4 +1,5 @@
 import {
+  API_KEY_ID_PATTERN,
   apiKeyListSchema,
   apiKeyRequestSchema,
   createdApiKeySchema,
@@ -7,7 +8,6 @@ import {
   type CreatedApiKey,
   type ListedApiKey,
 } from '../../protocol/schemas/api-keys.js';
-import { API_KEY_ID_PATTERN } from '../../protocol/api-key.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import { SdkError } from '../errors.js';
 import { readDocument, validBody } from '../http/answers.js';

@@ -1,6 +1,6 @@
 import { fromBase64Url } from '#protocol/bytes';
 import { isUsablePublicKey } from '#protocol/ed25519';
-import { entryBytes, statusEntryBytes, revocationReasonBytes } from '#protocol/entries';
+import { entryBytes, revocationReasonBytes } from '#protocol/entries';
 import type { Sha256 } from '#protocol/hash';
 import { isProofId } from '#protocol/ids';
 import type { KeyedEntry } from '#protocol/keys';
@@ -140,7 +140,9 @@ export function appendRevocation(
       insert into svc.revocation_reason (reason_hash, document)
       values (${reasonHash}, ${document})`;
     const at = await databaseTime(tx);
-    const body = statusEntryBytes({
+    const body = entryBytes({
+      type: 'status',
+      status: 'REVOKED',
       proof_id: proofId,
       artifact_kind: artifactKind,
       reason_hash: reasonHash.toString('hex'),

@@ -2,14 +2,14 @@ import { describe, expect, it } from 'vitest';
 import { KeyHistory } from '#fsck/registry/context';
 import { toBase64Url } from '#protocol/bytes';
 import { smallOrderPublicKeys } from '#protocol/ed25519';
-import { keyEntryBytes } from '#protocol/entries';
+import { entryBytes } from '#protocol/entries';
 import { jwkThumbprint } from '#protocol/keys';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { testKey } from '../fixtures/worked-log.js';
 
-type KeyEntryInput = Parameters<typeof keyEntryBytes>[0];
-
 const [key, other] = [testKey(0), testKey(1)].map(({ publicKey }) => ({
+  type: 'key' as const,
+  use: 'aep' as const,
   key_id: jwkThumbprint(nativeSha256, publicKey),
   public_key: toBase64Url(publicKey),
 }));
@@ -20,8 +20,8 @@ const retired = { ...activated, change: 'retire' } as const;
 const compromised = { ...activated, change: 'compromise' } as const;
 
 /** The findings on a log of only these key entries. */
-function faultsOf(entries: readonly KeyEntryInput[]): string[] {
-  const rows = entries.map((entry, leafIndex) => ({ leafIndex, body: keyEntryBytes(entry) }));
+function faultsOf(entries: readonly Parameters<typeof entryBytes>[0][]): string[] {
+  const rows = entries.map((entry, leafIndex) => ({ leafIndex, body: entryBytes(entry) }));
   const faults: string[] = [];
   KeyHistory.read(rows, rows.length).checkChain((...found) => faults.push(found.join(' ')));
   return faults;
@@ -33,7 +33,7 @@ describe('key history of a log', () => {
     expect(faultsOf([...entries, { ...compromised, from_index: 3 }])).toEqual([]);
   });
 
-  it.each<[string, KeyEntryInput[], RegExp]>([
+  it.each<[string, Parameters<typeof entryBytes>[0][], RegExp]>([
     ['the id of another key', [{ ...activated, key_id: other!.key_id }], /thumbprint/],
     [
       'a key of small order',

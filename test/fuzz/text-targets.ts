@@ -5,7 +5,8 @@ import { responseHead } from '#protocol/state/answers';
 import { mayHoldToken } from '#api/public/http/answer';
 import { overlayFormProblems } from '#policy/check';
 import { preparse } from '#policy/decide';
-import { API_KEY_PATTERN, formatApiKey, parseApiKey } from '#protocol/api-key';
+import { API_KEY_PATTERN } from '#protocol/schemas/api-keys';
+import { formatApiKey, parseApiKey } from '#runtime/crypto/api-key';
 import {
   fromBase64,
   fromBase64Url,

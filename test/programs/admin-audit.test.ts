@@ -2,7 +2,7 @@ import { cpSync, writeFileSync } from 'node:fs';
 import { generateKeyPairSync, randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { parseApiKey } from '#protocol/api-key';
+import { parseApiKey } from '#runtime/crypto/api-key';
 import { toBase64Url } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/json';
 import { createSigningKey } from '#runtime/crypto/node';

@@ -7,7 +7,7 @@ import { nativeVerify } from '#runtime/crypto/node';
 import { bulkVerification } from '#runtime/crypto/sodium';
 import rfc8032 from '../vectors/rfc8032.json' with { type: 'json' };
 
-// test/protocol/offline-vectors.test.ts covers torsion, small R and S + L with every implementation.
+// test/protocol/offline.test.ts covers torsion, small R and S + L with every implementation.
 
 const P = Point.CURVE().p;
 const L = Point.CURVE().n;

@@ -1,12 +1,11 @@
 import { execFile } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import type { RequestListener } from 'node:http';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { apiKeyIdFrom, formatApiKey, parseApiKey } from '#protocol/api-key';
+import { newApiKey, parseApiKey } from '#runtime/crypto/api-key';
 import { packageRoot } from '#runtime/process/files';
 import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
 import { openFolder, svc, type Folder } from '../fixtures/svc.js';
@@ -14,8 +13,7 @@ import { openFolder, svc, type Folder } from '../fixtures/svc.js';
 /** Key id of all examples in documents and tests; their secrets are 0, 1, 2, …. */
 const EXAMPLE_ID = 'abcdefghij23';
 const EXAMPLE_IDS = [EXAMPLE_ID, 'hqbkacmaciaa'];
-const newKey = (): string =>
-  formatApiKey({ keyId: apiKeyIdFrom(randomBytes(8)), secret: randomBytes(32) });
+const newKey = (): string => newApiKey().text;
 
 /** The documented patterns, as a scanner runs them. */
 async function patterns(): Promise<Record<string, RegExp>> {

@@ -10,7 +10,7 @@ import { migrate } from '#sql/schema/migrate';
 import { readProof } from '#sql/proofs/read';
 import { eraseAdopted, erasePayloads } from '#sql/erasure/erase';
 import { adoptEntries, beginAdoption, finishAdoption } from '#sql/log/adopt';
-import { parseApiKey } from '#protocol/api-key';
+import { parseApiKey } from '#runtime/crypto/api-key';
 import { proofEntryBytes } from '#protocol/entries';
 import { formatTime } from '#protocol/time';
 import { transaction } from '#sql/db/transaction';

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { utf8 } from '#protocol/bytes';
-import { statusEntryBytes } from '#protocol/entries';
+import { entryBytes } from '#protocol/entries';
 import { leafHash } from '#protocol/merkle';
 import { KeyStates } from '#protocol/state/key-states';
 import { attentionFor } from '#programs/admin/status';
@@ -29,7 +29,9 @@ const { leafOf, outcomeOf, tamper, verdictAt, holdVerdictLock } = tampering({ db
 it('checkLeaf > fails a revocation whose row is stored under another kind', () => {
   const proof_id = registry.item().proofId;
   const entry = Buffer.from(
-    statusEntryBytes({
+    entryBytes({
+      type: 'status',
+      status: 'REVOKED',
       proof_id,
       artifact_kind: 'proof',
       reason_hash: '0'.repeat(64),

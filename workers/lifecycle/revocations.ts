@@ -1,4 +1,4 @@
-import { parseEntry, statusEntryBytes, parseRevocationReason } from '#protocol/entries';
+import { entryBytes, parseEntry, parseRevocationReason } from '#protocol/entries';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { RequestIds } from '#runtime/http/request-ids';
@@ -126,7 +126,9 @@ async function commitIn(
       kind: 'status',
       proofId: request.proofId,
       at,
-      body: statusEntryBytes({
+      body: entryBytes({
+        type: 'status',
+        status: 'REVOKED',
         proof_id: request.proofId,
         artifact_kind: request.artifactKind,
         reason_hash: request.reasonHash.toString('hex'),

@@ -49,7 +49,7 @@ export function checkLeaf(
     const isSigned =
       entry?.type !== 'verdict' ||
       origins === undefined ||
-      origins.some((origin) => isSignedVerdict(crypto, origin, entry, entries, leaf.leafIndex));
+      origins.some((origin) => isSignedVerdict(crypto, origin, entry, states, leaf.leafIndex));
     return { checks: checkEntry(leaf, entry !== null && isSigned, leafHashInTree), aep: null };
   }
   if (leaf.proof.isErased) {

@@ -4,14 +4,10 @@ import type { KeyedEntry } from '#protocol/keys';
 import { verifyConsistency } from '#protocol/merkle';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { LISTED_LEAVES, MAX_SNAPSHOT_MS, type VerdictEntry } from '#protocol/schemas/log-entry';
+import { KeyStates } from '#protocol/state/key-states';
 import { consistencyFromTiles, rootFromTiles } from '#protocol/tiles';
 import { formatTime, parseTime } from '#protocol/time';
-import {
-  activeVerifierKey,
-  isSignedVerdict,
-  listedFailures,
-  verdictMessage,
-} from '#protocol/verdict-entries';
+import { isSignedVerdict, listedFailures, verdictMessage } from '#protocol/verdict-entries';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import { pipeline, transaction, type Transaction } from '#sql/db/transaction';
@@ -92,8 +88,7 @@ export function appendVerdictEntry(
     // After an adoption, the log has verdicts that this database does not have yet.
     if (to < (before?.to ?? 0)) return 'early';
     const wasRetired =
-      before !== undefined &&
-      activeVerifierKey(crypto, keys, before.key_id, Number.MAX_SAFE_INTEGER) === null;
+      before !== undefined && keys.verifierAt(before.key_id, Number.MAX_SAFE_INTEGER) === null;
     const expiredBefore = before === undefined ? 0 : parseTime(before.expired_through);
     const expiredThrough = wasRetired ? scannedAt : Math.max(scannedAt, expiredBefore);
     if (expiredThrough > now) {
@@ -128,15 +123,16 @@ export function appendVerdictEntry(
   return transaction(sql, work, opening);
 }
 
-/** @returns the key entries of the log; throws unless this verifier may sign for the log */
+/** @returns the keys of the log; throws unless this verifier may sign for the log */
 function requireActive(
   { crypto }: Pick<VerifyContext, 'crypto'>,
   { keyId, origin }: VerdictSigner,
-  keys: KeyedEntry[] | null,
+  entries: KeyedEntry[] | null,
   [checkpoint, ended]: [StoredCheckpoint | null, string[]],
-): KeyedEntry[] {
-  if (keys === null) throw new LogDamagedError('a key entry of the log is unreadable');
-  if (activeVerifierKey(crypto, keys, keyId, Number.MAX_SAFE_INTEGER) === null) {
+): KeyStates {
+  if (entries === null) throw new LogDamagedError('a key entry of the log is unreadable');
+  const keys = new KeyStates({ ...crypto, origins: [origin] }, entries);
+  if (keys.verifierAt(keyId, Number.MAX_SAFE_INTEGER) === null) {
     throw new OperatorError(
       `verifier key ${keyId} is not active in the log, so no verdict entry is appended: activate it with admin verifier-key activate <key.pem>, or start the verifier with the active key`,
     );

@@ -1,6 +1,7 @@
 import { createHash, type Hash } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { setImmediate } from 'node:timers/promises';
+import { isObject } from '#protocol/json';
 import { streamBody } from '#runtime/http/json-body';
 import {
   AGENT,
@@ -11,7 +12,7 @@ import {
 } from '../admission/admit.js';
 import type { Caller } from '../http/authenticate.js';
 import { newUuidHex } from '../http/request-context.js';
-import { bodyProblem, isObject, parseJson, unknownVersion } from '../http/parse-body.js';
+import { bodyProblem, parseJson, unknownVersion } from '../http/parse-body.js';
 import { at, Problem } from '../http/problem.js';
 import type { BatchUpload } from './uploads.js';
 

@@ -1,9 +1,8 @@
 import type { Request, Response } from 'express';
 import { timingSafeEqual } from 'node:crypto';
 import { RateLimiterMemory, RateLimiterRedis, type RateLimiterRes } from 'rate-limiter-flexible';
-import { apiKeySecretHash, parseApiKey } from '#protocol/api-key';
+import { apiKeySecretHash, parseApiKey } from '#runtime/crypto/api-key';
 import { coalesce, withTimeout } from '#runtime/concurrency';
-import { nativeSha256 } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
 import { isUnavailable } from '#sql/db/errors';
 import { authenticate as readCredentials, type Credential } from '#sql/tenants/api-keys';
@@ -51,10 +50,7 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
     const key = parseApiKey(sent);
     const { keyId, secret } = key ?? UNKNOWN_KEY;
     const found = await lookUp(keyId);
-    const matches = timingSafeEqual(
-      apiKeySecretHash(nativeSha256, secret),
-      found?.secretHash ?? NO_HASH,
-    );
+    const matches = timingSafeEqual(apiKeySecretHash(secret), found?.secretHash ?? NO_HASH);
     const now = ctx.clock.now();
     const inForce =
       found !== undefined &&

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type * as z from 'zod';
 import { ProtocolError } from '#protocol/errors';
-import { type JsonValue, parseStrict, pointerStep } from '#protocol/json';
+import { isObject, type JsonValue, parseStrict, pointerStep } from '#protocol/json';
 import { BodyRefusedError, readJsonBody } from '#runtime/http/json-body';
 import type { ProblemMember } from '../../http/responses.js';
 import { Problem, type ProblemCode, PROBLEMS } from './problem.js';
@@ -97,10 +97,6 @@ export function unknownVersion(value: JsonValue, versions: readonly string[]): P
     return violation([{ code: 'invalid_field', pointer: '', detail }]);
   }
   return violation([wrongVersion(value, versions.map((version) => `"${version}"`).join(' or '))]);
-}
-
-export function isObject(value: JsonValue): value is Record<string, JsonValue> {
-  return value !== null && typeof value === 'object' && !Array.isArray(value);
 }
 
 function violation(found: Finding[]): Problem {

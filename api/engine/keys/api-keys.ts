@@ -1,5 +1,5 @@
-import { API_KEY_ID_PATTERN } from '#protocol/api-key';
 import {
+  API_KEY_ID_PATTERN,
   apiKeyListSchema,
   apiKeyRequestSchema,
   createdApiKeySchema,

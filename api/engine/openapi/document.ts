@@ -1,5 +1,5 @@
 import { buildReceipt } from '#protocol/aep';
-import { API_KEY_ID_PATTERN, formatApiKey } from '#protocol/api-key';
+import { formatApiKey } from '#runtime/crypto/api-key';
 import { fromBase64, toBase64, utf8 } from '#protocol/bytes';
 import { uncheckedCheckpoint } from '#protocol/checkpoint';
 import { proofEntryBytes } from '#protocol/entries';
@@ -7,7 +7,7 @@ import { hashHex } from '#protocol/hash';
 import { PACKAGE_ID_PATTERN, PROOF_ID_PATTERN } from '#protocol/ids';
 import { leafHash } from '#protocol/merkle';
 import { idempotencyKeySchema } from '#protocol/schemas/admission';
-import { SCOPES } from '#protocol/schemas/api-keys';
+import { API_KEY_ID_PATTERN, SCOPES } from '#protocol/schemas/api-keys';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { HASH_PATTERN, tenantIdSchema } from '#protocol/schemas/primitives';
 import { problemSchema } from '#protocol/schemas/problem';

@@ -1,9 +1,8 @@
 import { Option, type Command } from 'commander';
 import { writeFile } from 'node:fs/promises';
-import { API_KEY_ID_PATTERN } from '../../../protocol/api-key.js';
 import { HASH_PATTERN } from '../../../protocol/schemas/primitives.js';
 import { isBatchId, isPackageId, isProofId } from '../../../protocol/ids.js';
-import { SCOPES } from '../../../protocol/schemas/api-keys.js';
+import { API_KEY_ID_PATTERN, SCOPES } from '../../../protocol/schemas/api-keys.js';
 import { EFFECTS, type ArtifactKind, ARTIFACT_KINDS } from '../../../protocol/status.js';
 import * as sdk from '../../index.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';

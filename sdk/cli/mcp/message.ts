@@ -1,7 +1,9 @@
 import { fromUtf8, utf8 } from '../../../protocol/bytes.js';
 import { attempt } from '../../../protocol/errors.js';
-import { parseStrict, type JsonValue } from '../../../protocol/json.js';
+import { isObject, parseStrict, type JsonValue } from '../../../protocol/json.js';
 import { keepNumbers, stringify } from './exact-numbers.js';
+
+export { isObject };
 
 export type JsonObject = Record<string, JsonValue>;
 export type RequestId = string | number;
@@ -98,10 +100,6 @@ export const paramsOf = ({ json }: Message): JsonObject => objectIn(json, 'param
 export function objectIn(object: JsonObject, name: string): JsonObject {
   const value = Object.hasOwn(object, name) ? object[name] : undefined;
   return isObject(value) ? value : {};
-}
-
-export function isObject(value: unknown): value is JsonObject {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 /** The `id`; null for an id that MCP does not allow. */

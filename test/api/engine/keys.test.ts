@@ -1,7 +1,7 @@
 import type * as crypto from 'node:crypto';
 import { randomBytes } from 'node:crypto';
 import { expect, vi } from 'vitest';
-import { formatApiKey } from '#protocol/api-key';
+import { formatApiKey } from '#runtime/crypto/api-key';
 import type * as tenants from '#sql/tenants/api-keys';
 import { revokeApiKey } from '#sql/tenants/administration';
 import { executeBody, headersFor, without } from '../../fixtures/engine.js';

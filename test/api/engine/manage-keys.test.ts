@@ -1,7 +1,5 @@
 import { describe, expect } from 'vitest';
-import { apiKeySecretHash, parseApiKey } from '#protocol/api-key';
-import { newApiKey } from '#runtime/crypto/api-key';
-import { nativeSha256 } from '#runtime/crypto/node';
+import { apiKeySecretHash, newApiKey, parseApiKey } from '#runtime/crypto/api-key';
 import { connect } from '#runtime/postgres/connect';
 import { asTenants, transaction } from '#sql/db/transaction';
 import { registerTenantApprover } from '#sql/lifecycle/approvers';
@@ -79,7 +77,7 @@ describe('POST /v1/keys', () => {
 
     const row = await rowOf(setup, key);
     const { secret } = parseApiKey(key)!;
-    expect(row.secret_hash.equals(apiKeySecretHash(nativeSha256, secret))).toBe(true);
+    expect(row.secret_hash.equals(apiKeySecretHash(secret))).toBe(true);
     expect(row).toMatchObject({ review_ref: 'test', created_by: keyIdOf(creator) });
     expect(await latestActs(setup, 1)).toEqual([
       {

@@ -2,7 +2,7 @@ import { generateKeyPairSync, sign, verify as nodeVerify, createPublicKey } from
 import { describe, expect } from 'vitest';
 import { fromHex, toBase64Url } from '#protocol/bytes';
 import { pae } from '#protocol/dsse';
-import { keyEntryBytes } from '#protocol/entries';
+import { entryBytes } from '#protocol/entries';
 import { jwkThumbprint } from '#protocol/keys';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import { AEP_PAYLOAD_TYPE } from '#protocol/schemas/aep';
@@ -142,7 +142,9 @@ describe('signing key', () => {
     await transaction(setup.db.sql, async (tx) => {
       const size = await lockHead(tx);
       const at = Date.now();
-      const body = keyEntryBytes({
+      const body = entryBytes({
+        type: 'key',
+        use: 'aep',
         key_id: keyId,
         public_key: toBase64Url(neutral),
         change: 'activate',

@@ -1,7 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import { API_KEY_PATTERN, formatApiKey, parseApiKey } from '#protocol/api-key';
+import { API_KEY_PATTERN } from '#protocol/schemas/api-keys';
+import { formatApiKey, parseApiKey } from '#runtime/crypto/api-key';
 
 const secret = Uint8Array.from({ length: 32 }, (_, i) => i);
 const KEY = 'svc_sk_abcdefghij23_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8';
