@@ -6,7 +6,7 @@ import { newApiKey } from '#runtime/crypto/api-key';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
-import { connect } from '#runtime/postgres/connect';
+import { withPool } from '#runtime/postgres/connect';
 import { createPrivateFile, writePrivateFile } from '#runtime/process/files';
 import { createTenant, setLane } from '#sql/tenants/administration';
 import { insertApiKey } from '#sql/tenants/api-keys';
@@ -42,12 +42,8 @@ export async function bootstrap(options: BootstrapOptions) {
     return url.toString();
   };
   const key = await readApiKey(dataDir);
-  const sql = connect(roleUrl('svc_admin'), {
-    application: 'bootstrap',
-    max: 1,
-    ...(signal && { signal }),
-  });
-  try {
+  const pool = { application: 'bootstrap', max: 1, ...(signal && { signal }) };
+  return withPool(roleUrl('svc_admin'), pool, async (sql) => {
     await prepareAdmissions(sql, keys, log, async (tx) => {
       // Configures only a new tenant: later changes by an operator are kept.
       const [known] = await tx`select from svc.tenant where tenant_id = ${TENANT}`;
@@ -59,9 +55,7 @@ export async function bootstrap(options: BootstrapOptions) {
     });
     writePrivateFile(join(dataDir, 'pins.json'), `${JSON.stringify(await pinsOf(sql))}\n`);
     return { roleUrl, tenantId: TENANT, apiKey: formatApiKey(key) };
-  } finally {
-    await sql.end({ timeout: 5 });
-  }
+  });
 }
 
 /** The demo tenant's key: the database has only its hash, a private file has the key. */
