@@ -14,7 +14,8 @@ import { done } from '../fixtures/admin.js';
 import { loggedKeys } from '#programs/admin/aep-keys';
 import { idOf, keysUnder } from '../fixtures/delegation.js';
 import { servePublic, sqlPublisher, testKeys } from '../fixtures/sql-publisher.js';
-import { testFolder, testRegistry } from './world.js';
+import { testFolder } from '../fixtures/test-folder.js';
+import { testRegistry } from './world.js';
 
 /** The life of the keys that sign proofs, from the admin command to the public status. */
 

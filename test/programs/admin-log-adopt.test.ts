@@ -29,7 +29,7 @@ import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { fsck } from '../fixtures/restored-service.js';
 import { ORIGIN } from '../fixtures/snapshot.js';
 import { servePublic, sqlPublisher, testKeys, vkeysOf } from '../fixtures/sql-publisher.js';
-import { testFolder } from './world.js';
+import { testFolder } from '../fixtures/test-folder.js';
 
 /** Databases as they were at a backup, while the public log went on. */
 const home = await testFolder();
