@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseEntry } from '#protocol/entries';
@@ -21,11 +20,12 @@ import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { ORIGIN, testKey } from '../fixtures/snapshot.js';
 import { servePublic, sqlPublisher } from '../fixtures/sql-publisher.js';
 import { pinning } from '../fixtures/pins.js';
+import { testFolder } from '../fixtures/test-folder.js';
 
 /** An operator restores a backup older than the last publication, following docs/runbooks.md. */
 
 const NEXT_ORIGIN = 'test.example/next/log';
-const home = mkdtempSync(join(tmpdir(), 'svc-ended-'));
+const home = await testFolder();
 const published = join(home, 'public');
 const keys = { logKey: testKey() };
 const vkey = formatVkey(nativeSha256, ORIGIN, keys.logKey.publicKey);
@@ -79,7 +79,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await original.drop();
   await restored.drop();
-  rmSync(home, { recursive: true });
 });
 
 async function stopOf(tick: Promise<unknown>): Promise<FatalPublishError> {
