@@ -10,7 +10,7 @@ import {
 } from '#runtime/crypto/api-key';
 import type { Logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
-import { connect } from '#runtime/postgres/connect';
+import { withPool } from '#runtime/postgres/connect';
 import { createPrivateFile, writePrivateFile } from '#runtime/process/files';
 import { createTenant, setLane } from '#sql/tenants/administration';
 import { insertApiKey } from '#sql/tenants/api-keys';
@@ -46,12 +46,8 @@ export async function bootstrap(options: BootstrapOptions) {
     return url.toString();
   };
   const key = await readApiKey(dataDir);
-  const sql = connect(roleUrl('svc_admin'), {
-    application: 'bootstrap',
-    max: 1,
-    ...(signal && { signal }),
-  });
-  try {
+  const pool = { application: 'bootstrap', max: 1, ...(signal && { signal }) };
+  return withPool(roleUrl('svc_admin'), pool, async (sql) => {
     await prepareAdmissions(sql, keys, log, async (tx) => {
       // Configures only a new tenant: later changes by an operator are kept.
       const [known] = await tx`select from svc.tenant where tenant_id = ${TENANT}`;
@@ -63,9 +59,7 @@ export async function bootstrap(options: BootstrapOptions) {
     });
     writePrivateFile(join(dataDir, 'pins.json'), `${JSON.stringify(await pinsOf(sql))}\n`);
     return { roleUrl, tenantId: TENANT, apiKey: formatApiKey(key) };
-  } finally {
-    await sql.end({ timeout: 5 });
-  }
+  });
 }
 
 /** The demo tenant's key: the database has only its hash, a private file has the key. */

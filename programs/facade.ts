@@ -1,19 +1,16 @@
 import cluster from 'node:cluster';
 import { unreadProblem } from '#api/public/http/answer';
 import { createPublicServer } from '#api/public/server';
-import { httpSource } from '#api/public/snapshot/http-source';
-import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
-import { storeSource } from '#api/public/snapshot/store-source';
 import { opsPortOf, opsPortsOf, type FacadeConfig, facadeConfig } from '#runtime/config';
 import { listen, probePorts } from '#runtime/http/server';
 import { openOps } from '#runtime/ops/ops';
 import { systemClock } from '#runtime/process/clock';
 import { type ProgramContext, reportReady, runProgram } from '#runtime/process/lifecycle';
 import { OperatorError } from '#runtime/process/operator-error';
-import { isBucket, openStore } from '#runtime/store/open';
 import { supervise, type Supervised } from '#runtime/process/supervise';
 import { publicMetrics } from './metrics/http.js';
 import { snapshotGauges } from './metrics/snapshot.js';
+import { snapshotSourceOf } from './snapshot-source.js';
 
 /** Drain time of a process before it is killed. */
 const PROCESS_GRACE_MS = 30_000;
@@ -79,15 +76,9 @@ async function freePort(config: FacadeConfig): Promise<number> {
   return free;
 }
 
-async function sourceOf({ snapshotPlace, snapshotUrl }: FacadeConfig): Promise<SnapshotSource> {
-  if (snapshotPlace === null) return httpSource(snapshotUrl ?? '');
-  if (!isBucket(snapshotPlace)) return directorySource(snapshotPlace);
-  return storeSource(await openStore(snapshotPlace));
-}
-
 async function serve(config: FacadeConfig, program: ProgramContext): Promise<string> {
   const ops = await openOps('facade', config.ops, program);
-  const snapshotSource = await sourceOf(config);
+  const snapshotSource = await snapshotSourceOf(config.snapshotPlace ?? config.snapshotUrl ?? '');
   const publicServer = createPublicServer({
     snapshotSource,
     logVkey: config.pins,

@@ -1,5 +1,5 @@
 import { createHash, createHmac, pbkdf2Sync, randomBytes } from 'node:crypto';
-import { connect } from '#runtime/postgres/connect';
+import { withPool } from '#runtime/postgres/connect';
 import {
   BOARD_ROLE,
   grantQueueAccess,
@@ -32,13 +32,13 @@ export async function migrateDatabase(
   passwordFor?: (role: ProgramRole) => string | undefined,
   signal?: AbortSignal,
 ): Promise<string[]> {
-  const sql = connect(ownerUrl, {
+  const pool = {
     application: 'migrate',
     max: 2,
     statementTimeoutMs: 0,
     ...(signal && { signal }),
-  });
-  try {
+  };
+  return withPool(ownerUrl, pool, async (sql) => {
     const applied = await migrate(sql, MIGRATIONS);
     await migrateQueues(ownerUrl, signal);
     await grantQueueAccess(ownerUrl, ['svc_engine', 'svc_worker']);
@@ -51,9 +51,7 @@ export async function migrateDatabase(
       }
     }
     return applied;
-  } finally {
-    await sql.end({ timeout: 5 });
-  }
+  });
 }
 
 const SCRAM_ITERATIONS = 4_096;

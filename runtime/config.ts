@@ -24,10 +24,19 @@ export {
 const read = <Shape extends z.ZodRawShape>(shape: Shape, env: Environment) =>
   field.read(shape, env, settingNames());
 
-const readProcess = <Shape extends z.ZodRawShape>(
+/** Reads the settings of a program that serves. */
+function readProcess<Shape extends z.ZodRawShape>(
   shape: Shape & typeof field.processSettings,
   env: Environment,
-) => field.readProcess(shape, env, settingNames());
+) {
+  const v = read<Shape & typeof field.processSettings>(shape, env);
+  const process = v as field.Values<typeof field.processSettings>;
+  return {
+    ...v,
+    ops: { port: process.opsPort, bind: process.opsBind },
+    drain: { delayMs: process.shutdownDelay, deadlineMs: process.shutdownTimeout },
+  };
+}
 
 interface SnapshotSettings {
   snapshotDir?: string | undefined;

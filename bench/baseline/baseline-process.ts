@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
-import { connect } from '#runtime/postgres/connect';
+import { withPool } from '#runtime/postgres/connect';
 import type { Db } from '#sql/db/transaction';
 import { report, runTask } from '../harness/child.js';
 import { requestAt, type ItemSource } from '../harness/items.js';
@@ -34,14 +34,11 @@ const ROWS_PER_TRANSACTION = 1_000;
 /** Documents signed between two yields, which let the driver send the previous insert. */
 const YIELD_EVERY = 50;
 
-runTask<BaselineTask>(async (task) => {
-  const sql = connect(task.databaseUrl, { application: 'bench-baseline', max: 1 });
-  try {
-    report(await baselineLoop(sql, task));
-  } finally {
-    await sql.end({ timeout: 5 });
-  }
-});
+runTask<BaselineTask>((task) =>
+  withPool(task.databaseUrl, { application: 'bench-baseline', max: 1 }, async (sql) =>
+    report(await baselineLoop(sql, task)),
+  ),
+);
 
 /** Signs one group while the previous group is inserted. Measures from the first commit after the warm-up. */
 async function baselineLoop(sql: Db, task: BaselineTask): Promise<BaselineReport> {

@@ -84,6 +84,9 @@ export interface BatchRun {
   retried: Readonly<Record<string, number>>;
 }
 
+export const rateOf = ({ proofs, seconds }: Pick<BatchRun, 'proofs' | 'seconds'>): number =>
+  proofs / seconds;
+
 /** @throws Error when an item was lost or a receipt was wrong, which invalidates the run */
 export function requireCorrect({ lost, checked: { wrong } }: BatchRun): void {
   if (lost > 0 || wrong.length > 0) {

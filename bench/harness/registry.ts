@@ -1,12 +1,15 @@
 import { mkdir } from 'node:fs/promises';
 import { resolve } from 'node:path';
+import { makePolicySet } from '#policy/policy-set';
 import type { ProgramRole } from '#programs/migrate-database';
+import { shippedPolicy } from '#programs/shipped-policy';
 import { prepareStack } from '#programs/stack';
 import { startConfig } from '#runtime/config';
 import { newApiKey } from '#runtime/crypto/api-key';
 import { startEmbeddedPostgres } from '#runtime/embedded/start';
 import { logger } from '#runtime/process/log';
-import { connect } from '#runtime/postgres/connect';
+import { connect, withPool } from '#runtime/postgres/connect';
+import { type PolicyFiles, storePolicySet } from '#sql/admissions/policies';
 import { fromUuid } from '#sql/db/columns';
 import type { Db, Pool } from '#sql/db/transaction';
 import { createTenant } from '#sql/tenants/administration';
@@ -43,6 +46,8 @@ export async function openBenchRegistry(dataDir: string, cleanup: Cleanup) {
   return { ...prepared, snapshotDir, origin, postgresPid: postgres.pid, owner, ownerUrl };
 }
 
+const ONE = { application: 'bench', max: 1 };
+
 /** Settings without which a crash may lose commits, and figures would not be comparable. */
 const DURABLE = ['fsync', 'synchronous_commit', 'full_page_writes'];
 
@@ -50,14 +55,13 @@ const WRITERS = ['svc_engine', 'svc_worker', 'svc_verifier', 'svc_publisher'] as
 
 /** @throws Error when a durability setting is off for a role that writes */
 async function requireDurable(role: ProgramRole, url: string): Promise<void> {
-  const sql = connect(url, { application: 'bench', max: 1 });
-  try {
-    const off = await sql<{ name: string }[]>`
-      select name from pg_settings where name = any(${DURABLE}) and setting <> 'on'`;
-    if (off.length > 0) throw new Error(`${off.map(({ name }) => name).join()} of ${role} is off`);
-  } finally {
-    await sql.end({ timeout: 5 });
-  }
+  const off = await withPool(
+    url,
+    ONE,
+    (sql) => sql<{ name: string }[]>`
+      select name from pg_settings where name = any(${DURABLE}) and setting <> 'on'`,
+  );
+  if (off.length > 0) throw new Error(`${off.map(({ name }) => name).join()} of ${role} is off`);
 }
 
 /** Creates tenants with an API key each, as an administrator does. */
@@ -65,9 +69,8 @@ export async function createTenants(
   registry: BenchRegistry,
   tenantIds: readonly string[],
 ): Promise<Credential[]> {
-  const sql = connect(registry.roleUrl('svc_admin'), { application: 'bench', max: 1 });
-  try {
-    return await withAuditContext(sql, { actor: 'bench', act: 'more tenants' }, async (tx) => {
+  return withPool(registry.roleUrl('svc_admin'), ONE, (sql) =>
+    withAuditContext(sql, { actor: 'bench', act: 'more tenants' }, async (tx) => {
       const credentials: Credential[] = [];
       for (const tenantId of tenantIds) {
         await createTenant(tx, { tenantId, environment: 'sandbox', allowlisted: true });
@@ -75,10 +78,8 @@ export async function createTenants(
         credentials.push({ tenantId, apiKey });
       }
       return credentials;
-    });
-  } finally {
-    await sql.end({ timeout: 5 });
-  }
+    }),
+  );
 }
 
 export async function insertKey(
@@ -88,6 +89,30 @@ export async function insertKey(
   const { text, ...stored } = newApiKey();
   await insertApiKey(sql, { ...stored, ...key, reviewRef: 'bench' });
   return text;
+}
+
+/**
+ * Stores the shipped policy set with additional rules and counters; returns its digest.
+ *
+ * @param declared a part of the schema and its replacement
+ */
+export async function storePolicyVariant(
+  sql: Db,
+  {
+    declared: [part, replacement] = ['', ''],
+    policies = {},
+    counters,
+  }: Partial<Pick<PolicyFiles, 'policies' | 'counters'>> & { declared?: [string, string] },
+): Promise<Buffer> {
+  const { files } = await shippedPolicy();
+  const set = await makePolicySet({
+    ...files,
+    schema: files.schema.replace(part, replacement),
+    policies: { ...files.policies, ...policies },
+    ...(counters && { counters }),
+  });
+  await storePolicySet(sql, set);
+  return set.digest;
 }
 
 /** IDs of up to `count` random proofs among the leaves `[from, to)`. */

@@ -3,12 +3,13 @@ import { existsSync } from 'node:fs';
 import { chmod, mkdir, mkdtemp, readdir, rm, statfs } from 'node:fs/promises';
 import { cpus, loadavg, tmpdir, totalmem } from 'node:os';
 import { join, resolve } from 'node:path';
+import { freePort } from '#runtime/embedded/server';
 import { removeEmbeddedPostgres } from '#runtime/embedded/start';
 import { OperatorError } from '#runtime/process/operator-error';
 import { withCleanup } from './cleanup.js';
 import { print } from './command.js';
 import { failedResult, type Result, type Scenario, type RunContext } from './scenario.js';
-import { requireTools, freePort, startInstalled } from './tools.js';
+import { requireTools, startInstalled } from './tools.js';
 
 export interface RunOptions extends Pick<RunContext, 'quick' | 'proofs' | 'signal'> {
   only: readonly string[] | undefined;

@@ -34,6 +34,17 @@ export function resultOf({ against = null, target = null, note, ...measured }: M
   return { name, value, unit, against, ratio, target, ok, ...(note !== undefined && { note }) };
 }
 
+/** The medians of figures of interleaved rounds, and the ratio of both figures of a round. */
+export const comparedRounds = (
+  figures: readonly number[],
+  what: string,
+  others: readonly number[],
+): Pick<Result, 'value' | 'against' | 'ratio'> => ({
+  value: median(figures),
+  against: { what, value: median(others) },
+  ratio: pairedRatio(figures, others),
+});
+
 /** Largest accepted cost relative to the first point. */
 const MAX_RATIO = 1.25;
 
@@ -46,13 +57,10 @@ export function comparedWithFirst(
   return points.map(({ name, costs, note }) =>
     resultOf({
       name,
-      value: median(costs),
       unit,
-      ...(costs !== first && {
-        against: { what, value: median(first) },
-        ratio: pairedRatio(costs, first),
-        target: { ratio: { atMost: MAX_RATIO } },
-      }),
+      ...(costs === first
+        ? { value: median(costs) }
+        : { ...comparedRounds(costs, what, first), target: { ratio: { atMost: MAX_RATIO } } }),
       note: `median of ${String(costs.length)} interleaved rounds (${spread(costs, digits)}); ${note}`,
     }),
   );

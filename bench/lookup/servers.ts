@@ -3,13 +3,14 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { freePort } from '#runtime/embedded/server';
 import { OperatorError } from '#runtime/process/operator-error';
 import { urlOf } from '../harness/child.js';
 import type { Cleanup } from '../harness/cleanup.js';
 import { untilReady } from '../harness/public-api.js';
 import type { BenchRegistry } from '../harness/registry.js';
 import { startProgram } from '../harness/stack.js';
-import { toolPath, freePort, startInstalled } from '../harness/tools.js';
+import { toolPath, startInstalled } from '../harness/tools.js';
 import { LOAD_CORE } from '../harness/wrk.js';
 
 /** A server that is pinned to a core. The compared servers use this core one at a time. */

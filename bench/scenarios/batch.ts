@@ -1,6 +1,6 @@
 import { runBaselineLoop, type Baseline } from '../baseline/baseline-loop.js';
 import { createBaselineTable, dropBaselineTable } from '../baseline/signed-documents.js';
-import { runBatches, type BatchRun } from '../harness/batch-load.js';
+import { rateOf, runBatches, type BatchRun } from '../harness/batch-load.js';
 import { withCleanup } from '../harness/cleanup.js';
 import { print } from '../harness/command.js';
 import { openBenchRegistry } from '../harness/registry.js';
@@ -49,8 +49,6 @@ async function run(context: RunContext): Promise<Result[]> {
   print(`      batches: ${rateOf(run).toFixed(0)} proofs/s`);
   return batchResults({ baseline: [before, await baselineLoop()], run }, quick);
 }
-
-const rateOf = ({ proofs, seconds }: BatchRun): number => proofs / seconds;
 
 export interface BatchMeasured {
   baseline: readonly [before: Baseline, after: Baseline];

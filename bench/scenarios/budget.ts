@@ -1,15 +1,18 @@
-import { join } from 'node:path';
-import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
-import { packageRoot } from '#runtime/process/files';
-import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
+import { activatePolicy } from '#sql/admissions/policies';
 import type { Counter } from '#protocol/counters';
 import type { Db } from '#sql/db/transaction';
-import { requireCorrect, runBatches, type BatchRun } from '../harness/batch-load.js';
+import { rateOf, requireCorrect, runBatches, type BatchRun } from '../harness/batch-load.js';
 import { withCleanup } from '../harness/cleanup.js';
-import { openBenchRegistry } from '../harness/registry.js';
-import { resultOf, type Result, type RunContext, type Scenario } from '../harness/scenario.js';
+import { openBenchRegistry, storePolicyVariant } from '../harness/registry.js';
+import {
+  comparedRounds,
+  resultOf,
+  type Result,
+  type RunContext,
+  type Scenario,
+} from '../harness/scenario.js';
 import { startPrograms } from '../harness/stack.js';
-import { median, pairedRatio, spread, sumOf, whole } from '../harness/statistics.js';
+import { spread, sumOf, whole } from '../harness/statistics.js';
 
 /** Batch admission with one counter for all items or one for each run, compared with no counter. */
 export const budget: Scenario = { name: 'budget', run };
@@ -34,7 +37,7 @@ const FULL = {
 async function run({ dir, redis, signal, quick, cleanup }: RunContext): Promise<Result[]> {
   const { rounds, ...plan } = quick ? QUICK : FULL;
   const registry = await openBenchRegistry(dir, cleanup);
-  const none = await storeSet(registry.owner, null);
+  const none = await storePolicyVariant(registry.owner, {});
   const variants = [
     { counter: 'one hot budget counter', scope: { per: 'tenant', window: 'day' }, agents: {} },
     {
@@ -48,7 +51,7 @@ async function run({ dir, redis, signal, quick, cleanup }: RunContext): Promise<
     const stack = await startPrograms(registry, { redis, engineEnv }, inner);
     const compared = [];
     for (const { counter, scope, agents } of variants) {
-      const digest = await storeSet(registry.owner, scope);
+      const digest = await storeCounting(registry.owner, scope);
       const load = async (set: Buffer): Promise<BatchRun> => {
         await activatePolicy(registry.owner, set);
         const run = await runBatches(stack, { ...plan, ...agents, signal });
@@ -68,41 +71,24 @@ async function run({ dir, redis, signal, quick, cleanup }: RunContext): Promise<
   });
 }
 
-/** Stores the shipped set, with a counter of all actions in the scope; returns its digest. */
-async function storeSet(sql: Db, scope: Pick<Counter, 'per' | 'window'> | null): Promise<Buffer> {
-  const files = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
-  const set = await makePolicySet(
-    scope === null
-      ? files
-      : {
-          ...files,
-          schema: files.schema.replace(
-            'budgets: {}',
-            'budgets: { actions?: { before: Long, after: Long } }',
-          ),
-          policies: {
-            ...files.policies,
-            'few-actions': `forbid (principal, action, resource)
-              when { context.budgets has actions && context.budgets.actions.after > 1000000000 };`,
-          },
-          counters: { actions: { actions: null, sum: null, ...scope } },
-        },
-  );
-  await storePolicySet(sql, set);
-  return set.digest;
-}
-
-const rateOf = ({ proofs, seconds }: BatchRun): number => proofs / seconds;
+/** Stores the shipped set with a counter of all actions in the scope; returns its digest. */
+const storeCounting = (sql: Db, scope: Pick<Counter, 'per' | 'window'>): Promise<Buffer> =>
+  storePolicyVariant(sql, {
+    declared: ['budgets: {}', 'budgets: { actions?: { before: Long, after: Long } }'],
+    policies: {
+      'few-actions': `forbid (principal, action, resource)
+        when { context.budgets has actions && context.budgets.actions.after > 1000000000 };`,
+    },
+    counters: { actions: { actions: null, sum: null, ...scope } },
+  });
 
 function budgetResult(counter: string, plain: BatchRun[], counted: BatchRun[]): Result {
   const [rates, plainRates] = [counted.map(rateOf), plain.map(rateOf)];
   const checked = sumOf(counted, (one) => one.checked.checked);
   return resultOf({
     name: `batch admission with ${counter}`,
-    value: median(rates),
     unit: 'proofs/s',
-    against: { what: 'the same batches without a counter', value: median(plainRates) },
-    ratio: pairedRatio(rates, plainRates),
+    ...comparedRounds(rates, 'the same batches without a counter', plainRates),
     note:
       `one tenant, one worker; median of ${String(counted.length)} interleaved rounds: ${spread(rates)}, without ` +
       `${spread(plainRates)}; ${whole(checked)} receipts checked, none wrong`,

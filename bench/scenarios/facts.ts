@@ -1,16 +1,19 @@
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
-import { packageRoot } from '#runtime/process/files';
-import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
-import { requireCorrect, runBatches, type BatchRun } from '../harness/batch-load.js';
+import { activatePolicy } from '#sql/admissions/policies';
+import { rateOf, requireCorrect, runBatches, type BatchRun } from '../harness/batch-load.js';
 import { print } from '../harness/command.js';
 import { startCpu } from '../harness/cpu.js';
 import { admitOnce, AGENT_PATH } from '../harness/engine-api.js';
 import { BOUND_AGENT, isDenied, type ItemSource, newRun, requestAt } from '../harness/items.js';
 import { untilIdle } from '../harness/public-api.js';
-import { type BenchRegistry, insertKey, openBenchRegistry } from '../harness/registry.js';
 import {
+  type BenchRegistry,
+  insertKey,
+  openBenchRegistry,
+  storePolicyVariant,
+} from '../harness/registry.js';
+import {
+  comparedRounds,
   resultOf,
   type Result,
   type RunContext,
@@ -18,7 +21,7 @@ import {
   UnexpectedAnswers,
 } from '../harness/scenario.js';
 import { type BenchStack, startPrograms } from '../harness/stack.js';
-import { median, pairedRatio, whole } from '../harness/statistics.js';
+import { whole } from '../harness/statistics.js';
 
 /** Agent envelopes with facts and a key restricted to the agent, against envelopes without either. */
 export const facts: Scenario = { name: 'facts', run };
@@ -76,12 +79,11 @@ async function run({ dir, redis, signal, quick, cleanup }: RunContext): Promise<
     resultOf({
       name,
       unit,
-      value: median(having.map(of)),
-      against: {
-        what: 'the same envelopes without facts, unrestricted key',
-        value: median(without.map(of)),
-      },
-      ratio: pairedRatio(having.map(of), without.map(of)),
+      ...comparedRounds(
+        having.map(of),
+        'the same envelopes without facts, unrestricted key',
+        without.map(of),
+      ),
       target: { ratio: target },
       note: `${String(rounds)} interleaved rounds; 50,000 different amounts`,
     });
@@ -108,7 +110,6 @@ type Run = Pick<BatchRun, 'proofs' | 'seconds' | 'cpu'>;
 type Singles = { callers: number } & Record<'without' | 'having', Run[]>;
 
 const cpuOf = ({ cpu }: Run): number => cpu.total;
-const rateOf = ({ proofs, seconds }: Run): number => proofs / seconds;
 
 /** Callers that each send one admission after the other. */
 async function admitSingles(
@@ -148,16 +149,12 @@ async function admitSingles(
 
 /** Activates the shipped set with two facts and a rule that reads them. */
 async function activateFacts({ owner }: BenchRegistry): Promise<void> {
-  const files = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
-  const set = await makePolicySet({
-    ...files,
-    schema: files.schema.replace('facts: {}', 'facts: { amount?: decimal, currency?: String }'),
+  const digest = await storePolicyVariant(owner, {
+    declared: ['facts: {}', 'facts: { amount?: decimal, currency?: String }'],
     policies: {
-      ...files.policies,
       'amount-at-most-500': `forbid (principal, action, resource)
         when { context.facts has amount && context.facts.amount.greaterThan(decimal("500.00")) };`,
     },
   });
-  await storePolicySet(owner, set);
-  await activatePolicy(owner, set.digest);
+  await activatePolicy(owner, digest);
 }

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { requireCorrect, runBatches } from '../harness/batch-load.js';
+import { rateOf, requireCorrect, runBatches } from '../harness/batch-load.js';
 import { batchBody, executeAtRate, sendBatch } from '../harness/engine-api.js';
 import { newRun } from '../harness/items.js';
 import { LOOKUP_EVERY_MS, untilValid } from '../harness/public-api.js';
@@ -29,7 +29,7 @@ async function measure({ dir, redis, quick, signal, cleanup }: RunContext) {
   const options = { ...load, warmUpSeconds: 0, checkEveryMs: 1_000, signal };
   const full = await runBatches(stack, options);
   requireCorrect(full);
-  const fullRate = full.proofs / full.seconds;
+  const fullRate = rateOf(full);
   const unexpected = new UnexpectedAnswers();
   const done = new AbortController();
   const stopping = AbortSignal.any([done.signal, signal]);

@@ -1,7 +1,6 @@
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
+import { Client } from '@modelcontextprotocol/client';
+import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 import { packageRoot } from '#runtime/process/files';
 import type { Cleanup } from '../harness/cleanup.js';
 import { print } from '../harness/command.js';
@@ -49,42 +48,26 @@ async function run({ dir, redis, quick, cleanup }: RunContext): Promise<Result[]
   });
 }
 
-type Call = (method: string, params: object) => Promise<{ result?: { isError?: true } }>;
-
-async function connect(args: string[], env: object, cleanup: Cleanup): Promise<Call> {
-  const child = spawn(process.execPath, args, {
-    env: { ...env },
-    stdio: ['pipe', 'pipe', 'ignore'],
-  });
-  cleanup.push(async () => {
-    child.stdin.end();
-    if (child.exitCode === null) await once(child, 'exit');
-  });
-  const open = new Map<number, (message: object) => void>();
-  createInterface({ input: child.stdout }).on('line', (line) => {
-    const message = JSON.parse(line) as { id?: number };
-    open.get(message.id ?? 0)?.(message);
-  });
-  let id = 0;
-  const call: Call = (method, params) => {
-    id += 1;
-    child.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id, method, params })}\n`);
-    return new Promise((resolve) => open.set(id, resolve));
-  };
-  const clientInfo = { name: 'bench', version: '1.0.0' };
-  await call('initialize', { protocolVersion: '2025-11-25', capabilities: {}, clientInfo });
-  child.stdin.write(`{"jsonrpc":"2.0","method":"notifications/initialized"}\n`);
-  await timeCalls(call, WARM_UP);
-  return call;
+async function connect(
+  args: string[],
+  env: Record<string, string>,
+  cleanup: Cleanup,
+): Promise<Client> {
+  const client = new Client({ name: 'bench', version: '1.0.0' });
+  cleanup.push(() => client.close());
+  const command = process.execPath;
+  await client.connect(new StdioClientTransport({ command, args, env, stderr: 'ignore' }));
+  await timeCalls(client, WARM_UP);
+  return client;
 }
 
-async function timeCalls(call: Call, count: number): Promise<number[]> {
+async function timeCalls(client: Client, count: number): Promise<number[]> {
   const ms: number[] = [];
   for (let n = 0; n < count; n += 1) {
     const since = performance.now();
-    const { result } = await call('tools/call', { name: 'echo', arguments: { message: 'hello' } });
+    const result = await client.callTool({ name: 'echo', arguments: { message: 'hello' } });
     ms.push(performance.now() - since);
-    if (result === undefined || result.isError === true) throw new Error('a call did not run');
+    if (result.isError === true) throw new Error('a call did not run');
   }
   return ms;
 }

@@ -4,7 +4,7 @@ import { equalBytes } from '#protocol/bytes';
 import { jwkThumbprint } from '#protocol/keys';
 import { type LogVkey, parseVkey } from '#protocol/note';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { connect } from '#runtime/postgres/connect';
+import { withPool } from '#runtime/postgres/connect';
 import { logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
 import { mapStartupDbErrors } from '#sql/db/errors';
@@ -80,8 +80,7 @@ async function prepareDatabase(folder: string) {
   const vkey = (await readOperatorsFile(file('log.vkey'))).toString().trim();
   const log = pinning(file('log.vkey'), () => parseVkey(vkey, nativeSha256));
   const adminUrl = (await urlIn(file('admin-database-url'))).href;
-  const sql = connect(adminUrl, { application: 'svc-init', max: 1 });
-  try {
+  return withPool(adminUrl, POOL, async (sql) => {
     await assertRole(sql, 'admin');
     const inactive: string[] = [];
     /**
@@ -102,50 +101,41 @@ async function prepareDatabase(folder: string) {
       maxSize === undefined && equalBytes(publicKey, log.publicKey);
     if (!(await logKeysIn(sql)).some(isActive)) inactive.push('log.vkey');
     return { ...done, log_vkey: vkey, inactive };
-  } finally {
-    await sql.end({ timeout: 5 });
-  }
+  });
 }
+
+const POOL = { application: 'svc-init', max: 1 };
 
 /**
  * Roles belong to the server, not to a database: for a second installation on one server, new passwords
  * would lock out the programs of the first.
  */
 async function requireUnusedRoles(owner: string, passwords: Map<string, string>): Promise<void> {
-  const sql = connect(owner, { application: 'svc-init', max: 1 });
-  try {
-    const used = await mapStartupDbErrors(
+  const used = await withPool(owner, POOL, (sql) =>
+    mapStartupDbErrors(
       () => sql<{ role: string; database: string }[]>`
         select distinct on (r.rolname) r.rolname as role, d.datname as database
         from pg_shdepend s join pg_database d on d.oid = s.dbid join pg_roles r on r.oid = s.refobjid
         where s.refclassid = 'pg_authid'::regclass and r.rolcanlogin
           and r.rolname = any(${[...passwords.keys()]}) and d.datname <> current_database()
           and to_regclass('public.svc_migration') is null`,
-    );
-    for (const { role, database } of used) {
-      const own = Object.assign(new URL(owner), { username: role, password: passwords.get(role) });
-      if (await isRejected(own.href)) {
-        throw new OperatorError(
-          `${role} belongs to the installation in the database ${database} of this server, whose programs a new password would lock out: each installation needs its own PostgreSQL server`,
-        );
-      }
+    ),
+  );
+  for (const { role, database } of used) {
+    const own = Object.assign(new URL(owner), { username: role, password: passwords.get(role) });
+    if (await isRejected(own.href)) {
+      throw new OperatorError(
+        `${role} belongs to the installation in the database ${database} of this server, whose programs a new password would lock out: each installation needs its own PostgreSQL server`,
+      );
     }
-  } finally {
-    await sql.end({ timeout: 5 });
   }
 }
 
-async function isRejected(url: string): Promise<boolean> {
-  const sql = connect(url, { application: 'svc-init', max: 1 });
-  try {
-    await sql`select 1`;
-    return false;
-  } catch (error) {
-    return (error as { code?: unknown }).code === '28P01';
-  } finally {
-    await sql.end({ timeout: 5 });
-  }
-}
+const isRejected = (url: string): Promise<boolean> =>
+  withPool(url, POOL, (sql) => sql`select 1`).then(
+    () => false,
+    (error: unknown) => (error as { code?: unknown }).code === '28P01',
+  );
 
 async function urlIn(path: string): Promise<URL> {
   const text = (await readOperatorsFile(path)).toString().trim();

@@ -1,6 +1,3 @@
-import { httpSource } from '#api/public/snapshot/http-source';
-import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
-import { storeSource } from '#api/public/snapshot/store-source';
 import { equalBytes, fromUtf8 } from '#protocol/bytes';
 import { openCheckpointNote, type Checkpoint } from '#protocol/checkpoint';
 import { HASH_BYTES } from '#protocol/merkle';
@@ -11,20 +8,15 @@ import { FatalPublishError } from '#publisher/errors';
 import { mismatch, VerifiedTree } from '#publisher/plan/tree';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
-import { isBucket, openStore } from '#runtime/store/open';
 import type { Pool } from '#sql/db/transaction';
 import { readTile } from '#sql/log/log';
+import { snapshotSourceOf } from '../snapshot-source.js';
 import { pinning } from '../trust.js';
 
 export interface PublishedLog {
   origin: string;
   /** The log of the checkpoint, under which every tile and entry is verified. */
   tree: VerifiedTree;
-}
-
-async function sourceOf(place: string): Promise<SnapshotSource> {
-  if (isBucket(place)) return storeSource(await openStore(place));
-  return /^https?:\/\//.test(place) ? httpSource(place) : directorySource(place);
 }
 
 /**
@@ -39,7 +31,7 @@ export async function withPublishedLog<T>(
   work: (published: PublishedLog) => Promise<T>,
 ): Promise<T> {
   const keys = pinning('--vkey', () => pinKeys(nativeSha256, vkeys.split(',')));
-  const source = await sourceOf(place);
+  const source = await snapshotSourceOf(place);
   const read = async (path: string): Promise<Uint8Array> => {
     const bytes = await source.logFile(path, true);
     if (bytes === null) throw new OperatorError(`${place} has no file ${path}`);

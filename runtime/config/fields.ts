@@ -344,7 +344,7 @@ export function opsPortsOf({ port, bind }: OpsConfig, count: number) {
   }));
 }
 
-/** The settings of every program that serves, read by {@link readProcess}. */
+/** The settings of every program that serves. */
 export const processSettings = {
   OPS_PORT: portNumber('must be a port number, or 0 for any free one')
     .nullable()
@@ -473,16 +473,4 @@ export function read<Shape extends z.ZodRawShape>(
     ...problems.values(),
     ...issues.map((issue) => `${issue.path.join('.')} ${issue.message}`),
   ]);
-}
-
-/** Reads the settings of a program that serves. */
-export function readProcess<Shape extends z.ZodRawShape>(
-  shape: Shape & typeof processSettings,
-  env: Environment,
-  settings: ReadonlySet<string>,
-): Values<Shape> & { ops: OpsConfig; drain: DrainConfig } {
-  const v = read<Shape & typeof processSettings>(shape, env, settings);
-  const { opsPort, opsBind, shutdownDelay, shutdownTimeout } = v as Values<typeof processSettings>;
-  const ops = { port: opsPort, bind: opsBind };
-  return { ...v, ops, drain: { delayMs: shutdownDelay, deadlineMs: shutdownTimeout } };
 }

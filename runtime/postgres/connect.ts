@@ -208,6 +208,20 @@ export function connect(url: string, options: ConnectOptions): Sql {
   }) as Sql;
 }
 
+/** Runs `work` on a pool, and closes the pool afterwards. */
+export async function withPool<T>(
+  url: string,
+  options: ConnectOptions,
+  work: (sql: Sql) => Promise<T>,
+): Promise<T> {
+  const sql = connect(url, options);
+  try {
+    return await work(sql);
+  } finally {
+    await sql.end({ timeout: 5 });
+  }
+}
+
 type Address = Pick<Client['options'], 'host' | 'port' | 'path' | 'ssl'>;
 
 /** @param at number of the connection: connections alternate between the hosts of the URL */

@@ -1,8 +1,7 @@
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import type { ServerResponse } from 'node:http';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, describe, expect, test as base } from 'vitest';
+import { afterEach, describe, expect, test } from 'vitest';
 import { reportResults, runCommand, UsageError } from '#bench/harness/command';
 import { type Answered, executeAtRate } from '#bench/harness/engine-api';
 import { untilValid } from '#bench/harness/public-api';
@@ -11,15 +10,9 @@ import { resultOf, UnexpectedAnswers, type Measured, type Scenario } from '#benc
 import { OperatorError } from '#runtime/process/operator-error';
 import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
 import { skipsRedis, withoutRedis } from '../fixtures/redis.js';
+import { testFolder } from '../fixtures/test-folder.js';
 
-const test = base.extend<{ dir: string }>({
-  dir: async ({}, use) => {
-    const dir = await mkdtemp(join(tmpdir(), 'svc-bench-'));
-    await use(dir);
-    await rm(dir, { recursive: true, force: true });
-  },
-});
-
+const dir = await testFolder();
 const measured = { name: 'lookups', value: 90, unit: 'answers/s' };
 const peer = { what: 'a file server', value: 100 };
 const { signal } = new AbortController();
@@ -40,9 +33,7 @@ test.for<[string, Partial<Measured>, boolean | null]>([
   expect(resultOf({ ...measured, against: peer, ...more }).ok).toBe(ok);
 });
 
-test('runCommand > exits with 1 for a missed target or a failure and with 2 for wrong usage', async ({
-  dir,
-}) => {
+test('runCommand > exits with 1 for a missed target or a failure and with 2 for wrong usage', async () => {
   const file = join(dir, 'results', 'quick.json');
   const met = resultOf({ ...measured, target: { value: { atLeast: 1 } } });
   const missed = resultOf({ ...measured, target: { value: { atLeast: 91 } } });
@@ -67,13 +58,13 @@ test('runCommand > exits with 1 for a missed target or a failure and with 2 for 
 describe('runScenarios', () => {
   const scenario = (name: string, run: Scenario['run']): Scenario => ({ name, run });
   const good = scenario('good', () => Promise.resolve([resultOf(measured)]));
-  const run = (dir: string, all: Scenario[], only?: string[], stopping = signal) =>
+  const run = (all: Scenario[], only?: string[], stopping = signal) =>
     runScenarios(all, { quick: true, proofs: 1, only, dir, signal: stopping });
 
   test.skipIf(skipsRedis)(
     `reports a failed scenario as missed, and reports nothing when interrupted${withoutRedis}`,
-    async ({ dir }) => {
-      const results = await run(dir, [
+    async () => {
+      const results = await run([
         scenario('bad', () => Promise.reject(new Error('no disk'))),
         scenario('empty', () => Promise.resolve([])),
         good,
@@ -88,7 +79,7 @@ describe('runScenarios', () => {
         stopping.abort(new Error('interrupted'));
         return Promise.reject(new Error('stopped'));
       });
-      const running = run(dir, [interrupting, good], undefined, stopping.signal);
+      const running = run([interrupting, good], undefined, stopping.signal);
       await expect(running).rejects.toThrow('interrupted');
     },
   );

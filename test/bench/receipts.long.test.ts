@@ -1,6 +1,3 @@
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { batchBody, engineHeaders, sendBatch } from '#bench/harness/engine-api';
@@ -19,12 +16,13 @@ import { type JsonValue } from '#protocol/json';
 import type { BatchResult, BatchResults } from '#protocol/schemas/batch';
 import type { ExecuteReceipt } from '#protocol/schemas/admission';
 import { removeEmbeddedPostgres } from '#runtime/embedded/start';
+import { testFolder } from '../fixtures/test-folder.js';
 
 const ITEMS = 60;
 const DENIED = Array.from({ length: ITEMS }, (_, n) => n).find(isDenied)!;
 const PUBLIC_WITHIN_MS = 20_000;
 
-let dir: string;
+const dir = await testFolder();
 const cleanup: Cleanup = [];
 let outsider: Outsider;
 let batchId: string;
@@ -32,8 +30,6 @@ let results: BatchResult[];
 const source = { tenantId: 'demo', run: 'receipts' };
 
 beforeAll(async () => {
-  dir = await mkdtemp(join(tmpdir(), 'svc-bench-receipts-'));
-  await chmod(dir, 0o755);
   const stack = await startStack(dir, {}, cleanup);
   outsider = outsiderOf(stack);
   const { engineUrl, registry } = stack;
@@ -50,7 +46,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await cleanUp(cleanup);
   await removeEmbeddedPostgres(dir);
-  await rm(dir, { recursive: true, force: true, maxRetries: 10 });
 });
 
 async function evidenceOf(n: number): Promise<ReceiptEvidence> {

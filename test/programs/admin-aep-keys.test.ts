@@ -1,17 +1,11 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { createPublicServer } from '#api/public/server';
-import { directorySource } from '#api/public/snapshot/source';
 import { toBase64Url } from '#protocol/bytes';
 import { jwkThumbprint } from '#protocol/keys';
-import { formatVkey } from '#protocol/note';
 import type { Facade as FacadeBody } from '#protocol/schemas/facade';
 import type { AepKey } from '#protocol/snapshot/keys';
-import { systemClock } from '#runtime/process/clock';
 import { createSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto/node';
-import { listen } from '#runtime/http/server';
-import { logger } from '#runtime/process/log';
 import { acceptIntake } from '#sql/admissions/intake';
 import { type AdmitContext, SigningKeyInactiveError } from '#workers/admit/context';
 import { processAdmissions } from '#workers/admit/process';
@@ -19,39 +13,27 @@ import { scrub } from '#workers/verify/scrub';
 import { done } from '../fixtures/admin.js';
 import { loggedKeys } from '#programs/admin/aep-keys';
 import { idOf, keysUnder } from '../fixtures/delegation.js';
-import { ORIGIN, testKey } from '../fixtures/snapshot.js';
-import { sqlPublisher } from '../fixtures/sql-publisher.js';
-import { testFolder, testRegistry } from './world.js';
+import { servePublic, sqlPublisher, testKeys } from '../fixtures/sql-publisher.js';
+import { testFolder } from '../fixtures/test-folder.js';
+import { testRegistry } from './world.js';
 
 /** The life of the keys that sign proofs, from the admin command to the public status. */
 
 const { db, registry, admin } = await testRegistry();
 const folder = await testFolder();
-const logKey = testKey();
-const publisher = sqlPublisher(db.as('svc_publisher', 1), {
-  directory: folder,
-  logKey,
-});
+const keys = testKeys();
+const publisher = sqlPublisher(db.as('svc_publisher', 1), { directory: folder, ...keys });
 afterAll(() => publisher.close());
-const publicServer = createPublicServer({
-  snapshotSource: directorySource(folder),
-  logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
-  clock: systemClock,
-  log: logger('facade', 'silent'),
-});
-const server = await listen(publicServer.handler, { host: '127.0.0.1', port: 0 });
-afterAll(async () => {
-  await server.close(0);
-  publicServer.close();
-});
+const server = await servePublic(folder, keys);
+afterAll(() => server.close());
 
 /** Verifies and publishes everything, and loads the new snapshot. */
 async function publish(): Promise<void> {
   await registry.reportAll();
   while ((await scrub(registry.verify, 1000)).urgent);
   await publisher.runCycle();
-  await publicServer.poller.refresh();
-  expect(publicServer.poller.rejection).toBeNull();
+  await server.poller.refresh();
+  expect(server.poller.rejection).toBeNull();
 }
 
 async function publicStatus(proofId: string): Promise<string> {

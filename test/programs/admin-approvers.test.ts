@@ -9,7 +9,8 @@ import { done } from '../fixtures/admin.js';
 import { newApprover } from '../fixtures/approvals.js';
 import { withoutTriggers } from '../fixtures/database.js';
 import { TENANT } from '../fixtures/registry.js';
-import { testFolder, testRegistry } from './world.js';
+import { testFolder } from '../fixtures/test-folder.js';
+import { testRegistry } from './world.js';
 
 const { db, registry, admin } = await testRegistry();
 const folder = await testFolder();

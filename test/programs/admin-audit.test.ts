@@ -16,7 +16,8 @@ import { done } from '../fixtures/admin.js';
 import { newApprover } from '../fixtures/approvals.js';
 import { logKey } from '../fixtures/evidence-log.js';
 import { verdictSigner } from '../fixtures/verdict-signer.js';
-import { testFolder, testRegistry } from './world.js';
+import { testFolder } from '../fixtures/test-folder.js';
+import { testRegistry } from './world.js';
 
 const { db, registry, admin, person } = await testRegistry();
 const folder = await testFolder();

@@ -14,7 +14,8 @@ import { adminWith, done } from '../fixtures/admin.js';
 import { untilWaiting } from '../fixtures/append-lock.js';
 import { storeForeignSet } from '../fixtures/policy-set.js';
 import { TENANT } from '../fixtures/registry.js';
-import { testFolder, testRegistry } from './world.js';
+import { testFolder } from '../fixtures/test-folder.js';
+import { testRegistry } from './world.js';
 
 const SHIPPED = join(packageRoot, 'policy', 'default');
 const CASES = join(packageRoot, 'examples', 'policy-cases.json');

@@ -8,7 +8,8 @@ import { packageRoot } from '#runtime/process/files';
 import { adminOn, adminWith, done } from '../fixtures/admin.js';
 import { holdLock } from '../fixtures/hold-lock.js';
 import { TENANT } from '../fixtures/registry.js';
-import { testFolder, testRegistry } from './world.js';
+import { testFolder } from '../fixtures/test-folder.js';
+import { testRegistry } from './world.js';
 
 const { db, admin, person } = await testRegistry();
 const home = await testFolder();

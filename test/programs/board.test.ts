@@ -12,7 +12,8 @@ import { openAdmitQueue } from '#runtime/queue/queues';
 import { chromiumArgs, chromiumPath, withoutChromium } from '../fixtures/chromium.js';
 import { startProgram, type RunningProgram } from '../fixtures/program.js';
 import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
-import { testFolder, testRegistry } from './world.js';
+import { testFolder } from '../fixtures/test-folder.js';
+import { testRegistry } from './world.js';
 
 const KEY = randomBytes(32).toString('hex');
 const PASSWORD = 'password-of-the-reader';

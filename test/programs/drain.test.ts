@@ -4,7 +4,8 @@ import { describe, expect, it } from 'vitest';
 import { acceptIntake } from '#sql/admissions/intake';
 import { executeBody, headersFor, issueKey } from '../fixtures/engine.js';
 import { startProgram } from '../fixtures/program.js';
-import { programsOn, testFolder, testRegistry, testSnapshot } from './world.js';
+import { testFolder } from '../fixtures/test-folder.js';
+import { programsOn, testRegistry, testSnapshot } from './world.js';
 
 const { db, registry } = await testRegistry();
 const { start, activate } = programsOn(db, await testFolder());

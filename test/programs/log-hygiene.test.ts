@@ -6,7 +6,8 @@ import { adminWith } from '../fixtures/admin.js';
 import { executeBody, headersFor, issueKey } from '../fixtures/engine.js';
 import { startProgram } from '../fixtures/program.js';
 import { skipsRedis, startRedis, withoutRedis } from '../fixtures/redis.js';
-import { programsOn, testFolder, testRegistry, testSnapshot } from './world.js';
+import { testFolder } from '../fixtures/test-folder.js';
+import { programsOn, testRegistry, testSnapshot } from './world.js';
 
 const PAYLOAD = 'payload-to-hide';
 const PASSWORD = 'hush-hush-password';

@@ -3,7 +3,7 @@ import { afterAll, expect, it } from 'vitest';
 import { freePort } from '../fixtures/free-port.js';
 import { startProgram } from '../fixtures/program.js';
 import { ServedLog } from '../fixtures/served-log.js';
-import { testFolder } from './world.js';
+import { testFolder } from '../fixtures/test-folder.js';
 import { pinning } from '../fixtures/pins.js';
 
 const home = await testFolder();

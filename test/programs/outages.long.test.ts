@@ -1,5 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
@@ -19,6 +18,7 @@ import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../fixture
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { startTcpProxy, type TcpProxy } from '../fixtures/tcp-proxy.js';
 import { pinning } from '../fixtures/pins.js';
+import { testFolder } from '../fixtures/test-folder.js';
 
 /** Checks what the programs and `admin status` report while one dependency after another fails. */
 
@@ -33,7 +33,7 @@ let admin: AdminLine;
 let proxy: TcpProxy;
 let logKey: SigningKey;
 let aepKey: SigningKey;
-const home = mkdtempSync(join(tmpdir(), 'svc-outages-'));
+const home = await testFolder();
 const programs: Record<string, RunningProgram & { opsUrl: string }> = {};
 
 async function start(name: string, env: Record<string, string> = {}, as = name) {
@@ -110,7 +110,6 @@ afterAll(async () => {
   proxy.close();
   await redis.close();
   await db.drop();
-  rmSync(home, { recursive: true, force: true });
 }, 60_000);
 
 describe.skipIf(skipsRedis)(`during an outage${withoutRedis}`, () => {

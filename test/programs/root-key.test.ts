@@ -7,7 +7,8 @@ import { ORIGIN } from '../fixtures/memory-registry.js';
 import { startProgram } from '../fixtures/program.js';
 import { openToken, skipsKms, skipsSoftHsm, startKms } from '../fixtures/signing-devices.js';
 import { tampering } from '../fixtures/tampering.js';
-import { testFolder, testRegistry } from './world.js';
+import { testFolder } from '../fixtures/test-folder.js';
+import { testRegistry } from './world.js';
 
 /** The worker program with a root key in a device: its proofs verify, and no file has an AEP key. */
 

@@ -1,6 +1,5 @@
 import { execFileSync, spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { OPERATIONS as ENGINE } from '#api/engine/operations';
@@ -8,10 +7,11 @@ import { OPERATIONS as PUBLIC } from '#api/public/operations';
 import { packageRoot } from '#runtime/process/files';
 import { scrape, valueOf, type Scrape } from '../fixtures/exposition.js';
 import { startStack, type ProgramName, type RunningStack } from '../fixtures/stack.js';
+import { testFolder } from '../fixtures/test-folder.js';
 
 let stack: RunningStack;
 let opsUrls: string[];
-const home = mkdtempSync(join(tmpdir(), 'svc-start-'));
+const home = await testFolder();
 /** Settings that the programs also have. */
 const PASSED_ON = {
   ADMISSIONS_PAUSED: 'false',
@@ -24,10 +24,7 @@ beforeAll(async () => {
   opsUrls = stack.lines.flatMap((line) => line['ops_url'] ?? []) as string[];
   expect(opsUrls).toHaveLength(5);
 }, 120_000);
-afterAll(async () => {
-  await stack.destroy();
-  rmSync(home, { recursive: true, force: true });
-}, 60_000);
+afterAll(() => stack.destroy(), 60_000);
 
 /** The metrics of the five programs. */
 async function scrapeAll(): Promise<Scrape> {

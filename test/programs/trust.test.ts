@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
 import { readTrustedCheckpoint } from '#programs/trust';
 import { OperatorError } from '#runtime/process/operator-error';
-import { programsOn, testFolder, testRegistry } from './world.js';
+import { testFolder } from '../fixtures/test-folder.js';
+import { programsOn, testRegistry } from './world.js';
 
 let poured = 0;
 

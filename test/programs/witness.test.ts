@@ -9,7 +9,7 @@ import { packageRoot } from '#runtime/process/files';
 import { leafHashes } from '../fixtures/leaves.js';
 import { openToken, skipsSoftHsm } from '../fixtures/signing-devices.js';
 import { startWitness, witnessedLog, witnessKey } from '../fixtures/witness.js';
-import { testFolder } from './world.js';
+import { testFolder } from '../fixtures/test-folder.js';
 
 const home = await testFolder();
 const vkey = parseVkey(witnessKey(home), nativeSha256, COSIGNATURE_TYPE);

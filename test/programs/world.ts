@@ -1,5 +1,3 @@
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
@@ -14,14 +12,6 @@ import { TestSnapshot } from '../fixtures/snapshot.js';
 import { pinning } from '../fixtures/pins.js';
 
 // Each of these resources lasts for one test file, which awaits the resource at the top of the file.
-
-/** A folder that other users may enter. */
-export async function testFolder(): Promise<string> {
-  const home = await mkdtemp(join(tmpdir(), 'svc-programs-'));
-  await chmod(home, 0o755);
-  afterAll(() => rm(home, { recursive: true, force: true }));
-  return home;
-}
 
 /** A registry, and the admin command for a script (JSON) and for a person at a terminal. */
 export async function testRegistry() {

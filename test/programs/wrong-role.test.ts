@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
-import { programsOn, testFolder, testRegistry } from './world.js';
+import { testFolder } from '../fixtures/test-folder.js';
+import { programsOn, testRegistry } from './world.js';
 
 const { db } = await testRegistry();
 const { start } = programsOn(db, await testFolder());

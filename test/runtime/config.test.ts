@@ -1,7 +1,6 @@
-import { chmod, chown, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { chmod, chown, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import {
   adminConfig,
   ConfigError,
@@ -17,7 +16,9 @@ import {
 } from '#runtime/config';
 import { logKey } from '../fixtures/evidence-log.js';
 import { pinning } from '../fixtures/pins.js';
+import { testFolder } from '../fixtures/test-folder.js';
 
+const dir = await testFolder();
 const url = 'postgres://role:secret@127.0.0.1:5432/svc';
 const [LOG, FORMER] = [logKey('a/log').vkey, logKey('a/log').vkey];
 const RETIRED = { vkey: FORMER, from_size: 7 };
@@ -211,17 +212,12 @@ describe('configuration', () => {
 });
 
 describe('*_FILE settings', () => {
-  let dir: string;
   const file = async (name: string, content: string): Promise<string> => {
     const path = join(dir, name);
     await writeFile(path, content);
     await chmod(path, 0o400);
     return path;
   };
-  beforeAll(async () => {
-    dir = await mkdtemp(join(tmpdir(), 'svc-config-'));
-  });
-  afterAll(() => rm(dir, { recursive: true, force: true }));
 
   it('ignore surrounding white space, and are rejected when the variable itself is also set', async () => {
     const DATABASE_URL_FILE = await file('database', ` ${url}\r\n`);

@@ -1,15 +1,14 @@
 import { execFile } from 'node:child_process';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
+import { testFolder } from '../fixtures/test-folder.js';
 
+const folder = await testFolder();
 const built = (path: string): string => JSON.stringify(join(packageRoot, 'dist', path));
 
 it('failed write > is reported with the path of the file, by witness and monitor', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'svc-write-'));
   const script = `
     import { writePrivateFile } from ${built('runtime/process/files.js')};
     import { openStore } from ${built('sdk/cli/monitor/store.js')};
@@ -33,5 +32,4 @@ it('failed write > is reported with the path of the file, by witness and monitor
     expect.stringMatching(/^pages\/\S+: EFBIG: file too large, write$/),
     '',
   ]);
-  await rm(folder, { recursive: true });
 });

@@ -1,23 +1,17 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
 import { supervise, type Supervised } from '#runtime/process/supervise';
+import { testFolder } from '../fixtures/test-folder.js';
 
 const lifecycle = join(import.meta.dirname, '../../dist/runtime/process/lifecycle.js');
 const config = join(import.meta.dirname, '../../dist/runtime/config.js');
 const supervisor = join(import.meta.dirname, '../../dist/runtime/process/supervise.js');
 
-let home: string;
+const home = await testFolder();
 let count = 0;
-
-beforeAll(async () => {
-  home = await mkdtemp(join(tmpdir(), 'svc-lifecycle-'));
-});
-
-afterAll(() => rm(home, { recursive: true, force: true }));
 
 /**
  * Writes a program that runs the code `main`, which may use `ctx`, `say` and `reportReady`, and the

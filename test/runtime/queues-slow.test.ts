@@ -1,12 +1,8 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openAdmitQueue, QueueUnavailableError } from '#runtime/queue/queues';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { startTcpProxy } from '../fixtures/tcp-proxy.js';
 import { unhandledIn } from '../fixtures/unhandled.js';
-import { skipsRedis, startRedis, type TestRedis } from '../fixtures/redis.js';
 
 /** Slow tests that run concurrently, each with its own queue. */
 
@@ -14,19 +10,13 @@ const PROOF_ID = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
 const log = { warn: () => undefined };
 const unreachable = 'postgres://user:x@127.0.0.1:1/none';
 
-let home: string;
 let db: TestDatabase;
-let redis: TestRedis | null = null;
 
 beforeAll(async () => {
-  home = await mkdtemp(join(tmpdir(), 'svc-queues-'));
   db = await freshDatabase();
-  if (!skipsRedis) redis = await startRedis();
 });
 afterAll(async () => {
-  await redis?.close();
   await db.drop();
-  await rm(home, { recursive: true, force: true });
 });
 
 describe.concurrent.each([

@@ -1,7 +1,4 @@
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { Queue } from 'bullmq';
 import { Redis } from 'ioredis';
 import postgres from 'postgres';
@@ -11,16 +8,16 @@ import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/
 import { grantQueueAccess, migrateQueues } from '#runtime/queue/backend';
 import { type Handler, openAdmitQueue, openConsumer } from '#runtime/queue/queues';
 import { startRedis, type TestRedis } from '../fixtures/redis.js';
+import { testFolder } from '../fixtures/test-folder.js';
 
 const withRedis = Boolean(process.env['TEST_REDIS_URL']);
 
-let home: string;
+const home = await testFolder();
 /** A server only for this file, because its tests kill it. */
 let database: EmbeddedPostgres;
 let redis: TestRedis | null = null;
 
 beforeAll(async () => {
-  home = await mkdtemp(join(tmpdir(), 'svc-queues-'));
   database = await startEmbeddedPostgres({ dataDir: home });
   const sql = postgres(database.superuserUrl, { max: 1, onnotice: () => undefined });
   for (const role of ['svc_engine', 'svc_worker']) {
@@ -36,7 +33,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await redis?.close();
   await database.destroy();
-  await rm(home, { recursive: true, force: true });
 });
 
 const proofId = (): string => {

@@ -1,10 +1,11 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { createSigningKey, nativeVerify } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import { bulkSigningKey, bulkVerification } from '#runtime/crypto/sodium';
+import { testFolder } from '../fixtures/test-folder.js';
+
+const file = join(await testFolder(), 'key.pem');
 
 describe('bulkVerification', () => {
   it('uses OpenSSL when there is no libsodium binary, and reports why', async () => {
@@ -32,9 +33,6 @@ describe('bulkVerification', () => {
 });
 
 describe('bulkSigningKey', () => {
-  const folder = mkdtempSync(join(tmpdir(), 'svc-sodium-'));
-  afterAll(() => rmSync(folder, { recursive: true }));
-  const file = join(folder, 'key.pem');
   const key = createSigningKey(file);
   const message = Buffer.from('a message');
 
