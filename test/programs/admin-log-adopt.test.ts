@@ -138,7 +138,7 @@ afterAll(async () => {
 });
 
 describe('admin log adopt', () => {
-  it('rejects changed files and unknown keys', async () => {
+  it('rejects changed files, unknown keys and a forged signature', async () => {
     const lying = join(home, 'lying');
     cpSync(published, lying, { recursive: true });
     const bundle = join(lying, `tile/entries/001.p/${size - 256}`);
@@ -153,6 +153,11 @@ describe('admin log adopt', () => {
       ...line().with(4, vkeysOf(testKeys()).logVkey),
     );
     expect(stranger.err).toContain('no checkpoint signed by these keys');
+    const checkpoint = join(lying, 'checkpoint');
+    const note = readFileSync(checkpoint, 'utf8');
+    const changed = (_: string, letter: string) => (letter === 'A' ? 'B' : 'A');
+    writeFileSync(checkpoint, note.replace(/(.)(?=.{9}\n$)/, changed));
+    expect((await adopt(restored, lying)).err).toContain('no checkpoint signed by these keys');
     expect(await treeSize(restored.sql)).toBe(common);
   });
 
