@@ -181,10 +181,10 @@ function lookupResults(rounds: LookupRounds, sizes: string, evidenceBytes: numbe
     }),
     compared('shipped cache, hot', hot, 'nginx, the same bodies as files', nginx),
     compared('shipped cache, revalidated', revalidated, 'the hit', hit, {
-      note: 'expired: the public API sends each response again, because the snapshot is new; CPU of both',
+      note: 'the cached responses have expired, and the public API sends each in full, because the snapshot is new; CPU of cache and public API',
     }),
     compared('shipped cache, cold', cold, 'the hit', hit, {
-      note: 'never requested before: the public API answers; CPU of both',
+      note: 'never requested before: the public API answers; CPU of cache and public API',
     }),
   ];
 }

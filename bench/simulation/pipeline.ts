@@ -40,7 +40,7 @@ export function measuredCosts(results: readonly Pick<Result, 'name' | 'note'>[])
 
 /** Figures that were not measured in this pipeline. */
 const ASSUMED = {
-  /** Milliseconds under the append lock for one entry, and the constant part for a group. */
+  /** Milliseconds under the append lock for one entry; for a group, the part that does not depend on its size. */
   commitMs: 2,
   /** Microseconds per proof of inserting into a map over several logs; the slowest prototype. */
   map: 16,

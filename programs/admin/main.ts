@@ -116,7 +116,10 @@ function buildProgram(terminal?: Terminal, executed?: Execute): Command {
     return parent
       .command((word ?? group) + usage.slice(name.length))
       .description(help)
-      .option('--actor <name>', 'actor recorded in the audit (default: your account here)')
+      .option(
+        '--actor <name>',
+        'actor recorded in the audit (default: your user name on this computer)',
+      )
       .option('--json', 'print JSON even on a terminal')
       .addHelpText('after', `\nExample:\n  npm run admin -- ${name} ${example}`)
       .action(async (...given: unknown[]) => {

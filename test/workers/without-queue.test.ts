@@ -52,7 +52,7 @@ describe.skipIf(skipsRedis)(`a worker without Redis${withoutRedis}`, () => {
       (): unknown => process.kill(redis.pid, 'SIGCONT'),
     ],
   ])(
-    'processes announced admissions and finds batches in the registry while it %s',
+    'processes announced admissions and finds batches in the registry while Redis %s',
     async (_, stop, restart) => {
       lines.length = 0;
       // No engine has announced this batch.
