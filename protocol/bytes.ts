@@ -1,7 +1,4 @@
-import { concatBytes } from '@noble/hashes/utils.js';
 import { ProtocolError } from './errors.js';
-
-export { concatBytes as concat };
 
 // The WHATWG encoders exist in every browser and in Node, but not in TypeScript's ECMAScript types.
 // Declaring only these keeps the DOM types, and I/O, out of this package.
@@ -199,6 +196,17 @@ export function fromUtf8Lossy(bytes: Uint8Array): string {
 /** Whether a value is a Uint8Array, even of another realm, where `instanceof` fails. */
 export function isBytes(value: unknown): value is Uint8Array {
   return Object.prototype.toString.call(value) === '[object Uint8Array]';
+}
+
+/** Joins bytes of any realm: noble's function rejects a `Buffer` of another realm, as in jsdom. */
+export function concat(...parts: readonly Uint8Array[]): Uint8Array {
+  const joined = new Uint8Array(parts.reduce((length, part) => length + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    joined.set(part, at);
+    at += part.length;
+  }
+  return joined;
 }
 
 /** Compares public bytes. Not constant time: never use it for secrets. */
