@@ -70,7 +70,8 @@ export const WORKER_FAULTS: Fault[] = [
   ),
   lasting(
     'worker stopped (SIGSTOP) with the append lock',
-    10_000,
+    // Longer than an engine waits for a decision (`waitMs`), so that requests fail.
+    11_000,
     ({ world }) => {
       const then = (): void => world.programs['worker-1'].signal('SIGSTOP');
       return world.links['worker-1'].set({ matches: LOCKS, breaks: 'answered', then });
