@@ -16,8 +16,8 @@ export interface KeyContext {
 }
 
 /**
- * The states of the AEP keys and verifier keys of a log (spec/log.md, Key lifetimes by log position). The log, never the
- * artifact, determines the state of a key.
+ * The states of the AEP keys and verifier keys of a log (spec/log.md, Key lifetimes by log position).
+ * The log, never the artifact, determines the state of a key.
  */
 export class KeyStates {
   private readonly known = new Map<string, LogKey | null>();
