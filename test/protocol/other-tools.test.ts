@@ -162,17 +162,14 @@ describe.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
       const blocks = await shellBlocks('docs/verify.md', '### Evidence with other tools');
       const [entry = '', map = ''] = blocks;
       const there = await workplace({ LOG_VKEY: nextVectors.log_vkey });
-      try {
-        await there.write('evidence.json', JSON.stringify(evidence));
-        expect(await there.paste(entry)).toMatch(/^included: leaf /);
-        expect(await there.paste(map)).toMatch(/^in the map: 01/);
-        const [lookup, ...others] = evidence.lookups;
-        const record = altered(lookup!.record!);
-        const lookups = [{ ...lookup, record }, ...others];
-        await there.write('evidence.json', JSON.stringify({ ...evidence, lookups }));
-        await expect(there.paste(map)).rejects.toThrow();
-      } finally {
-      }
+      await there.write('evidence.json', JSON.stringify(evidence));
+      expect(await there.paste(entry)).toMatch(/^included: leaf /);
+      expect(await there.paste(map)).toMatch(/^in the map: 01/);
+      const [lookup, ...others] = evidence.lookups;
+      const record = altered(lookup!.record!);
+      const lookups = [{ ...lookup, record }, ...others];
+      await there.write('evidence.json', JSON.stringify({ ...evidence, lookups }));
+      await expect(there.paste(map)).rejects.toThrow();
     }, 120_000);
   },
 );
