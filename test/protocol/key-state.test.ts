@@ -43,7 +43,7 @@ it('KeyStates > agrees with the reducer about every key at every leaf', async ()
         }
       }
     }),
-    { numRuns: 60, seed: 1 },
+    { numRuns: 150, seed: 1 },
   );
   const states = ['active', 'compromised', 'unknown'];
   const expected = [...states.map((state) => `plain ${state}`), 'delegated retired'];

@@ -3,10 +3,10 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { fromBase64, toHex } from '#protocol/bytes';
 import { formatCheckpoint, parseCheckpoint } from '#protocol/checkpoint';
+import { nobleVerify } from '#protocol/ed25519';
 import { nobleSha256 } from '#protocol/hash';
 import { formatVkey, keyId, openNote, parseVkey, signNote } from '#protocol/note';
 import { formatTlogProof, parseTlogProof } from '#protocol/tlog-proof';
-import { nativeVerify } from '#runtime/crypto/node';
 import { leafHashes } from '../fixtures/leaves.js';
 import { refusal } from '../fixtures/refusal.js';
 import rfc8032 from '../vectors/rfc8032.json' with { type: 'json' };
@@ -35,7 +35,7 @@ const log = signer('example.com/log', 0);
 
 describe('signed notes', () => {
   it('reproduce the example of the specification', () => {
-    const opened = openNote(NOTE, [VKEY], nativeVerify);
+    const opened = openNote(NOTE, [VKEY], nobleVerify);
     expect(opened.text).toBe('This is an example message.\n');
     expect(opened.key.name).toBe('example.com/foo');
     expect(toHex(opened.key.keyHash)).toBe('530d903a');
@@ -46,7 +46,7 @@ describe('signed notes', () => {
     fc.assert(
       fc.property(fc.array(line, { minLength: 1, maxLength: 5 }), (lines) => {
         const text = lines.join('\n') + '\n';
-        expect(openNote(signNote(text, log), [log.vkey], nativeVerify).text).toBe(text);
+        expect(openNote(signNote(text, log), [log.vkey], nobleVerify).text).toBe(text);
       }),
       { numRuns: 25 },
     );
@@ -63,7 +63,7 @@ describe('signed notes', () => {
       ]) {
         if (replacement === characters[i]) continue;
         const changed = characters.with(i, replacement).join('');
-        const { code } = refusal(() => openNote(changed, [VKEY], nativeVerify));
+        const { code } = refusal(() => openNote(changed, [VKEY], nobleVerify));
         expect(['malformed_note', 'unknown_signer', 'bad_signature']).toContain(code);
       }
     }

@@ -62,7 +62,7 @@ it('the result does not depend on how a log is divided into batches', async () =
       expect(resultOf(await PublicLog.replay(log.entries, batches))).toEqual(result);
       expect(resultOf(await PublicLog.replay(log.entries, [log.size]))).toEqual(result);
     }),
-    { numRuns: 75 },
+    { numRuns: 150 },
   );
   expect([...seen].sort()).toEqual(['erased', 'failed', 'lost', 'passed', 'restored', 'revoked']);
 });

@@ -96,7 +96,7 @@ describe('verifyProof', () => {
   });
 
   it('fails when any bit of the AEP, the signature or the log entry is flipped', () => {
-    for (let bit = 0; bit < admitted.aepBytes.length * 8; bit += 41) {
+    for (let bit = 0; bit < admitted.aepBytes.length * 8; bit += 5) {
       const names = failed({ aep: turned(admitted.aepBytes, bit) });
       expect(names).toEqual(expect.arrayContaining(['aep_hash', 'signature', 'proof_record_hash']));
     }
@@ -104,7 +104,7 @@ describe('verifyProof', () => {
       const names = failed({ signature: turned(admitted.signature, bit) });
       expect(names).toEqual(['signature', 'proof_record_hash']);
     }
-    for (let bit = 0; bit < admitted.entry.length * 8; bit += 11) {
+    for (let bit = 0; bit < admitted.entry.length * 8; bit += 3) {
       expect(failed({ entry: turned(admitted.entry, bit) })).toContain('inclusion');
     }
   });
