@@ -6,5 +6,5 @@ import { isBucket, openStore } from '#runtime/store/open';
 /** Opens the snapshot in a directory, in a bucket or below an http or https URL. */
 export async function snapshotSourceOf(place: string): Promise<SnapshotSource> {
   if (isBucket(place)) return storeSource(await openStore(place));
-  return /^https?:\/\//.test(place) ? httpSource(place) : directorySource(place);
+  return /^https?:/i.test(place) ? httpSource(place) : directorySource(place);
 }
