@@ -207,15 +207,27 @@ describe('POST /api/public/verify', () => {
   });
 });
 
-it('any lookup response > names its snapshot, has a strong ETag for each artifact, and gets 304 when the ETag matches', async () => {
+it('any lookup response > has the snapshot headers and allows every origin', async () => {
+  snapshot.clock.at += 3500;
+  for (const path of [`proof/${recent}`, `proof/${unknown}`, `passport/x`, 'share/x']) {
+    const { headers } = await call(`/api/public/verify/${path}`);
+    expect(headers).toMatchObject({
+      'x-svc-tree-size': '4',
+      'x-svc-snapshot-generation': '4',
+      'x-svc-snapshot-issued-at': formatTime(snapshot.clock.at - 3500),
+      'access-control-allow-origin': '*',
+      'x-content-type-options': 'nosniff',
+    });
+    expect(headers['x-powered-by']).toBeUndefined();
+  }
+  snapshot.clock.at -= 3500;
+});
+
+it('any lookup response > has a strong ETag for each artifact, and gets 304 when the ETag matches', async () => {
   const proof = await call(`/api/public/verify/proof/${recent}`);
   const etag = String(proof.headers.etag);
   expect(etag).toMatch(/^"[^"]+"$/);
-  expect(proof.headers).toMatchObject({
-    'cache-control': 'public, max-age=1',
-    'x-svc-snapshot-generation': '4',
-    'x-svc-snapshot-issued-at': formatTime(snapshot.clock.at),
-  });
+  expect(proof.headers['cache-control']).toBe('public, max-age=1');
   const passport = await call(`/api/public/verify/passport/pass_${recent}`);
   expect(passport.headers.etag).not.toBe(etag);
   for (const value of [etag, `"x", ${etag}`, `W/${etag}`, '*']) {
