@@ -20,6 +20,8 @@ class Origin {
   held: (() => void)[] | null = null;
   /** Number of kept connections that the server still breaks, each at its next request. */
   breaks = 0;
+  /** When not null, answers every request but those for `elsewhere`, where a redirect leads. */
+  respond: ((res: ServerResponse) => unknown) | null = null;
   /** Changes the content of a file in transit. */
   tamper: (path: string, bytes: Buffer) => Buffer = (_path, bytes) => bytes;
   private readonly used = new WeakSet<object>();
@@ -33,6 +35,8 @@ class Origin {
       return;
     }
     this.used.add(req.socket);
+    if (path === 'elsewhere') return void res.writeHead(200).end('a file');
+    if (this.respond !== null) return void this.respond(res);
     if (this.held === null || !path.startsWith('map/')) this.answer(path, req, res);
     else this.held.push(() => this.answer(path, req, res));
   }
@@ -84,6 +88,18 @@ const look = async (id: string): Promise<number> => {
 };
 
 const publishMore = () => snapshot.publishProof(publisher);
+
+it.each<[string, (res: ServerResponse) => unknown, string]>([
+  ['an error', (res) => res.writeHead(500).end(), 'the origin answered 500'],
+  ['a redirect', (res) => res.writeHead(302, { Location: '/elsewhere' }).end(), 'answered 302'],
+  ['too many bytes', (res) => res.writeHead(200).end(Buffer.alloc(2 ** 20 + 1)), 'is longer than'],
+])('httpSource > rejects %s instead of reporting or returning a file', async (_, respond, why) => {
+  const source = httpSource(originUrl);
+  origin.respond = respond;
+  await expect(source.location()).rejects.toThrow(why);
+  await expect(source.logFile('tile/0/000')).rejects.toThrow(why);
+  source.close();
+});
 
 describe('public API server over httpSource', () => {
   it('makes a conditional request only for a location that it accepted', async () => {
