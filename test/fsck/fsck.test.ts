@@ -97,6 +97,19 @@ it('fsck > records corruption until a run of registry and snapshot is clean', as
   expect(await runs()).toEqual({ code: 0, err: '', isEnded: true, metric: 0 });
 });
 
+it.each([
+  [20, undefined],
+  [61, 1],
+])('fsck > compares the snapshot with a checkpoint signed %i s ago', async (age, found) => {
+  const { env, damage } = await plantation.copy();
+  await damage(`insert into svc.checkpoint
+    select tree_size + 1, root, note, clock_timestamp() - interval '${String(age)} s'
+    from svc.checkpoint order by tree_size desc limit 1`);
+  const { document } = await checked(env);
+  const { counts } = document as { counts: Record<string, number> };
+  expect(counts['snapshot_behind']).toBe(found);
+});
+
 describe('fsck of the registry', () => {
   const check = async (damages: readonly Damage[]): Promise<void> => {
     const { env, damage } = await plantation.copy();
