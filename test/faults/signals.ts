@@ -95,8 +95,6 @@ const table = {
     log: /^engine: queue unavailable/,
   },
   'queue emptied': {
-    mayBeUnready: /^worker/,
-    mayStatus: RECOVERING,
     alert: 'SvcAdmissionsRequeued',
     log: /^worker: (batch dispatcher: expired chunks|stale revocations) requeued/,
   },

@@ -10,10 +10,6 @@ function redisOf({ world: { redis } }: Scene) {
   return redis;
 }
 
-function signalWorkers({ world: { programs } }: Scene, signal: NodeJS.Signals): void {
-  for (const name of ['worker-1', 'worker-2'] as const) programs[name].signal(signal);
-}
-
 const allLinks = ({ queueLinks }: World) => Object.values(queueLinks);
 
 /** The queue only wakes workers: it may lose everything, at any time. */
@@ -29,17 +25,17 @@ export const REDIS_FAULTS: Fault[] = [
     name: 'Redis flushed, ten times in 2 s, while no worker takes jobs',
     kind: 'queue emptied',
     inject: async (scene) => {
-      signalWorkers(scene, 'SIGSTOP');
+      const pause = () => inQueues(scene, (queue) => queue.pause());
+      await pause();
       // A revocation has a job to lose; single admissions have no jobs.
       const revoked = scene.client.acts.sendNew('revocation');
       for (let time = 0; time < 10; time += 1) {
+        if (time > 0) await pause();
         await sleep(200);
+        // This also ends the pause.
         await redisOf(scene).client.flushall();
       }
-      return async () => {
-        signalWorkers(scene, 'SIGCONT');
-        await revoked;
-      };
+      if (!(await revoked)) throw new Error('the revocation failed');
     },
   },
   onLinks(
