@@ -3,7 +3,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { openSigner } from '#runtime/crypto/signer';
 import { accepted, stateOf } from '../fixtures/admissions.js';
 import { changeRoot } from '../fixtures/delegation.js';
-import { ORIGIN } from '../fixtures/memory-registry.js';
+import { ORIGIN } from '../fixtures/synthetic-leaves.js';
 import { startProgram } from '../fixtures/program.js';
 import { openToken, skipsKms, skipsSoftHsm, startKms } from '../fixtures/signing-devices.js';
 import { tampering } from '../fixtures/tampering.js';

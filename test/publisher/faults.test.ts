@@ -65,7 +65,7 @@ describe('publish cycle', () => {
         treeSize: 567,
         shareChanges: 2,
       });
-      expect(snapshot.registry.checkpoints).toHaveLength(2);
+      expect(await snapshot.registry.checkpoints()).toHaveLength(2);
       await snapshot.published();
     },
   );

@@ -43,7 +43,7 @@ describe('publisher lease', () => {
     const { size } = registry;
     const publisher = snapshot.publisher({ leases: [testLease(true, lostAt)] });
     await expect(publisher.runCycle()).rejects.toThrow(LeaseLostError);
-    const checkpoints = registry.checkpoints.length - 1;
+    const checkpoints = (await registry.checkpoints()).length - 1;
     expect({ entries: registry.size - size, checkpoints }).toEqual(made);
     expect(location()).toBe(before);
   });
@@ -64,18 +64,22 @@ describe('publisher lease', () => {
     await expect(sleeper.runCycle()).rejects.toThrow(LeaseLostError);
     expect(newer).not.toBe('');
     expect(location()).toBe(newer);
-    expect(snapshot.registry.checkpoints).toHaveLength(2);
+    expect(await snapshot.registry.checkpoints()).toHaveLength(2);
     await snapshot.published();
   });
 
-  it('does not allow a snapshot when another publisher commits the checkpoint first', async () => {
+  it.each([
+    ['the same checkpoint', 0],
+    ['a larger checkpoint', 1],
+  ])('does not allow a snapshot when another publisher commits %s first', async (_, more) => {
     const { registry } = snapshot;
     const insert = registry.insertCheckpoint.bind(registry);
     registry.insertCheckpoint = async (checkpoint) => {
-      await insert(checkpoint);
+      await insert({ ...checkpoint, treeSize: checkpoint.treeSize + more });
       return insert(checkpoint);
     };
     await expect(snapshot.publisher().runCycle()).rejects.toThrow(LeaseLostError);
+    expect(await registry.checkpoints()).toHaveLength(1);
     expect(existsSync(join(snapshot.directory, 'lookup/snapshot'))).toBe(false);
   });
 });

@@ -25,7 +25,7 @@ import {
   idOf,
   keysUnder,
 } from '../fixtures/delegation.js';
-import { ORIGIN } from '../fixtures/memory-registry.js';
+import { ORIGIN } from '../fixtures/synthetic-leaves.js';
 import { freshSigner } from '../fixtures/registry.js';
 import { tampering } from '../fixtures/tampering.js';
 import { useRegistry } from '../fixtures/use-registry.js';

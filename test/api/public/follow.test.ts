@@ -147,7 +147,6 @@ describe('SnapshotPoller', () => {
     await publisher.close();
     rmSync(snapshot.directory, { recursive: true });
     snapshot.registry.truncate(2);
-    snapshot.registry.checkpoints = [];
     snapshot.clock.at += 1000;
     for (let i = 0; i < 5; i++) snapshot.registry.addProof({ acceptedAt: snapshot.clock.at + i });
     snapshot.registry.verify();
