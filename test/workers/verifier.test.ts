@@ -3,6 +3,7 @@ import { describe, expect, it, vi } from 'vitest';
 import { Heartbeat } from '#runtime/ops/health';
 import { setValidity } from '#sql/tenants/administration';
 import { transaction } from '#sql/db/transaction';
+import { verdictEntries } from '#sql/log/public-entries';
 import { scrubUrgently } from '#sql/log/verdicts';
 import { verifierHeartbeats } from '#workers/verify/context';
 import { recordErasures, recordExpiries } from '#workers/verify/expiries';
@@ -174,6 +175,22 @@ describe('runVerifier', () => {
       await seesTheEndOf(id);
     };
     await whileItRuns(work, { scrubMs: 3_600_000 });
+  });
+
+  it('scrubs an idle log, and renews its verdict entry', async () => {
+    await registry.reportAll();
+    let scrubs = 0;
+    const pulse = Object.assign(new Heartbeat(1_000), { success: () => void (scrubs += 1) });
+    registry.verify.pulses = { ...verifierHeartbeats(), scrub: pulse };
+    const setTtl = (snapshotTtl: number) => {
+      registry.verify.signer = { ...registry.verify.signer!, snapshotTtl };
+    };
+    setTtl(3_600_000);
+    await whileItRuns(() => expect.poll(() => scrubs, { timeout: 10_000 }).toBeGreaterThan(5));
+    setTtl(1_000);
+    const entries = async () => (await verdictEntries(db.sql, 1_000, 10)).length;
+    const before = await entries();
+    await whileItRuns(() => expect.poll(entries, { timeout: 10_000 }).toBeGreaterThan(before + 1));
   });
 
   it('continues after a failed verification pass', async () => {

@@ -67,93 +67,125 @@ export async function runVerifier(
     });
   });
   try {
-    await Promise.race([verify({ ...context, watchdog }, signal, options), hung]);
+    await Promise.race([new Rounds({ ...context, watchdog }, options).run(signal), hung]);
   } finally {
     watchdog?.stop();
   }
 }
 
-async function verify(
-  context: Watched,
-  signal: AbortSignal,
-  options: VerifierOptions,
-): Promise<void> {
-  const { signer } = context;
-  let upkeepDue = 0;
-  let verdictDue = 0;
-  let earliestEntry = 0;
-  // Not -Infinity: an earlier process may have ended before it appended an entry.
-  let changedAt = performance.now();
-  let scanBegan = 0;
-  let isEarly = false;
-  let scrubDue = 0;
-  let urgent = false;
-  let size = 0;
-  let limit = options.batch;
-  /** State of the registry before a round without work: until `idleUntil`, an equal state means no work. */
-  let done: string | null = null;
-  let idleUntil = 0;
-  while (!signal.aborted) {
-    const isSettled = changedAt === -Infinity;
-    const work: string | null = isSettled
-      ? await verifierWork(context.sql).catch(() => null)
-      : null;
-    if (work !== null && work === done && performance.now() < idleUntil) {
-      await (context.idleSleep?.sleep(options.pollMs, signal) ?? sleep(options.idleMs));
-      continue;
-    }
-    const batch = limit;
-    const covered = await runPass(context, 'log', () => extendVerifiedPrefix(context, batch));
-    limit = covered === batch ? Math.min(2 * limit, options.maxBatch) : options.batch;
-    if (covered !== 0) changedAt = performance.now();
-    if (performance.now() >= upkeepDue) {
-      scanBegan = performance.now();
-      const recorded = await runPass(context, 'expiryScan', () =>
-        scanExpiries(context, options.batch, covered !== null),
-      );
-      if (recorded !== false) changedAt = performance.now();
-      upkeepDue = performance.now() + options.expiryScanMs;
-    }
-    const hasChanged: boolean = changedAt !== -Infinity || work !== done;
-    let isSound = true;
-    isEarly = hasChanged && performance.now() < earliestEntry;
-    if (signer !== undefined && !isEarly && (hasChanged || performance.now() >= verdictDue)) {
-      const result: VerdictResult | null = await runPass(context, 'verdict', () =>
-        appendVerdictEntry(context, signer, hasChanged),
-      );
-      isEarly = result === 'early';
-      isSound = result !== null;
-      if (result === 'appended') earliestEntry = performance.now() + LEAST_INTERVAL_MS;
-      // A change may be newer than the scan that the entry reports: only a later scan covers it.
-      if ((result === 'appended' || result === 'none') && scanBegan > changedAt)
-        changedAt = -Infinity;
-      verdictDue = performance.now() + options.expiryScanMs;
-    }
-    if (urgent || performance.now() >= scrubDue) {
-      const perPass = Math.min(
-        Math.max(LEAST_SCRUBBED, size / SCRUBS_PER_ROUND),
-        options.scrubBatch,
-      );
-      const count: number = urgent ? options.batch : Math.ceil(perPass);
-      const scrubbed = await runPass(context, 'scrub', () => scrub(context, count));
-      if (scrubbed?.changed !== 0) changedAt = performance.now();
-      urgent = scrubbed?.urgent ?? false;
-      size = scrubbed?.size ?? size;
-      const pauses = (LEAST_SCRUBBED * SCRUBS_PER_ROUND) / size;
-      scrubDue = performance.now() + options.scrubMs * Math.min(Math.max(pauses, 1), LONGEST_PAUSE);
-    }
-    done = changedAt === -Infinity && !isEarly && isSound && !urgent ? work : null;
-    const ttl = signer?.snapshotTtl ?? 0;
-    idleUntil = Math.min(scrubDue, performance.now() + ttl / ROUNDS_PER_SNAPSHOT);
-    if ((covered ?? 0) < batch && !urgent) {
-      await sleep(options.idleMs, undefined, { signal }).catch(() => null);
-      if (!isEarly) await context.idleSleep?.sleep(options.pollMs - options.idleMs, signal);
-    }
-  }
-  context.voided.report(context.log);
-}
-
 type Watched = VerifyContext & { watchdog: Watchdog | undefined };
+
+/** The passes of a verifier in turn, and when each is due. Times are results of `performance.now()`. */
+class Rounds {
+  /** Leaves of the next pass over the log. */
+  private limit: number;
+  /**
+   * The last change that no verdict entry covers, or null. An earlier process may have ended before it
+   * appended an entry.
+   */
+  private uncovered: number | null = performance.now();
+  private scanBegan = 0;
+  private scanDue = 0;
+  private verdictDue = 0;
+  /** No verdict entry is appended before. */
+  private verdictEarliest = 0;
+  private scrubDue = 0;
+  private isScrubUrgent = false;
+  private logSize = 0;
+  /** A registry in the state `work` needs no pass before `until`. */
+  private idle: { work: string | null; until: number } = { work: null, until: 0 };
+
+  constructor(
+    private readonly context: Watched,
+    private readonly options: VerifierOptions,
+  ) {
+    this.limit = options.batch;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) await this.round(signal);
+    this.context.voided.report(this.context.log);
+  }
+
+  private async round(signal: AbortSignal): Promise<void> {
+    const { context, options, idle } = this;
+    const isCovered = this.uncovered === null;
+    const work = isCovered ? await verifierWork(context.sql).catch(() => null) : null;
+    if (work !== null && work === idle.work && performance.now() < idle.until) {
+      await (context.idleSleep?.sleep(options.pollMs, signal) ?? sleep(options.idleMs));
+      return;
+    }
+    const { limit } = this;
+    const verified = await this.extendPrefix();
+    if (performance.now() >= this.scanDue) await this.scan(verified !== null);
+    const reported = await this.report(this.uncovered !== null || work !== idle.work);
+    if (this.isScrubUrgent || performance.now() >= this.scrubDue) await this.scrub();
+
+    const isReported = reported === 'appended' || reported === 'none';
+    const isDone = this.uncovered === null && isReported && !this.isScrubUrgent;
+    const pause = (context.signer?.snapshotTtl ?? 0) / ROUNDS_PER_SNAPSHOT;
+    const until = Math.min(this.scrubDue, performance.now() + pause);
+    this.idle = { work: isDone ? work : null, until };
+    if (verified === limit || this.isScrubUrgent) return;
+    await sleep(options.idleMs, undefined, { signal }).catch(() => null);
+    if (reported === 'early') return;
+    await context.idleSleep?.sleep(options.pollMs - options.idleMs, signal);
+  }
+
+  private changed(): void {
+    this.uncovered = performance.now();
+  }
+
+  /** Returns the number of leaves, or null when the pass failed. */
+  private async extendPrefix(): Promise<number | null> {
+    const { context, options, limit } = this;
+    const verified = await runPass(context, 'log', () => extendVerifiedPrefix(context, limit));
+    this.limit = verified === limit ? Math.min(2 * limit, options.maxBatch) : options.batch;
+    if (verified !== 0) this.changed();
+    return verified;
+  }
+
+  private async scan(isCurrent: boolean): Promise<void> {
+    const { context, options } = this;
+    this.scanBegan = performance.now();
+    const recorded = await runPass(context, 'expiryScan', () =>
+      scanExpiries(context, options.batch, isCurrent),
+    );
+    if (recorded !== false) this.changed();
+    this.scanDue = performance.now() + options.expiryScanMs;
+  }
+
+  /** Appends a verdict entry if one is due. Returns null when the pass failed. */
+  private async report(hasChanged: boolean): Promise<VerdictResult | null> {
+    const { context } = this;
+    const { signer } = context;
+    if (signer === undefined) return 'none';
+    if (hasChanged && performance.now() < this.verdictEarliest) return 'early';
+    if (!hasChanged && performance.now() < this.verdictDue) return 'none';
+    const result = await runPass(context, 'verdict', () =>
+      appendVerdictEntry(context, signer, hasChanged),
+    );
+    if (result === 'appended') this.verdictEarliest = performance.now() + LEAST_INTERVAL_MS;
+    // A change may be newer than the scan that the entry reports: only a later scan covers it.
+    const isScanned = this.uncovered !== null && this.scanBegan > this.uncovered;
+    if ((result === 'appended' || result === 'none') && isScanned) this.uncovered = null;
+    this.verdictDue = performance.now() + this.options.expiryScanMs;
+    return result;
+  }
+
+  private async scrub(): Promise<void> {
+    const { context, options } = this;
+    const perPass = Math.max(LEAST_SCRUBBED, Math.ceil(this.logSize / SCRUBS_PER_ROUND));
+    const count = this.isScrubUrgent ? options.batch : Math.min(perPass, options.scrubBatch);
+    const scrubbed = await runPass(context, 'scrub', () => scrub(context, count));
+    if (scrubbed?.changed !== 0) this.changed();
+    this.isScrubUrgent = scrubbed?.urgent ?? false;
+    this.logSize = scrubbed?.size ?? this.logSize;
+    const pauses = (LEAST_SCRUBBED * SCRUBS_PER_ROUND) / this.logSize;
+    const pause = options.scrubMs * Math.min(Math.max(pauses, 1), LONGEST_PAUSE);
+    this.scrubDue = performance.now() + pause;
+  }
+}
 
 async function runPass<T>(
   context: Watched,
