@@ -14,10 +14,11 @@ import { columnsUnlikeAep, filedEntry } from '#sql/log/leaf-checks';
 import type { FindingCode } from '../findings.js';
 import { isRequestOf, type RegistryContext, type KeyHistory } from './context.js';
 
-/** The registry's result for a proof, for comparison with its published data. */
+/** The registry's result for a leaf, for comparison with the published record of its proof. */
 export interface LeafCheckResult {
   leafIndex: number;
-  proofId: string;
+  /** Null for a damaged leaf, and for other kinds. */
+  proofId: string | null;
   /** Whether the proof verifies; null when unknown. */
   verifies: boolean | null;
   /** The proof fails only because its key is compromised. */

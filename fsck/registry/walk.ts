@@ -89,9 +89,7 @@ export class RegistryWalk {
         const isRight = !resolved.wrongRows.has(leafIndex - start);
         if (!isRight) this.reportDamagedLeaf(leafIndex, leaf);
         const found = await this.checkLeaf({ leafIndex, leaf, inTree, isRight });
-        if (found.proofId !== null || !isRight) {
-          results.set(leafIndex, { ...found, proofId: found.proofId ?? '' });
-        }
+        if (found.proofId !== null || !isRight) results.set(leafIndex, found);
         const voidedAt = keys.states.voidedAt(found.decision?.keyId ?? '', leafIndex) ?? -1;
         const isAwaited =
           leafIndex < chunk.urgentUntil || (found.isVoided && voidedAt >= chunk.verified);
@@ -120,13 +118,13 @@ export class RegistryWalk {
     findings.add('verdicts_behind', 'svc.verdict', expected);
   }
 
-  /** Checks one leaf; `proofId` is null for other kinds. A damaged leaf never verifies. */
+  /** A damaged leaf never verifies. */
   private async checkLeaf({
     leafIndex,
     leaf,
     inTree,
     isRight,
-  }: PlacedLeaf): Promise<Omit<LeafCheckResult, 'proofId'> & { proofId: string | null }> {
+  }: PlacedLeaf): Promise<LeafCheckResult> {
     const nothing = { proofId: null, isVoided: false, decision: null, ends: [] };
     const fails = { leafIndex, verifies: false, ...nothing };
     if (leaf === undefined) {

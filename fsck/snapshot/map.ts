@@ -65,7 +65,7 @@ export class RebuiltMap {
 
   async compare(result: LeafCheckResult): Promise<void> {
     const { leafIndex, proofId, decision, ends, verifies, isVoided } = result;
-    if (leafIndex >= this.rebuild.log.state.size) return;
+    if (proofId === null || leafIndex >= this.rebuild.log.state.size) return;
     const find = this.rebuild.find.bind(this.rebuild);
     const found = await findProof(nativeSha256, find, proofId);
     const where = `public log, id=${proofId} leaf_index=${leafIndex}`;
