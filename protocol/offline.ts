@@ -3,41 +3,31 @@ import { verifyApproval, verifyRegistration } from './approvals.js';
 import { fromBase64, fromBase64Url } from './bytes.js';
 import { canonicalBytes } from './json.js';
 import { disclosedIn } from './commitments.js';
-import type { Checkpoint } from './checkpoint.js';
 import { pae, parseEnvelope } from './dsse.js';
 import { parseEntry } from './entries.js';
-import { ProtocolError } from './errors.js';
-import { leafHash, verifyInclusion } from './merkle.js';
 import type { Delegation, LogEntry } from './schemas/log-entry.js';
-import type { InclusionProof } from './schemas/proof-export.js';
 import { delegationToSign } from './state/key-entries.js';
 import { canAssertValidity } from './status.js';
 import { formatTime } from './time.js';
-import { parseTlogProof } from './tlog-proof.js';
 import type { ProofCrypto, VerifyCrypto } from './verify.js';
+import { bytesOf, readSigned, type TextOrBytes, type SignedDocument } from './offline/read.js';
 import {
-  bytesOf,
   faultOf,
-  readSigned,
-  textOf,
-  type TextOrBytes,
   type OfflineFault,
   type OfflineResult,
   type Place,
-  type Placed,
-  type SignedDocument,
   placeFields,
   type TlogProofResult,
   undecidable,
-} from './offline/read.js';
+} from './offline/result.js';
 import {
   type AepKeyPin,
   type LogPin,
   type OfflineTrust,
-  openPinned,
   readAepKeys,
   readLog,
 } from './offline/trust.js';
+import { claimIn, claimOf, placeOf } from './offline/place.js';
 
 export {
   OFFLINE_FAULTS,
@@ -49,8 +39,8 @@ export {
   type TlogProofResult,
   type Undecidable,
   type UndecidableCause,
-  type TextOrBytes,
-} from './offline/read.js';
+} from './offline/result.js';
+export type { TextOrBytes } from './offline/read.js';
 export {
   PIN_ERRORS,
   type OfflineTrust,
@@ -259,11 +249,6 @@ function findActivation(
   return { fault: { code, detail, pointer } };
 }
 
-function claimOf(inclusion: InclusionProof): InclusionClaim {
-  const { leaf_index: index, tree_size: treeSize, path, checkpoint } = inclusion;
-  return { index, treeSize, path: path.map(fromBase64), checkpoint };
-}
-
 /** Decides by the log position of the proof whether a valid signature counts. */
 function placed(
   { aep }: SignedDocument,
@@ -347,56 +332,4 @@ export function verifyTlogProof(
     entry: leaf.entry,
     faults: [],
   };
-}
-
-interface InclusionClaim {
-  index: number;
-  path: readonly Uint8Array[];
-  checkpoint: string;
-  /** The tree size that the document states beside the checkpoint. */
-  treeSize?: number;
-}
-
-const claimIn = (tlogProof: TextOrBytes): InclusionClaim => parseTlogProof(textOf(tlogProof));
-
-/** The leaf index of the entry in the pinned log, or the fault in the claimed inclusion. */
-function placeOf(
-  entry: Uint8Array,
-  readClaim: () => InclusionClaim,
-  log: LogPin,
-  { sha256, verify }: VerifyCrypto,
-): Placed {
-  let claim: InclusionClaim;
-  try {
-    claim = readClaim();
-  } catch (error) {
-    return { fault: faultOf(error, 'malformed_tlog_proof') };
-  }
-  const { index, path, checkpoint, treeSize } = claim;
-  let under: Checkpoint;
-  try {
-    under = openPinned(checkpoint, log, verify).checkpoint;
-  } catch (error) {
-    return { fault: checkpointFault(error) };
-  }
-  if (treeSize !== undefined && treeSize !== under.size) {
-    const detail = `the checkpoint has tree size ${under.size}, not ${treeSize}`;
-    return { fault: { code: 'tree_size_mismatch', detail } };
-  }
-  const leaf = leafHash(sha256, entry);
-  if (
-    !verifyInclusion(sha256, { index, size: under.size, leafHash: leaf, path, root: under.root })
-  ) {
-    const detail = `the path does not lead from leaf ${index} to the root of the checkpoint`;
-    return { fault: { code: 'not_in_tree', detail } };
-  }
-  return { place: { leafIndex: index, under } };
-}
-
-function checkpointFault(error: unknown): OfflineFault {
-  // Envelopes and notes share this error code; the fault must distinguish a forged checkpoint.
-  if (error instanceof ProtocolError && error.code === 'bad_signature') {
-    return { code: 'bad_checkpoint_signature', detail: error.message };
-  }
-  return faultOf(error, 'malformed_note');
 }

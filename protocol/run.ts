@@ -7,7 +7,8 @@ import {
   verifyOffline,
   verifyTlogProof,
 } from './offline.js';
-import { faultOf, undecidable, valueOf } from './offline/read.js';
+import { valueOf } from './offline/read.js';
+import { faultOf, undecidable } from './offline/result.js';
 import { canonicalBytes } from './json.js';
 import type { Aep, AepSubject } from './schemas/aep.js';
 import { type RunPackage, runPackageSchema } from './schemas/run.js';

@@ -16,7 +16,7 @@ import {
 import { FatalPublishError } from '#publisher/errors';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { connect, type Sql } from '#runtime/postgres/connect';
-import { freshDatabase } from '../fixtures/database.js';
+import { freshDatabase, withoutTriggers } from '../fixtures/database.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { replicatedDatabase, type ReplicatedDatabase } from '../fixtures/replicated.js';
 import { startProgram } from '../fixtures/program.js';
@@ -116,10 +116,10 @@ describe('publisher with a replica', () => {
     await db.caughtUp();
     await db.pause();
     const shrink = (by: number) =>
-      db.primary.sql.begin(async (tx) => {
-        await tx`set local session_replication_role = replica`;
-        await tx`update svc.log_head set tree_size = tree_size - ${by}`;
-      });
+      withoutTriggers(
+        db.primary,
+        (tx) => tx`update svc.log_head set tree_size = tree_size - ${by}`,
+      );
     await shrink(1);
     const tick = publisher.runCycle();
     await expect(tick).rejects.toThrow(FatalPublishError);

@@ -1,14 +1,6 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { admitted } from '#sdk/adapters/index';
-import {
-  admitHttp,
-  canonicalHash,
-  isNotAdmitted,
-  type JsonValue,
-  SdkError,
-  type SdkErrorCode,
-} from '#sdk/index';
+import { admitHttp, isNotAdmitted, SdkError, type SdkErrorCode } from '#sdk/index';
 import { notAdmitted, useAdapterWorld } from '../fixtures/adapter-world.js';
 
 const AWAY = { engineUrl: 'http://127.0.0.1:9' };
@@ -339,81 +331,5 @@ describe('outcome that cannot be recorded', () => {
     expect(world.lost).toEqual([]);
     await Promise.all(left);
     expect(world.lost).toHaveLength(1);
-  });
-});
-
-describe('streamed result of an admitted function', () => {
-  it('is passed through item by item, and its end determines the outcome', async () => {
-    const words = admitted(
-      async function* (first: string) {
-        yield first;
-        await sleep(1);
-        const more: string = yield 'b';
-        return `end ${more}`;
-      },
-      { ...world.common, tool: 'words' },
-    );
-    const stream = await words('a');
-    expect(await stream.next()).toEqual({ done: false, value: 'a' });
-    expect(await stream.next()).toEqual({ done: false, value: 'b' });
-    const [proofId = ''] = world.admitted;
-    expect(await world.outcomesOf(proofId)).toEqual([]);
-    expect(await stream.next('so')).toEqual({ done: true, value: 'end so' });
-    expect(await world.outcomesOf(proofId)).toEqual([
-      {
-        kind: 'outcome',
-        parent_proof_id: proofId,
-        result: 'succeeded',
-        result_hash: canonicalHash(['a', 'b', 'end so']),
-      },
-    ]);
-  });
-
-  it('has a failed outcome when the stream throws or its reader stops early', async () => {
-    let closed = false;
-    const words = admitted(
-      async function* (breaks: boolean) {
-        try {
-          yield 'a';
-          await sleep(1);
-          if (breaks) throw new Error('mine');
-          yield 'b';
-        } finally {
-          closed = true;
-        }
-      },
-      { ...world.common, tool: 'words' },
-    );
-    const broken = await words(true);
-    await broken.next();
-    await expect(broken.next()).rejects.toThrow('mine');
-    for await (const word of await words(false)) {
-      expect(word).toBe('a');
-      break;
-    }
-    expect(closed).toBe(true);
-    for (const proofId of world.admitted) {
-      expect(await world.outcomesOf(proofId)).toMatchObject([{ result: 'failed' }]);
-    }
-  });
-
-  it('may be a ReadableStream', async () => {
-    const read = admitted((items: JsonValue[]) => ReadableStream.from(items), {
-      ...world.common,
-      tool: 'read',
-    });
-    const lists: JsonValue[][] = [[], ['a'], [{ b: [1, 'ü'], a: {} }, null, 2e30]];
-    for (const list of lists) {
-      const seen: unknown[] = [];
-      for await (const item of await read(list)) seen.push(item);
-      expect(seen).toEqual(list);
-    }
-    const unread = await read(['a']);
-    await unread.cancel();
-    const outcomes = await Promise.all(world.admitted.map((id) => world.outcomesOf(id)));
-    expect(outcomes).toMatchObject([
-      ...lists.map((list) => [{ result: 'succeeded', result_hash: canonicalHash(list) }]),
-      [{ result: 'failed' }],
-    ]);
   });
 });

@@ -7,6 +7,7 @@ import { loadPending } from '#sql/admissions/append';
 import { append, prepare } from '#workers/admit/append';
 import { processAdmissions } from '#workers/admit/process';
 import { admissionEnvelope, agentItem, newRunId, outcomeEnvelope } from '../fixtures/agent.js';
+import { withoutTriggers } from '../fixtures/database.js';
 import { eraseProof } from '../fixtures/erase.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { useDatabase } from '../fixtures/use-registry.js';
@@ -119,8 +120,7 @@ describe('counter', () => {
       refundItem('day', '2000.00'),
       refundItem('day-2', '2000.00'),
     ]);
-    await db.sql.begin(async (tx) => {
-      await tx`set local session_replication_role = replica`;
+    await withoutTriggers(db, async (tx) => {
       await tx`update svc.policy_activation set active_from = '2026-01-01'`;
       for (const [id, at] of [
         [ids[0]!, '2026-02-28T23:59:59.999Z'],

@@ -1,38 +1,16 @@
-import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import * as z from 'zod';
-import {
-  type CaseResult,
-  coverageOf,
-  type PolicyCase,
-  PolicyCasesError,
-  policyCaseSchema,
-  runPolicyCase,
-  whyNotCovered,
-} from '#policy/cases';
-import {
-  combine,
-  documentOf,
-  type OverlayProblem,
-  overlayProblems,
-  type OverlayRules,
-  rulesOf,
-  storedSetOf,
-} from '#policy/overlays';
-import { type ReplayPolicy, replayPolicies } from '#policy/replay';
-import { decidedSince, startSimulation } from '#policy/simulation';
+import { coverageOf, type PolicyCase, policyCaseSchema, whyNotCovered } from '#policy/cases';
+import { combine, documentOf, overlayProblems, rulesOf } from '#policy/overlays';
 import { toHex } from '#protocol/bytes';
 import { SCHEMA } from '#protocol/schemas/ids';
 import {
-  MOST_RULES,
   overlaySchema,
   overlayListSchema,
   overlayRequestSchema,
   overlayTestSchema,
 } from '#protocol/schemas/overlays';
 import { HASH_PATTERN, timeSchema } from '#protocol/schemas/primitives';
-import { formatTime, parseTime } from '#protocol/time';
-import { Limiter } from '#runtime/concurrency/limiter';
-import { oldestOfNewest, tenantDecidedFrom } from '#sql/admissions/decided';
+import { formatTime } from '#protocol/time';
 import {
   activateOverlay,
   listOverlays,
@@ -42,39 +20,23 @@ import {
 } from '#sql/admissions/overlays';
 import { activePolicy, readPolicySet, type StoredPolicySet } from '#sql/admissions/policies';
 import type { EngineContext } from '../context.js';
-import type { Caller } from '../http/authenticate.js';
 import { documentOperation, tenantOperation } from '../http/gates.js';
 import { listOperation } from '../http/paging.js';
 import { at, Problem } from '../http/problem.js';
 import { sendJson } from '../http/respond.js';
 import { type Call, json } from '../operation.js';
+import {
+  inTurn,
+  MOST_SIMULATED,
+  opened,
+  requireFit,
+  runCases,
+  simulated,
+} from './overlay-evaluation.js';
 
 const MOST_CASES = 256;
 const MOST_OVERLAYS = 500;
-/** Limit of admissions in one simulation, which takes the newest. */
-const MOST_SIMULATED = 1_000;
-const PAGE = 100;
-/** Time after which evaluations yield to other requests. */
-const YIELD_AFTER_MS = 5;
 const ATTEMPTS = 3;
-
-const turns = new Limiter({ total: 2, perOwner: 1, maxWaiting: 8, timeoutMs: 10_000 });
-
-/**
- * Checks and evaluations block the event loop for tenths of a second. So that other requests proceed,
- * a tenant runs one check or evaluation at a time, and pauses after it for as long as it took.
- *
- * @throws BusyError
- */
-const inTurn = <T>({ tenantNo }: Caller, work: () => Promise<T>): Promise<T> =>
-  turns.run(tenantNo, async () => {
-    const began = performance.now();
-    try {
-      return await work();
-    } finally {
-      await sleep(performance.now() - began);
-    }
-  });
 
 const casesSchema = z.array(policyCaseSchema).min(1).max(MOST_CASES);
 
@@ -319,89 +281,4 @@ async function setInForce({ sql }: Pick<EngineContext, 'sql'>): Promise<StoredPo
     'policy_missing',
     'No policy set is active, so the overlay cannot be checked. The operator must activate a policy.',
   );
-}
-
-const policies = replayPolicies();
-
-async function opened(base: StoredPolicySet, rules: OverlayRules) {
-  const problems = await overlayProblems(base, rules);
-  requireFit(problems);
-  const set = await combine(base, rules, problems);
-  await setImmediate();
-  return { set, engine: await policies(storedSetOf(base, set)) };
-}
-
-function requireFit(problems: OverlayProblem[]): void {
-  if (problems.length === 0) return;
-  throw new Problem('invalid_overlay', {
-    errors: problems.slice(0, MOST_RULES).map(({ rule, line, column, message }) => ({
-      pointer: rule === null ? '/rules' : `/rules/${rule}`,
-      detail: line === null ? message : `line ${line}, column ${column ?? 1}: ${message}`,
-    })),
-  });
-}
-
-/** Rejects cases of another tenant: their results would show how the operator's rules treat that tenant. */
-async function runCases(
-  engine: ReplayPolicy,
-  { environment, tenantId }: Caller,
-  cases: readonly PolicyCase[],
-): Promise<CaseResult[]> {
-  const results: CaseResult[] = [];
-  const breathe = yielding();
-  for (const [index, one] of cases.entries()) {
-    const place = `/cases/${index}/input`;
-    const { input } = one;
-    if (input.tenant !== tenantId) {
-      throw invalidCase(`${place}/tenant`, 'must be the tenant of the API key');
-    }
-    if (input.environment !== environment) {
-      throw invalidCase(`${place}/environment`, 'must be the environment of your tenant');
-    }
-    try {
-      results.push(runPolicyCase(engine, one));
-    } catch (error) {
-      if (!(error instanceof PolicyCasesError)) throw error;
-      throw invalidCase(`${place}/budgets`, error.message);
-    }
-    await breathe();
-  }
-  return results;
-}
-
-const invalidCase = (pointer: string, detail: string): Problem =>
-  new Problem(
-    'invalid_field',
-    'A case is invalid. Correct the member that errors names.',
-    at(pointer, detail),
-  );
-
-async function simulated({ inTenant }: Call, engine: ReplayPolicy, since: string) {
-  const from = parseTime(since);
-  const { add, changes, counts } = startSimulation(engine, from, {
-    recorded: true,
-    most: MOST_SIMULATED,
-  });
-  const breathe = yielding();
-  const oldest = await inTenant((sql, tenantNo) => oldestOfNewest(sql, tenantNo, MOST_SIMULATED));
-  const complete = oldest === undefined || oldest.at.getTime() < from;
-  const read = (first: number) =>
-    inTenant((sql, tenantNo) => tenantDecidedFrom(sql, tenantNo, first, PAGE));
-  for await (const page of decidedSince(read, oldest?.leafIndex ?? 0)) {
-    for (const row of page) {
-      add(row);
-      await breathe();
-    }
-  }
-  const own = changes.map(({ tenant_id: _, ...change }) => change);
-  return { since, complete, ...counts, changes: own };
-}
-
-function yielding(): () => Promise<void> {
-  let began = performance.now();
-  return async () => {
-    if (performance.now() - began < YIELD_AFTER_MS) return;
-    await setImmediate();
-    began = performance.now();
-  };
 }

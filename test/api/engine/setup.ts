@@ -11,7 +11,7 @@ import { createTenant, setAllowlisted } from '#sql/tenants/administration';
 import { closeEnvelope, newRunId } from '../../fixtures/agent.js';
 import { newApprover } from '../../fixtures/approvals.js';
 import { testLog, type TestLog } from '../../fixtures/checkpoints.js';
-import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
+import { freshDatabase, type TestDatabase, withoutTriggers } from '../../fixtures/database.js';
 import {
   executeBody,
   headersFor,
@@ -86,12 +86,8 @@ function setupOf(
     await log.publish();
   };
   /** Changes rows as a superuser with all triggers off. */
-  const byHand = async (change: (tx: Transaction) => Promise<unknown>): Promise<void> => {
-    await db.sql.begin(async (tx) => {
-      await tx`set local session_replication_role = replica`;
-      await change(tx as unknown as Transaction);
-    });
-  };
+  const byHand = (change: (tx: Transaction) => Promise<unknown>): Promise<void> =>
+    withoutTriggers(db, change);
   return {
     db,
     registry,

@@ -317,7 +317,7 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   [
     'log/verdicts.ts',
     ['update svc.scrub set next_index = case '],
-    'only after a key compromise or the erasure of a failed proof: test/workers/verify.test.ts',
+    'only after a key compromise or the erasure of a failed proof: test/workers/verify-keys.test.ts',
   ],
   [
     'lifecycle/entries.ts',
