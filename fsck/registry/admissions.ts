@@ -20,7 +20,8 @@ const UNKNOWN_STATE =
 /**
  * Each admission must be exactly one of pending, rejected and proved.
  *
- * @param isLeafLost whether a leaf is damaged or lost: it may be the proof of an admission in no state
+ * @param isLeafLost whether a leaf is damaged or lost: the proof of an admission without a state
+ *   may be that leaf
  */
 export async function checkAdmissions(
   ctx: RegistryContext,

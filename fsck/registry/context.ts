@@ -19,13 +19,16 @@ export interface RegistryContext {
   /** The pinned log keys: only checkpoints signed by them count. */
   logVkeys: readonly [Vkey, ...Vkey[]];
   keys: KeyHistory;
-  /** The name of the log, then those of retired logs. */
+  /** The name of the log, then the names of retired logs. */
   origins: readonly [string, ...string[]];
   /** The number of leaves to check; the next run checks later appends. */
   size: number;
 }
 
-/** A table's rows by ascending member `key`, in pages; `read` returns the rows after a key. */
+/**
+ * Reads the rows of a table in pages, ordered by the member `key`; `read` returns the rows after a
+ * value of `key`.
+ */
 export async function* pages<K extends string, T extends Record<K, string>>(
   key: K,
   size: number,
@@ -47,7 +50,7 @@ export function isRequestOf(request: Uint8Array | null, hash: string): boolean {
   );
 }
 
-/** The id before all proof ids and request ids: where paging starts. */
+/** An id lower than every proof id and request id, so paging starts with it. */
 export const FIRST_ID = '0'.repeat(32);
 
 export const MAX_ROWS = 1_000;
@@ -115,7 +118,10 @@ export class KeyHistory {
     this.unknownKeys.clear();
   }
 
-  /** Reports key entries that no program appends: a wrong id, a second activation, or an end without one. */
+  /**
+   * Reports key entries that no program appends: a wrong id, a second activation, or a retirement
+   * or compromise without an activation.
+   */
   checkChain(report: Report): void {
     const active = new Map<string, string>();
     for (const { leafIndex, entry } of this.entries) {

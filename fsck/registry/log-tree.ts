@@ -94,12 +94,12 @@ export class LogTree {
     });
   }
 
-  /** Null once a leaf and its hash are lost. */
+  /** The root of the leaves so far; null once a leaf and its hash are lost. */
   root(): Uint8Array | null {
     return this.isBroken ? null : this.tree.root();
   }
 
-  /** @param hash of the next leaf; undefined when unknown */
+  /** @param hash the hash of the next leaf; undefined when unknown */
   async append(
     hash: Uint8Array | undefined,
     signed: ReadonlyMap<number, Uint8Array>,

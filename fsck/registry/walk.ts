@@ -106,7 +106,7 @@ export class RegistryWalk {
     return results;
   }
 
-  /** Checks the partial tiles and reports findings that needed the whole key history. */
+  /** Checks the partial tiles, and reports the findings that depend on the whole key history. */
   async finish(): Promise<void> {
     const { findings, keys, size } = this.ctx;
     await this.log.finish();
@@ -120,7 +120,9 @@ export class RegistryWalk {
     findings.add('verdicts_behind', 'svc.verdict', expected);
   }
 
-  /** Checks one leaf; `proofId` is null for other kinds. A damaged leaf never verifies. */
+  /**
+   * Checks one leaf; `proofId` is null unless the leaf is a proof. A damaged leaf never verifies.
+   */
   private async checkLeaf({
     leafIndex,
     leaf,
