@@ -18,9 +18,9 @@ import type { TreeHead, VerifiedTree } from './plan/tree.js';
 import type { Published } from './store/reader.js';
 
 /**
- * COMMIT POINT of the checkpoint. A published checkpoint binds the log, so the database stores it
- * before the file does, and only if no other publisher has extended the same earlier checkpoint.
- * Returns the note.
+ * COMMIT POINT of the checkpoint. A published checkpoint binds the log, so the checkpoint is stored
+ * in the database before the file is written, and only if no other publisher has extended the same
+ * earlier checkpoint. Returns the note.
  */
 export async function commitCheckpoint(
   ctx: CycleContext,

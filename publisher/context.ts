@@ -43,7 +43,7 @@ export interface CycleContext extends PublisherSettings {
   replica: Replica | null;
   reader: SnapshotReader;
   writer: SnapshotWriter;
-  /** Null without a policy of witnesses. */
+  /** Requests cosignatures; null without a policy of witnesses. */
   cosigner: Cosigner | null;
   maps: StoredMaps;
   janitor: Janitor;
@@ -67,7 +67,7 @@ export interface CycleContext extends PublisherSettings {
     appended: Map<number, Uint8Array>;
   };
   logger: Logger;
-  /** Leaves read and reduced at once; a multiple of 256. */
+  /** Leaves that a cycle reads and applies at once; a multiple of 256. */
   chunkLeaves: number;
   /** Counts a step, so that the watchdog can distinguish a long cycle from a hung one. */
   progress(): void;

@@ -44,7 +44,7 @@ export class Janitor {
    * Removes files if the interval has passed; only for the lease holder.
    *
    * @param live the names of the pages of the published maps
-   * @throws LostPageError when one of them is missing
+   * @throws LostPageError when one of these pages is missing
    */
   async sweep(live: () => AsyncIterable<string>, now: number): Promise<string[]> {
     if (now - this.sweptAt < SWEEP_EVERY_MS) return [];
