@@ -18,14 +18,14 @@ export function runKeyOf(agentId: string, runId: string): string {
   return documentHash(nativeSha256, [agentId, runId]);
 }
 
-/** The run and number that a request states; null when it is in no run. */
+/** The run and number that a request states; null when the request is in no run. */
 export function runPlaceOf(request: ExecuteRequest | AgentEnvelope): RunPlace | null {
   if (!('run' in request)) return null;
   const { agent, kind, run } = request;
   return { runKey: runKeyOf(agent.id, run.id), seq: run.seq, closes: kind === 'close' };
 }
 
-/** Whether the subject states this run and number; a null `place` means that it must state none. */
+/** Whether the subject states this run and number; with a null `place`, whether it states no run. */
 export function isPlaceOf(subject: AepSubject, place: RunPlace | null): boolean {
   if (!('run' in subject) || subject.run === undefined) return place === null;
   return (
@@ -35,7 +35,7 @@ export function isPlaceOf(subject: AepSubject, place: RunPlace | null): boolean 
   );
 }
 
-/** A request in a run that was not rejected. A second decision has the number of its pending proof. */
+/** A request of a run, unless it was rejected. A second decision has the number of its pending proof. */
 export interface RunMember {
   proofId: string;
   seq: number;
@@ -99,7 +99,8 @@ export function readRunStates(
       fault: null as string | null,
     }));
     const closing = states.filter((one) => one.closes && !one.isClosed && !one.isRepeat);
-    // Reads each run once and keeps none: thousands of closes in a batch may name runs of thousands of requests.
+    // Reads each run once, and keeps only one in memory: a batch may close thousands of runs, each
+    // of thousands of requests.
     let faultOf: (seq: number) => string | null = () => null;
     let last: string | null = null;
     for (const state of closing.sort(byRun)) {

@@ -75,7 +75,7 @@ function requireCommit({ command }: { command: string }): void {
   if (command !== 'COMMIT') throw new Error('transaction rolled back: a statement failed');
 }
 
-/** Sent when it is awaited or executed. */
+/** A query that the driver sends only when the caller awaits or executes it. */
 export interface Statement<T> extends Promise<T> {
   execute(): unknown;
 }

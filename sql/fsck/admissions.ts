@@ -13,7 +13,7 @@ export interface AdmissionRow {
   /** Whether some of the admission's payload is present. */
   hasPayload: boolean;
   isErased: boolean;
-  /** The remaining payload of an admission without a proof: the log does not cover it. */
+  /** The remaining payload of an admission without a proof, which no log entry covers. */
   unproved: { request: Buffer; requestHash: Buffer } | null;
 }
 
