@@ -218,7 +218,7 @@ async function requireActiveKey(
   }
 }
 
-/** Empty for an admission in no batch. */
+/** Empty when the admission is in no batch. */
 export const countOf = (
   { batch }: PendingIntake,
   outcome: BatchOutcomeCount['outcome'],
@@ -263,8 +263,8 @@ async function settleCounters(
 }
 
 /**
- * Predicted counter values: a group is signed before it has the append lock. A wrong value costs
- * another evaluation under the lock.
+ * Predicted counter values: a group is signed before it has the append lock. After a wrong
+ * prediction, the policy is evaluated again under the lock.
  */
 const expectedValues: CounterValues = new Map();
 const EXPECTED_LIMIT = 10_000;
