@@ -94,7 +94,7 @@ describe('fsck of damaged files', () => {
     expect((await check()).corrupt).toEqual(missing);
   });
 
-  it('finds a snapshot that is older than the one in the last run', async () => {
+  it('finds a snapshot that is older than the snapshot in the last run', async () => {
     const before = new Map(log.files);
     await log.snapshotAll();
     expect(await check()).toMatchObject({ code: 0 });

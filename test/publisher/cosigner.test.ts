@@ -25,7 +25,7 @@ import { useSnapshot } from '../fixtures/use-registry.js';
 
 const snapshot = useSnapshot();
 
-/** A real witness behind a server that can be down, hold its answers or replace them. */
+/** A real witness behind a server that can be down, delay answers or replace them. */
 async function openWitness(name: string) {
   const key = testKey();
   const { heads, unlock } = await CosignedHeads.open(
@@ -76,7 +76,7 @@ let answers: string[];
 const onAnswer = (name: string, outcome: string) => void answers.push(`${name} ${outcome}`);
 const open = (overrides: Parameters<typeof snapshot.publisher>[0] = {}) =>
   snapshot.publisher({ witnesses: { policy: parsePolicy(policyText), onAnswer }, ...overrides });
-/** Holds the answers of all witnesses, until the returned function is called. */
+/** Delays the answers of all witnesses until the returned function is called. */
 function holdAnswers(): () => void {
   let release = (): void => undefined;
   const until = new Promise<void>((resolve) => (release = resolve));

@@ -132,7 +132,7 @@ it('publisherReadiness > counts a cycle that changes nothing as current', () => 
   expect(readiness.find().details['published_ms_ago']).toEqual(expect.any(Number));
 });
 
-it('publisherReadiness > is not ready while the verifier is silent', () => {
+it('publisherReadiness > is not ready while the last verdict entry is too old', () => {
   const readiness = publisherReadiness();
   readiness.went(waiting, 0);
   expect(readiness.find().ready).toBe(true);

@@ -57,7 +57,7 @@ describe('appendVerdictEntry', () => {
     expect(await entries()).toEqual([]);
   });
 
-  it('uses the scan that it read at its start, not a later one of another verifier', async () => {
+  it('uses the scan that it read at its start, not a later scan of another verifier', async () => {
     await registry.verifyAll();
     const lock = await holdVerdictLock();
     const appending = append();
@@ -98,7 +98,7 @@ describe('appendVerdictEntry', () => {
     expect(await verifyAndAppend()).toBe('appended');
   });
 
-  it('continues from the last entry that counts, before any number of entries with a wrong signature', async () => {
+  it('continues from the last entry that counts, however many entries with a wrong signature follow', async () => {
     await verifyAndAppend();
     const [counted] = await entries();
     const [row] = await db.sql<[{ body: Buffer }]>`
@@ -205,7 +205,7 @@ describe('appendVerdictEntry', () => {
     expect(await entries()).toHaveLength(1);
   });
 
-  it('reports every leaf again for a log that continues a retired one', async () => {
+  it('reports every leaf again for a log that continues a retired log', async () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     await tamper(FLIP.signature, [id]);
     await verifyAndAppend();
@@ -246,7 +246,7 @@ describe('appendVerdictEntry', () => {
   });
 });
 
-it('an entry that the verifier key did not sign fails, and the next entry skips it', async () => {
+it('verdict entry without a signature by the verifier key > fails, and is skipped by the next entry', async () => {
   await registry.admitAll([registry.item()]);
   await verifyAndAppend();
   const [{ at, ...entry } = expect.fail()] = await entries();
