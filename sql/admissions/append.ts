@@ -45,8 +45,8 @@ export function loadPending(tx: Db, proofIds: readonly string[]): Promise<Pendin
 }
 
 /**
- * Reads the admissions of those chunks that are still pending, ordered by id: whole chunks with up to
- * `most` admissions, because a forged job may name more.
+ * Reads the admissions of the chunks, ordered by id; skips chunks that are no longer pending. Reads
+ * whole chunks with up to `most` admissions in total, because a forged job may name more.
  */
 export function loadChunks(
   sql: Db,
@@ -145,10 +145,10 @@ export async function claimPending(
 
 type ClaimedIntake = Pick<PendingIntake, 'proofId' | 'chunkId'>;
 
-// The setting lasts as long as the transaction: outside one, the claims do not see it.
+// The setting ends with its transaction; outside a transaction, the claims do not see the setting.
 const allowClaims = (tx: Transaction) => tx`set_config('svc.claims', 'on', true)`;
 
-/** The CTEs of a statement that claims; `claimColumns` has their results. */
+/** The CTEs that claim pending rows; `claimColumns` selects their results. */
 function claiming(tx: Transaction, intakes: readonly ClaimedIntake[]): Fragment {
   const singles = intakes.flatMap(({ proofId, chunkId }) => (chunkId === null ? [proofId] : []));
   const mayClaim = tx`current_setting('svc.claims', true) = 'on'
@@ -206,7 +206,7 @@ export interface AppendStart {
   /** The key entries with an index of at least `keysFrom`. */
   keyEntries: EntryBody[];
   lastTile: LastTile | null;
-  /** Time of the last adoption, in epoch milliseconds; null without any. */
+  /** Time of the last adoption, in epoch milliseconds; null without an adoption. */
   adoptedAt: number | null;
 }
 
@@ -254,8 +254,9 @@ export interface Gate {
   allowlisted: boolean;
   environmentOpen: boolean;
   /**
-   * The caller's API key is not revoked. For an approval, neither is the key of the approved request, which
-   * had not expired when the approval was accepted. An expiry since acceptance does not matter.
+   * The caller's API key is not revoked. For an approval, the key of the approved request is not
+   * revoked either, and had not expired when the approval was accepted. A later expiry does not
+   * matter.
    */
   keyHolds: boolean;
   /** Agent that the API key is restricted to, or null. */

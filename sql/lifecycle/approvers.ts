@@ -56,7 +56,7 @@ export function retireApprover(
   });
 }
 
-/** The index of the entry; null when the log already has it. */
+/** Returns the index of the appended entry; null when the log already has such an entry. */
 async function appendChange(
   tx: Transaction,
   registrationHash: string,

@@ -85,7 +85,10 @@ export interface LastTile {
   entries: EntryRow[];
 }
 
-/** Reads the last tile, and the entries that this process has not checked. Follows `lockHead`. */
+/**
+ * Reads the last tile, and the entries that this process has not checked. To be called after
+ * `lockHead`.
+ */
 async function readLastTile(tx: Transaction): Promise<LastTile | null> {
   const [row] = await tx<[LastTileRow?]>`select ${lastTileColumns(tx)} from ${lastTile(tx)}`;
   return row === undefined ? null : lastTileIn(row);
@@ -127,7 +130,7 @@ export function lastTileIn(row: LastTileRow): LastTile | null {
  * Appends entries from index `size` on, which must be the result of `lockHead` in this transaction.
  * The rows, the changed tiles and the new size commit together.
  *
- * @param last what `lastTile` selected after `lockHead`; otherwise it is read here
+ * @param last the last tile, selected with `lastTile` after `lockHead`; default: read here
  */
 export async function appendLocked(
   tx: Transaction,

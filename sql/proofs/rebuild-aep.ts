@@ -22,7 +22,7 @@ export interface Validity {
   certificate: number | null;
   passport: number | null;
   trust: number | null;
-  /** Seconds for an approval of the action; absent: {@link APPROVAL_SECONDS}. */
+  /** The seconds in which the action can be approved; {@link APPROVAL_SECONDS} when absent. */
   approval?: number;
 }
 
@@ -85,7 +85,7 @@ export interface Decision {
   budgets: Budgets;
   engineVersion: string;
   keyId: string;
-  /** Count and hash of the logged proofs of a run at its close; null or absent for other subjects. */
+  /** For a close, count and hash of the logged proofs of its run; null or absent for other subjects. */
   closedRun?: ClosedRun | null;
 }
 

@@ -225,9 +225,8 @@ export const countOf = (
 ): BatchOutcomeCount[] => (batch === null ? [] : [{ share: batch, outcome }]);
 
 /**
- * Under the append lock, compares the counter values that each proof was signed with, and evaluates
- * and signs again the proofs whose values differ. Replaces them in `admitted`; returns the rows to
- * write.
+ * Under the append lock, reads the counters, and evaluates and signs again each proof that was
+ * signed with other values. Replaces these proofs in `admitted`; returns the rows to write.
  *
  * @param size the index of the first proof
  */
@@ -239,7 +238,7 @@ async function settleCounters(
 ): Promise<CounterRow[]> {
   const refs = admitted.flatMap(({ moves }) => moves);
   if (refs.length === 0) return [];
-  // Forgotten values are read again under the lock.
+  // Every value is read again under the lock, so the predictions can be discarded.
   if (expectedValues.size > EXPECTED_LIMIT) expectedValues.clear();
   const values = await readCounters(tx, refs);
   const rows = new Map<string, CounterRow>();

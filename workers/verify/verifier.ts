@@ -21,7 +21,7 @@ export interface VerifierOptions {
   expiryScanMs: number;
   /** Milliseconds between scrub passes; up to 2.5 times as many for a small log. */
   scrubMs: number;
-  /** Limit of leaves per scrub pass; a small log is scrubbed about once in an hour. */
+  /** Limit of leaves per scrub pass; a small log is scrubbed about once an hour. */
   scrubBatch: number;
   /** Milliseconds after which an unfinished pass rejects the run. */
   stallTimeoutMs: number;
