@@ -135,7 +135,7 @@ export const FINDINGS = {
   public_checkpoint_missing: row('start the publisher'),
   public_checkpoint_unverifiable: row(REFETCH),
   public_root_differs: row(
-    'the public log is not the signed one: start the publisher, which reports the cause',
+    'the public log differs from the signed log: start the publisher, which reports the cause',
   ),
   log_forked: row(
     'database and public log differ: keep both, and restore a database that has the published leaves',

@@ -39,8 +39,8 @@ export async function commitCheckpoint(
       throw new LeaseLostError('another publisher signed a checkpoint first');
     }
   }
-  // Every tile and entry that the checkpoint covers is durable here. Replaces only the checkpoint that
-  // this tree extends, not a later one of another publisher.
+  // Every tile and entry that the checkpoint covers is durable here. Replaces only the checkpoint
+  // that this tree extends, not a later checkpoint by another publisher.
   await ctx.writer.replace(CHECKPOINT_PATH, utf8(note), file && utf8(file.note));
   return note;
 }

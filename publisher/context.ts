@@ -49,7 +49,7 @@ export interface CycleContext extends PublisherSettings {
   janitor: Janitor;
   leadership: Leadership;
   logSigner: Pick<NoteSigner, 'name' | 'keyHash'> & Pick<Signer, 'sign'>;
-  /** The keys of the log: the current one, then earlier ones. */
+  /** The keys of the log: the current key, then earlier keys. */
   log: PinnedKeys;
   memory: {
     /** The head of `TRUSTED_CHECKPOINT`, until a snapshot that extends it is published. */

@@ -44,9 +44,10 @@ interface Asked extends PolicyWitness {
 }
 
 /**
- * Collects the cosignatures of a policy's witnesses (C2SP tlog-witness) while publish cycles continue.
- * Once they meet the quorum, publishes the cosigned checkpoint in a second file: the newest checkpoint
- * is public at once, and the newest cosigned checkpoint stays until the next one has a quorum.
+ * Collects the cosignatures of a policy's witnesses (C2SP tlog-witness) while publish cycles
+ * continue. Once the cosignatures meet the quorum, publishes the cosigned checkpoint in a second
+ * file: the newest checkpoint is public at once, and a cosigned checkpoint stays until the next
+ * quorum.
  */
 export class Cosigner {
   private readonly witnesses: Asked[];

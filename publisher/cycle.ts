@@ -225,7 +225,10 @@ function isCurrent(
   );
 }
 
-/** Appends a snapshot entry about the state, signs a tree with it, and publishes both. */
+/**
+ * Appends a snapshot entry about the state, signs a tree that contains the entry, and publishes the
+ * checkpoint and the snapshot.
+ */
 async function publishState(
   ctx: CycleContext,
   published: Published | null,

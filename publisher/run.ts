@@ -14,7 +14,7 @@ const EVERY_SECOND = '* * * * * *';
 const LONGEST_PAUSE_MS = 3_000;
 /** Longer than any statement or request of a cycle, between which a cycle reports progress. */
 const STALL_TIMEOUT_MS = 120_000;
-/** Consecutive failed cycles after which a publisher lets another one lead. */
+/** Consecutive failed cycles after which a publisher lets another publisher lead. */
 const MAX_FAILED_CYCLES = 3;
 /** Cycles that a publisher then skips, so that a standby, which tries every second, can lead. */
 const SKIPPED_CYCLES = 3;

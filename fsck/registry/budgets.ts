@@ -98,7 +98,7 @@ export class BudgetChains {
     }
   }
 
-  /** Compares rows last changed by a proof below `size`. */
+  /** Compares the rows of svc.counter whose last change came from a leaf below `size`. */
   async finish(): Promise<void> {
     const { findings, size, sql } = this.ctx;
     const missing = new Set(this.values.keys());

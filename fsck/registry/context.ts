@@ -60,7 +60,7 @@ export const MAX_ROWS = 1_000;
  * shows whether an entry is missing. Findings on unknown keys are kept until then.
  */
 export class KeyHistory {
-  /** For each key that is not in the log: the number of its proofs and the first one. */
+  /** For each key that is not in the log: the number of its proofs, and the leaf of the first proof. */
   private readonly unknownKeys = new Map<string, { proofs: number; first: number }>();
 
   private constructor(

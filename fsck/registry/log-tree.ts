@@ -31,7 +31,7 @@ export interface Anchor {
 
 export interface LogTreeState {
   tree: TreeState;
-  /** Set once a root mismatch was reported: then every later root differs too. */
+  /** Set after the first reported root mismatch, because every later root differs too. */
   reported: { signed: boolean; verified: boolean };
   /** The tree cannot be continued: a leaf and its hash are both lost. */
   isBroken: boolean;

@@ -155,7 +155,7 @@ export async function requireStoredShares(
     const root = fromBase64(entry.shares_root);
     if (stored.some((known) => equalBytes(known, root))) continue;
     throw new Error(
-      `the published files lack the share map of the snapshot entry at leaf ${index}, which another publisher appended: restore its pages, or wait until the entry expires at ${entry.valid_until}; no checkpoint is signed before`,
+      `the published files lack the share map of the snapshot entry at leaf ${index}, which another publisher appended: restore its pages, or wait until the entry expires at ${entry.valid_until}; until then no checkpoint is signed`,
     );
   }
 }

@@ -179,7 +179,7 @@ export function mismatch(what: string): FatalPublishError {
 
 const IF_LOST =
   'Run "npm run admin -- log lost" to list the affected proofs from the published files. ' +
-  'If they cannot be recovered, and the database has no other leaves in their place, stop every publisher and append them again ' +
+  'If these proofs cannot be recovered, and the database has no other leaves in their place, stop every publisher and append the proofs again ' +
   'without their payloads with "npm run admin -- log adopt". Otherwise retire the log: run "npm run admin -- log end", and start a publisher ' +
   'with a new LOG_ORIGIN, a new log key and an empty SNAPSHOT_DIR; keep serving the old directory as evidence.';
 
@@ -195,7 +195,7 @@ export function forked(size: number, what: string): FatalPublishError {
   return new FatalPublishError(
     'log_forked',
     `The log in the database does not extend the ${size} leaves of ${what}: published leaves were replaced. ` +
-      `Restore a database that holds them and start the publisher again. ${IF_LOST}`,
+      `Restore a database that holds the published leaves and start the publisher again. ${IF_LOST}`,
   );
 }
 

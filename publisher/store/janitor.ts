@@ -35,7 +35,7 @@ export class Janitor {
     this.unreferencedSince.delete(pathOf(name));
   }
 
-  /** Lets the next sweep look for pages that no map has, such as those of a failed cycle. */
+  /** Lets the next sweep look for pages that no map has, such as the pages of a failed cycle. */
   scanAgain(): void {
     this.hasScanned = false;
   }
@@ -79,7 +79,7 @@ export class Janitor {
     this.hasScanned = true;
   }
 
-  /** In a list in ascending order, a full tile precedes its partial ones. */
+  /** In a list in ascending order, a full tile precedes its partial tiles. */
   private async *supersededTiles(): AsyncGenerator<string> {
     let full = '';
     for await (const path of this.store.list('tile')) {

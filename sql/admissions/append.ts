@@ -29,9 +29,10 @@ export interface PendingIntake extends PinnedIntake {
 }
 
 /**
- * Reads and locks those of `proofIds` that have a pending row of their own, ordered by id. Skips those
- * that another transaction has locked, because every worker gets every announcement. The locks are
- * advisory: a row lock held while waiting for the append lock could deadlock with a claim.
+ * Reads and locks the admissions in `proofIds` with a pending row of their own, ordered by id.
+ * Skips admissions that another transaction has locked, because every worker gets every
+ * announcement. The locks are advisory: a row lock held while waiting for the append lock could
+ * deadlock with a claim.
  */
 export function loadPending(tx: Db, proofIds: readonly string[]): Promise<PendingIntake[]> {
   return load(
@@ -123,12 +124,11 @@ export class ChunkIncompleteError extends Error {
 }
 
 /**
- * Claims pending admissions in this transaction, and returns the ids of those claimed. Only one
- * transaction can commit the claim, so an admission is decided once. Outside a transaction, where a
- * claim would lose the admission, it claims none.
- *
- * An admission accepted in the future, by up to a day, stays pending until that time: the database
- * clock was set back, or a standby with another clock was promoted. The gates reject later times.
+ * Claims pending admissions in this transaction, and returns the ids of the claimed admissions.
+ * Only one transaction can commit the claim, so an admission is decided once. Claims nothing
+ * outside a transaction, where a claim would lose the admission. An admission accepted in the
+ * future, by up to a day, stays pending until that time: the database clock was set back, or a
+ * standby with another clock was promoted. The gates reject later times.
  *
  * @throws ChunkIncompleteError when `intakes` lacks admissions of a chunk
  */
@@ -211,8 +211,9 @@ export interface AppendStart {
 }
 
 /**
- * Takes the append lock, claims admissions as `claimPending` does, and reads what the append needs. In
- * READ COMMITTED the second statement sees every earlier append, and the lock excludes new ones.
+ * Takes the append lock, claims admissions as `claimPending` does, and reads what the append needs.
+ * In READ COMMITTED the second statement sees every earlier append, and the lock excludes new
+ * appends.
  */
 export async function beginAppend(
   tx: Transaction,

@@ -66,8 +66,8 @@ export function outcomeOf(row: OutcomeRow): Outcome | null {
 }
 
 /**
- * The outcomes of `admissions` by proof id. A pending proof with a second decision has the outcome of
- * that decision. Pending admissions and those of other tenants are absent.
+ * The outcomes of `admissions` by proof id. A pending proof with a second decision has the outcome
+ * of that decision. Pending admissions and admissions of other tenants are absent.
  */
 export async function readOutcomes(
   sql: Pool,
@@ -88,7 +88,10 @@ export async function readOutcomes(
 const requiresApproval = (outcome: Outcome | undefined): boolean =>
   outcome?.state === 'proved' && outcome.effect === 'REQUIRE_APPROVAL';
 
-/** The second decisions of those pending proofs that have one, by the id of the pending proof. */
+/**
+ * The second decisions of pending proofs, by the id of the pending proof; pending proofs without
+ * one are absent.
+ */
 async function secondDecisions(
   sql: Pool,
   pending: readonly OwnId[],

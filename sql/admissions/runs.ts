@@ -47,7 +47,7 @@ export interface RunMember {
   aepHash: string | null;
 }
 
-/** The requests of a run, in log order; pending ones come last. */
+/** The requests of a run, in log order; pending requests come last. */
 export function membersOf(db: Db, tenantNo: number, runKey: string): Promise<RunMember[]> {
   return db<RunMember[]>`
     select i.proof_id as "proofId", i.run_seq as seq, i.run_closes as closes,

@@ -70,11 +70,10 @@ class BatchRejected extends Error {
 
 /**
  * Stores a batch in one transaction: its admissions, the problems of its invalid items, its counts
- * and its chunks.
- *
- * The deduplication key is the tenant and the items in order. A repeat returns the first batch, or a
- * new one if the first rejected items that may be accepted now; a concurrent repeat waits for the first.
- * The admissions of a batch are deduplicated like single ones.
+ * and its chunks. The deduplication key is the tenant and the items in order. A repeat returns the
+ * first batch, or a new batch if the first batch rejected items that may be accepted now; a
+ * concurrent repeat waits for the first. The admissions of a batch are deduplicated like single
+ * admissions.
  *
  * @throws PolicyMissingError when no policy set is active
  * @throws DatabaseUnavailableError

@@ -62,7 +62,7 @@ export function isUnavailable(error: unknown): boolean {
 const UNUSABLE: Record<string, string> = {
   '28P01': 'the database rejected the password in DATABASE_URL',
   '28000': 'the database rejected the user in DATABASE_URL',
-  '3D000': 'the server has no database of the name in DATABASE_URL',
+  '3D000': 'the server has no database with the name in DATABASE_URL',
   '3F000': 'the database has no registry yet: prepare it (npm run admin -- init)',
   '42P01': 'the database lacks tables of this version: prepare it (npm run admin -- init)',
   '42703': 'the database lacks columns of this version: prepare it (npm run admin -- init)',

@@ -99,7 +99,8 @@ async function onReservedConnection<T>(
 
 /**
  * Sends statements of one transaction in order, without waiting for results in between. Returns
- * when all have ended, even if one fails, because no statement may be in flight at rollback.
+ * when all statements have ended, even if a statement fails, because no statement may be in flight
+ * at rollback.
  *
  * @throws the error of the first failed statement in the list, which caused the later ones
  */

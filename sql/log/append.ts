@@ -68,8 +68,8 @@ function newEntryBytes(entry: NewEntry): Uint8Array {
 }
 
 /**
- * Takes the append lock and returns the index of the next leaf. The lock lasts until the transaction
- * ends; every check that depends on the index must follow it.
+ * Takes the append lock and returns the index of the next leaf. The lock lasts until the
+ * transaction ends; every check that depends on the index must follow this call.
  */
 export async function lockHead(tx: Transaction): Promise<number> {
   const [row] = await tx<[{ size: number }]>`

@@ -282,8 +282,8 @@ export class SchemaMismatchError extends Error {
 }
 
 /**
- * Rejects a schema that lacks a migration of this version, or has a later one marked as breaking. Other
- * later migrations only add, so programs can serve while a newer version migrates.
+ * Rejects a schema that lacks a migration of this version, or has a later migration marked as
+ * breaking. Other later migrations only add, so programs can serve while a newer version migrates.
  *
  * @param known the number of migrations of this version
  * @param needed how many of them the database must have

@@ -109,7 +109,8 @@ it('cosigner > publishes each checkpoint at once, and again with the cosignature
   expect(published()).toBeNull();
   release();
   await expect.poll(published).toEqual({ size, isMet: true, by: ['w1', 'w2', 'w3'] });
-  // The next cycle requests no cosignatures, because the present ones are less than a minute old.
+  // The next cycle requests no cosignatures, because the present cosignatures are less than a
+  // minute old.
   const { requests } = witnesses[0]!.state;
   await publisher.runCycle();
   snapshot.grow(3);

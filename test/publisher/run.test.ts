@@ -42,7 +42,7 @@ describe.concurrent('runPublisher', () => {
     let closedDuringCycle = false;
     const { publisher, cycles, closed } = fakePublisher(async (number) => {
       most = Math.max(most, ++running);
-      // The third cycle is still running when the next one would begin.
+      // The third cycle is still running when the next cycle would begin.
       if (number === 3) await new Promise((resolve) => setTimeout(resolve, 1200));
       closedDuringCycle ||= closed();
       running--;

@@ -93,7 +93,7 @@ it.each([false, true])(
     const restore = registry.loseShareChanges(5, 6);
     const stopped = publisher.runCycle();
     await expect(stopped).rejects.toMatchObject({ code: 'changes_behind' });
-    await expect(stopped).rejects.toThrow(/change 6 .*revoke those tokens again/);
+    await expect(stopped).rejects.toThrow(/change 6 .*revoke the affected tokens again/);
     expect(location()).toEqual(before);
     restore();
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'unchanged' });

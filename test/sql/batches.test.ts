@@ -103,7 +103,8 @@ describe('acceptBatch', () => {
   });
 
   it('does not deadlock when concurrent batches contain equal items in different orders', async () => {
-    // Every insert is slow, so each batch holds its first row when it inserts its second.
+    // Every insert is slow, so each batch has inserted its first row before any batch inserts its
+    // second.
     const remove = await beforeRow(db, 'insert on svc.intake', 'perform pg_sleep(0.1);');
     const some = items(4);
     const at = (order: BatchItem[]) =>

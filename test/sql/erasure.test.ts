@@ -282,7 +282,7 @@ describe('erasePayloads', () => {
     expect(tables.sort()).toEqual(erasable.map(({ name }) => name).sort());
   });
 
-  it('erases data that was added after the first erasure when it is repeated', async () => {
+  it('erases data that was added after the first erasure when the erasure is repeated', async () => {
     const id = await admitOne();
     await erase(id);
     await registry.revoke(id, 'proof', `once more ${MARK}`);

@@ -125,7 +125,7 @@ const someKey = {
 } as const;
 
 describe('svc.append_verdict', () => {
-  it('rejects an entry that does not continue the last one or exceeds the log', async () => {
+  it('rejects an entry that does not continue the last entry or exceeds the log', async () => {
     const { verdict, at, activate } = await open();
     await expect(verdict({ to: 3 })).rejects.toThrow('`to` exceeds the log');
     await expect(verdict({ previous: 0 })).rejects.toThrow('not a verdict entry');

@@ -75,7 +75,7 @@ describe('close of a run', () => {
     });
   });
 
-  it('fails verification when the worker that signed it left a proof out', async () => {
+  it('fails verification when the signing worker left a proof of the run out', async () => {
     const id = newRunId();
     const [first, hidden] = [member(id, 0), member(id, 5)];
     const end = close(id, 1);

@@ -68,7 +68,7 @@ describe('appendVerdictEntry', () => {
     expect(await appending).toBe('appended');
   });
 
-  it('covers the verified leaves, and lists those that fail or pass again', async () => {
+  it('covers the verified leaves, and lists the leaves that fail or pass again', async () => {
     const [id = ''] = await registry.admitAll([registry.item(), registry.item()]);
     await tamper(FLIP.signature, [id]);
     expect(await verifyAndAppend()).toBe('appended');
@@ -181,7 +181,7 @@ describe('appendVerdictEntry', () => {
     expect(await verifyAndAppend({ ...signer, snapshotTtl: 0 })).toBe('appended');
   });
 
-  it('appends one entry when two verifiers run at once or one is interrupted', async () => {
+  it('appends one entry when two verifiers run at once or a verifier is interrupted', async () => {
     await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     const repair = await beforeRow(db, 'update on svc.log_head', `raise exception 'killed';`);

@@ -98,7 +98,7 @@ const appendClosing = (context: AdmitContext, closes: Pick<Prepared, 'intake'>[]
 
 /**
  * Processes pending chunks of batches, each with all of its admissions or not at all. When single
- * admissions fail, the chunks are split, and their admissions processed as single ones.
+ * admissions fail, the chunks are split, and their admissions are processed as single admissions.
  *
  * @param chunkIds like `ids` of `processAdmissions`
  */

@@ -33,7 +33,7 @@ import { type AdmissionGroups, groupAdmissions } from './groups.js';
 import { firstOf, processAdmissions, processChunks } from './process.js';
 
 export interface WorkerOptions {
-  /** Jobs of revocations and batches processed concurrently. */
+  /** The number of revocation and batch jobs that are processed concurrently. */
   jobsAtOnce: number;
   /** Groups processed concurrently; they append one after the other, under the append lock. */
   groupsAtOnce: number;
