@@ -36,7 +36,9 @@ export const FINDINGS = {
   // Keys and revocations
   key_history_broken: row('restore the key entries: no signature under this key can be verified'),
   key_chain_wrong: row('no program appends such a key entry: find out who appended it'),
-  key_not_active: row('do not trust the worker that signed it: retire its key'),
+  key_not_active: row(
+    'do not trust the worker that signed the proof: retire the key of that worker',
+  ),
   revocation_unknown_proof: row(`no program appends such an entry: ${WHO}`),
   revocation_reason_missing: row('restore the row of svc.revocation_reason from a backup'),
   revocation_reason_altered: row('restore the row of svc.revocation_reason from a backup'),
@@ -50,7 +52,7 @@ export const FINDINGS = {
     'erasure entries and svc.erasure differ: restore the record or the entry, or find out who wrote the other',
   ),
   aep_altered: row(RESTORE),
-  aep_invalid: row('do not trust the worker that signed it: retire its key'),
+  aep_invalid: row('do not trust the worker that signed the proof: retire the key of that worker'),
   signature_invalid: row(RESTORE),
   proof_record_differs: row(RESTORE),
   request_altered: row(RESTORE),

@@ -58,7 +58,7 @@ interface StateFile {
    * restored.
    */
   generation: number;
-  /** The unfinished run; null after a finished one. */
+  /** The unfinished run; null after a finished run. */
   run: RunState | null;
 }
 

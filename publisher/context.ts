@@ -39,7 +39,7 @@ export interface PublisherSettings {
 export interface CycleContext extends PublisherSettings {
   /** The registry; in a cycle that reads a replica, `registry` has only some of its queries. */
   primary: RegistryView;
-  /** Source of most reads of a cycle; null: the primary serves all of them. */
+  /** The source of most reads of a cycle; null when the primary serves all reads. */
   replica: Replica | null;
   reader: SnapshotReader;
   writer: SnapshotWriter;

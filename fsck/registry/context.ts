@@ -50,7 +50,7 @@ export function isRequestOf(request: Uint8Array | null, hash: string): boolean {
   );
 }
 
-/** An id lower than every proof id and request id, so paging starts with it. */
+/** An id lower than every proof id and request id, where paging starts. */
 export const FIRST_ID = '0'.repeat(32);
 
 export const MAX_ROWS = 1_000;
@@ -66,7 +66,7 @@ export class KeyHistory {
   private constructor(
     readonly entries: readonly KeyedEntry[],
     readonly states: KeyStates,
-    /** For each key entry, the hash chain over the key entries up to it. */
+    /** The hash chain over the key entries, after each entry. */
     private readonly digests: readonly { leafIndex: number; digest: Buffer }[],
   ) {}
 

@@ -21,7 +21,7 @@ import { isConsistent } from './check-leaf.js';
 import type { RegistryContext } from './context.js';
 import type { ChunkVerdicts } from './verdicts.js';
 
-/** A root of the log known from another source, and the finding to report if the computed root differs from it. */
+/** A root of the log that another source states, and the finding to report if the computed root differs. */
 export interface Anchor {
   size: number;
   root: Uint8Array;

@@ -32,7 +32,7 @@ export async function applyShares(
   published: number,
 ): Promise<PublicState> {
   let { shares, shareChange: last } = state;
-  // Reads the last applied change again: without it, the registry lost changes.
+  // Reads the last applied change again: if that change is missing, the registry has lost changes.
   const since = Math.max(last - 1, 0);
   for (let after = since, isMore = true; isMore;) {
     const page = await ctx.registry.shareChangesSince(after, CHANGES_AT_ONCE);

@@ -109,7 +109,7 @@ const falseSnapshot = (index: number, fault: string): FatalPublishError =>
   new FatalPublishError(
     'map_mismatch',
     `The snapshot entry at leaf ${index} ${fault}: ` +
-      'another publisher, with other software or with access to the database, appended it. Publishing has stopped, and the published snapshot expires at its valid_until. ' +
+      'another publisher, with other software or with access to the database, appended the entry. Publishing has stopped, and the published snapshot expires at its valid_until. ' +
       'Find out which process appended the entry before you start the publisher again.',
   );
 

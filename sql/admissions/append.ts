@@ -18,7 +18,7 @@ export interface BatchRef {
   items: number;
 }
 
-/** An accepted admission, with the pending row that claims it. */
+/** An accepted admission, and the pending row that a claim of the admission deletes. */
 export interface PendingIntake extends PinnedIntake {
   /** Null when the admission is in no batch. */
   batch: BatchRef | null;

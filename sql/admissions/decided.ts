@@ -18,7 +18,7 @@ export async function lastAcceptedBefore(sql: Db, time: number): Promise<number>
   return row?.leafIndex ?? -1;
 }
 
-/** Like `decidedFrom`, of one tenant. */
+/** Like `decidedFrom`, for one tenant. */
 export const tenantDecidedFrom = (
   sql: Pool,
   tenantNo: number,

@@ -68,9 +68,9 @@ export function readRun(sql: Pool, tenantNo: number, runKey: string): Promise<Ru
 export interface RunState {
   /** The same request was accepted before, so it gets the first answer. */
   isRepeat: boolean;
-  /** A close of the run is accepted. */
+  /** The engine has accepted a close of the run. */
   isClosed: boolean;
-  /** Why the request cannot end the run; null unless it is a new close of an open run. */
+  /** The reason why a new close cannot end its open run; otherwise null. */
   fault: string | null;
 }
 

@@ -43,7 +43,7 @@ export function isConnectionLost(error: unknown): boolean {
   );
 }
 
-/** Whether a statement exceeded the transaction's lock timeout. Nothing was changed. */
+/** Whether a statement exceeded the lock timeout of its transaction, which then changed nothing. */
 export function isLockTimeout(error: unknown): boolean {
   return error instanceof Error && (error as { code?: unknown }).code === '55P03';
 }
@@ -87,7 +87,7 @@ export async function mapStartupDbErrors<T>(query: () => Promise<T>): Promise<T>
   }
 }
 
-/** Wraps the error in a DatabaseUnavailableError if it means that the database is unavailable. */
+/** Wraps an error in a DatabaseUnavailableError if the error means that the database is unavailable. */
 export function asUnavailable(error: unknown): unknown {
   if (!isUnavailable(error) || error instanceof DatabaseUnavailableError) return error;
   return new DatabaseUnavailableError('the database cannot be reached', { cause: error });

@@ -99,7 +99,10 @@ export function appendLogKeyChange(
   });
 }
 
-/** The size of the last checkpoint that a key signed, or 0. Throws while a running publisher signs with it. */
+/**
+ * The size of the last checkpoint that a key signed, or 0. Throws while a running publisher signs
+ * with that key.
+ */
 async function lastSize(tx: Transaction, vkey: LogVkey): Promise<number> {
   const size = await latestCheckpointBy(tx, [vkey]);
   const [row] = await tx<[{ newest: number; isOurs: boolean }]>`

@@ -21,8 +21,8 @@ export const keyEntriesFrom = (sql: Db, from: number) =>
   entriesWhere(sql, sql`kind = 3 and leaf_index >= ${from} order by leaf_index`);
 
 /**
- * The key entries in order. Includes only the delegations of keys in `keyIds`, because a log has many.
- * Null when an entry is unreadable, because it may be a compromise.
+ * The key entries in order. Includes only the delegations of keys in `keyIds`, because a log has
+ * many delegations. Null when an entry is unreadable, because that entry may be a compromise.
  */
 export async function keysInLog(
   sql: Db,

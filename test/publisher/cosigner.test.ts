@@ -265,7 +265,8 @@ it('public API > serves the cosigned checkpoint, and tlog-proofs under it', asyn
   expect(isMet(await get('checkpoint'))).toBe(true);
   expect(isMet(parseTlogProof(await get('proof/1')).checkpoint)).toBe(true);
 
-  // The origin could keep an old cosigned checkpoint, so it is served for minutes only once a snapshot is newer.
+  // The origin could keep an old cosigned checkpoint, so a server with a newer snapshot serves the
+  // old checkpoint only for minutes.
   for (const { state } of witnesses) state.isDown = true;
   const { size } = (await snapshot.published()).opened.checkpoint;
   snapshot.grow(3);

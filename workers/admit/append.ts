@@ -279,8 +279,8 @@ export interface Prepared extends Claimed {
 }
 
 /**
- * Derives the AEP (canonicalize, evaluate), hashes and signs it. Deterministic for an intake row,
- * policy set, key and counters, as Ed25519 is: a repeated run gives the same bytes.
+ * Derives the AEP (canonicalize, evaluate), hashes and signs it. Depends only on the intake row,
+ * policy set, key and counters, and Ed25519 is deterministic: a repeated run gives the same bytes.
  *
  * @param values counter values, which an admission changes in place
  */

@@ -193,9 +193,9 @@ export function extendHistory(
 }
 
 /**
- * The key entries of the verified prefix. If any was lost, added or changed since it was verified, the
- * history is empty and no signature verifies: a lost `compromise` must never make a key valid again,
- * and a key without its past must not be activated a second time.
+ * The key entries of the verified prefix. If an entry was lost, added or changed since the
+ * verification, the history is empty and no signature verifies: a lost `compromise` must never make
+ * a key valid again, and a key without its past must not be activated a second time.
  */
 export async function trustedKeys(
   context: VerifyContext,

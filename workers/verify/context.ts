@@ -62,7 +62,7 @@ export async function lockVerdicts(tx: Transaction): Promise<number> {
   return now.getTime();
 }
 
-/** Reads each stored tile once. A missing tile reads as empty, which fails every check that needs it. */
+/** Reads each stored tile once. A missing tile reads as empty, so every check that needs the tile fails. */
 export function tileCache(sql: Db): TileReader {
   const tiles = new Map<string, Promise<Uint8Array>>();
   return (level, index) => {
