@@ -236,10 +236,10 @@ export class TileDamagedError extends Error {
 }
 
 /**
- * Returns the partial tiles that the next `count` leaves extend, after a check: a level-0 tile must have
- * the hashes of its entries, a higher tile the roots of the tiles below. A tile that these leaves fill
- * is checked completely. In other tiles only new hashes are checked: at level 0 those that this process
- * has not checked yet, above level 0 only the last.
+ * Returns the partial tiles that the next `count` leaves extend, after a check: a level-0 tile must
+ * have the hashes of its entries, a higher tile the roots of the tiles below. A tile that these
+ * leaves fill is checked completely. In other tiles only new hashes are checked: at level 0 the
+ * hashes that this process has not checked yet, above level 0 only the last hash.
  */
 async function rightEdge(
   tx: Db,

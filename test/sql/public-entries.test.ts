@@ -216,7 +216,7 @@ it('svc.append_erasure > rejects ranges with a leaf that is not erased', async (
   } // prettier-ignore
 });
 
-it.each([4, 5, 6])('no program inserts an entry of kind %i directly', async (kind) => {
+it.each([4, 5, 6])('program roles > cannot insert an entry of kind %i directly', async (kind) => {
   for (const role of ['svc_worker', 'svc_admin', 'svc_verifier', 'svc_publisher', 'svc_erase']) {
     const inserted = db.as(role)`
       insert into svc.log_entry (leaf_index, at, kind, body) values (900, now(), ${kind}, 'x')`;

@@ -24,7 +24,7 @@ import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('file');
 
-it('each result that a caller waits for is announced: admitted, rejected or quarantined', async () => {
+it('processAdmissions > announces each result that a caller waits for: admitted, rejected or quarantined', async () => {
   const heard: string[] = [];
   const hear = (payload: string) => heard.push(...unpackIds(payload));
   await new Promise<void>((listens) =>
@@ -96,7 +96,7 @@ describe('admission stays pending after a failure that it did not cause:', () =>
   });
 });
 
-it('an admission accepted in the future stays pending until that time', async () => {
+it('admission accepted in the future > stays pending until that time', async () => {
   const id = await accepted(registry, registry.item());
   // The engine stored the admission before the database clock was set back by an hour.
   const move = (interval: string) =>

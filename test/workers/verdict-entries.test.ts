@@ -259,7 +259,7 @@ it('verdict entry without a signature by the verifier key > fails, and is skippe
   expect(await outcomeOf(id)).toBe('pass');
 });
 
-it('runVerifier appends the first entry at once, and is not ready without an active key', async () => {
+it('runVerifier > appends the first entry at once, and is not ready without an active key', async () => {
   await registry.admitAll([registry.item()]);
   const pulses = verifierHeartbeats();
   const stopping = new AbortController();
