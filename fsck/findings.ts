@@ -9,7 +9,7 @@ const notice = (advice: string) => ({ grave: false, advice });
 const RESTORE =
   'restore the row from a backup of the database, in a transaction with session_replication_role = replica';
 const REWRITE =
-  'delete map/ and lookup/ in the snapshot directory and restart the publisher: it rewrites them from the log';
+  'delete map/ and lookup/ in the snapshot directory and restart the publisher, which rewrites both from the log';
 const REFETCH =
   'delete the file and restart the publisher, which rewrites it, or copy it again from the origin';
 const WHO = 'find out who else can write to the log';
@@ -24,19 +24,21 @@ export const FINDINGS = {
   tile_altered: row('write the tile as recomputed here: appends fail until then'),
   tile_beyond_head: row(`delete the tile; ${WHO}`),
   checkpoint_unverifiable: row(
-    'if the log key was changed, pin the earlier key too; otherwise find out who signed it',
+    'if the log key was changed, pin the earlier key too; otherwise find out who signed the checkpoint',
   ),
   checkpoint_altered: row(RESTORE),
   checkpoint_root_differs: row(
-    'the log was rewritten after it was signed: restore a database that has the signed leaves',
+    'the log was rewritten after the checkpoint was signed: restore a database that has the signed leaves',
   ),
   checkpoint_beyond_log: row(
-    'the database was rolled back: restore one that has every signed leaf',
+    'the database was rolled back: restore a database that has every signed leaf',
   ),
   // Keys and revocations
   key_history_broken: row('restore the key entries: no signature under this key can be verified'),
-  key_chain_wrong: row('no program appends such a key entry: find out who did'),
-  key_not_active: row('do not trust the worker that signed it: retire its key'),
+  key_chain_wrong: row('no program appends such a key entry: find out who appended it'),
+  key_not_active: row(
+    'do not trust the worker that signed the proof: retire the key of that worker',
+  ),
   revocation_unknown_proof: row(`no program appends such an entry: ${WHO}`),
   revocation_reason_missing: row('restore the row of svc.revocation_reason from a backup'),
   revocation_reason_altered: row('restore the row of svc.revocation_reason from a backup'),
@@ -44,18 +46,18 @@ export const FINDINGS = {
   // Proofs
   proof_payload_missing: row(RESTORE),
   erasure_incomplete: row(
-    'erase the proof again with admin erase; if the record is not legitimate, find out who wrote it',
+    'erase the proof again with admin erase; if the erasure record is not legitimate, find out who wrote it',
   ),
   erasure_unlogged: row(
-    'erasure entries and svc.erasure differ: restore the record, or find out who wrote it',
+    'erasure entries and svc.erasure differ: restore the record or the entry, or find out who wrote the other',
   ),
   aep_altered: row(RESTORE),
-  aep_invalid: row('do not trust the worker that signed it: retire its key'),
+  aep_invalid: row('do not trust the worker that signed the proof: retire the key of that worker'),
   signature_invalid: row(RESTORE),
   proof_record_differs: row(RESTORE),
   request_altered: row(RESTORE),
   approval_invalid: row(
-    'restore the rows of the proof and of its pending proof from a backup; if they are right, find out which worker signed it',
+    'restore the rows of the proof and of its pending proof from a backup; if these rows are right, find out which worker signed the proof',
   ),
   columns_differ: row(RESTORE),
   // Admissions
@@ -82,22 +84,24 @@ export const FINDINGS = {
   verdict_gap: row('restore the rows of svc.verdict from a backup'),
   verdict_root_differs: row('restore the rows of svc.verdict from a backup'),
   verdict_keys_differ: row('restore the rows of svc.verdict from a backup'),
-  verdict_beyond_log: row('the database was rolled back: restore one that has every verified leaf'),
+  verdict_beyond_log: row(
+    'the database was rolled back: restore a database that has every verified leaf',
+  ),
   verdict_passes: row(
-    'start the verifier and wait for a full verification pass: it withdraws the verdict',
+    'start the verifier and wait for a full verification pass, which withdraws the verdict',
   ),
   verdict_expired_early: row('restore the rows of svc.verdict from a backup'),
-  verdicts_behind: notice('start the verifier, or wait for it'),
+  verdicts_behind: notice('start the verifier, or wait until it has verified these leaves'),
   verdict_outdated: notice(
     'wait for a full verification pass: the verifier then reports the leaf as valid again',
   ),
   expiry_missing: row('restore the rows of svc.expiry from a backup'),
   expiry_differs: row('restore the rows of svc.expiry from a backup'),
   expiry_overdue: row(
-    'start the verifier, whose next scan records this expiry, and find out why the last one missed it',
+    'start the verifier, whose next scan records this expiry, and find out why the last scan missed it',
   ),
   verdict_entry_wrong: row(
-    'start a new verifier key, and find out who can use the old one and the role svc_verifier',
+    'replace the verifier key, and find out who can use the old key and the role svc_verifier',
   ),
   // Packages, share tokens, batches
   package_differs: row(RESTORE),
@@ -116,12 +120,12 @@ export const FINDINGS = {
   snapshot_over: notice(
     'start the publisher and the verifier: until then nothing is reported as valid',
   ),
-  snapshot_behind: notice('start the publisher, or wait for it'),
+  snapshot_behind: notice('start the publisher, or wait for its next snapshot'),
   map_root_differs: row(
     'the log commits to false answers: stop the public API servers, and find out who has the keys of the publisher',
   ),
-  map_root_unchecked: row('no publisher appends such a snapshot entry: find out who did'),
-  entry_ignored: row('no program appends an entry without effect: find out who did'),
+  map_root_unchecked: row('no publisher appends such a snapshot entry: find out who appended it'),
+  entry_ignored: row('no program appends an entry without effect: find out who appended it'),
   map_page_missing: row(REWRITE),
   map_page_altered: row(REWRITE),
   record_differs: row(
@@ -133,7 +137,7 @@ export const FINDINGS = {
   public_checkpoint_missing: row('start the publisher'),
   public_checkpoint_unverifiable: row(REFETCH),
   public_root_differs: row(
-    'the public log is not the signed one: start the publisher, which reports the cause',
+    'the public log differs from the signed log: start the publisher, which reports the cause',
   ),
   log_forked: row(
     'database and public log differ: keep both, and restore a database that has the published leaves',
@@ -154,16 +158,19 @@ export interface Finding {
   code: FindingCode;
   /** Corruption, as opposed to a state of a running system. */
   grave: boolean;
-  /** Table and row, or file and offset. */
+  /** Where the fault is: table and row, or file and offset. */
   where: string;
-  /** The expected value, and the found one if it is known. */
+  /** The expected value, and the found value if it is known. */
   expected: string;
   advice: string;
 }
 
 export type Report = (code: FindingCode, where: string, expected: string) => void;
 
-/** Findings reported per code; the rest are counted, so that a damaged disk cannot fill the memory. */
+/**
+ * Findings reported per code; further ones are only counted, so that a damaged disk cannot fill the
+ * memory.
+ */
 const MAX_REPORTED_PER_CODE = 100;
 
 /** The findings and the unchecked parts of a run, which a resumed run continues. */

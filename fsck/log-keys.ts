@@ -6,8 +6,9 @@ import { logStateKeys } from '#sql/lifecycle/log-keys';
 import { latestCheckpointBy } from '#sql/log/checkpoints';
 
 /**
- * Returns the pinned keys, and each log key whose activation is covered by a checkpoint of a key that
- * is already accepted. The walk compares these checkpoints and entries with the tree.
+ * Returns the pinned keys, and each log key whose activation is covered by a checkpoint of an
+ * accepted key. Later, the walk of the log compares these checkpoints and key entries with the
+ * tree.
  */
 export async function acceptedLogKeys(sql: Pool, pinned: PinnedKeys): Promise<PinnedKeys> {
   const [{ name }] = pinned;

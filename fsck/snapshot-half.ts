@@ -38,7 +38,8 @@ export class SnapshotHalf {
   async open(): Promise<void> {
     const { content } = this.options.state;
     this.opened = await readLocation(this.ctx, content.generation);
-    // The publisher writes the location last, so a checkpoint read after it cannot be older.
+    // The publisher writes the location last, so a checkpoint that is read after the location
+    // cannot be older.
     this.checkpoint = await readCheckpoint(this.ctx);
     if (this.opened !== null) content.generation = Math.max(content.generation, this.opened.index);
     else this.ctx.findings.unchecked('published pages, packages and share tokens');

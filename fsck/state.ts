@@ -34,7 +34,7 @@ export interface FsckResult extends FindingsState {
   resumedFrom: number;
 }
 
-/** The subject of a run: its position is valid only for the same log, database and snapshot. */
+/** The targets of a run. A saved position is valid only for the same log, database and snapshot. */
 export interface RunIdentity {
   /** The pinned log key. */
   log: string;
@@ -53,9 +53,12 @@ export interface RunState {
 interface StateFile {
   version: 4;
   identity: RunIdentity;
-  /** The highest generation seen: a lower one reveals that an older snapshot was restored. */
+  /**
+   * The highest generation that a run has seen: a lower generation means that an older snapshot was
+   * restored.
+   */
   generation: number;
-  /** Null after a finished run. */
+  /** The unfinished run; null after a finished run. */
   run: RunState | null;
 }
 

@@ -36,7 +36,7 @@ export class GrowingTree {
       .flatMap((tile) => appended(new CompactRange(nativeSha256), tile).hashes);
   }
 
-  /** The root of the tree with these leaves after its own. */
+  /** The root that the tree would have with these leaves appended. */
   root(leafHashes: readonly Uint8Array[] = []): Uint8Array {
     const range = new CompactRange(nativeSha256, { size: this.size, hashes: this.subtrees() });
     return appended(range, leafHashes).root();

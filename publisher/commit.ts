@@ -18,9 +18,9 @@ import type { TreeHead, VerifiedTree } from './plan/tree.js';
 import type { Published } from './store/reader.js';
 
 /**
- * COMMIT POINT of the checkpoint. A published checkpoint binds the log, so the database stores it
- * before the file does, and only if no other publisher has extended the same earlier checkpoint.
- * Returns the note.
+ * COMMIT POINT of the checkpoint. A published checkpoint binds the log, so the checkpoint is stored
+ * in the database before the file is written, and only if no other publisher has extended the same
+ * earlier checkpoint. Returns the note.
  */
 export async function commitCheckpoint(
   ctx: CycleContext,
@@ -39,8 +39,8 @@ export async function commitCheckpoint(
       throw new LeaseLostError('another publisher signed a checkpoint first');
     }
   }
-  // Every tile and entry that the checkpoint covers is durable here. Replaces only the checkpoint that
-  // this tree extends, not a later one of another publisher.
+  // Every tile and entry that the checkpoint covers is durable here. Replaces only the checkpoint
+  // that this tree extends, not a later checkpoint by another publisher.
   await ctx.writer.replace(CHECKPOINT_PATH, utf8(note), file && utf8(file.note));
   return note;
 }

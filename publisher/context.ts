@@ -39,17 +39,17 @@ export interface PublisherSettings {
 export interface CycleContext extends PublisherSettings {
   /** The registry; in a cycle that reads a replica, `registry` has only some of its queries. */
   primary: RegistryView;
-  /** Source of most reads of a cycle; null: the primary serves all of them. */
+  /** The source of most reads of a cycle; null when the primary serves all reads. */
   replica: Replica | null;
   reader: SnapshotReader;
   writer: SnapshotWriter;
-  /** Null without a policy of witnesses. */
+  /** Requests cosignatures; null without a policy of witnesses. */
   cosigner: Cosigner | null;
   maps: StoredMaps;
   janitor: Janitor;
   leadership: Leadership;
   logSigner: Pick<NoteSigner, 'name' | 'keyHash'> & Pick<Signer, 'sign'>;
-  /** The keys of the log: the current one, then earlier ones. */
+  /** The keys of the log: the current key, then earlier keys. */
   log: PinnedKeys;
   memory: {
     /** The head of `TRUSTED_CHECKPOINT`, until a snapshot that extends it is published. */
@@ -67,7 +67,7 @@ export interface CycleContext extends PublisherSettings {
     appended: Map<number, Uint8Array>;
   };
   logger: Logger;
-  /** Leaves read and reduced at once; a multiple of 256. */
+  /** Leaves that a cycle reads and applies at once; a multiple of 256. */
   chunkLeaves: number;
   /** Counts a step, so that the watchdog can distinguish a long cycle from a hung one. */
   progress(): void;

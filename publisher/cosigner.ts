@@ -14,10 +14,13 @@ import type { Leadership } from './registry/lease.js';
 import type { SnapshotReader } from './store/reader.js';
 import type { SnapshotWriter } from './store/writer.js';
 
-/** Time limit of one request. A round takes this long when a witness is down. */
+/** Time limit of one request. Collecting cosignatures takes this long when a witness is down. */
 const TIMEOUT_MS = 2_000;
 const MAX_ANSWER = 16 * 1024;
-/** An unchanged checkpoint is cosigned again this often, so that cosignature timestamps stay current. */
+/**
+ * An unchanged checkpoint is cosigned again this often, so that the timestamps of its cosignatures
+ * stay recent.
+ */
 const REFRESH_MS = 60_000;
 
 const SIGNATURE_LINES = /^(?:\u2014 \S+ \S+\n)+$/u;
@@ -41,9 +44,10 @@ interface Asked extends PolicyWitness {
 }
 
 /**
- * Collects the cosignatures of a policy's witnesses (C2SP tlog-witness) while publish cycles continue.
- * Once they meet the quorum, publishes the cosigned checkpoint in a second file: the newest checkpoint
- * is public at once, and the newest cosigned checkpoint stays until the next one has a quorum.
+ * Collects the cosignatures of a policy's witnesses (C2SP tlog-witness) while publish cycles
+ * continue. Once the cosignatures meet the quorum, publishes the cosigned checkpoint in a second
+ * file: the newest checkpoint is public at once, and a cosigned checkpoint stays until the next
+ * quorum.
  */
 export class Cosigner {
   private readonly witnesses: Asked[];
@@ -144,7 +148,10 @@ export class Cosigner {
     witness.problem = problem;
   }
 
-  /** Requests a cosignature; again if the witness reports that it has cosigned another tree size. */
+  /**
+   * Requests a cosignature, and repeats the request if the witness reports that it has cosigned
+   * another tree size.
+   */
   private async cosignatureOf(
     witness: Asked,
     note: string,

@@ -33,14 +33,16 @@ import { rootOf } from './store/maps.js';
 export type CycleReport =
   /** Another publisher holds the lease. */
   | { outcome: 'standby' }
-  /** The log has no verdict entry yet, or only those of a retired log that it continues. */
+  /**
+   * The log has no verdict entry yet, or only entries of the retired log that this log continues.
+   */
   | { outcome: 'waiting' }
   /**
    * The `expired_through` of the last verdict entry is older than `SNAPSHOT_TTL`: nothing is signed
-   * until the verifier appends another. RFC 3339.
+   * until the verifier appends another entry. The time is in RFC 3339.
    */
   | { outcome: 'verifier_silent'; expired_through: string }
-  /** The published snapshot reports everything that the log does. */
+  /** The published snapshot already reports everything in the log. */
   | { outcome: 'unchanged'; generation: number }
   | {
       outcome: 'published';
@@ -53,8 +55,8 @@ export type CycleReport =
     };
 
 /**
- * Publishes one snapshot. The order of the steps makes a crash safe after any of them. No recovery
- * is needed: the next cycle starts from the published state.
+ * Publishes one snapshot. Because of the order of its steps, a crash after any step needs no
+ * recovery: the next cycle starts from the published state.
  */
 export async function runPublishCycle(ctx: CycleContext): Promise<CycleReport> {
   ctx.memory.published = null;
@@ -114,7 +116,9 @@ async function publish(ctx: CycleContext, published: Published | null): Promise<
   }
 }
 
-/** @param rebuilds whether to start from an empty map, because pages of the published one are lost */
+/**
+ * @param rebuilds whether to start from an empty map, because pages of the published map are lost
+ */
 async function publishNext(
   ctx: CycleContext,
   published: Published | null,
@@ -148,7 +152,8 @@ async function publishNext(
   // No location refers to these files yet. After a crash the next cycle reuses them, or the janitor
   // removes them.
   const signedBefore = published?.checkpoint.size ?? 0;
-  // The tree to sign is larger than this one, so its last tiles are wider unless they are full.
+  // The tree to sign has more leaves than `tree`, so only full tiles of `tree` have their final
+  // content.
   const fullSize = tree.head.size - (tree.head.size % TILE_WIDTH);
   const advanced = await advance(
     ctx,
@@ -198,7 +203,10 @@ async function publishNext(
   };
 }
 
-/** Whether the published snapshot reports this state, and is valid about as long as a new one. */
+/**
+ * Whether the published snapshot reports this state, and is valid about as long as a new snapshot
+ * would be.
+ */
 function isCurrent(
   ctx: CycleContext,
   published: Published,
@@ -217,7 +225,10 @@ function isCurrent(
   );
 }
 
-/** Appends a snapshot entry about the state, signs a tree with it, and publishes both. */
+/**
+ * Appends a snapshot entry about the state, signs a tree that contains the entry, and publishes the
+ * checkpoint and the snapshot.
+ */
 async function publishState(
   ctx: CycleContext,
   published: Published | null,
@@ -264,7 +275,7 @@ async function snapshotEntry(
   ]);
   if (validUntil <= time) {
     throw new Error(
-      'the cycle took longer than the snapshot would be valid; the next one continues from its result',
+      'the cycle took longer than the snapshot would be valid; the next cycle continues from its result',
     );
   }
   const before = latest && (await snapshotAt(tree, latest.leafIndex));
@@ -295,7 +306,10 @@ async function snapshotEntry(
   };
 }
 
-/** An entry that this process appended in a cycle that failed, if it reports the same. */
+/**
+ * The last snapshot entry of this process that no checkpoint covers yet, if it equals `entry`
+ * except for its times.
+ */
 function reusable(
   ctx: CycleContext,
   entry: SnapshotEntry,
@@ -317,7 +331,10 @@ async function append(ctx: CycleContext, entry: SnapshotEntry) {
   return { index, entry };
 }
 
-/** The tree whose last leaf is a snapshot entry about `covered` leaves that this process appended. */
+/**
+ * The tree whose last leaf, at `index`, is the snapshot entry that this process appended about
+ * `covered` leaves.
+ */
 async function treeToSign(
   ctx: CycleContext,
   tree: VerifiedTree,
@@ -330,7 +347,8 @@ async function treeToSign(
     signed.head.size < tree.head.size
       ? await tree.extends(signed.head)
       : await signed.extends(tree.head);
-  // Reads the appended entry in one query with the entries before it, which the log's files need.
+  // Reads the appended entry together with the entries before it, which are needed for the files of
+  // the log.
   const entries = await signed.entries(Math.max(covered, index - ctx.chunkLeaves), index + 1);
   if (!isExtension || !equalBytes(entries.at(-1)!, ctx.memory.appended.get(index)!)) {
     throw mismatch(`its first ${index + 1} leaves changed`);

@@ -23,7 +23,7 @@ export interface PublisherContext extends PublisherSettings {
   /** Name of the log, and first line of its checkpoints. */
   origin: string;
   logKey: Signer;
-  /** The keys that the log names. Others than `logKey` are verified, but never used for signing. */
+  /** The keys that the log names. Signatures by them are accepted, but only `logKey` signs. */
   logged?: readonly LogVkey[];
   log: Logger;
   /** `TRUSTED_CHECKPOINT`: the publisher signs only trees that extend it. */

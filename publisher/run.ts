@@ -12,9 +12,9 @@ import { ReplicaUnusableError } from './registry/sql-registry.js';
 const EVERY_SECOND = '* * * * * *';
 /** The longest pause between cycles, needed when the schedule stops because the clock was set back. */
 const LONGEST_PAUSE_MS = 3_000;
-/** Longer than any statement or request of a cycle; a long cycle reports progress meanwhile. */
+/** Longer than any statement or request of a cycle, between which a cycle reports progress. */
 const STALL_TIMEOUT_MS = 120_000;
-/** Consecutive failed cycles after which a publisher lets another one lead. */
+/** Consecutive failed cycles after which a publisher lets another publisher lead. */
 const MAX_FAILED_CYCLES = 3;
 /** Cycles that a publisher then skips, so that a standby, which tries every second, can lead. */
 const SKIPPED_CYCLES = 3;
@@ -32,7 +32,10 @@ export interface RunOptions {
   stallTimeoutMs?: number;
   /** Sleeps between cycles, woken when a verdict entry was appended. */
   betweenCycles?: WakeableSleep;
-  /** Longest time without a complete cycle while there is nothing to publish; default: none. */
+  /**
+   * Longest time without a complete cycle while there is nothing to publish; default: every cycle
+   * is complete.
+   */
   idleMs?: number;
 }
 
@@ -114,7 +117,7 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
     }
   };
   const schedule = createTask(EVERY_SECOND, () => betweenCycles.wake(), {
-    // A missed second needs no cycle of its own.
+    // A second that passed during a cycle needs no cycle of its own.
     suppressMissedWarning: true,
   });
   void schedule.start();
@@ -180,18 +183,18 @@ class CycleLog {
     const counts = { failed_cycles: MAX_FAILED_CYCLES, skipped_cycles: SKIPPED_CYCLES };
     this.log.error(
       { err: error, ...counts },
-      'publisher: cycles keep failing; it releases its leases so that a standby can publish',
+      'publisher: cycles keep failing; this publisher releases its leases so that a standby can publish',
     );
   }
 }
 
 const MESSAGES = {
   published: 'publisher: snapshot published',
-  standby: 'publisher: another publisher leads; this one is the standby',
+  standby: 'publisher: another publisher leads; this publisher is the standby',
   waiting: 'publisher: the log has no verdict entry yet; waiting',
   unchanged: 'publisher: the published snapshot is current',
   verifier_silent:
-    'publisher: the last verdict entry covers expiries up to a time that is older than SNAPSHOT_TTL; nothing is published until the verifier appends another',
+    'publisher: the last verdict entry covers expiries up to a time that is older than SNAPSHOT_TTL; nothing is published until the verifier appends another entry',
 } as const;
 
 function fieldsOf(report: CycleReport): object {

@@ -93,8 +93,9 @@ export interface RequeueOptions {
 }
 
 /**
- * Passes a page of stale admissions to the groups: their announcement was lost, or their group failed.
- * Counts those that no group has yet. Returns the position of the next page; null after the last one.
+ * Passes a page of stale admissions to the groups: the announcement was lost, or an earlier group
+ * failed. Counts the admissions that no group has yet. Returns the position of the next page; null
+ * after the last one.
  */
 export async function requeueStaleAdmissions(
   { sql, log, metrics, olderThanMs, pageSize }: RequeueOptions,

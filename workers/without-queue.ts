@@ -25,7 +25,10 @@ export interface QueueWatch {
 
 const LOOK_EVERY_MS = 250;
 const ANSWER_MS = 400;
-/** The queue may still deliver younger revocations. */
+/**
+ * The least age of a revocation that is read from the registry: the queue may still deliver younger
+ * ones.
+ */
 const PENDING_MS = 100;
 const AFTER_FAILURE_MS = 1_000;
 
@@ -90,7 +93,7 @@ export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSign
   return { isDown: () => downSince !== null, down, over };
 }
 
-/** Why `ask` failed or did not answer in time; null when it answered. */
+/** The reason why `ask` failed or timed out; null when it succeeded. */
 async function failureWithin(ask: () => Promise<void>, ms: number): Promise<unknown> {
   const answer = ask().then(
     () => null,
@@ -98,7 +101,7 @@ async function failureWithin(ask: () => Promise<void>, ms: number): Promise<unkn
   );
   const timer = new AbortController();
   const late = sleep(ms, undefined, { signal: timer.signal }).then(
-    // If this process was stalled, the answer may have arrived but not been read.
+    // If this process was stalled, the answer may have arrived without being read.
     async () => {
       await setImmediate();
       await setImmediate();

@@ -20,7 +20,8 @@ const UNKNOWN_STATE =
 /**
  * Each admission must be exactly one of pending, rejected and proved.
  *
- * @param isLeafLost whether a leaf is damaged or lost: it may be the proof of an admission in no state
+ * @param isLeafLost whether a leaf is damaged or lost: the proof of an admission without a state
+ *   may be that leaf
  */
 export async function checkAdmissions(
   ctx: RegistryContext,
@@ -121,7 +122,7 @@ const STRAY_FINDINGS: [query: keyof typeof STRAYS, code: FindingCode, expected: 
   ['fixtures', 'fixture_altered', 'content with this hash'],
 ];
 
-/** Reports rows that contradict another row, or refer to a missing one. */
+/** Reports rows that contradict another row, or refer to a missing row. */
 export async function checkStrays({ keys, sql, findings }: RegistryContext): Promise<void> {
   for (const [query, code, expected] of STRAY_FINDINGS) {
     for (const { at } of await STRAYS[query](sql, MAX_ROWS)) findings.add(code, at, expected);

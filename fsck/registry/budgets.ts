@@ -26,7 +26,10 @@ export interface BudgetChainsState {
 /** Recomputes each counter from the proofs in log order, and compares it with svc.counter. */
 export class BudgetChains {
   private readonly values: Map<string, number>;
-  /** Tenants with a proof whose counter values cannot be read: it may have changed any of their counters. */
+  /**
+   * Tenants with a proof whose counter values cannot be read: that proof may have changed any
+   * counter of its tenant.
+   */
   private readonly gaps: Set<number>;
   private hasLostLeaf: boolean;
   private readonly sets = new Map<string, Counters>();
@@ -95,7 +98,7 @@ export class BudgetChains {
     }
   }
 
-  /** Compares rows last changed by a proof below `size`. */
+  /** Compares the rows of svc.counter whose last change came from a leaf below `size`. */
   async finish(): Promise<void> {
     const { findings, size, sql } = this.ctx;
     const missing = new Set(this.values.keys());

@@ -39,7 +39,7 @@ export interface Fault {
 }
 
 export interface ProofCheckResult {
-  /** Whether the proof verifies; null when the key history lacks its key. */
+  /** Whether the proof verifies; null when the key history lacks the key of the proof. */
   verifies: boolean | null;
   /** Null when the stored bytes do not match the hash in the log. */
   aep: Aep | null;
@@ -173,7 +173,7 @@ const OPTIONAL: ReadonlySet<string> = new Set([
 
 const IN_INTAKE: ReadonlySet<string> = new Set(['request', 'request_hash', 'seed', 'approval']);
 
-/** Whether a log row is a proof with consistent rows, regardless of the tree. */
+/** Whether the leaf is a proof that verifies by its own rows; does not compare it with the tree. */
 export function isConsistent(leaf: StoredLeaf, keys: KeyHistory, ownHash: Uint8Array): boolean {
   // Without a payload, the row of an erased proof cannot be checked.
   if (leaf.kind !== 'proof' || leaf.isErased) return false;
@@ -182,10 +182,11 @@ export function isConsistent(leaf: StoredLeaf, keys: KeyHistory, ownHash: Uint8A
 }
 
 /**
- * Checks a status or key leaf whose bytes match the log. Returns whether its columns match its entry,
- * as the verifier requires.
+ * Checks a status or key leaf whose bytes match the log. Returns whether its columns match its
+ * entry, as the verifier requires.
  *
- * @param hasDamagedLeaf whether an earlier leaf is damaged: then an unknown proof may be its proof
+ * @param hasDamagedLeaf whether an earlier leaf is damaged: a proof that the log seems to lack may
+ *   be that leaf
  */
 export async function checkOtherLeaf(
   ctx: RegistryContext,

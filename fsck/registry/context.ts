@@ -19,13 +19,16 @@ export interface RegistryContext {
   /** The pinned log keys: only checkpoints signed by them count. */
   logVkeys: readonly [Vkey, ...Vkey[]];
   keys: KeyHistory;
-  /** The name of the log, then those of retired logs. */
+  /** The name of the log, then the names of retired logs. */
   origins: readonly [string, ...string[]];
   /** The number of leaves to check; the next run checks later appends. */
   size: number;
 }
 
-/** A table's rows by ascending member `key`, in pages; `read` returns the rows after a key. */
+/**
+ * Reads the rows of a table in pages, ordered by the member `key`; `read` returns the rows after a
+ * value of `key`.
+ */
 export async function* pages<K extends string, T extends Record<K, string>>(
   key: K,
   size: number,
@@ -47,7 +50,7 @@ export function isRequestOf(request: Uint8Array | null, hash: string): boolean {
   );
 }
 
-/** The id before all proof ids and request ids: where paging starts. */
+/** An id lower than every proof id and request id, where paging starts. */
 export const FIRST_ID = '0'.repeat(32);
 
 export const MAX_ROWS = 1_000;
@@ -57,13 +60,13 @@ export const MAX_ROWS = 1_000;
  * shows whether an entry is missing. Findings on unknown keys are kept until then.
  */
 export class KeyHistory {
-  /** For each key that is not in the log: the number of its proofs and the first one. */
+  /** For each key that is not in the log: the number of its proofs, and the leaf of the first proof. */
   private readonly unknownKeys = new Map<string, { proofs: number; first: number }>();
 
   private constructor(
     readonly entries: readonly KeyedEntry[],
     readonly states: KeyStates,
-    /** For each key entry, the hash chain over the key entries up to it. */
+    /** The hash chain over the key entries, after each entry. */
     private readonly digests: readonly { leafIndex: number; digest: Buffer }[],
   ) {}
 
@@ -115,7 +118,10 @@ export class KeyHistory {
     this.unknownKeys.clear();
   }
 
-  /** Reports key entries that no program appends: a wrong id, a second activation, or an end without one. */
+  /**
+   * Reports key entries that no program appends: a wrong id, a second activation, or a retirement
+   * or compromise without an activation.
+   */
   checkChain(report: Report): void {
     const active = new Map<string, string>();
     for (const { leafIndex, entry } of this.entries) {

@@ -31,7 +31,10 @@ export function allTokens({ sql }: RegistryContext): AsyncGenerator<CheckedToken
   );
 }
 
-/** Checks members of packages, targets and expiries of tokens, and their change numbers. */
+/**
+ * Checks the members of packages, the targets and expiries of tokens, and the change numbers of
+ * both.
+ */
 export async function checkGrants(ctx: RegistryContext): Promise<void> {
   const { sql, findings } = ctx;
   for await (const packages of allPackages(ctx)) {

@@ -21,7 +21,7 @@ import { isConsistent } from './check-leaf.js';
 import type { RegistryContext } from './context.js';
 import type { ChunkVerdicts } from './verdicts.js';
 
-/** A root of the log known from another source, and the finding to report if the computed root differs from it. */
+/** A root of the log that another source states, and the finding to report if the computed root differs. */
 export interface Anchor {
   size: number;
   root: Uint8Array;
@@ -31,7 +31,7 @@ export interface Anchor {
 
 export interface LogTreeState {
   tree: TreeState;
-  /** Set once a root mismatch was reported: then every later root differs too. */
+  /** Set after the first reported root mismatch, because every later root differs too. */
   reported: { signed: boolean; verified: boolean };
   /** The tree cannot be continued: a leaf and its hash are both lost. */
   isBroken: boolean;
@@ -94,12 +94,12 @@ export class LogTree {
     });
   }
 
-  /** Null once a leaf and its hash are lost. */
+  /** The root of the leaves so far; null once a leaf and its hash are lost. */
   root(): Uint8Array | null {
     return this.isBroken ? null : this.tree.root();
   }
 
-  /** @param hash of the next leaf; undefined when unknown */
+  /** @param hash the hash of the next leaf; undefined when unknown */
   async append(
     hash: Uint8Array | undefined,
     signed: ReadonlyMap<number, Uint8Array>,

@@ -32,7 +32,9 @@ interface Placed {
  */
 export class VerdictEntries {
   private readonly signed: AsyncGenerator<Placed, null>;
-  /** The first entry about a larger tree; null after the last entry. */
+  /**
+   * The next entry to check, which waits until the tree has its size; null after the last entry.
+   */
   private upcoming: Placed | null | undefined;
   private next: number;
   private last: Placed | null;

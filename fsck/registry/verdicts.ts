@@ -106,7 +106,10 @@ export function checkVerdict(
   checkExpiries(leaf, inForce, chunk, report);
 }
 
-/** Checks that each artifact that will expire has its row, so that the expiry scan finds it. */
+/**
+ * Checks that each artifact that will expire has a row in svc.expiry, where the expiry scan finds
+ * it.
+ */
 function checkExpiries(
   { leafIndex, ends }: LeafState,
   inForce: StoredVerdict,

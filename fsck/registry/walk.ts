@@ -104,7 +104,7 @@ export class RegistryWalk {
     return results;
   }
 
-  /** Checks the partial tiles and reports findings that needed the whole key history. */
+  /** Checks the partial tiles, and reports the findings that depend on the whole key history. */
   async finish(): Promise<void> {
     const { findings, keys, size } = this.ctx;
     await this.log.finish();

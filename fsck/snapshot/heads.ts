@@ -51,7 +51,10 @@ export async function readLocation(
   return opened;
 }
 
-/** The public checkpoint if a pinned log key signed it. It may be ahead of the snapshot. */
+/**
+ * The published checkpoint, which may cover more leaves than the snapshot; null unless a pinned log
+ * key signed it.
+ */
 export async function readCheckpoint(ctx: SnapshotContext): Promise<Checkpoint | null> {
   const { files, findings, log } = ctx;
   const bytes = await files.read(CHECKPOINT_PATH);

@@ -12,8 +12,8 @@ export interface SignedHead {
 }
 
 /**
- * Reads the whole log like a C2SP client: every bundle and tile must match the leaves, and lead to
- * the signed roots of location and checkpoint.
+ * Reads the whole log like a C2SP client: every bundle and tile must match the leaves, and their
+ * roots must be the signed roots of location and checkpoint.
  *
  * @returns whether every entry could be read
  */
@@ -49,7 +49,10 @@ export async function checkPublicLog(
   return isWhole && isSigned;
 }
 
-/** The leaf hashes of one tile, null when bundle and tile are both lost; and whether no entry is missing. */
+/**
+ * Returns the leaf hashes of one tile, null when bundle and tile are both lost. `isWhole`: every
+ * entry could be read.
+ */
 async function leavesOf(
   ctx: SnapshotContext,
   reader: PublicTiles,
@@ -108,7 +111,7 @@ class PublicTiles {
     return this.ctx.files.read(tilePath(level, index, tileWidth(level, index, this.size)));
   }
 
-  /** The tile above a full leaf tile; null for a partial one. */
+  /** The tile above a full leaf tile; null for a partial leaf tile. */
   async above(index: number): Promise<Uint8Array | null> {
     if (tileWidth(0, index, this.size) < TILE_WIDTH) return null;
     const above = Math.floor(index / TILE_WIDTH);

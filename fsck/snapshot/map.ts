@@ -41,8 +41,8 @@ export class RebuiltMap {
   }
 
   /**
-   * Rebuilds the map, compares it with every snapshot entry, and the pages of the published map with
-   * those of the rebuilt map.
+   * Rebuilds the map. Compares its roots with every snapshot entry, and its pages with the pages of
+   * the published map.
    *
    * @returns whether all entries could be read
    */
@@ -128,8 +128,9 @@ export class RebuiltMap {
 }
 
 /**
- * The indexes of the verdict and snapshot entries that count for one of the retired logs, whose leaves
- * this log continues. After the first entry that counts for this log, none counts for a retired log.
+ * The indexes of the verdict and snapshot entries that count for one of the retired logs, whose
+ * leaves this log continues. After the first entry that counts for this log, no entry counts for a
+ * retired log.
  */
 async function entriesOfEndedLogs(
   own: LogContext,

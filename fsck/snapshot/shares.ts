@@ -16,7 +16,10 @@ import type { SnapshotContext } from './heads.js';
 
 type JsonObject = Record<string, JsonValue>;
 
-/** Longer than a transaction takes from the time that it records for a change to its commit. */
+/**
+ * The most time that passes between the recorded time of a change and the commit of its
+ * transaction.
+ */
 const COMMITTED_WITHIN_MS = 60_000;
 
 /** The leaves of the map of shares and packages, by key in hex; null when a page is lost. */
@@ -38,7 +41,7 @@ export async function readShares(
   return new Map(leaves.map(({ key, record }) => [toHex(key), record]));
 }
 
-/** Collects the leaves below a page, in order; returns false when one is lost. */
+/** Collects the leaves below a page, in order; returns false when a page is lost. */
 async function readPages(ctx: SnapshotContext, page: PageId, leaves: Leaf[]): Promise<boolean> {
   const path = pagePath(page);
   const bytes = await ctx.files.read(path);
@@ -65,9 +68,9 @@ async function readPages(ctx: SnapshotContext, page: PageId, leaves: Leaf[]): Pr
 }
 
 /**
- * Compares published shares and packages with the registry. Changes are published in order. A snapshot
- * has those up to `share_change`, which include all changes committed before it, except changes behind
- * a package that waits for a member.
+ * Compares published shares and packages with the registry. Changes are published in order. A
+ * snapshot has every change up to `share_change`: all changes committed before the snapshot, except
+ * those behind a package that waits for a member.
  */
 export async function compareShares(
   ctx: SnapshotContext,

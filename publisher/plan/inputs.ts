@@ -96,7 +96,7 @@ export async function requireInPrimary(
   requireCovered(size, trustedHeads);
   const whole = await VerifiedTree.open(size, primary);
   if (!(await whole.extends(tree.head)))
-    throw mismatch('the leaves of the replica differ from those of the primary');
+    throw mismatch('the leaves of the replica differ from the leaves of the primary');
 }
 
 function requireCovered(size: number, trustedHeads: readonly TrustedHead[]): void {

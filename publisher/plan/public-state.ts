@@ -21,11 +21,11 @@ const contextOf = ({ logSigner }: CycleContext): LogContext => ({
 });
 
 /**
- * The state after the entries up to the last of `stops`, in chunks that fit in memory.
+ * Applies the entries up to the last of `stops` to the state, in chunks that fit in memory.
  *
  * @param stops ascending sizes of the log
- * @param on `stop` is called with the state at each of them, `entries` with every chunk of entries; the
- *   first of these begins a tile
+ * @param on `stop` is called with the state at each of these sizes, `entries` with every chunk of
+ *   entries; the first entry of a chunk begins a tile
  */
 export async function advance(
   ctx: CycleContext,
@@ -62,8 +62,8 @@ export async function advance(
 }
 
 /**
- * The state to continue from: the last one of this process, or that of the published snapshot, from
- * its maps and the entries of the log.
+ * The state to continue from: the last state of this process, or the state of the published
+ * snapshot, rebuilt from the maps of that snapshot and the entries of the log.
  *
  * @param limit lowest size at which a snapshot entry's map has to be compared
  */
@@ -111,7 +111,7 @@ export async function restoreLogState(
   };
 }
 
-/** The data of the snapshot entry at an index about this log; null for another entry. */
+/** The data of the entry at `index`; null unless it is a snapshot entry about this log. */
 export async function snapshotAt(tree: VerifiedTree, index: number): Promise<LogState['snapshot']> {
   const [bytes] = await tree.entries(index, index + 1);
   const entry = readEntry(bytes!);
@@ -165,7 +165,7 @@ async function countProofs(
   return new Map(counted.map(({ id }) => [id, proofs.get(id) ?? 0]));
 }
 
-/** An entry of the tree. Stops the publisher unless it has this type. */
+/** Returns the entry at `index`. Stops the publisher unless the entry has this type. */
 export async function entryAt<Type extends LogEntry['type']>(
   tree: VerifiedTree,
   index: number,

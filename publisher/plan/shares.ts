@@ -20,8 +20,8 @@ const CHANGES_AT_ONCE = 2_000;
 const NO_HISTORY = new Uint8Array();
 
 /**
- * Applies the changes of tokens and packages after those of `state`. Stops before a package with a
- * member that the map does not have yet; later changes wait behind it.
+ * Applies the changes of tokens and packages that follow the last change in `state`. Stops before a
+ * package with a member that the map does not have yet; later changes wait for that package.
  *
  * @param published the last change in the published snapshot; 0 without any
  * @throws FatalPublishError changes_behind when the registry lacks that change
@@ -32,7 +32,7 @@ export async function applyShares(
   published: number,
 ): Promise<PublicState> {
   let { shares, shareChange: last } = state;
-  // Reads the last applied change again: without it, the registry lost changes.
+  // Reads the last applied change again: if that change is missing, the registry has lost changes.
   const since = Math.max(last - 1, 0);
   for (let after = since, isMore = true; isMore;) {
     const page = await ctx.registry.shareChangesSince(after, CHANGES_AT_ONCE);
@@ -141,6 +141,6 @@ function behind(last: number): FatalPublishError {
     'changes_behind',
     `The database lacks change ${last} of share tokens and packages, which the published snapshot has: the database was restored, or failed over, to an older state, ` +
       'in which revoked tokens may be valid. Bring back a database that holds every published change and start the publisher again. ' +
-      'If those changes cannot be recovered, revoke those tokens again, then delete lookup/ in the snapshot directory and start the publisher again: the publisher rebuilds it from the registry, and the log beside it stays unchanged.',
+      'If the lost changes cannot be recovered, revoke the affected tokens again, then delete lookup/ in the snapshot directory and start the publisher again: the publisher rebuilds lookup/ from the registry, and the log in the same directory stays unchanged.',
   );
 }

@@ -40,7 +40,7 @@ const isOwn = ({ memory }: CycleContext, index: number, bytes: Uint8Array): bool
 /**
  * The snapshot entries of other processes that no checkpoint covers yet.
  *
- * @throws FatalPublishError for an entry that does not count: readers of evidence cannot detect that
+ * @throws FatalPublishError for a false entry, which readers of evidence would accept
  */
 export async function unsignedSnapshots(
   ctx: CycleContext,
@@ -67,8 +67,8 @@ export async function unsignedSnapshots(
 }
 
 /**
- * Stops the publisher at a snapshot entry in unsigned leaves that is not among the claims. The database
- * finds snapshot entries by a column that the log does not cover.
+ * Stops the publisher at an unsigned snapshot entry that is missing from `claims`. The query for
+ * `claims` relies on a column that the log does not cover.
  */
 export function requireClaimed(
   ctx: CycleContext,
@@ -86,7 +86,10 @@ export function requireClaimed(
   };
 }
 
-/** Stops the publisher if an entry states a map root that differs from the log's map at its size. */
+/**
+ * Stops the publisher if a snapshot entry states a map root or an `expired_through` that differs
+ * from the log at the size in the entry.
+ */
 export function requireSameMap(claims: readonly SnapshotClaim[], { log, map }: PublicState): void {
   for (const { index, entry, size } of claims) {
     if (size !== log.size) continue;
@@ -106,11 +109,14 @@ const falseSnapshot = (index: number, fault: string): FatalPublishError =>
   new FatalPublishError(
     'map_mismatch',
     `The snapshot entry at leaf ${index} ${fault}: ` +
-      'another publisher, with other software or with access to the database, appended it. Publishing has stopped, and the published snapshot expires at its valid_until. ' +
+      'another publisher, with other software or with access to the database, appended the entry. Publishing has stopped, and the published snapshot expires at its valid_until. ' +
       'Find out which process appended the entry before you start the publisher again.',
   );
 
-/** This file lists share maps whose pages were stored before snapshot entries about them were appended. */
+/**
+ * The file that lists the share maps whose pages were stored before the snapshot entries about
+ * these maps were appended.
+ */
 const NEXT_SHARES_PATH = '.next-shares';
 
 export async function storeNextShares(
@@ -149,7 +155,7 @@ export async function requireStoredShares(
     const root = fromBase64(entry.shares_root);
     if (stored.some((known) => equalBytes(known, root))) continue;
     throw new Error(
-      `the published files lack the share map of the snapshot entry at leaf ${index}, which another publisher appended: restore its pages, or wait until the entry expires at ${entry.valid_until}; no checkpoint is signed before`,
+      `the published files lack the share map of the snapshot entry at leaf ${index}, which another publisher appended: restore its pages, or wait until the entry expires at ${entry.valid_until}; until then no checkpoint is signed`,
     );
   }
 }

@@ -18,7 +18,10 @@ export interface TreeHead {
   root: Uint8Array;
 }
 
-/** A tree caches this many tiles, as many tiles with entries, and roots: about 16 MB of entries. */
+/**
+ * Limit of the cached tiles, of the cached entry bundles and of the cached roots of a tree: about
+ * 16 MB of entries.
+ */
 const KEPT_TILES = 128;
 
 /**
@@ -30,13 +33,13 @@ export class VerifiedTree {
   private readonly partial = new Map<string, Uint8Array>();
   /** Tiles that were read and are not yet checked. */
   private readonly read = new Map<string, Uint8Array>();
-  /** Checked data that every tree that extends this one shares. */
+  /** Checked data, which `open` moves to the next tree that extends this tree. */
   private kept = {
     /** Full tiles. */
     tiles: new Map<string, Uint8Array>(),
     /** Entries by the index of their tile. */
     entries: new Map<number, Uint8Array[]>(),
-    /** By size. */
+    /** Roots by tree size. */
     roots: new Map<number, Uint8Array>(),
   };
 
@@ -45,7 +48,7 @@ export class VerifiedTree {
     private readonly registry: Pick<RegistryView, 'tile' | 'entries'>,
   ) {}
 
-  /** @param before a tree whose checked data the new tree takes if it extends `before` */
+  /** @param before a tree whose checked data moves to the new tree if the new tree extends it */
   static async open(
     size: number,
     registry: Pick<RegistryView, 'tile' | 'entries'>,
@@ -176,7 +179,7 @@ export function mismatch(what: string): FatalPublishError {
 
 const IF_LOST =
   'Run "npm run admin -- log lost" to list the affected proofs from the published files. ' +
-  'If they cannot be recovered, and the database has no other leaves in their place, stop every publisher and append them again ' +
+  'If these proofs cannot be recovered, and the database has no other leaves in their place, stop every publisher and append the proofs again ' +
   'without their payloads with "npm run admin -- log adopt". Otherwise retire the log: run "npm run admin -- log end", and start a publisher ' +
   'with a new LOG_ORIGIN, a new log key and an empty SNAPSHOT_DIR; keep serving the old directory as evidence.';
 
@@ -192,7 +195,7 @@ export function forked(size: number, what: string): FatalPublishError {
   return new FatalPublishError(
     'log_forked',
     `The log in the database does not extend the ${size} leaves of ${what}: published leaves were replaced. ` +
-      `Restore a database that holds them and start the publisher again. ${IF_LOST}`,
+      `Restore a database that holds the published leaves and start the publisher again. ${IF_LOST}`,
   );
 }
 

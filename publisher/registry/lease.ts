@@ -17,7 +17,7 @@ export interface Lease {
 /** A lock without a heartbeat for this long counts as abandoned. */
 const STALE_MS = 5_000;
 
-/** One publisher per snapshot directory: two would replace each other's files. */
+/** One publisher per snapshot directory: two publishers would replace each other's files. */
 export class DirectoryLease implements Lease {
   private unlock: (() => Promise<void>) | undefined;
 
@@ -68,7 +68,10 @@ export class DirectoryLease implements Lease {
   }
 }
 
-/** All leases of a publisher. It leads only while it holds every lease; otherwise it releases all. */
+/**
+ * All leases of a publisher. The publisher leads only while it holds every lease; otherwise it
+ * releases all of them.
+ */
 export class Leadership {
   /** Whether this publisher held every lease at the last check; `require` checks again. */
   isLeading = false;
@@ -85,7 +88,8 @@ export class Leadership {
       this.isLeading = true;
       return true;
     } catch (error) {
-      // Released, because a publisher that cannot lead must not block a healthy one.
+      // Releases the leases, because a publisher that cannot lead must not block a healthy
+      // publisher.
       await this.release();
       throw error;
     }

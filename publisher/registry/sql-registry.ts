@@ -36,7 +36,7 @@ const QUERIES = {
 };
 type Queries = typeof QUERIES;
 
-/** The publisher's queries over the primary, or over one snapshot of a replica. */
+/** The publisher's queries on the primary, or on one database snapshot of a replica. */
 export type RegistryView = {
   [Name in keyof Queries]: Queries[Name] extends (sql: Db, ...given: infer Given) => infer Result
     ? (...given: Given) => Result

@@ -35,7 +35,7 @@ export class Janitor {
     this.unreferencedSince.delete(pathOf(name));
   }
 
-  /** Lets the next sweep look for pages that no map has, such as those of a failed cycle. */
+  /** Lets the next sweep look for pages that no map has, such as the pages of a failed cycle. */
   scanAgain(): void {
     this.hasScanned = false;
   }
@@ -44,7 +44,7 @@ export class Janitor {
    * Removes files if the interval has passed; only for the lease holder.
    *
    * @param live the names of the pages of the published maps
-   * @throws LostPageError when one of them is missing
+   * @throws LostPageError when one of these pages is missing
    */
   async sweep(live: () => AsyncIterable<string>, now: number): Promise<string[]> {
     if (now - this.sweptAt < SWEEP_EVERY_MS) return [];
@@ -79,7 +79,7 @@ export class Janitor {
     this.hasScanned = true;
   }
 
-  /** In a list in ascending order, a full tile precedes its partial ones. */
+  /** In a list in ascending order, a full tile precedes its partial tiles. */
   private async *supersededTiles(): AsyncGenerator<string> {
     let full = '';
     for await (const path of this.store.list('tile')) {

@@ -41,7 +41,10 @@ export class StoredMaps {
     this.pages = new MapPages(nativeSha256, store, undefined, CACHED_PAGES, true);
   }
 
-  /** The published map under the root of the location. Throws LostPageError if its page has another root. */
+  /**
+   * Opens the published map. Throws LostPageError if its top page does not have the root in the
+   * location.
+   */
   async open(location: SnapshotLocation, which: 'map' | 'shares'): Promise<MapHead> {
     const root = fromBase64(location.snapshot[`${which}_root`]);
     const page = pageIdOf(location[which]);

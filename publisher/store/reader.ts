@@ -52,8 +52,8 @@ export class SnapshotReader {
   }
 
   /**
-   * The published checkpoint. It is written before the location of its snapshot, so after a crash it
-   * may be newer, and readers may have it.
+   * The published checkpoint. The checkpoint is written before the location of its snapshot, so
+   * after a crash it may be newer than the published snapshot, and readers may have seen it.
    */
   async checkpoint(path = CHECKPOINT_PATH): Promise<PublishedCheckpoint | null> {
     const bytes = await this.read(path);
@@ -95,7 +95,7 @@ export class SnapshotReader {
         `${where} is not signed by this publisher's log key. ` +
           'If the log key was changed on purpose, activate the earlier key with "admin log-key activate" and restart the publisher; ' +
           'if the files belong to another log, give this publisher an empty SNAPSHOT_DIR or SNAPSHOT_STORE; ' +
-          'otherwise another process has written there: find it before you start the publisher again.',
+          'otherwise another process has written there: find that process before you start the publisher again.',
         { cause },
       )
     );

@@ -18,7 +18,7 @@ export interface BatchRef {
   items: number;
 }
 
-/** An accepted admission, with the pending row that claims it. */
+/** An accepted admission, and the pending row that a claim of the admission deletes. */
 export interface PendingIntake extends PinnedIntake {
   /** Null when the admission is in no batch. */
   batch: BatchRef | null;
@@ -29,9 +29,10 @@ export interface PendingIntake extends PinnedIntake {
 }
 
 /**
- * Reads and locks those of `proofIds` that have a pending row of their own, ordered by id. Skips those
- * that another transaction has locked, because every worker gets every announcement. The locks are
- * advisory: a row lock held while waiting for the append lock could deadlock with a claim.
+ * Reads and locks the admissions in `proofIds` with a pending row of their own, ordered by id.
+ * Skips admissions that another transaction has locked, because every worker gets every
+ * announcement. The locks are advisory: a row lock held while waiting for the append lock could
+ * deadlock with a claim.
  */
 export function loadPending(tx: Db, proofIds: readonly string[]): Promise<PendingIntake[]> {
   return load(
@@ -45,8 +46,8 @@ export function loadPending(tx: Db, proofIds: readonly string[]): Promise<Pendin
 }
 
 /**
- * Reads the admissions of those chunks that are still pending, ordered by id: whole chunks with up to
- * `most` admissions, because a forged job may name more.
+ * Reads the admissions of the chunks, ordered by id; skips chunks that are no longer pending. Reads
+ * whole chunks with up to `most` admissions in total, because a forged job may name more.
  */
 export function loadChunks(
   sql: Db,
@@ -123,12 +124,11 @@ export class ChunkIncompleteError extends Error {
 }
 
 /**
- * Claims pending admissions in this transaction, and returns the ids of those claimed. Only one
- * transaction can commit the claim, so an admission is decided once. Outside a transaction, where a
- * claim would lose the admission, it claims none.
- *
- * An admission accepted in the future, by up to a day, stays pending until that time: the database
- * clock was set back, or a standby with another clock was promoted. The gates reject later times.
+ * Claims pending admissions in this transaction, and returns the ids of the claimed admissions.
+ * Only one transaction can commit the claim, so an admission is decided once. Claims nothing
+ * outside a transaction, where a claim would lose the admission. An admission accepted in the
+ * future, by up to a day, stays pending until that time: the database clock was set back, or a
+ * standby with another clock was promoted. The gates reject later times.
  *
  * @throws ChunkIncompleteError when `intakes` lacks admissions of a chunk
  */
@@ -145,10 +145,10 @@ export async function claimPending(
 
 type ClaimedIntake = Pick<PendingIntake, 'proofId' | 'chunkId'>;
 
-// The setting lasts as long as the transaction: outside one, the claims do not see it.
+// The setting ends with its transaction; outside a transaction, the claims do not see the setting.
 const allowClaims = (tx: Transaction) => tx`set_config('svc.claims', 'on', true)`;
 
-/** The CTEs of a statement that claims; `claimColumns` has their results. */
+/** The CTEs that claim pending rows; `claimColumns` selects their results. */
 function claiming(tx: Transaction, intakes: readonly ClaimedIntake[]): Fragment {
   const singles = intakes.flatMap(({ proofId, chunkId }) => (chunkId === null ? [proofId] : []));
   const mayClaim = tx`current_setting('svc.claims', true) = 'on'
@@ -206,13 +206,14 @@ export interface AppendStart {
   /** The key entries with an index of at least `keysFrom`. */
   keyEntries: EntryBody[];
   lastTile: LastTile | null;
-  /** Time of the last adoption, in epoch milliseconds; null without any. */
+  /** Time of the last adoption, in epoch milliseconds; null without an adoption. */
   adoptedAt: number | null;
 }
 
 /**
- * Takes the append lock, claims admissions as `claimPending` does, and reads what the append needs. In
- * READ COMMITTED the second statement sees every earlier append, and the lock excludes new ones.
+ * Takes the append lock, claims admissions as `claimPending` does, and reads what the append needs.
+ * In READ COMMITTED the second statement sees every earlier append, and the lock excludes new
+ * appends.
  */
 export async function beginAppend(
   tx: Transaction,
@@ -254,8 +255,9 @@ export interface Gate {
   allowlisted: boolean;
   environmentOpen: boolean;
   /**
-   * The caller's API key is not revoked. For an approval, neither is the key of the approved request, which
-   * had not expired when the approval was accepted. An expiry since acceptance does not matter.
+   * The caller's API key is not revoked. For an approval, the key of the approved request is not
+   * revoked either, and had not expired when the approval was accepted. A later expiry does not
+   * matter.
    */
   keyHolds: boolean;
   /** Agent that the API key is restricted to, or null. */

@@ -23,8 +23,9 @@ export type ApprovalOutcome =
   | { outcome: 'rejected'; fault: string };
 
 /**
- * Stores the second decision about a pending proof: the same request, with the time and the policy set
- * in force now. A pending proof has at most one second decision; an equal approval is a repeat.
+ * Stores the second decision about a pending proof: the same request, with the time and the policy
+ * set in force now. A pending proof has at most one second decision; the same approval again is a
+ * repeat.
  *
  * @param faultAt why an approval that is accepted at this time has no effect, or null
  * @throws PolicyMissingError when no policy set is active
@@ -81,7 +82,7 @@ async function secondDecisionOf(
   return isSame ? { outcome: 'repeat', proofId: first.proofId } : { outcome: 'already_decided' };
 }
 
-/** Whether a close of the run of the pending proof is accepted. */
+/** Whether the engine has accepted a close of the run to which the pending proof belongs. */
 async function isRunClosed(
   tx: Transaction,
   tenantNo: number,

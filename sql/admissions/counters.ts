@@ -26,7 +26,7 @@ export interface AppliedCounter {
   ref: CounterRef | null;
 }
 
-/** Those counters of a policy set that apply to an action. */
+/** The counters of a policy set that apply to an action. */
 export function counterRefs(
   counters: Counters,
   input: Counted,
@@ -89,7 +89,7 @@ export async function setCounters(tx: Transaction, rows: readonly CounterRow[]):
 /** Before every counter. */
 export const FIRST_COUNTER: CounterRef = { tenantNo: 0, key: '', period: '' };
 
-/** The counters after the given one, in the order of tenant, key and period. */
+/** The counters after the given counter, in the order of tenant, key and period. */
 export function counterRows(sql: Db, { tenantNo, key, period }: CounterRef): Promise<CounterRow[]> {
   return sql<CounterRow[]>`
     select tenant_no as "tenantNo", encode(key, 'hex') as key, period, name, value,

@@ -7,7 +7,10 @@ export type DecidedAdmission = AepRow & { leafIndex: number; tenantNo: number };
 export const decidedFrom = (sql: Db, leafIndex: number, limit: number) => sql<DecidedAdmission[]>`
   ${admissionsFrom(sql, leafIndex)} order by e.leaf_index limit ${limit}`;
 
-/** The index of the newest proof that was accepted before a time, in epoch milliseconds; -1: none. */
+/**
+ * The index of the newest proof that was accepted before a time, in epoch milliseconds; -1 without
+ * such a proof.
+ */
 export async function lastAcceptedBefore(sql: Db, time: number): Promise<number> {
   const [row] = await sql<{ leafIndex: number }[]>`
     select leaf_index as "leafIndex" from svc.log_entry
@@ -15,7 +18,7 @@ export async function lastAcceptedBefore(sql: Db, time: number): Promise<number>
   return row?.leafIndex ?? -1;
 }
 
-/** Like `decidedFrom`, of one tenant. */
+/** Like `decidedFrom`, for one tenant. */
 export const tenantDecidedFrom = (
   sql: Pool,
   tenantNo: number,
@@ -30,7 +33,7 @@ export const tenantDecidedFrom = (
       order by e.leaf_index limit ${limit}`,
   );
 
-/** The oldest of the newest `count` proofs of a tenant; undefined when it has fewer. */
+/** The oldest of the newest `count` proofs of a tenant; undefined when the tenant has fewer proofs. */
 export async function oldestOfNewest(
   sql: Pool,
   tenantNo: number,

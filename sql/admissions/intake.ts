@@ -38,13 +38,13 @@ export type IntakeOutcome =
   | { outcome: 'idempotency_conflict' | 'run_seq_taken' };
 
 /**
- * Stores admissions: the intake rows, their pending rows and the idempotency keys. New admissions
- * without idempotency keys take one transaction; other admissions take a second one. The database sets
- * the time and the policy digest. The deduplication key is (tenant, request type, request hash); a
- * repeat returns the first admission.
+ * Stores admissions: the intake rows, their pending rows and the idempotency keys. Without
+ * idempotency keys, one statement stores the new admissions; the other items take a second
+ * transaction. The database sets the time and the policy digest. The deduplication key is (tenant,
+ * request type, request hash); a repeat returns the first admission.
  *
  * @param lockTimeoutMs longest wait, from this call on, for a concurrent transaction with the same
- * admission; the connection's setting when absent. `isLockTimeout` holds for its error.
+ *   admission; the connection's setting when absent. `isLockTimeout` holds for its error.
  * @throws PolicyMissingError when no policy set is active
  * @throws an error for which `isUnavailable` holds
  */
@@ -80,7 +80,7 @@ function insertAll(
   );
 }
 
-/** Sets the longest wait for a lock; without one the connection's setting stays. */
+/** Sets the longest wait for a lock; without `lockTimeoutMs`, the setting of the connection stays. */
 const limitLocks = (tx: Transaction, lockTimeoutMs?: () => number) =>
   lockTimeoutMs === undefined
     ? tx`select`
@@ -151,9 +151,9 @@ export async function insertOrFind<R extends IntakeRow>(
   const admissions = new Map<R, FoundAdmission>();
   let attempts = 0;
   for (let open = rows; open.length > 0;) {
-    // Another attempt does not resolve a conflict on the index of proof ids.
+    // The conflict is on the index of proof ids, so another attempt would fail too.
     if ((attempts += 1) > MAX_ATTEMPTS)
-      throw new Error('an admission conflicts with another that was not found');
+      throw new Error('an admission conflicts with another admission, which was not found');
     const inserted = await insert(open);
     const repeats = open.filter(({ proofId }) => !inserted.has(proofId));
     const firsts = repeats.length > 0 ? await findExistingProofIds(tx, repeats) : [];
@@ -262,7 +262,7 @@ export async function pinPolicy(tx: Transaction): Promise<PinnedPolicy> {
 export type IntakeRow = Omit<IntakeItem, 'idempotencyKey'>;
 
 interface StoreOptions {
-  /** Default: the policy set in force; nothing is stored when there is none. */
+  /** Default: the policy set in force; nothing is stored when no set is in force. */
   policy?: PinnedPolicy;
   /** Tenants whose rows the statement sees; default: the setting of the transaction. */
   scope?: string | null;
@@ -350,7 +350,7 @@ export const sharedPins = ({ acceptedAt, validity, ...row }: SharedRow) => ({
   validity: validity ?? UNLIMITED,
 });
 
-/** The pinned inputs of one of the tenant's admissions; null when unknown or erased. */
+/** The pinned inputs of one of the tenant's admissions; null when the admission is unknown or erased. */
 export function readPinnedIntake(
   sql: Pool,
   tenantNo: number,
@@ -367,13 +367,16 @@ export function readPinnedIntake(
   });
 }
 
-/** The part of a parent proof that an envelope's validation may use. */
+/** The part of a parent proof that the validation of an envelope may use. */
 export interface Parent {
   effect: Effect;
   kind: 'action' | 'outcome';
 }
 
-/** The tenant's proofs with these ids; null for an unknown or erased proof, and for another tenant's. */
+/**
+ * The tenant's proofs with these ids; null for an unknown or erased proof, and for a proof of
+ * another tenant.
+ */
 export function findParents(
   sql: Pool,
   tenantNo: number,

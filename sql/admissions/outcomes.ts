@@ -22,11 +22,11 @@ export type Outcome =
       reasons: string[];
       policyDigest: Buffer;
       acceptedAt: number;
-      /** How long a required approval is awaited. */
+      /** How long the proof waits for a required approval. */
       approvalSeconds: number;
     }
   | { state: 'refused'; code: string; detail: string }
-  /** Decided; the payload has been erased. */
+  /** The admission was decided, and its payload was erased later. */
   | { state: 'erased' };
 
 export interface OutcomeRow {
@@ -36,7 +36,7 @@ export interface OutcomeRow {
   /** Null once the payload is erased. */
   requestHash: Buffer | null;
   leafIndex: number;
-  /** Null for an admission. */
+  /** The reasons of a denial or of a required approval; otherwise null. */
   reasons: string[] | null;
   policyDigest: Buffer;
   acceptedAt: Date;
@@ -66,8 +66,8 @@ export function outcomeOf(row: OutcomeRow): Outcome | null {
 }
 
 /**
- * The outcomes of `admissions` by proof id. A pending proof with a second decision has the outcome of
- * that decision. Pending admissions and those of other tenants are absent.
+ * The outcomes of `admissions` by proof id. A pending proof with a second decision has the outcome
+ * of that decision. Pending admissions and admissions of other tenants are absent.
  */
 export async function readOutcomes(
   sql: Pool,
@@ -88,7 +88,10 @@ export async function readOutcomes(
 const requiresApproval = (outcome: Outcome | undefined): boolean =>
   outcome?.state === 'proved' && outcome.effect === 'REQUIRE_APPROVAL';
 
-/** The second decisions of those pending proofs that have one, by the id of the pending proof. */
+/**
+ * The second decisions of pending proofs, by the id of the pending proof; pending proofs without
+ * one are absent.
+ */
 async function secondDecisions(
   sql: Pool,
   pending: readonly OwnId[],
@@ -137,7 +140,7 @@ export async function admissionState(
   return second?.get(proofId) ?? outcome;
 }
 
-/** Notifications on this channel have joined ids of admissions or revocations as their payload. */
+/** The payload of a notification on this channel is a list of ids of admissions or revocations. */
 export const OUTCOMES_CHANNEL = 'svc_outcomes';
 /** Notifications on this channel announce admissions to the workers; `announcedIn` reads the payload. */
 export const PENDING_CHANNEL = 'svc_pending';
@@ -148,8 +151,9 @@ const ANNOUNCED_AT_ONCE = 48;
 const MOST_PAYLOAD_PER_ID = 6;
 
 /**
- * Announces, when the transaction commits, that it decided admissions or revocations, and names those
- * that callers may wait for. A listener reads the outcomes from the registry: any role can notify.
+ * Announces, when the transaction commits, that it decided admissions or revocations, and names the
+ * ids that callers may wait for. A listener reads the outcomes from the registry: any role can
+ * notify.
  */
 export async function announceOutcomes(tx: Transaction, ids: readonly string[]): Promise<void> {
   const payloads: string[] = [];
@@ -195,7 +199,8 @@ export interface PendingPlace {
 
 /**
  * Pending admissions accepted more than `ms` milliseconds ago, oldest first, from `after` on, so
- * that callers can skip those that cannot be committed. Excludes pending chunks, which have leases.
+ * that callers can skip admissions that cannot be committed. Excludes pending chunks, which have
+ * leases.
  */
 export function pendingOlderThan(
   sql: Db,
@@ -211,7 +216,7 @@ export function pendingOlderThan(
     order by accepted_at, proof_id limit ${limit}`;
 }
 
-/** Whether the requeue has anything to search. */
+/** Whether the requeue has anything to search for. */
 export async function isAnythingPending(sql: Db): Promise<boolean> {
   const [row] = await sql<[{ pending: boolean }]>`
     select exists (select from svc.intake_pending) or exists (select from svc.revocation_pending)

@@ -63,7 +63,10 @@ export function activateOverlay(
 
 const MAX_ATTEMPTS = 3;
 
-/** Repeats a transaction that stores admissions when their tenant activates an overlay meanwhile. */
+/**
+ * Runs a transaction that stores admissions, and repeats it if the tenant activates an overlay
+ * meanwhile.
+ */
 export async function repeatedWithOverlay<T>(store: () => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {
     try {

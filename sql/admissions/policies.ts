@@ -20,8 +20,8 @@ export interface PolicyFiles {
 }
 
 /**
- * A policy set by digest, or null: an operator's, or one combined with an overlay. Sets are never deleted,
- * so that replay can use the original.
+ * The policy set with this digest, the operator's own or combined with an overlay; null when
+ * unknown. Sets are never deleted, so that replay can use the original.
  */
 export async function readPolicySet(sql: Db, digest: Uint8Array): Promise<StoredPolicySet | null> {
   const [row] = await selectPolicySet(sql, digest);

@@ -18,14 +18,14 @@ export function runKeyOf(agentId: string, runId: string): string {
   return documentHash(nativeSha256, [agentId, runId]);
 }
 
-/** The run and number that a request states; null when it is in no run. */
+/** The run and number that a request states; null when the request is in no run. */
 export function runPlaceOf(request: ExecuteRequest | AgentEnvelope): RunPlace | null {
   if (!('run' in request)) return null;
   const { agent, kind, run } = request;
   return { runKey: runKeyOf(agent.id, run.id), seq: run.seq, closes: kind === 'close' };
 }
 
-/** Whether the subject states this run and number; a null `place` means that it must state none. */
+/** Whether the subject states this run and number; with a null `place`, whether it states no run. */
 export function isPlaceOf(subject: AepSubject, place: RunPlace | null): boolean {
   if (!('run' in subject) || subject.run === undefined) return place === null;
   return (
@@ -35,7 +35,7 @@ export function isPlaceOf(subject: AepSubject, place: RunPlace | null): boolean 
   );
 }
 
-/** A request in a run that was not rejected. A second decision has the number of its pending proof. */
+/** A request of a run, unless it was rejected. A second decision has the number of its pending proof. */
 export interface RunMember {
   proofId: string;
   seq: number;
@@ -47,7 +47,7 @@ export interface RunMember {
   aepHash: string | null;
 }
 
-/** The requests of a run, in log order; pending ones come last. */
+/** The requests of a run, in log order; pending requests come last. */
 export function membersOf(db: Db, tenantNo: number, runKey: string): Promise<RunMember[]> {
   return db<RunMember[]>`
     select i.proof_id as "proofId", i.run_seq as seq, i.run_closes as closes,
@@ -68,9 +68,9 @@ export function readRun(sql: Pool, tenantNo: number, runKey: string): Promise<Ru
 export interface RunState {
   /** The same request was accepted before, so it gets the first answer. */
   isRepeat: boolean;
-  /** A close of the run is accepted. */
+  /** The engine has accepted a close of the run. */
   isClosed: boolean;
-  /** Why the request cannot end the run; null unless it is a new close of an open run. */
+  /** The reason why a new close cannot end its open run; otherwise null. */
   fault: string | null;
 }
 
@@ -99,7 +99,8 @@ export function readRunStates(
       fault: null as string | null,
     }));
     const closing = states.filter((one) => one.closes && !one.isClosed && !one.isRepeat);
-    // Reads each run once and keeps none: thousands of closes in a batch may name runs of thousands of requests.
+    // Reads each run once, and keeps only one in memory: a batch may close thousands of runs, each
+    // of thousands of requests.
     let faultOf: (seq: number) => string | null = () => null;
     let last: string | null = null;
     for (const state of closing.sort(byRun)) {

@@ -30,7 +30,7 @@ export interface NewBatch {
   keyNo: number;
   /** The deduplication key of the batch: a hash of its items in order. */
   itemsHash: Uint8Array;
-  /** The id of the HTTP request; the problems of its items carry it. */
+  /** The id of the HTTP request, which the problems of its items repeat. */
   requestId: string;
   idempotencyKey: string | null;
   total: number;
@@ -56,7 +56,7 @@ export type BatchOutcome =
   /** Nothing is stored: other requests already have the run numbers of these items. */
   | { outcome: 'run_seq_taken'; indexes: number[] };
 
-/** The request type number of batches in the table of idempotency keys. */
+/** The `lane` of the idempotency keys of batches, which differs from every request type. */
 const BATCHES = 3;
 /** Items per chunk, as many as a job may have: a chunk costs a dozen statements and a commit. */
 export const CHUNK_ITEMS = 1_000;
@@ -70,11 +70,10 @@ class BatchRejected extends Error {
 
 /**
  * Stores a batch in one transaction: its admissions, the problems of its invalid items, its counts
- * and its chunks.
- *
- * The deduplication key is the tenant and the items in order. A repeat returns the first batch, or a
- * new one if the first rejected items that may be accepted now; a concurrent repeat waits for the first.
- * The admissions of a batch are deduplicated like single ones.
+ * and its chunks. The deduplication key is the tenant and the items in order. A repeat returns the
+ * first batch, or a new batch if the first batch rejected items that may be accepted now; a
+ * concurrent repeat waits for the first. The admissions of a batch are deduplicated like single
+ * admissions.
  *
  * @throws PolicyMissingError when no policy set is active
  * @throws DatabaseUnavailableError
@@ -116,8 +115,9 @@ async function accept(tx: Transaction, batch: NewBatch, room: Room): Promise<Bat
 }
 
 /**
- * Inserts the batch. Returns null, or the id of the existing batch with these items. A batch with items
- * that may be decided differently now has a successor, whose key is derived from both.
+ * Inserts the batch. Returns null, or the id of the existing batch with these items. A batch with
+ * items that may be decided differently now gets a successor, whose key is derived from the items
+ * and the id of that batch.
  */
 async function insertBatch(
   tx: Transaction,
@@ -181,7 +181,7 @@ interface Admission {
 interface ItemAdmissions {
   admissions: Admission[];
   of: (Admission | undefined)[];
-  /** By item, whether an earlier admission provides its result. */
+  /** For each item, whether an earlier admission provides its result. */
   isReplay: boolean[];
 }
 

@@ -10,7 +10,7 @@ export type DecidedState = 'admitted' | 'denied' | 'approval_required';
 export const stateOf = (effect: Effect): DecidedState =>
   (({ ADMIT: 'admitted', DENY: 'denied', REQUIRE_APPROVAL: 'approval_required' }) as const)[effect];
 
-/** The state by the effect of `svc.log_entry e`; null without a decision. */
+/** The state that follows from the effect of `svc.log_entry e`; null without a decision. */
 export const decidedState = (sql: Db) => sql`
   case e.effect when 'ADMIT' then 'admitted' when 'DENY' then 'denied'
     when 'REQUIRE_APPROVAL' then 'approval_required' end`;
@@ -177,7 +177,7 @@ interface WatchedItem {
   batch: string;
 }
 
-/** Deletes and counts watch rows: only one transaction can delete a row, so none counts twice. */
+/** Deletes and counts watch rows: only one transaction can delete a row, so no item is counted twice. */
 async function countWatched(tx: Transaction, found: WatchedItem[]): Promise<number> {
   await lockHead(tx);
   const gone = await tx<(Pick<BatchOutcomeCount, 'outcome'> & { batch: string; items: number })[]>`

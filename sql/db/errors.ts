@@ -43,7 +43,7 @@ export function isConnectionLost(error: unknown): boolean {
   );
 }
 
-/** Whether a statement exceeded the transaction's lock timeout. Nothing was changed. */
+/** Whether a statement exceeded the lock timeout of its transaction, which then changed nothing. */
 export function isLockTimeout(error: unknown): boolean {
   return error instanceof Error && (error as { code?: unknown }).code === '55P03';
 }
@@ -62,7 +62,7 @@ export function isUnavailable(error: unknown): boolean {
 const UNUSABLE: Record<string, string> = {
   '28P01': 'the database rejected the password in DATABASE_URL',
   '28000': 'the database rejected the user in DATABASE_URL',
-  '3D000': 'the server has no database of the name in DATABASE_URL',
+  '3D000': 'the server has no database with the name in DATABASE_URL',
   '3F000': 'the database has no registry yet: prepare it (npm run admin -- init)',
   '42P01': 'the database lacks tables of this version: prepare it (npm run admin -- init)',
   '42703': 'the database lacks columns of this version: prepare it (npm run admin -- init)',
@@ -87,7 +87,7 @@ export async function mapStartupDbErrors<T>(query: () => Promise<T>): Promise<T>
   }
 }
 
-/** Wraps the error in a DatabaseUnavailableError if it means that the database is unavailable. */
+/** Wraps an error in a DatabaseUnavailableError if the error means that the database is unavailable. */
 export function asUnavailable(error: unknown): unknown {
   if (!isUnavailable(error) || error instanceof DatabaseUnavailableError) return error;
   return new DatabaseUnavailableError('the database cannot be reached', { cause: error });

@@ -75,7 +75,7 @@ function requireCommit({ command }: { command: string }): void {
   if (command !== 'COMMIT') throw new Error('transaction rolled back: a statement failed');
 }
 
-/** Sent when it is awaited or executed. */
+/** A query that the driver sends only when the caller awaits or executes it. */
 export interface Statement<T> extends Promise<T> {
   execute(): unknown;
 }
@@ -99,7 +99,8 @@ async function onReservedConnection<T>(
 
 /**
  * Sends statements of one transaction in order, without waiting for results in between. Returns
- * when all have ended, even if one fails, because no statement may be in flight at rollback.
+ * when all statements have ended, even if a statement fails, because no statement may be in flight
+ * at rollback.
  *
  * @throws the error of the first failed statement in the list, which caused the later ones
  */

@@ -211,8 +211,8 @@ export async function erasureOf(sql: Db, proofId: string) {
 }
 
 /**
- * Blocks new idempotency keys until the transaction ends, after waiting for those being bound,
- * which may belong to an erased admission. Must run before any row lock, to avoid deadlock.
+ * Blocks new idempotency keys until the transaction ends, after waiting for transactions that bind
+ * keys, possibly of an erased admission. Must run before any row lock, to avoid deadlock.
  */
 export async function holdKeys(tx: Transaction): Promise<void> {
   await tx`lock table svc.idempotency_key in share row exclusive mode`;

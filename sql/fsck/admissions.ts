@@ -3,7 +3,7 @@ import type { Db } from '../db/transaction.js';
 
 export interface AdmissionRow {
   proofId: string;
-  /** The flag in the intake row, which releases the deduplication key. */
+  /** Whether the intake row is marked as rejected, which releases the deduplication key. */
   isRefused: boolean;
   hasProof: boolean;
   hasRefusal: boolean;
@@ -13,7 +13,7 @@ export interface AdmissionRow {
   /** Whether some of the admission's payload is present. */
   hasPayload: boolean;
   isErased: boolean;
-  /** The remaining payload of an admission without a proof: the log does not cover it. */
+  /** The remaining payload of an admission without a proof, which no log entry covers. */
   unproved: { request: Buffer; requestHash: Buffer } | null;
 }
 
@@ -51,7 +51,7 @@ export async function admissionsFrom(
   }));
 }
 
-/** The number of admissions pending for longer than `ms` milliseconds, and the oldest acceptance. */
+/** The number of admissions pending for longer than `ms` milliseconds, and the oldest acceptance time. */
 export async function waitingLongerThan(
   sql: Db,
   ms: number,
@@ -69,7 +69,7 @@ type ItemCounts = Record<
   number
 >;
 
-/** A batch with its stored counts and those computed from its items. */
+/** A batch with its stored counts and the counts computed from its items. */
 export interface CheckedBatch {
   batchId: string;
   total: number;
@@ -81,7 +81,7 @@ export interface CheckedBatch {
   erased: number;
   /** The stored items hash in hex; null when an item was erased. */
   itemsHash: string | null;
-  /** The hash computed from the items; null with invalid items, because they are not stored. */
+  /** The hash computed from the items; null with invalid items, because invalid items are not stored. */
   foundHash: string | null;
   isComplete: boolean;
   counted: (ItemCounts & { pending: number }) | null;
@@ -210,7 +210,7 @@ export const STRAYS = {
 export const adoptedRanges = (sql: Db) => sql<{ from: number; to: number }[]>`
   select from_index as from, to_index as to from svc.adoption`;
 
-/** Those of the given registrations (hashes in hex) that are not stored. */
+/** The registrations among `hashes` (hex) that are not stored. */
 export async function unstoredRegistrations(sql: Db, hashes: readonly string[]): Promise<string[]> {
   const rows = await sql<{ hash: string }[]>`
     select hash from unnest(${[...hashes]}::text[]) as hash

@@ -56,7 +56,7 @@ export function retireApprover(
   });
 }
 
-/** The index of the entry; null when the log already has it. */
+/** Returns the index of the appended entry; null when the log already has such an entry. */
 async function appendChange(
   tx: Transaction,
   registrationHash: string,
@@ -123,7 +123,7 @@ export async function retireTenantApprover(
   return made.done ? { ...approver, state: 'retired' } : null;
 }
 
-/** The tenant's registration with this hash; null when there is none. */
+/** The tenant's registration with this hash; null when the tenant has no such registration. */
 export async function readApprover(
   tx: Db,
   tenantNo: number,

@@ -31,7 +31,7 @@ export interface KeyChange extends Key {
 /**
  * The key entries of the log, delegations only of the keys in `keyIds`.
  *
- * @throws AdministrationError when one is damaged, because it may be a compromise
+ * @throws AdministrationError when a key entry is damaged, because that entry may be a compromise
  */
 export async function intactKeys(sql: Db, keyIds: readonly string[] = []): Promise<KeyedEntry[]> {
   const keys = await keysInLog(sql, keyIds);

@@ -40,7 +40,8 @@ export async function logKeysIn(sql: Db): Promise<LogVkey[]> {
     if (entry?.type !== 'key' || entry.use !== 'log') return [];
     return attempt(() => parseVkey(entry.vkey, nativeSha256).name) ?? [];
   });
-  // A log that continues the leaves of a retired log has another origin: the last one is current.
+  // A log that continues the leaves of a retired log has another origin: the last origin is the
+  // current one.
   const origin = names.at(-1);
   if (origin === undefined) return [];
   return logKeysOf(nativeSha256, origin, (await logStateKeys(sql, origin)).values());
@@ -98,7 +99,10 @@ export function appendLogKeyChange(
   });
 }
 
-/** The size of the last checkpoint that a key signed, or 0. Throws while a running publisher signs with it. */
+/**
+ * The size of the last checkpoint that a key signed, or 0. Throws while a running publisher signs
+ * with that key.
+ */
 async function lastSize(tx: Transaction, vkey: LogVkey): Promise<number> {
   const size = await latestCheckpointBy(tx, [vkey]);
   const [row] = await tx<[{ newest: number; isOurs: boolean }]>`

@@ -28,7 +28,7 @@ export type RevocationRequestResult =
   /** A denial or an outcome has no artifact except its proof. */
   | { outcome: 'absent_artifact' }
   | { outcome: 'revoked'; revocation: LoggedRevocation }
-  /** `stored`: a worker appends or rejects it. `repeat`: the request is already pending. */
+  /** `stored`: a worker will append or reject the request. `repeat`: the request is already pending. */
   | { outcome: 'stored' | 'repeat'; requestId: string };
 
 /** Attempts to store a request. Another attempt is needed if a concurrent request was rejected. */
@@ -154,7 +154,10 @@ export function readRevocationOutcomes(
   });
 }
 
-/** The revocation state of an artifact; null when it was not requested or is not the tenant's. */
+/**
+ * The revocation state of an artifact; null when no revocation was requested, or the proof is not
+ * the tenant's.
+ */
 export function revocationState(
   sql: Pool,
   tenantNo: number,

@@ -68,8 +68,8 @@ function newEntryBytes(entry: NewEntry): Uint8Array {
 }
 
 /**
- * Takes the append lock and returns the index of the next leaf. The lock lasts until the transaction
- * ends; every check that depends on the index must follow it.
+ * Takes the append lock and returns the index of the next leaf. The lock lasts until the
+ * transaction ends; every check that depends on the index must follow this call.
  */
 export async function lockHead(tx: Transaction): Promise<number> {
   const [row] = await tx<[{ size: number }]>`
@@ -85,7 +85,10 @@ export interface LastTile {
   entries: EntryRow[];
 }
 
-/** Reads the last tile, and the entries that this process has not checked. Follows `lockHead`. */
+/**
+ * Reads the last tile, and the entries that this process has not checked. To be called after
+ * `lockHead`.
+ */
 async function readLastTile(tx: Transaction): Promise<LastTile | null> {
   const [row] = await tx<[LastTileRow?]>`select ${lastTileColumns(tx)} from ${lastTile(tx)}`;
   return row === undefined ? null : lastTileIn(row);
@@ -127,7 +130,7 @@ export function lastTileIn(row: LastTileRow): LastTile | null {
  * Appends entries from index `size` on, which must be the result of `lockHead` in this transaction.
  * The rows, the changed tiles and the new size commit together.
  *
- * @param last what `lastTile` selected after `lockHead`; otherwise it is read here
+ * @param last the last tile, selected with `lastTile` after `lockHead`; default: read here
  */
 export async function appendLocked(
   tx: Transaction,
@@ -233,10 +236,10 @@ export class TileDamagedError extends Error {
 }
 
 /**
- * Returns the partial tiles that the next `count` leaves extend, after a check: a level-0 tile must have
- * the hashes of its entries, a higher tile the roots of the tiles below. A tile that these leaves fill
- * is checked completely. In other tiles only new hashes are checked: at level 0 those that this process
- * has not checked yet, above level 0 only the last.
+ * Returns the partial tiles that the next `count` leaves extend, after a check: a level-0 tile must
+ * have the hashes of its entries, a higher tile the roots of the tiles below. A tile that these
+ * leaves fill is checked completely. In other tiles only new hashes are checked: at level 0 the
+ * hashes that this process has not checked yet, above level 0 only the last hash.
  */
 async function rightEdge(
   tx: Db,

@@ -17,8 +17,8 @@ export async function latestCheckpoint(sql: Db): Promise<StoredCheckpoint | null
 }
 
 /**
- * Stores a signed checkpoint after the one of size `previous` (0 for the first). Compare-and-swap: two
- * publishers cannot extend the same checkpoint.
+ * Stores a signed checkpoint after the checkpoint of size `previous` (0 for the first checkpoint).
+ * Compare-and-swap: two publishers cannot extend the same checkpoint.
  *
  * @returns false when `previous` is not the latest
  */

@@ -21,8 +21,8 @@ export const keyEntriesFrom = (sql: Db, from: number) =>
   entriesWhere(sql, sql`kind = 3 and leaf_index >= ${from} order by leaf_index`);
 
 /**
- * The key entries in order. Includes only the delegations of keys in `keyIds`, because a log has many.
- * Null when an entry is unreadable, because it may be a compromise.
+ * The key entries in order. Includes only the delegations of keys in `keyIds`, because a log has
+ * many delegations. Null when an entry is unreadable, because that entry may be a compromise.
  */
 export async function keysInLog(
   sql: Db,
@@ -43,7 +43,7 @@ export async function keysInLog(
 /**
  * Counts the proofs of each delegated key in `keyIds`, because `max_proofs` limits them.
  *
- * @param next how many proofs each key is about to sign; 1 to learn its state at any leaf
+ * @param next the number of proofs that each key is about to sign; 1 to verify existing proofs
  */
 export async function countProofs(
   sql: Db,
@@ -62,7 +62,7 @@ export async function countProofs(
   }
 }
 
-/** Enough to find compromises, which do not depend on the signatures of delegations. */
+/** Suffices to find compromises, because they do not depend on the signatures of delegations. */
 const COMPROMISES: KeyContext = { sha256: nativeSha256, verify: nativeVerify, origins: [] };
 
 /**

@@ -92,7 +92,10 @@ export async function failedOtherwise(sql: Db, size: number): Promise<number[]> 
   return rows.map(({ leaf }) => leaf);
 }
 
-/** The failed checks of a verdict. `voidedOf` has the failed checks of a proof that only a compromise voids. */
+/**
+ * The failed checks of a verdict. They equal `voidedOf` if a proof fails only because its key is
+ * compromised.
+ */
 export const failedOf = (sql: Db) => sql`
   jsonb_path_query_array(checks, '$[*] ? (@.result == "fail")')`;
 // Equals the verifier's text, so that a query can use the index verdict_failed_otherwise.

@@ -1,7 +1,10 @@
 import { inMs } from '../db/columns.js';
 import type { Db } from '../db/transaction.js';
 
-/** Records that a clean fsck of the registry, or a base backup, ended now; the role decides which. */
+/**
+ * Records that a clean fsck of the registry, or a base backup, ended now; the role of the caller
+ * decides which of the two.
+ */
 export async function recordMaintenance(sql: Db): Promise<void> {
   await sql`select svc.record_maintenance()`;
 }

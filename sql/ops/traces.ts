@@ -6,7 +6,7 @@ export interface Trace {
   traceparent: string;
 }
 
-/** Stores the contexts of sampled admissions, and deletes those older than an hour. */
+/** Stores the contexts of sampled admissions, and deletes contexts that are older than an hour. */
 export async function storeTraces(sql: Db, traces: readonly Trace[]): Promise<void> {
   await sql`
     with old as (delete from svc.trace where created_at < now() - interval '1 hour')

@@ -168,7 +168,7 @@ type Scanned = Omit<WithoutBatch, 'agent' | 'isVoided' | 'revoked' | 'run' | 'to
 type ScanRow = Omit<Scanned, 'acceptedAt'> & {
   scanned: number;
   least: number | null;
-  /** Null in the single row that a scan without a match returns. */
+  /** Null when no leaf matches: then a single row has `scanned` and `least`. */
   acceptedAt: Date | null;
 };
 

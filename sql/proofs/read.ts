@@ -35,7 +35,7 @@ export interface StoredProof extends Omit<AepRow, 'approval' | 'at'> {
   leafHash: Buffer | null;
 }
 
-/** One of the tenant's proofs; null for an unknown proof and for another tenant's. */
+/** One of the tenant's proofs; null for an unknown proof and for a proof of another tenant. */
 export function readProof(
   sql: Pool,
   tenantNo: number,

@@ -22,7 +22,7 @@ export interface Validity {
   certificate: number | null;
   passport: number | null;
   trust: number | null;
-  /** Seconds for an approval of the action; absent: {@link APPROVAL_SECONDS}. */
+  /** The seconds in which the action can be approved; {@link APPROVAL_SECONDS} when absent. */
   approval?: number;
 }
 
@@ -46,7 +46,7 @@ export interface PinnedIntake {
   policyDigest: Buffer;
   fixtureHash: Buffer | null;
   validity: Validity;
-  /** A `StoredApproval` for a second decision; null for a first one. */
+  /** A `StoredApproval` for a second decision; null for a first decision. */
   approval: Buffer | null;
 }
 
@@ -85,7 +85,7 @@ export interface Decision {
   budgets: Budgets;
   engineVersion: string;
   keyId: string;
-  /** Count and hash of the logged proofs of a run at its close; null or absent for other subjects. */
+  /** For a close, count and hash of the logged proofs of its run; null or absent for other subjects. */
   closedRun?: ClosedRun | null;
 }
 
@@ -196,7 +196,7 @@ export interface AepRow {
   policyDigest: Buffer;
   fixtureHash: Buffer | null;
   validity: Validity | null;
-  /** This column and the next ones are payload: null after an erasure. */
+  /** This column and the columns below are payload: null after an erasure. */
   request: Buffer | null;
   requestHash: Buffer | null;
   seed: Buffer | null;
@@ -235,8 +235,8 @@ export function statedRun(members: readonly RunMemberRow[] | null): ClosedRun | 
 }
 
 /**
- * The AEP that was signed, from its row; null when the row does not form one. An altered row yields
- * another AEP: the caller must compare its hash with the one in the log.
+ * The AEP that was signed, from its row; null when the row does not form an AEP. An altered row
+ * yields another AEP, so the caller must compare the hash of the AEP with the hash in the log.
  */
 export function rebuildAep({ at, validity, ...row }: AepRow): BuiltAep | null {
   const { request, requestHash, runMembers, seed, reasons } = row;

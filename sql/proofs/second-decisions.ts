@@ -41,7 +41,10 @@ export interface SecondDecision {
   proofId: string;
   /** Null when the tenant has no such proof. */
   pending: PendingAdmission | null;
-  /** Whether request, environment and agent are those of the pending proof; null once it is erased. */
+  /**
+   * Whether request, environment and agent equal those of the pending proof; null once that proof
+   * is erased.
+   */
   isSame: boolean | null;
   /** Whether no other decided admission is a second decision about the pending proof. */
   isOnly: boolean;
@@ -80,7 +83,7 @@ export async function readSecondDecisions(
   );
 }
 
-/** The approvals of these proofs, by proof id; reads nothing when no proof has one. */
+/** The approvals of these proofs, by proof id; reads nothing when no proof is a second decision. */
 export async function readApprovals(
   sql: Db,
   proofs: readonly { proofId: string; approval: Buffer | null }[],

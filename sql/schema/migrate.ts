@@ -50,12 +50,11 @@ const LOCK_NOT_AVAILABLE = '55P03';
 const DEADLOCK = '40P01';
 
 /**
- * Applies the pending migrations of `folder` and returns their names. Each is one transaction, or one
- * statement marked to run outside. An advisory lock serialises concurrent runs. Accepts additive
- * migrations of a later version, because programs may be rolled back; rejects a breaking migration and
- * a different history.
- *
- * Programs may serve meanwhile. Statements queue behind a migration that waits for a table lock, so it
+ * Applies the pending migrations of `folder` and returns their names. Each migration is one
+ * transaction, or one statement that is marked to run outside a transaction. An advisory lock
+ * serialises concurrent runs. Accepts additive migrations of a later version, because programs may
+ * be rolled back; rejects a breaking migration and a different history. Programs may serve
+ * meanwhile. Statements queue behind a migration that waits for a table lock, so the migration
  * waits only briefly, releases all locks and tries again.
  */
 export async function migrate(
@@ -150,7 +149,7 @@ async function apply(
   });
 }
 
-/** Records the migration after its statement; after a crash in between, it runs again. */
+/** Records the migration after its statement; after a crash in between, the migration runs again. */
 async function applyOutside(
   connection: Transaction,
   migration: Migration,
@@ -165,7 +164,7 @@ async function applyOutside(
   await record(connection, migration);
 }
 
-/** Repeats `attempt` while it does not get its locks. */
+/** Repeats `attempt` until it gets its locks. */
 async function retryLocks(
   blocked: string,
   patienceMs: number,
@@ -282,8 +281,8 @@ export class SchemaMismatchError extends Error {
 }
 
 /**
- * Rejects a schema that lacks a migration of this version, or has a later one marked as breaking. Other
- * later migrations only add, so programs can serve while a newer version migrates.
+ * Rejects a schema that lacks a migration of this version, or has a later migration marked as
+ * breaking. Other later migrations only add, so programs can serve while a newer version migrates.
  *
  * @param known the number of migrations of this version
  * @param needed how many of them the database must have

@@ -54,7 +54,7 @@ export const setValidity = (
   validity: Record<ArtifactKind, number | null>,
 ): Promise<void> => updateTenant(sql, tenantId, sql`validity = validity || ${sql.json(validity)}`);
 
-/** Sets how long an action that requires an approval waits for it. */
+/** Sets how long an action waits for a required approval. */
 export const setApprovalTime = (sql: Db, tenantId: string, seconds: number): Promise<void> =>
   updateTenant(sql, tenantId, sql`validity = validity || ${sql.json({ approval: seconds })}`);
 

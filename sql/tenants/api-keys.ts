@@ -127,7 +127,7 @@ export type KeyState = 'active' | 'expired' | 'revoked';
 const STATE = `case when k.revoked_at is not null then 'revoked'
   when k.expires_at <= clock_timestamp() then 'expired' else 'active' end`;
 
-/** The restriction of `svc.api_key k` as in the API; null: none. */
+/** The restriction of `svc.api_key k` as in the API; null without a restriction. */
 const restrictionOf = (sql: Db) => sql`
   nullif(jsonb_strip_nulls(jsonb_build_object('agent_id', k.agent_id, 'actions', k.actions,
     'tools', k.tools, 'environment', k.environment)), '{}') as restriction`;

@@ -63,8 +63,8 @@ export function listAudit(sql: Db, limit: number): Promise<AuditRecord[]> {
 }
 
 /**
- * Takes the append lock for a gate change. Workers check the gates under the same lock, so after this
- * commits nothing is appended under the old state.
+ * Takes the append lock for a gate change. Workers check the gates under the same lock, so after
+ * the commit of this transaction, nothing is appended under the old state.
  */
 export function withGateLock<T>(
   sql: Pool | Transaction,

@@ -38,7 +38,7 @@ beforeAll(async () => {
 afterEach(() => plantation.clear());
 afterAll(() => opened.drop());
 
-/** A proof for each number, so that damages do not affect each other. */
+/** A different proof for each number, so that no damage affects another damaged proof. */
 const proofAt = (number: number): string => `'${sound.world.old[number]!}'::uuid`;
 const leafAt = (number: number): string => leafOf(proofAt(number));
 
@@ -163,7 +163,8 @@ describe('killed fsck run', () => {
   it('resumes at its last position and keeps its findings', async () => {
     const { env, damage } = await plantation.copy();
     const stateFile = join(env['DATA_DIR'] ?? '', 'fsck.json');
-    // Damages one proof before the position at which the process is killed, and one after it.
+    // Damages a proof before the position at which the process is killed, and a proof after that
+    // position.
     for (const id of [sound.world.old[100]!, sound.world.fresh[35]!]) {
       await damage(`update svc.intake set accepted_at = accepted_at + interval '1 ms'
         where proof_id = '${id}'`);

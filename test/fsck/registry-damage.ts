@@ -39,7 +39,7 @@ const withoutPayload = (id: string): string =>
     'signature = null, reasons = null, budgets = null, action = null, intent_id = null',
     id,
   ) + set('intake', 'request = null, request_hash = null, seed = null', id);
-/** An erased proof with its verdict, or before the verifier recorded it. */
+/** An erased proof, with the verdict on its erasure or without that verdict. */
 export const erased = (id: string, leaf: string): string =>
   erasure(id) + withoutPayload(id) + failed(leaf, 'erased');
 export const erasedJustNow = (id: string, leaf: string): string =>
@@ -268,7 +268,10 @@ const rest: Damage[] = [
   ),
 ];
 
-/** Groups of damages that do not affect each other; each group shares one copy of the registry. */
+/**
+ * Groups of damage cases that do not affect each other; the cases of a group share one copy of the
+ * registry.
+ */
 export const TOGETHER: [what: string, damages: Damage[]][] = [
   ['payloads and admissions', payloads],
   ['columns of proofs', columns],
@@ -278,7 +281,7 @@ export const TOGETHER: [what: string, damages: Damage[]][] = [
   ['the rest', rest],
 ];
 
-/** Damages with wide effects, each with its own copy of the registry. */
+/** Damage cases with wide effects; each case has its own copy of the registry. */
 export const ALONE: [what: string, ...Damage][] = [
   [
     'a log shorter than its checkpoint',

@@ -39,7 +39,10 @@ async function openCopy() {
     const records = await readShares(ctx, { ...snapshot, snapshot: entry });
     return { records, found: ctx.findings.state.counts };
   };
-  /** Compares records with the registry, as of a change and a time if given. */
+  /**
+   * Compares records with the registry; `change` and `now` replace the last change and the time of
+   * the snapshot.
+   */
   const compare = async (
     records: Records,
     { change, now }: { change?: number; now?: number } = {},

@@ -94,7 +94,7 @@ describe('fsck of damaged files', () => {
     expect((await check()).corrupt).toEqual(missing);
   });
 
-  it('finds a snapshot that is older than the one in the last run', async () => {
+  it('finds a snapshot that is older than the snapshot in the last run', async () => {
     const before = new Map(log.files);
     await log.snapshotAll();
     expect(await check()).toMatchObject({ code: 0 });
@@ -103,7 +103,7 @@ describe('fsck of damaged files', () => {
   });
 });
 
-it('fsck > reads a snapshot over HTTP, and exits with 3 when it cannot', async () => {
+it('fsck > reads a snapshot over HTTP, and exits with 3 when the snapshot cannot be read', async () => {
   let isBroken = false;
   const server = await serveLocally((request, response) => {
     const bytes = log.files.get((request.url ?? '').slice(1));
@@ -123,7 +123,7 @@ it('fsck > reads a snapshot over HTTP, and exits with 3 when it cannot', async (
   }
 });
 
-it('fsck > accepts an earlier key only if it is pinned, and only up to its last tree', async () => {
+it('fsck > accepts an earlier log key only if that key is pinned, and only up to the last tree that it signed', async () => {
   const { vkey } = log.keys.log;
   const other = await ServedLog.open();
   const next = (retired: Parameters<typeof pinning>[1]) =>

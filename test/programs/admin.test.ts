@@ -98,7 +98,7 @@ describe('admin with a command that the database rejects', () => {
     ['the password is wrong', urlOf(/:[^:@]+@/, ':no@'), /rejected the password/],
     ['the role is wrong', db.urlFor('svc_worker'), /as svc_admin/],
     ['the role is the owner', db.url, /is a superuser/],
-    ['the database is missing', urlOf(/test_\w+/, 'nowhere'), /no database of the name/],
+    ['the database is missing', urlOf(/test_\w+/, 'nowhere'), /no database with the name/],
     ['the database is empty', urlOf(/test_\w+/, 'postgres'), /npm run admin -- init/],
   ])('exits with 1 and the reason when %s', async ([, url, reason]) => {
     const { code, err } = await adminOn(db, { url })('tenant', 'list');

@@ -25,7 +25,7 @@ import { useSnapshot } from '../fixtures/use-registry.js';
 
 const snapshot = useSnapshot();
 
-/** A real witness behind a server that can be down, hold its answers or replace them. */
+/** A real witness behind a server that can be down, delay answers or replace them. */
 async function openWitness(name: string) {
   const key = testKey();
   const { heads, unlock } = await CosignedHeads.open(
@@ -76,7 +76,7 @@ let answers: string[];
 const onAnswer = (name: string, outcome: string) => void answers.push(`${name} ${outcome}`);
 const open = (overrides: Parameters<typeof snapshot.publisher>[0] = {}) =>
   snapshot.publisher({ witnesses: { policy: parsePolicy(policyText), onAnswer }, ...overrides });
-/** Holds the answers of all witnesses, until the returned function is called. */
+/** Delays the answers of all witnesses until the returned function is called. */
 function holdAnswers(): () => void {
   let release = (): void => undefined;
   const until = new Promise<void>((resolve) => (release = resolve));
@@ -109,7 +109,8 @@ it('cosigner > publishes each checkpoint at once, and again with the cosignature
   expect(published()).toBeNull();
   release();
   await expect.poll(published).toEqual({ size, isMet: true, by: ['w1', 'w2', 'w3'] });
-  // The next cycle requests no cosignatures, because the present ones are less than a minute old.
+  // The next cycle requests no cosignatures, because the present cosignatures are less than a
+  // minute old.
   const { requests } = witnesses[0]!.state;
   await publisher.runCycle();
   snapshot.grow(3);
@@ -264,7 +265,8 @@ it('public API > serves the cosigned checkpoint, and tlog-proofs under it', asyn
   expect(isMet(await get('checkpoint'))).toBe(true);
   expect(isMet(parseTlogProof(await get('proof/1')).checkpoint)).toBe(true);
 
-  // The origin could keep an old cosigned checkpoint, so it is served for minutes only once a snapshot is newer.
+  // The origin could keep an old cosigned checkpoint, so a server with a newer snapshot serves the
+  // old checkpoint only for minutes.
   for (const { state } of witnesses) state.isDown = true;
   const { size } = (await snapshot.published()).opened.checkpoint;
   snapshot.grow(3);

@@ -342,7 +342,7 @@ describe('snapshot entry of another process', () => {
     registry.verify();
     const checkpoints = (await registry.checkpoints()).length;
     const second = snapshot.publisher();
-    await expect(second.runCycle()).rejects.toThrow('no checkpoint is signed before');
+    await expect(second.runCycle()).rejects.toThrow('until then no checkpoint is signed');
     expect(await registry.checkpoints()).toHaveLength(checkpoints);
     clock.at += 15 * 60_000;
     registry.verify();

@@ -22,7 +22,7 @@ async function publishProofs(publisher: Publisher, count: number) {
   await publisher.runCycle();
 }
 
-/** Publishes after each of some pauses. */
+/** Publishes after each pause. */
 async function publishAfter(publisher: Publisher, ...minutes: number[]) {
   for (const pause of minutes) {
     snapshot.clock.at += pause * MINUTE;
@@ -46,14 +46,14 @@ describe('janitor', () => {
     expect(first.filter((name) => pages().includes(name)).length).toBeLessThan(first.length);
     const { shares } = await snapshot.published();
     expect(shares.size).toBe(1);
-    // The superseded pages of the last hour are gone too, so only those of the maps are left.
+    // The superseded pages of the last hour are removed too, so only pages of the maps are left.
     const before = pages().length;
     await publishAfter(publisher, 61);
     expect(pages().length).toBeLessThanOrEqual(before);
     await snapshot.published();
   });
 
-  it('keeps a superseded page that a map has again', async () => {
+  it('keeps a superseded page when a map uses that page again', async () => {
     const name = 'ab'.repeat(32);
     mkdirSync(at('map/ab'), { recursive: true });
     writeFileSync(at(`map/ab/${name}`), 'x');

@@ -48,7 +48,7 @@ describe('publisher lease', () => {
     expect(location()).toBe(before);
   });
 
-  it('prevents an older snapshot from replacing a newer one after the directory lock was lost', async () => {
+  it('prevents an older snapshot from replacing a newer snapshot after the directory lock was lost', async () => {
     let newer = '';
     const sleeper = snapshot.publisher({
       // Pauses in its cycle until its lock is stale; another publisher takes over and publishes.

@@ -58,7 +58,10 @@ afterAll(async () => {
   await db.close();
 });
 
-/** A publisher that reads the primary only, unless it is given a replica. Closes the previous one. */
+/**
+ * Returns a publisher that reads `replica` if given, otherwise only the primary. Closes the
+ * previous publisher.
+ */
 async function openPublisher(overrides: Partial<PublisherContext> = {}): Promise<Publisher> {
   await publisher?.close();
   return (publisher = sqlPublisher(primary, { directory, logKey, ...overrides }));

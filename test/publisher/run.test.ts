@@ -42,7 +42,7 @@ describe.concurrent('runPublisher', () => {
     let closedDuringCycle = false;
     const { publisher, cycles, closed } = fakePublisher(async (number) => {
       most = Math.max(most, ++running);
-      // The third cycle is still running when the next one would begin.
+      // The third cycle is still running when the next cycle would begin.
       if (number === 3) await new Promise((resolve) => setTimeout(resolve, 1200));
       closedDuringCycle ||= closed();
       running--;
@@ -132,7 +132,7 @@ it('publisherReadiness > counts a cycle that changes nothing as current', () => 
   expect(readiness.find().details['published_ms_ago']).toEqual(expect.any(Number));
 });
 
-it('publisherReadiness > is not ready while the verifier is silent', () => {
+it('publisherReadiness > is not ready while the last verdict entry is too old', () => {
   const readiness = publisherReadiness();
   readiness.went(waiting, 0);
   expect(readiness.find().ready).toBe(true);

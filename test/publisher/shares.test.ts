@@ -21,7 +21,7 @@ beforeEach(async () => {
 const location = (): Buffer => readFileSync(join(snapshot.directory, 'lookup/snapshot'));
 
 describe('share token', () => {
-  it('is published under its hash, and disappears when it ends', async () => {
+  it('is published under its hash until the token is revoked or expires', async () => {
     const { registry } = snapshot;
     const packageId = registry.bundle([ids[0]!]);
     const tokens = {
@@ -46,7 +46,7 @@ describe('share token', () => {
     expect(published.share(tokens.package)).not.toBeNull();
   });
 
-  it('stays ended after a restart, and after the pages of the map were lost', async () => {
+  it('that has ended stays unpublished after a restart, and after the loss of map pages', async () => {
     const { registry } = snapshot;
     const tokens = Array.from({ length: 300 }, (_, i) => registry.share('proof', ids[i % 6]!));
     registry.endShare(tokens[7]!);
@@ -93,7 +93,7 @@ it.each([false, true])(
     const restore = registry.loseShareChanges(5, 6);
     const stopped = publisher.runCycle();
     await expect(stopped).rejects.toMatchObject({ code: 'changes_behind' });
-    await expect(stopped).rejects.toThrow(/change 6 .*revoke those tokens again/);
+    await expect(stopped).rejects.toThrow(/change 6 .*revoke the affected tokens again/);
     expect(location()).toEqual(before);
     restore();
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'unchanged' });

@@ -153,7 +153,7 @@ describe('publisher stops with an error that names the next step', () => {
     expect(other).toThrow(/TRUSTED_CHECKPOINT.*log-key activate/s);
   });
 
-  it('when its log is marked as ended', async () => {
+  it('when its log is retired', async () => {
     snapshot.registry.endLog(ORIGIN);
     const { code, message } = await stop(snapshot.publisher().runCycle());
     expect(code).toBe('log_ended');

@@ -228,7 +228,7 @@ describe.each(SERVERS)('a bucket of $name', (kind) => {
       },
     );
 
-    it('refuses a server that ignores conditions of writes', async () => {
+    it('rejects a server that ignores the conditions of writes', async () => {
       network.faults.push(
         ...times(2, { kind: 'answer', status: 200, body: kind.ok, on: written('.conditional') }),
       );

@@ -46,7 +46,7 @@ describe('validity of a snapshot', () => {
     expect(await validUntil()).toBe(clock.at - 200 + VALID_FOR);
   });
 
-  it('does not begin while the verifier is silent', async () => {
+  it('does not begin while the last verdict entry is too old', async () => {
     snapshot.registry.verify();
     snapshot.clock.at += VALID_FOR;
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'verifier_silent' });

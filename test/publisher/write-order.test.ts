@@ -8,9 +8,9 @@ import { readPublished, type PublishedSnapshot } from '../fixtures/published.js'
 import { sqlPublisher, testKeys, vkeysOf } from '../fixtures/sql-publisher.js';
 
 /**
- * A publish cycle with every kind of change, on a real database and directory. The snapshot is verified
- * from outside after each write, so it is valid wherever the publisher is killed. The fault scenario
- * "publisher killed at each write" kills the process.
+ * A publish cycle with every kind of change, on a real database and directory. The snapshot is
+ * verified from outside after each write, so a snapshot is valid wherever the publisher is killed.
+ * The fault scenario "publisher killed at each write" kills the process.
  */
 
 const home = mkdtempSync(join(tmpdir(), 'svc-writes-'));

@@ -23,7 +23,7 @@ async function damage(statement: string): Promise<void> {
   });
 }
 
-/** Flips one bit of a tile's hash at `at`; a second call repairs it. */
+/** Flips one bit of the hash at position `at` of a tile; a second call repairs the hash. */
 const flip = (level: number, index: number, at: number) =>
   damage(`
     update svc.tile set hashes = set_byte(hashes, ${at * 32}, get_byte(hashes, ${at * 32}) # 1)

@@ -26,7 +26,7 @@ import { workBatches } from '../fixtures/engine.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('file');
-/** Three tenants; the first is the registry's own. */
+/** Three tenants; the first is the default tenant of the test registry. */
 let tenants: number[];
 
 beforeAll(async () => {
@@ -103,7 +103,8 @@ describe('acceptBatch', () => {
   });
 
   it('does not deadlock when concurrent batches contain equal items in different orders', async () => {
-    // Every insert is slow, so each batch holds its first row when it inserts its second.
+    // Every insert is slow, so each batch has inserted its first row before any batch inserts its
+    // second.
     const remove = await beforeRow(db, 'insert on svc.intake', 'perform pg_sleep(0.1);');
     const some = items(4);
     const at = (order: BatchItem[]) =>
@@ -184,14 +185,14 @@ describe('batch progress', () => {
     const ids = await splitChunks(registry.admit.sql, (await lease())?.chunkIds ?? []);
     await processAdmissions(registry.admit, ids.slice(0, 1));
     expect(await progress()).toMatchObject({ admitted: 1, pending: 3 });
-    // Processes the first id again, together with the next.
+    // Processes the first id again, together with the next id.
     await processAdmissions(registry.admit, ids.slice(0, 2));
     expect(await progress()).toMatchObject({ admitted: 2, pending: 2 });
     await processAdmissions({ ...registry.admit, admissionsPaused: true }, ids.slice(2));
     expect(await progress()).toMatchObject({ admitted: 2, refused: 2, pending: 0 });
   });
 
-  it('is followed by a new batch of the same items after some of them were rejected', async () => {
+  it('begins in a new batch when the same items are sent again after some were rejected', async () => {
     const [itemsHash, some] = [randomBytes(32), items(3)];
     const problems = new Map([[3, '{"code":"parent_not_found","detail":""}']]);
     const invalid = { itemsHash, problems };
@@ -272,11 +273,11 @@ describe('chunk leases', () => {
     const worker = registry.admit.sql;
     const first = (await lease())!;
     const second = (await lease())!;
-    // No lease is old enough yet.
+    // No lease is older than a minute.
     expect(await requeueExpiredLeases(worker, 60_000)).toBe(0);
     await processChunks(registry.admit, second.chunkIds);
     expect(await requeueExpiredLeases(worker, 0)).toBe(1);
-    // A chunk that was leased before the clock was set back, and then lost.
+    // The chunk was leased before the clock was set back, and then lost.
     expect(await lease()).toEqual(first);
     await db.sql`update svc.chunk_pending set leased_at = leased_at + interval '1 hour'`;
     expect(await requeueExpiredLeases(worker, 60_000)).toBe(1);

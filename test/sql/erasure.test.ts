@@ -282,7 +282,7 @@ describe('erasePayloads', () => {
     expect(tables.sort()).toEqual(erasable.map(({ name }) => name).sort());
   });
 
-  it('erases data that was added after the first erasure when it is repeated', async () => {
+  it('erases data that was added after the first erasure when the erasure is repeated', async () => {
     const id = await admitOne();
     await erase(id);
     await registry.revoke(id, 'proof', `once more ${MARK}`);
@@ -336,7 +336,7 @@ it('findParents > does not return an erased proof', async () => {
   expect(await parents()).toEqual([null]);
 });
 
-it('erasePayloads > appends one entry with the merged ranges of the proofs, once', async () => {
+it('erasePayloads > appends one erasure entry with merged ranges, and none when repeated', async () => {
   const ids = await registry.admitAll(Array.from({ length: 5 }, () => registry.item()));
   const erased = [4, 1, 0].map((n) => ids[n]!);
   const pending = registry.item();

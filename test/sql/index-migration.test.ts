@@ -84,7 +84,7 @@ describe('runIndexStatement', () => {
     expect(await built()).toEqual(asTold());
   });
 
-  it('does not record a failed build, and a second run repeats it', async () => {
+  it('does not record a failed build, and a second run repeats the build', async () => {
     await db.sql`insert into svc.later values (7)`;
     await add(`${MARK}create unique index concurrently ${index} on svc.later (a);`);
     await expect(migrate(db.sql, copy.folder)).rejects.toMatchObject({ code: '23505' });

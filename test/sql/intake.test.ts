@@ -22,7 +22,8 @@ const refuse = (item: IntakeItem) =>
 it.each(['intake', 'idempotency_key'])(
   'acceptIntake of concurrent groups with equal items > does not deadlock in any order (%s)',
   async (table) => {
-    // Every insert is slow, so each group holds its first row when it inserts its second.
+    // Every insert is slow, so each group has inserted its first row before any group inserts its
+    // second.
     const remove = await beforeRow(db, `insert on svc.${table}`, 'perform pg_sleep(0.1);');
     const items = ['a', 'b', 'c'].map((key) => ({
       ...registry.item(),

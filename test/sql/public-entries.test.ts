@@ -125,7 +125,7 @@ const someKey = {
 } as const;
 
 describe('svc.append_verdict', () => {
-  it('rejects an entry that does not continue the last one or exceeds the log', async () => {
+  it('rejects an entry that does not continue the last entry or exceeds the log', async () => {
     const { verdict, at, activate } = await open();
     await expect(verdict({ to: 3 })).rejects.toThrow('`to` exceeds the log');
     await expect(verdict({ previous: 0 })).rejects.toThrow('not a verdict entry');
@@ -216,7 +216,7 @@ it('svc.append_erasure > rejects ranges with a leaf that is not erased', async (
   } // prettier-ignore
 });
 
-it.each([4, 5, 6])('no program inserts an entry of kind %i directly', async (kind) => {
+it.each([4, 5, 6])('program roles > cannot insert an entry of kind %i directly', async (kind) => {
   for (const role of ['svc_worker', 'svc_admin', 'svc_verifier', 'svc_publisher', 'svc_erase']) {
     const inserted = db.as(role)`
       insert into svc.log_entry (leaf_index, at, kind, body) values (900, now(), ${kind}, 'x')`;

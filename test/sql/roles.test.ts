@@ -210,7 +210,7 @@ it.each(PROGRAMS)(
   },
 );
 
-it('assertDatabase > rejects a connection without its session settings, such as one through a transaction pooler', async () => {
+it('assertDatabase > rejects a connection without its session settings, such as a connection through a transaction pooler', async () => {
   await expect(assertDatabase(as('svc_publisher'), 'publisher')).resolves.toBeUndefined();
   // Like a connection through a pooler that drops start-up parameters.
   const pooled = postgres(db.urlFor('svc_publisher'), { max: 1 }) as unknown as Pool;

@@ -22,7 +22,7 @@ const notes = async () =>
     (row) => row.text,
   );
 
-/** One connection, so that a transaction would see state that an earlier one leaves behind. */
+/** One connection, so that a transaction would see state that an earlier transaction leaves behind. */
 let sql: Pool;
 beforeEach(async () => {
   await db.sql`delete from public.note`;

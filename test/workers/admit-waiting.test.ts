@@ -24,7 +24,7 @@ import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('file');
 
-it('each result that a caller waits for is announced: admitted, rejected or quarantined', async () => {
+it('processAdmissions > announces each result that a caller waits for: admitted, rejected or quarantined', async () => {
   const heard: string[] = [];
   const hear = (payload: string) => heard.push(...unpackIds(payload));
   await new Promise<void>((listens) =>
@@ -96,9 +96,9 @@ describe('admission stays pending after a failure that it did not cause:', () =>
   });
 });
 
-it('an admission accepted in the future stays pending until that time', async () => {
+it('admission accepted in the future > stays pending until that time', async () => {
   const id = await accepted(registry, registry.item());
-  // The engine stored it before the database clock was set back by an hour.
+  // The engine stored the admission before the database clock was set back by an hour.
   const move = (interval: string) =>
     db.sql`
       update svc.intake_pending set accepted_at = accepted_at + ${interval}::interval
@@ -210,7 +210,7 @@ describe('admission that is accepted and not yet appended', () => {
     await processAdmissions(registry.admit, ids);
   });
 
-  it('is found by a running worker although the queue never contained it, even after a failed requeue', async () => {
+  it('is found by a running worker without an entry in the queue, even after a failed requeue', async () => {
     const rename = (from: string, to: string) =>
       db.sql.unsafe(`alter table svc.${from} rename to ${to}`);
     await rename('intake_pending', 'hidden');

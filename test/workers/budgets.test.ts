@@ -59,7 +59,10 @@ async function accept(items: ReturnType<typeof refundItem>[]): Promise<string[]>
   return items.map(({ proofId }) => proofId);
 }
 
-/** Expects that each proof begins with the value after the last admitted one, and that none exceeds the limit. */
+/**
+ * Expects that each proof begins with the value after the last admitted proof, and that no value
+ * exceeds the limit.
+ */
 function expectChain(rows: Row[]): number {
   let value = 0;
   for (const { effect, before, after } of rows) {
@@ -192,7 +195,7 @@ async function outcomeOf(item: ReturnType<typeof refundItem>) {
   return outcome?.state === 'refused' ? outcome.code : outcome?.state;
 }
 
-// The last test, because the adoption affects every later request of the day.
+// Must be the last test: the adoption affects every later request of the day.
 it('worker > rejects requests that need runs or counters from before an adoption, and decides all others', async () => {
   const refund = () => refundItem('adopted', '1.00');
   const inRun = () => agentItem(registry, admissionEnvelope({ run: { id: newRunId(), seq: 0 } }));

@@ -23,8 +23,8 @@ import { SqlSnapshot } from '../fixtures/sql-publisher.js';
 import { useDatabase } from '../fixtures/use-registry.js';
 
 /**
- * An erasure up to the public status: the verifier records the erasure, and the publisher publishes it;
- * and requests that run concurrently with an erasure.
+ * Erasures, from the command to the verdict and the published status, and requests that run
+ * concurrently with an erasure.
  */
 
 const MARK = 'PAY_MARKWORTH';
@@ -254,7 +254,7 @@ const gone = async (): Promise<void> => {
   expect(await valuesHolding(db.sql, [NAME])).toEqual([]);
 };
 
-it('revocation reason that arrives during or after the erasure of its proof > is erased by the next erasure of its tenant when a worker appended it in between', async () => {
+it('revocation reason that arrives during or after the erasure of its proof > is erased by the next erasure of its tenant, although a worker appended the revocation in between', async () => {
   const [id = ''] = await world.admit(1);
   await commit(await request(id, 'certificate'));
   const waits = await request(id, 'passport');

@@ -60,7 +60,7 @@ describe('expiries', () => {
       [],
     );
 
-  it('of one leaf are recorded cumulatively', async () => {
+  it('of one leaf are added to the expiries recorded earlier', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, passport: 3600, trust: 3600 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
@@ -98,7 +98,8 @@ describe('expiries', () => {
     }
   });
 
-  // A second scan would wait for the rows of the first, find none left, and report that all are recorded.
+  // A second scan would wait for the rows of the first, find no rows left, and report that all
+  // expiries are recorded.
   it('of share tokens are recorded by one verifier at a time', async () => {
     const lock = await holdVerdictLock();
     const expiring = expireShares(registry.verify, 100);

@@ -4,7 +4,7 @@ import { groupAdmissions } from '#workers/admit/groups';
 import { eventually } from '../fixtures/stack.js';
 
 describe('groupAdmissions', () => {
-  /** Groups that each run until the test ends them. */
+  /** Groups of admissions, each of which runs until the test ends the group. */
   function gatedGroups() {
     const groups: { ids: string[]; end(error?: Error): void }[] = [];
     const process = (ids: string[]) =>

@@ -75,7 +75,7 @@ describe('close of a run', () => {
     });
   });
 
-  it('fails verification when the worker that signed it left a proof out', async () => {
+  it('fails verification when the signing worker left a proof of the run out', async () => {
     const id = newRunId();
     const [first, hidden] = [member(id, 0), member(id, 5)];
     const end = close(id, 1);
@@ -103,7 +103,7 @@ describe('close of a run', () => {
     const id = newRunId();
     const pending = member(id, 0);
     const early = close(id, 1);
-    // `accept` skips the engine's check of the run, as a race would.
+    // `accept` skips the engine's check of the run, as a race between two requests could.
     await accept(pending, early);
     expect(await work(early)).toEqual(['run_incomplete']);
     expect(await work(pending)).toEqual(['proved']);
@@ -159,7 +159,7 @@ it('run > is separate for tenants that use the same agent id and run id', async 
   expect(await subjectOf(end.proofId)).toMatchObject({ count: 1 });
 });
 
-it('closes of a batch > read each run once, and keep none of its requests', async () => {
+it('closes of a batch > read each run once', async () => {
   const [one, other] = [newRunId(), newRunId()];
   const closes = [close(one, 0), close(other, 0), close(one, 1), close(one, 2)];
   const asked = closes.map(({ requestHash, run }) => ({
@@ -262,7 +262,7 @@ describe('number in a run', () => {
     expect(await accept(other)).toEqual(['accepted']);
   });
 
-  it('is not signed when the stored run or number differs from the request', async () => {
+  it('must equal the number and run in the request, or the admission is rejected', async () => {
     const item = { ...member(newRunId(), 0), run: member(newRunId(), 0).run };
     const none = { ...member(newRunId(), 0), run: null };
     const foreign = { ...registry.item(), run: member(newRunId(), 0).run };

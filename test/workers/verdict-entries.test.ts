@@ -57,7 +57,7 @@ describe('appendVerdictEntry', () => {
     expect(await entries()).toEqual([]);
   });
 
-  it('uses the scan that it read at its start, not a later one of another verifier', async () => {
+  it('uses the scan that it read at its start, not a later scan of another verifier', async () => {
     await registry.verifyAll();
     const lock = await holdVerdictLock();
     const appending = append();
@@ -68,7 +68,7 @@ describe('appendVerdictEntry', () => {
     expect(await appending).toBe('appended');
   });
 
-  it('covers the verified leaves, and lists those that fail or pass again', async () => {
+  it('covers the verified leaves, and lists the leaves that fail or pass again', async () => {
     const [id = ''] = await registry.admitAll([registry.item(), registry.item()]);
     await tamper(FLIP.signature, [id]);
     expect(await verifyAndAppend()).toBe('appended');
@@ -98,7 +98,7 @@ describe('appendVerdictEntry', () => {
     expect(await verifyAndAppend()).toBe('appended');
   });
 
-  it('continues from the last entry that counts, before any number of entries with a wrong signature', async () => {
+  it('continues from the last entry that counts, however many entries with a wrong signature follow', async () => {
     await verifyAndAppend();
     const [counted] = await entries();
     const [row] = await db.sql<[{ body: Buffer }]>`
@@ -181,7 +181,7 @@ describe('appendVerdictEntry', () => {
     expect(await verifyAndAppend({ ...signer, snapshotTtl: 0 })).toBe('appended');
   });
 
-  it('appends one entry when two verifiers run at once or one is interrupted', async () => {
+  it('appends one entry when two verifiers run at once or a verifier is interrupted', async () => {
     await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     const repair = await beforeRow(db, 'update on svc.log_head', `raise exception 'killed';`);
@@ -205,7 +205,7 @@ describe('appendVerdictEntry', () => {
     expect(await entries()).toHaveLength(1);
   });
 
-  it('reports every leaf again for a log that continues a retired one', async () => {
+  it('reports every leaf again for a log that continues a retired log', async () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     await tamper(FLIP.signature, [id]);
     await verifyAndAppend();
@@ -246,7 +246,7 @@ describe('appendVerdictEntry', () => {
   });
 });
 
-it('an entry that the verifier key did not sign fails, and the next entry skips it', async () => {
+it('verdict entry without a signature by the verifier key > fails, and is skipped by the next entry', async () => {
   await registry.admitAll([registry.item()]);
   await verifyAndAppend();
   const [{ at, ...entry } = expect.fail()] = await entries();
@@ -259,7 +259,7 @@ it('an entry that the verifier key did not sign fails, and the next entry skips 
   expect(await outcomeOf(id)).toBe('pass');
 });
 
-it('runVerifier appends the first entry at once, and is not ready without an active key', async () => {
+it('runVerifier > appends the first entry at once, and is not ready without an active key', async () => {
   await registry.admitAll([registry.item()]);
   const pulses = verifierHeartbeats();
   const stopping = new AbortController();

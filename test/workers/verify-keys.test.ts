@@ -14,7 +14,7 @@ const { db, registry } = useRegistry('test');
 const { leafOf, outcomeOf, tamper } = tampering({ db, registry });
 
 describe('signing keys', () => {
-  it('validate earlier proofs after their retirement', async () => {
+  it('still verify earlier proofs after their retirement', async () => {
     const ids = await registry.admitAll([registry.item()]);
     await registry.changeKey('retire');
     await registry.verifyAll();
@@ -22,7 +22,7 @@ describe('signing keys', () => {
     expect(await outcomeOf(ids[0]!)).toBe('pass');
   });
 
-  it('cause a scrub of their proofs, newest first, with one log line when they are compromised', async () => {
+  it('when compromised, cause a scrub of their proofs, newest first, with one log line', async () => {
     const ids = await registry.admitAll(Array.from({ length: 30 }, () => registry.item()));
     await registry.verifyAll();
     const lines: unknown[] = [];
@@ -42,7 +42,7 @@ describe('signing keys', () => {
     expect(lines).toEqual([{ key_id, from: first, to: await leafOf(ids[29]!), count: 27 }]);
   });
 
-  it('void leaves that are counted separately when they are compromised, and hide no altered leaf', async () => {
+  it('when compromised, void leaves that are counted separately and hide no altered leaf', async () => {
     let failures = 0;
     const failed = (leaves: number): number => (failures += leaves);
     const verify = { ...registry.verify, metrics: { verified: () => undefined, failed } };

@@ -273,7 +273,7 @@ describe('flipped or missing tile hash', () => {
     expect(await outcomeOf(id)).toBe('fail');
   });
 
-  it('fails new leaves when the tile above them is missing, and the verifier continues', async () => {
+  it('fails new leaves when the tile above these leaves is missing, and the verifier continues', async () => {
     await registry.admitAll(Array.from({ length: 300 }, () => registry.item()));
     await registry.verifyAll();
     await tamper('delete from svc.tile where level = 1', []);

@@ -58,7 +58,7 @@ describe.skipIf(skipsRedis)(`a worker without Redis${withoutRedis}`, () => {
       // No engine has announced this batch.
       const { ids } = await acceptedBatch(registry, 3);
       await sleep(600);
-      // The worker searches the registry only while Redis is away.
+      // The worker searches the registry only while Redis is unreachable.
       expect(await stateOf(registry, ids[0]!)).toBeUndefined();
       await stop();
       await expect.poll(() => stateOf(registry, ids[0]!), WAIT).toMatchObject({ state: 'proved' });

@@ -218,16 +218,15 @@ async function requireActiveKey(
   }
 }
 
-/** Empty for an admission in no batch. */
+/** Empty when the admission is in no batch. */
 export const countOf = (
   { batch }: PendingIntake,
   outcome: BatchOutcomeCount['outcome'],
 ): BatchOutcomeCount[] => (batch === null ? [] : [{ share: batch, outcome }]);
 
 /**
- * Under the append lock, compares the counter values that each proof was signed with, and evaluates
- * and signs again the proofs whose values differ. Replaces them in `admitted`; returns the rows to
- * write.
+ * Under the append lock, reads the counters, and evaluates and signs again each proof that was
+ * signed with other values. Replaces these proofs in `admitted`; returns the rows to write.
  *
  * @param size the index of the first proof
  */
@@ -239,7 +238,7 @@ async function settleCounters(
 ): Promise<CounterRow[]> {
   const refs = admitted.flatMap(({ moves }) => moves);
   if (refs.length === 0) return [];
-  // Forgotten values are read again under the lock.
+  // Every value is read again under the lock, so the predictions can be discarded.
   if (expectedValues.size > EXPECTED_LIMIT) expectedValues.clear();
   const values = await readCounters(tx, refs);
   const rows = new Map<string, CounterRow>();
@@ -263,8 +262,8 @@ async function settleCounters(
 }
 
 /**
- * Predicted counter values: a group is signed before it has the append lock. A wrong value costs
- * another evaluation under the lock.
+ * Predicted counter values: a group is signed before it has the append lock. After a wrong
+ * prediction, the policy is evaluated again under the lock.
  */
 const expectedValues: CounterValues = new Map();
 const EXPECTED_LIMIT = 10_000;
@@ -280,8 +279,8 @@ export interface Prepared extends Claimed {
 }
 
 /**
- * Derives the AEP (canonicalize, evaluate), hashes and signs it. Deterministic for an intake row,
- * policy set, key and counters, as Ed25519 is: a repeated run gives the same bytes.
+ * Derives the AEP (canonicalize, evaluate), hashes and signs it. Depends only on the intake row,
+ * policy set, key and counters, and Ed25519 is deterministic: a repeated run gives the same bytes.
  *
  * @param values counter values, which an admission changes in place
  */

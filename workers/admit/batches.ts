@@ -43,7 +43,7 @@ interface ChunkDispatcherOptions extends DispatchOptions {
 }
 
 export interface ChunkDispatcher {
-  /** To be called when the queue has room or a batch arrived. Never throws. */
+  /** To be called when the queue has room or a batch has arrived. Never throws. */
   wake(): void;
   /** Requeues chunks that the queue lost, then dispatches. Never rejects. */
   requeue(): Promise<void>;

@@ -11,7 +11,7 @@ interface Closing {
   runFault: Fault | null;
 }
 
-/** For each close, the logged proofs of its run, and the reason if it cannot end the run. */
+/** For each close, the logged proofs of its run, and the reason if the close cannot end the run. */
 export async function closedRunsOf(tx: Db, intakes: readonly PendingIntake[]): Promise<Closing[]> {
   const places = await placesOf(
     tx,

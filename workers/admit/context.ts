@@ -28,7 +28,7 @@ export interface AdmitContext {
   admissionsPaused: boolean;
   /** Default: no metrics. */
   metrics?: AdmitMetrics;
-  /** Records spans of admissions, whose processing began at `startedAt`. Default: none. */
+  /** Records trace spans of admissions, whose processing began at `startedAt`. Default: no spans. */
   traced?(decisions: readonly Decided[], startedAt: number): void;
 }
 
@@ -37,7 +37,7 @@ export class SigningKeyInactiveError extends Error {
   override readonly name = 'SigningKeyInactiveError';
 }
 
-/** Items that wait until a fault, which they did not cause, has passed. */
+/** Items stay pending because of a fault that they did not cause; the requeue retries them. */
 export class DeferredError extends Error {
   override readonly name = 'DeferredError';
 

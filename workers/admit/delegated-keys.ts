@@ -17,7 +17,7 @@ import { repeat } from '../requeue.js';
 import type { AdmitContext } from './context.js';
 import { keyEntryReader } from './key-entries.js';
 
-/** The most leaves, and so proofs, of one delegation. Decision 48 explains the number. */
+/** Limit of the leaves, and so of the proofs, of one delegation; decision 48 has the reasons. */
 export const MAX_PROOFS = 1_000_000;
 
 export interface DelegationOptions {
@@ -37,8 +37,9 @@ export interface DelegationOptions {
 type Current = Required<Pick<AdmitContext, 'signer' | 'keyId' | 'logOrigin'>>;
 
 /**
- * A short-lived AEP key of this process, which a root key delegates and which no other process has. It is
- * renewed when half of its leaves are used, so that signatures continue while the root is down for a while.
+ * A short-lived AEP key that only this process has, and for which a root key signs a delegation.
+ * The key is renewed when half of its leaves are used, so that signing continues during an outage
+ * of the root.
  */
 export class DelegatedKeys {
   private key: (Current & { untilIndex: number }) | null = null;
@@ -51,12 +52,12 @@ export class DelegatedKeys {
     this.maxProofs = options.maxProofs ?? MAX_PROOFS;
   }
 
-  /** Null before the first delegation. */
+  /** The key that signs now; null before the first delegation. */
   get current(): Current | null {
     return this.key;
   }
 
-  /** Down after a failed delegation, also while the last key still signs. */
+  /** `down` after a failed delegation, even while the last key still signs. */
   get root(): Condition {
     return this.isRootUp ? 'up' : 'down';
   }

@@ -10,7 +10,10 @@ export interface GroupOptions {
 }
 
 export interface AdmissionGroups {
-  /** Accepts and returns the ids that neither wait nor are being processed; ignores the others. Never throws. */
+  /**
+   * Accepts ids, except those that already wait or are being processed. Returns the accepted ids.
+   * Never throws.
+   */
   take(ids: readonly string[], requests: RequestIds): string[];
   /** Admissions that wait for a group. */
   waiting(): number;

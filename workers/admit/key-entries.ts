@@ -20,7 +20,7 @@ export class KeyEntryReader {
     return add(sql, await keyEntriesFrom(sql, from));
   }
 
-  /** Begins a read whose caller reads the key entries from the index `from` on, and passes them to `add`. */
+  /** Begins a read: the caller reads the key entries from index `from` on, and passes them to `add`. */
   begin() {
     const { known } = this;
     const add = (sql: Db, rows: readonly EntryBody[]) => this.add(known, sql, rows);
@@ -33,7 +33,8 @@ export class KeyEntryReader {
     rows: readonly EntryBody[],
   ): Promise<KeysOfLog> {
     const { last } = known;
-    // A log can lose only its end, for example in a failover: then the last known entry is gone too.
+    // A log can lose only its last leaves, for example in a failover: then the last known entry is
+    // lost too.
     const isSame = last === null || (rows[0] !== undefined && isSameRow(rows[0], last));
     if (!isSame) return this.add(this.keysOf([], null), sql, await keyEntriesFrom(sql, 0));
     const added = last === null ? rows : rows.slice(1);
@@ -57,7 +58,7 @@ const isSameRow = (row: EntryBody, other: EntryBody): boolean =>
 
 const readers = new WeakMap<Pool, Map<string | undefined, KeyEntryReader>>();
 
-/** The reader of a pool, by the log for which delegations are signed. */
+/** The reader of a pool; one for each log for which delegations are signed. */
 export function keyEntryReader(sql: Pool, logOrigin: string | undefined): KeyEntryReader {
   const ofPool = readers.get(sql) ?? new Map<string | undefined, KeyEntryReader>();
   readers.set(sql, ofPool);

@@ -27,9 +27,10 @@ import {
 import { type AdmitContext, DeferredError, NO_METRICS } from './context.js';
 
 /**
- * Whether the item caused the error: the stored intake differs from the accepted one, or the
- * database rejects its data (SQLSTATE classes 22 and 23, and P0001 from a trigger). Every other
- * error concerns the process, the database or the deployment, rejects no item and is retried.
+ * Whether the item caused the error: the stored request differs from the accepted one, or the
+ * database rejects the data of the item (SQLSTATE classes 22 and 23, and P0001 from a trigger).
+ * Every other error concerns the process, the database or the deployment, rejects no item and is
+ * retried.
  */
 function isItemError(error: unknown): boolean {
   if (error instanceof IntakeMismatchError || error instanceof ChunkIncompleteError) return true;
@@ -43,12 +44,12 @@ type Timed = AdmitContext & { startedAt: number };
 const YIELD_AFTER_MS = 1;
 
 /**
- * Processes admissions: load → canonicalize → evaluate → hash → sign → append. It skips ids that are
- * unknown, not accepted or committed already, so they may be announced repeatedly.
+ * Processes admissions: load → canonicalize → evaluate → hash → sign → append. It skips ids that
+ * are unknown, not accepted or committed already, so they may be announced repeatedly.
  *
  * @param requests request ids from the announcement: untrusted, for log lines only
- * @throws DeferredError when only some were committed; the cause when none was. The requeue retries
- *   the uncommitted admissions.
+ * @throws DeferredError when only some admissions were committed; the error itself when none was.
+ *   The requeue retries the uncommitted admissions.
  */
 export async function processAdmissions(
   base: AdmitContext,
@@ -97,7 +98,7 @@ const appendClosing = (context: AdmitContext, closes: Pick<Prepared, 'intake'>[]
 
 /**
  * Processes pending chunks of batches, each with all of its admissions or not at all. When single
- * admissions fail, the chunks are split, and their admissions processed as single ones.
+ * admissions fail, the chunks are split, and their admissions are processed as single admissions.
  *
  * @param chunkIds like `ids` of `processAdmissions`
  */
@@ -247,10 +248,10 @@ async function quarantine(
   );
 }
 
-/** A single admission that is older than this when committed must have been requeued. */
+/** A single admission is late, probably requeued, when it is older than this at its commit. */
 const LATE_MS = 2_000;
 
-/** Ids in one log line; the debug line has all of them. */
+/** Limit of the ids in one log line; the debug line has all ids. */
 const MAX_LOGGED_IDS = 20;
 
 interface LoggedOutcome {

@@ -33,9 +33,9 @@ import { type AdmissionGroups, groupAdmissions } from './groups.js';
 import { firstOf, processAdmissions, processChunks } from './process.js';
 
 export interface WorkerOptions {
-  /** Jobs of revocations and batches processed concurrently. */
+  /** The number of revocation and batch jobs that are processed concurrently. */
   jobsAtOnce: number;
-  /** Groups processed concurrently; each then waits for the append lock. */
+  /** Groups processed concurrently; they append one after the other, under the append lock. */
   groupsAtOnce: number;
   /** Batch chunks processed concurrently. Keep it low: single admissions wait for each chunk. */
   batchConcurrency: number;
@@ -90,14 +90,14 @@ export interface AdmitWorker {
   queues(): Promise<Record<'admit' | 'batch', QueueState>>;
   /** Ready when this worker can commit admissions. */
   readiness(): Promise<Readiness>;
-  /** Finishes the current jobs and takes no more. */
+  /** Finishes the current jobs and starts no others. */
   close(): Promise<void>;
 }
 
 /**
- * Processes announced admissions and jobs from the queue, and requeues lost ones. Calls `onHung` when a
- * job neither ends nor fails: this process keeps renewing its lock on the job, so no other worker gets
- * the job. By default `onHung` throws, which ends the program.
+ * Processes announced admissions and jobs from the queue, and requeues lost admissions and jobs.
+ * Calls `onHung` when a job does not end: this process would renew its lock on the job forever, so
+ * no other worker would get the job. By default `onHung` throws, which ends the program.
  */
 export function startAdmitWorker(
   context: WorkerContext,

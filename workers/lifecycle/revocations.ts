@@ -141,7 +141,10 @@ async function commitIn(
 const artifactOf = (artifact: { proofId: string; artifactKind: string }): string =>
   `${artifact.artifactKind} of ${artifact.proofId}`;
 
-/** Already revoked artifacts. The append lock keeps this true until the transaction ends. */
+/**
+ * The artifacts that are already revoked. The append lock excludes further revocations until the
+ * transaction ends.
+ */
 async function revokedIn(
   tx: Transaction,
   requests: ClaimedRevocation[],
@@ -157,7 +160,7 @@ async function revokedIn(
   return revoked;
 }
 
-/** Whether the reason document matches hash and artifact, for which the engine is not trusted. */
+/** Whether the reason document matches hash and artifact; the worker does not rely on the engine. */
 function reasonHolds(request: ClaimedRevocation): boolean {
   if (!request.reasonHash.equals(nativeSha256(request.document))) return false;
   try {

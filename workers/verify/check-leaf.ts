@@ -80,7 +80,7 @@ export function checkLeaf(
   return found;
 }
 
-/** The keys of the history, after counting the proofs of the delegated keys that signed these leaves. */
+/** The keys of the history, with the number of proofs of each delegated key that signed these leaves. */
 export async function keysFor(
   { crypto, sql }: VerifyContext,
   leaves: readonly LeafEvidence[],
@@ -113,7 +113,7 @@ export function expiriesAt(leafIndex: number, aep: Aep | null): Expiry[] {
   return aep === null ? [] : expiriesOf(aep).map((end) => ({ leafIndex, ...end }));
 }
 
-/** Checks of an erased payload, besides those of its log entry. */
+/** The checks of an erased payload, besides the checks of its log entry. */
 export const ERASED_CHECKS: readonly Check[] = [
   { name: 'aep_hash', result: 'not_applicable', detail: 'the payload has been erased' },
 ];
@@ -125,7 +125,7 @@ function checkColumns(columns: SubjectColumns, aep: Aep | null): Check {
   return { name: ROW_CHECK_NAME, result: 'fail', detail: 'the stored columns differ from the AEP' };
 }
 
-/** Without a payload, only the entry's form, inclusion and a verdict's signature are checked. */
+/** Checks the form and the inclusion of a log entry. */
 function checkEntry(leaf: LeafEvidence, isSound: boolean, leafHashInTree: Uint8Array): Check[] {
   const isIncluded = equalBytes(leafHash(nativeSha256, leaf.entry), leafHashInTree);
   return [
@@ -139,7 +139,7 @@ export interface KeyHistory {
   entries: KeyedEntry[];
   /** Hash chain over index and leaf hash of every key entry, 32 bytes. */
   digest: Buffer;
-  /** Whether the digest matches the verified one. If not, later entries are ignored too. */
+  /** Whether the digest matches the recorded digest. If not, later entries are ignored too. */
   sound: boolean;
 }
 
@@ -157,7 +157,10 @@ interface KnownEntry {
 }
 const known = new Map<number, KnownEntry>();
 
-/** Parses and hashes each entry once: delegation makes many, and every pass reads them all. */
+/**
+ * Parses and hashes each key entry once: delegation makes many entries, and every pass reads all of
+ * them.
+ */
 function readKeyEntry(leafIndex: number, bytes: Uint8Array, before: Buffer): KnownEntry {
   const last = known.get(leafIndex);
   if (last?.digests[0].equals(before) === true && equalBytes(last.bytes, bytes)) return last;
@@ -190,9 +193,9 @@ export function extendHistory(
 }
 
 /**
- * The key entries of the verified prefix. If any was lost, added or changed since it was verified, the
- * history is empty and no signature verifies: a lost `compromise` must never make a key valid again,
- * and a key without its past must not be activated a second time.
+ * The key entries of the verified prefix. If an entry was lost, added or changed since the
+ * verification, the history is empty and no signature verifies: a lost `compromise` must never make
+ * a key valid again, and a key without its past must not be activated a second time.
  */
 export async function trustedKeys(
   context: VerifyContext,

@@ -21,19 +21,19 @@ export interface VerdictSigner extends Pick<Signer, 'sign'> {
 /** Dependencies of the verifier, which reads only the registry. */
 export interface VerifyContext {
   sql: Pool;
-  /** Default: no verdict entries, and no check of their signatures. */
+  /** Default: no verdict entries are appended, and their signatures are not checked. */
   signer?: VerdictSigner;
   crypto: ProofCrypto;
   log: Logger;
   /** Proofs of compromised keys that no log line has reported yet. */
   voided: VoidedProofs;
-  /** The sleep between polls, which a notification of an append ends. Default: no such sleep. */
+  /** Sleeps between polls, woken by the notification of an append. Default: polls without this sleep. */
   idleSleep?: WakeableSleep;
   /** Notified after each pass of the loop. */
   pulses?: VerifierHeartbeats;
   /** Default: no metrics. */
   metrics?: VerifierMetrics;
-  /** Records spans of verified leaves, `from` to `to` - 1. Default: none. */
+  /** Records trace spans for the verified leaves `from` to `to` - 1. Default: no spans. */
   traced?(from: number, to: number, startedAt: number): void;
 }
 
@@ -44,9 +44,9 @@ export class LogDamagedError extends Error {
 
 /** Metrics of the verifier. */
 export interface VerifierMetrics {
-  /** Leaves verified for the first time (`log`) or again (`scrub`). */
+  /** Counts leaves that were verified for the first time (`log`) or again (`scrub`). */
   verified(pass: 'log' | 'scrub', passed: number, failed: number): void;
-  /** Failed verdicts that no compromised key explains. */
+  /** Counts failed verdicts with a cause other than a compromised key. */
   failed(leaves: number): void;
 }
 
@@ -62,7 +62,7 @@ export async function lockVerdicts(tx: Transaction): Promise<number> {
   return now.getTime();
 }
 
-/** Reads each stored tile once. A missing tile reads as empty, which fails every check that needs it. */
+/** Reads each stored tile once. A missing tile reads as empty, so every check that needs the tile fails. */
 export function tileCache(sql: Db): TileReader {
   const tiles = new Map<string, Promise<Uint8Array>>();
   return (level, index) => {
@@ -75,7 +75,10 @@ export function tileCache(sql: Db): TileReader {
   };
 }
 
-/** Time without a successful pass that counts as a stall: far longer than a pass on a busy machine. */
+/**
+ * A verifier without a successful pass for this long is stalled. A pass takes far less, even on a
+ * busy machine.
+ */
 const STALLED_MS = 10_000;
 
 export function verifierHeartbeats(): VerifierHeartbeats {
@@ -111,9 +114,9 @@ export function verifierReadiness(sql: Pool, pulses: VerifierHeartbeats): () => 
 export interface VerifierHeartbeats {
   /** Extends the verified prefix. */
   log: Heartbeat;
-  /** Expiry scan. */
+  /** Scans for expiries. */
   expiryScan: Heartbeat;
-  /** Scrubber. */
+  /** Verifies leaves again. */
   scrub: Heartbeat;
   /** Appends verdict entries; fails while the verifier key is not active in the log. */
   verdict: Heartbeat;

@@ -36,18 +36,18 @@ import {
   type VerifyContext,
 } from './context.js';
 
-/** Milliseconds between two entries, so that load does not cause many. */
+/** The least time between two entries, in milliseconds, so that a busy log does not fill with entries. */
 export const LEAST_INTERVAL_MS = 1000;
 
 export type VerdictResult = 'appended' | 'early' | 'none';
 
 /**
- * Appends a verdict entry if one is due: for leaves other than verdicts and snapshots, a changed leaf or
- * an expired artifact, and after half of a snapshot's validity. Everything is derived from the log and
- * the verifier's rows, so a killed verifier loses and repeats nothing.
+ * Appends a verdict entry if one is due: for leaves other than verdicts and snapshots, a changed
+ * leaf or an expired artifact, and after half of a snapshot's validity. The entry depends only on
+ * the log and the verifier's rows, so a killed verifier loses and repeats nothing.
  *
  * @param mayHaveExpired false when no expiry was recorded since this function returned `none`
- * @returns `early` when an entry is due but the last one is too recent
+ * @returns `early` when an entry is due but the last entry is too recent
  */
 export function appendVerdictEntry(
   { sql, crypto }: Pick<VerifyContext, 'sql' | 'crypto'>,
@@ -150,7 +150,8 @@ function requireActive(
 const PAGE = 10;
 
 /**
- * The last verdict entry that counts, and the index of the last one, whether it counts or not.
+ * `previous`: the last verdict entry that counts. `latest`: the index of the last verdict entry,
+ * even if that entry does not count.
  *
  * @param newest the first page of the entries, newest first
  */
@@ -173,8 +174,9 @@ async function lastVerdict(
 }
 
 /**
- * The leaves that fail and are not yet listed, and the listed leaves that pass again. Failures come
- * first. `to` excludes new failures that do not fit in the list, because an unlisted leaf would pass.
+ * The leaves that fail and are not yet listed, and the listed leaves that pass again. When the list
+ * is short, failures come first. `to` excludes new failures that do not fit in the list, because
+ * readers take an unlisted leaf as passing.
  */
 async function changesSince(
   tx: Transaction,

@@ -205,7 +205,10 @@ async function matchesComputedTree(
   }
 }
 
-/** Commits by compare-and-swap: of concurrent verifiers one writes, the others start again. */
+/**
+ * Commits by compare-and-swap: only one of several concurrent verifiers writes, and the others
+ * start again.
+ */
 function commit(
   context: VerifyContext,
   prefix: NewVerdict,
@@ -236,7 +239,7 @@ function commit(
   return transaction(context.sql, work, opening);
 }
 
-/** Verdicts on those passing leaves of the prefix whose artifacts have already expired. */
+/** Verdicts on the passing leaves of the prefix with artifacts that have already expired. */
 function expiredAlready(prefix: NewVerdict, ends: readonly Expiry[]): NewVerdict[] {
   return [...kindsByLeaf(ends)].map(([leafIndex, expired]) =>
     verdictOn(leafIndex, prefix, { outcome: 'pass', expired: expired.sort(), checks: [] }),

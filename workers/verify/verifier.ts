@@ -21,19 +21,22 @@ export interface VerifierOptions {
   expiryScanMs: number;
   /** Milliseconds between scrub passes; up to 2.5 times as many for a small log. */
   scrubMs: number;
-  /** Limit of leaves per scrub pass; a small log is scrubbed about once in an hour. */
+  /** Limit of leaves per scrub pass; a small log is scrubbed about once an hour. */
   scrubBatch: number;
   /** Milliseconds after which an unfinished pass rejects the run. */
   stallTimeoutMs: number;
 }
 
-/** Number of passes in which the whole log is scrubbed once, if `scrubBatch` allows. */
+/** The scrubber covers the whole log in this number of passes, if `scrubBatch` allows. */
 const SCRUBS_PER_ROUND = 1_800;
 /** The fewest leaves of a scrub pass. */
 const LEAST_SCRUBBED = 10;
 /** The longest pause between scrub passes of a small log, in multiples of `scrubMs`. */
 const LONGEST_PAUSE = 2.5;
-/** An idle verifier runs its passes this often per `SNAPSHOT_TTL`; an entry is due after half of it. */
+/**
+ * An idle verifier runs its passes this often per `SNAPSHOT_TTL`; a verdict entry is due after half
+ * that time.
+ */
 const ROUNDS_PER_SNAPSHOT = 20;
 
 export const VERIFIER_DEFAULTS: VerifierOptions = {
@@ -75,19 +78,22 @@ export async function runVerifier(
 
 type Watched = VerifyContext & { watchdog: Watchdog | undefined };
 
-/** The passes of a verifier in turn, and when each is due. Times are results of `performance.now()`. */
+/**
+ * Runs the passes of a verifier one after the other, each when it is due. Times are results of
+ * `performance.now()`.
+ */
 class Rounds {
   /** Leaves of the next pass over the log. */
   private limit: number;
   /**
-   * The last change that no verdict entry covers, or null. An earlier process may have ended before it
-   * appended an entry.
+   * When this process last saw a change that no verdict entry covers, or null. Not null at first,
+   * because an earlier process may have ended before it appended an entry.
    */
   private uncovered: number | null = performance.now();
   private scanBegan = 0;
   private scanDue = 0;
   private verdictDue = 0;
-  /** No verdict entry is appended before. */
+  /** The earliest time for the next verdict entry. */
   private verdictEarliest = 0;
   private scrubDue = 0;
   private isScrubUrgent = false;
