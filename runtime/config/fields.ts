@@ -185,7 +185,7 @@ export const rootKeyFile = z
   .string()
   .optional()
   .describe(
-    'root key, in place of `AEP_KEY_FILE`: [a key in an HSM or in AWS KMS](deploy.md#keys-in-an-hsm-or-in-aws-kms), or a file of mode 0600. It delegates to short-lived keys that a worker keeps in memory',
+    'root key, in place of `AEP_KEY_FILE`: [a key in an HSM or in AWS KMS](deploy.md#keys-in-an-hsm-or-in-aws-kms), or a file of mode 0600. The root delegates to short-lived keys that a worker keeps in memory',
   );
 
 const POSTGRES_URL = /^postgres(ql)?:\/\/\S+$/;
@@ -352,7 +352,7 @@ export const processSettings = {
     .describe(
       `listener of \`/healthz\`, \`/readyz\` and \`/metrics\`: see [metrics](runbooks.md#metrics-and-readiness); by default ${WITH_OPS_PORT.map((program) => `${program} ${String(defaultOpsPort(program))}`).join(', ')}`,
     ),
-  OPS_BIND: listenAddress,
+  OPS_BIND: listenAddress.describe('address of the operations listener'),
   SHUTDOWN_DELAY: duration(0, 300_000, 'must be a duration from 0 to 5m, like 10s')
     .prefault('0')
     .describe('how long engine and public API server accept connections after SIGTERM'),
