@@ -36,7 +36,7 @@ const portNumber = (message: string) =>
 export const port = (fallback: string, of: string) =>
   portNumber('must be a port number, or 0 for any free one')
     .prefault(fallback)
-    .describe(`port of ${of}; 0 takes any free one`);
+    .describe(`port of ${of}; 0 takes any free port`);
 
 export const wholeNumber = (least: number, most: number, fallback: string) =>
   z
@@ -195,7 +195,7 @@ export const databaseUrl = (message: string) =>
   required(message)
     .regex(POSTGRES_URL, POSTGRES_SAY)
     .describe(
-      "PostgreSQL 15 or later, with the program's own role; `start` and `demo` start an embedded one",
+      "PostgreSQL 15 or later, with the program's own role; `start` and `demo` start an embedded server",
     );
 
 /** A streaming replica of the same database, for the same role. */
@@ -369,7 +369,9 @@ export const tracingSettings = {
     .refine((text) => plainUrl(text) !== null, 'must be an http or https URL')
     .nullable()
     .default(null)
-    .describe('OTLP/HTTP collector of [traces](runbooks.md#traces); by default programs send none'),
+    .describe(
+      'OTLP/HTTP collector of [traces](runbooks.md#traces); by default programs send no traces',
+    ),
 };
 
 export const traceRatio = z
