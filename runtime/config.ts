@@ -203,7 +203,7 @@ export function facadeConfig(env: Environment = process.env) {
 const boardSettings = {
   DATABASE_URL: field.databaseUrl(field.ROLE_URL('board')).optional(),
   REDIS_URL: field.redisUrl,
-  BOARD_BIND: field.listenAddress,
+  BOARD_BIND: field.listenAddress.describe('address of the queue dashboard'),
   BOARD_PORT: field.port('8082', 'the queue dashboard'),
   BOARD_KEY_FILE: field
     .required('name a file of mode 0600 with the dashboard key (openssl rand -hex 32)')
@@ -246,7 +246,7 @@ const monitorSettings = {
   MONITOR_URL: field.monitorUrl,
   MONITOR_MIRRORS: field.monitorMirrors,
   MONITOR_WATCH: field.list(
-    'files with receipts, their evidence, exports or proof ids to watch, or directories of them, separated by commas',
+    'files with receipts, their evidence, exports or proof ids to watch, or directories of such files, separated by commas',
   ),
   MONITOR_DIR: field
     .directory(join('.data', 'monitor'))

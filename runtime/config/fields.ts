@@ -36,7 +36,7 @@ const portNumber = (message: string) =>
 export const port = (fallback: string, of: string) =>
   portNumber('must be a port number, or 0 for any free one')
     .prefault(fallback)
-    .describe(`port of ${of}; 0 takes any free one`);
+    .describe(`port of ${of}; 0 takes any free port`);
 
 export const wholeNumber = (least: number, most: number, fallback: string) =>
   z
@@ -185,7 +185,7 @@ export const rootKeyFile = z
   .string()
   .optional()
   .describe(
-    'root key, in place of `AEP_KEY_FILE`: [a key in an HSM or in AWS KMS](deploy.md#keys-in-an-hsm-or-in-aws-kms), or a file of mode 0600. It delegates to short-lived keys that a worker keeps in memory',
+    'root key, in place of `AEP_KEY_FILE`: [a key in an HSM or in AWS KMS](deploy.md#keys-in-an-hsm-or-in-aws-kms), or a file of mode 0600. The root delegates to short-lived keys that a worker keeps in memory',
   );
 
 const POSTGRES_URL = /^postgres(ql)?:\/\/\S+$/;
@@ -195,7 +195,7 @@ export const databaseUrl = (message: string) =>
   required(message)
     .regex(POSTGRES_URL, POSTGRES_SAY)
     .describe(
-      "PostgreSQL 15 or later, with the program's own role; `start` and `demo` start an embedded one",
+      "PostgreSQL 15 or later, with the program's own role; `start` and `demo` start an embedded server",
     );
 
 /** A streaming replica of the same database, for the same role. */
@@ -352,7 +352,7 @@ export const processSettings = {
     .describe(
       `listener of \`/healthz\`, \`/readyz\` and \`/metrics\`: see [metrics](runbooks.md#metrics-and-readiness); by default ${WITH_OPS_PORT.map((program) => `${program} ${String(defaultOpsPort(program))}`).join(', ')}`,
     ),
-  OPS_BIND: listenAddress,
+  OPS_BIND: listenAddress.describe('address of the operations listener'),
   SHUTDOWN_DELAY: duration(0, 300_000, 'must be a duration from 0 to 5m, like 10s')
     .prefault('0')
     .describe('how long engine and public API server accept connections after SIGTERM'),
@@ -369,7 +369,9 @@ export const tracingSettings = {
     .refine((text) => plainUrl(text) !== null, 'must be an http or https URL')
     .nullable()
     .default(null)
-    .describe('OTLP/HTTP collector of [traces](runbooks.md#traces); by default programs send none'),
+    .describe(
+      'OTLP/HTTP collector of [traces](runbooks.md#traces); by default programs send no traces',
+    ),
 };
 
 export const traceRatio = z
