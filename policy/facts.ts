@@ -17,7 +17,7 @@ type FactType = keyof typeof FORMS;
 /** The facts that the schema of a policy set declares, by name. */
 export type DeclaredFacts = ReadonlyMap<string, { type: FactType; requiredFor: string[] }>;
 
-/** The annotation of a fact that lists the actions which require the fact, separated by commas. */
+/** The annotation of a fact with the actions, separated by commas, that require the fact. */
 export const REQUIRED_FOR = 'required_for';
 
 /** Skips invalid declarations: requests with such a fact are denied. @throws PolicySetError */

@@ -32,7 +32,7 @@ import {
 export interface Recorded {
   /** The recorded AEP; null once the payload is erased. Then only `aepHash` is compared. */
   aep: JsonValue;
-  /** The commitment in the log, lower-case hex. */
+  /** SHA-256 of the AEP as the log entry states it, lower-case hex. */
   aepHash: string;
   /** Taken from the record, because the worker's configuration determined the signing key. */
   keyId: string;
