@@ -161,7 +161,7 @@ export interface ReceiptFacts {
 }
 
 /**
- * The response to an admission. It depends on four facts only, so a repeated request gets the same
+ * The response to an admission. It depends only on `ReceiptFacts`, so a repeated request gets the same
  * bytes although no response is stored.
  */
 export function buildReceipt(

@@ -13,7 +13,7 @@ export const PACKAGE_KIND = 'trust' satisfies ArtifactKind;
 /** The kinds of id that a lookup matches. */
 export type LookupName = IdField | 'share_token' | 'package_id';
 
-/** The kind of id that a text is, by its syntax; null for any other text. */
+/** The kind of an id, by its syntax; null for any other text. */
 export function lookupNameOf(text: string): LookupName | null {
   if (isShareToken(text)) return 'share_token';
   if (isPackageId(text)) return 'package_id';

@@ -74,7 +74,7 @@ export function parseWatched(
   return parsed?.map((proofId) => ({ proofId, isPromised: false, at }));
 }
 
-/** The record of a proof in a map; null if it has none. */
+/** The records of a proof in a map; null if the map does not have the proof. */
 export async function findProof(
   sha256: Sha256,
   find: (key: Uint8Array) => Promise<MapValue | null>,

@@ -73,7 +73,7 @@ export interface AepKeyPin {
   /** Signatures count at `after < leaf index < before`. */
   after: number;
   before: number;
-  /** The `compromised_from` of the key. That of a root also ends the keys that the root delegated. */
+  /** The `compromised_from` of the key; for a root, it also applies to the keys that the root delegated. */
   compromisedFrom: number;
 }
 

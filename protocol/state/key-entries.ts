@@ -61,7 +61,7 @@ export function keysChangedBy(
 
 type Named = Pick<LogKey, 'id' | 'publicKey'>;
 
-/** The key of an entry; null if it is not of the form that the use requires. */
+/** The key of an entry; null if the use of the key requires another form. */
 function namedBy({ sha256, origin }: LogContext, entry: KeyEntry): Named | null {
   if (entry.use === 'approver') return { id: entry.registration_hash, publicKey: null };
   let publicKey: Uint8Array;

@@ -33,7 +33,7 @@ export interface PublicProof {
   acceptedAt: number;
   /** `to` of the first verdict on the leaf; null without a verdict. */
   verdictSize: number | null;
-  /** Time of the last verdict that gave the leaf a verdict or changed it; null without one. */
+  /** Time of the first verdict on the leaf, or of the last change of its verdict; null without a verdict. */
   verifiedAt: number | null;
   /** Leaf index of the activation of the signing key; null unless the key was activated before the proof. */
   keyIndex: number | null;
@@ -47,13 +47,13 @@ export interface PublicProof {
 
 /** The indexes of leaves at which signatures of an AEP key count. */
 export interface AepKeyLife {
-  /** Its thumbprint. */
+  /** Thumbprint of the key. */
   keyId: string;
-  /** The first index at which its signatures count; null if they never do. */
+  /** The first index at which signatures of the key count; null if they never count. */
   from: number | null;
-  /** The first index at which it is retired. */
+  /** The first index at which the key is retired. */
   retiredFrom: number | null;
-  /** The first index at which it is compromised. */
+  /** The first index at which the key is compromised. */
   compromisedFrom: number | null;
 }
 
