@@ -140,7 +140,7 @@ export function decideUnder(
   recorded: ReplayPolicy,
   input: PolicyInput,
 ): Decision {
-  // Under one run id, here '', the keys of counters are equal exactly if their definitions are.
+  // For the same run id, here '', two counters have equal keys exactly if their definitions are equal.
   const shared = Object.entries(input.budgets).filter(([name]) => {
     const keys = [other, recorded].map(({ counters }) => {
       const counter = Object.hasOwn(counters, name) ? counters[name] : undefined;

@@ -62,7 +62,7 @@ export interface PendingProof {
   effect: Effect;
   /** Lower-case hex. */
   aepHash: string;
-  /** The reasons of its decision; null once the payload is erased. */
+  /** The reasons of the pending decision; null once the payload is erased. */
   reasons: readonly string[] | null;
 }
 

@@ -44,7 +44,7 @@ const signedSchema = z.object({
 
 /**
  * The proofs of a file: a receipt, its evidence, an export, another document with the log entry of a
- * proof, or proof ids, one on each line. Undefined for another file.
+ * proof, or proof ids, one on each line. Undefined for any other file.
  *
  * @param at when the file was written, in milliseconds since 1970
  */

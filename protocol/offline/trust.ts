@@ -30,7 +30,7 @@ export interface PinnedJwk {
   compromised_from?: number | null | undefined;
 }
 
-/** An AEP public key: its 32 bytes, the same in base64url, or a JWK. */
+/** An AEP public key: 32 bytes, their base64url text, or a JWK. */
 export type PinnedAepKey = Uint8Array | string | PinnedJwk;
 
 /** Keys that the caller obtained from another source than the checked document. */

@@ -25,7 +25,7 @@ export interface LogView {
   expiredThrough: number;
 }
 
-/** The data of a map about a proof. */
+/** A map's data about a proof. */
 export interface ProofFacts {
   proofId: string;
   proof: PublicProof;

@@ -10,7 +10,7 @@ import type { Delegation, KeyEntry } from '../schemas/log-entry.js';
 import { keyStatusAt, type LogKey } from './log-state.js';
 import { NONE } from './record.js';
 
-/** The log that the entries are from, and the primitives to check them with. */
+/** The log of the entries, and the primitives that verify their signatures. */
 export interface LogContext {
   sha256: Sha256;
   /** A strict Ed25519 verification. */

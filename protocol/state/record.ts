@@ -124,7 +124,7 @@ export function decodeProof(bytes: Uint8Array): PublicProof {
     revoked > 15 ||
     bytes[3] !== 0
   )
-    throw malformed('it has unknown bits');
+    throw malformed('unknown bits are set');
   const proof: PublicProof = {
     effect,
     isLive: (flags & 4) !== 0,
@@ -154,14 +154,14 @@ function requireConsistent(proof: PublicProof): void {
   const { leafIndex, verdictSize, keyIndex } = proof;
   const isUnverified = proof.verdict === 'none';
   if ((verdictSize === null) !== isUnverified || (proof.verifiedAt === null) !== isUnverified) {
-    throw malformed('its verdict lacks a field or has one too many');
+    throw malformed('the verdict lacks a field or has one too many');
   }
   if ((verdictSize ?? NONE) <= leafIndex || (keyIndex ?? -1) >= leafIndex) {
-    throw malformed('its indexes contradict the order of the log');
+    throw malformed('the indexes contradict the order of the log');
   }
   const isBeyondProof = (end: number | null, at: number): boolean => at > 0 && end !== null;
   if (proof.hasArtifacts ? proof.effect !== 'ADMIT' : proof.ends.some(isBeyondProof)) {
-    throw malformed('its artifacts contradict its effect or their ends');
+    throw malformed('the artifacts contradict the effect or the ends of validity');
   }
 }
 
@@ -216,13 +216,14 @@ export function decodeHistory(bytes: Uint8Array): RecordedEvent[] {
   for (let at = 0; at < bytes.length;) {
     const type = EVENTS[bytes[at]! - 1];
     const end = at + (type === 'revoked' ? REVOCATION_BYTES : EVENT_BYTES);
-    if (type === undefined || end > bytes.length) throw malformed('an event has another form');
+    if (type === undefined || end > bytes.length)
+      throw malformed('an event is truncated or of an unknown type');
     const index = required(numberAt(view, at + 1));
     const time = required(numberAt(view, at + 7));
-    if (index <= before) throw malformed('its events are not in log order');
+    if (index <= before) throw malformed('the events are not in log order');
     if (type === 'revoked') {
       const kind = ARTIFACT_KINDS[bytes[at + EVENT_BYTES]!];
-      if (kind === undefined) throw malformed('it revokes an artifact of no known kind');
+      if (kind === undefined) throw malformed('an event revokes an artifact of an unknown kind');
       const reasonHash = bytes.subarray(at + EVENT_BYTES + 1, end);
       events.push({ type, index, time, kind, reasonHash });
     } else {
