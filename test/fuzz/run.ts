@@ -19,7 +19,7 @@ export interface TargetReport {
 }
 
 export interface Bounds {
-  /** The first limit ends the run. */
+  /** The run ends when either limit is reached. */
   milliseconds: number;
   executions: number;
 }
@@ -100,7 +100,7 @@ function isSlowAgain(target: Target, input: Uint8Array): boolean {
     try {
       target.run(input.slice());
     } catch {
-      // The finding was reported already.
+      // The main loop already reported this error.
     }
     if (performance.now() - began <= TOO_SLOW_MS) return false;
   }

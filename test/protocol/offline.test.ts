@@ -132,7 +132,7 @@ describe('offline verification vectors', () => {
     }
   });
 
-  it('report no rejected vector as authentic and included', () => {
+  it('have unique names, and expect inclusion from no invalid vector', () => {
     for (const { expected, name } of refused) {
       const { included = false } = expected as { included?: boolean };
       expect(included, name).toBe(false);
