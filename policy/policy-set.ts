@@ -152,7 +152,7 @@ export function engineOf({
   return attempt(() => identitySchema.parse(JSON.parse(manifest))) ?? null;
 }
 
-/** The manifest of a set, whose SHA-256 is the digest of the set. */
+/** The manifest of a set. The digest of the set is the SHA-256 of the manifest. */
 export function manifestOf(files: PolicyFiles, engine: EngineIdentity): string {
   return canonicalize({
     schema_version: 'svc.policy.manifest/1.1',

@@ -95,7 +95,7 @@ export interface NoteSigner {
   sign: (message: Uint8Array) => Uint8Array;
 }
 
-/** Adds the name of a key and its {@link keyId} to the function that signs, which may be asynchronous. */
+/** Adds the name of a key and its {@link keyId} to a signing function, which may be asynchronous. */
 export function noteSigner<Sign>(
   sha256: Sha256,
   name: string,
@@ -163,7 +163,7 @@ export function openNote(
   return { text, key: signer };
 }
 
-/** Whether a signature claims to be by a key. */
+/** Whether a signature has the name and the id of a key; does not verify the signature. */
 export function isBy(signature: NoteSignature, key: Vkey): boolean {
   return signature.name === key.name && equalBytes(signature.keyHash, key.keyHash);
 }

@@ -72,7 +72,7 @@ export class StoredPage {
     while (at < count) {
       const bit = bits[at]!;
       if (bitOf(key, bit) === 1) end = at++;
-      // Skips the other side of this node.
+      // Skips the right side of this node.
       else
         do at++;
         while (at < count && bits[at]! > bit);

@@ -115,7 +115,7 @@ export class Monitor {
     this.report({ code, where, detail, ...(notes !== undefined && { notes }) });
   }
 
-  /** Reports files that are missing, damaged or unreachable, which prove nothing about the log. */
+  /** Reports missing, damaged and unreachable files. Such files prove nothing about the log. */
   private async guard(files: LogFiles, run: () => Promise<unknown>): Promise<void> {
     try {
       await run();

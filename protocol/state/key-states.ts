@@ -81,7 +81,7 @@ export class KeyStates {
     this.uncounted.delete(keyId);
   }
 
-  /** The index of the first compromise, of the key or of its root, that voids a signature; or null. */
+  /** Index of the first compromise (of the key or its root) that voids a signature at `leafIndex`; null without one. */
   voidedAt(keyId: string, leafIndex: number): number | null {
     const key = this.keyOf(keyId);
     if (key === null || keyStatusAt(key, leafIndex) !== 'compromised') return null;
