@@ -27,7 +27,7 @@ export interface Bounds {
 /** Time limit for an input of 256 KiB: a linear parser needs far less. */
 const TOO_SLOW_MS = 1_000;
 const MAX_FINDINGS = 5;
-/** Largest heap growth between inputs; more is a leak. */
+/** Largest heap growth in one run; more growth is reported as a leak. */
 const MAX_HEAP_GROWTH = 256 * 1024 * 1024;
 
 /** Global prototypes, which no parser may change. */

@@ -69,7 +69,7 @@ export interface OfflineVector {
   expected: { authentic?: boolean; included?: boolean };
 }
 
-/** Documents that the offline verifier accepts. */
+/** The vector `admission`: an export that the offline verifier accepts. */
 export const admission = (): Required<Pick<OfflineVector, 'export'>> & OfflineVector => {
   const found = vectors<OfflineVector[]>('valid/offline').find(({ name }) => name === 'admission');
   if (found?.export === undefined) throw new Error('the vector "admission" is missing');

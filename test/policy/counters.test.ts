@@ -188,7 +188,7 @@ describe('counters.json', () => {
     );
   });
 
-  it('is part of what the digest of a policy set covers', async () => {
+  it('is covered by the digest of the policy set', async () => {
     const digest = async (counter: Counter) =>
       (await makePolicySet({ ...files, counters: { daily_refunds: counter } })).digest;
     expect((await digest(sum)).equals(await digest({ ...sum, actions: null }))).toBe(false);

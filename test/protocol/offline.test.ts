@@ -118,7 +118,7 @@ describe('offline verification vectors', () => {
     });
   });
 
-  it('cover every fault, every cause and every unusable pin, and each is documented', () => {
+  it('cover every fault, every cause and every unusable pin, and the specification has each code', () => {
     const found = (member: string) =>
       new Set(refused.map(({ expected }) => (expected as Record<string, unknown>)[member]));
     expect(found('fault')).toEqual(new Set([undefined, ...OFFLINE_FAULTS]));

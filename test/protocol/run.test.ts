@@ -105,7 +105,7 @@ describe('vectors of packages', () => {
     expect(outcomeOf(vector)).toEqual(vector.expected);
   });
 
-  it('cover every fault, and each is documented', () => {
+  it('cover every fault, and the specification has the code of each fault', () => {
     const faults = runVectors.cases.flatMap(({ expected }) =>
       'fault' in expected ? [expected.fault] : [],
     );
