@@ -30,4 +30,4 @@ export function unsoundRequirements(policies: PolicyFiles['policies']): string[]
   return annotated(policies).flatMap(({ id, isSound }) => (isSound ? [] : [id]));
 }
 
-export const REQUIRES_RULE = `use @${ANNOTATION} only as @${ANNOTATION}("${APPROVAL}") and on a forbid, which then denies until an approval`;
+export const REQUIRES_RULE = `use @${ANNOTATION} only as @${ANNOTATION}("${APPROVAL}") and only on a forbid: an approval waives this forbid`;

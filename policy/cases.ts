@@ -57,7 +57,7 @@ export const policyCaseSchema = z.strictObject({
   name: z.string().min(1),
   input: inputSchema,
   expect: effectSchema,
-  /** Expected policy ids, `fact.<name>` and `budget.<counter>`; absent: not checked. */
+  /** Expected reasons: policy ids, `fact.<name>` and `budget.<counter>`. Reasons are not checked if absent. */
   reasons: z.array(z.string()).optional(),
 });
 export type PolicyCase = z.infer<typeof policyCaseSchema>;

@@ -118,8 +118,8 @@ export async function checkOverlay(
 }
 
 /**
- * `like` compares the pattern after a wildcard at every position of a text. Without a limit, a decision takes
- * fifty times as long, and a decision under the append lock delays every tenant.
+ * `like` compares the pattern after a wildcard at every position of a text. Without a limit, one rule can make a
+ * decision fifty times slower, and a decision under the append lock delays every tenant.
  */
 const MOST_AFTER_WILDCARDS = 100;
 const TOO_SLOW = `the patterns of a rule may have at most ${MOST_AFTER_WILDCARDS} characters and wildcards in total after the first wildcard of each pattern`;
@@ -166,7 +166,7 @@ export function overlayFormProblems(policies: PolicyFiles['policies']): PolicyPr
       ...(hasExpressionTests(answer.json)
         ? [
             error(
-              'test only for attributes of context, principal or resource, not of an expression, and not for tags',
+              'use has only for attributes of context, principal or resource, not of other expressions, and do not use hasTag',
             ),
           ]
         : []),
@@ -174,7 +174,7 @@ export function overlayFormProblems(policies: PolicyFiles['policies']): PolicyPr
   });
 }
 
-/** Validates rules against the schema of real inputs instead of the set's: rules about other inputs never apply. */
+/** Validates against the schema of real inputs, not that of the set: a rule about other inputs never applies. */
 async function ruleProblems(
   policies: PolicyFiles['policies'],
   facts?: DeclaredFacts,

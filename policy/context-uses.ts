@@ -2,7 +2,7 @@ import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { decimalUnits, isDecimal } from '#protocol/schemas/facts';
 import type { PolicyFiles } from '#sql/admissions/policies';
 
-/** An attribute that policies use: its whole value, comparisons with literals, or only its presence. */
+/** How policies use an attribute: its whole value, comparisons with literals, or only its presence. */
 interface Use {
   path: string[];
   isWhole: boolean;
@@ -68,7 +68,7 @@ function comparison(value: unknown, other: unknown): { path: string[]; literal: 
   return path === null || literal === null ? null : { path, literal };
 }
 
-/** A Long in units of 1, a decimal in units of 0.0001: Cedar never compares the two. Null: not a literal. */
+/** The value of a Long, or of a decimal in units of 0.0001 (Cedar never compares the two); null if no such literal. */
 function literalIn(expression: unknown): bigint | null {
   const { Value: value, decimal } = expression as {
     Value?: unknown;

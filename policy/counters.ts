@@ -14,7 +14,7 @@ const counterSchema = z.strictObject({
     .min(1, 'expected at least one action, or null for all')
     .refine(isAscending, 'expected distinct actions in ascending order')
     .nullable(),
-  /** The fact that the counter sums; null: it counts actions. */
+  /** The fact that the counter sums; null for a counter of actions. */
   sum: z.string().regex(FACT_NAME_PATTERN, 'expected the name of a fact').nullable(),
   per: z.enum(['tenant', 'agent', 'run']),
   window: z.enum(['day', 'run']),
@@ -50,7 +50,7 @@ const REASON_PREFIX = 'budget.';
 
 /**
  * Reasons to deny before evaluation, sorted: counters that cannot count the action or whose value is
- * unknown, and missing facts that they sum.
+ * unknown, and missing facts that a counter sums.
  */
 export function unmetBudgets(counters: Counters, input: PolicyInput): string[] {
   const reasons = appliedCounters(counters, input).flatMap(([name, counter]) => {
@@ -79,7 +79,7 @@ export interface CounterMove extends CounterRef {
   after: number;
 }
 
-/** The values of counters before an action, with the window; keyed by counter name. */
+/** The window of each counter, and its value before an action; keyed by counter name. */
 export type Befores = Record<string, Omit<Budget, 'after'>>;
 
 /** Counter values before an admission; 0 for a counter whose agent or run the request lacks. */
@@ -103,7 +103,7 @@ export function movesOf(
   });
 }
 
-/** A decision, and the counters that it changes if it admits. */
+/** A decision, and the counters that change if the decision admits. */
 interface Counting {
   effect: Effect;
   moves: CounterMove[];

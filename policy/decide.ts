@@ -21,7 +21,7 @@ export interface Decision {
 
 const erred = new WeakSet<Decision>();
 
-/** Whether a decision denies because policies failed to evaluate; its reasons are their ids. */
+/** Whether a decision denies because policies failed to evaluate; the reasons are the ids of those policies. */
 export const hasErred = (decision: Decision): boolean => erred.has(decision);
 
 /** One prepared policy set: a pure function from input to decision. */
@@ -95,7 +95,7 @@ export function preparse(name: string, files: PolicyFiles): PreparedTexts {
   return { name, facts: declaredFacts(files.schema), counters: files.counters ?? {}, waived };
 }
 
-/** The name of the texts without the policies that an approval waives. */
+/** The name in Cedar for a set's texts without the policies that an approval waives. */
 const waivedName = (name: string): string => `${name} approved`;
 
 interface Evaluation {
@@ -131,7 +131,7 @@ export function textsLoader<T extends PreparedTexts | null>(
   };
 }
 
-/** Number of loaders so far, which makes their names in Cedar differ. */
+/** Number of loaders so far; as a prefix of names in Cedar, it keeps the names of loaders distinct. */
 let loaders = 0;
 
 /** Enough for the operator's sets and those of recently active tenants with an overlay. */
@@ -148,7 +148,7 @@ export function evaluate(texts: PreparedTexts, input: PolicyInput): Decision {
   return decidedEarly(texts, input) ?? decideCall(texts, input, callOf(input)).decision;
 }
 
-/** The decision on an input that policies need not or must not evaluate; null if they must evaluate it. */
+/** The decision on an input that policies need not or must not evaluate; null for any other input. */
 function decidedEarly(
   { facts, counters }: Pick<PreparedTexts, 'facts' | 'counters'>,
   input: PolicyInput,

@@ -83,7 +83,9 @@ export function readRequest(
   }
   const request = schema.parse(document);
   if (request.tenant_id === tenantId) return request;
-  throw new IntakeMismatchError('the request names another tenant than it was accepted for');
+  throw new IntakeMismatchError(
+    'the request names a tenant other than the one it was accepted for',
+  );
 }
 
 /** The stored admission differs from the accepted one, so it must not be committed. */

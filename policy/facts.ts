@@ -17,7 +17,7 @@ type FactType = keyof typeof FORMS;
 /** The facts that the schema of a policy set declares, by name. */
 export type DeclaredFacts = ReadonlyMap<string, { type: FactType; requiredFor: string[] }>;
 
-/** The annotation of a fact that lists the actions which require the fact, separated by commas. */
+/** The annotation of a fact with the actions, separated by commas, that require the fact. */
 export const REQUIRED_FOR = 'required_for';
 
 /** Skips invalid declarations: requests with such a fact are denied. @throws PolicySetError */
@@ -66,7 +66,7 @@ export function factsRecord(facts: DeclaredFacts): string {
 
 const REASON_PREFIX = 'fact.';
 
-/** Reasons to deny before evaluation, sorted: missing required facts, and undeclared or mistyped ones. */
+/** Reasons to deny before evaluation, sorted: missing required facts, undeclared facts and mistyped facts. */
 export function unmetFacts(declared: DeclaredFacts, action: string, facts: Facts): string[] {
   const lacking = [...declared].flatMap(([name, { requiredFor }]) =>
     requiredFor.includes(action) && !Object.hasOwn(facts, name) ? [name] : [],
@@ -90,7 +90,7 @@ function misfits(declared: DeclaredFacts, facts: Facts): string[] {
   );
 }
 
-/** Facts with an undeclared name or another type, each with the error message. */
+/** Facts with an undeclared name, or not of the declared type, each with an error message. */
 export function factFaults(
   declared: DeclaredFacts,
   facts: Facts,

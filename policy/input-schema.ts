@@ -17,7 +17,7 @@ import { SCHEMA_FILE } from './policy-set.js';
 
 let text: string | undefined;
 
-/** The schema of policy inputs with these facts and counters, which `callOf` in decide.ts fills. */
+/** The schema of the policy inputs that `callOf` in decide.ts builds, with these facts and counters. */
 export async function inputSchema(
   facts: DeclaredFacts = new Map(),
   counters: Counters = {},
@@ -31,8 +31,8 @@ export async function inputSchema(
 interface SchemaDifference {
   message: string;
   /**
-   * Whether inputs always have the attribute where they have its parent, and the schema does not declare
-   * it: then Cedar rejects every input with the parent.
+   * Whether Cedar rejects every input with the parent of the attribute: such inputs always have the
+   * attribute, but the schema does not declare it.
    */
   rejectsInputs: boolean;
 }
@@ -126,7 +126,7 @@ function declarationsOf(schema: string): Declarations {
 /** Escapes the dots in an attribute name, because a dot separates the segments of a path. */
 const segment = (attribute: string): string => attribute.replaceAll('.', '\\u002e');
 
-/** The members of a declaration besides type and attributes, which change its meaning, as text with sorted lists. */
+/** The members that change the meaning of a declaration, except type and attributes, as text with sorted lists. */
 function detail({ annotations, ...more }: Omit<Type, 'type'> & Record<string, unknown>): string {
   const requiredFor = annotations?.[REQUIRED_FOR];
   const members = Object.entries({

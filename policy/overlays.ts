@@ -99,7 +99,7 @@ export interface UnfitOverlay {
   rules: string[];
 }
 
-/** @throws AdministrationError when a tenant activates an overlay meanwhile, or `from` has passed */
+/** @throws AdministrationError when a tenant activates an overlay at the same time, or when `from` has passed */
 export async function activateWithOverlays(
   tx: Transaction,
   set: StoredPolicySet,

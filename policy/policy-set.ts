@@ -39,7 +39,7 @@ export const SCHEMA_FILE = 'schema.cedarschema';
 
 export const COUNTERS_FILE = 'counters.json';
 
-/** The counters of a folder; none without the file. */
+/** The counters in `counters.json` of a folder; none if the folder does not have this file. */
 async function readCounters(folder: string): Promise<Counters> {
   const isThere = (await readdir(folder)).includes(COUNTERS_FILE);
   return isThere ? parseCounters(await readFile(join(folder, COUNTERS_FILE))) : {};
@@ -68,7 +68,7 @@ export function parseCounters(bytes: Uint8Array): Counters {
   return parsed.data;
 }
 
-/** Excludes `__proto__`, which objects drop. */
+/** Excludes `__proto__`, because assigning this member to an object does not create it. */
 const POLICY_FILE = /^[A-Za-z0-9][\w.-]*\.cedar$/;
 
 /** The texts of `schema.cedarschema` and every `<policy id>.cedar` of a folder, unchanged, and its counters. */
@@ -143,7 +143,7 @@ export async function runningEngine(): Promise<EngineIdentity> {
 
 const identitySchema = z.looseObject({ engine_version: z.string(), engine_sha256: z.string() });
 
-/** The engine of a set; null if the manifest does not match the digest: a changed manifest proves no engine. */
+/** The engine in a set's manifest; null if the manifest does not match the digest and so proves nothing. */
 export function engineOf({
   digest,
   manifest,
@@ -152,7 +152,7 @@ export function engineOf({
   return attempt(() => identitySchema.parse(JSON.parse(manifest))) ?? null;
 }
 
-/** The manifest of a set, whose SHA-256 is the digest of the set. */
+/** The manifest of a set. The digest of the set is the SHA-256 of the manifest. */
 export function manifestOf(files: PolicyFiles, engine: EngineIdentity): string {
   return canonicalize({
     schema_version: 'svc.policy.manifest/1.1',

@@ -32,7 +32,7 @@ import {
 export interface Recorded {
   /** The recorded AEP; null once the payload is erased. Then only `aepHash` is compared. */
   aep: JsonValue;
-  /** The commitment in the log, lower-case hex. */
+  /** SHA-256 of the AEP as the log entry states it, lower-case hex. */
   aepHash: string;
   /** Taken from the record, because the worker's configuration determined the signing key. */
   keyId: string;
@@ -140,7 +140,7 @@ export function decideUnder(
   recorded: ReplayPolicy,
   input: PolicyInput,
 ): Decision {
-  // Under one run id, here '', the keys of counters are equal exactly if their definitions are.
+  // For the same run id, here '', two counters have equal keys exactly if their definitions are equal.
   const shared = Object.entries(input.budgets).filter(([name]) => {
     const keys = [other, recorded].map(({ counters }) => {
       const counter = Object.hasOwn(counters, name) ? counters[name] : undefined;

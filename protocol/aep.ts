@@ -161,7 +161,7 @@ export interface ReceiptFacts {
 }
 
 /**
- * The response to an admission. It depends on four facts only, so a repeated request gets the same
+ * The response to an admission. It depends only on `ReceiptFacts`, so a repeated request gets the same
  * bytes although no response is stored.
  */
 export function buildReceipt(
@@ -265,7 +265,7 @@ export function proofRecordHash(sha256: Sha256, record: ProofRecord): string {
   const { aep_hash, proof_id, schema_version } = record;
   const envelope = { payload: '', payloadType, signatures: [{ keyid, sig }] };
   const text = orderedText({ aep_hash, envelope, proof_id, schema_version });
-  // Base64 needs no escapes, and `JSON.stringify` takes longer to look for them than the hash takes.
+  // Base64 needs no escapes. In `JSON.stringify`, the search for characters to escape takes longer than the hash.
   return hashHex(
     sha256,
     text.replace('"payload":""', () => `"payload":"${payload}"`),

@@ -34,9 +34,10 @@ export function readApprovalRequest(
   const values = disclosures.flatMap(([, name, value]) =>
     name === REQUEST_HASH ? [] : [[name, value] as const],
   );
-  if (aep.proof_id !== expected.proofId) return { fault: 'it is about another proof' };
-  if (aep.tenant_id !== expected.tenantId) return { fault: 'it is about another tenant' };
-  if (aep.decision.effect !== 'REQUIRE_APPROVAL') return { fault: 'it requires no approval' };
+  if (aep.proof_id !== expected.proofId) return { fault: 'the document is about another proof' };
+  if (aep.tenant_id !== expected.tenantId) return { fault: 'the document is about another tenant' };
+  if (aep.decision.effect !== 'REQUIRE_APPROVAL')
+    return { fault: 'the proof requires no approval' };
   if (typeof requestHash !== 'string' || values.length !== aep.commitments.length) {
     return { fault: 'the server withholds values of the request' };
   }

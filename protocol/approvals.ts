@@ -62,7 +62,7 @@ export interface PendingProof {
   effect: Effect;
   /** Lower-case hex. */
   aepHash: string;
-  /** The reasons of its decision; null once the payload is erased. */
+  /** The reasons of the pending decision; null once the payload is erased. */
   reasons: readonly string[] | null;
 }
 
@@ -221,7 +221,7 @@ const AUTHENTICATOR_DATA_BYTES = RP_ID_HASH_BYTES + 1 + 4;
 /** User present, and user verified. */
 const UP_AND_UV = 0x01 | 0x04;
 
-/** The bytes that an assertion signs (WebAuthn 2 §7.2); null when it is not about the challenge. */
+/** The bytes that an assertion signs (WebAuthn 2 §7.2); null unless its challenge, origin and flags are right. */
 function assertedBytes(
   sha256: Sha256,
   webauthn: Registration['webauthn'],

@@ -59,8 +59,8 @@ export interface OpenedCheckpoint {
 }
 
 /**
- * Opens a signed checkpoint: a pinned key that counts at its size must have signed it, and the
- * origin must be the expected one. A log has several keys after a key change. Throws the errors of
+ * Opens a signed checkpoint. The signer must be a pinned key whose checkpoints of this size count, and
+ * the origin the expected one. A log has several keys after a key change. Throws the errors of
  * `openNote` and {@link parseCheckpoint}, and `wrong_origin`.
  */
 export function openCheckpointNote(

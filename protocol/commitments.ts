@@ -27,10 +27,10 @@ export function saltsFrom(sha256: Sha256, seed: Uint8Array): SaltOf {
 
 /** The block size of SHA-256 in bytes. */
 const BLOCK = 64;
-// This buffer is reused, because an allocation of more than 64 bytes takes longer than its hash.
+// This buffer is reused, because an allocation of more than 64 bytes takes longer than hashing.
 const scratch = new Uint8Array(4 * BLOCK);
 
-/** A key of at most one block XOR `pad`, then room for a message. Valid until the next call. */
+/** A block with the HMAC key XOR `pad`, then room for a message. The next call overwrites the buffer. */
 function keyed(key: Uint8Array, pad: number, room: number): Uint8Array {
   const length = BLOCK + room;
   const bytes = length > scratch.length ? new Uint8Array(length) : scratch.subarray(0, length);
@@ -50,7 +50,7 @@ export function commitmentTo(sha256: Sha256, disclosure: Disclosure): string {
 export const REQUEST_HASH = 'request_hash';
 const STATED_HASHES = ['arguments_hash', 'result_hash'] as const;
 
-/** Names of disclosed values without a prefix; no fact may have them. */
+/** The names of disclosed values that have no prefix. A fact must not have any of these names. */
 export const COMMITTED_HASHES: readonly string[] = [REQUEST_HASH, ...STATED_HASHES];
 
 /** The values that an AEP commits to, besides the hash of its request, keyed by name. */

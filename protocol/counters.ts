@@ -4,9 +4,9 @@ import { decimalUnits, type Facts } from './schemas/facts.js';
 
 /** A counter of a policy set. A JSON value. */
 export type Counter = {
-  /** Ascending; null: every action. */
+  /** The counted actions, ascending; null for every action. */
   actions: string[] | null;
-  /** The fact that the counter sums; null: it counts actions. */
+  /** The fact that the counter sums; null for a counter of actions. */
   sum: string | null;
   per: 'tenant' | 'agent' | 'run';
   window: 'day' | 'run';
@@ -15,7 +15,7 @@ export type Counter = {
 /** The counters of a policy set, by name. */
 export type Counters = Record<string, Counter>;
 
-/** The part of the input that determines counters. */
+/** The part of a policy input that determines how counters change. */
 export type Counted = Pick<PolicyInput, 'action' | 'agent' | 'facts'>;
 
 /** The counters that apply to an action; none applies to an outcome. */
@@ -33,7 +33,7 @@ export const needsRun = ({ per, window }: Counter): boolean => per === 'run' || 
 
 /**
  * Identifies the counter of an agent, tenant or run, in hex; null for a request without the agent or run
- * that it needs. A hash, because the counter outlives the erasure of the requests.
+ * that the counter needs. The ids are hashed, because a counter outlives the erasure of the requests.
  *
  * @param run the id of the run of the request
  */

@@ -109,7 +109,7 @@ export function readEntry(bytes: Uint8Array): LogEntry | null {
 
 /**
  * The proof entry whose canonical form is the text, or null. Nearly every leaf is a proof entry, whose
- * canonical form one expression describes; {@link parseEntry} handles the others.
+ * canonical form one regular expression matches; {@link parseEntry} handles the others.
  */
 export function canonicalProofEntry(text: string): ProofEntry | null {
   const match = PROOF_ENTRY.exec(text);

@@ -72,7 +72,7 @@ export class ProtocolError extends Error {
   }
 }
 
-/** The result, or undefined if `run` throws. For input that is often rightly rejected. */
+/** The result of `run`, or undefined if `run` throws. */
 export function attempt<T>(run: () => T): T | undefined {
   try {
     return run();

@@ -42,8 +42,8 @@ const FIELD_OF_PREFIX = new Map<string, IdField>(
 export const uuidTime = (hex: string): number => Number.parseInt(hex.slice(0, 12), 16);
 
 /**
- * The time at which a proof or package id was made, in milliseconds since 1970, from any
- * of its identifiers; null for every other text. An id can state any time: the service accepts only its own.
+ * The time at which a proof or package id was made, in milliseconds since 1970, from any of its identifiers;
+ * null for every other text. An id can state any time, so the service accepts only ids that it made.
  */
 export function timeOfId(text: string): number | null {
   const id = isPackageId(text) ? text.slice(-32) : resolveIdentifier(text)?.proof_id;

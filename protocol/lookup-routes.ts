@@ -13,7 +13,7 @@ export const PACKAGE_KIND = 'trust' satisfies ArtifactKind;
 /** The kinds of id that a lookup matches. */
 export type LookupName = IdField | 'share_token' | 'package_id';
 
-/** The kind of id that a text is, by its syntax; null for any other text. */
+/** The kind of an id, by its syntax; null for any other text. */
 export function lookupNameOf(text: string): LookupName | null {
   if (isShareToken(text)) return 'share_token';
   if (isPackageId(text)) return 'package_id';
@@ -65,10 +65,10 @@ export function pathLookupOf(identifier: string): keyof typeof BY_PATH | null {
   return FORMS.find(([form]) => form.test(identifier))?.[1] ?? null;
 }
 
-/** The query parameter of a generic lookup and of the page, and its aliases. */
+/** The query parameter of a generic lookup and of the verification page, with its aliases. */
 export const QUERY_NAMES = ['identifier', 'q', 'id'] as const;
 
-/** The ids that a generic lookup matches, and the artifact that each one names. */
+/** The ids that a generic lookup matches, and the artifact that each id names. */
 const MATCHES = {
   proof_id: 'proof',
   registry_entry_id: 'proof',

@@ -95,7 +95,7 @@ export interface NoteSigner {
   sign: (message: Uint8Array) => Uint8Array;
 }
 
-/** Adds the name of a key and its {@link keyId} to the function that signs, which may be asynchronous. */
+/** Adds the name of a key and its {@link keyId} to a signing function, which may be asynchronous. */
 export function noteSigner<Sign>(
   sha256: Sha256,
   name: string,
@@ -127,7 +127,7 @@ export interface OpenedNote {
   /** The signed text with its final newline. */
   text: string;
   /**
-   * The pinned key that signed the note; with several, the first in the order of the signatures.
+   * The pinned key that signed the note. If several did, the first in the order of the signatures.
    */
   key: Vkey;
 }
@@ -135,7 +135,7 @@ export interface OpenedNote {
 /**
  * Opens a note under pinned keys. Ignores signatures by other keys, such as witness cosignatures,
  * if they are well-formed. Throws `unknown_signer` without a signature by a pinned key,
- * `bad_signature` when that of a pinned key does not verify, else `malformed_note`.
+ * `bad_signature` when a signature by a pinned key does not verify, and `malformed_note`.
  *
  * @param vkeys verifier keys, as text or parsed
  * @param verify a strict Ed25519 verification
@@ -163,7 +163,7 @@ export function openNote(
   return { text, key: signer };
 }
 
-/** Whether a signature claims to be by a key. */
+/** Whether a signature has the name and the id of a key; does not verify the signature. */
 export function isBy(signature: NoteSignature, key: Vkey): boolean {
   return signature.name === key.name && equalBytes(signature.keyHash, key.keyHash);
 }

@@ -239,7 +239,7 @@ function findActivation(
   { code, pointer, what }: typeof KEY | typeof APPROVER,
 ): { fault: OfflineFault } | { at: number | null } {
   if (tlog_proof === null) return { at: null };
-  // The witnesses have cosigned the checkpoint that covers the proof, and so every earlier entry.
+  // Requires no quorum here: the witnessed checkpoint of the proof covers every earlier entry of the log.
   const unwitnessed = { ...log, policy: null };
   const found = placeOf(canonicalBytes(entry), () => claimIn(tlog_proof), unwitnessed, crypto);
   if (!('fault' in found) && found.place.leafIndex < leafIndex)

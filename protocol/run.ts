@@ -84,8 +84,8 @@ function fail(code: RunFault['code'], pointer: string, detail: string): never {
 }
 
 /**
- * Checks the package of a run (`svc.registry.run/1.0`) against pinned keys: these entries of the run
- * and no others were requested up to its close. Throws only for unusable pins, like `verifyOffline`.
+ * Checks the package of a run (`svc.registry.run/1.0`) against pinned keys: up to its close, the run has
+ * these entries and no others. Throws only for unusable pins, like `verifyOffline`.
  */
 export function verifyRun(input: unknown, trust: OfflineTrust, crypto: ProofCrypto): RunResult {
   try {

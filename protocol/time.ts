@@ -37,7 +37,7 @@ function noTime(epochMs: number): ProtocolError {
   return new ProtocolError('malformed_time', message);
 }
 
-/** The inverse of {@link formatTime}. Throws `malformed_time` for all else, even 30 February. */
+/** The inverse of {@link formatTime}. Throws `malformed_time` for any other text, even 30 February. */
 export function parseTime(text: string): number {
   if (text === latestParsed.text) return latestParsed.epochMs;
   const epochMs = TIME_PATTERN.test(text) ? Date.parse(text) : Number.NaN;

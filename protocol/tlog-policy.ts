@@ -98,7 +98,7 @@ class PolicyReader {
     return { logs, witnesses, quorum };
   }
 
-  /** A key that no other line of the same kind has, under any name. */
+  /** The key of a line. No other line of the same kind may have this key, even under another name. */
   private key(text: string, type: SignatureType): Vkey {
     const vkey = parseVkey(text, this.sha256, type);
     const key = `${type} ${toHex(vkey.publicKey)}`;

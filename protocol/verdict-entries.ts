@@ -28,7 +28,7 @@ export function isSignedVerdict(
  * The leaves that verdict entries list as failed and not as restored since.
  *
  * @param entries verdict entries that count, in log order
- * @param before the leaves that the entries before these list
+ * @param before the result for the verdict entries before `entries`
  */
 export function listedFailures(
   entries: Iterable<VerdictEntry>,

@@ -64,7 +64,7 @@ export interface BuiltFrom {
 
 export interface ProofFindings {
   checks: Check[];
-  /** The AEP in the bytes, trustworthy or not; null when the bytes contain none. */
+  /** The AEP in the bytes, trustworthy or not; null when the bytes are not an AEP. */
   aep: Aep | null;
 }
 

@@ -74,7 +74,7 @@ export function answerFromEvidence(
   return { response: JSON.parse(unresolved) as Facade | NotFound, proof: null };
 }
 
-/** The artifact that the identifier names on the route; null when the route does not match it. */
+/** The artifact that the identifier names on the route; null when the route does not match the identifier. */
 function matchOf({ identifier, found }: ProvedState, route: VerdictRoute): Match | null {
   const matchedOn = lookupNameOf(identifier);
   const kind = matchedOn && route.matches[matchedOn];

@@ -42,7 +42,7 @@ export interface FoundRecords {
 export interface FoundProof {
   proof: PublicProof;
   history: RecordedEvent[];
-  /** The life of the signing key; null for a proof without an activated key. */
+  /** Where signatures of the signing key count; null for a proof whose key was not activated. */
   key: AepKeyLife | null;
 }
 

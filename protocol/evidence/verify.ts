@@ -140,10 +140,10 @@ function checkLookups(
   const queries = lookupsOf(sha256, identifier);
   let step = queries.next();
   for (const lookup of lookups) {
-    if (step.done === true) throw malformed('it has lookups that the answer does not need');
+    if (step.done === true) throw malformed('a lookup that the answer does not need');
     step = queries.next(checkLookup(sha256, lookup, step.value, snapshot));
   }
-  if (step.done !== true) throw malformed('it lacks a lookup');
+  if (step.done !== true) throw malformed('a lookup is missing');
   return step.value;
 }
 
@@ -158,7 +158,7 @@ function checkLookup(
     const { leaf } = lookup;
     const end = leaf && { key: fromHex(leaf.key), valueHash: fromHex(leaf.value_hash) };
     if (!checkMapPath(sha256, { ...claim, end })) return null;
-    throw malformed('it lacks a record that is in the map');
+    throw malformed('a record that is in the map is missing');
   }
   const value = { record: fromBase64(lookup.record), history: fromBase64(lookup.history) };
   const end = { key, valueHash: valueHash(sha256, value.record, value.history) };

@@ -40,7 +40,7 @@ export function activationIn(key: Uint8Array): number {
 
 /** A subtree of a map. */
 export interface MapNode {
-  /** A key of the subtree. */
+  /** Any key of the subtree. */
   key: Uint8Array;
   hash: Uint8Array;
 }
@@ -51,8 +51,8 @@ export interface MapLeaf {
   valueHash: Uint8Array;
 }
 
-// Hashing is synchronous and keeps no input, so all calls share these buffers. Copies to them must fill
-// their fields; otherwise bytes of the previous call are hashed.
+// Hashing is synchronous and keeps no input, so all calls share these buffers. A copy must fill its
+// whole field; otherwise bytes of the previous call are hashed.
 const scratch = new Uint8Array(1024);
 /** Reused while values have the same length, as most do: a new view costs as much as copying a value. */
 let value = scratch;
@@ -106,7 +106,7 @@ export function firstDifference(a: Uint8Array, b: Uint8Array): number {
   return KEY_BITS;
 }
 
-/** The first bit in which nodes `from` to `to`, at least two, differ, and the first node with a 1 there. */
+/** The first bit in which the nodes `from` to `to` (at least two) differ, and the first node where this bit is 1. */
 export function divide(
   nodes: readonly { key: Uint8Array }[],
   from: number,
@@ -155,7 +155,7 @@ interface MapPathClaim {
 export function checkMapPath(sha256: Sha256, { root, key, path, end }: MapPathClaim): boolean {
   if (path.length % STEP_BYTES !== 0) throw malformed('ends within a step');
   if (end !== null && (end.key.length !== KEY_BYTES || end.valueHash.length !== HASH_BYTES)) {
-    throw malformed('ends at a leaf of another length');
+    throw malformed('ends at a leaf whose key or hash has the wrong length');
   }
   let hash = end === null ? mapRoot(sha256, []) : mapLeafHash(sha256, end);
   let below = KEY_BITS;

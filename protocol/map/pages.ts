@@ -27,7 +27,7 @@ const CAPACITY = 128;
  *
  * Every page that is read must have the digest stated in the page above it; otherwise methods throw
  * `malformed_map_page`. The caller must trust the root of the head, and with a trusted store also
- * its digest.
+ * the digest of the head.
  */
 export class MapPages {
   /** The items of the pages read or written last, by root and digest. */
@@ -39,11 +39,11 @@ export class MapPages {
     private readonly capacity = CAPACITY,
     /** Number of pages whose items are kept, up to about 40 kB each. */
     private readonly cacheSize = 0,
-    /** Whether others may have written the store: then the root of each page is checked, too. */
+    /** Whether others may have written the store, so that the root of each page is checked, too. */
     private readonly isUntrusted = false,
   ) {}
 
-  /** The value of a key; null if the map has none. */
+  /** The value of a key; null if the map does not have the key. */
   async find(head: MapHead, key: Uint8Array): Promise<MapValue | null> {
     return (await this.findAll(head, [key]))[0]!;
   }

@@ -72,7 +72,7 @@ export class StoredPage {
     while (at < count) {
       const bit = bits[at]!;
       if (bitOf(key, bit) === 1) end = at++;
-      // Skips the other side of this node.
+      // Skips the right side of this node.
       else
         do at++;
         while (at < count && bits[at]! > bit);
@@ -231,7 +231,7 @@ export function decodeRefs(level: number, bytes: Uint8Array): PageRef[] {
 /** Reads the page that an item refers to. */
 export type ReadBelow = (page: StoredPage, at: number) => StoredPage;
 
-/** The value of a key in the map whose head page this is; null if the map has none. */
+/** The value of a key in the map below a head page; null if the map does not have the key. */
 export function findValue(
   head: StoredPage | null,
   key: Uint8Array,

@@ -183,7 +183,7 @@ export class Update {
     return [pageOf(level, level === 0 ? items : await this.merged(items as Page[]))];
   }
 
-  /** New pages of a level, for leaves between two pages: subtrees that include neither. */
+  /** New pages of a level, for leaves between two pages: subtrees that include neither of these pages. */
   private pagesBetween(level: number, [left, right]: Neighbors, leaves: readonly Leaf[]): Page[] {
     if (leaves.length === 0) return [];
     const [first, last] = [leaves[0]!.key, leaves[leaves.length - 1]!.key];

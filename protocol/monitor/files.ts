@@ -3,9 +3,9 @@ export interface LogFiles {
   /** The directory or URL, for messages. */
   readonly where: string;
   /**
-   * A file; null when there is none.
+   * The content of a file; null when the file does not exist.
    *
-   * @throws UnreachableError when it is unknown whether there is one
+   * @throws UnreachableError when it is unknown whether the file exists
    */
   read(path: string): Promise<Uint8Array | null>;
 }

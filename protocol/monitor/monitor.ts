@@ -64,9 +64,9 @@ export class Monitor {
   }
 
   /**
-   * Polls all sources once. Reads the entries of the first, and compares the others with it.
+   * Polls all sources once. Reads the entries of the first source, and compares the other sources with it.
    *
-   * @returns all findings; `report` already received them, but each lasting finding only once
+   * @returns all findings, which `report` already received: lasting ones only the first time
    */
   async pass(
     [main, ...others]: readonly [LogFiles, ...LogFiles[]],
@@ -90,7 +90,7 @@ export class Monitor {
         await this.guard(files, () => this.compare(other, tree, head.note));
         await this.guard(files, () => this.checkLocation(other, tree));
       }
-      // Until every entry is read, a missing proof may be in the unread ones.
+      // Until every entry is read, a missing proof may be among the unread entries.
       if (this.rebuild.log.state.size === head.size) {
         for (const one of watched) await this.guard(main, () => this.watch(one, tree));
       }
@@ -115,7 +115,7 @@ export class Monitor {
     this.report({ code, where, detail, ...(notes !== undefined && { notes }) });
   }
 
-  /** Reports files that are missing, damaged or unreachable, which prove nothing about the log. */
+  /** Reports missing, damaged and unreachable files. Such files prove nothing about the log. */
   private async guard(files: LogFiles, run: () => Promise<unknown>): Promise<void> {
     try {
       await run();
@@ -202,7 +202,7 @@ export class Monitor {
   }
 
   private reportFork(where: string, { size, root }: Checkpoint, ...notes: string[]): void {
-    const detail = `the checkpoint of ${size} leaves with root ${toHex(root)} contradicts the other one`;
+    const detail = `the checkpoint of ${size} leaves with root ${toHex(root)} contradicts the other checkpoint`;
     this.add('log_forked', where, detail, notes);
   }
 
@@ -243,7 +243,7 @@ export class Monitor {
     }
   }
 
-  /** Checks that the snapshot of a source is in the log, and no older than the source served before. */
+  /** Checks that the snapshot of a source is in the log, and that the source served no newer one before. */
   private async checkLocation({ files }: Served, tree: SignedTree): Promise<void> {
     const { pin } = this;
     const { crypto } = this.options;
@@ -299,7 +299,7 @@ export class Monitor {
       this.add('proof_omitted', proofId, detail, [this.state.head!.note]);
     }
     if (found !== null && one.aepHash !== undefined && one.aepHash !== toHex(found.proof.aepHash)) {
-      const detail = `the document has the AEP ${one.aepHash}, the log ${toHex(found.proof.aepHash)}`;
+      const detail = `the document has the AEP ${one.aepHash}, but the log has ${toHex(found.proof.aepHash)}`;
       this.add('receipt_contradicted', proofId, detail);
     }
   }

@@ -44,7 +44,7 @@ const signedSchema = z.object({
 
 /**
  * The proofs of a file: a receipt, its evidence, an export, another document with the log entry of a
- * proof, or proof ids, one on each line. Undefined for another file.
+ * proof, or proof ids, one on each line. Undefined for any other file.
  *
  * @param at when the file was written, in milliseconds since 1970
  */
@@ -74,7 +74,7 @@ export function parseWatched(
   return parsed?.map((proofId) => ({ proofId, isPromised: false, at }));
 }
 
-/** The record of a proof in a map; null if it has none. */
+/** The records of a proof in a map; null if the map does not have the proof. */
 export async function findProof(
   sha256: Sha256,
   find: (key: Uint8Array) => Promise<MapValue | null>,

@@ -128,7 +128,7 @@ function formFault(value: unknown, issue: z.core.$ZodIssue): OfflineFault {
     pointer,
   });
   const member = String(issue.path.findLast((step) => typeof step === 'string'));
-  // `valid_until` has two forms, and zod may report the fault of either.
+  // `valid_until` has two forms, and zod may report the fault of either form.
   if (member === 'valid_until') return fault('malformed_export');
   if (issue.code === 'unrecognized_keys') return fault('unknown_member');
   if (member === 'signatures' && issue.path.at(-1) === member) return fault('not_one_signature');

@@ -30,7 +30,7 @@ export interface PinnedJwk {
   compromised_from?: number | null | undefined;
 }
 
-/** An AEP public key: its 32 bytes, the same in base64url, or a JWK. */
+/** An AEP public key: 32 bytes, their base64url text, or a JWK. */
 export type PinnedAepKey = Uint8Array | string | PinnedJwk;
 
 /** Keys that the caller obtained from another source than the checked document. */
@@ -73,7 +73,7 @@ export interface AepKeyPin {
   /** Signatures count at `after < leaf index < before`. */
   after: number;
   before: number;
-  /** The `compromised_from` of the key. That of a root also ends the keys that the root delegated. */
+  /** The `compromised_from` of the key; for a root, it also applies to the keys that the root delegated. */
   compromisedFrom: number;
 }
 

@@ -18,12 +18,12 @@ export const SCOPES = [
 export const scopeSchema = z.enum(SCOPES);
 export type Scope = z.infer<typeof scopeSchema>;
 
-/** Scopes with which a restricted key could lift its restriction or approve its own actions: it cannot have them. */
+/** Scopes that a restricted key cannot have: it could lift its restriction or approve its own actions. */
 export const UNRESTRICTED_SCOPES: readonly Scope[] = ['approvers', 'keys', 'policy', 'admin'];
 
 const MOST_PATTERNS = 32;
 
-/** Names in which `*` matches any characters; one of them must match. */
+/** Patterns in which `*` matches any characters; at least one pattern must match. */
 const patternsOf = (name: z.ZodType<string>) => z.array(name).min(1).max(MOST_PATTERNS);
 
 /** Limits what an API key may admit. */

@@ -101,7 +101,7 @@ export const approvalStatementSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.approval),
   tenant_id: tenantIdSchema,
   proof_id: proofIdSchema.describe('The proof that requires an approval.'),
-  aep_hash: hashSchema.describe('The hash of its AEP.'),
+  aep_hash: hashSchema.describe('The hash of the AEP of this proof.'),
   decision: z.enum(['approve', 'reject']),
   registration_hash: hashSchema.describe('The registration of the approver.'),
   expires_at: timeSchema.describe('The approval has no effect from this time on.'),

@@ -48,9 +48,11 @@ export const batchSchema = z
       approval_required: countSchema.describe(
         'Signed and in the log, with the effect REQUIRE_APPROVAL.',
       ),
-      refused: countSchema.describe('Accepted at first, but rejected before they were signed.'),
+      refused: countSchema.describe(
+        'Items that were accepted, but rejected before a decision was signed.',
+      ),
       invalid: countSchema.describe('Never accepted, because the item is invalid.'),
-      pending: countSchema.describe('Durable, undecided.'),
+      pending: countSchema.describe('Durable, but not decided yet.'),
     }),
     replayed: countSchema.describe('Items with an earlier admission, in this batch or before it.'),
     rate: z
@@ -108,7 +110,7 @@ export const batchResultSchema = z.strictObject({
     .min(200)
     .max(599)
     .describe(
-      'HTTP status of the item as a single request; 202 while pending or for a required approval.',
+      'HTTP status that a single request would get; 202 while pending or for a required approval.',
     ),
   proof_id: proofIdSchema
     .describe('Proof id of the admission; absent for an invalid item.')

@@ -94,7 +94,7 @@ const facadeVerificationSchema = z
     /** Time of the verification; absent when the lookup did not resolve. */
     verified_at: timeSchema.exactOptional(),
   })
-  .refine(assertsByStatus, 'can_assert_validity does not follow from the status');
+  .refine(assertsByStatus, '`can_assert_validity` must follow from the status');
 
 const trustChainMemberSchema = z.strictObject({
   available: z.boolean(),
@@ -180,7 +180,7 @@ export const historySchema = z
     ...viewMembers,
     events: z.array(publicEventSchema),
   })
-  .refine(assertsByStatus, 'can_assert_validity does not follow from the status');
+  .refine(assertsByStatus, '`can_assert_validity` must follow from the status');
 export type PublicHistory = z.infer<typeof historySchema>;
 
 const chainLinkSchema = z.strictObject({
@@ -200,7 +200,7 @@ export const trustChainSchema = z
     sequence: z.array(z.enum(TRUST_CHAIN_SEQUENCE)),
     links: z.array(chainLinkSchema),
   })
-  .refine(assertsByStatus, 'can_assert_validity does not follow from the status');
+  .refine(assertsByStatus, '`can_assert_validity` must follow from the status');
 export type PublicTrustChain = z.infer<typeof trustChainSchema>;
 
 /**
@@ -225,5 +225,5 @@ export const trustPackageSchema = z
       })
       .nullable(),
   })
-  .refine(assertsByStatus, 'can_assert_validity does not follow from the status');
+  .refine(assertsByStatus, '`can_assert_validity` must follow from the status');
 export type PublicTrustPackage = z.infer<typeof trustPackageSchema>;

@@ -205,7 +205,7 @@ export const snapshotEntrySchema = z
       const validMs = parseTime(valid_until) - parseTime(time);
       return validMs > 0 && validMs <= MAX_SNAPSHOT_MS;
     },
-    { path: ['valid_until'], message: 'expected later than `time`, by at most 24 hours' },
+    { path: ['valid_until'], message: 'expected a time after `time`, by at most 24 hours' },
   );
 export type SnapshotEntry = z.infer<typeof snapshotEntrySchema>;
 

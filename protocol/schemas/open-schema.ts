@@ -4,7 +4,7 @@ import { agentReceiptSchema, executeReceiptSchema } from './admission.js';
 import { aepKeyEntrySchema, proofEntrySchema } from './log-entry.js';
 import { disclosureSchema } from './proof-export.js';
 
-/** Receipts, and documents that are signed or committed to in the log. They never gain members. */
+/** Receipts, and documents that are signed or committed to in the log. These documents never gain members. */
 export const FIXED_SCHEMAS: readonly z.ZodType[] = [
   executeReceiptSchema,
   agentReceiptSchema,

@@ -73,7 +73,7 @@ export const overlayTestSchema = z.strictObject({
   simulation: z
     .strictObject({
       since: timeSchema,
-      /** Whether all admissions since then were evaluated; false if only the newest ones were. */
+      /** Whether all admissions since then were evaluated; false if only the newest admissions were. */
       complete: z.boolean(),
       admissions: countSchema,
       unchanged: countSchema,

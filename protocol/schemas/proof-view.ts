@@ -64,7 +64,7 @@ export type ProofEvent = z.infer<typeof proofEventSchema>;
 const found = <Name extends string>(name: Name) =>
   z.strictObject({ event: z.literal(name), ...foundMembers });
 
-/** The published form, which follows from the log entries and the snapshot only. */
+/** A public event: it depends only on the log entries and the snapshot. */
 export const publicEventSchema = z.discriminatedUnion('event', [
   acceptedEventSchema,
   appendedEventSchema,
@@ -128,7 +128,7 @@ export const listedProofSchema = z
   })
   .refine(assertsByStatus, {
     path: ['can_assert_validity'],
-    message: 'does not follow from the status',
+    message: 'must follow from the status',
   });
 export type ListedProof = z.infer<typeof listedProofSchema>;
 

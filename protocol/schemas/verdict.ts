@@ -53,12 +53,12 @@ export const verdictStatementSchema = z
       trust: statusSchema,
     }),
     verified_at: timeSchema.nullable(),
-    /** Log size that the statement covers: the larger of the verdict's and the size with the last counted revocation. */
+    /** The log size that the statement covers, including the verdict and every counted revocation. */
     log_size: logIndexSchema,
   })
   .refine(assertsByStatus, {
     path: ['can_assert_validity'],
-    message: 'does not follow from the status',
+    message: 'must follow from the status',
   });
 export type VerdictStatement = z.infer<typeof verdictStatementSchema>;
 
@@ -129,15 +129,15 @@ export const verdictSchema = z
     cause: z.enum(VERDICT_CAUSES).nullable(),
     checks: z.array(verifyCheckSchema),
     key: verdictKeySchema.nullable(),
-    /** The disclosed values of a submitted export, by name, and how many it withholds. */
+    /** The disclosed values of a submitted export, by name; `withheld` counts the other values. */
     disclosed: z.record(z.string(), z.unknown()).nullable(),
     withheld: z.int().nullable(),
-    /** The registry's current statement on the proof that it has under this id; null when it has none. */
+    /** The registry's current statement on its proof with this id; null when the registry has no such proof. */
     verdict: verdictStatementSchema.nullable(),
     log_size: logIndexSchema,
   })
   .refine((statement) => statement.can_assert_validity === canAssertValidity(statement.status), {
     path: ['can_assert_validity'],
-    message: 'does not follow from the status',
+    message: 'must follow from the status',
   });
 export type Verdict = z.infer<typeof verdictSchema>;

@@ -32,7 +32,7 @@ export function pagePath({ digest }: Pick<PageId, 'digest'>): string {
 
 const pageSchema = z.strictObject({ level: z.int().min(0).max(255), digest: hashSchema });
 
-/** Where the newest snapshot is. Unsigned: the log covers the snapshot entry, and its roots the pages. */
+/** Where the newest snapshot is. Unsigned: the log covers the snapshot entry, whose map roots cover the pages. */
 export const locationSchema = z.strictObject({
   schema_version: z.literal(LOCATION_SCHEMA),
   snapshot: snapshotEntrySchema,
@@ -68,7 +68,7 @@ export interface OpenedLocation {
 /**
  * Opens a location under the pinned keys of the log of shard 0. Throws the errors of
  * `openCheckpointNote`, and `malformed_snapshot` for another form, a snapshot entry that the
- * checkpoint does not cover, or one of another log. Does not check whether the snapshot has expired.
+ * checkpoint does not cover, or a snapshot entry of another log. Does not check whether the snapshot has expired.
  */
 export function openLocation(
   crypto: { sha256: Sha256; verify: Ed25519Verify },

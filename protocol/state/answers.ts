@@ -25,7 +25,7 @@ export interface LogView {
   expiredThrough: number;
 }
 
-/** The data of a map about a proof. */
+/** A map's data about a proof. */
 export interface ProofFacts {
   proofId: string;
   proof: PublicProof;
@@ -75,7 +75,7 @@ export function unresolvedBody(kind: ArtifactKind, requested: string): string {
   });
 }
 
-/** The record of an unknown proof identifier, of spec/answers.md, section 16. */
+/** The response to an unknown proof identifier (spec/answers.md, section 16). */
 export const NOT_FOUND_BODY = JSON.stringify({
   schema_version: SCHEMA.notFound,
   result: 'NOT_FOUND',

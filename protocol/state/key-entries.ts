@@ -10,7 +10,7 @@ import type { Delegation, KeyEntry } from '../schemas/log-entry.js';
 import { keyStatusAt, type LogKey } from './log-state.js';
 import { NONE } from './record.js';
 
-/** The log that the entries are from, and the primitives to check them with. */
+/** The log of the entries, and the primitives that verify their signatures. */
 export interface LogContext {
   sha256: Sha256;
   /** A strict Ed25519 verification. */
@@ -61,7 +61,7 @@ export function keysChangedBy(
 
 type Named = Pick<LogKey, 'id' | 'publicKey'>;
 
-/** The key of an entry; null if it is not of the form that the use requires. */
+/** The key of an entry; null if the use of the key requires another form. */
 function namedBy({ sha256, origin }: LogContext, entry: KeyEntry): Named | null {
   if (entry.use === 'approver') return { id: entry.registration_hash, publicKey: null };
   let publicKey: Uint8Array;

@@ -35,8 +35,8 @@ export class KeyStates {
   ) {}
 
   /**
-   * The state of a key for a signature at `leafIndex`: `unknown` where `max_proofs` may have retired it and
-   * {@link countProofs} was not called.
+   * The state of a key for a signature at `leafIndex`: `unknown` where `max_proofs` may have retired the key
+   * and {@link countProofs} was not called.
    */
   at(keyId: string, leafIndex: number): KeyState {
     const key = this.keyOf(keyId);
@@ -66,7 +66,7 @@ export class KeyStates {
     return key;
   }
 
-  /** The delegated keys among these whose proofs must be counted. */
+  /** Those of the given keys that are delegated and whose proofs must be counted. */
   toCount(keyIds: Iterable<string>): LogKey[] {
     return [...new Set(keyIds)].flatMap((id) => {
       const key = this.keyOf(id);
@@ -81,7 +81,7 @@ export class KeyStates {
     this.uncounted.delete(keyId);
   }
 
-  /** The index of the first compromise, of the key or of its root, that voids a signature; or null. */
+  /** Index of the first compromise (of the key or its root) that voids a signature at `leafIndex`; null without one. */
   voidedAt(keyId: string, leafIndex: number): number | null {
     const key = this.keyOf(keyId);
     if (key === null || keyStatusAt(key, leafIndex) !== 'compromised') return null;

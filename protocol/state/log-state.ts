@@ -14,11 +14,11 @@ const logKeySchema = z.strictObject({
   publicKey: z.string().nullable(),
   /** Index of the key's activation. */
   index: logIndexSchema,
-  /** The first leaf index at which it is retired; for a log key, its `from_size`. */
+  /** The first leaf index at which the key is retired; for a log key, its `from_size`. */
   retiredFrom: placeSchema,
-  /** The first leaf index at which it or its root is compromised. */
+  /** The first leaf index at which the key or its root is compromised. */
   compromisedFrom: placeSchema,
-  /** Key id of the root that its delegation names. */
+  /** Id of the root key that the delegation names; null for a key without a delegation. */
   root: z.string().nullable(),
   /** False for a delegated key whose delegation no active root signed. */
   isAuthorized: z.boolean(),
@@ -38,7 +38,7 @@ const logStateSchema = z.strictObject({
   verdict: z
     .strictObject({ index: logIndexSchema, to: logIndexSchema, expiredThrough: timeSchema })
     .nullable(),
-  /** Whether a verifier key was retired since that verdict: the next verdict may then lower `expiredThrough`. */
+  /** Whether a verifier key was retired since the last verdict: the next verdict may then lower `expiredThrough`. */
   mayLowerExpiry: z.boolean(),
   /** The last snapshot entry, and its data about this log. */
   snapshot: z

@@ -33,7 +33,7 @@ export interface PublicProof {
   acceptedAt: number;
   /** `to` of the first verdict on the leaf; null without a verdict. */
   verdictSize: number | null;
-  /** Time of the last verdict that gave the leaf a verdict or changed it; null without one. */
+  /** Time of the first verdict on the leaf, or of the last change of its verdict; null without a verdict. */
   verifiedAt: number | null;
   /** Leaf index of the activation of the signing key; null unless the key was activated before the proof. */
   keyIndex: number | null;
@@ -47,13 +47,13 @@ export interface PublicProof {
 
 /** The indexes of leaves at which signatures of an AEP key count. */
 export interface AepKeyLife {
-  /** Its thumbprint. */
+  /** Thumbprint of the key. */
   keyId: string;
-  /** The first index at which its signatures count; null if they never do. */
+  /** The first index at which signatures of the key count; null if they never count. */
   from: number | null;
-  /** The first index at which it is retired. */
+  /** The first index at which the key is retired. */
   retiredFrom: number | null;
-  /** The first index at which it is compromised. */
+  /** The first index at which the key is compromised. */
   compromisedFrom: number | null;
 }
 
@@ -124,7 +124,7 @@ export function decodeProof(bytes: Uint8Array): PublicProof {
     revoked > 15 ||
     bytes[3] !== 0
   )
-    throw malformed('it has unknown bits');
+    throw malformed('unknown bits are set');
   const proof: PublicProof = {
     effect,
     isLive: (flags & 4) !== 0,
@@ -154,14 +154,14 @@ function requireConsistent(proof: PublicProof): void {
   const { leafIndex, verdictSize, keyIndex } = proof;
   const isUnverified = proof.verdict === 'none';
   if ((verdictSize === null) !== isUnverified || (proof.verifiedAt === null) !== isUnverified) {
-    throw malformed('its verdict lacks a field or has one too many');
+    throw malformed('the verdict lacks a field or has one too many');
   }
   if ((verdictSize ?? NONE) <= leafIndex || (keyIndex ?? -1) >= leafIndex) {
-    throw malformed('its indexes contradict the order of the log');
+    throw malformed('the indexes contradict the order of the log');
   }
   const isBeyondProof = (end: number | null, at: number): boolean => at > 0 && end !== null;
   if (proof.hasArtifacts ? proof.effect !== 'ADMIT' : proof.ends.some(isBeyondProof)) {
-    throw malformed('its artifacts contradict its effect or their ends');
+    throw malformed('the artifacts contradict the effect or the ends of validity');
   }
 }
 
@@ -216,13 +216,14 @@ export function decodeHistory(bytes: Uint8Array): RecordedEvent[] {
   for (let at = 0; at < bytes.length;) {
     const type = EVENTS[bytes[at]! - 1];
     const end = at + (type === 'revoked' ? REVOCATION_BYTES : EVENT_BYTES);
-    if (type === undefined || end > bytes.length) throw malformed('an event has another form');
+    if (type === undefined || end > bytes.length)
+      throw malformed('an event is truncated or of an unknown type');
     const index = required(numberAt(view, at + 1));
     const time = required(numberAt(view, at + 7));
-    if (index <= before) throw malformed('its events are not in log order');
+    if (index <= before) throw malformed('the events are not in log order');
     if (type === 'revoked') {
       const kind = ARTIFACT_KINDS[bytes[at + EVENT_BYTES]!];
-      if (kind === undefined) throw malformed('it revokes an artifact of no known kind');
+      if (kind === undefined) throw malformed('an event revokes an artifact of an unknown kind');
       const reasonHash = bytes.subarray(at + EVENT_BYTES + 1, end);
       events.push({ type, index, time, kind, reasonHash });
     } else {

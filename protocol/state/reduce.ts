@@ -31,7 +31,7 @@ import {
 
 /** Reads the previous state and the log. Reads may be concurrent. */
 export interface LogReader {
-  /** The values of keys in the previous map, in their order; null for a key without one. */
+  /** The values of keys in the previous map, in their order; null for a key that the map does not have. */
   values: (keys: readonly Uint8Array[]) => Promise<readonly (MapValue | null)[]>;
   /** The bytes of the entries with indexes in [from, to), which the previous state covers. */
   entries: (from: number, to: number) => Promise<readonly Uint8Array[]>;
@@ -152,7 +152,7 @@ class Reduction {
     return keys;
   }
 
-  /** The proof of an id, from its value in the map. */
+  /** The proof with an id, from its value in the map. */
   private open(id: string, key: Uint8Array, { record: bytes, history }: MapValue): Leaf {
     const leaf = { key, proof: decodeProof(bytes), history, isChanged: false };
     return this.byId.get(id) ?? this.remember(id, leaf);

@@ -4,7 +4,7 @@ import { canAssertValidity, type ArtifactKind } from '../status.js';
 import { historyOf, statusOf, type ProofFacts } from './answers.js';
 import type { RecordedEvent } from './record.js';
 
-/** The views of an artifact, from its lookup response and the records of its proof (section 16). */
+/** The views of an artifact, from its lookup response and the records of its proof (spec/answers.md, section 16). */
 
 export interface RecordedProof extends ProofFacts {
   history: readonly RecordedEvent[];
@@ -16,7 +16,7 @@ export function membersOf({ artifact_kind, identifier, lookup, verification }: F
   return { artifact_kind, identifier, lookup, verification_status, can_assert_validity };
 }
 
-/** The status history of an artifact; empty when it did not resolve, without a proof. */
+/** The status history of an artifact; empty without a proof, because the lookup did not resolve. */
 export function historyView(response: Facade, proof: RecordedProof | null): PublicHistory {
   const events = proof === null ? [] : historyOf(response.artifact_kind, proof, proof.history);
   return {
@@ -39,7 +39,7 @@ const STAGES: Record<
   trust_established: { id: 'trust_id', kind: 'trust' },
 };
 
-/** The trust chain of an artifact; empty when it did not resolve. */
+/** The trust chain of an artifact; empty when the lookup did not resolve. */
 export function chainView(response: Facade, proof: RecordedProof | null): PublicTrustChain {
   const { available, sequence } = response.trust_chain;
   const ids = response.references as Record<string, string>;

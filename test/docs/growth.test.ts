@@ -95,7 +95,7 @@ describe.skipIf(process.platform !== 'linux')('snapshot files older than 30 days
     await publish();
     expect(await statuses([...old, ...more])).toEqual([200]);
     expect(await check()).toMatchObject({ code: 0, corrupt: {} });
-    // The publisher never writes a moved file again.
+    // If the publisher rewrote a moved file, it would replace the link by a file.
     expect((await files()).filter(({ isLink }) => isLink)).toHaveLength(moved.length);
   });
 

@@ -60,7 +60,7 @@ const strictJson: Target = {
     // Accepted JSON parses the same everywhere and round-trips.
     must(isDeepStrictEqual(value, JSON.parse(fromUtf8(input))), 'JSON.parse returns another value');
     const canonical = canonicalBytes(value);
-    // Except for -0, which RFC 8785 prints as 0.
+    // JSON.stringify turns -0 into 0, as RFC 8785 requires.
     const printed: unknown = JSON.parse(JSON.stringify(value));
     must(
       isDeepStrictEqual(parseStrict(canonical), printed),

@@ -19,7 +19,7 @@ export interface TargetReport {
 }
 
 export interface Bounds {
-  /** The first limit ends the run. */
+  /** The run ends when either limit is reached. */
   milliseconds: number;
   executions: number;
 }
@@ -27,7 +27,7 @@ export interface Bounds {
 /** Time limit for an input of 256 KiB: a linear parser needs far less. */
 const TOO_SLOW_MS = 1_000;
 const MAX_FINDINGS = 5;
-/** Largest heap growth between inputs; more is a leak. */
+/** Largest heap growth in one run; more growth is reported as a leak. */
 const MAX_HEAP_GROWTH = 256 * 1024 * 1024;
 
 /** Global prototypes, which no parser may change. */
@@ -100,7 +100,7 @@ function isSlowAgain(target: Target, input: Uint8Array): boolean {
     try {
       target.run(input.slice());
     } catch {
-      // The finding was reported already.
+      // The main loop already reported this error.
     }
     if (performance.now() - began <= TOO_SLOW_MS) return false;
   }

@@ -12,7 +12,7 @@ export interface Target {
   /** Valid inputs and near misses, which are mutated. */
   seeds: readonly Uint8Array[];
   /**
-   * Parses an input, and checks what must hold of the result.
+   * Parses an input, and checks the properties that its result must have.
    *
    * @returns `accepted`, or the code of the declared error
    * @throws any other error, which is a finding
@@ -26,7 +26,7 @@ export function must(holds: boolean, violation: string): void {
 
 export const ACCEPTED = 'accepted';
 
-/** The code of a declared error; rethrows every other one. */
+/** The code of a declared error; rethrows every other error. */
 function codeOf(error: unknown): string {
   if (error instanceof ProtocolError || error instanceof ApiProblem) return String(error.code);
   if (error instanceof ConfigError) return 'config';
@@ -69,7 +69,7 @@ export interface OfflineVector {
   expected: { authentic?: boolean; included?: boolean };
 }
 
-/** Documents that the offline verifier accepts. */
+/** The vector `admission`: an export that the offline verifier accepts. */
 export const admission = (): Required<Pick<OfflineVector, 'export'>> & OfflineVector => {
   const found = vectors<OfflineVector[]>('valid/offline').find(({ name }) => name === 'admission');
   if (found?.export === undefined) throw new Error('the vector "admission" is missing');

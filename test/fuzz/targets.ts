@@ -146,7 +146,7 @@ const httpHead: Target = {
     if (fault !== null) return fault;
     requireUnambiguous(message, parseStrictly(input));
     const url = message.url ?? '';
-    // The duration metric and the access log use `routeOfLookup`, which must be the route that answers.
+    // The duration metric and the access log use `routeOfLookup`, which must name the route that answers.
     const outcome = parsing(
       () => lookupAt(originForm(url)),
       (lookup) => must(routeOfLookup(url) === (lookup?.template ?? null), 'the routes differ'),

@@ -101,7 +101,7 @@ export const TEXT_TARGETS: readonly Target[] = [
       const policies = { 'overlay.a': fromUtf8Lossy(input) };
       const isSound = overlayFormProblems(policies).length === 0;
       if (isSound) preparse('fuzz', { schema: '', policies, sentences: {} });
-      // A text that crashes Cedar would break it for every later text.
+      // A text that crashes Cedar would make Cedar fail on every later text.
       must(overlayFormProblems({ a: FORBID }).length === 0, 'Cedar is broken');
       return isSound ? 'accepted' : 'rejected';
     },

@@ -23,7 +23,7 @@ const MAY_IMPORT: Record<string, string[]> = {
 };
 /** The parts of the SDK that need Node or a framework; the rest runs in a browser. */
 const SDK_RIM = /^sdk\/(?:cli|adapters)\//;
-/** Imports of the programs, and of the command line, which is another package. */
+/** The modules that may read the environment: one for the programs, one for the package of the command line. */
 const READS_ENVIRONMENT = ['runtime/config.ts', 'sdk/cli/config.ts'];
 const KERNEL_PACKAGES = [/^zod$/, /^canonicalize$/, /^@noble\//];
 
@@ -55,13 +55,13 @@ function targetOf(source: Source, specifier: string): string | null {
   return relative('.', join(dirname(source.file), specifier.replace(/\.js$/, '.ts')));
 }
 
-describe('imports', () => {
+describe('source files', () => {
   let all: Source[];
   beforeAll(async () => {
     all = await sources();
   });
 
-  it('go in one direction between folders', () => {
+  it('import only from folders that their own folder may depend on', () => {
     expect(all.length).toBeGreaterThan(50);
     const wrong = all.flatMap((source) =>
       source.imports.flatMap((specifier) => {
@@ -75,7 +75,7 @@ describe('imports', () => {
     expect(wrong).toEqual([]);
   });
 
-  it('never connect the engine API with the public API, or shared code with either', () => {
+  it('of one API import nothing from the other, and code that both share imports from neither', () => {
     // All other folders below api/ serve both APIs.
     const APIS = ['engine', 'public'];
     const wrong = all
@@ -93,7 +93,7 @@ describe('imports', () => {
     expect(wrong).toEqual([]);
   });
 
-  it('form no cycle', () => {
+  it('do not import each other in a cycle', () => {
     const graph = new Map(
       all.map((source) => [
         source.file,
@@ -112,7 +112,7 @@ describe('imports', () => {
     for (const file of graph.keys()) visit(file, []);
   });
 
-  it('keep protocol, scripts of the page and the core of the SDK free of Node, of I/O and of all but three packages', () => {
+  it('of protocol, page scripts and SDK core import no Node module, and only three packages', () => {
     const core = all.filter(
       ({ file, folder }) =>
         (folder === 'sdk' && !SDK_RIM.test(file)) || file.startsWith('api/browser/'),
@@ -132,7 +132,7 @@ describe('imports', () => {
     expect(wrong).toEqual([]);
   });
 
-  it('keep the binary of libsodium in the programs that sign and verify every proof', () => {
+  it('import libsodium only for the worker, the verifier and a benchmark', () => {
     const importers = (of: string): string[] =>
       all.filter((source) => source.text.includes(of)).map(({ file }) => file);
     expect(importers(`'sodium-native'`)).toEqual([
@@ -147,7 +147,7 @@ describe('imports', () => {
     expect(users.map(({ file }) => file).sort()).toEqual(programs);
   });
 
-  it('give database, queue and private keys only to the programs that need them', () => {
+  it('give access to database, queue and private keys only to the servers that need them', () => {
     const reaches = (program: string): Source[] => {
       const found = new Set<string>();
       const open = [`programs/${program}.ts`];
@@ -171,7 +171,7 @@ describe('imports', () => {
     expect(having(signs)).toEqual(['worker', 'verifier', 'publisher']);
   });
 
-  it('keep the metrics library in runtime/ops and metric definitions in programs', () => {
+  it('use the metrics library only in runtime/ops, and define metrics only in programs/metrics', () => {
     const importers = all.filter(({ imports }) => imports.includes('prom-client'));
     expect(importers.length).toBeGreaterThan(0);
     expect(
@@ -185,7 +185,7 @@ describe('imports', () => {
     ).toEqual([]);
   });
 
-  it('read the environment in one module of each package and exit only in entry points', () => {
+  it('read the environment only in one module of each package, and exit only in entry points', () => {
     const wrong = all.flatMap(({ file, folder, text }) => [
       ...(/\bprocess\.env\b/.test(text) && !READS_ENVIRONMENT.includes(file)
         ? [`${file}: env`]

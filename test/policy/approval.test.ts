@@ -63,7 +63,7 @@ it.each<[what: string, policies: Record<string, string>, expected: object[], act
     [DENY('errs'), DENY('errs')],
   ],
   [
-    'a forbid with @requires("approval") denies when it errs',
+    'a forbid with @requires("approval") denies when it errs, unless an approval waives it',
     { permit: PERMIT, hold: `${HOLD.slice(0, -1)} ${OVERFLOW};` },
     [DENY('hold'), ADMIT('permit')],
   ],

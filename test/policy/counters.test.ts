@@ -98,7 +98,7 @@ describe('counter', () => {
     expect(new Set([key, ...others]).size).toBe(5);
   });
 
-  it('per run is separate for each run and agent, and does not exist without a run', () => {
+  it('that needs a run has a key for each run and agent, and none without a run', () => {
     const other = input({}, { agent: { id: 'support-2', framework: null, bound: true } });
     const perRun: Counter[] = [
       { ...count, per: 'run', window: 'run' },
@@ -117,7 +117,7 @@ describe('counter', () => {
     expect(byTenant[0]).toBe(byTenant[1]);
   });
 
-  it('has the same values as in the Python implementation', () => {
+  it('has the same values as the Python implementation computes', () => {
     const counters = next.manifest.counters as Record<string, Counter>;
     for (const { policy_input: theirs } of next.proofs) {
       const own = theirs as unknown as PolicyInput;
@@ -188,14 +188,14 @@ describe('counters.json', () => {
     );
   });
 
-  it('is part of the digest', async () => {
+  it('is covered by the digest of the policy set', async () => {
     const digest = async (counter: Counter) =>
       (await makePolicySet({ ...files, counters: { daily_refunds: counter } })).digest;
     expect((await digest(sum)).equals(await digest({ ...sum, actions: null }))).toBe(false);
   });
 });
 
-it('a replay under a set without counters ignores a counter that is named like a property of every object', () => {
+it('decideUnder > ignores a recorded counter named constructor when the set has no counters', () => {
   const evaluated: PolicyInput[] = [];
   const setWith = (counters: ReplayPolicy['counters']): ReplayPolicy => ({
     ...{ counters, digest: '', engineVersion: '', sameEngine: true },

@@ -59,7 +59,7 @@ describe('default policy set', () => {
     expect(shipped.decide(live)).toEqual({ effect: 'DENY', reasons: [] });
   });
 
-  it('has a digest that covers the text of every policy', async () => {
+  it('has a digest that covers the schema and the policies', async () => {
     const digest = (await makePolicySet(files)).digest;
     const [, ...fewer] = Object.entries(files.policies);
     const changed: PolicyFiles[] = [
@@ -121,13 +121,13 @@ describe('policy condition', () => {
   ])('can use %s', async (condition, yes, no) => {
     const p = `permit (principal, action, resource) when { ${condition} };`;
     const engine = await engineOf({ p });
-    // One engine evaluates both inputs: the cached decision of one must not apply to the other.
+    // One engine evaluates both inputs: the cached decision on one input must not apply to the other input.
     expect(engine.decide(input(yes)).effect).toBe('ADMIT');
     expect(engine.decide(input(no)).effect).toBe('DENY');
   });
 });
 
-describe('policy sets used concurrently', () => {
+describe('two policy sets in one process', () => {
   it('decide by their own policies and schemas', async () => {
     const permits = await engineOf({ one: PERMIT });
     const narrow = schema.replace('tool?: String,', '');
@@ -143,7 +143,7 @@ describe('policy sets used concurrently', () => {
     expect(permits.decide(input({ tool: 'known-to-its-schema' })).effect).toBe('ADMIT');
   });
 
-  it('are loaded by digest, and a failed lookup is not cached', async () => {
+  it('are loaded by digest, also after a failed lookup of the same digest', async () => {
     const db = await freshDatabase();
     try {
       const cache = policyCache(db.as('svc_worker'));
@@ -235,7 +235,7 @@ describe('policy engine', () => {
 });
 
 describe('replayPolicies', () => {
-  it('evaluates each policy set separately for any size of its cache', async () => {
+  it('evaluates each policy set by its own rules when there are more sets than the cache holds', async () => {
     const open = replayPolicies(2);
     const ids = ['a', 'b', 'c', 'd'];
     const policies = await Promise.all(ids.map(async (id) => open(await setOf({ [id]: PERMIT }))));

@@ -17,7 +17,7 @@ describe.each(readdirSync(folder))('examples/policies/%s', (name) => {
     expect(await checkPolicyTexts(await readPolicyTexts(path))).toEqual([]);
   });
 
-  it('decides its cases as expected, and they cover every rule', async () => {
+  it('decides its cases as expected, and has a case for every rule', async () => {
     const set = await makePolicySet(await readPolicyFolder(path));
     const engine = await preparePolicyEngine(set);
     const cases = parsePolicyCases(readFileSync(join(path, 'cases.json')));

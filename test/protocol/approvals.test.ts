@@ -264,7 +264,7 @@ const faultOf = (
 const DENIED = { effect: 'DENY' as const, reasons: ['hold'] };
 const REJECT = { decision: 'reject' } as const;
 
-it('verifyProof accepts second decisions that an approval or a rejection caused', () => {
+it('secondDecisionFault accepts second decisions that an approval or a rejection caused', () => {
   expect(faultOf(second())).toBeNull();
   expect(faultOf(second({ statement: REJECT, aep: { decision: DENIED } }))).toBeNull();
   // Once the pending payload is erased, request and reasons cannot be compared.
@@ -345,6 +345,6 @@ it.each<[fault: string, ReturnType<typeof second>, changes?: Partial<ApprovalEvi
     'rejection differs',
     second({ statement: REJECT, aep: { decision: { ...DENIED, reasons: ['other'] } } }),
   ],
-])('verifyProof rejects a second decision with a fault: %s', (fault, made, changes) => {
+])('secondDecisionFault rejects a second decision with the fault "%s"', (fault, made, changes) => {
   expect(faultOf(made, changes)).toContain(fault);
 });

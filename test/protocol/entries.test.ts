@@ -43,7 +43,7 @@ describe('log entries', () => {
     { key_id: `${admitted.aep.key_id}"` },
     { effect: 'DENY' as const },
     { valid_until: { ...admitted.aep.valid_until, proof: '2026-02-30T00:00:00.000Z' } },
-  ])('cannot be created for proofs from %j', (change) => {
+  ])('cannot be created for a proof with %j', (change) => {
     expect(refusal(() => proofEntryBytes({ ...input, ...change })).code).toBe('malformed_entry');
   });
 

@@ -53,7 +53,7 @@ const [ofProof, ofAbsent, ofToken, ofPackage, ofNothing] = vectors.evidence as [
 ];
 
 const signer = logKey();
-/** Evidence of another log of the same name, which the reader pins. */
+/** Evidence from a log of the tests, signed by `signer`, with the origin of the worked log. */
 async function signed(requested: string, changes: Partial<EvidenceLogOptions> = {}) {
   const log = await openEvidenceLog({ key: signer, time: SNAPSHOT_TIME, ...changes });
   return log.evidenceOf(requested);
@@ -166,7 +166,7 @@ describe('altered evidence', () => {
     expect(codeOf(altered(evidence, path, change))).toBe(code);
   });
 
-  it('is rejected when the snapshot has a member that schemas drop', () => {
+  it('is rejected when the snapshot has a member __proto__, which schemas drop', () => {
     const text = canonicalize(ofProof).replace('"snapshot":{', '$&"__proto__":1,');
     expect(codeOf(JSON.parse(text) as Evidence)).toBe('malformed_entry');
   });

@@ -101,7 +101,7 @@ describe('a map in pages', () => {
     await fc.assert(property, { numRuns: 300 });
   });
 
-  it('in an untrusted store gives only values under its root, whatever pages and digests are altered', async () => {
+  it('in an untrusted store returns only values under its root, even if pages and digests are altered', async () => {
     const property = fc.asyncProperty(
       fc.tuple(update, update),
       fc.array(fc.nat(), { maxLength: 4 }),
@@ -177,7 +177,7 @@ describe('a map in pages', () => {
     await fc.assert(property, { numRuns: 2_000 });
   });
 
-  it('rejects a path of another length, for the empty map and for another key', async () => {
+  it('rejects a path that is cut, reordered, without an end, or for another key or root', async () => {
     const store = new MemoryStore();
     const keys = [0, 1, 2].map((n) => mapKey('proof', new Uint8Array(16).fill(n)));
     const values = keys.map((one) => ({ key: one, value: { record: one, history: utf8('') } }));
@@ -203,7 +203,7 @@ describe('a map in pages', () => {
     expect(refusal(() => mapKey('proof', new Uint8Array(17))).code).toBe('out_of_range');
   });
 
-  it('rejects a leaf of another length, which would prove that a present key is absent', async () => {
+  it('rejects a leaf with a key or hash of another length, which could hide a present key', async () => {
     const store = new MemoryStore();
     const present = mapKey('proof', new Uint8Array(16));
     const { head } = await new MapPages(sha256, store).update(null, [
@@ -296,7 +296,7 @@ const refsOf = (leaves: readonly Leaf[]): PageRef[] =>
     return { level: 0, key, hash, bit: 136, count: 1, digest: sha256(key) };
   });
 
-it('stored page > finds, proves and hashes the same as its decoded items', () => {
+it('stored page > gives the same items, paths and root as its decoded items', () => {
   fc.assert(
     fc.property(sets, keys, (of, sought) => {
       const leaves = leavesOf(of);

@@ -152,7 +152,7 @@ describe('consistency proofs', () => {
           refuses({ root1: turned(root1, bit) });
           refuses({ path: [...path, root2] });
           refuses({ root1: root1.subarray(1) });
-          // Every tree extends the empty tree, so that proof does not cover the second root.
+          // A proof from the empty tree does not cover the second root, because every tree extends the empty tree.
           if (size1 > 0) refuses({ root2: turned(root2, bit) });
           if (other !== size1 && other <= size2) refuses({ size1: other });
           if (size1 > 0 && size1 < size2) refuses({ size1: size2, size2: size1 });

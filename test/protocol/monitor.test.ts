@@ -153,7 +153,7 @@ describe('monitor of a publisher that misuses its genuine keys', () => {
     Object.assign(log.keys, { log: former });
     log.publish();
     expect(codes(await look({ vkey }))).toContain('checkpoint_unverifiable');
-    // A new monitor that has read the retirement refuses it, too.
+    // A new monitor that has read the retirement refuses the checkpoint, too.
     [stored, store] = [newState(ORIGIN), new MemoryPages()];
     expect(codes(await look({ vkey }))).toContain('checkpoint_unverifiable');
   });
@@ -193,7 +193,7 @@ describe('monitor of one source', () => {
     expect(codes(await look())).toEqual([code]);
   });
 
-  it('reports altered tiles when it needs them to prove that the log only grew', async () => {
+  it('reports altered tiles when it needs these tiles to prove that the log only grew', async () => {
     await look();
     await log.snapshotAll();
     const path = `tile/0/000.p/${String(log.size)}`;
@@ -305,7 +305,7 @@ describe('monitor of watched proofs', () => {
     expect(found?.detail).toContain('600 s after its receipt');
   });
 
-  it('reports evidence that no AEP key of the log signed as such, not as omitted', async () => {
+  it('reports evidence without a signature by an AEP key of the log as unverifiable, not as omitted', async () => {
     ahead = 61_000;
     const genuine = receiptEvidence(77, log.keys.aep);
     const stranger = receiptEvidence(77, testKey());
@@ -335,7 +335,7 @@ describe('monitor of watched proofs', () => {
     expect(codes(found)).toEqual(['log_forked', 'receipt_contradicted']);
   });
 
-  it('reports changes of the status of proof ids', async () => {
+  it('reports each change of the status of a watched proof id', async () => {
     const ids = [0, 1, 2, 3, 4, 78].map((n) => proofIdOf(n)).join('\n');
     const watched = parseWatched(sha256, utf8(ids), ids, 0)!;
     expect(await look({ watched })).toEqual([]);

@@ -118,7 +118,7 @@ describe('offline verification vectors', () => {
     });
   });
 
-  it('cover every fault, every cause and every unusable pin, and each is documented', () => {
+  it('cover every fault, every cause and every unusable pin, and the specification has each code', () => {
     const found = (member: string) =>
       new Set(refused.map(({ expected }) => (expected as Record<string, unknown>)[member]));
     expect(found('fault')).toEqual(new Set([undefined, ...OFFLINE_FAULTS]));
@@ -132,7 +132,7 @@ describe('offline verification vectors', () => {
     }
   });
 
-  it('report no rejected vector as authentic and included', () => {
+  it('have unique names, and expect inclusion from no invalid vector', () => {
     for (const { expected, name } of refused) {
       const { included = false } = expected as { included?: boolean };
       expect(included, name).toBe(false);

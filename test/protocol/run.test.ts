@@ -41,7 +41,7 @@ it('close of a run > has the AEP subject and the members hash of the Python impl
   expect(aep.subject).toEqual(subjectOf(request, true, closed));
 });
 
-it('run > with approvals by the Python implementation verifies', () => {
+it('verifyRun > accepts a run with approvals from the Python implementation', () => {
   const file = join(packageRoot, 'protocol/vectors/next.json');
   const { entries, log_vkey: vkey, run } = JSON.parse(readFileSync(file, 'utf8')) as Vectors;
   const key = entries
@@ -65,7 +65,7 @@ const placed = (id: string, seq: number, pending: string | null = null, effect =
   }) as unknown as PlacedMember;
 const held = placed('held', 1, null, 'REQUIRE_APPROVAL');
 
-it('run > a second decision repeats the number of its pending proof', () => {
+it('missingNumbers > requires that a second decision repeats the number of its pending proof', () => {
   const first = placed('first', 0);
   const numbers = (...members: PlacedMember[]) => missingNumbers([first, ...members], 2);
   expect(numbers(held, placed('second', 1, 'held'))).toEqual([]);
@@ -105,7 +105,7 @@ describe('vectors of packages', () => {
     expect(outcomeOf(vector)).toEqual(vector.expected);
   });
 
-  it('cover every fault, and each is documented', () => {
+  it('cover every fault, and the specification has the code of each fault', () => {
     const faults = runVectors.cases.flatMap(({ expected }) =>
       'fault' in expected ? [expected.fault] : [],
     );

@@ -118,7 +118,7 @@ describe('an answer', () => {
     ['with a revoked certificate', ['failed', 'revoked certificate'], 'REVOKED'],
     ['without a verdict', ['unverified'], NO],
     ['with a voided proof', ['voided', 'valid'], NO],
-  ])('about a package %s has the status of the package', (_, names, status) => {
+  ])('about a package %s has the status that follows from the members', (_, names, status) => {
     const members = names.map((name) => CASES.find(([one]) => one === name)![1]);
     const answer = JSON.parse(packageAnswer(sha256, MATCH, PACKAGE_ID, members)) as Facade;
     expect(facadeSchema.parse(answer)).toEqual(answer);

@@ -36,7 +36,7 @@ const resultOf = (log: PublicLog) => ({
 });
 
 it.each([[[1]], [[2, 5]], [[18]]])(
-  'batches of %j entries give the map of the Python implementation',
+  'reducer > gives the map of the Python implementation for batches of %j entries',
   async (sizes) => {
     const entries = nextVectors.entries.map(({ canonical }) => utf8(canonical));
     const log = await PublicLog.replay(entries, sizes);
@@ -49,7 +49,7 @@ it.each([[[1]], [[2, 5]], [[18]]])(
   },
 );
 
-it('the result does not depend on how a log is divided into batches', async () => {
+it('reducer > gives the same result however a log is divided into batches', async () => {
   const seen = new Set<string>();
   const sizes = fc.array(fc.integer({ min: 1, max: 30 }), { minLength: 1, maxLength: 5 });
   await fc.assert(
@@ -247,7 +247,7 @@ describe('AEP key', () => {
     expect(lifeIn(retired, 4)).toEqual([null, 100, null]);
   });
 
-  it('is compromised with its root, and not retired with it', async () => {
+  it('is compromised when its root is compromised, but not retired when its root is retired', async () => {
     const log = await delegatedLog(100, 9);
     await log.append(log.key('aep_root', 'retire', root));
     expect(lifeIn(log, 3)).toEqual([4, 100, null]);

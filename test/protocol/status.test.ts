@@ -28,7 +28,7 @@ const everything: StatusFacts[] = ARTIFACT_KINDS.flatMap((kind) =>
   ),
 );
 
-/** The artifacts on which each artifact depends, including the artifact. */
+/** The artifacts on which each artifact depends, including the artifact itself. */
 const DEPENDS_ON: Record<ArtifactKind, ArtifactKind[]> = {
   proof: ['proof'],
   passport: ['proof', 'passport'],

@@ -68,7 +68,7 @@ describe('policy', () => {
     expect(refusal(() => requireQuorum(lone, policy, nativeVerify)).code).toBe('quorum_not_met');
   });
 
-  it('states logs, and witnesses with their URLs', () => {
+  it('lists its logs, and its witnesses with their URLs', () => {
     expect(policy.logs.map(({ url, vkey }) => [vkey.name, url])).toEqual([
       ['log.example/svc', 'https://log.example/'],
     ]);

@@ -89,7 +89,7 @@ describe('verifyProof', () => {
     expect(failed({ inclusion: { leafHashInTree: leaves[1]! } })).toEqual([]);
   });
 
-  it('passes without an erased request, and reports not_applicable for its hash', () => {
+  it('passes when the request is erased, and reports not_applicable for the request hash', () => {
     const checks = verifyProof(crypto, { ...genuine, request: null });
     expect(allPassed(checks)).toBe(true);
     expect(checks[0]).toMatchObject({ name: 'request_hash', result: 'not_applicable' });
@@ -215,7 +215,7 @@ describe('verifyProof', () => {
     { environment: 'live' },
     { key_id: forger.keyId },
     { valid_until: { ...admitted.aep.valid_until, proof: '2026-11-21T00:00:00.000Z' } },
-  ])('fails with a logged entry that states, other than the AEP, %j', (stated) => {
+  ])('fails when the log entry contradicts the AEP by stating %j', (stated) => {
     const logged = parseEntry(admitted.entry) as ProofEntry;
     const entry = entryBytes({ ...logged, ...stated });
     const inTree = { inclusion: { leafHashInTree: leafHash(sha256, entry) } };

@@ -190,14 +190,14 @@ it('an approver reads only pending proofs of its own tenant', async ({ asApprove
   expect(checkRequest(nobleSha256, request, expected)).toHaveProperty('subject');
   const foreign = { ...expected, tenantId: 'rival' };
   expect(checkRequest(nobleSha256, request, foreign)).toEqual({
-    fault: 'it is about another tenant',
+    fault: 'the document is about another tenant',
   });
   const admitted = await admitHttp(world.options, refund('20.00'));
   const { evidence } = await readReceiptEvidenceHttp(world.options, admitted);
   const { registry_proof_id: id } = admitted;
   const other = { proofId: id, tenantId: TENANT };
   expect(checkRequest(nobleSha256, { ...request, evidence }, other)).toEqual({
-    fault: 'it requires no approval',
+    fault: 'the proof requires no approval',
   });
   await sdkError(readApprovalRequest(asApprover, { proof_id: id }), 'not_found');
 });
