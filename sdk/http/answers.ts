@@ -89,6 +89,7 @@ const BY_STATUS: Partial<Record<number, SdkErrorCode>> = {
 /** Problems with the status 409 that a repetition of the request does not change. */
 const FINAL_CONFLICTS: ReadonlySet<string> = new Set([
   'already_decided',
+  'approver_retired',
   'run_closed',
   'run_seq_taken',
 ]);

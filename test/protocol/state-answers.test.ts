@@ -112,6 +112,7 @@ describe('an answer', () => {
   it.each([
     ['of valid proofs', ['valid', 'live'], 'TRUST_ESTABLISHED'],
     ['of live proofs', ['live'], 'TRUST_ESTABLISHED'],
+    ['of a live proof and a sandbox proof', ['live', 'valid'], 'TRUST_ESTABLISHED'],
     ['with an expired passport', ['valid', 'expired passport'], 'EXPIRED'],
     ['with a denial', ['valid', 'denial'], NO],
     ['with a failed proof', ['failed', 'valid', 'expired passport'], NO],
@@ -123,6 +124,8 @@ describe('an answer', () => {
     const answer = JSON.parse(packageAnswer(sha256, MATCH, PACKAGE_ID, members)) as Facade;
     expect(facadeSchema.parse(answer)).toEqual(answer);
     expect(answer.verification.verification_status).toBe(status);
+    const isLive = names.every((name) => name === 'live');
+    expect(answer.artifact).toMatchObject({ environment: isLive ? 'live' : 'sandbox' });
     expect(answer.trust_chain.available).toBe(
       !names.some((name) => /denial|failed|verdict|unver|voided/.test(name)),
     );

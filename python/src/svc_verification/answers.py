@@ -166,7 +166,7 @@ class State:
                 "package_id": package_id,
                 "members": len(proofs),
                 "effect": "ADMIT",
-                "environment": "live" if proofs[0].is_live else "sandbox",
+                "environment": "live" if all(proof.is_live for proof in proofs) else "sandbox",
             },
             "trust_chain": {"available": is_available, "sequence": STAGES if is_available else []},
             "references": {

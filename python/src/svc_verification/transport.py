@@ -210,7 +210,7 @@ BY_STATUS: dict[int, Code] = {
     504: "unavailable",
 }
 # Problems with the status 409 that a repetition of the request does not change.
-FINAL_CONFLICTS = frozenset({"already_decided", "run_closed", "run_seq_taken"})
+FINAL_CONFLICTS = frozenset({"already_decided", "approver_retired", "run_closed", "run_seq_taken"})
 PROBLEM = having(
     type=is_text,
     title=is_text,

@@ -1,0 +1,18 @@
+"""Errors from responses of the service."""
+
+import json
+
+import pytest
+
+from svc_verification.transport import Response, http_error
+
+FINAL = ["already_decided", "approver_retired", "run_closed", "run_seq_taken"]
+
+
+@pytest.mark.parametrize("code", [*FINAL, "pending_verdict"])
+def test_a_conflict_is_retried_only_if_it_can_end(code: str) -> None:
+    problem = {"type": f"urn:svc:problem:{code}", "title": code, "status": 409, "detail": code, "code": code}
+    content = json.dumps(problem | {"request_id": "one"}).encode()
+    error = http_error(Response(409, {"content-type": "application/problem+json"}, content))
+    assert error.problem is not None
+    assert error.code == ("invalid_request" if code in FINAL else "not_ready")
