@@ -57,7 +57,7 @@ class ToolCall:
         return {"arguments_hash": plain_hash(self.arguments())} | ({} if facts is None else {"facts": dict(facts)})
 
 
-# Prefixes of messages; by default "not admitted: ".
+# Prefixes of error messages, by code; other codes have "not admitted: ".
 REASONS = {
     "approval_required": "",
     "arguments_changed": "",

@@ -52,7 +52,7 @@ class World:
         return call
 
     def sent(self) -> list[dict[str, Any]]:
-        """The bodies without members that differ in each request."""
+        """The sent bodies, without the members that differ in each request."""
         varying = ("nonce", "requested_at", "schema_version", "tenant_id")
         bodies = [json.loads(one.content) for one in self.network.requests]
         return [{name: value for name, value in body.items() if name not in varying} for body in bodies]
