@@ -34,8 +34,8 @@ export interface EngineOptions extends CallOptions {
   apiKey: string;
   tenantId: string;
   /**
-   * The SDK fetches the evidence of each receipt of a single admission in the background, with one
-   * more request; `receiptEvidenceOf` waits for it. `false` turns that off.
+   * The SDK fetches the evidence of each receipt of a single admission in the background, with one more
+   * request; `receiptEvidenceOf` waits for it. With `false`, the SDK fetches no evidence.
    */
   receiptEvidence?: false | ReceiptEvidenceOptions;
 }

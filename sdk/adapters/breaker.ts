@@ -24,7 +24,7 @@ export function openBreaker(pauseMs: number): Breaker {
     } catch (error) {
       if (isUnreachable(error)) opened = { until: performance.now() + pauseMs, cause: error };
       else if (error instanceof SdkError && error.status !== undefined) opened = null;
-      // An aborted trial does not show whether the engine is reachable: the next call tries again.
+      // An aborted request does not show whether the engine is reachable, so the next call tries again.
       else if (found !== null) found.until = 0;
       throw error;
     }

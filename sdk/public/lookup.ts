@@ -198,8 +198,8 @@ export async function readEvidenceHttp(
  * message; `unusable_pin`.
  *
  * @param evidence from `readEvidenceHttp`, as text or bytes
- * @param query what the reader wants to know; for a share its token, which the document does not
- *   contain
+ * @param query the identifier that the reader looks up; for a share, the token, which the evidence does
+ * not contain
  */
 export function verifyEvidence(
   evidence: TextOrBytes,

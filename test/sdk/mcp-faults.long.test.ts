@@ -53,7 +53,7 @@ describe('svc mcp without a decision', () => {
     },
     'a receipt of another call': () => {
       const change = (body: string) => body.replace(/"request_hash":"../, '"request_hash":"00');
-      // A busy engine sends the receipt after other responses.
+      // A busy engine first sends other responses, so every response of the call is changed.
       const faults = Array.from({ length: 50 }, () => ({ kind: 'changed', change }) as const);
       world.network.faults.push(...faults);
       return {};
@@ -119,7 +119,7 @@ describe('svc mcp with cancellations', () => {
     host.send(toolCall(1, 'refund', { amount: '1.00' }), cancel(1));
     host.send({ jsonrpc: '2.0', id: 2, method: 'ping' });
     await expect.poll(host.received).toMatchObject([{ id: 'init' }, { id: 2 }]);
-    // The response of the engine arrives meanwhile.
+    // Waits until the response of the engine has arrived.
     await sleep(1_000);
     expect(host.received()).toHaveLength(2);
     expect(await proxies.ran()).toEqual([]);
