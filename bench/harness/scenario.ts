@@ -79,7 +79,7 @@ function isMet({ value, ratio, target }: Pick<Result, 'value' | 'ratio' | 'targe
   });
 }
 
-/** A scenario that threw or returned no results, as a result that misses its target. */
+/** The result of a scenario that threw or returned no results: its target is missed. */
 export function failedResult(scenario: string, error: unknown): Result {
   const message = error instanceof Error ? error.message : String(error);
   return resultOf({

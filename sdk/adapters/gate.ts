@@ -19,7 +19,7 @@ import { openRounds } from './rounds.js';
 import { followStream } from './stream.js';
 import { actionOf } from './tool.js';
 
-/** Admits calls of tools, and records their outcomes. Every adapter uses it. */
+/** Admits calls of tools, and records their outcomes, for every adapter. */
 export interface Gate {
   readonly mode: 'enforce' | 'observe';
   /**
@@ -33,8 +33,9 @@ export interface Gate {
    */
   end(admission: Admission, outcome: Outcome): Promise<void>;
   /**
-   * Begins the call, runs the tool, and ends the call. A generator or a ReadableStream ends it later.
-   * In the mode `observe` the tool runs at once, with null in place of the admission.
+   * Begins the call, runs the tool, and ends the call. If the result is a generator or a ReadableStream,
+   * the call ends with the stream. In the mode `observe` the tool runs at once, with null in place of the
+   * admission.
    *
    * @param outcomeOf derives the outcome from a result; default: a success
    */
@@ -201,7 +202,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
     }
   }
 
-  /** Waits for a required approval, if the options say so; throws every other error again. */
+  /** Waits for a required approval, if the options have `approval`; throws every other error again. */
   async function secondDecision(
     engine: EngineOptions,
     { action }: PlannedCall,

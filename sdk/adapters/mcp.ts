@@ -10,7 +10,7 @@ export { NOT_ADMITTED_META, PROOF_ID_META } from './mcp-result.js';
 
 /** A `Server` of `@modelcontextprotocol/sdk` or `@modelcontextprotocol/server`. */
 export interface LowLevelServer {
-  /** Throws if the method has a handler. */
+  /** Throws if the method has a handler already. */
   assertCanSetRequestHandler(method: string): void;
   /** Registers the handler that every tool call reaches. */
   setRequestHandler(schemaOrMethod: never, handler: never): void;

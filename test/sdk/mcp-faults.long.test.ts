@@ -82,7 +82,7 @@ describe('svc mcp without a decision', () => {
     await expect.poll(proxies.sent).toEqual(['admission', 'admission', 'outcome']);
   });
 
-  it('fails at once while the engine is unreachable, and recovers without a restart', async () => {
+  it('fails calls at once while the engine is unreachable, and recovers without a restart', async () => {
     const { client } = await proxies.v2({ target: deploy, options: ['--timeout', '1'] });
     world.network.faults.push(...Array.from({ length: 1_000 }, () => ({ kind: 'lost' }) as const));
     expect(textOf(await client.callTool(refund()))).toMatch(/did not run/);
