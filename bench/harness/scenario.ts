@@ -92,8 +92,8 @@ export function failedResult(scenario: string, error: unknown): Result {
 }
 
 /**
- * Counts unexpected responses. A single one fails the scenario: rejections take little CPU time, and
- * would improve the figures.
+ * Counts unexpected responses. A single unexpected response fails the scenario: rejections take little
+ * CPU time, and would improve the figures.
  */
 export class UnexpectedAnswers {
   private readonly counts = new Map<string, number>();

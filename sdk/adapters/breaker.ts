@@ -5,7 +5,7 @@ export type Breaker = <T>(send: () => Promise<T>) => Promise<T>;
 
 /**
  * A circuit breaker. After a request that did not reach the engine, calls fail at once for `pauseMs`;
- * then one request tries again, and the others fail until it has ended.
+ * then one request tries again, and the other requests fail until that request has ended.
  */
 export function openBreaker(pauseMs: number): Breaker {
   if (pauseMs === 0) return (send) => send();

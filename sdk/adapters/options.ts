@@ -79,7 +79,7 @@ export interface LostOutcome {
   /** The proof of the admission. */
   proofId: string;
   error: unknown;
-  /** The outcome's envelope, for `admitHttp`: however often it is sent, it is recorded once. */
+  /** The outcome's envelope, for `admitHttp`: an envelope that is sent several times is recorded once. */
   envelope?: AgentEnvelope;
 }
 

@@ -341,7 +341,8 @@ function readAdmission<R extends Receipt>(
   if (answer.status === 202) {
     const status = readDocument(answer, undecidedSchema);
     const { proof_id: proofId } = status;
-    // The location must name this admission; its host is ignored. Browsers hide it from other origins.
+    // The location must name this admission; its host is ignored. Browsers hide the location from other
+    // origins.
     const location = answer.headers.get('location') ?? `/v1/admissions/${proofId}`;
     const isSame = proofId === (expected.proofId ?? proofId);
     if (!isSame || !location.endsWith(`/v1/admissions/${proofId}`)) throw mismatch(answer);

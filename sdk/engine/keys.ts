@@ -49,8 +49,8 @@ export function listApiKeysHttp(
 }
 
 /**
- * `POST /v1/keys/{key_id}/revoke`: revokes an API key of the tenant and the keys that it created, at
- * once and permanently.
+ * `POST /v1/keys/{key_id}/revoke`: revokes an API key of the tenant and the keys that this key created,
+ * at once and permanently.
  */
 export async function revokeApiKeyHttp(
   options: EngineOptions,

@@ -205,7 +205,7 @@ describe('svc mcp behind a host that dies', () => {
 });
 
 describe('svc mcp in front of a hostile server', () => {
-  it('passes one response for each request that the server got, and nothing before its admission', async () => {
+  it('passes one response for each request that the server got, and no response before the admission', async () => {
     const host = proxies.raw({ target: ownServer('hostile.mjs') });
     world.network.faults.push({ kind: 'late', ms: 300 });
     host.send(initialize, toolCall(1, 'any'));
@@ -223,7 +223,8 @@ describe('svc mcp in front of a hostile server', () => {
 
   it('answers open requests when the server dies, and records failed outcomes', async () => {
     const host = proxies.raw({ target: ownServer('hostile.mjs') });
-    // Waits until the server has answered ids that it guessed; the call below then uses one of these ids.
+    // Waits until the server has sent responses with guessed ids; the call below then uses one of these
+    // ids.
     host.send(initialize);
     await expect.poll(host.stderr).toMatch(/(dropped a response[^]*){5}/);
     host.send(toolCall(1, 'die'));

@@ -211,7 +211,7 @@ class _Calls(_Settings):
 
     @_Call
     def receipt_evidence(self, receipt: Receipt, pins: Pins) -> Steps[tuple[dict[str, Any], OfflineResult]]:
-        """The signed proof behind a receipt, verified under pinned AEP keys: it binds the operator."""
+        """The signed proof behind a receipt, verified under pinned AEP keys. The evidence binds the operator."""
         return proofs.receipt_evidence(self._engine, self._deadline, receipt, pins)
 
     @_Call

@@ -29,9 +29,9 @@ def admit_tool(
 ) -> ToolT:
     """Copies a tool so that every call is admitted first. Give the agent the copy, not the original.
 
-    The hash covers the arguments after the tool's schema. A call without an admission raises `SvcError`, like a tool
-    that fails. `hashed`, `facts` and `fields` are those of `admitted`. A tool without a coroutine needs a gate with a
-    `Client`, also for `ainvoke`; a tool with a coroutine needs a gate with an `AsyncClient` for `ainvoke`.
+    The hash covers the arguments that the tool's schema returns. A call without an admission raises `SvcError`, like
+    a tool that fails. `hashed`, `facts` and `fields` are those of `admitted`. A tool without a coroutine needs a gate
+    with a `Client`, also for `ainvoke`; a tool with a coroutine needs a gate with an `AsyncClient` for `ainvoke`.
     """
     if not isinstance(tool, BaseTool):
         raise SvcError("invalid_input", "expected a BaseTool of langchain-core")

@@ -1,7 +1,7 @@
 """Requests, retries, deadlines and checks of responses, without I/O.
 
 A call is a generator that yields requests and pauses, and receives responses, or the `SvcError` of a request without
-a response. `client.py` sends them, in blocking calls or in coroutines.
+a response. `client.py` sends the requests, in blocking calls or in coroutines.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ def tools() -> list[BaseTool]:
 @pytest.mark.parametrize("original", tools(), ids=["function", "coroutine"])
 @pytest.mark.parametrize("is_async", [False, True], ids=["invoke", "ainvoke"])
 def test_a_langchain_tool_is_admitted_once(original: BaseTool, *, is_async: bool) -> None:
-    # LangChain runs a tool without a coroutine in a thread, so its gate is the blocking one.
+    # LangChain runs a tool without a coroutine in a thread, so its gate has a blocking client.
     has_coroutine = getattr(original, "coroutine", None) is not None
     world = World(is_async=is_async and has_coroutine)
     gated = admit_tool(original, world.gate)

@@ -137,7 +137,7 @@ const META = 'io.modelcontextprotocol/';
 export const META_VERSION = `${META}protocolVersion`;
 export const META_SUBSCRIPTION = `${META}subscriptionId`;
 
-/** The version of a request that carries it, as revisions since 2026-07-28 require. */
+/** The protocol version in a request; revisions since 2026-07-28 require this member. */
 export function versionIn(message: Message): string | undefined {
   const version = objectIn(paramsOf(message), '_meta')[META_VERSION];
   return typeof version === 'string' ? version : undefined;

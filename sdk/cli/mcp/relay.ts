@@ -246,7 +246,7 @@ export function openRelay(options: RelayOptions) {
   };
 }
 
-/** The trace of the host (SEP-414). A malformed one is ignored, as W3C Trace Context requires. */
+/** The trace of the host (SEP-414). A malformed trace is ignored, as W3C Trace Context requires. */
 function traceparentIn(params: JsonObject): string | undefined {
   return traceparentSchema.safeParse(objectIn(params, '_meta')['traceparent']).data;
 }
