@@ -16,7 +16,7 @@ import { paced } from './scenarios/paced.js';
 import { storage } from './scenarios/storage.js';
 import { tenants } from './scenarios/tenants.js';
 
-/** In the order of a run: `growth` fills the registry that storage, lookup and memory share. */
+/** In the order in which they run: `growth` fills the registry that storage, lookup and memory share. */
 const SCENARIOS: readonly Scenario[] = [
   batch,
   budget,
@@ -33,7 +33,7 @@ const SCENARIOS: readonly Scenario[] = [
   memory,
 ];
 const DEFAULT_PROOFS = 1_000_000;
-/** More proofs than generic lookups cover, so that old proofs exist. */
+/** More than the recent lookups, so that the registry also has older proofs. */
 const MIN_PROOFS = 200_000;
 
 const USAGE = `npm run bench               run all scenarios; writes bench/results/latest.json

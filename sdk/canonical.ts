@@ -17,7 +17,10 @@ export function canonicalJson(value: JsonValue): string {
   }
 }
 
-/** The RFC 8785 form of a document as a request body: both have the same hash. Throws `invalid_input`. */
+/**
+ * A request body: the RFC 8785 form of a document, so that the body has the document's hash. Throws
+ * `invalid_input`.
+ */
 export const canonicalBody = (document: object): Uint8Array =>
   utf8(canonicalJson(document as JsonValue));
 

@@ -48,7 +48,7 @@ import {
 } from './public/views.js';
 import { waitForVerdictHttp } from './public/wait.js';
 
-/** Options of a client. A call that needs a missing one throws `invalid_input`. */
+/** Options of a client. A call throws `invalid_input` for a missing option that it needs. */
 export type SvcOptions = Partial<EngineOptions & PublicOptions>;
 
 type Functions<O> = Record<string, (options: O, ...args: never[]) => unknown>;

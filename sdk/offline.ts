@@ -59,8 +59,8 @@ export function verifyTlogProof(
 
 /**
  * Verifies the package of a closed run (`svc.registry.run/1.0`) under the reader's pinned keys and log:
- * every proof is authentic and in the log, and the run has exactly these. `missing` lists the numbers of
- * erased members. Calls that never reached the service cannot be seen.
+ * every proof is authentic and in the log, and the run has exactly these requests. `missing` lists the
+ * numbers of erased members. Calls that never reached the service cannot be seen.
  *
  * @param document the package as text or bytes, or the value that the SDK returned
  * @param trust as for `verifyOffline`; the log must be pinned

@@ -34,8 +34,8 @@ export interface EngineOptions extends CallOptions {
   apiKey: string;
   tenantId: string;
   /**
-   * The SDK fetches the evidence of each receipt of a single admission in the background, with one
-   * more request; `receiptEvidenceOf` waits for it. `false` turns that off.
+   * The SDK fetches the evidence of each receipt of a single admission in the background, with one more
+   * request; `receiptEvidenceOf` waits for it. With `false`, the SDK fetches no evidence.
    */
   receiptEvidence?: false | ReceiptEvidenceOptions;
 }
@@ -44,7 +44,7 @@ export interface EngineOptions extends CallOptions {
 export interface ReceiptEvidenceOptions {
   /** AEP keys, and optionally the log, from another source than the engine. */
   pins?: OfflineTrust;
-  /** Stores evidence of this receipt. With `pins`, the evidence has been verified under them. */
+  /** Stores evidence of this receipt. With `pins`, the evidence has been verified under these pins. */
   store?: (evidence: ReceiptEvidence, receipt: Receipt) => unknown;
   /**
    * Gets every failure to fetch, verify or store evidence in the background. The receipt was
@@ -59,7 +59,7 @@ export interface PublicOptions extends CallOptions {
   publicUrl: string;
   /**
    * The log of shard 0: verifier keys, origin and, optionally, a C2SP tlog-policy, all from another
-   * source than the registry. With it, every verdict is verified against evidence of the log.
+   * source than the registry. With `pins`, every verdict is verified against evidence of the log.
    */
   pins?: PinnedLog;
   /** Highest accepted age of evidence in milliseconds; 24 hours is default and maximum. Needs `pins`. */

@@ -14,8 +14,9 @@ export interface Baseline {
 }
 
 /**
- * Runs the baseline loop, one process per core, over the registry's Postgres: parses,
- * canonicalizes, hashes, signs, verifies and inserts the same items, without the service.
+ * Runs the baseline loop, one process per core, over the registry's Postgres. The loop parses,
+ * canonicalizes, hashes, signs, verifies and inserts items like those of the batches, without the
+ * service.
  *
  * @throws Error when a process fails
  */
@@ -50,7 +51,7 @@ async function runProcess(task: BaselineTask, signal: AbortSignal): Promise<Base
     task,
     onMessage: (message) => reports.push(message as BaselineReport),
   });
-  // SIGKILL is enough: connection and table of the loop disappear with the process.
+  // SIGKILL is safe: PostgreSQL rolls back an open transaction when the connection ends.
   const kill = (): void => void process.kill(child.pid, 'SIGKILL');
   signal.addEventListener('abort', kill, { once: true });
   await child.finished.finally(() => signal.removeEventListener('abort', kill));

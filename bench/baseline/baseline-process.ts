@@ -31,7 +31,7 @@ export interface BaselineReport {
 }
 
 const ROWS_PER_TRANSACTION = 1_000;
-/** Documents signed between two yields, which let the driver send the previous insert. */
+/** Signing yields after this many documents, so that the driver can send the previous insert. */
 const YIELD_EVERY = 50;
 
 runTask<BaselineTask>((task) =>

@@ -4,7 +4,7 @@ import sodium from 'sodium-native';
 import { arrayOf, bytesOf } from '#sql/db/columns';
 import type { Db } from '#sql/db/transaction';
 
-/** A schema beside the registry's, so that its statistics and sizes do not change. */
+/** Uses a schema of its own, so that statistics and sizes of the registry's tables do not change. */
 export async function createBaselineTable(owner: Db): Promise<void> {
   await dropBaselineTable(owner);
   await owner`create schema bench`;
@@ -24,7 +24,7 @@ export async function dropBaselineTable(owner: Db): Promise<void> {
 }
 
 /**
- * Inserts in one statement, which is one transaction. Long columns are sent as one value that the
+ * Inserts all rows in one statement and transaction. Sends each column of bytes as one value, which the
  * database splits: the driver's cheapest insert.
  */
 export async function insertDocuments(sql: Db, rows: readonly SignedDocument[]): Promise<void> {
@@ -51,7 +51,7 @@ export interface SignedDocument {
   proofId: string;
   request: Buffer;
   requestHash: Buffer;
-  /** Canonical bytes of a document like an AEP; these are signed. */
+  /** The signed bytes: the canonical form of a document like an AEP. */
   document: Buffer;
   documentHash: Buffer;
   signature: Buffer;

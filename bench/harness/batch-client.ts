@@ -30,7 +30,7 @@ const POLL_MS = 100;
 runTask<BatchClientTask>(async (task, stopping) => {
   const { total = Infinity } = task;
   const before = (await readiness(task.publicUrl)).tree_size;
-  // Includes the leaves that are not proofs, which are few.
+  // Also counts the few leaves that are not proofs.
   let published = 0;
   let next = 0;
 
@@ -59,7 +59,7 @@ runTask<BatchClientTask>(async (task, stopping) => {
   await senders;
 });
 
-/** Retries a batch while the engine has no room for it: a batch is accepted as a whole. */
+/** Retries a batch until the engine has room for all of its items. */
 async function sendUntilAccepted(
   { engineUrl, apiKey, source }: BatchClientTask,
   first: number,

@@ -53,7 +53,7 @@ export function startBatchLoad(
     sent,
     retried,
     failed,
-    /** Resolves when a client with a `total` has sent all of it. */
+    /** Resolves when a client with a `total` has sent that many items. */
     finished: client.finished,
     /** Stops sending; accepted items are still published. */
     stop: async (): Promise<void> => {

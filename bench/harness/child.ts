@@ -67,7 +67,7 @@ export async function urlOf(child: Child): Promise<string> {
   return url;
 }
 
-/** Starts a child that serves, until the cleanup. */
+/** Starts a child that serves; the cleanup stops it. */
 export async function startServer(
   options: ChildOptions,
   cleanup: Cleanup,

@@ -27,7 +27,7 @@ export function startCpu(watched: Watched): (proofs: number) => CpuShares {
 }
 
 /**
- * CPU seconds of a process and its descendants; for the bench itself without descendants. Exact to
+ * CPU seconds of a process and its descendants, but of the bench itself without its descendants. Exact to
  * the nanosecond, except for exited descendants, which are counted in clock ticks.
  */
 export function cpuSecondsOf(pid: number): number {
@@ -57,7 +57,7 @@ export function peakMemoryOf(pid: number): number {
   });
 }
 
-/** Reads /proc once: the bench blocks meanwhile, and may have requests to send. */
+/** Reads each process only once: the synchronous reads delay the requests of the bench. */
 function processTree(root: number): number[] {
   const children = new Map<number, number[]>();
   for (const pid of readdirSync('/proc').map(Number).filter(Number.isInteger)) {

@@ -36,7 +36,7 @@ const TOOLS = [
 ] as const;
 const AGENTS = 40;
 export const BOUND_AGENT = 'airline-agent-0';
-/** One item in this many has an action that the shipped policy denies: denials are proofs, too. */
+/** One item in this many has an action that the shipped policy denies: denials have proofs, too. */
 const ONE_DENIED_IN = 49;
 
 export const isDenied = (n: number): boolean => n % ONE_DENIED_IN === ONE_DENIED_IN - 1;
@@ -98,7 +98,7 @@ function envelopeAt(
 
 const FIRST_REQUEST = Date.UTC(2026, 0, 1);
 
-/** Number of different arguments, which repeat as with real agents; nonces differ. */
+/** Number of distinct arguments: arguments repeat, as with real agents, but nonces do not. */
 const CALLS = 50;
 const hashes = new Map<string, string>();
 

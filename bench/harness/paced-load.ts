@@ -11,8 +11,8 @@ export interface PacedRun {
 
 /**
  * Sends single executions at a fixed rate, whether or not earlier requests are answered. Measures the
- * requests that are due after the warm-up, and the CPU time per answer during that time. Nothing is
- * subtracted from the programs' CPU time.
+ * requests that are due after the warm-up, and the CPU time per answer during that time. The CPU time
+ * includes the time that idle programs use.
  */
 export async function runPaced(
   engineUrl: string,

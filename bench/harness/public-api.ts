@@ -47,7 +47,7 @@ interface Publication {
   at: number;
 }
 
-/** The published tree. Counts only the proofs since an earlier publication, which is cheap. */
+/** The published tree. With `since`, counts only the proofs after that publication. */
 export async function published(
   { publicUrl, registry }: Service,
   since: Pick<Publication, 'size' | 'proofs'> = { size: 0, proofs: 0 },

@@ -22,10 +22,10 @@ import type { Credential } from './engine-api.js';
 export type BenchRegistry = Awaited<ReturnType<typeof openBenchRegistry>>;
 
 /**
- * Starts the embedded Postgres of `dataDir` as the service does, with fsync, and creates in it what
- * `npm start` does: schema, tenant, API key, policy and an active signing key.
+ * Starts the embedded Postgres of `dataDir` as the service does, with fsync, and creates in it the same
+ * objects as `npm start`: schema, tenant, API key, policy and an active signing key.
  *
- * @throws Error when the database does not keep what it commits
+ * @throws Error when the database could lose a commit
  */
 export async function openBenchRegistry(dataDir: string, cleanup: Cleanup) {
   const ports = { ENGINE_PORT: '0', PUBLIC_PORT: '0' };
@@ -94,7 +94,7 @@ export async function insertKey(
 /**
  * Stores the shipped policy set with additional rules and counters; returns its digest.
  *
- * @param declared a part of the schema and its replacement
+ * @param declared a text in the shipped schema, and its replacement
  */
 export async function storePolicyVariant(
   sql: Db,

@@ -34,7 +34,7 @@ export function resultOf({ against = null, target = null, note, ...measured }: M
   return { name, value, unit, against, ratio, target, ok, ...(note !== undefined && { note }) };
 }
 
-/** The medians of figures of interleaved rounds, and the ratio of both figures of a round. */
+/** The medians of two figures over interleaved rounds, and the median of their ratios in each round. */
 export const comparedRounds = (
   figures: readonly number[],
   what: string,
@@ -79,7 +79,7 @@ function isMet({ value, ratio, target }: Pick<Result, 'value' | 'ratio' | 'targe
   });
 }
 
-/** A scenario that threw or returned no results, as a result that misses its target. */
+/** The result of a scenario that threw or returned no results: its target is missed. */
 export function failedResult(scenario: string, error: unknown): Result {
   const message = error instanceof Error ? error.message : String(error);
   return resultOf({
@@ -92,8 +92,8 @@ export function failedResult(scenario: string, error: unknown): Result {
 }
 
 /**
- * Counts unexpected responses. A single unexpected response fails the scenario, because rejections are
- * cheap.
+ * Counts unexpected responses. A single unexpected response fails the scenario: rejections take little
+ * CPU time, and would improve the figures.
  */
 export class UnexpectedAnswers {
   private readonly counts = new Map<string, number>();

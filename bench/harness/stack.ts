@@ -67,7 +67,7 @@ export function startProgram(
     env: {
       ...registry.env[name],
       RECENT_LOOKUP_LIMIT: String(recentLookupLimit),
-      // Higher than any load of the bench. Requests are still counted in Redis.
+      // No load of the bench reaches this limit, but Redis still counts each request.
       RATE_LIMIT: '1000000',
       ...(redisUrl !== undefined && { REDIS_URL: redisUrl }),
       ...env,

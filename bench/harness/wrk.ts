@@ -74,7 +74,7 @@ export async function writePaths(file: string, paths: Iterable<string>): Promise
 /** The core of the lookup load: the server runs on another core. */
 export const LOAD_CORE = 1;
 
-/** The order of `wrk-paths.lua`. */
+/** The order in which `wrk-paths.lua` requests the paths. */
 export type LookupOrder = 'random' | 'cyclic' | 'unique';
 
 /** Sends GET requests for paths of a file, one path a line. */

@@ -8,11 +8,11 @@ import { runLookups, writePaths, type LookupLoad, type LookupOrder } from '../ha
 export interface Target {
   name: string;
   url: string;
-  /** The server, and the server behind it if any. */
+  /** Processes of the server and, if it is a cache, of the server behind it. */
   pids: readonly number[];
   pathsFile: string;
   order?: LookupOrder;
-  /** Throws if the responses of the last load are not of the intended kind. */
+  /** Throws if the last load got other responses than intended, such as cache misses instead of hits. */
   verify?: () => Promise<void>;
   /** Whether every response must be a 404; if false, no response may be a 404. */
   isAbsent: boolean;

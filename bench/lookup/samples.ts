@@ -48,7 +48,7 @@ export async function takeSamples(
     return time + newUuidHex().slice(TIME_DIGITS);
   });
   const absent = await take('absent', guesses, 404);
-  // The bodies of `recent` as files at their paths.
+  // nginx serves the bodies of `recent` from files at the same paths.
   const staticRoot = join(dir, 'static');
   await mkdir(join(staticRoot, dirname(`${PROOF_PATH}id`)), { recursive: true });
   for (const [path, body] of recent.bodies) await writeFile(join(staticRoot, path), body);
@@ -99,7 +99,7 @@ function requireVerdict(id: string, status: number, body: Buffer, wanted: 200 | 
   }
 }
 
-/** Lookups per server before and after the work. */
+/** Number of lookups of each server, once before and once after the work. */
 const CHECKS = 200;
 
 /**

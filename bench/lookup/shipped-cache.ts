@@ -42,7 +42,7 @@ export async function startShippedCache(dir: string, publicApiUrl: string) {
   return {
     ...nginx,
     clearLog: () => truncate(log),
-    /** @throws Error when fewer than 90 % of the logged responses had this status; clears the log */
+    /** @throws Error when fewer than 90 % of the logged responses had one of the statuses; clears the log */
     requireStatus: async (...statuses: CacheStatus[]): Promise<void> => {
       const counts = new Map<string, number>();
       const lines = (await readFile(log, 'latin1')).trimEnd().split('\n');

@@ -26,7 +26,7 @@ export interface CheckedReceipts {
   wrong: string[];
 }
 
-/** The means of an outside client: two URLs, an API key and two pinned public keys. */
+/** Everything that an outside client has: two URLs, an API key and two pinned public keys. */
 export interface Outsider {
   engine: EngineOptions;
   registry: PublicOptions;

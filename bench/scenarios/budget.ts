@@ -14,7 +14,10 @@ import {
 import { startPrograms } from '../harness/stack.js';
 import { spread, sumOf, whole } from '../harness/statistics.js';
 
-/** Batch admission with one counter for all items or one for each run, compared with no counter. */
+/**
+ * Batch admission with a counter of all items, or with a counter for each run, compared with batches
+ * without a counter.
+ */
 export const budget: Scenario = { name: 'budget', run };
 
 const QUICK = {
@@ -71,7 +74,7 @@ async function run({ dir, redis, signal, quick, cleanup }: RunContext): Promise<
   });
 }
 
-/** Stores the shipped set with a counter of all actions in the scope; returns its digest. */
+/** Stores the shipped set with a counter of actions in this scope; returns the digest of the set. */
 const storeCounting = (sql: Db, scope: Pick<Counter, 'per' | 'window'>): Promise<Buffer> =>
   storePolicyVariant(sql, {
     declared: ['budgets: {}', 'budgets: { actions?: { before: Long, after: Long } }'],

@@ -23,12 +23,15 @@ import {
 import { type BenchStack, startPrograms } from '../harness/stack.js';
 import { whole } from '../harness/statistics.js';
 
-/** Agent envelopes with facts and a key restricted to the agent, against envelopes without either. */
+/**
+ * Agent envelopes with facts, sent with a key restricted to the agent, against envelopes without facts,
+ * sent with an unrestricted key.
+ */
 export const facts: Scenario = { name: 'facts', run };
 
 const QUICK = { rounds: 1, warmUpSeconds: 1, seconds: 4, items: 1_000, inFlight: 5_000 };
 const FULL = { rounds: 4, warmUpSeconds: 3, seconds: 15, items: 2_500, inFlight: 25_000 };
-/** Callers of single admissions, each of which sends the next request after its answer. */
+/** Numbers of concurrent callers of single admissions. */
 const CALLERS = [1, 64];
 
 async function run({ dir, redis, signal, quick, cleanup }: RunContext): Promise<Result[]> {
@@ -111,7 +114,7 @@ type Singles = { callers: number } & Record<'without' | 'having', Run[]>;
 
 const cpuOf = ({ cpu }: Run): number => cpu.total;
 
-/** Callers that each send one admission after the other. */
+/** Runs callers, each of which sends its next admission after the answer to the previous one. */
 async function admitSingles(
   { engineUrl, registry, watched }: BenchStack,
   options: Required<Pick<ItemSource, 'agents'>> & {

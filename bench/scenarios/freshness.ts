@@ -21,7 +21,10 @@ export const freshness: Scenario = {
 const QUICK = { seconds: 1, items: 2_500, inFlight: 10_000, samples: 20, perSecond: 10 };
 const FULL = { seconds: 15, items: 5_000, inFlight: 20_000, samples: 240, perSecond: 8 };
 
-/** Milliseconds from receipt to public verdict of each sample, at these rates of proofs per second. */
+/**
+ * Measures the milliseconds from receipt to public verdict of each sample, and the rates in proofs per
+ * second.
+ */
 async function measure({ dir, redis, quick, signal, cleanup }: RunContext) {
   const stack = await startStack(dir, { redis }, cleanup);
   const { engineUrl, publicUrl, registry } = stack;
@@ -94,7 +97,7 @@ function freshnessResults(measured: Awaited<ReturnType<typeof measure>>) {
     }),
     unexpected.result(
       'freshness: errors and timeouts',
-      `${String(ms.length)} executions, each followed to its verdict, and of the batches sent meanwhile`,
+      `${String(ms.length)} executions, their lookups, and the batches sent meanwhile`,
     ),
   ];
 }

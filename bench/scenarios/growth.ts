@@ -51,7 +51,7 @@ async function run(context: RunContext): Promise<Result[]> {
   );
 }
 
-/** Number of IDs to look up: their records exceed the processor's caches. */
+/** Number of IDs to look up: their records do not fit into the processor's caches. */
 const IDS = 5_000;
 
 /** CPU microseconds of the public API per lookup of a recent proof, by registry and round. */

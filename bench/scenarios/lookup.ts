@@ -140,8 +140,7 @@ async function cacheTargets(
       name: 'revalidated',
       pathsFile: expired,
       order: 'cyclic',
-      // EXPIRED instead of REVALIDATED if a snapshot was published since: a snapshot changes every entity
-      // tag.
+      // A new snapshot changes every entity tag, so the status is EXPIRED instead of REVALIDATED.
       verify: () => cache.requireStatus('EXPIRED', 'REVALIDATED'),
     },
   ];

@@ -10,7 +10,7 @@ import { lookUpProofs } from '../lookup/interleaved-load.js';
 
 const QUICK = { items: 500, inFlight: 2_500, seconds: 1, lookupSeconds: 1 };
 const FULL = { items: 5_000, inFlight: 25_000, seconds: 20, lookupSeconds: 10 };
-/** Number of IDs to look up: more than the public API caches. */
+/** Number of IDs to look up: more than the public API keeps in its cache. */
 const IDS = 20_000;
 const MAX_MIB = 512;
 

@@ -87,7 +87,7 @@ function pacedResults(measured: readonly PacedMeasured[], unexpected: Unexpected
     ...results,
     unexpected.result(
       'single execute at fixed rates, errors and timeouts',
-      `${whole(requests)} measured requests, of the warm-up, and of the saturating load`,
+      `${whole(requests)} measured requests, the warm-up and the saturating load`,
     ),
   ];
 }

@@ -39,7 +39,7 @@ async function run(context: RunContext): Promise<Result[]> {
       name: 'bytes written per cycle of five proofs',
       value: trickle.written / trickle.cycles,
       unit: 'bytes',
-      // At most one cycle a second.
+      // The publisher runs at most one cycle a second.
       target: { value: { atMost: 100_000 } },
     }),
   ];

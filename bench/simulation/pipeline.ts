@@ -13,7 +13,7 @@ type Costs = Record<
   number
 >;
 
-/** Proofs per second under the append lock: a group of 1,000 on quiet cores (docs/capacity.md). */
+/** Maximum of proofs per second under the append lock, in groups of 1,000 on idle cores (docs/capacity.md). */
 const LOCK_CEILING = 32_000;
 
 /** The costs of a proof in a batch, from the results of a bench. */
@@ -39,11 +39,11 @@ export function measuredCosts(results: readonly Pick<Result, 'name' | 'note'>[])
   };
 }
 
-/** Figures that were not measured in this pipeline. */
+/** Costs that no bench of this pipeline measures. */
 const ASSUMED = {
   /** Milliseconds under the append lock for one entry; for a group, the part that does not depend on its size. */
   commitMs: 2,
-  /** Microseconds per proof of inserting into a map over several logs; the slowest prototype. */
+  /** Microseconds to insert a proof into a map over several logs, in the slowest prototype. */
   map: 16,
   /** Milliseconds of a publish cycle without proofs. */
   cycleMs: 40,
@@ -59,7 +59,10 @@ export interface Setup {
   checkers: number;
   /** Worker processes of each log. */
   workers: number;
-  /** `rows`: no verdict entries. Otherwise entries are appended when a cycle begins, or half a cycle later. */
+  /**
+   * `rows`: verdicts without log entries. Otherwise an entry is appended when a cycle begins, or half a
+   * cycle later.
+   */
   verdicts: 'rows' | 'at each cycle' | 'between cycles';
   /** Cores that all tasks share; unlimited if absent. */
   cores?: number;

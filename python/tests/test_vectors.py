@@ -86,7 +86,7 @@ def test_verification_of_a_run_has_the_expected_result(case: dict[str, Any]) -> 
 
 
 def member(name: str, seq: int | None, effect: str = "ADMIT", pending: str | None = None) -> Place:
-    """A member of a run; an erased member has no number."""
+    """A member of a run; without `seq`, an erased member."""
     approval = None if pending is None else {"pending_proof_id": pending}
     aep = None if seq is None else {"evidence": {"approval": approval}, "subject": {"run": {"seq": seq}}}
     return Place({"proof_id": name, "effect": effect}, aep, 0, Checkpoint(0, b""))

@@ -54,7 +54,8 @@ function gated(gate: Gate, tool: string, execute: Execute): Execute {
       () => execute(input, options),
     );
   // The AI SDK recognizes a stream by the result, which exists only after the decision: so the wrapper
-  // checks the type of the function. If another function returns a generator, its last value is the result.
+  // checks the type of the function. If a function of another type returns a generator, the result is the
+  // last value of that generator.
   if (Object.prototype.toString.call(execute) === '[object AsyncGeneratorFunction]') {
     return async function* (input, options) {
       yield* (await call(input, options)) as AsyncGenerator<unknown>;

@@ -5,7 +5,7 @@ export type Breaker = <T>(send: () => Promise<T>) => Promise<T>;
 
 /**
  * A circuit breaker. After a request that did not reach the engine, calls fail at once for `pauseMs`;
- * then one request tries again, and the others fail until it has ended.
+ * then one request tries again, and the other requests fail until that request has ended.
  */
 export function openBreaker(pauseMs: number): Breaker {
   if (pauseMs === 0) return (send) => send();
@@ -24,7 +24,7 @@ export function openBreaker(pauseMs: number): Breaker {
     } catch (error) {
       if (isUnreachable(error)) opened = { until: performance.now() + pauseMs, cause: error };
       else if (error instanceof SdkError && error.status !== undefined) opened = null;
-      // An aborted trial does not show whether the engine is reachable: the next call tries again.
+      // An aborted request does not show whether the engine is reachable, so the next call tries again.
       else if (found !== null) found.until = 0;
       throw error;
     }

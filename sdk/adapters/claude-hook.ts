@@ -1,7 +1,7 @@
 import { type Gate, success } from './gate.js';
 import type { AdmissionStore } from './rounds.js';
 
-/** The input of a hook of Claude Code, as far as it is read here. */
+/** The members of a Claude Code hook's input that this package reads. */
 export interface HookInput {
   hook_event_name: string;
   tool_name?: string;
@@ -10,7 +10,7 @@ export interface HookInput {
   tool_response?: unknown;
 }
 
-/** The output of a hook. `{}` is no decision: the host's own permission rules apply. */
+/** The output of a hook. `{}` contains no decision, so the host's own permission rules apply. */
 export interface HookOutput {
   hookSpecificOutput?: {
     hookEventName: 'PreToolUse';
@@ -19,7 +19,7 @@ export interface HookOutput {
   };
 }
 
-/** The events before and after a tool. */
+/** The hook events before and after a tool call. */
 export const HOOK_EVENTS = [
   'PreToolUse',
   'PostToolUse',

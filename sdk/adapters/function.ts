@@ -8,8 +8,9 @@ export type AdmittedOptions<A extends unknown[]> = GateOptions & {
   /** 1 to 128 characters A–Z, 0–9, `_ . : -`; default `actionOf(tool)`. */
   action?: string;
   /**
-   * Adds to the envelope of a call. The proof binds the array of all arguments as plain JSON: `hashed`
-   * replaces it when some arguments are not plain JSON, such as a context or a signal.
+   * Returns members to add to the envelope of a call. The proof binds the array of all arguments as plain
+   * JSON. If some arguments are not plain JSON, such as a context or a signal, return `hashed` to bind in
+   * place of the array.
    */
   describe?: (...args: A) => CallDetails;
   /** The signal among the arguments. If it fires before the function runs, the function does not run. */

@@ -19,7 +19,7 @@ import { openRounds } from './rounds.js';
 import { followStream } from './stream.js';
 import { actionOf } from './tool.js';
 
-/** Admits calls of tools, and records their outcomes. Every adapter uses it. */
+/** Admits calls of tools, and records their outcomes, for every adapter. */
 export interface Gate {
   readonly mode: 'enforce' | 'observe';
   /**
@@ -33,8 +33,9 @@ export interface Gate {
    */
   end(admission: Admission, outcome: Outcome): Promise<void>;
   /**
-   * Begins the call, runs the tool, and ends the call. A generator or a ReadableStream ends it later.
-   * In the mode `observe` the tool runs at once, with null in place of the admission.
+   * Begins the call, runs the tool, and ends the call. If the result is a generator or a ReadableStream,
+   * the call ends with the stream. In the mode `observe` the tool runs at once, with null in place of the
+   * admission.
    *
    * @param outcomeOf derives the outcome from a result; default: a success
    */
@@ -45,14 +46,18 @@ export interface Gate {
   ): Promise<Awaited<R>>;
 }
 
-/** Null: the outcome is unknown. `next_round`: an equal call with `continues` uses the same admission. */
+/**
+ * Null: the outcome is not known and not recorded. `next_round`: an equal call with `continues` uses the
+ * same admission.
+ */
 export type CallOutcome = Outcome | null | 'next_round';
 
-/** Derives the outcome from a result: a promise if the call ends later. */
+/** Derives the outcome from a result; returns a promise for a call that ends later than its result. */
 export type OutcomeOf<R> = (result: Awaited<R>) => CallOutcome | Promise<Outcome>;
 
 /**
- * Throws `SdkError` (`invalid_input`) for options that would fail every call. Returns a gate as it is.
+ * Creates a gate from options, or returns the given gate. Throws `SdkError` (`invalid_input`) for options
+ * with which every call would fail.
  *
  * @param framework default of `agent.framework`
  */
@@ -127,7 +132,10 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
     );
   }
 
-  /** Runs the tool without waiting for the decision; its caller does not wait for the record. */
+  /**
+   * Runs the tool without waiting for the decision. The caller gets the result without waiting for the
+   * record of the outcome.
+   */
   function observe<R>(
     call: GatedCall,
     tool: (admission: null) => R | PromiseLike<R>,
@@ -194,7 +202,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
     }
   }
 
-  /** Waits for a required approval, if the options say so; throws every other error again. */
+  /** Waits for a required approval, if the options have `approval`; throws every other error again. */
   async function secondDecision(
     engine: EngineOptions,
     { action }: PlannedCall,
@@ -213,7 +221,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
       );
       if (isAgentReceipt(receipt)) return receipt;
     } catch (later) {
-      // Without a second decision, the first one counts.
+      // Without a second decision, the call fails with `approval_required` of the first decision.
       if (!(later instanceof SdkError) || !later.retryable) throw later;
     }
     throw error;
@@ -259,7 +267,7 @@ interface PlannedCall extends Pick<GatedCall, 'run'> {
   action: string;
   /** The envelope without its number in the run. The arguments stay in this process. */
   envelope: AgentEnvelope;
-  /** Hash of tool, action, arguments and facts: a different one after the admission means a changed call. */
+  /** Hash of tool, action, arguments and facts: a different hash after the admission means a changed call. */
   fingerprint: string;
 }
 
@@ -357,7 +365,7 @@ async function recordOutcome(
   }
 }
 
-/** Ends when the evidence of a receipt is stored, or `onError` has the reason why not. */
+/** Resolves when the evidence of a receipt is stored, or `onError` has received the failure. */
 const evidenceSettled = (receipt: AgentReceipt): Promise<void> =>
   receiptEvidenceOf(receipt).then(
     () => undefined,

@@ -10,7 +10,7 @@ export { NOT_ADMITTED_META, PROOF_ID_META } from './mcp-result.js';
 
 /** A `Server` of `@modelcontextprotocol/sdk` or `@modelcontextprotocol/server`. */
 export interface LowLevelServer {
-  /** Throws if the method has a handler. */
+  /** Throws if the method has a handler already. */
   assertCanSetRequestHandler(method: string): void;
   /** Registers the handler that every tool call reaches. */
   setRequestHandler(schemaOrMethod: never, handler: never): void;
@@ -121,7 +121,7 @@ function watchOwnHandlers(server: AnyMcpServer): () => boolean {
   return () => isSetting;
 }
 
-/** Whether an `McpServer` lacks the tool: it rejects the call, which needs no admission. */
+/** Whether an `McpServer` lacks the tool. The server rejects such a call, so the call needs no admission. */
 function lacksTool(server: AnyMcpServer, { params = {} }: McpRequest): boolean {
   const tools: unknown = Reflect.get(server, '_registeredTools');
   return isObject(tools) && !(String(params['name']) in tools);
@@ -216,7 +216,7 @@ async function gateToolCall(
   request: McpRequest,
   { isTask, run, ...rest }: McpCall,
 ): Promise<unknown> {
-  // Getters, because the gate reads the call again after the admission and rejects a changed one.
+  // Getters, because the gate reads the call again after the admission and rejects a changed call.
   const call = {
     get tool() {
       return request.params?.['name'] as string;

@@ -5,7 +5,7 @@ import type { AdapterOptions } from './options.js';
 interface ToolOptions {
   name?: string;
   execute?: Execute;
-  /** A Zod schema, which checks every output, or a JSON schema, which checks none. */
+  /** A Zod schema, which checks every output, or a JSON schema, which checks no output. */
   outputSchema?: { parse?: unknown };
   errorFunction?: unknown;
 }
@@ -18,14 +18,14 @@ interface CallDetails {
 type Execute = (input: unknown, context?: unknown, details?: CallDetails) => unknown;
 
 /**
- * Returns a `tool` function of `@openai/agents` whose tools are admitted before they run. The hash
- * covers the arguments that the tool's schema returns. When a call is not admitted, the model gets
- * the reason as the result of the tool; a tool with an `outputSchema` and an `errorFunction` throws
- * `SdkError` to the latter instead.
+ * Returns a `tool` function of `@openai/agents` whose tools are admitted before they run. The hash covers
+ * the arguments that the tool's schema returns. When a call is not admitted, the model gets the reason as
+ * the result of the tool; a tool with an `outputSchema` and an `errorFunction` throws the `SdkError` to
+ * its `errorFunction` instead.
  *
  * @typeParam F the type of this function
- * @param tool `tool` of `@openai/agents`. The returned function throws `SdkError` (`invalid_input`)
- *   for options without `execute` or a name.
+ * @param tool `tool` of `@openai/agents`. The returned function throws `SdkError` (`invalid_input`) for
+ * options without `execute` or a name.
  */
 export function admitTool<F extends (options: never) => unknown>(
   tool: F,

@@ -79,7 +79,7 @@ export interface LostOutcome {
   /** The proof of the admission. */
   proofId: string;
   error: unknown;
-  /** The outcome's envelope, for `admitHttp`: however often it is sent, it is recorded once. */
+  /** The outcome's envelope, for `admitHttp`: an envelope that is sent several times is recorded once. */
   envelope?: AgentEnvelope;
 }
 
@@ -92,8 +92,8 @@ export interface CommonOptions {
   /** Timeout for a decision in milliseconds; default `engine.timeoutMs`. */
   decisionTimeoutMs?: number;
   /**
-   * After a call that did not reach the engine, further calls fail at once for this many
-   * milliseconds; then one of them tries again. Default 0: every call tries.
+   * After a call that did not reach the engine, further calls fail at once for this many milliseconds;
+   * then one call tries the engine again. Default 0: every call tries the engine.
    */
   breakerMs?: number;
   /** Waits for a required approval. Without this option, the call fails with `approval_required`. */
@@ -105,8 +105,8 @@ export interface CommonOptions {
   /** Called when an outcome could not be recorded. The caller gets the tool's result regardless. */
   onOutcomeError: (lost: LostOutcome) => void;
   /**
-   * Receives the work that continues after a call, for platforms that would otherwise end the
-   * process. It never rejects. With this callback, a call does not wait for the record.
+   * Receives the work that continues after a call, for platforms that would otherwise end the process.
+   * The promise never rejects. With this callback, a call does not wait for the record.
    */
   waitUntil?: (work: Promise<void>) => void;
 }
@@ -133,8 +133,8 @@ export type AdapterOptions = GateOptions & {
   /** The action of a tool for policies; default `actionOf`. */
   action?: (tool: string) => string;
   /**
-   * Adds to the envelope of a call. Called again after the admission, to detect arguments and facts that
-   * changed meanwhile. If it throws, the call does not run.
+   * Returns members to add to the envelope of a call. Called again after the admission, to detect
+   * arguments and facts that changed meanwhile. If it throws, the call does not run.
    */
   describe?: (call: GatedCall) => CallDetails;
 };

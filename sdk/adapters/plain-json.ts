@@ -68,7 +68,7 @@ function requirePlain(
     requirePlain((value as Record<string, unknown>)[key], path, ancestors);
     path.pop();
   };
-  // By index, so that a hole is checked as undefined.
+  // Iterates by index, so that a hole in the array is checked as undefined.
   if (isArray) for (let at = 0; at < value.length; at++) check(at);
   else keys.forEach(check);
   ancestors.delete(value);

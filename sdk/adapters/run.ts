@@ -8,8 +8,9 @@ import type { EngineOptions } from '../options.js';
 export interface AgentRun {
   readonly id: string;
   /**
-   * Waits for the open requests, sends those without a known decision again, and closes the run: its
-   * package then proves that it has these requests and no others. After an error, call it again.
+   * Waits for the open requests, repeats the requests without a known decision, and closes the run: its
+   * package then proves that the run has these requests and no others. After an error, call `close`
+   * again.
    */
   close(): Promise<Admitted<AgentReceipt>>;
   /** Sends a request with the next number. The next request reuses the number of a rejected request. */

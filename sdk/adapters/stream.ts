@@ -77,7 +77,7 @@ function followReadable(source: ReadableStream<unknown>, onEnd: OnEnd): Readable
         }
       },
     },
-    // No read-ahead: reads from the tool only on demand.
+    // Disables read-ahead: the tool is read only on demand.
     { highWaterMark: 0 },
   );
 }

@@ -34,7 +34,7 @@ export interface CommandTexts {
   examples: readonly string[];
 }
 
-/** Adds a subcommand to the program. The caller adds its argument and its own options. */
+/** Adds a subcommand with the common options to the program. The caller adds arguments and further options. */
 export type AddCommand = <Options>(
   texts: CommandTexts,
   run: (invocation: Invocation<Options>) => Promise<ExitCode>,

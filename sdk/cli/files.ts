@@ -51,7 +51,7 @@ export async function readDocument(file: string): Promise<{ [key: string]: JsonV
   return value;
 }
 
-/** Sends the export in a file. An error about the input names the file, not only a member of it. */
+/** Sends the export in a file. An error about the input names the file besides the faulty member. */
 export async function sendExport<T>(
   file: string,
   send: (document: never) => Promise<T>,
@@ -83,7 +83,7 @@ export async function writeResponse(
   bytes: Uint8Array,
   envelope: RequestHashEnvelope<unknown>,
 ): Promise<void> {
-  // The unchanged bytes would disclose the key, and redacted ones would no longer be the document.
+  // The unchanged bytes would disclose the key, and redacted bytes would no longer be the document.
   if (terminal.redactor.containsKey(bytes)) {
     throw new SdkError('unexpected_response', 'the response contains the API key of the request');
   }

@@ -45,7 +45,7 @@ export async function main(
   version: string,
   signal: AbortSignal,
 ): Promise<ExitCode> {
-  // A nested command would take the options of its parent.
+  // Commander would apply the options of `mcp` to a command nested in it, so `mcp install` is one name.
   const isInstall = typed[0] === 'mcp' && typed[1] === 'install';
   const words = isInstall ? ['mcp install', ...typed.slice(2)] : typed;
   // Read before parsing, because a parse error must be printed in the requested form, too.

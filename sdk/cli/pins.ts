@@ -54,7 +54,7 @@ async function readKeys({ pins, aepKey, logVkey, logOrigin }: PinOptions): Promi
   return { ...trust, log: { vkey: logVkey, origin } };
 }
 
-/** The pins of a public call; none when no log is pinned. */
+/** The pins of a call of the public API; without a pinned log, no options. */
 export async function evidencePins(
   options: PinOptions,
 ): Promise<Pick<PublicOptions, 'pins' | 'maxAgeMs'>> {

@@ -12,15 +12,15 @@ process.exitCode = failed;
 const stopping = new AbortController();
 function stop(): void {
   stopping.abort();
-  // Not ended: after an ordinary end of standard input, half a document would look complete.
+  // Destroyed instead of ended: after a regular end, half a document would look complete.
   process.stdin.destroy();
 }
 // `once`: a second signal ends the program in the default manner.
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, stop);
 
 let isCut = false;
-// A reader that closed the pipe did not get the whole result, so the run is not a success. No exit here:
-// `svc mcp` still has outcomes to record.
+// A reader that closed the pipe did not get the whole result, so the exit code is not 0. The process does
+// not exit at once, because `svc mcp` still has outcomes to record.
 process.stdout.on('error', () => {
   isCut = true;
   process.exitCode = failed;

@@ -87,7 +87,7 @@ export function agentEnvelope(
   { dedupeKey, ...input }: AgentInput,
 ): AgentEnvelope {
   if (dedupeKey !== undefined && input.requested_at === undefined) {
-    // The time of the call would make each call another admission.
+    // With the time of the call as default, each call would be another admission.
     throw new SdkError('invalid_input', '/requested_at: is required with dedupeKey', {
       pointer: '/requested_at',
     });
@@ -123,8 +123,8 @@ export async function admitHttp(
 
 /**
  * Waits for the decision on an accepted admission, at the polling interval of the service. Once an
- * approver has decided, this is the second decision, whose evidence must name this proof: to read the
- * evidence, the SDK needs the scope `read`.
+ * approver has decided, waits for the second decision, whose evidence must name this proof; to read that
+ * evidence, the API key needs the scope `read`.
  *
  * Throws like `executeIntentHttp`; `timeout` has the `proofId` for the next call.
  */
@@ -165,8 +165,8 @@ const replayed = new WeakSet<Receipt>();
 
 /**
  * Whether the engine had already accepted the request of this receipt: from an earlier call, or from an
- * attempt of this call whose response was lost. Takes the object itself that `executeIntentHttp` or
- * `admitHttp` returned, or that their error has.
+ * attempt of this call whose response was lost. Pass the same object that `executeIntentHttp` or
+ * `admitHttp` returned, or that is in their error: a copy yields false.
  */
 export const isReplayed = (receipt: Receipt): boolean => replayed.has(receipt);
 
@@ -341,7 +341,8 @@ function readAdmission<R extends Receipt>(
   if (answer.status === 202) {
     const status = readDocument(answer, undecidedSchema);
     const { proof_id: proofId } = status;
-    // The location must name this admission; its host is ignored. Browsers hide it from other origins.
+    // The location must name this admission; its host is ignored. Browsers hide the location from other
+    // origins.
     const location = answer.headers.get('location') ?? `/v1/admissions/${proofId}`;
     const isSame = proofId === (expected.proofId ?? proofId);
     if (!isSame || !location.endsWith(`/v1/admissions/${proofId}`)) throw mismatch(answer);

@@ -13,8 +13,8 @@ import { openEngine } from './engine.js';
 import { itemsOf, type PageInput, readPage } from './pages.js';
 
 /**
- * `POST /v1/approvers`: registers the key of an approver of the tenant, which then may approve. Needs a key
- * with the scope `approvers`. Registering it again changes nothing.
+ * `POST /v1/approvers`: registers an approver of the tenant, who may then approve. Needs a key with the
+ * scope `approvers`. Registering an approver again changes nothing.
  *
  * Throws `invalid_request` (`approver_retired`, `too_many_approvers`) and others.
  */

@@ -47,8 +47,8 @@ export type RevocationInput = ArtifactInput &
 
 /**
  * `POST /v1/proofs/{proof_id}/revocations`: revokes an artifact, and every artifact that depends on it,
- * permanently. Returns the revocation once it is in the log. Revoking again returns the first one, so a
- * retry is safe.
+ * permanently. Returns the revocation once it is in the log. Revoking again returns the first revocation,
+ * so a retry is safe.
  */
 export async function revokeArtifactHttp(
   options: EngineOptions,
@@ -117,15 +117,15 @@ export type ShareTokenInput = ShareTokenRequest extends infer R
     : never
   : never;
 
-/** A share token, and what it shares. */
+/** A share token, and the artifact or package that it shows. */
 export type CreatedShareToken = z.infer<typeof createdShareTokenSchema>;
 
 /**
  * `POST /v1/share-tokens`: creates a token that shows one artifact, or one package, to anyone who has it.
  * The service stores only its hash, so no later response has the token.
  *
- * Never retries, because each request creates another token. After `timeout` or `network`, revoke
- * tokens in the list that you did not receive.
+ * Never retries, because each request creates another token. After `timeout` or `network`, list the
+ * tokens, and revoke those that you did not receive.
  */
 export async function createShareTokenHttp(
   options: EngineOptions,

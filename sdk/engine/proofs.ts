@@ -237,8 +237,8 @@ const INCLUSION_FORMATS: Formats<InclusionFormats> = {
 
 /**
  * `GET /v1/proofs/{proof_id}/inclusion`: the position of a proof in the log, and the signed checkpoint
- * over it. This call verifies neither: pass a `tlog-proof`, which is `not_ready` before a checkpoint
- * covers the proof, to `verifyTlogProof`.
+ * over it. This call verifies neither the position nor the checkpoint: pass a `tlog-proof` to
+ * `verifyTlogProof`. A `tlog-proof` is `not_ready` before a checkpoint covers the proof.
  */
 export async function getProofInclusionHttp<F extends InclusionFormat = 'json'>(
   options: EngineOptions,
@@ -289,7 +289,8 @@ export function readRunHttp(
 
 /**
  * `GET /v1/runs/{run}/package`: every proof of a closed run, for `verifyRun`. Throws `not_ready` before
- * the close is decided, and until a checkpoint covers it. `canonicalJson` of the response is the file.
+ * the close is decided, and before a checkpoint covers the close. `canonicalJson` of the response is the
+ * file.
  */
 export function exportRunHttp(
   options: EngineOptions,

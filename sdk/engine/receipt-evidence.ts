@@ -41,8 +41,8 @@ export async function receiptEvidenceOf(receipt: Receipt): Promise<VerifiedRecei
 
 /**
  * `GET /v1/proofs/{proof_id}/receipt-evidence`: the signed proof behind a receipt, for a receipt of a
- * batch, or later, once `tlog_proof` is not null. Verifies and stores it like the SDK does after an
- * admission. Needs a key with the scope `read`.
+ * batch, or later, once `tlog_proof` is not null. Verifies and stores the evidence like the SDK does
+ * after an admission. Needs a key with the scope `read`.
  *
  * Throws `evidence_rejected` for evidence that is not of this receipt, or that the pins do not verify;
  * and the errors of `store`.

@@ -126,7 +126,7 @@ interface Target {
 
 interface Reader<T> {
   read: (answer: Answer) => T;
-  /** The document that evidence proves; members that it does not prove are as served. */
+  /** The document that evidence proves; members that the evidence does not prove are as served. */
   prove: (answer: ProvedAnswer, served: T) => T;
 }
 
@@ -134,7 +134,10 @@ interface Reader<T> {
 const MAX_ROUNDS = 5;
 const ROUND = { baseDelayMs: 100, maxDelayMs: 1_000 };
 
-/** Reads a document. With pins, verifies evidence, and compares the document with what it proves. */
+/**
+ * Reads a document. With pins, verifies evidence, and compares the document with the document that the
+ * evidence proves.
+ */
 export async function readVerified<T>(
   registry: Registry,
   request: HttpRequest,
@@ -198,8 +201,8 @@ export async function readEvidenceHttp(
  * message; `unusable_pin`.
  *
  * @param evidence from `readEvidenceHttp`, as text or bytes
- * @param query what the reader wants to know; for a share its token, which the document does not
- *   contain
+ * @param query the identifier that the reader looks up; for a share, the token, which the evidence does
+ * not contain
  */
 export function verifyEvidence(
   evidence: TextOrBytes,

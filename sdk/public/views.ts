@@ -94,7 +94,10 @@ export function readTrustPackageHttp(
   );
 }
 
-/** The log entry must be that of the proved record. Its inclusion proof and the keys stay as served. */
+/**
+ * Checks that the log entry is that of the proved record. Returns the inclusion proof and the keys as
+ * served.
+ */
 function provedPackage(
   { response, proof }: ProvedAnswer,
   { schema_version, evidence }: PublicTrustPackage,

@@ -25,7 +25,7 @@ function expectNear(value: number, expected: number, tolerance = 0.05): void {
   expect(Math.abs(value / expected - 1), `${value} against ${expected}`).toBeLessThan(tolerance);
 }
 
-describe('the model of one log', () => {
+describe('simulation of one log', () => {
   it('reproduces the rate and the delays that were measured on two cores', () => {
     expectNear(limitOf(today), MEASURED.rate);
     const { p50, p99 } = simulate(today, MEASURED.halfRate);
@@ -40,7 +40,7 @@ describe('the model of one log', () => {
   });
 });
 
-it('costs > are read from the results, and a missing cost is an error', () => {
+it('measuredCosts > reads the costs from the results, and throws for a missing cost', () => {
   expect(costs).toEqual({
     engine: 22,
     worker: 78,

@@ -1,7 +1,7 @@
 import { admitClient, admitServer } from '@svc-proofs/sdk/mcp';
 import { functions, options, report } from './options.js';
 
-/** Calls the first tool through a guarded client, and the second one at a guarded server. */
+/** Calls the first tool through a guarded client, and the second tool at a guarded server. */
 export async function reportServerAndClient({ Client, InMemoryTransport, McpServer }) {
   const info = { name: 'tools', version: '1.0.0' };
   await report(async (name, args) => {

@@ -10,7 +10,7 @@ import { alterations } from '../fixtures/altered.js';
 import { offlineVectors } from '../fixtures/offline-vectors/published.js';
 import { hasPython, pythonLines } from '../fixtures/python.js';
 
-/** The Python verifier is written from spec/ only: a difference is an error in spec/ or in a verifier. */
+/** The Python verifier is written from spec/ only, so a difference shows an error in spec/ or in a verifier. */
 const it = engineTest({ scopes: ['admit', 'read', 'export'] });
 
 const resultOf = (text: string, trust: OfflineTrust) => {
@@ -113,7 +113,7 @@ it.runIf(hasPython)(
     }
     await setup.publish();
     const original = (await setup.get(`/v1/runs/${id}/package?agent=agent-7`)).json as JsonValue;
-    // Every alteration of the list of members, and a sample of the others.
+    // All alterations of the list of members, and a sample of the other alterations.
     const altered = [...alterations(original)].filter(
       ({ what }, i) => /^\/members(\/\d+)?:/.test(what) || i % 9 === 0,
     );

@@ -25,7 +25,10 @@ import { hasPython, pythonLines, runPython } from '../fixtures/python.js';
 import { randomLog, randomNumbers } from '../fixtures/random-log.js';
 import { freshSigner, openRegistry } from '../fixtures/registry.js';
 
-/** The Python implementation is written from spec/ only: a difference is an error in spec/ or in an implementation. */
+/**
+ * The Python implementation is written from spec/ only, so a difference shows an error in spec/ or in an
+ * implementation.
+ */
 
 interface Proved {
   answer?: unknown;
@@ -46,7 +49,7 @@ const rebuild = (logs: readonly (readonly Uint8Array[])[]) =>
 
 const accepted = (results: readonly Proved[]) => results.filter(({ error }) => error === undefined);
 
-/** Copies of the evidence with one change each, also within texts. */
+/** Copies of the evidence with one change each, also within its string values. */
 const altered = (evidence: Evidence) => [...alterations(evidence)];
 
 describe.runIf(hasPython)('Python', () => {
@@ -160,7 +163,7 @@ const sorted = (document: unknown): string =>
 const statusIn = (json: Record<string, unknown>): unknown =>
   ((json['verification'] ?? json) as Record<string, unknown>)['verification_status'];
 
-/** Fails, restores and erases proofs, and replaces, retires and compromises keys. */
+/** Adds failed, restored and erased proofs, and replaces, retires and compromises keys. */
 async function addEvents(stack: PublicStack, { acme, proofs }: PublicStates): Promise<void> {
   const { db, registry } = stack;
   const names = ['erased', 'erased, revoked', 'failed', 'restored', 'voided'];

@@ -74,7 +74,7 @@ def entries_of(source, size):
 
 
 def subtrees(items):
-    """The largest subtrees of at most 128 items."""
+    """Splits items into the largest subtrees of at most 128 items."""
     if len(items) <= 128:
         return [items]
     _, left, _ = split_keys([key for key, *_ in items])
@@ -90,7 +90,7 @@ def root_over(items):
 
 
 def pages_of(values):
-    """The pages of a map by their hash, and its head."""
+    """The pages of a map by hash, and the head of the map."""
     pages, items, level = {}, [], 0
     for key, (record, history) in sorted(values.items()):
         lengths = b"".join(len(one).to_bytes(4, "big") for one in (record, history))
@@ -153,7 +153,7 @@ def rebuild(source, vkey):
 
 
 def differences(url, index, snapshot, values):
-    """The public answers about proofs that differ from those that the map gives."""
+    """The public answers about proofs, as far as they differ from the answers that the map gives."""
     proofs = {key[1:].hex(): Recorded(key[1:].hex(), *value) for key, value in values.items() if key[0] == 1}
     for proof in proofs.values():
         if proof.activation != NONE:

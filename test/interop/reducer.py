@@ -200,7 +200,7 @@ class PublicLog:
         self.snapshot = (index, entry)
 
     def map(self):
-        """Record and history by key."""
+        """The map: record and history by key."""
         values = {
             b"\1" + bytes.fromhex(proof_id): (proof.record(self.keys), proof.history)
             for proof_id, proof in self.proofs.items()

@@ -177,7 +177,7 @@ describe('admitServer', () => {
       };
       if (how === 'earlier fallback') server.fallbackRequestHandler = answer;
       admitServer(given, world.common);
-      // The handler then replaces the one of the McpServer.
+      // This handler then replaces the handler of the McpServer.
       if (hasTools && given instanceof McpServer) registerTools(given, []);
       if (how === 'handler') server.setRequestHandler(CallToolRequestSchema, answer);
       if (how === 'fallback') server.fallbackRequestHandler = answer;

@@ -220,7 +220,7 @@ it('a registration can be used only with its own key', async ({ approver }) => {
   }
 });
 
-it('waiting outlasts failures of the service, and then returns the second decision', async ({
+it('waitForApproval outlasts failures of the service, and then returns the second decision', async ({
   approver,
   asApprover,
   world,

@@ -11,7 +11,7 @@ import { sdkError } from '../fixtures/sdk-error.js';
 import { sdkTest, type SdkWorld } from '../fixtures/sdk-world.js';
 import { openFolder, svc, svcOnTerminal, type RunOptions } from '../fixtures/svc.js';
 
-/** A registered approver with a key in a folder, whose command line has the key of the API. */
+/** A registered approver with a key in a folder, and a command line with an API key. */
 async function openCli({ network, options, registry }: SdkWorld) {
   await activateApprovalSet(registry);
   const folder = await openFolder();

@@ -178,7 +178,9 @@ describe('svc admit', () => {
     expect(verified.stdout).toMatch(/^authentic, included/);
   });
 
-  it('exits with 4 for a denied item, 1 for an invalid one', async ({ cli: { folder, run } }) => {
+  it('exits with 4 for a denied item, and with 1 for an invalid item', async ({
+    cli: { folder, run },
+  }) => {
     const denial = await run([
       'admit',
       await folder.write('denied', [line(), line('DELETE_AUDIT_LOG')]),
@@ -195,7 +197,7 @@ describe('svc admit', () => {
     expect(invalid.stdout).toContain('1 admitted, 1 denied, 1 invalid');
   });
 
-  it('checks every line before it sends the first', async ({ cli: { run }, world }) => {
+  it('checks every line before it sends the first batch', async ({ cli: { run }, world }) => {
     const envelope = { kind: 'admission', agent: { id: 'a' }, action: 'SEND_REPORT' };
     const requested_at = '2026-11-20T17:29:00.123Z';
     const cases: [string, RegExp][] = [

@@ -130,7 +130,7 @@ type MapChange = (values: Values) => void;
 const lie = (change: MapChange) => async () => {
   server.answers = await server.snapshot({ change });
 };
-/** Sends evidence of that map, too; the snapshot entry and the checkpoint stay genuine. */
+/** Sends evidence of the other map, too; the snapshot entry and the checkpoint stay genuine. */
 const lieWithEvidence = (change: MapChange) => async () => {
   const { snapshot, tlog_proof } = server.evidence.evidenceOf('');
   server.answers = server.evidence = await server.snapshot({ change });

@@ -133,7 +133,9 @@ describe('200 response without the receipt of the request', () => {
     expect(world.network.seen).toHaveLength(1);
   });
 
-  it('is unexpected with the receipt or proof of another request', async ({ world }) => {
+  it('is an unexpected_response with the receipt or proof of another request', async ({
+    world,
+  }) => {
     const one = await executeIntentHttp(world.options, intent());
     const two = await executeIntentHttp(world.options, intent());
     world.network.faults.push(json(200, JSON.stringify(one)));
@@ -145,8 +147,8 @@ describe('200 response without the receipt of the request', () => {
   });
 });
 
-describe('SDK calls send the API key only to the engine', () => {
-  it('when the engine redirects with 307', async ({ world }) => {
+describe('SDK calls with an API key', () => {
+  it('do not send the key to the target of a redirect', async ({ world }) => {
     const elsewhere = await breakNetwork(world.engine.url);
     onTestFinished(elsewhere.close);
     const location = { Location: `${elsewhere.url}/v1/intents/execute` };
@@ -155,7 +157,7 @@ describe('SDK calls send the API key only to the engine', () => {
     expect(elsewhere.seen).toEqual([]);
   });
 
-  it('when the Location of a 202 names another origin', async ({ world }) => {
+  it('do not send the key to another origin in the Location of a 202', async ({ world }) => {
     const elsewhere = await breakNetwork(world.engine.url);
     onTestFinished(elsewhere.close);
     const proof_id = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
@@ -174,7 +176,7 @@ describe('SDK calls send the API key only to the engine', () => {
   });
 });
 
-/** The receipt of an engine that denies with a 200. */
+/** A receipt of an engine that sends a denial with the status 200. */
 function denial(receipt: Record<string, string>): unknown {
   const denied: Record<string, string> = { ...receipt, status: 'DENIED' };
   delete denied['response_hash'];

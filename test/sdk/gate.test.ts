@@ -100,7 +100,7 @@ it('guard > runs no tool whose arguments, action or name change after the last s
   expect(ran).toEqual([1]);
 });
 
-it('approval option > waits for the second decision, and fails with approval_required without one', async ({
+it('approval option > waits for the second decision, and fails with approval_required without a second decision', async ({
   world,
 }) => {
   const decide = await openApprover(world);

@@ -77,7 +77,7 @@ it('revokeArtifactHttp > waits until the revocation is in the log', async ({ wor
   expect([revoked, sent]).toMatchObject([artifact, 2]);
 });
 
-it('Svc > does not retry the creation of a share token or an API key, because each request creates one', async ({
+it('Svc > does not retry the creation of a share token or an API key, because each request creates another', async ({
   world,
 }) => {
   let sent = 0;

@@ -53,7 +53,7 @@ describe('svc mcp without a decision', () => {
     },
     'a receipt of another call': () => {
       const change = (body: string) => body.replace(/"request_hash":"../, '"request_hash":"00');
-      // A busy engine sends the receipt after other responses.
+      // A busy engine first sends other responses, so every response of the call is changed.
       const faults = Array.from({ length: 50 }, () => ({ kind: 'changed', change }) as const);
       world.network.faults.push(...faults);
       return {};
@@ -82,7 +82,7 @@ describe('svc mcp without a decision', () => {
     await expect.poll(proxies.sent).toEqual(['admission', 'admission', 'outcome']);
   });
 
-  it('fails at once while the engine is unreachable, and recovers without a restart', async () => {
+  it('fails calls at once while the engine is unreachable, and recovers without a restart', async () => {
     const { client } = await proxies.v2({ target: deploy, options: ['--timeout', '1'] });
     world.network.faults.push(...Array.from({ length: 1_000 }, () => ({ kind: 'lost' }) as const));
     expect(textOf(await client.callTool(refund()))).toMatch(/did not run/);
@@ -119,7 +119,7 @@ describe('svc mcp with cancellations', () => {
     host.send(toolCall(1, 'refund', { amount: '1.00' }), cancel(1));
     host.send({ jsonrpc: '2.0', id: 2, method: 'ping' });
     await expect.poll(host.received).toMatchObject([{ id: 'init' }, { id: 2 }]);
-    // The response of the engine arrives meanwhile.
+    // Waits until the response of the engine has arrived.
     await sleep(1_000);
     expect(host.received()).toHaveLength(2);
     expect(await proxies.ran()).toEqual([]);
@@ -205,7 +205,7 @@ describe('svc mcp behind a host that dies', () => {
 });
 
 describe('svc mcp in front of a hostile server', () => {
-  it('passes one response for each request that the server got, and nothing before its admission', async () => {
+  it('passes one response for each request that the server got, and no response before the admission', async () => {
     const host = proxies.raw({ target: ownServer('hostile.mjs') });
     world.network.faults.push({ kind: 'late', ms: 300 });
     host.send(initialize, toolCall(1, 'any'));
@@ -223,7 +223,8 @@ describe('svc mcp in front of a hostile server', () => {
 
   it('answers open requests when the server dies, and records failed outcomes', async () => {
     const host = proxies.raw({ target: ownServer('hostile.mjs') });
-    // Waits until the server has answered ids that it guessed; the call below then uses one of these ids.
+    // Waits until the server has sent responses with guessed ids; the call below then uses one of these
+    // ids.
     host.send(initialize);
     await expect.poll(host.stderr).toMatch(/(dropped a response[^]*){5}/);
     host.send(toolCall(1, 'die'));

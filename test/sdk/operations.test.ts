@@ -32,7 +32,7 @@ const operations = [...ENGINE, ...PUBLIC]
   .sort((left, right) => Number(right.isFixed) - Number(left.isFixed));
 const wanted = operations.map(({ id }) => id).filter((id) => !EXCLUDED.test(id));
 
-/** Answers every request with 404, except those about the batch, and records their operations. */
+/** Answers every request with 404, except requests about the batch; records the operations of all requests. */
 async function openRecorder() {
   const found = new Set<string>();
   const batch = {

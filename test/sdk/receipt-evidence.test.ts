@@ -19,7 +19,7 @@ const pinsOf = ({ registry, log }: SdkWorld) => ({
   log: { vkey: log.vkey, origin: log.origin },
 });
 
-/** Options of a caller who keeps evidence, and what it kept. */
+/** Options of a caller who stores evidence, and the stored evidence. */
 function keeper(world: SdkWorld, more: Partial<ReceiptEvidenceOptions> = {}) {
   const stored = vi.fn<NonNullable<ReceiptEvidenceOptions['store']>>();
   const failed = vi.fn<ReceiptEvidenceOptions['onError']>();

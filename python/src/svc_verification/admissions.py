@@ -119,8 +119,9 @@ def _replayed(receipt: Receipt) -> Receipt:
 def is_replayed(receipt: Receipt) -> bool:
     """Whether the engine had already accepted the request of this receipt.
 
-    An earlier call may have sent the request, or an attempt of this call whose response was lost. Takes the object
-    itself that `execute`, `admit`, `record_outcome`, `close_run` or `submit` returned, or that their `SvcError` has.
+    An earlier call may have sent the request, or an attempt of this call whose response was lost. Pass the same
+    object that `execute`, `admit`, `record_outcome`, `close_run` or `submit` returned, or that is in their
+    `SvcError`: a copy yields False.
     """
     return isinstance(receipt, ReplayedReceipt)
 

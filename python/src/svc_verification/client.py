@@ -204,14 +204,14 @@ class _Calls(_Settings):
         """The receipt of the second decision about a request that requires an approval.
 
         `required` is `error.approval["receipt"]`, or the id of the pending proof, which the evidence of the second
-        decision must name. Without a timeout it waits until the approval expires.
+        decision must name. Without a timeout the call waits until the approval expires.
         """
         deadline = Deadline(math.inf if timeout is None else timeout)
         return admissions.wait_for_approval(self._engine, deadline, required)
 
     @_Call
     def receipt_evidence(self, receipt: Receipt, pins: Pins) -> Steps[tuple[dict[str, Any], OfflineResult]]:
-        """The signed proof behind a receipt, verified under pinned AEP keys: it binds the operator."""
+        """The signed proof behind a receipt, verified under pinned AEP keys. The evidence binds the operator."""
         return proofs.receipt_evidence(self._engine, self._deadline, receipt, pins)
 
     @_Call

@@ -41,7 +41,7 @@ def _y(encoded: bytes) -> int:
 
 
 def _is_ordinary(encoded: bytes) -> bool:
-    """Canonical, and not of small order (rules 3 and 4)."""
+    """Whether an encoded point is canonical, and not of small order (rules 3 and 4)."""
     return _y(encoded) < P and _y(encoded) not in SMALL_ORDER
 
 

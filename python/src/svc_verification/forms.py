@@ -22,7 +22,9 @@ STATUSES = (*ASSERTING, "REVOKED", "EXPIRED", "NOT_FOUND", "BACKEND_LOOKUP_REQUI
 
 
 def read(form: Form, value: Any, malformed: str) -> Any:
-    """The value, if it has the form. Raises `InvalidError`, with the code `malformed` unless a form has its own."""
+    """The value, if it has the form. Raises `InvalidError`, with the code `malformed` unless a form has a code of its
+    own.
+    """
     try:
         _check(form, value)
     except InvalidError as fault:

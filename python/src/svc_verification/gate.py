@@ -57,7 +57,7 @@ class ToolCall:
         return {"arguments_hash": plain_hash(self.arguments())} | ({} if facts is None else {"facts": dict(facts)})
 
 
-# Prefixes of messages; by default "not admitted: ".
+# Prefixes of error messages, by code; other codes have "not admitted: ".
 REASONS = {
     "approval_required": "",
     "arguments_changed": "",
@@ -218,10 +218,11 @@ def admitted(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorates a function, or a coroutine function, so that every call is admitted before it runs.
 
-    `tool` is its name in the proof, by default that of the function; `action` is by default `action_of(tool)`. The hash
-    covers the arguments by name, with the default values. If some are not plain JSON, `hashed` gets the arguments and
-    returns the value to hash instead. `facts` returns the facts of a call. A call does not run if its facts or the
-    hashed value change during the admission. `fields` returns further members of the envelope.
+    `tool` is the tool's name in the proof, by default the name of the function; `action` is by default
+    `action_of(tool)`. The hash covers the arguments by name, with the default values. If some arguments are not plain
+    JSON, `hashed` gets the arguments and returns the value to hash instead. `facts` returns the facts of a call. A
+    call does not run if its facts or the hashed value change during the admission. `fields` returns further members
+    of the envelope.
 
     A coroutine function needs a gate with an `AsyncClient`, any other function one with a `Client`. Raises `SvcError`
     (`invalid_input`) otherwise, and for a generator function, whose body runs only after the call has returned.

@@ -14,7 +14,7 @@ from .gate import Gate, ToolCall
 from .models import Facts, ToolFields
 
 ToolT = TypeVar("ToolT", bound=BaseTool)
-# Arguments that LangChain adds to those of the schema.
+# Arguments that LangChain adds to the arguments of the schema.
 ADDED = ("run_manager", "config")
 
 
@@ -29,9 +29,9 @@ def admit_tool(
 ) -> ToolT:
     """Copies a tool so that every call is admitted first. Give the agent the copy, not the original.
 
-    The hash covers the arguments after the tool's schema. A call without an admission raises `SvcError`, like a
-    tool that fails. `hashed`, `facts` and `fields` are those of `admitted`. A tool without a coroutine needs a gate
-    with a `Client`, also for `ainvoke`; one with a coroutine needs an `AsyncClient` for `ainvoke`.
+    The hash covers the arguments that the tool's schema returns. A call without an admission raises `SvcError`, like
+    a tool that fails. `hashed`, `facts` and `fields` are those of `admitted`. A tool without a coroutine needs a gate
+    with a `Client`, also for `ainvoke`; a tool with a coroutine needs a gate with an `AsyncClient` for `ainvoke`.
     """
     if not isinstance(tool, BaseTool):
         raise SvcError("invalid_input", "expected a BaseTool of langchain-core")
@@ -62,7 +62,7 @@ def admit_tool(
         return await gate.run_async(call_of(args, named), lambda: tool._arun(*args, **named))
 
     copy = tool.model_copy()
-    # Bypasses pydantic, which keeps methods out of its fields.
+    # Bypasses pydantic, because these methods are not fields of the model.
     object.__setattr__(copy, "_run", run)
     object.__setattr__(copy, "_arun", run_async)
     return copy
@@ -71,7 +71,7 @@ def admit_tool(
 def _plain(value: Any) -> Any:
     """Converts the pydantic models in arguments to JSON."""
     if isinstance(value, BaseModel):
-        # A model whose JSON lacks data stays a model, which cannot be hashed.
+        # A model whose JSON lacks data stays a model, so that hashing the arguments fails.
         return value.model_dump(mode="json") if _is_complete(value) else value
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
@@ -79,7 +79,7 @@ def _plain(value: Any) -> Any:
 
 
 def _is_complete(model: BaseModel) -> bool:
-    """Whether the JSON of a model has all its data: it lacks secrets and excluded fields."""
+    """Whether the JSON of a model has all data of the model. The JSON lacks secrets and excluded fields."""
     try:
         return bool(type(model).model_validate_json(model.model_dump_json(by_alias=True)) == model)
     except ValidationError:

@@ -66,7 +66,7 @@ def lookup(
     max_age: float | None,
     view: str | None = None,
 ) -> Steps[Lookup]:
-    """Reads an answer. With a pinned log, verifies evidence, and compares the answer with what it proves."""
+    """Reads an answer. With a pinned log, compares the answer with the answer that verified evidence proves."""
     path, query = _target(kind, identifier, view)
     for attempt in count(1):
         response = yield from service.send(deadline, "GET", path, query=query)
@@ -78,7 +78,7 @@ def lookup(
             route = "generic" if kind == "identifier" else kind
             proved = verify_evidence(evidence, pins, identifier=identifier, route=route, view=view, max_age=max_age)
             if not agrees(proved.answer, record):
-                # Answer and evidence may come from different snapshots.
+                # Reads both again if answer and evidence may come from different snapshots.
                 if generation == proved.log_index or attempt >= ROUNDS.attempts:
                     message = "the answer differs from its evidence"
                     raise SvcError("evidence_rejected", message, fault="answer_mismatch")

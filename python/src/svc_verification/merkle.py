@@ -12,7 +12,7 @@ KEY_BITS = 17 * 8
 
 
 def inclusion_root(index: int, size: int, leaf_hash: bytes, path: list[bytes]) -> bytes | None:
-    """RFC 9162, 2.1.3.2: the root to which the path leads, or None when it has a wrong length."""
+    """RFC 9162, 2.1.3.2: the root to which the path leads, or None when the path has a wrong length."""
     node, last = leaf_hash, size - 1
     if index > last:
         return None

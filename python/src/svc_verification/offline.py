@@ -232,7 +232,7 @@ def _check_delegation(activation: dict[str, Any], root: bytes, origin: str) -> N
 
 
 def _may_sign(delegation: dict[str, Any], roots: list[AepKey], activated: int, index: int) -> bool:
-    """Whether the root could delegate at `activated`, and the key sign at `index`."""
+    """Whether the root was allowed to delegate at `activated`, and the key to sign at `index`."""
     return (
         delegation["max_proofs"] > 0
         and index < delegation["until_index"]
@@ -355,7 +355,7 @@ def _status_of(document: dict[str, Any], signed: dict[str, Any], now: str | None
 
 @dataclass
 class Place:
-    """A document of a run that is in the tree; `aep` is None when it was erased."""
+    """A proof of a run, with its place in the log; `aep` is None when its payload was erased."""
 
     entry: dict[str, Any]
     aep: dict[str, Any] | None
@@ -392,7 +392,7 @@ def _is_of_run(aep: dict[str, Any], closing: dict[str, Any]) -> bool:
 
 
 def missing_numbers(members: list[Place], end: int) -> list[int]:
-    """The numbers below `end` that no member with payload has: those of erased members.
+    """The numbers of erased members: the numbers below `end` that no member with a payload has.
 
     A decision after an approval repeats the number of its pending proof, which may be erased.
     """

@@ -60,7 +60,7 @@ def read_log(service: Service, deadline: Deadline, first: int, pins: Pins | None
         width = min(WIDTH, size - WIDTH * number)
         bundle = read_bundle((yield from read("entries", number, width)), width)
         # `tile` is on the path from the bundle to the root, until the path reaches a partial tile. `right` is the
-        # hash over the partial tiles so far, if any.
+        # hash over the partial tiles of the levels so far, if any.
         tile, right = [sha256(b"\0" + entry) for entry in bundle], list[bytes]()
         is_full = True
         for level in count():

@@ -1,7 +1,7 @@
 """Requests, retries, deadlines and checks of responses, without I/O.
 
 A call is a generator that yields requests and pauses, and receives responses, or the `SvcError` of a request without
-a response. `client.py` sends them, in blocking calls or in coroutines.
+a response. `client.py` sends the requests, in blocking calls or in coroutines.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Retry:
     max_delay: float = 10.0
 
     def __post_init__(self) -> None:
-        # Written so that NaN fails.
+        # Negates the valid case, because every comparison with NaN is false.
         if not (self.attempts >= 1 and self.attempt_timeout > 0 and self.base_delay >= 0 and self.max_delay >= 0):
             raise SvcError("invalid_input", "retry: attempts and attempt_timeout must be positive, delays at least 0")
 

@@ -144,7 +144,7 @@ def test_a_closed_run_is_complete_and_not_without_a_member(client: Driven, pins:
         client.with_(answer(200, json=package)).export_run(run_id(), AGENT["id"])
 
 
-# A response that is not the answer to the request is never an admission.
+# A response that does not answer the request is never an admission.
 
 
 def body_of(**members: Any) -> Any:
@@ -155,7 +155,7 @@ def body_of(**members: Any) -> Any:
 
 
 def rehashed(**members: Any) -> Any:
-    """Another receipt, whose own hash fits."""
+    """Changes members of a receipt, and recomputes its hash."""
 
     def change(_: httpx.Request, response: httpx.Response) -> httpx.Response:
         receipt = {**response.json(), **members}

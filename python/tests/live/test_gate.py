@@ -52,7 +52,7 @@ class World:
         return call
 
     def sent(self) -> list[dict[str, Any]]:
-        """The bodies without members that differ in each request."""
+        """The sent bodies, without the members that differ in each request."""
         varying = ("nonce", "requested_at", "schema_version", "tenant_id")
         bodies = [json.loads(one.content) for one in self.network.requests]
         return [{name: value for name, value in body.items() if name not in varying} for body in bodies]
@@ -206,7 +206,7 @@ def tools() -> list[BaseTool]:
 @pytest.mark.parametrize("original", tools(), ids=["function", "coroutine"])
 @pytest.mark.parametrize("is_async", [False, True], ids=["invoke", "ainvoke"])
 def test_a_langchain_tool_is_admitted_once(original: BaseTool, *, is_async: bool) -> None:
-    # LangChain runs a tool without a coroutine in a thread, so its gate is the blocking one.
+    # LangChain runs a tool without a coroutine in a thread, so its gate has a blocking client.
     has_coroutine = getattr(original, "coroutine", None) is not None
     world = World(is_async=is_async and has_coroutine)
     gated = admit_tool(original, world.gate)

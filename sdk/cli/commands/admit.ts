@@ -222,7 +222,7 @@ function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean
       batches.add(result.batch_id);
       if (result.replayed) replayed += 1;
       const code = CODES[result.state];
-      // A rejected item outranks a denied one, which at least has a decision.
+      // A rejected item outranks a denied item, which at least has a decision.
       if (code !== EXIT.success && exitCode !== EXIT.negative) exitCode = code;
       if (json) terminal.printJson(result);
       else if (result.state !== 'admitted') print(() => printItem(terminal, result));

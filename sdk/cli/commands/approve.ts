@@ -34,7 +34,7 @@ export function addApprover(add: AddCommand): Command {
       await createKey(options.key);
       const privateKey = await readKey(options.key);
       const registration = await sdk.createApproverRegistration({ tenantId, approver, privateKey });
-      // Never replaces a registration: the approver could no longer approve under the old one.
+      // Never replaces a registration: the approver could no longer approve under the old registration.
       await createFile(options.registration, sdk.canonicalJson(registration));
       const created = {
         registration_hash: sdk.canonicalHash(registration),

@@ -110,10 +110,7 @@ function gateOptions(
   return { ...common, mode: 'observe', onNotAdmitted: ({ message }) => report(message) };
 }
 
-/**
- * Other events are rejected: one could announce a tool call that no output of this command can
- * stop.
- */
+/** Rejects other events, which could announce a tool call that no output of this command can stop. */
 const hookSchema = z.looseObject({
   hook_event_name: z.enum(HOOK_EVENTS),
   tool_name: z.string().exactOptional(),

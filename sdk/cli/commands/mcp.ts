@@ -96,7 +96,7 @@ async function run(invocation: Invocation<McpOptions>): Promise<ExitCode> {
     options.listen === undefined
       ? await serveHost(openStdioHost(process.stdin, process.stdout), proxy)
       : await listen(options.listen, proxy, environment.listenToken, signal);
-  // Every outcome is recorded, or reported as lost.
+  // Waits until every outcome is recorded, or reported as lost.
   await Promise.all(records);
   if (ended === 'server') log('the MCP server ended');
   return ended === 'server' ? EXIT.negative : EXIT.success;

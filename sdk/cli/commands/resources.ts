@@ -115,7 +115,7 @@ const IDS = [
   'batch_id',
 ];
 
-/** The members of an item that have a value; first the id that other commands take. */
+/** The members of an item, without nulls; the id that other commands take comes first. */
 function columns(item: object): string {
   const id = IDS.find((name) => name in item);
   return Object.entries(item)

@@ -1,13 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import type { JsonValue } from '../../../protocol/json.js';
 
-/** Hosts and servers do not know this mark, so no message contains it. */
+/** Random, so that no message of a host or server contains this mark. */
 const MARK = randomUUID();
 const NUMBER = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 const KEPT = new RegExp(`\\["${MARK}","([^"]*)"\\]`);
 const ALL_KEPT = new RegExp(KEPT, 'g');
 const INTEGER = /^-?\d+$/;
-/** A double keeps 15 significant digits. */
+/** A number of at most 15 significant digits keeps its value as a double. */
 const SHORT = /^-?[\d.]{1,15}$/;
 const LONG = /[\d.]{16}|\d[eE]/;
 /** Limit of a number's length, so that comparing its digits does not take long. */
@@ -15,8 +15,8 @@ const MAX_CHARS = 400;
 
 /**
  * The JSON text with each number that a double would change, or that strict JSON excludes, as an array of
- * a mark and its digits, which {@link stringify} turns into the number again. Not as a string: a string
- * in place of a member name would turn malformed text into JSON.
+ * a mark and its digits, which {@link stringify} turns into the number again. A string would not do: a
+ * number in place of a member name is malformed, but a string is not.
  */
 export function keepNumbers(text: string): string {
   let kept = '';
@@ -47,7 +47,7 @@ function endOfString(text: string, start: number): number {
     if (at === -1) return text.length;
     let first = at;
     while (text[first - 1] === '\\') first--;
-    // An even number of backslashes escapes only itself.
+    // An even number of backslashes does not escape the quote.
     if ((at - first) % 2 === 0) return at + 1;
   }
 }

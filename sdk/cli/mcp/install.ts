@@ -9,7 +9,7 @@ import { isObject, type JsonObject, objectIn } from './message.js';
 
 interface Host {
   file: (home: string) => string;
-  /** The member that lists servers. */
+  /** The member of the configuration that lists the servers. */
   list: 'mcpServers' | 'servers';
 }
 
@@ -41,7 +41,7 @@ export interface Installation {
   file?: string | undefined;
   /** Name of the server in the file. */
   name: string;
-  /** Command line or URL of the server; empty: those of the file. */
+  /** Command line or URL of the server; if empty, that of the server in the file. */
   target: readonly string[];
   /** The command line of `svc mcp` before the target. */
   proxy: readonly [command: string, ...args: string[]];
@@ -125,7 +125,7 @@ function wrap(
   };
 }
 
-/** The lines that differ. */
+/** The removed and added lines with up to 3 lines around them, marked as in a diff. */
 export function diffLines({ before, after }: PlannedInstall): string[] {
   const [old, now] = [before, after].map((text) =>
     text === '' ? [] : text.trimEnd().split('\n'),

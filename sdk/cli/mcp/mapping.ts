@@ -91,7 +91,7 @@ function factOf(fact: Fact, value: JsonValue | undefined): FactValue | undefined
   }
 }
 
-/** Numbers and their text: `12`, `12.5` and `"12.50"`. */
+/** Accepts numbers and their texts, such as `12`, `12.5` and `"12.50"`. */
 function decimalOf(value: JsonValue | undefined): FactValue | undefined {
   if (typeof value !== 'string' && typeof value !== 'number') return undefined;
   const text = String(value);
@@ -110,7 +110,7 @@ function valueAt(document: JsonValue, pointer: string): JsonValue | undefined {
   return value;
 }
 
-/** Whether a server that ignores the case of names reads the same member. */
+/** Whether the object has this member, and a server that ignores the case of names reads the same member. */
 const isUnique = (object: JsonObject, name: string): boolean =>
   Object.hasOwn(object, name) && !hasOtherCase(object, [name]);
 

@@ -48,7 +48,7 @@ export const ERROR = {
 /** Tool schemas nest deeper than the documents of the service. */
 const MAX_DEPTH = 256;
 
-/** Throws an `Error` whose message says why the bytes are no single message. */
+/** Throws an `Error` whose message says why the bytes are not one message. */
 export function readMessage(bytes: Uint8Array): Message {
   const text = fromUtf8(bytes);
   const exact = attempt(() => parseStrict(bytes, { maxDepth: MAX_DEPTH }));
@@ -61,7 +61,7 @@ export function readMessage(bytes: Uint8Array): Message {
   if (!isObject(json)) throw new Error('a message is a JSON object');
   const isStrict = strict !== undefined;
   // On stdio a line break, which JSON has only between its tokens, would end the message. With duplicate
-  // members the other side could read the other value, so it gets the value that was parsed here.
+  // members the other side could read the other value, so the proxy forwards the value that it parsed.
   return { json, text: isStrict ? text.replace(/[\r\n]+/g, ' ') : stringify(json), isStrict };
 }
 
@@ -127,7 +127,7 @@ export function hasOtherCase(object: JsonObject, names: readonly string[]): bool
 
 const MEMBERS = ['jsonrpc', 'id', 'method', 'params', 'result', 'error'];
 
-/** Whether a message that is no response is a valid request or notification. */
+/** Whether a message is a response, or a valid request or notification. */
 export const isValid = (message: Message): boolean =>
   message.json['jsonrpc'] === '2.0' &&
   !hasOtherCase(message.json, MEMBERS) &&
@@ -137,7 +137,7 @@ const META = 'io.modelcontextprotocol/';
 export const META_VERSION = `${META}protocolVersion`;
 export const META_SUBSCRIPTION = `${META}subscriptionId`;
 
-/** The version of a request that carries it, as revisions since 2026-07-28 require. */
+/** The protocol version in a request; revisions since 2026-07-28 require this member. */
 export function versionIn(message: Message): string | undefined {
   const version = objectIn(paramsOf(message), '_meta')[META_VERSION];
   return typeof version === 'string' ? version : undefined;

@@ -46,7 +46,7 @@ interface SentRequest {
 
 interface ToolCall {
   id: RequestId;
-  /** Aborted by a cancellation: the host gets no response. */
+  /** Aborted when the host cancels the call, which then gets no response. */
   stop: AbortController;
   /** Ends the call, with null if no response comes. Present once the server has the request. */
   settle?: (response: Message | null) => void;
@@ -98,7 +98,7 @@ export function openRelay(options: RelayOptions) {
     const found = pending.get(keyOf(paramsOf(message)['requestId']));
     if (method === 'notifications/cancelled' && found !== undefined && 'stop' in found) {
       found.stop.abort();
-      // The server never got the request.
+      // The server did not get the cancelled request.
       if (found.settle === undefined) return;
       setTimeout(found.settle, CANCEL_GRACE_MS, null);
     }
@@ -210,7 +210,7 @@ export function openRelay(options: RelayOptions) {
       return log('dropped a response of the server: no open request has its id');
     }
     found.settle(message);
-    // Waits, so that messages keep their order and a slow host slows the server.
+    // Waits for the host, so that messages keep their order and a slow host slows the server.
     return found.done;
   }
 
@@ -227,13 +227,13 @@ export function openRelay(options: RelayOptions) {
       message: fromServer,
       garbage: (reason: string) => Promise.resolve(log(`dropped output of the server: ${reason}`)),
     } satisfies Receiver,
-    /** The host is gone: calls that wait for their admission do not run. */
+    /** Called when the host has ended: calls that wait for their admission do not run. */
     stopAdmitting: (): void => {
       for (const found of pending.values()) {
         if ('stop' in found && found.settle === undefined) found.stop.abort();
       }
     },
-    /** The server is gone: answers every open request. */
+    /** Called when the server has ended: answers every open request with an error. */
     close: async (): Promise<void> => {
       for (const found of pending.values()) {
         if ('method' in found) await reject(found.id, ERROR.internal, 'the MCP server ended');
@@ -246,7 +246,7 @@ export function openRelay(options: RelayOptions) {
   };
 }
 
-/** The trace of the host (SEP-414). A malformed one is ignored, as W3C Trace Context requires. */
+/** The trace of the host (SEP-414). A malformed trace is ignored, as W3C Trace Context requires. */
 function traceparentIn(params: JsonObject): string | undefined {
   return traceparentSchema.safeParse(objectIn(params, '_meta')['traceparent']).data;
 }

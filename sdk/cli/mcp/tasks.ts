@@ -54,7 +54,7 @@ export function openTasks(outcomeIn: (message: Message) => CallOutcome) {
       if (method === 'tasks/result') endWith(params['taskId'], message);
       else if (method.startsWith('tasks/')) read(result, message);
     },
-    /** The host is gone: it reads no results any more. */
+    /** Called when the host has ended, which then reads no results any more. */
     close: (): void => {
       for (const taskId of completed) end(taskId, { result: 'succeeded' });
     },

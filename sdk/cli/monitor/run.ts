@@ -52,7 +52,7 @@ export async function runMonitor(
   events: MonitorEvents,
   signal: AbortSignal,
 ): Promise<MonitorPass | null> {
-  // Every concurrent request adds a listener to the signal.
+  // Prevents Node's warning: every concurrent request adds a listener to the signal.
   setMaxListeners(0, signal);
   const pin = pinLog(crypto, settings);
   const { pages: store, state, save } = await openStore(settings.directory, pin.origin);
