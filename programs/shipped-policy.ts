@@ -58,9 +58,9 @@ export async function shippedPolicy(): Promise<StoredPolicySet> {
 }
 
 /**
- * Stores the shipped set. Activates it where none is active, or where the active one is an earlier
- * build of it that this version cannot run: digests include the engine, so a new Cedar makes a new
- * set from the same texts. Never replaces an operator's set.
+ * Stores the shipped set. Activates it if no set is active, or if an earlier version shipped the
+ * active set and this version cannot run that set: digests include Cedar's version, so a new Cedar
+ * makes a new set from the same texts. Never replaces an operator's set.
  */
 export async function ensurePolicy(
   sql: Transaction,

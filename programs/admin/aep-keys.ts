@@ -144,14 +144,14 @@ const WITHOUT_KEY = {
   verifier: 'the verifier appends no verdict without one: activate its successor first',
 };
 
-/** Ids of the keys that are active at the end of the log, with roots but without the keys that they delegate. */
+/** Ids of the keys that are active at the end of the log, including roots, but not the keys under a root. */
 export async function activeKeys(sql: Db, signers: keyof typeof WITHOUT_KEY): Promise<string[]> {
   const entries = await entriesOf(sql, signers === 'aep' ? AEP_USES : [signers]);
   const ended = entries.flatMap((entry) => (entry.change === 'activate' ? [] : [entry.key_id]));
   return [...new Set(entries.map((entry) => entry.key_id))].filter((id) => !ended.includes(id));
 }
 
-/** Key entries of these uses; delegations only of the keys in `keyIds`. */
+/** The key entries with these uses. Includes only those delegated keys that `keyIds` names. */
 async function entriesOf(sql: Db, uses: readonly Use[], keyIds: readonly string[] = []) {
   return (await intactKeys(sql, keyIds)).flatMap(({ entry }) =>
     entry.type === 'key' && 'key_id' in entry && uses.includes(entry.use) ? [entry] : [],

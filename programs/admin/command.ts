@@ -27,7 +27,7 @@ export interface Admin {
 export interface Outcome {
   /** The result, which `--json` prints. */
   document: unknown;
-  /** Text for a terminal, where a table of the document would not be readable. */
+  /** Replaces the table of the document on a terminal, for a document that makes no readable table. */
   text?: string;
   /** The command completed with a negative result: exit code 1. */
   failed?: boolean;

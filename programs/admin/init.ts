@@ -43,9 +43,20 @@ export function addInitCommand(add: AddCommand): void {
     },
   )
     .option('--log-origin <name>', 'permanent name of the log, in your own domain')
-    .option('--database <host:port/name>', 'the database in new URLs', 'postgres:5432/svc')
-    .option('--queue <host:port>', 'Redis or Valkey in new URLs', 'valkey:6379')
-    .option('--only <files|database>', 'prepare only these; files need no database');
+    .option(
+      '--database <host:port/name>',
+      'the database in the URLs that this command creates',
+      'postgres:5432/svc',
+    )
+    .option(
+      '--queue <host:port>',
+      'Redis or Valkey in the URL that this command creates',
+      'valkey:6379',
+    )
+    .option(
+      '--only <files|database>',
+      'prepare only the files, which need no database, or only the database',
+    );
 }
 
 function createFiles(

@@ -94,8 +94,8 @@ interface AdoptOptions {
 }
 
 /**
- * Appends the published leaves that the database lacks in one transaction, so a kill leaves all or
- * nothing. Verifies every file first, and again when it reads the file a second time.
+ * Appends, in one transaction, the published leaves that the database lacks, so that a kill leaves
+ * all or nothing. Verifies every file first, and again when it reads the file a second time.
  */
 async function adopt(
   { act, actor, database, say }: Admin,
@@ -130,7 +130,7 @@ async function adopt(
   return { document: { ...document, proofs } };
 }
 
-/** Requires that one of the stored log, with `size` leaves, and the published log is a prefix of the other. */
+/** Requires that the stored log, with `size` leaves, is a prefix of the published log or contains it. */
 async function requireSameLeaves(
   sql: Pool,
   tree: PublishedLog['tree'],

@@ -15,7 +15,7 @@ import { pinning } from '../trust.js';
 
 export interface PublishedLog {
   origin: string;
-  /** The log of the checkpoint, under which every tile and entry is verified. */
+  /** Reads the log under the checkpoint, and verifies every tile and entry. */
   tree: VerifiedTree;
 }
 

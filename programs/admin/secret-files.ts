@@ -28,7 +28,7 @@ export async function makeSecretFiles(
   mkdirSync(directory, { recursive: true, mode: 0o711 });
   const made: string[] = [];
 
-  /** Makes a file of one program. `shared` can read it as well, through the file's group. */
+  /** Gives a file to the program `owner`. `shared` can read it through the file's group. */
   const own = (name: string, owner: Owner, shared?: Owner): void => {
     const file = join(directory, name);
     const mode = shared === undefined ? 0o400 : 0o440;

@@ -9,7 +9,7 @@ import { treeSize } from '#sql/log/log';
 import { type Admin, type Outcome, table, UsageError } from './command.js';
 
 const PAGE = 1_000;
-/** Limit of differences in the output, which lists the newest. */
+/** The output lists at most this many differences, the newest ones. */
 const LISTED = 100;
 const DAY_MS = 86_400_000;
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 } as const;

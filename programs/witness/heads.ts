@@ -11,7 +11,7 @@ import { OperatorError } from '#runtime/process/operator-error';
 /** A lock without a heartbeat for this long belongs to a killed process. */
 const STALE_MS = 5_000;
 
-/** The head of each log that this witness cosigned last: one file for each origin. */
+/** The last head that this witness cosigned for each log, in one file for each origin. */
 export class CosignedHeads {
   private constructor(private readonly directory: string) {}
 

@@ -11,7 +11,7 @@ import { OperatorError } from '../process/operator-error.js';
 
 /** Location and owner of a cluster. */
 export interface Place {
-  /** Private directory of `account`; the cluster is in `data` inside. */
+  /** Private directory of `account`; the cluster is in its subdirectory `data`. */
   directory: string;
   account: Account;
   /** False until initdb has succeeded once. */

@@ -77,7 +77,7 @@ export function boundConnections(
   { connections, connectionsPerAddress }: Pick<HttpLimits, 'connections' | 'connectionsPerAddress'>,
   orderOf: (socket: Socket) => number | null,
 ): (socket: Socket) => void {
-  /** Open connections and their addresses. Like each queue, ordered by the latest request. */
+  /** Open connections with their addresses, ordered by their latest requests, as each queue is. */
   const open = new Map<Socket, string>();
   const queues = new Map<string, Set<Socket>>();
   const overLimit = new Set<Set<Socket>>();

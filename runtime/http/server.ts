@@ -168,7 +168,7 @@ function messageClasses({
   response,
 }: MessagePrototypes): Pick<ServerOptions, 'IncomingMessage' | 'ServerResponse'> {
   if (Number.parseInt(process.versions.node) >= FIRST_WITHOUT_NEED) return {};
-  // In these Node versions both classes are callable functions, unlike their declarations.
+  // In these Node versions both classes can be called as functions, although their types forbid it.
   const inheriting = <C extends typeof IncomingMessage | typeof ServerResponse>(
     base: C,
     prototype: object,
@@ -192,8 +192,8 @@ const DEFAULT_GRACE_MS = 15_000;
 export type PortChoice = Pick<ListenOptions, 'host' | 'port' | 'portVariable' | 'hostVariable'>;
 
 /**
- * Binds all ports at once and releases them, so that a conflict, also with each other, is reported
- * before anything starts. Returns the bound ports in order.
+ * Binds all ports at once and releases them, so that a conflict, even between two of them, is
+ * reported before anything starts. Returns the bound ports in order.
  */
 export async function probePorts(choices: readonly PortChoice[]): Promise<number[]> {
   const probes: HttpServer[] = [];

@@ -7,13 +7,13 @@ import type { ProgramContext } from '../process/lifecycle.js';
 import { version } from '../process/files.js';
 import type { Readiness } from './health.js';
 
-/** Time limit of the readiness check in a scrape, which then reports the other metrics only. */
+/** Time limit of the readiness check in a scrape, after which the scrape omits its gauges. */
 const READINESS_MS = 2_000;
 const NO_DETAILS: Pick<Readiness, 'details'> = { details: {} };
 
 export interface Ops {
   registry: Registry;
-  /** Sets the readiness check. Before, the program reports "starting". */
+  /** Sets the readiness check. Until then, the program reports "starting". */
   readyWhen(find: () => Readiness | Promise<Readiness>): void;
 }
 

@@ -23,7 +23,7 @@ export class ByteCache<V> {
     return found?.value;
   }
 
-  /** Readers may keep the returned object instead of the name. */
+  /** Returns the cache's own object, which a caller may keep to read the value without the name. */
   find(name: string): Kept<V> | undefined {
     return this.kept.get(name);
   }

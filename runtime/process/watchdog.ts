@@ -26,7 +26,7 @@ export class Watchdog {
   private quietMs = 0;
   private last = 0;
   private isStopped = false;
-  /** Only while the task is under way, so that an idle program does not wake. */
+  /** Runs only while the task does, so that it does not wake an idle program. */
   private timer: NodeJS.Timeout | undefined;
 
   constructor(private readonly options: WatchdogOptions) {}

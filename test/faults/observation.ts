@@ -46,7 +46,7 @@ export interface Seen {
   appeared: number;
   /**
    * Seconds from the end of the fault until the sign disappeared; null for a log line, and for an alert
-   * until it ends during a later scenario.
+   * that still fires when the scenario ends.
    */
   gone: number | null;
 }
@@ -128,7 +128,7 @@ export class Observation {
     await this.prometheus?.stop();
   }
 
-  /** Begins a scenario, once no earlier fault shows. */
+  /** Begins a scenario, once the signs of earlier faults have disappeared. */
   async begin({ kind }: Fault): Promise<string[]> {
     if (kind === undefined) throw new Error('the scenario declares no kind');
     this.signals = SIGNALS[kind];

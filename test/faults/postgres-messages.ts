@@ -15,7 +15,7 @@ export class ClientMessages {
   private hasStarted = false;
   private readonly statements = new Map<string, string>();
   private bound = '';
-  /** Statements of the open transaction; null outside of one. */
+  /** Statements of the open transaction; null outside of transactions. */
   transaction: string[] | null = null;
   private hasEnded = false;
 

@@ -166,8 +166,8 @@ const table = {
   'bucket down': BUCKET_DOWN,
   'bucket silent': {
     ...BUCKET_DOWN,
-    // The cycle stalls until its requests time out: after 15 s, or 30 s when the publisher looks
-    // whether a write without an answer happened.
+    // The cycle stalls until its requests time out: after 15 s, or 30 s when the publisher
+    // then checks whether an unanswered write happened.
     mayStatus:
       /^ticks (failing|stalled)|^no publish cycle has succeeded|^no signed checkpoint|^the public API at \S+ serves a snapshot/,
   },

@@ -28,7 +28,7 @@ export async function readFacts(sql: Db, activeAepKeys: string[], publicApi: Pub
   const bytes = await databaseBytes(sql);
   const heartbeats = await readHeartbeats(sql);
   const upkeep = await readUpkeep(sql);
-  // Read last, so that its clock is later than everything read before.
+  // Read last: its clock reading must be later than the times in everything that was read before.
   const overview = await readOverview(sql);
   const since = (at: number): number => Math.max(0, overview.now - at);
   const sinceOrNull = (at: number | null): number | null => (at === null ? null : since(at));
@@ -144,7 +144,7 @@ export const UNKNOWN_SIGNER = 'unknown signer';
 
 /** Finds members of a readiness document that report a fault, at any depth: `queue down`. */
 function faultsIn(readiness: object): string[] {
-  // Omits the fault of the publish cycles, which fail because of the missing key.
+  // Reports only the missing key: the publish cycles fail as its consequence.
   if ('unknown_signer' in readiness) {
     return [`${UNKNOWN_SIGNER} ${String(readiness.unknown_signer)}`];
   }

@@ -57,8 +57,8 @@ export function tokenName({ kind, of, end }: { kind: string; of: string; end: st
 }
 
 /**
- * Creates every state of table.ts in a new stack: through engine calls as a tenant, and like the admin
- * program for tenants, environments and validities.
+ * Creates every state of table.ts in a new stack. Sets tenants, environments and validities as the admin
+ * program does, and creates all else by requests of a tenant to the engine.
  *
  * @param onFading called when the expiring artifact is public, well before it expires
  */
