@@ -19,7 +19,7 @@ import {
   type StoredPolicySet,
 } from '#sql/admissions/policies';
 
-/** Public keys, of 32 bytes each; null for one that must not be activated. */
+/** Public keys, of 32 bytes each; null for a key that must not be activated. */
 export interface AdmissionKeys {
   aep: Uint8Array | null;
   verifier: Uint8Array | null;

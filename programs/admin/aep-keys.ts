@@ -140,8 +140,8 @@ type Use = 'aep' | 'aep_root' | 'verifier';
 const AEP_USES: readonly Use[] = ['aep', 'aep_root'];
 
 const WITHOUT_KEY = {
-  aep: 'admissions cannot be signed without one: activate its successor first; to stop admissions, use lane lock',
-  verifier: 'the verifier appends no verdict without one: activate its successor first',
+  aep: 'admissions cannot be signed without an active key: activate its successor first; to stop admissions, use lane lock',
+  verifier: 'the verifier appends no verdict without an active key: activate its successor first',
 };
 
 /** Ids of the keys that are active at the end of the log, including roots, but not the keys under a root. */

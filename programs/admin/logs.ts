@@ -130,7 +130,7 @@ async function adopt(
   return { document: { ...document, proofs } };
 }
 
-/** Requires that the stored log, with `size` leaves, is a prefix of the published log or contains it. */
+/** Requires that the stored log, with `size` leaves, or the published log is a prefix of the other log. */
 async function requireSameLeaves(
   sql: Pool,
   tree: PublishedLog['tree'],

@@ -238,8 +238,8 @@ function stateOf(activations: PolicyActivation[]): string {
 const YEAR_MS = 366 * 86_400_000;
 
 /**
- * An RFC 3339 time. A time far ahead is rejected as a typing error, because it would look like a
- * completed activation.
+ * Parses an RFC 3339 time. Rejects a time more than a year ahead as a typing error, because the command
+ * would succeed without any effect until then.
  */
 function activationTime(text: string): Date {
   if (!z.iso.datetime({ offset: true }).safeParse(text).success) {

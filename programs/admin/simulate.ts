@@ -30,8 +30,8 @@ export async function simulate(
     format: '{bar} {value} log entries evaluated, newest {at}',
     stream: process.stderr,
   });
-  // Starts at the beginning of the day, for the counters. Appends nearly follow the order of acceptance:
-  // only an admission that waited a day longer than a later one is missed.
+  // Starts a day before the beginning of the first day, whose counters start at 0: a proof may be in the
+  // log before the proof of an earlier admission, but hardly by a day.
   const start = 1 + (await lastAcceptedBefore(sql, from - (from % DAY_MS) - DAY_MS));
   bar.start((await treeSize(sql)) - start, 0, { at: '' });
   try {

@@ -16,7 +16,7 @@ export class CosignedHeads {
   private constructor(private readonly directory: string) {}
 
   /**
-   * Locked, because two processes could cosign two forks.
+   * Locks the directory, because two processes could cosign two forks.
    *
    * @param onLost called when another process took the lock while this one was stalled
    */

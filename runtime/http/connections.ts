@@ -27,7 +27,7 @@ export const HTTP_LIMITS = {
   connections: 8_192,
   /** Connections of one address that a full server keeps while others connect. */
   connectionsPerAddress: 1_024,
-  /** Requests of one connection that wait for their responses; later ones are not read yet. */
+  /** Requests of one connection that wait for their responses. Later requests are not read yet. */
   pipelined: 16,
 } as const;
 

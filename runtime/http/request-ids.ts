@@ -8,7 +8,7 @@ export function isRequestId(value: string): boolean {
   return REQUEST_ID.test(value);
 }
 
-/** The id of a request: the caller's, if it is well-formed, otherwise a new one. */
+/** The id of a request: the caller's, if it is well-formed, otherwise a new id. */
 export const requestIdFrom = (sent: string | string[] | undefined): string =>
   typeof sent === 'string' && isRequestId(sent) ? sent : randomUUID();
 

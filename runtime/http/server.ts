@@ -226,7 +226,7 @@ export async function listen(
       refuse(response, fault, options.answerUnread);
       return;
     }
-    // Otherwise a client with keep-alive would keep sending requests on this connection.
+    // Ends keep-alive, because otherwise the client would send further requests on this connection.
     if (closing) response.setHeader('Connection', 'close');
     handler(request, response);
     if (!response.writableEnded) waiting.add(request.socket, response);
@@ -254,7 +254,7 @@ export async function listen(
     closingOrder(socket, exchanges.get(socket), waiting.count(socket)),
   );
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
-    // After the first error, the parser reports another for every chunk.
+    // After the first error, the parser reports another error for every chunk.
     if (refused.has(socket)) return;
     refused.add(socket);
     const last = exchanges.get(socket);

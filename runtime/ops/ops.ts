@@ -87,7 +87,7 @@ async function openOnDefault(
 export function createRegistry(program: string): Registry {
   const registry = new Registry();
   registry.setDefaultLabels({ program });
-  // The default of 10 ms wakes an idle process a hundred times a second: a third of a percent of a core.
+  // The default, 10 ms, would wake an idle process a hundred times a second, at 0.3 % of a core.
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 500 });
   const info = new Gauge({
     name: 'svc_build_info',
@@ -190,7 +190,7 @@ export function openOpsListener(
   return listen((req, res) => void respond(req, res), {
     host: bind,
     port,
-    // Otherwise the processes of one public API would share the port that Node picks for 0.
+    // Without `exclusive`, the processes of a public API would share the port that Node picks for 0.
     exclusive: true,
     portVariable: 'OPS_PORT',
     hostVariable: 'OPS_BIND',

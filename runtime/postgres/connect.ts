@@ -177,7 +177,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
       const close = (): void => void connection.close(0);
       ended.signal.addEventListener('abort', close);
       // The statement fails while the server is unreachable. After a lost connection the driver may never
-      // settle it.
+      // settle the statement.
       const listened = connection.client`listen ${builder(channel)}`.then(() => {
         onListening?.();
         return connection.lost;

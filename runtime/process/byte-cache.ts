@@ -1,5 +1,5 @@
 export interface Kept<V> {
-  /** Undefined once the cache has dropped it. */
+  /** Undefined once the cache has dropped the value. */
   value: V | undefined;
   readonly bytes: number;
   /** Each use sets this flag. */

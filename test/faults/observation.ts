@@ -16,8 +16,8 @@ const hasPrometheus = spawnSync('prometheus', ['--version']).status === 0;
  */
 const OTHER_DISKS = ['SvcSnapshotDisk', 'SvcDisk'];
 /**
- * Range of alert expressions. Short, so that a fault of seconds triggers an alert, but none in the next
- * scenario.
+ * Range of alert expressions: short enough that a fault of seconds triggers an alert, and that the alert
+ * ends before the next scenario.
  */
 const RANGE = '10s';
 
@@ -27,7 +27,7 @@ const LOOK_MS = 250;
 /** A program that does not answer for this long is unready. */
 const READYZ_MS = 2_500;
 const GONE_MS = 30_000;
-/** A sign that a fault must cause is missing after this time. */
+/** A sign that a fault must cause counts as missing after this time. */
 const SEEN_MS = 30_000;
 /** A sign that no fault explains counts after this time, because a busy machine delays answers. */
 const BLIP_MS = 2_000;
@@ -60,7 +60,7 @@ interface Presence {
   since: number;
   /** When the sign last disappeared; null while it is present. */
   to: number | null;
-  /** The longest time without an interruption. */
+  /** The longest time for which the sign was present without interruption. */
   longestMs: number;
 }
 
@@ -306,7 +306,7 @@ export class Observation {
     return found.flat();
   }
 
-  /** Numbers are replaced, because they change all the time. */
+  /** The problems of `admin status`, with N for each number, because numbers change all the time. */
   private async problems(): Promise<string[]> {
     const found = await problemsOf(this.world);
     return found.map((what) => what.replaceAll(/\d[\d.]*/g, 'N'));

@@ -1,7 +1,7 @@
 /** A complete message of the Postgres protocol. */
 export interface Message {
   bytes: Buffer;
-  /** The statement, in lower case with single spaces; null without one. */
+  /** The statement, in lower case with single spaces; null if the message has none. */
   sql: string | null;
   /** Whether the server responds to the message with ReadyForQuery. */
   isAnswered: boolean;

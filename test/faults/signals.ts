@@ -47,7 +47,7 @@ const cutOff = (process: string, more: Partial<Signals> = {}): Signals => ({
   ...more,
 });
 
-/** A clock that is off by an hour; the scenario restarts the program to shift it. */
+/** A clock that is off by an hour; the scenario restarts the program to shift its clock. */
 const offClock = (process: string, more: Partial<Signals> = {}): Signals => ({
   unready: new RegExp(`^${process}$`),
   mayStatus: RECOVERING,

@@ -32,7 +32,7 @@ export interface Step {
   name: string;
   /** Resolves once everything can recover. */
   play(day: Day): Promise<unknown>;
-  /** Later steps depend on this one. */
+  /** Later steps depend on this step. */
   isNeeded?: true;
   /**
    * The signs that the operator must see; every other alert that lasts, and every program that ends

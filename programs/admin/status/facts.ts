@@ -89,7 +89,7 @@ const isAlive = (beatAt: number, now: number): boolean =>
   // Ignores heartbeats from the future, recorded before the database's clock was set back.
   Math.abs(now - beatAt) <= ALIVE_MS;
 
-/** Reports of live publishers: the fullest snapshot disk, and the age of the witnesses' quorum. */
+/** From live publishers: the fullest snapshot disk, and the longest time since a witness quorum. */
 function publisherFacts(heartbeats: readonly Heartbeat[], now: number) {
   const found = heartbeats
     .filter(({ program, beatAt }) => program === 'publisher' && isAlive(beatAt, now))

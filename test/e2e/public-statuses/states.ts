@@ -37,8 +37,8 @@ export interface Fading {
 }
 
 /**
- * Number of leaves, enough for each proof that is `inside` in the tables, and for the entries that
- * programs append meanwhile.
+ * Number of the newest leaves that lookups search: enough for every proof that is `inside` in the tables,
+ * and for the entries that programs append meanwhile.
  */
 export const RECENT_LOOKUP_LIMIT = 300;
 

@@ -131,7 +131,7 @@ export const STATES = table<
   unknown                      | nobody    | -           | -           | -       | -       | -       | -        | -           | -                 | no
 `);
 
-/** Packages of those proofs and their expected responses. */
+/** Packages of the proofs in STATES, and the expected responses. */
 export const PACKAGES = table<'package' | 'members' | 'window' | 'trust' | 'chain'>(`
   package               | members                                  | window  | trust             | chain
   good                  | valid; valid, of an agent                | inside  | TRUST_ESTABLISHED | yes

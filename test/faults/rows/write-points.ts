@@ -19,7 +19,7 @@ export interface WritePoint {
   reads?: string[];
   /** Consecutive failures; 3 by default. */
   times?: number;
-  /** Causes the transaction until the trap is triggered. By default the load causes it. */
+  /** Causes the transaction until the trap is triggered. By default the load causes the transaction. */
   provoke?(scene: Scene): Promise<unknown>;
 }
 
