@@ -20,7 +20,7 @@ export interface PublishedLog {
 }
 
 /**
- * Runs `work` on the published log in a directory, in a bucket or below a URL, with the signed checkpoint there.
+ * Runs `work` on the log that is published in a directory, in a bucket or below a URL, and its checkpoint.
  *
  * @param vkeys the pinned vkeys of the log, separated by commas: the only trusted input
  * @throws OperatorError when a file does not match the checkpoint

@@ -64,11 +64,10 @@ const CONNECTIONS_CHECKED = 100;
 
 /**
  * Bounds the number of connections. A full server makes room for a new connection by closing another.
- * Among the connections whose latest requests are oldest, it closes the one with the lowest `orderOf`. If
- * all of them are busy (null), it closes the new connection. An address with more than
- * `connectionsPerAddress` loses its own connections first, and can only displace its own. The limit
- * applies only in a full server, so that a proxy, whose clients share its address, can use every
- * connection.
+ * It checks the connections whose latest requests are oldest, and closes the connection with the lowest
+ * `orderOf`. If all of these are busy (null), it closes the new connection. An address with more than
+ * `connectionsPerAddress` loses its own connections first, and can displace no others. This limit applies
+ * only in a full server, so that a proxy, whose clients share its address, can use every connection.
  *
  * @returns a function to call when a request begins
  */
@@ -160,7 +159,7 @@ export function createPipelineBound(atMost: number): {
   const hold = (socket: Socket, state: { open: number; isHeld: boolean }): void => {
     if (!state.isHeld) {
       state.isHeld = true;
-      // Node resumes reading after each response and for each body: the socket must pause again.
+      // Pauses the socket again, because Node resumes reading after each response and for each body.
       socket.on('resume', () => {
         if (state.open >= atMost) socket.pause();
       });

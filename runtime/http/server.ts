@@ -22,8 +22,8 @@ import {
 
 /**
  * Returns the fault of a request that Node's parser accepts, or null. Rejects every request that a
- * proxy in front could read differently, so that both always agree on where a request ends and
- * which host it is for (RFC 9112, 3.2 and 6.1).
+ * proxy in front could read differently, so that proxy and server agree on the end and the host of
+ * every request (RFC 9112, 3.2 and 6.1).
  */
 export function faultOf(
   request: IncomingMessage,

@@ -10,9 +10,9 @@ type Client = postgres.Sql<{ bigint: number }>;
 export type Sql = {
   reserve(): Promise<Reserved>;
   /**
-   * Calls `onNotify` with the payload of each notification of `channel`, on a connection of its own
-   * that is opened again when it is lost. Notifications in between are lost, and other database
-   * roles can send notifications: callers must treat them as hints.
+   * Calls `onNotify` with the payload of each notification of `channel`, on a separate connection,
+   * which is opened again after a loss. Notifications in between are lost, and other database roles
+   * can send notifications: callers must treat notifications as hints.
    *
    * @param onListening called whenever such a connection begins to receive
    */

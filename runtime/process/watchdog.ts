@@ -18,7 +18,7 @@ export interface WatchdogOptions {
 
 /**
  * Detects a task that neither ends nor progresses. Every wait should have its own timeout; the
- * watchdog covers waits without one, which would leave the program up but idle.
+ * watchdog covers waits without a timeout, which would leave the program up but idle.
  *
  * Counts only time in which this process ran, because a suspended process has not hung.
  */

@@ -15,7 +15,7 @@ export abstract class Act {
   attempts = 0;
   /** Proofs in the log that the request caused. */
   readonly proofIds: readonly string[] = [];
-  /** The first acknowledgement, which every later one must equal. */
+  /** The first acknowledgement, which every later acknowledgement must equal. */
   protected answer: string | null = null;
 
   constructor(

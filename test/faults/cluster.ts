@@ -54,7 +54,7 @@ export class Cluster {
   killAll(): void {
     const { pid } = this.running;
     const all = [pid, ...childrenOf(pid)];
-    // The postmaster stops first, so that no process sees another one end.
+    // Stops every process first, so that no process reacts to the end of another process.
     for (const signal of ['SIGSTOP', 'SIGKILL'] as const) {
       for (const one of all) {
         try {

@@ -90,7 +90,7 @@ export class Observation {
     status: new Set(),
     alert: new Set(),
   };
-  /** Alerts that an earlier scenario left, until they end. */
+  /** Alerts of earlier scenarios that have not ended. */
   private readonly left = new Map<string, { seen: Seen; ended: number }>();
   private seen = new Map<string, Presence>();
   private signals: Signals | null = null;
