@@ -59,7 +59,7 @@ async function shut(opened: Opened<Member>, ms: number): Promise<void> {
   try {
     await inTime(opened.member.close(), ms, 'closing the queue');
   } catch {
-    // Ignored: the connections are closed below.
+    // Ignores the failure, because `abandon` closes the connections.
   } finally {
     opened.abandon();
   }

@@ -176,7 +176,7 @@ export class ShareToken extends Act {
     client: Client,
     n: number,
     readonly shared: Shared,
-    /** Milliseconds; null without an expiry. */
+    /** Validity of the token in milliseconds; null without an expiry. */
     readonly lastsMs: number | null,
   ) {
     super(client, n);

@@ -23,7 +23,7 @@ export interface ClientOptions {
   tenantId: string;
   /** Database URL of the role svc_erase. */
   eraseUrl: string;
-  /** Unique among the clients. */
+  /** A name of this client, which no other client has. */
   run: string;
   singlesPerSecond: number;
   batchesPerSecond: number;

@@ -16,7 +16,7 @@ import { APPEND_LOCK, holdLock } from '../fixtures/hold-lock.js';
 import { Link } from './link.js';
 import { until } from './pace.js';
 
-/** Small enough for a small disk. */
+/** Settings with which the cluster fits on a small disk. */
 export const SETTINGS = { max_wal_size: '96MB', min_wal_size: '32MB', max_connections: '160' };
 
 const quiet = { debug: () => undefined };

@@ -162,7 +162,7 @@ export interface Outcome {
   note?: string;
   /** What `/readyz`, `admin status`, alerts and logs reported. */
   seen: Seen[];
-  /** Problems; a scenario without any passes. */
+  /** A scenario passes if it has no problems. */
   problems: string[];
 }
 

@@ -12,7 +12,7 @@ export interface Signals {
   mayAlert?: RegExp;
   /** A line that a program must log, or the reason why none does. */
   log: RegExp | { none: string };
-  /** The fault does not end. */
+  /** The system does not recover from the fault: the signs last. */
   lasts?: true;
 }
 

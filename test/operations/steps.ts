@@ -30,7 +30,7 @@ export interface Day {
 
 export interface Step {
   name: string;
-  /** Resolves once everything can recover. */
+  /** Resolves once the operator is done, and all programs can recover. */
   play(day: Day): Promise<unknown>;
   /** Later steps depend on this step. */
   isNeeded?: true;

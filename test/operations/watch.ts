@@ -15,7 +15,7 @@ export interface Signals {
   problem?: RegExp;
   /** A log line of any program. */
   log?: RegExp;
-  /** An alert, without its `for`. */
+  /** An alert whose expression must hold, for however short a time. */
   alert?: string;
   /** Further alerts that may hold for as long as their `for`. */
   mayAlert?: RegExp;
