@@ -86,7 +86,7 @@ export async function ensurePolicy(
   } else {
     log.error(
       { ...digests, reason },
-      'the active policy set cannot be run, so admissions are deferred: store it again with admin policy put, and activate the new digest',
+      'the active policy set cannot be run, so admissions are deferred: store the set again with admin policy put, and activate the new digest',
     );
   }
 }

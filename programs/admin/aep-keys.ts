@@ -76,7 +76,7 @@ export function addAepKeyCommands(add: AddCommand): void {
     .allowUnknownOption()
     .requiredOption(
       '--from-index <log index>',
-      'the first log index at which its signatures are void',
+      'the first log index at which signatures of the key are void',
     )
     .requiredOption(...confirmOption('key_id'));
   add(

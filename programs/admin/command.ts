@@ -52,13 +52,13 @@ export type AddCommand = (
 /** An option for irreversible commands, which {@link requireConfirmed} checks. */
 export const confirmOption = (what: string): [flags: string, help: string] => [
   `--confirm <${what}>`,
-  `the ${what} again, because this is irreversible`,
+  `repeats the ${what}, because the change is irreversible`,
 ];
 
 /** Throws unless `--confirm` repeats the object of an irreversible change. */
 export function requireConfirmed(confirm: string | undefined, what: string): void {
   if (confirm === what) return;
-  throw new UsageError(`this is irreversible: confirm it with --confirm ${what}`);
+  throw new UsageError(`this change is irreversible: confirm it with --confirm ${what}`);
 }
 
 export function oneOf<T extends string>(value: string, allowed: readonly T[]): T {

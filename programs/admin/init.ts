@@ -29,7 +29,7 @@ const ADDRESS = String.raw`[A-Za-z0-9.-]+:\d{1,5}`;
 export function addInitCommand(add: AddCommand): void {
   add(
     'init <folder>',
-    'Create the missing keys and passwords of an installation in a folder, migrate its database, and activate policy and keys; repeat it for an upgrade',
+    'Create the missing keys and passwords of an installation in a folder, migrate its database, and activate policy and keys; repeat the command for an upgrade',
     '/etc/svc --log-origin log.example.org/2026 --database db.example.org:5432/svc',
     async (_admin, folder: string, options: InitOptions) => {
       const only = options.only === undefined ? null : oneOf(options.only, ['files', 'database']);

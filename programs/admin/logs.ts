@@ -146,6 +146,6 @@ async function requireSameLeaves(
   if (equalBytes(stored, await tree.rootAt(shared))) return;
   const common = await commonLeaves(sql, tree, shared);
   throw new AdministrationError(
-    `leaf ${common} of the database is not the published leaf ${common}, so nothing was appended: programs that ran on the restored database appended their own leaves. Restore it again with every program stopped, or retire the log with "log end"`,
+    `leaf ${common} of the database is not the published leaf ${common}, so nothing was appended: programs that ran on the restored database appended their own leaves. Restore the database again with every program stopped, or retire the log with "log end"`,
   );
 }

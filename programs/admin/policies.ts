@@ -273,7 +273,7 @@ async function setFromFolder(folder: string): Promise<StoredPolicySet> {
 async function storedSet({ database }: Admin, digest: string): Promise<StoredPolicySet> {
   if (!HASH_PATTERN.test(digest)) {
     throw new OperatorError(
-      `${digest} is not the digest of a policy set, which has 64 characters of 0-9 and a-f: policy list shows them`,
+      `${digest} is not the digest of a policy set, which has 64 characters of 0-9 and a-f: policy list shows the digests`,
     );
   }
   const stored = await readPolicySet(await database(), Buffer.from(digest, 'hex'));

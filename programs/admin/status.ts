@@ -146,7 +146,7 @@ const BATCH_TIMEOUT_MS = 600_000;
 
 const START = 'start the program, or read the log of its last process';
 const PUBLISHING =
-  "read the publisher's log: most often its disk is full or the verifier is down; the last snapshot stays valid until it expires";
+  "read the publisher's log: usually the publisher's disk is full or the verifier is down; the last snapshot stays valid until it expires";
 const MISSING_KEY =
   'one publisher does not have this key: restart it with the new set of keys (docs/operate.md#rotating-signing-keys); if no operator changed a key, find out who signed with it';
 const FAULT_HELP: Record<string, string> = {
@@ -221,7 +221,7 @@ export function attentionFor(facts: Facts): Attention[] {
   when(
     facts.public_api.length === 0,
     'public API: not checked',
-    'set PUBLIC_URL to its addresses, separated by commas',
+    'set PUBLIC_URL to the addresses of the public API, separated by commas',
   );
   for (const { url, ready, status, age_ms: age, refusal } of facts.public_api) {
     when(
@@ -249,7 +249,7 @@ export function attentionFor(facts: Facts): Attention[] {
   when(
     unsigned > 0 && verifier.lag < unsigned && (checkpoint?.age_ms ?? Infinity) > TIMEOUT_MS,
     `no signed checkpoint covers the last ${unsigned} leaves`,
-    "read the publisher's log: it signs in every publish cycle",
+    'read the log of the publisher, which signs in every publish cycle',
   );
   const { snapshot_disk: disk, quorum_age_ms: quorum } = facts;
   when(
@@ -282,7 +282,7 @@ export function attentionFor(facts: Facts): Attention[] {
   when(
     facts.replication_lag_bytes > SLOT_BYTES,
     `a replication slot is ${size(facts.replication_lag_bytes)} behind`,
-    'repair its standby, or drop the slot: it fills the disk',
+    'repair the standby of the slot, or drop the slot, because its WAL fills the disk',
   );
   return found;
 }

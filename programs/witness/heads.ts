@@ -37,9 +37,12 @@ export class CosignedHeads {
       return { heads: new CosignedHeads(directory), unlock };
     } catch (cause) {
       if ((cause as { code?: unknown }).code !== 'ELOCKED') throw cause;
-      throw new OperatorError(`Another witness uses ${directory}: stop it, or set WITNESS_DIR.`, {
-        cause,
-      });
+      throw new OperatorError(
+        `Another witness uses ${directory}: stop that witness, or set WITNESS_DIR.`,
+        {
+          cause,
+        },
+      );
     }
   }
 
