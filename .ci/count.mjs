@@ -59,7 +59,7 @@ const parts = {
   lts: () => vitest('lts', 'long-term Node: '),
   faults: () => {
     const { passed, failed, outcomes = [] } = json('faults.json');
-    // Without the right to mount a disk, these scenarios cannot run.
+    // For example, scenarios that fill a disk are skipped where this process must not mount one.
     for (const { name, skipped, problems } of outcomes) {
       if (problems?.length > 0) report('fault', name, problems.join('; '));
       if (skipped !== undefined) console.log(`faults: ${name} was skipped: ${skipped}`);
@@ -71,7 +71,7 @@ const parts = {
       /^(\d+) targets passed, (\d+) failed$/m.exec(read('fuzzing.log')) ?? [];
     return [Number(passed), Number(failed), 0];
   },
-  // No answer (3) is neither a pass nor a failure; a line beside the count reports it.
+  // Exit code 3 (no answer) is neither a pass nor a failure; a line before the count reports it.
   audit: (status) => (status === '3' ? null : [status === '0' ? 1 : 0, status === '0' ? 0 : 1, 0]),
   // Only pytest prints this line, after ruff and mypy have passed.
   python: () => {
@@ -96,7 +96,7 @@ Object.entries(parts).forEach(([name, result], at) => {
   const known = failed + skipped;
   const isUnexplained = known === 0 && (status !== '0' || passed === 0);
   if (!isWhole || isUnexplained) {
-    // The output of a run ends with errors outside of tests, such as unhandled rejections.
+    // vitest prints errors outside of tests, such as unhandled rejections, at the end of its output.
     const what = isWhole ? `${passed} passed` : 'no result';
     console.log(`FAILED ${name}: ended with ${status} and ${what}; the end of its output:`);
     console.log(read(`${name}.log`).trimEnd().split('\n').slice(-80).join('\n'));

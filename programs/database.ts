@@ -48,7 +48,7 @@ export async function startHeartbeat(
   const instance = randomUUID();
   let isFailing = false;
   let isReady = true;
-  // Serialized, so that an earlier report never replaces a later one.
+  // Serializes reports, so that an earlier report never replaces a later report.
   let last = Promise.resolve();
   const beat = (): Promise<void> => (last = last.then(record));
   const record = async (): Promise<void> => {

@@ -79,7 +79,7 @@ await runService('engine', engineConfig, async (program) => {
   const pdf = createPdfRenderer(PDF_DEFAULTS);
   program.onStop(() => pdf.close());
 
-  // The last key is the current one; others may have signed older checkpoints.
+  // The last key is current; the other keys may have signed older checkpoints.
   const logKeys = (await logKeysIn(sql)).reverse();
   const [logVkey = null, ...retiredLogVkeys] = logKeys.map(({ name, publicKey }) =>
     formatVkey(nativeSha256, name, publicKey),

@@ -20,8 +20,8 @@ const MAX_FAILED_STARTS = 4;
 
 /**
  * Keeps `processes` processes serving one port, and resolves with their URL once all of them serve.
- * They accept connections from one shared socket, opened by this process, which itself handles no
- * traffic. While one process is replaced, the remaining ones accept.
+ * They accept connections from one shared socket, which this process opens without handling traffic.
+ * While one process is replaced, the others accept connections.
  */
 async function superviseProcesses(config: FacadeConfig, program: ProgramContext): Promise<string> {
   const { log } = program;
@@ -109,7 +109,7 @@ async function serve(config: FacadeConfig, program: ProgramContext): Promise<str
 /** Longer than `PROCESS_GRACE_MS`, because it includes the drain of all processes. */
 const DRAIN_MS = 40_000;
 
-// Otherwise Node ends the process as soon as its parent exits, without draining.
+// Without this flag, Node ends the process without draining as soon as the parent exits.
 if (cluster.worker !== undefined) cluster.worker.exitedAfterDisconnect = true;
 
 const code = await runProgram(

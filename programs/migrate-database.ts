@@ -56,7 +56,7 @@ export async function migrateDatabase(
 
 const SCRAM_ITERATIONS = 4_096;
 
-/** The form of a password that PostgreSQL stores (RFC 5803): statements with the password can reach the log. */
+/** The SCRAM verifier that PostgreSQL stores (RFC 5803), because statements with a password may be logged. */
 function scramVerifier(password: string): string {
   const salt = randomBytes(16);
   const salted = pbkdf2Sync(password, salt, SCRAM_ITERATIONS, 32, 'sha256');

@@ -4,7 +4,7 @@ import { OperatorError } from '#runtime/process/operator-error';
 import { connect, type Sql } from '#runtime/postgres/connect';
 import { assertDatabase } from './database.js';
 
-/** Requires a replica of the primary that this role may read. */
+/** Opens a replica. Throws when the server is not a replica of the primary, or rejects the role. */
 export async function openReplica(
   url: string | null,
   primary: Sql,

@@ -19,7 +19,7 @@ import {
   type StoredPolicySet,
 } from '#sql/admissions/policies';
 
-/** Public keys, of 32 bytes each; null for one that must not be activated. */
+/** Public keys, of 32 bytes each; null for a key that must not be activated. */
 export interface AdmissionKeys {
   aep: Uint8Array | null;
   verifier: Uint8Array | null;
@@ -58,9 +58,9 @@ export async function shippedPolicy(): Promise<StoredPolicySet> {
 }
 
 /**
- * Stores the shipped set. Activates it where none is active, or where the active one is an earlier
- * build of it that this version cannot run: digests include the engine, so a new Cedar makes a new
- * set from the same texts. Never replaces an operator's set.
+ * Stores the shipped set. Activates it if no set is active, or if an earlier version shipped the
+ * active set and this version cannot run that set: digests include Cedar's version, so a new Cedar
+ * makes a new set from the same texts. Never replaces an operator's set.
  */
 export async function ensurePolicy(
   sql: Transaction,
@@ -86,7 +86,7 @@ export async function ensurePolicy(
   } else {
     log.error(
       { ...digests, reason },
-      'the active policy set cannot be run, so admissions are deferred: store it again with admin policy put, and activate the new digest',
+      'the active policy set cannot be run, so admissions are deferred: store the set again with admin policy put, and activate the new digest',
     );
   }
 }

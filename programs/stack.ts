@@ -48,7 +48,7 @@ async function externalDatabase(ownerUrl: string, dataDir: string): Promise<Data
   };
 }
 
-/** Consecutive restarts after which a crashing embedded database is given up. */
+/** Consecutive restarts of a crashing embedded database after which the stack stops. */
 const MAX_REVIVALS = 5;
 const REVIVAL_PAUSE_MS = 500;
 
@@ -176,7 +176,7 @@ function urlOf(name: string, url: string | undefined): string {
   return url;
 }
 
-/** Creates the keys and the database of a stack as far as they are missing. */
+/** Creates the keys and the database of a stack, except those that exist. */
 export async function prepareStack(
   config: StartConfig,
   database: Database,
@@ -248,8 +248,8 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
   const publisher = start('publisher');
   const verifier = start('verifier');
   const worker = start('worker');
-  // The engine starts after the public API, whose URL exports contain: with port 0 the URL is unknown
-  // before.
+  // Exports contain the URL of the public API. With port 0, the URL is known only once the public API
+  // listens, so the engine starts afterwards.
   const engineReady = facade.ready.then((url) => {
     ctx.signal.throwIfAborted();
     env.engine['PUBLIC_URL'] = config.publicUrl ?? urlOf('facade', url);

@@ -19,7 +19,7 @@ const code = await runProgram(
     const config = startConfig();
     const { delayMs, deadlineMs } = config.drain;
     ctx.drainAs({
-      // Twice, because engine and public API wait for load balancers one after the other.
+      // Twice the delay, because engine and public API wait for load balancers one after the other.
       delayMs: 2 * delayMs,
       deadlineMs: deadlineMs && Math.max(DRAIN_MS, PROGRAMS * deadlineMs + DATABASE_MS),
     });

@@ -48,7 +48,7 @@ await runService('worker', workerConfig, async (program) => {
   const key = await openKey(config.signing, log);
   await policySelfTest();
   const sql = connect(config.databaseUrl, {
-    // `admin status` reads the key or root from the application name, because a worker cannot record it.
+    // `admin status` reads the key or root from the application name, because workers cannot record keys.
     application: `svc-worker ${key.id}`,
     // A worker that hangs while it prepares a group keeps the group from other workers.
     idleTransactionMs: 30_000,

@@ -25,7 +25,7 @@ export function timeoutSignal(ms: number): AbortSignal {
   return controller.signal;
 }
 
-/** Wraps `ask` so that calls made while it runs share its result. */
+/** Wraps `ask` so that concurrent calls share the result of one call of `ask`. */
 export function singleFlight<T>(ask: () => Promise<T>): () => Promise<T> {
   let asking: Promise<T> | null = null;
   return () =>
@@ -66,7 +66,7 @@ export interface CoalesceOptions<In, Out> {
   /** Longest time that an item waits for further items of its group, in milliseconds. */
   maxWaitMs: number;
   /**
-   * Longest wait of an item that arrived more than `maxWaitMs` after the last one; default:
+   * Longest wait of an item that arrived more than `maxWaitMs` after the previous item; default:
    * `maxWaitMs`.
    */
   aloneMs?: number;

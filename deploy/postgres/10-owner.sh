@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs once, when the database is created. The owner can create the programs' roles but is not a
-# superuser. Only the migration connects with it.
+# superuser. Only the migration connects as the owner.
 set -eu
 
 password=$(sed -nE 's#^postgres://svc_owner:([A-Za-z0-9_-]+)@.*$#\1#p' "$OWNER_URL_FILE")

@@ -76,7 +76,7 @@ export function addAepKeyCommands(add: AddCommand): void {
     .allowUnknownOption()
     .requiredOption(
       '--from-index <log index>',
-      'the first log index at which its signatures are void',
+      'the first log index at which signatures of the key are void',
     )
     .requiredOption(...confirmOption('key_id'));
   add(
@@ -140,18 +140,18 @@ type Use = 'aep' | 'aep_root' | 'verifier';
 const AEP_USES: readonly Use[] = ['aep', 'aep_root'];
 
 const WITHOUT_KEY = {
-  aep: 'admissions cannot be signed without one: activate its successor first; to stop admissions, use lane lock',
-  verifier: 'the verifier appends no verdict without one: activate its successor first',
+  aep: 'admissions cannot be signed without an active key: activate its successor first; to stop admissions, use lane lock',
+  verifier: 'the verifier appends no verdict without an active key: activate its successor first',
 };
 
-/** Ids of the keys that are active at the end of the log, with roots but without the keys that they delegate. */
+/** Ids of the keys that are active at the end of the log, including roots, but not the keys under a root. */
 export async function activeKeys(sql: Db, signers: keyof typeof WITHOUT_KEY): Promise<string[]> {
   const entries = await entriesOf(sql, signers === 'aep' ? AEP_USES : [signers]);
   const ended = entries.flatMap((entry) => (entry.change === 'activate' ? [] : [entry.key_id]));
   return [...new Set(entries.map((entry) => entry.key_id))].filter((id) => !ended.includes(id));
 }
 
-/** Key entries of these uses; delegations only of the keys in `keyIds`. */
+/** The key entries with these uses. Includes only those delegated keys that `keyIds` names. */
 async function entriesOf(sql: Db, uses: readonly Use[], keyIds: readonly string[] = []) {
   return (await intactKeys(sql, keyIds)).flatMap(({ entry }) =>
     entry.type === 'key' && 'key_id' in entry && uses.includes(entry.use) ? [entry] : [],

@@ -27,7 +27,7 @@ export interface Admin {
 export interface Outcome {
   /** The result, which `--json` prints. */
   document: unknown;
-  /** Text for a terminal, where a table of the document would not be readable. */
+  /** Replaces the table of the document on a terminal, for a document that makes no readable table. */
   text?: string;
   /** The command completed with a negative result: exit code 1. */
   failed?: boolean;
@@ -52,13 +52,13 @@ export type AddCommand = (
 /** An option for irreversible commands, which {@link requireConfirmed} checks. */
 export const confirmOption = (what: string): [flags: string, help: string] => [
   `--confirm <${what}>`,
-  `the ${what} again, because this is irreversible`,
+  `repeats the ${what}, because the change is irreversible`,
 ];
 
 /** Throws unless `--confirm` repeats the object of an irreversible change. */
 export function requireConfirmed(confirm: string | undefined, what: string): void {
   if (confirm === what) return;
-  throw new UsageError(`this is irreversible: confirm it with --confirm ${what}`);
+  throw new UsageError(`this change is irreversible: confirm it with --confirm ${what}`);
 }
 
 export function oneOf<T extends string>(value: string, allowed: readonly T[]): T {

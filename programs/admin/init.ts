@@ -29,7 +29,7 @@ const ADDRESS = String.raw`[A-Za-z0-9.-]+:\d{1,5}`;
 export function addInitCommand(add: AddCommand): void {
   add(
     'init <folder>',
-    'Create the missing keys and passwords of an installation in a folder, migrate its database, and activate policy and keys; repeat it for an upgrade',
+    'Create the missing keys and passwords of an installation in a folder, migrate its database, and activate policy and keys; repeat the command for an upgrade',
     '/etc/svc --log-origin log.example.org/2026 --database db.example.org:5432/svc',
     async (_admin, folder: string, options: InitOptions) => {
       const only = options.only === undefined ? null : oneOf(options.only, ['files', 'database']);
@@ -43,9 +43,20 @@ export function addInitCommand(add: AddCommand): void {
     },
   )
     .option('--log-origin <name>', 'permanent name of the log, in your own domain')
-    .option('--database <host:port/name>', 'the database in new URLs', 'postgres:5432/svc')
-    .option('--queue <host:port>', 'Redis or Valkey in new URLs', 'valkey:6379')
-    .option('--only <files|database>', 'prepare only these; files need no database');
+    .option(
+      '--database <host:port/name>',
+      'the database in the URLs that this command creates',
+      'postgres:5432/svc',
+    )
+    .option(
+      '--queue <host:port>',
+      'Redis or Valkey in the URL that this command creates',
+      'valkey:6379',
+    )
+    .option(
+      '--only <files|database>',
+      'prepare only the files, which need no database, or only the database',
+    );
 }
 
 function createFiles(

@@ -167,5 +167,7 @@ function keyIdFrom(text: string): string {
   const keyId = parseApiKey(text)?.keyId ?? text;
   if (API_KEY_ID_PATTERN.test(keyId)) return keyId;
   // Does not quote the input, which may be a mistyped key.
-  throw new UsageError('a key id is 12 characters of a-z and 0-9: key list <tenant_id> shows them');
+  throw new UsageError(
+    'a key id is 12 characters of a-z and 0-9: key list <tenant_id> shows the ids',
+  );
 }

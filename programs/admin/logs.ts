@@ -94,8 +94,8 @@ interface AdoptOptions {
 }
 
 /**
- * Appends the published leaves that the database lacks in one transaction, so a kill leaves all or
- * nothing. Verifies every file first, and again when it reads the file a second time.
+ * Appends, in one transaction, the published leaves that the database lacks, so that a kill leaves
+ * all or nothing. Verifies every file first, and again when it reads the file a second time.
  */
 async function adopt(
   { act, actor, database, say }: Admin,
@@ -130,7 +130,7 @@ async function adopt(
   return { document: { ...document, proofs } };
 }
 
-/** Requires that one of the stored log, with `size` leaves, and the published log is a prefix of the other. */
+/** Requires that the stored log, with `size` leaves, or the published log is a prefix of the other log. */
 async function requireSameLeaves(
   sql: Pool,
   tree: PublishedLog['tree'],
@@ -146,6 +146,6 @@ async function requireSameLeaves(
   if (equalBytes(stored, await tree.rootAt(shared))) return;
   const common = await commonLeaves(sql, tree, shared);
   throw new AdministrationError(
-    `leaf ${common} of the database is not the published leaf ${common}, so nothing was appended: programs that ran on the restored database appended their own leaves. Restore it again with every program stopped, or retire the log with "log end"`,
+    `leaf ${common} of the database is not the published leaf ${common}, so nothing was appended: programs that ran on the restored database appended their own leaves. Restore the database again with every program stopped, or retire the log with "log end"`,
   );
 }

@@ -238,8 +238,8 @@ function stateOf(activations: PolicyActivation[]): string {
 const YEAR_MS = 366 * 86_400_000;
 
 /**
- * An RFC 3339 time. A time far ahead is rejected as a typing error, because it would look like a
- * completed activation.
+ * Parses an RFC 3339 time. Rejects a time more than a year ahead as a typing error, because the command
+ * would succeed without any effect until then.
  */
 function activationTime(text: string): Date {
   if (!z.iso.datetime({ offset: true }).safeParse(text).success) {
@@ -273,7 +273,7 @@ async function setFromFolder(folder: string): Promise<StoredPolicySet> {
 async function storedSet({ database }: Admin, digest: string): Promise<StoredPolicySet> {
   if (!HASH_PATTERN.test(digest)) {
     throw new OperatorError(
-      `${digest} is not the digest of a policy set, which has 64 characters of 0-9 and a-f: policy list shows them`,
+      `${digest} is not the digest of a policy set, which has 64 characters of 0-9 and a-f: policy list shows the digests`,
     );
   }
   const stored = await readPolicySet(await database(), Buffer.from(digest, 'hex'));

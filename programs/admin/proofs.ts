@@ -96,7 +96,7 @@ async function erase(admin: Admin, proofId: string, options: ErasureOptions): Pr
   });
 }
 
-/** Admissions erased per transaction; an interrupted run resumes after the last one. */
+/** Admissions erased per transaction. After an interruption, the next run continues with the rest. */
 const GROUP = 500;
 
 async function eraseTenant(

@@ -15,12 +15,12 @@ import { pinning } from '../trust.js';
 
 export interface PublishedLog {
   origin: string;
-  /** The log of the checkpoint, under which every tile and entry is verified. */
+  /** Reads the log under the checkpoint, and verifies every tile and entry. */
   tree: VerifiedTree;
 }
 
 /**
- * Runs `work` on the published log in a directory, in a bucket or below a URL, with the signed checkpoint there.
+ * Runs `work` on the log that is published in a directory, in a bucket or below a URL, and its checkpoint.
  *
  * @param vkeys the pinned vkeys of the log, separated by commas: the only trusted input
  * @throws OperatorError when a file does not match the checkpoint

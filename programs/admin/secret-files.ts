@@ -17,8 +17,8 @@ const PROGRAMS = ['engine', 'worker', 'verifier', 'publisher', 'admin', 'fsck'] 
 const password = (): string => randomBytes(32).toString('base64url');
 
 /**
- * Creates every missing secret of a deployment, each readable by the one program that needs it, and
- * returns the names of those created. Existing files are kept.
+ * Creates every missing secret of a deployment, readable only by the programs that need the secret.
+ * Keeps existing files, and returns the names of the new files.
  */
 export async function makeSecretFiles(
   directory: string,
@@ -28,7 +28,7 @@ export async function makeSecretFiles(
   mkdirSync(directory, { recursive: true, mode: 0o711 });
   const made: string[] = [];
 
-  /** Makes a file of one program. `shared` can read it as well, through the file's group. */
+  /** Gives a file to the program `owner`. `shared` can read it through the file's group. */
   const own = (name: string, owner: Owner, shared?: Owner): void => {
     const file = join(directory, name);
     const mode = shared === undefined ? 0o400 : 0o440;
@@ -121,7 +121,7 @@ const isPrivateFile = (file: string): boolean =>
 
 /**
  * The Unix users of a container deployment, one per program, so that a compromised program cannot
- * read the secrets of another on a shared volume. `docker-compose.yml` has the same numbers.
+ * read the secrets of another program on a shared volume. `docker-compose.yml` has the same numbers.
  */
 export const USERS = {
   migrate: 10_000,

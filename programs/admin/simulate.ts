@@ -9,7 +9,7 @@ import { treeSize } from '#sql/log/log';
 import { type Admin, type Outcome, table, UsageError } from './command.js';
 
 const PAGE = 1_000;
-/** Limit of differences in the output, which lists the newest. */
+/** The output lists at most this many differences, the newest ones. */
 const LISTED = 100;
 const DAY_MS = 86_400_000;
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
@@ -30,8 +30,8 @@ export async function simulate(
     format: '{bar} {value} log entries evaluated, newest {at}',
     stream: process.stderr,
   });
-  // Starts at the beginning of the day, for the counters. Appends nearly follow the order of acceptance:
-  // only an admission that waited a day longer than a later one is missed.
+  // Starts a day before the beginning of the first day, whose counters start at 0: a proof may be in the
+  // log before the proof of an earlier admission, but hardly by a day.
   const start = 1 + (await lastAcceptedBefore(sql, from - (from % DAY_MS) - DAY_MS));
   bar.start((await treeSize(sql)) - start, 0, { at: '' });
   try {

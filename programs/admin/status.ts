@@ -132,7 +132,7 @@ interface Attention {
   do: string;
 }
 
-/** Longer delays are problems: restarts and requeues of stale admissions take less time. */
+/** Status reports longer delays as problems: restarts and requeues of admissions take less time. */
 const TIMEOUT_MS = 30_000;
 // The limits of the alerts in deploy/prometheus/alerts.yml.
 const DAY_MS = 86_400_000;
@@ -141,12 +141,12 @@ const QUORUM_MS = 180_000;
 const ARCHIVE_MS = 600_000;
 const SLOT_BYTES = 1e9;
 
-/** Limit while a batch is open, which takes longer: the watchdog's limit of a chunk. */
+/** Limit of an admission's wait while a batch is open: the watchdog's limit of a chunk. */
 const BATCH_TIMEOUT_MS = 600_000;
 
-const START = 'start one, or read the log of the last one';
+const START = 'start the program, or read the log of its last process';
 const PUBLISHING =
-  "read the publisher's log: most often its disk is full or the verifier is down; the last snapshot stays valid until it expires";
+  "read the publisher's log: usually the publisher's disk is full or the verifier is down; the last snapshot stays valid until it expires";
 const MISSING_KEY =
   'one publisher does not have this key: restart it with the new set of keys (docs/operate.md#rotating-signing-keys); if no operator changed a key, find out who signed with it';
 const FAULT_HELP: Record<string, string> = {
@@ -221,18 +221,18 @@ export function attentionFor(facts: Facts): Attention[] {
   when(
     facts.public_api.length === 0,
     'public API: not checked',
-    'set PUBLIC_URL to its addresses, separated by commas',
+    'set PUBLIC_URL to the addresses of the public API, separated by commas',
   );
   for (const { url, ready, status, age_ms: age, refusal } of facts.public_api) {
     when(
       !ready,
       `the public API is down at ${url}: ${status}`,
-      'start it (npm run facade), or read its log',
+      'start the public API server (npm run facade), or read its log',
     );
     when(
       refusal !== null && (age ?? 0) > TIMEOUT_MS,
       `the public API at ${url} serves a snapshot that is ${seconds(age)} old: ${refusal}`,
-      'read its log: it names what is wrong with the newer snapshot',
+      'read the log of the public API server: it names the fault of the newer snapshot',
     );
   }
   when(
@@ -249,7 +249,7 @@ export function attentionFor(facts: Facts): Attention[] {
   when(
     unsigned > 0 && verifier.lag < unsigned && (checkpoint?.age_ms ?? Infinity) > TIMEOUT_MS,
     `no signed checkpoint covers the last ${unsigned} leaves`,
-    "read the publisher's log: it signs in every publish cycle",
+    'read the log of the publisher, which signs in every publish cycle',
   );
   const { snapshot_disk: disk, quorum_age_ms: quorum } = facts;
   when(
@@ -266,7 +266,7 @@ export function attentionFor(facts: Facts): Attention[] {
     when(
       failed !== null,
       `${kind} found corruption ${ago(failed)} ago`,
-      'read its output, or run it again (docs/runbooks.md#svcfsckfinding); a clean run of registry and snapshot ends this problem',
+      'read the output of fsck, or run fsck again (docs/runbooks.md#svcfsckfinding); a clean run of registry and snapshot ends this problem',
     );
     when(
       age > (MAINTENANCE_MS[kind] ?? Infinity),
@@ -282,7 +282,7 @@ export function attentionFor(facts: Facts): Attention[] {
   when(
     facts.replication_lag_bytes > SLOT_BYTES,
     `a replication slot is ${size(facts.replication_lag_bytes)} behind`,
-    'repair its standby, or drop the slot: it fills the disk',
+    'repair the standby of the slot, or drop the slot, because its WAL fills the disk',
   );
   return found;
 }

@@ -44,7 +44,7 @@ export function createBoard(queues: readonly QueueToRead[], hasKey: HasKey, log:
 const UNREADABLE = 'The queue is unreachable.';
 const NOT_FOUND = 'Not found.';
 
-/** Express rejected the URL. */
+/** Whether Express rejected the URL. */
 const isBadRequest = (error: unknown): boolean => (error as { status?: unknown }).status === 400;
 
 type HandleError = Parameters<ExpressAdapter['setErrorHandler']>[0];

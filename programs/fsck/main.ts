@@ -27,7 +27,7 @@ const USAGE = `npm run fsck -- [options]     check the registry and the public s
 Exit code: 0 clean, 1 corruption found, 2 usage or configuration error, 3 incomplete check.
 `;
 
-/** Some statements scan a whole table. */
+/** Has a long statement timeout, because some statements scan a whole table. */
 const FSCK_POOL = { application: 'svc-fsck', max: 2, statementTimeoutMs: 30 * 60 * 1000 };
 
 function parseCommandLine(line: string[]) {

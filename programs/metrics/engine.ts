@@ -9,7 +9,7 @@ export function engineMetrics(registry: Registry): EngineMetrics {
   const http = httpMetrics(registry, 'engine');
   const help = 'Submitted admissions: accepted, duplicate or rejected';
   const admissions = new Tally(registry, 'svc_admissions_total', help, ['lane', 'outcome']);
-  // Initialized to 0, because Prometheus ignores the increment with which a counter appears.
+  // Initialized to 0, because Prometheus does not count the first value of a new counter as an increase.
   for (const lane of Object.values(LANES)) {
     for (const outcome of OUTCOMES) admissions.of({ lane, outcome });
   }

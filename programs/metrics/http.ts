@@ -22,7 +22,7 @@ export function httpMetrics(registry: Registry, api: 'engine' | 'public') {
     SECONDS.short,
     ['api', 'route'],
   );
-  // Consecutive requests are mostly of one kind; caching the last one saves building its labels.
+  // Consecutive requests mostly have the same labels; caching the last counter saves the lookup by labels.
   let last: { route: string | null; method: string; status: number | null; count: Count } | null =
     null;
   return {

@@ -3,7 +3,7 @@ import { addGauges, Tally, type Registry } from '#runtime/ops/instruments';
 import { READINGS, readingsOf } from '#sdk/cli/monitor/metrics';
 import type { MonitorEvents } from '#sdk/cli/monitor/run';
 
-/** Counts findings, and shows the last pass; gauges are absent before the first. */
+/** Counts findings, and shows the last pass. Gauges are absent before the first pass. */
 export function monitorMetrics(
   registry: Registry,
 ): Pick<MonitorEvents, 'passed'> & { found: MonitorEvents['finding'] } {

@@ -11,12 +11,12 @@ import { OperatorError } from '#runtime/process/operator-error';
 /** A lock without a heartbeat for this long belongs to a killed process. */
 const STALE_MS = 5_000;
 
-/** The head of each log that this witness cosigned last: one file for each origin. */
+/** The last head that this witness cosigned for each log, in one file for each origin. */
 export class CosignedHeads {
   private constructor(private readonly directory: string) {}
 
   /**
-   * Locked, because two processes could cosign two forks.
+   * Locks the directory, because two processes could cosign two forks.
    *
    * @param onLost called when another process took the lock while this one was stalled
    */
@@ -37,9 +37,12 @@ export class CosignedHeads {
       return { heads: new CosignedHeads(directory), unlock };
     } catch (cause) {
       if ((cause as { code?: unknown }).code !== 'ELOCKED') throw cause;
-      throw new OperatorError(`Another witness uses ${directory}: stop it, or set WITNESS_DIR.`, {
-        cause,
-      });
+      throw new OperatorError(
+        `Another witness uses ${directory}: stop that witness, or set WITNESS_DIR.`,
+        {
+          cause,
+        },
+      );
     }
   }
 

@@ -75,7 +75,7 @@ function storedHead(heads: CosignedHeads, origin: string): { size: number; root:
   try {
     return heads.latest(origin) ?? { size: 0, root: emptyRoot(nativeSha256) };
   } catch (cause) {
-    // Not the fault of the request: nothing is signed for this log until an operator repairs it.
+    // Not the fault of the request: nothing is signed for this log until an operator repairs the head.
     throw new Error(`the stored head of ${origin} cannot be read`, { cause });
   }
 }

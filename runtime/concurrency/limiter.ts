@@ -20,8 +20,8 @@ interface Owner {
 }
 
 /**
- * Limits how much work runs at once, in all and per owner, such as a tenant. Owners with queued work are
- * served round-robin.
+ * Limits the concurrent units of work, in total and per owner, such as a tenant. Owners with queued
+ * work are served round-robin.
  */
 export class Limiter {
   private active = 0;

@@ -24,7 +24,7 @@ const REMOVED: Readonly<Record<string, string>> = {
   SECRETS_DIR: INIT,
 };
 
-/** A sentence for each variable that was a setting, or has almost the name of one. */
+/** A sentence for each variable that was a setting, or whose name is almost that of a setting. */
 export function refusedVariables(
   env: Readonly<Record<string, string | undefined>>,
   settings: ReadonlySet<string>,
@@ -41,7 +41,7 @@ export function refusedVariables(
   });
 }
 
-/** Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`. */
+/** The number of insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`. */
 function edits(a: string, b: string): number {
   let before: number[] = [];
   let row = Array.from({ length: b.length + 1 }, (_, at) => at);

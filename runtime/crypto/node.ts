@@ -53,8 +53,8 @@ function publicKeyObject(raw: Uint8Array): KeyObject {
 }
 
 /**
- * OpenSSL's verification behind the protocol's strict checks: same verdict as every other
- * implementation.
+ * Verifies with OpenSSL after the protocol's strict checks, and so reaches the same verdict as every
+ * other implementation.
  */
 export const nativeVerify: Ed25519Verify = strictEd25519((publicKey, message, signature) =>
   verify(null, message, publicKeyObject(publicKey), signature),

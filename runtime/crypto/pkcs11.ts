@@ -66,7 +66,7 @@ export async function openPkcs11Key(uri: string): Promise<Signer> {
   };
 }
 
-/** The first line of the input is the PIN: other users of the machine can read arguments. */
+/** Reads the PIN from the first line of the input, because other users can read arguments. */
 const WITH_PIN = 'IFS= read -r SVC_PKCS11_PIN && export SVC_PKCS11_PIN && exec pkcs11-tool "$@"';
 
 function run(uri: string, options: string[], pin: string, input: Uint8Array): Promise<Buffer> {

@@ -12,9 +12,9 @@ const loadSodium: Load<keyof typeof sodium> = async () => (await import('sodium-
 type Library = { library: 'libsodium' } | { library: 'OpenSSL'; reason: unknown };
 
 /**
- * libsodium behind the protocol's strict checks: the same verdict as every other implementation, in
- * two thirds of OpenSSL's time. On platforms without a libsodium binary, OpenSSL verifies: slower,
- * but equally strict.
+ * Verifies with libsodium after the protocol's strict checks: the same verdict as every other
+ * implementation, in two thirds of OpenSSL's time. On platforms without a libsodium
+ * binary, OpenSSL verifies: slower, but equally strict.
  *
  * @throws OperatorError when the libsodium binary verifies incorrectly
  */

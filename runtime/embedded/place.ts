@@ -11,7 +11,7 @@ import { OperatorError } from '../process/operator-error.js';
 
 /** Location and owner of a cluster. */
 export interface Place {
-  /** Private directory of `account`; the cluster is in `data` inside. */
+  /** Private directory of `account`; the cluster is in its subdirectory `data`. */
   directory: string;
   account: Account;
   /** False until initdb has succeeded once. */
@@ -62,7 +62,7 @@ async function makePrivate(directory: string, account: Account): Promise<void> {
   if (account !== null) await chown(directory, account.uid, account.gid);
 }
 
-/** The place recorded in DATA_DIR, or a new empty one. */
+/** The place recorded in DATA_DIR, or a new empty place. */
 export async function findPlace(dataDir: string): Promise<Place> {
   const local = localDirectory(dataDir);
   if (existsSync(clusterOf({ directory: local }))) return existing(local);
@@ -137,7 +137,7 @@ export async function sharedPlace(): Promise<string | null> {
 
 const run = promisify(execFile);
 
-/** The operating system account that runs Postgres; null for the current one. */
+/** The operating system account that runs Postgres; null for the current account. */
 export type Account = { uid: number; gid: number } | null;
 
 const runsAsRoot = (): boolean => process.getuid?.() === 0;

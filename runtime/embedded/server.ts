@@ -54,8 +54,8 @@ export async function freePort(): Promise<number> {
 }
 
 /**
- * Starts a shell that stops the server when this process dies (kill -9, out of memory), because the
- * orphan would block the next start. The shell's standard input is a pipe whose other end only this
+ * Starts a shell that stops the server when this process dies (kill -9, out of memory), because an
+ * orphaned server would block the next start. The shell's standard input is a pipe whose other end only this
  * process holds.
  */
 function watch(pid: number, place: Place): ChildProcess {
@@ -242,8 +242,8 @@ async function runningOn(cluster: string): Promise<PostmasterPid | null> {
 /**
  * After a crash, the recorded process id may belong to an unrelated process, and Postgres would
  * refuse to start. The file must stay, because it also names the shared memory that processes of
- * the dead server may still use. So only the id is replaced, with that of the server's parent
- * process, which Postgres never mistakes for a running server.
+ * the dead server may still use. So only the id is replaced, with the id of this process: Postgres
+ * never mistakes its parent process for a running server.
  */
 async function disownStalePid(cluster: string): Promise<void> {
   const found = await readPostmasterPid(cluster);

@@ -22,7 +22,7 @@ export interface EmbeddedPostgres extends Server {
   superuserUrl: string;
   /**
    * A stable password for a role, derived from a secret in DATA_DIR. The caller that creates the
-   * role sets it.
+   * role sets this password.
    */
   rolePassword(role: string): string;
   /** The superuser's password for the superuser, `rolePassword` for any other role. */
@@ -49,7 +49,7 @@ async function superuserPassword(dataDir: string, place: Place): Promise<string>
   if (existsSync(file)) return (await readFile(file, 'utf8')).trim();
   if (place.initialised) {
     throw new OperatorError(
-      `${file} is missing, and the database in ${place.directory} cannot be opened without it: restore it, or remove ${dataDir} to start with an empty database.`,
+      `${file} is missing, and the database in ${place.directory} cannot be opened without this file: restore the file, or remove ${dataDir} to start with an empty database.`,
     );
   }
   const password = randomBytes(24).toString('base64url');

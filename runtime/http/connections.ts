@@ -27,7 +27,7 @@ export const HTTP_LIMITS = {
   connections: 8_192,
   /** Connections of one address that a full server keeps while others connect. */
   connectionsPerAddress: 1_024,
-  /** Requests of one connection that wait for their responses; later ones are not read yet. */
+  /** Requests of one connection that wait for their responses. Later requests are not read yet. */
   pipelined: 16,
 } as const;
 
@@ -64,11 +64,10 @@ const CONNECTIONS_CHECKED = 100;
 
 /**
  * Bounds the number of connections. A full server makes room for a new connection by closing another.
- * Among the connections whose latest requests are oldest, it closes the one with the lowest `orderOf`. If
- * all of them are busy (null), it closes the new connection. An address with more than
- * `connectionsPerAddress` loses its own connections first, and can only displace its own. The limit
- * applies only in a full server, so that a proxy, whose clients share its address, can use every
- * connection.
+ * It checks the connections whose latest requests are oldest, and closes the connection with the lowest
+ * `orderOf`. If all of these are busy (null), it closes the new connection. An address with more than
+ * `connectionsPerAddress` loses its own connections first, and can displace no others. This limit applies
+ * only in a full server, so that a proxy, whose clients share its address, can use every connection.
  *
  * @returns a function to call when a request begins
  */
@@ -77,7 +76,7 @@ export function boundConnections(
   { connections, connectionsPerAddress }: Pick<HttpLimits, 'connections' | 'connectionsPerAddress'>,
   orderOf: (socket: Socket) => number | null,
 ): (socket: Socket) => void {
-  /** Open connections and their addresses. Like each queue, ordered by the latest request. */
+  /** Open connections with their addresses, ordered by their latest requests, as each queue is. */
   const open = new Map<Socket, string>();
   const queues = new Map<string, Set<Socket>>();
   const overLimit = new Set<Set<Socket>>();
@@ -160,7 +159,7 @@ export function createPipelineBound(atMost: number): {
   const hold = (socket: Socket, state: { open: number; isHeld: boolean }): void => {
     if (!state.isHeld) {
       state.isHeld = true;
-      // Node resumes reading after each response and for each body: the socket must pause again.
+      // Pauses the socket again, because Node resumes reading after each response and for each body.
       socket.on('resume', () => {
         if (state.open >= atMost) socket.pause();
       });

@@ -52,7 +52,7 @@ async function* chunksOf(
   signal: AbortSignal,
 ): AsyncGenerator<Buffer, void> {
   let length = 0;
-  // `on`, because unlike the stream's own iterator it ends a pending read when the signal fires.
+  // Uses `on`, which ends a pending read when the signal fires; the stream's own iterator does not.
   const arriving = on(req, 'data', { signal, close: ['end', 'close'], ...WATERMARKS });
   try {
     for await (const [chunk] of arriving as AsyncIterable<[Buffer]>) {

@@ -8,7 +8,7 @@ export function isRequestId(value: string): boolean {
   return REQUEST_ID.test(value);
 }
 
-/** The id of a request: the caller's, if it is well-formed, otherwise a new one. */
+/** The id of a request: the caller's, if it is well-formed, otherwise a new id. */
 export const requestIdFrom = (sent: string | string[] | undefined): string =>
   typeof sent === 'string' && isRequestId(sent) ? sent : randomUUID();
 
@@ -26,8 +26,8 @@ export function packRequestIds(requestIds: readonly string[]): string {
 }
 
 /**
- * Unpacks on first use. The queue is untrusted: unless every id is well-formed and there is one for
- * each of `ids`, all are unknown.
+ * Unpacks on first use. The queue is untrusted: if a request id is malformed, or their number is not
+ * that of `ids`, all request ids are unknown.
  */
 export function unpackRequestIds(packed: unknown, ids: readonly string[]): RequestIds {
   if (packed === undefined) return NO_REQUEST_IDS;

@@ -22,8 +22,8 @@ import {
 
 /**
  * Returns the fault of a request that Node's parser accepts, or null. Rejects every request that a
- * proxy in front could read differently, so that both always agree on where a request ends and
- * which host it is for (RFC 9112, 3.2 and 6.1).
+ * proxy in front could read differently, so that proxy and server agree on the end and the host of
+ * every request (RFC 9112, 3.2 and 6.1).
  */
 export function faultOf(
   request: IncomingMessage,
@@ -168,7 +168,7 @@ function messageClasses({
   response,
 }: MessagePrototypes): Pick<ServerOptions, 'IncomingMessage' | 'ServerResponse'> {
   if (Number.parseInt(process.versions.node) >= FIRST_WITHOUT_NEED) return {};
-  // In these Node versions both classes are callable functions, unlike their declarations.
+  // In these Node versions both classes can be called as functions, although their types forbid it.
   const inheriting = <C extends typeof IncomingMessage | typeof ServerResponse>(
     base: C,
     prototype: object,
@@ -192,8 +192,8 @@ const DEFAULT_GRACE_MS = 15_000;
 export type PortChoice = Pick<ListenOptions, 'host' | 'port' | 'portVariable' | 'hostVariable'>;
 
 /**
- * Binds all ports at once and releases them, so that a conflict, also with each other, is reported
- * before anything starts. Returns the bound ports in order.
+ * Binds all ports at once and releases them, so that a conflict, even between two of them, is
+ * reported before anything starts. Returns the bound ports in order.
  */
 export async function probePorts(choices: readonly PortChoice[]): Promise<number[]> {
   const probes: HttpServer[] = [];
@@ -226,7 +226,7 @@ export async function listen(
       refuse(response, fault, options.answerUnread);
       return;
     }
-    // Otherwise a client with keep-alive would keep sending requests on this connection.
+    // Ends keep-alive, because otherwise the client would send further requests on this connection.
     if (closing) response.setHeader('Connection', 'close');
     handler(request, response);
     if (!response.writableEnded) waiting.add(request.socket, response);
@@ -254,7 +254,7 @@ export async function listen(
     closingOrder(socket, exchanges.get(socket), waiting.count(socket)),
   );
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
-    // After the first error, the parser reports another for every chunk.
+    // After the first error, the parser reports another error for every chunk.
     if (refused.has(socket)) return;
     refused.add(socket);
     const last = exchanges.get(socket);

@@ -82,8 +82,8 @@ export function addGauges(registry: Registry, rows: Record<string, GaugeRow>): v
         const found = read() ?? [];
         const values = typeof found === 'number' ? [{ labels: {}, value: found }] : found;
         this.reset();
-        // `remove` without label values works only for a gauge without labels; `reset` suffices for the
-        // others.
+        // `remove` without label values works only for a gauge without labels; `reset` suffices for all
+        // other gauges.
         if (values.length === 0 && labelNames.length === 0) this.remove();
         for (const { labels, value } of values) this.set(labels, value);
       },

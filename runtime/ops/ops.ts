@@ -7,13 +7,13 @@ import type { ProgramContext } from '../process/lifecycle.js';
 import { version } from '../process/files.js';
 import type { Readiness } from './health.js';
 
-/** Time limit of the readiness check in a scrape, which then reports the other metrics only. */
+/** Time limit of the readiness check in a scrape, after which the scrape omits its gauges. */
 const READINESS_MS = 2_000;
 const NO_DETAILS: Pick<Readiness, 'details'> = { details: {} };
 
 export interface Ops {
   registry: Registry;
-  /** Sets the readiness check. Before, the program reports "starting". */
+  /** Sets the readiness check. Until then, the program reports "starting". */
   readyWhen(find: () => Readiness | Promise<Readiness>): void;
 }
 
@@ -87,7 +87,7 @@ async function openOnDefault(
 export function createRegistry(program: string): Registry {
   const registry = new Registry();
   registry.setDefaultLabels({ program });
-  // The default of 10 ms wakes an idle process a hundred times a second: a third of a percent of a core.
+  // The default, 10 ms, would wake an idle process a hundred times a second, at 0.3 % of a core.
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 500 });
   const info = new Gauge({
     name: 'svc_build_info',
@@ -190,7 +190,7 @@ export function openOpsListener(
   return listen((req, res) => void respond(req, res), {
     host: bind,
     port,
-    // Otherwise the processes of one public API would share the port that Node picks for 0.
+    // Without `exclusive`, the processes of a public API would share the port that Node picks for 0.
     exclusive: true,
     portVariable: 'OPS_PORT',
     hostVariable: 'OPS_BIND',

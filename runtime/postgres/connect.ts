@@ -10,9 +10,9 @@ type Client = postgres.Sql<{ bigint: number }>;
 export type Sql = {
   reserve(): Promise<Reserved>;
   /**
-   * Calls `onNotify` with the payload of each notification of `channel`, on a connection of its own
-   * that is opened again when it is lost. Notifications in between are lost, and other database
-   * roles can send notifications: callers must treat them as hints.
+   * Calls `onNotify` with the payload of each notification of `channel`, on a separate connection,
+   * which is opened again after a loss. Notifications in between are lost, and other database roles
+   * can send notifications: callers must treat notifications as hints.
    *
    * @param onListening called whenever such a connection begins to receive
    */
@@ -43,20 +43,20 @@ export interface ConnectOptions {
   connectTimeoutMs?: number;
   /** Longest wait for a free connection, in milliseconds. */
   waitMs?: number;
-  /** When it aborts, the pool closes immediately, even with statements in flight. */
+  /** When this signal aborts, the pool closes immediately, even with statements in flight. */
   signal?: AbortSignal;
   /** A statement without an answer for this long, in milliseconds, is a stall; 0 means never. */
   stallTimeoutMs?: number;
   /** Milliseconds within which the connection for notifications must answer; otherwise it is opened again. */
   listenProbeMs?: number;
-  /** Throws by default, which ends the program: a restart recovers faster than callers time out. */
+  /** Called on a stall. By default ends the program: a restart recovers faster than callers time out. */
   onHung?: (error: HungError) => void;
 }
 
 /**
- * Every statement of the programs can use an index. Without this setting, a plan made for an empty table
- * would scan the table, and stay cached while the table grows. JIT never pays off for statements this
- * short.
+ * Every statement of the programs can use an index. With sequential scans allowed, a plan made for an
+ * empty table would scan the table, and stay cached while the table grows. JIT compilation takes longer
+ * than it saves for such short statements.
  */
 const PLANNING = { enable_seqscan: 'off', jit: 'off' };
 
@@ -114,7 +114,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
   const statements = new ConnectionPool(open, max, waitMs);
   const transactions = new ConnectionPool(open, max, waitMs);
 
-  /** Passes the statements that `client` makes to `send`. */
+  /** Wraps `client`: `send` gets each statement that the client makes. */
   function routed<C extends Client>(
     client: C,
     send: (query: Query, handler: Query['handler']) => void,
@@ -177,7 +177,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
       const close = (): void => void connection.close(0);
       ended.signal.addEventListener('abort', close);
       // The statement fails while the server is unreachable. After a lost connection the driver may never
-      // settle it.
+      // settle the statement.
       const listened = connection.client`listen ${builder(channel)}`.then(() => {
         onListening?.();
         return connection.lost;

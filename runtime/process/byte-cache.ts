@@ -1,5 +1,5 @@
 export interface Kept<V> {
-  /** Undefined once the cache has dropped it. */
+  /** Undefined once the cache has dropped the value. */
   value: V | undefined;
   readonly bytes: number;
   /** Each use sets this flag. */
@@ -7,9 +7,9 @@ export interface Kept<V> {
 }
 
 /**
- * A cache with a byte limit. It drops the oldest values, but each that was used gets a second chance
- * (CLOCK): a use sets a flag, which costs less than a change of order. The latest value is kept whatever
- * its size.
+ * A cache with a byte limit. It drops the oldest values, but gives a used value a second chance (the
+ * CLOCK algorithm): a use sets a flag, which costs less than a change of order. The latest value is kept
+ * whatever its size.
  */
 export class ByteCache<V> {
   private readonly kept = new Map<string, Kept<V>>();
@@ -23,7 +23,7 @@ export class ByteCache<V> {
     return found?.value;
   }
 
-  /** Readers may keep the returned object instead of the name. */
+  /** Returns the cache's own object, which a caller may keep to read the value without the name. */
   find(name: string): Kept<V> | undefined {
     return this.kept.get(name);
   }

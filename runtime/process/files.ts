@@ -40,7 +40,7 @@ export function withPath(error: unknown, path: string): unknown {
   return Object.assign(new Error(`${path}: ${message}`, { cause: error }), { code });
 }
 
-/** Writes and syncs a temporary file of mode 0600; `install` then gives it its name. */
+/** Writes and syncs a temporary file of mode 0600; `install` then gives the file its final name. */
 function writeStaged(path: string, content: string, install: (staging: string) => void): void {
   const staging = `${path}.${randomBytes(6).toString('hex')}`;
   const file = fs.openSync(staging, 'wx', 0o600);

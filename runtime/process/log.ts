@@ -7,7 +7,7 @@ export type { Logger };
 export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 
-/** Names this process among those of its program. */
+/** Distinguishes this process from others of the same program. */
 export const instance = `${hostname()}:${process.pid}`;
 
 /** Field names that can carry a secret; pino redacts them at every level. */

@@ -18,7 +18,7 @@ export interface WatchdogOptions {
 
 /**
  * Detects a task that neither ends nor progresses. Every wait should have its own timeout; the
- * watchdog covers waits without one, which would leave the program up but idle.
+ * watchdog covers waits without a timeout, which would leave the program up but idle.
  *
  * Counts only time in which this process ran, because a suspended process has not hung.
  */
@@ -26,7 +26,7 @@ export class Watchdog {
   private quietMs = 0;
   private last = 0;
   private isStopped = false;
-  /** Only while the task is under way, so that an idle program does not wake. */
+  /** Runs only while the task does, so that it does not wake an idle program. */
   private timer: NodeJS.Timeout | undefined;
 
   constructor(private readonly options: WatchdogOptions) {}

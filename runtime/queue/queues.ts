@@ -59,7 +59,7 @@ async function shut(opened: Opened<Member>, ms: number): Promise<void> {
   try {
     await inTime(opened.member.close(), ms, 'closing the queue');
   } catch {
-    // Ignored: the connections are closed below.
+    // Ignores the failure, because `abandon` closes the connections.
   } finally {
     opened.abandon();
   }
@@ -75,8 +75,8 @@ export interface QueueState {
 const STATES = ['waiting', 'active', 'delayed', 'failed'] as const;
 
 /**
- * Wakes workers. Delivery is not guaranteed: the registry has what is pending, and stale admissions
- * are requeued from it.
+ * Wakes workers. Delivery is not guaranteed: pending admissions are in the registry, and stale ones are
+ * requeued.
  */
 export interface AdmitQueue {
   /**
@@ -178,7 +178,7 @@ function openProducer(config: QueueConfig, name: QueueName, options: QueueOption
 
 /** A background task of a queue client. */
 export interface Running {
-  /** Resolves when the task first runs; an unreachable queue delays this. */
+  /** Resolves when the task first runs, which an unreachable queue delays. */
   ready: Promise<void>;
   /** Whether the task currently runs. */
   isRunning(): boolean;

@@ -17,8 +17,8 @@ export const REDIS_SAY =
  * Parses `redis://` (or `rediss://` for TLS) with one server or a comma-separated list of cluster
  * nodes, and `redis+cluster://` with one address for a whole cluster.
  *
- * @returns the address, or a description of the problem that quotes none of it, because it holds a
- * password
+ * @returns the address, or a description of the problem, which does not quote the URL, because the URL
+ * holds a password
  */
 export function readRedisAddress(text: string): RedisAddress | string {
   const parts = text.split(',');

@@ -62,8 +62,8 @@ const keepName = (name: string, done: (error: null, address: string) => void): v
 };
 
 /**
- * Warns after each connect when a server may evict keys: only the requeue of stale admissions would
- * find the lost jobs. Servers that reject INFO are skipped.
+ * Warns after each connect when a server may evict keys, because the admission of an evicted job waits
+ * for the requeue of stale admissions. Servers that reject INFO are skipped.
  */
 export function warnOfEviction(client: RedisClient, log: Pick<Logger, 'warn'>): void {
   const look = async (): Promise<void> => {

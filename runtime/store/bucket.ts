@@ -16,7 +16,7 @@ const IMMUTABLE = /^(?:tile|map)\//;
 /** The object on which the publisher tests conditional writes. */
 const PROBE = '.conditional-writes';
 
-/** An object, and the tag that its server gives to this version of it. */
+/** One version of an object, with the tag that the server gives to this version. */
 interface Found {
   bytes: Uint8Array;
   tag: string;
@@ -153,7 +153,7 @@ export abstract class BucketStore implements SnapshotStore {
     } while (token !== undefined);
   }
 
-  /** One request each: not every server can delete several objects at once. */
+  /** Sends one request per object: not every server can delete several objects at once. */
   async remove(paths: readonly string[]): Promise<void> {
     const waiting = [...paths];
     const removeNext = async (): Promise<void> => {

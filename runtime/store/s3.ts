@@ -29,7 +29,7 @@ export class S3Store extends BucketStore {
     super(where);
     this.client = new S3Client({
       maxAttempts: ATTEMPTS,
-      // Every server accepts the bucket in the path; in the host name it needs DNS and a certificate.
+      // Every server accepts the bucket in the path; a host name with the bucket needs DNS and a certificate.
       forcePathStyle: true,
       // Servers other than Amazon's reject the checksums that the SDK adds by default.
       requestChecksumCalculation: 'WHEN_REQUIRED',

@@ -8,7 +8,7 @@ import { OperatorError } from '../process/operator-error.js';
 export interface SnapshotStore {
   /** The directory or bucket, for messages. */
   readonly where: string;
-  /** Null for a bucket. */
+  /** The path of the directory; null for a bucket. */
   readonly directory: string | null;
   /** To be called before the first write, by the holder of the leases. */
   prepare(): Promise<void>;

@@ -43,8 +43,8 @@ function beginRequest(port: number): Promise<void> {
 }
 
 /**
- * nginx logs this when a cached file is replaced while it is read, and then requests the answer
- * from upstream.
+ * nginx logs this line when a cached file is replaced while nginx reads the file. nginx then requests
+ * the response from upstream.
  */
 const STALE_CACHE = / \[crit\] .*: \*\d+ cache file "[^"]+" has too long header, client: /;
 

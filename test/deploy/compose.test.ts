@@ -29,13 +29,13 @@ describe('docker-compose.yml', () => {
       encoding: 'utf8',
       env: { PATH: process.env['PATH'], ...VARIABLES },
     });
-    // Version 1.29 warns about what it ignores.
+    // docker-compose 1.29 warns about settings that it ignores.
     expect([read.status, read.stderr]).toEqual([0, '']);
     const names = all.map(([name]) => name);
     expect(read.stdout.trim().split('\n').sort()).toEqual(names.sort());
   });
 
-  it('requires every value that has no default, and says where to set it', () => {
+  it('requires every value that has no default, and names the file that sets it', () => {
     expect(() => readCompose({ PUBLIC_URL: 'x' })).toThrow(/LOG_ORIGIN is not set.*\.env/);
     expect(() => readCompose({ LOG_ORIGIN: 'x' })).toThrow(/PUBLIC_URL is not set.*\.env/);
     expect(interpolate('$$x ${A:-b} ${C:-d}', { A: 'e' })).toBe('$x e d');

@@ -269,7 +269,7 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
 const hasSystemd = spawnSync('systemd-analyze', ['--version'], { stdio: 'ignore' }).status === 0;
 
 it.skipIf(!hasSystemd && process.env['CI'] === undefined)(
-  'deploy/systemd > is accepted and confines the programs',
+  'deploy/systemd > has a unit that systemd accepts and that confines the programs',
   () => {
     const unit = join(directory, 'svc@engine.service');
     copyFileSync(join(packageRoot, 'deploy/systemd/svc@.service'), unit);
@@ -280,7 +280,7 @@ it.skipIf(!hasSystemd && process.env['CI'] === undefined)(
     expect(complaints).toEqual([]);
     const { stdout } = run('systemd-analyze', 'security', '--offline=yes', '--threshold=20', unit);
     expect(stdout).toMatch(/Overall exposure level for svc@engine.service: 1\.\d OK/);
-    // V8 makes this call when it starts.
+    // V8 calls pkey_alloc when it starts.
     const [, groups = ''] = /^SystemCallFilter=(.*)$/m.exec(readFileSync(unit, 'utf8')) ?? [];
     const allowed = run('systemd-analyze', 'syscall-filter', ...groups.split(' ')).stdout;
     expect(allowed).toMatch(/^\s+pkey_alloc$/m);

@@ -56,7 +56,7 @@ describe.skipIf(skipsS3)('a stack whose snapshot is in a bucket', () => {
     await untilValid(id);
   }, 60_000);
 
-  it('is clean for fsck, admin log and, by the public URL of the bucket, for a monitor', async () => {
+  it('is clean for fsck, admin log, and a monitor that reads the bucket by its public URL', async () => {
     const keys = await fetch(`${stack.publicUrl}/api/public/keys`);
     const { log } = (await keys.json()) as { log: { vkey: string } };
     const port = stack.lines.find((line) => line['cluster'] !== undefined)?.['port'];
@@ -110,7 +110,7 @@ describe.skipIf(skipsS3)('a stack whose snapshot is in a bucket', () => {
     expect(passed?.['leaves']).toBeGreaterThan(0);
   }, 60_000);
 
-  it('keeps its last verdicts and reports the bucket while it cannot be reached', async () => {
+  it('keeps its last verdicts and logs the bucket as unreachable during an outage of the bucket', async () => {
     const id = await admit('three');
     await untilValid(id);
     await server.stop();

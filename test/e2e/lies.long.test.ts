@@ -25,7 +25,7 @@ import { svc } from '../fixtures/svc.js';
 
 /**
  * At which step each client detects each false answer of a public API, mirror or cache, or of an
- * operator with all keys (the last two). `no`: this client cannot detect it.
+ * operator with all keys (the last two). `no`: this client cannot detect the answer.
  */
 const TABLE = `
   lie                                  | SDK      | svc      | page        | monitor

@@ -15,7 +15,7 @@ export abstract class Act {
   attempts = 0;
   /** Proofs in the log that the request caused. */
   readonly proofIds: readonly string[] = [];
-  /** The first acknowledgement, which every later one must equal. */
+  /** The first acknowledgement, which every later acknowledgement must equal. */
   protected answer: string | null = null;
 
   constructor(
@@ -165,7 +165,7 @@ export const sharedArtifact = (single: Single, kind: ArtifactKind): Shared => ({
   status: () => expectedOf(single, kind),
 });
 
-/** A share token. Each request creates a token, so a lost response leaves one without an owner. */
+/** A share token. Each request creates a token, so a lost response leaves a token without an owner. */
 export class ShareToken extends Act {
   /** Number of requests without a response, each of which may have created a token. */
   unknown = 0;
@@ -176,7 +176,7 @@ export class ShareToken extends Act {
     client: Client,
     n: number,
     readonly shared: Shared,
-    /** Milliseconds; null without an expiry. */
+    /** Validity of the token in milliseconds; null without an expiry. */
     readonly lastsMs: number | null,
   ) {
     super(client, n);

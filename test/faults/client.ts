@@ -23,7 +23,7 @@ export interface ClientOptions {
   tenantId: string;
   /** Database URL of the role svc_erase. */
   eraseUrl: string;
-  /** Unique among the clients. */
+  /** A name of this client, which no other client has. */
   run: string;
   singlesPerSecond: number;
   batchesPerSecond: number;
@@ -56,7 +56,7 @@ export class Client {
 
   start(): void {
     this.stopping = new AbortController();
-    // The sender of each kind of request listens to the signal.
+    // One listener per sender: Node warns about more listeners than this maximum.
     setMaxListeners(ACT_KINDS.length + 2, this.stopping.signal);
     const { singlesPerSecond, batchesPerSecond, actsPerSecond } = this.options;
     this.senders = [

@@ -16,7 +16,7 @@ import { APPEND_LOCK, holdLock } from '../fixtures/hold-lock.js';
 import { Link } from './link.js';
 import { until } from './pace.js';
 
-/** Small enough for a small disk. */
+/** Settings with which the cluster fits on a small disk. */
 export const SETTINGS = { max_wal_size: '96MB', min_wal_size: '32MB', max_connections: '160' };
 
 const quiet = { debug: () => undefined };
@@ -54,7 +54,7 @@ export class Cluster {
   killAll(): void {
     const { pid } = this.running;
     const all = [pid, ...childrenOf(pid)];
-    // The postmaster stops first, so that no process sees another one end.
+    // Stops every process first, so that no process reacts to the end of another process.
     for (const signal of ['SIGSTOP', 'SIGKILL'] as const) {
       for (const one of all) {
         try {

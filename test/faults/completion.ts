@@ -60,7 +60,7 @@ export async function untilComplete(
   }
 }
 
-/** Sends every act again that has no acknowledgement. */
+/** Repeats every act that has no acknowledgement. */
 export const repeatActs = (client: Client): Promise<void> =>
   forEach(
     client.acts.sent.filter((act) => !act.acknowledged),

@@ -33,7 +33,7 @@ export async function openDevices(dir: string, stops: (() => Promise<unknown>)[]
       SOFTHSM2_CONF: process.env['SOFTHSM2_CONF'] ?? '',
     },
     keyUris: [uri('01'), uri('04')] as const,
-    /** Removes the HSM, or returns it. */
+    /** Hides the token of the HSM, or makes it available again. */
     remove: (isGone: boolean) =>
       isGone ? rename(tokens, `${tokens}.gone`) : rename(`${tokens}.gone`, tokens),
   };

@@ -33,7 +33,7 @@ export interface Fault {
   holdMs?: number;
   /** The same fault at several places, which the table causes in one scenario. */
   places?: Fault[];
-  /** As a place of a scenario it happens beside the other places: the load alone causes it. */
+  /** `atPlaces` causes this fault at the same time as the others, because only the load triggers it. */
   isBeside?: boolean;
   /** Time limit until everything is committed and public, in milliseconds. */
   recoverMs?: number;
@@ -108,8 +108,8 @@ export const repeated = (
 });
 
 /**
- * One scenario for the same fault at several places. `inject` causes one after the other, and those
- * with `isBeside` at the same time.
+ * One scenario for the same fault at several places. `inject` causes the fault at one place after the
+ * other, and meanwhile at all places with `isBeside`.
  */
 export const atPlaces = (name: string, places: Fault[], more: Partial<Fault>): Fault => ({
   name,
@@ -119,7 +119,11 @@ export const atPlaces = (name: string, places: Fault[], more: Partial<Fault>): F
   inject: async (scene) => {
     const cause = async (place: Fault): Promise<void> => {
       const limit = place.injectMs ?? INJECT_MS;
-      const heal = await inTime(place.inject(scene), limit, `${place.name}: it did not happen`);
+      const heal = await inTime(
+        place.inject(scene),
+        limit,
+        `${place.name}: the fault did not happen`,
+      );
       await heal?.();
     };
     const inTurn = async (): Promise<void> => {
@@ -141,8 +145,8 @@ export interface Outcome {
   /** Deduplication keys acknowledged before the fault. */
   before: number;
   /**
-   * Requests that were not acknowledged at once during the fault. The next three members are null when
-   * the scenario does not check them.
+   * Requests that were not acknowledged at once during the fault. `lost`, `double` and `answeredMs`
+   * are null when the scenario does not check them.
    */
   failed: number;
   lost: number | null;
@@ -158,7 +162,7 @@ export interface Outcome {
   note?: string;
   /** What `/readyz`, `admin status`, alerts and logs reported. */
   seen: Seen[];
-  /** Problems; a scenario without any passes. */
+  /** A scenario passes if it has no problems. */
   problems: string[];
 }
 

@@ -3,14 +3,14 @@ import { ServerAnswers, ClientMessages } from './postgres-messages.js';
 
 /** The moment in a conversation with Postgres at which the connection breaks. */
 export interface Trap {
-  /** Whether the moment is at this statement, given the earlier statements of its transaction. */
+  /** Whether the connection breaks at this statement, given the earlier statements of its transaction. */
   matches(sql: string, transaction: readonly string[] | null): boolean;
   /**
-   * `unsent`: the server never receives it. `unanswered`: the server executes it, and the answer is lost.
-   * `answered`: nothing breaks, `then` is called when the answer is about to be passed on.
+   * `unsent`: the server never receives the statement. `unanswered`: the server executes the statement,
+   * and the answer is lost. `answered`: nothing breaks; `then` is called right before the answer is sent.
    */
   breaks: 'unsent' | 'unanswered' | 'answered';
-  /** Called before client or server can notice. */
+  /** Called before client or server can notice the break. */
   then?(): void;
 }
 

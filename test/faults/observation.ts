@@ -16,8 +16,8 @@ const hasPrometheus = spawnSync('prometheus', ['--version']).status === 0;
  */
 const OTHER_DISKS = ['SvcSnapshotDisk', 'SvcDisk'];
 /**
- * Range of alert expressions. Short, so that a fault of seconds triggers an alert, but none in the next
- * scenario.
+ * Range of alert expressions: short enough that a fault of seconds triggers an alert, and that the alert
+ * ends before the next scenario.
  */
 const RANGE = '10s';
 
@@ -27,7 +27,7 @@ const LOOK_MS = 250;
 /** A program that does not answer for this long is unready. */
 const READYZ_MS = 2_500;
 const GONE_MS = 30_000;
-/** A sign that a fault must cause is missing after this time. */
+/** A sign that a fault must cause counts as missing after this time. */
 const SEEN_MS = 30_000;
 /** A sign that no fault explains counts after this time, because a busy machine delays answers. */
 const BLIP_MS = 2_000;
@@ -46,7 +46,7 @@ export interface Seen {
   appeared: number;
   /**
    * Seconds from the end of the fault until the sign disappeared; null for a log line, and for an alert
-   * until it ends during a later scenario.
+   * that still fires when the scenario ends.
    */
   gone: number | null;
 }
@@ -60,7 +60,7 @@ interface Presence {
   since: number;
   /** When the sign last disappeared; null while it is present. */
   to: number | null;
-  /** The longest time without an interruption. */
+  /** The longest time for which the sign was present without interruption. */
   longestMs: number;
 }
 
@@ -90,7 +90,7 @@ export class Observation {
     status: new Set(),
     alert: new Set(),
   };
-  /** Alerts that an earlier scenario left, until they end. */
+  /** Alerts of earlier scenarios that have not ended. */
   private readonly left = new Map<string, { seen: Seen; ended: number }>();
   private seen = new Map<string, Presence>();
   private signals: Signals | null = null;
@@ -128,7 +128,7 @@ export class Observation {
     await this.prometheus?.stop();
   }
 
-  /** Begins a scenario, once no earlier fault shows. */
+  /** Begins a scenario, once the signs of earlier faults have disappeared. */
   async begin({ kind }: Fault): Promise<string[]> {
     if (kind === undefined) throw new Error('the scenario declares no kind');
     this.signals = SIGNALS[kind];
@@ -306,7 +306,7 @@ export class Observation {
     return found.flat();
   }
 
-  /** Numbers are replaced, because they change all the time. */
+  /** The problems of `admin status`, with N for each number, because numbers change all the time. */
   private async problems(): Promise<string[]> {
     const found = await problemsOf(this.world);
     return found.map((what) => what.replaceAll(/\d[\d.]*/g, 'N'));

@@ -8,7 +8,7 @@ const SLOWEST = 4;
 export const slowness = (load: number, processors: number): number =>
   Math.min(SLOWEST, Math.max(1, load / processors));
 
-/** Whether this machine is too busy for any statement about the time of an answer. */
+/** Whether this machine is too busy for checks of response times. */
 export const isOverloaded = (): boolean => slownessNow() >= SLOWEST;
 
 export const slownessNow = (): number => slowness(loadavg()[0] ?? 0, availableParallelism());

@@ -1,7 +1,7 @@
 /** A complete message of the Postgres protocol. */
 export interface Message {
   bytes: Buffer;
-  /** The statement, in lower case with single spaces; null without one. */
+  /** The statement, in lower case with single spaces; null if the message has none. */
   sql: string | null;
   /** Whether the server responds to the message with ReadyForQuery. */
   isAnswered: boolean;
@@ -15,7 +15,7 @@ export class ClientMessages {
   private hasStarted = false;
   private readonly statements = new Map<string, string>();
   private bound = '';
-  /** Statements of the open transaction; null outside of one. */
+  /** Statements of the open transaction; null outside of transactions. */
   transaction: string[] | null = null;
   private hasEnded = false;
 

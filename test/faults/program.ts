@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { ProgramName } from '#programs/stack';
 import { packageRoot } from '#runtime/process/files';
 
-/** The delay before a restart, as a supervisor has it. */
+/** Pause before a restart, like the pause of a supervisor. */
 const RESTART_AFTER_MS = 200;
 /** Programs that do not drain in this time are killed, so that no process remains. */
 const DRAIN_MS = 35_000;
@@ -25,7 +25,7 @@ export class Program {
     readonly name: ProgramName,
     public env: Record<string, string>,
     readonly logFile: string,
-    /** The checkout whose build it runs. */
+    /** The checkout whose build this program runs. */
     public root = packageRoot,
   ) {
     this.start();
@@ -68,7 +68,7 @@ export class Program {
     await this.restart();
   }
 
-  /** Restarts the program in order. */
+  /** Lets the program drain, and starts it again. */
   async restart(): Promise<void> {
     await this.stop();
     this.release();

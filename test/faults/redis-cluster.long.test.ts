@@ -9,7 +9,7 @@ import { LOAD, openScene } from './stacks.js';
 
 let cluster: RedisCluster;
 let scene: Scene;
-/** The master with the queue. */
+/** The master that has the slot of the queue's keys. */
 let holder: TestRedis;
 
 const redisClient = (whenAway: 'fail_fast' | 'wait'): RedisClient =>

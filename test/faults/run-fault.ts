@@ -13,9 +13,9 @@ const BRIEFLY_MS = 250;
 const RECOVER_MS = 60_000;
 
 /**
- * Causes a fault, and returns when it is time to end it.
+ * Causes a fault. Resolves when the fault should end, with a function that ends it.
  *
- * @param untilSeen resolves when operators can recognize it
+ * @param untilSeen resolves when operators can recognize the fault
  */
 export async function beginFault(
   scene: Scene,
@@ -25,7 +25,7 @@ export async function beginFault(
   const injected = fault.inject(scene);
   const limit = fault.injectMs ?? INJECT_MS;
   const heal = await inTime(injected, limit, 'the fault did not happen').catch((error: unknown) => {
-    // A fault that begins too late must not last.
+    // A fault that begins only after the time limit is ended at once.
     void injected.then((late) => late?.()).catch(() => undefined);
     throw error;
   });
@@ -47,7 +47,7 @@ export async function endFault({ client }: Scene, heal: Heal): Promise<number> {
 /**
  * Causes one fault under load and audits every acknowledged request afterwards.
  *
- * @param observation also compares what operators see with what the kind of the fault declares
+ * @param observation if given, compares what operators see with the signs that the fault's kind declares
  */
 export async function runFault(
   scene: Scene,

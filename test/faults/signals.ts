@@ -12,7 +12,7 @@ export interface Signals {
   mayAlert?: RegExp;
   /** A line that a program must log, or the reason why none does. */
   log: RegExp | { none: string };
-  /** The fault does not end. */
+  /** The system does not recover from the fault: the signs last. */
   lasts?: true;
 }
 
@@ -47,7 +47,7 @@ const cutOff = (process: string, more: Partial<Signals> = {}): Signals => ({
   ...more,
 });
 
-/** A clock that is off by an hour; the scenario restarts the program to shift it. */
+/** A clock that is off by an hour; the scenario restarts the program to shift its clock. */
 const offClock = (process: string, more: Partial<Signals> = {}): Signals => ({
   unready: new RegExp(`^${process}$`),
   mayStatus: RECOVERING,
@@ -166,8 +166,8 @@ const table = {
   'bucket down': BUCKET_DOWN,
   'bucket silent': {
     ...BUCKET_DOWN,
-    // The cycle stalls until its requests time out: after 15 s, or 30 s when the publisher looks
-    // whether a write without an answer happened.
+    // The cycle stalls until its requests time out: after 15 s, or 30 s when the publisher
+    // then checks whether an unanswered write happened.
     mayStatus:
       /^ticks (failing|stalled)|^no publish cycle has succeeded|^no signed checkpoint|^the public API at \S+ serves a snapshot/,
   },

@@ -62,7 +62,7 @@ const AT_ONCE = 32;
 const WARM_MS = 2_000;
 const MEASURED_MS = 6_000;
 
-/** Requests per second on this machine when each request is sent after the previous response. */
+/** Requests per second on this machine with one request at a time. */
 async function calibrate(): Promise<number> {
   const scene = await openScene({
     singlesPerSecond: 0,

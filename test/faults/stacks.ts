@@ -26,7 +26,7 @@ export async function openScene(options: typeof LOAD & WorldOptions = LOAD): Pro
   return { world, client: new Client({ ...options, engineUrls, apiKey, tenantId, eraseUrl, run }) };
 }
 
-/** The audit of a scenario checks the whole log, so a stack with many scenarios makes each slower. */
+/** The audit of a scenario checks the whole log, so every scenario on a stack makes the next one slower. */
 const ROWS_PER_STACK = 8;
 
 /**
@@ -40,7 +40,8 @@ export async function runFaults(
 ): Promise<Outcome[]> {
   const ofDevices = faults.filter((fault) => DEVICE_FAULTS.includes(fault));
   const outcomes = new Map<Fault, Outcome>();
-  // Scenarios that need their own stack run last, and the longest ones first, so that lanes end together.
+  // Scenarios after which the stack is replaced run last. Before, the longest run first, so that the
+  // concurrent stacks finish at about the same time.
   const others = faults
     .filter((fault) => !DEVICE_FAULTS.includes(fault))
     .sort(
@@ -85,7 +86,7 @@ export async function runFaults(
     }
   };
   const runLane = async (_: unknown, lane: number): Promise<void> => {
-    // Only one lane has devices: the environment of this process, which all lanes share, names them.
+    // Only one stack at a time has devices: the environment, which all stacks share, names the devices.
     if (lane === 0) await runOnStack(ofDevices, { ...LOAD, withDisks: false, withDevices: true });
     await runOnStack(others, LOAD);
   };

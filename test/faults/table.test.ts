@@ -24,7 +24,7 @@ const FILES = readdirSync(join(packageRoot, 'sql'), { recursive: true, encoding:
   (name) => name.endsWith('.ts'),
 );
 
-/** One text may be longer, because the other ends at its first value. */
+/** Either text may be longer: the written one ends at its first value, and the listed one may end earlier. */
 const isOf = (written: string, listed: string): boolean =>
   written.startsWith(listed.trimEnd()) || listed.startsWith(written);
 

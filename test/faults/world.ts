@@ -83,7 +83,7 @@ export interface WorldOptions {
   withDisks: boolean;
   /** Additional settings of the stack's Postgres. */
   settings?: Record<string, string>;
-  /** A Redis for the queue in place of its own; null for the queue in Postgres. */
+  /** A Redis for the queue, which replaces the world's own; null for the queue in Postgres. */
   redisUrl?: string | null | undefined;
   /** The Postgres of the stack; by default an embedded one. */
   openDatabase?: (settings: Record<string, string>) => Promise<Cluster>;
@@ -313,7 +313,7 @@ export async function startWorld(options: WorldOptions) {
       snapshotDir,
       /** Database URL of the role svc_erase, through the proxy of the admin program. */
       eraseUrl: databaseUrl('admin', 'erase'),
-      /** Database URL of the role svc_admin, through its proxy. */
+      /** Database URL of the role svc_admin, through the same proxy. */
       adminUrl: databaseUrl('admin', 'admin'),
       /** Runs an admin command. Throws when the command fails. */
       admin: (line: string[]) =>

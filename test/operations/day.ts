@@ -35,8 +35,8 @@ const ANSWER_MS = 60_000;
 const COMPLETE_MS = 3 * 60_000;
 
 /**
- * Alerts that a day causes without a fault: fsck runs at its end, the first backup is one of its steps,
- * and its restarts are minutes apart.
+ * Alerts that a day causes without a fault: fsck runs only at the end of the day, the first backup is one
+ * of its steps, and its restarts are minutes apart.
  */
 const NOT_YET = ['SvcFsckOld', 'SvcBackupOld', 'SvcRestarting'];
 

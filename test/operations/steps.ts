@@ -30,9 +30,9 @@ export interface Day {
 
 export interface Step {
   name: string;
-  /** Resolves once everything can recover. */
+  /** Resolves once the operator is done, and all programs can recover. */
   play(day: Day): Promise<unknown>;
-  /** Later steps depend on this one. */
+  /** Later steps depend on this step. */
   isNeeded?: true;
   /**
    * The signs that the operator must see; every other alert that lasts, and every program that ends
@@ -100,7 +100,7 @@ const names = (program: string): ProcessName[] =>
   PROCESSES.filter((name) => name === program || name.startsWith(`${program}-`));
 
 const STARTED: Signals = { log: /"msg":"started"/ };
-/** Programs of which one process runs: status reports its absence. */
+/** Programs that run as one process, and the problem that status reports when this process is absent. */
 const ABSENT: Partial<Record<ProcessName, RegExp>> = {
   verifier: /^no verifier is connected/,
   publisher: /^no publisher is connected/,
@@ -147,7 +147,7 @@ async function signs(world: World, vkey: string): Promise<boolean> {
   });
 }
 
-/** Activates a new key, restarts its programs with it, and retires the key before. */
+/** Activates a new key, restarts the programs that sign with it, and retires the previous key. */
 async function rotate(day: Day, use: 'aep' | 'verifier', programs: ProcessName[]): Promise<void> {
   const { admin, database } = day.world;
   const { file } = newKey(day, use);

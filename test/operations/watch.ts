@@ -15,7 +15,7 @@ export interface Signals {
   problem?: RegExp;
   /** A log line of any program. */
   log?: RegExp;
-  /** An alert, without its `for`. */
+  /** An alert whose expression must hold, for however short a time. */
   alert?: string;
   /** Further alerts that may hold for as long as their `for`. */
   mayAlert?: RegExp;
@@ -25,7 +25,7 @@ export interface Signals {
 export class Watch {
   /** Problems and alerts, and the milliseconds after which each appeared. */
   private readonly seen = new Map<string, number>();
-  /** For each alert, the time since when it fires (null while it does not fire), and its longest duration. */
+  /** For each alert: when it began to fire (null while it does not fire), and its longest duration. */
   private readonly alerts = new Map<string, { since: number | null; longestMs: number }>();
   private readonly offsets = new Map<string, number>();
   private readonly end = new AbortController();

@@ -40,11 +40,11 @@ const databases: TestDatabase[] = [];
 
 let original: TestDatabase;
 let before: TestRegistry;
-/** In the backup: proofs, an admission and a batch without decisions. */
+/** The backup contains these proofs, this undecided admission and this undecided batch. */
 let kept: string[];
 let pending: IntakeItem;
 let batch: AcceptedBatch;
-/** A batch in the backup whose second item is rejected later. */
+/** A batch in the backup. Its second item is rejected after the backup. */
 let partlyRejected: string[];
 /** Proofs from after the backup. */
 let lost: string[];

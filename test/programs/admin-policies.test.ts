@@ -33,7 +33,7 @@ function folderWith(files: Record<string, string>): string {
   return folder;
 }
 
-/** Stores a policy set that differs from the shipped one. */
+/** Stores a policy set that differs from the shipped set. */
 async function putAnother(): Promise<string> {
   const text = `permit (principal, action, resource) when { context.lane == "execute" }; // ${folders}`;
   return String(
@@ -245,7 +245,7 @@ describe('admin policy simulate', () => {
     expect((await admin('policy', 'simulate', folder, '--since', 'long')).code).toBe(2);
   });
 
-  it('prints the newest 100 differences and the number of the others, and writes all to a file', async () => {
+  it('prints the newest 100 differences and counts the rest, and writes all to a file', async () => {
     await registry.admitAll(
       Array.from({ length: 101 }, () => registry.item({ action: 'SIMULATE_MANY' })),
     );
@@ -311,7 +311,7 @@ describe('policy that refers to an unknown attribute', () => {
 
   it('is rejected by validate, put, activate and the worker, and each names the attribute', async () => {
     const folder = folderWith({ 'schema.cedarschema': foreign, 'refunds.cedar': rule });
-    // Stored directly, as an earlier version would have accepted it.
+    // Stores the set without validation, as an earlier version would have.
     const stored = await makePolicySet(await readPolicyFolder(folder));
     await storePolicySet(registry.admin, stored);
     const attempts = [

@@ -56,7 +56,7 @@ async function get({ url }: RunningProgram, path: string) {
   return { status: reply.status, text: await reply.text(), headers: reply.headers };
 }
 
-/** Checks that apply to both queues. */
+/** Checks for the queue in Postgres and for the queue in Redis. */
 async function showsButNeverChanges(config: QueueConfig, board: RunningProgram): Promise<void> {
   const queue = openAdmitQueue(config);
   const jobId = await queue.add([PROOF_ID], ['trace-1']);

@@ -11,7 +11,7 @@ const demos = async (): Promise<string[]> =>
 
 it('npm run demo > shows every verdict and one offline verification, and removes its data', async () => {
   const before = await demos();
-  // The demo ignores these settings.
+  // The demo must ignore these settings, with which it could not run.
   const env = { DATABASE_URL: 'postgres://user@127.0.0.1:1/none', ENGINE_PORT: '1' };
   const { stdout } = await promisify(execFile)(
     process.execPath,

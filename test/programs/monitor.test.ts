@@ -31,7 +31,7 @@ it('monitor > raises the metric of its alert when the log commits to a false map
   expect(await metric('svc_monitor_alarms')).toBe(0);
   await log.snapshotAll((values) => values.clear());
   await log.writeTo(join(home, 'public'));
-  // Files appear one by one, so a poll between them reports a damaged log first.
+  // Files appear one by one, so a poll in between reports a damaged log first.
   const logged = () => monitor.stderr.join('\n');
   await expect.poll(logged, { timeout: 10_000 }).toContain('map_root_differs');
   await expect.poll(() => metric('svc_monitor_alarms'), { timeout: 10_000 }).toBe(1);

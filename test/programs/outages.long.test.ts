@@ -187,7 +187,7 @@ describe.skipIf(skipsRedis)(`during an outage${withoutRedis}`, () => {
       .poll(attention, WAIT)
       .toContain('queue down, as reported by engine (1 of 1), worker (1 of 1)');
     expect((await admin('status')).code).toBe(1);
-    // Metrics of the queue are absent, and the others are still there.
+    // Metrics of the queue are absent, and all other metrics are present.
     await expect.poll(() => metricOf('worker', 'svc_queue_jobs'), WAIT).toBeNull();
     expect(await metricOf('worker', 'svc_pending_oldest_seconds')).not.toBeNull();
     // Workers find admissions and batches in the registry.

@@ -12,7 +12,7 @@ import { testFolder } from '../fixtures/test-folder.js';
 let stack: RunningStack;
 let opsUrls: string[];
 const home = await testFolder();
-/** Settings that the programs also have. */
+/** Settings that `npm start` passes on to its programs. */
 const PASSED_ON = {
   ADMISSIONS_PAUSED: 'false',
   SHUTDOWN_DELAY: '200ms',

@@ -30,7 +30,7 @@ const restart = async (env = {}): Promise<void> => {
 /** Removes the lock of the killed witness, so that the next one does not wait for it to become stale. */
 const unlock = (): void => rmSync(join(home, 'heads', '.lock'), { recursive: true });
 
-it('witness > cosigns a growing log, and the same head again', async () => {
+it('witness > cosigns every head of a growing log, and a repeated head again', async () => {
   for (const [size, oldSize] of [
     [4, 0],
     [7, 4],
@@ -78,7 +78,7 @@ it('witness > cosigns only a proven extension of the last head', async () => {
   expect((await witness.add(next)).status).toBe(200);
 });
 
-it('witness > remembers after a kill exactly the last head that it stored', async () => {
+it('witness > has exactly the last stored head after it was killed', async () => {
   const preload = join(packageRoot, 'dist/test/fixtures/dying-witness.js');
   const dying = (DIE: string) => restart({ NODE_OPTIONS: `--import=${preload}`, DIE });
   expect(await witness.stop()).toBe(0);

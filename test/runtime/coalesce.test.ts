@@ -68,7 +68,7 @@ it('coalesce > rejects only the item that makes a group fail', async () => {
   expect(groups).toEqual([[1, 2, 3, 4], [1], [2], [3], [4]]);
 });
 
-it('coalesce > stops retrying items separately when a failure that affects all occurs', async () => {
+it('coalesce > stops retrying items separately when a failure affects every item', async () => {
   const { groups, settle } = batcher({
     run: (items) => {
       if (items.length > 1) return Promise.reject(new Error('one of them'));

@@ -268,7 +268,7 @@ describe('supervise', () => {
     await child.ready;
     stopping.abort();
     process.kill(child.pid()!, 'SIGKILL');
-    // Longer than the restart delay.
+    // Waits longer than the delay after which a child would be restarted.
     await sleep(600);
     expect(starts).toHaveLength(1);
   });

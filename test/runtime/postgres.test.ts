@@ -201,7 +201,7 @@ describe('database TLS', () => {
   });
 
   it.skipIf(skipsTls)('compares the certificate with the IP address of the server', async () => {
-    // The server closes a connection that the pool accepted; the pool reports one of two errors.
+    // The pool accepts this certificate. Then the server closes the connection, with one of two errors.
     expect(['CONNECTION_CLOSED', 'ECONNRESET']).toContain(await rejectionOf('IP:127.0.0.1'));
     expect(await rejectionOf('DNS:localhost')).toBe('ERR_TLS_CERT_ALTNAME_INVALID');
   });

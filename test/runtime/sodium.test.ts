@@ -15,14 +15,14 @@ describe('bulkVerification', () => {
   });
 
   it.each([
-    ['takes everything for right', () => true],
-    ['takes everything for wrong', () => false],
+    ['accepts every signature', () => true],
+    ['rejects every signature', () => false],
     [
-      'does not look at the message',
+      'ignores the message',
       (signature: Uint8Array) => signature[0] === 0x62 && signature[40] === 0xae,
     ],
     [
-      'does not look at R',
+      'ignores R',
       (signature: Uint8Array, message: Uint8Array) => signature[40] === 0xae && message[1] === 0x82,
     ],
   ])('does not use libsodium when the binary %s', async (_, crypto_sign_verify_detached) => {

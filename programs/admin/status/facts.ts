@@ -28,7 +28,7 @@ export async function readFacts(sql: Db, activeAepKeys: string[], publicApi: Pub
   const bytes = await databaseBytes(sql);
   const heartbeats = await readHeartbeats(sql);
   const upkeep = await readUpkeep(sql);
-  // Read last, so that its clock is later than everything read before.
+  // Read last: its clock reading must be later than the times in everything that was read before.
   const overview = await readOverview(sql);
   const since = (at: number): number => Math.max(0, overview.now - at);
   const sinceOrNull = (at: number | null): number | null => (at === null ? null : since(at));
@@ -89,7 +89,7 @@ const isAlive = (beatAt: number, now: number): boolean =>
   // Ignores heartbeats from the future, recorded before the database's clock was set back.
   Math.abs(now - beatAt) <= ALIVE_MS;
 
-/** Reports of live publishers: the fullest snapshot disk, and the age of the witnesses' quorum. */
+/** From live publishers: the fullest snapshot disk, and the longest time since a witness quorum. */
 function publisherFacts(heartbeats: readonly Heartbeat[], now: number) {
   const found = heartbeats
     .filter(({ program, beatAt }) => program === 'publisher' && isAlive(beatAt, now))
@@ -144,7 +144,7 @@ export const UNKNOWN_SIGNER = 'unknown signer';
 
 /** Finds members of a readiness document that report a fault, at any depth: `queue down`. */
 function faultsIn(readiness: object): string[] {
-  // Omits the fault of the publish cycles, which fail because of the missing key.
+  // Reports only the missing key: the publish cycles fail as its consequence.
   if ('unknown_signer' in readiness) {
     return [`${UNKNOWN_SIGNER} ${String(readiness.unknown_signer)}`];
   }

@@ -28,10 +28,10 @@ type LookupRow = (typeof LOOKUPS)[number];
 interface Asked {
   /** The state, package or token of table.ts, or `malformed`. */
   of: string;
-  /** The kind of id; NONE for one that no lookup matches. */
+  /** The kind of id; NONE for an id that no lookup matches. */
   name: string;
   identifier: string;
-  /** The expected status for a lookup of each kind; NONE when it does not resolve. */
+  /** The expected status for a lookup of each kind; NONE when the id does not resolve. */
   status: (kind: Kind) => string;
   /** The artifact that the id identifies, when the name does not determine the artifact. */
   kind?: Kind;
@@ -107,7 +107,7 @@ const asVerdictLine = (http: number, kind: string, status: string, on: string, c
 function allAsked(states: PublicStates): Asked[] {
   const proofs = STATES.flatMap((row) => {
     const ids = Object.entries({ ...idsOf(states.proofs.get(row.state)!) });
-    // The response without the alias of the proof id.
+    // `registry_proof_id` is an alias of the proof id.
     const named = ids.filter(([name]) => name !== 'registry_proof_id');
     return named.map(([name, identifier]): Asked => ({
       ...row,

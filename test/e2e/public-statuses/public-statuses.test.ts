@@ -46,7 +46,7 @@ afterAll(async () => {
 
 describe(`every public API server${skipsNginx ? withoutNginx : ''}`, () => {
   const said = new Set<string>();
-  /** Responses of the server that reads the directory; the server behind nginx gives equal ones. */
+  /** Sends each call to every server, and requires equal responses. */
   const ask = (calls: readonly Call[]): Promise<Reply[]> =>
     Promise.all(
       calls.map(async (call) => {

@@ -37,8 +37,8 @@ export interface Fading {
 }
 
 /**
- * Number of leaves, enough for each proof that is `inside` in the tables, and for the entries that
- * programs append meanwhile.
+ * Number of the newest leaves that lookups search: enough for every proof that is `inside` in the tables,
+ * and for the entries that programs append meanwhile.
  */
 export const RECENT_LOOKUP_LIMIT = 300;
 
@@ -57,8 +57,8 @@ export function tokenName({ kind, of, end }: { kind: string; of: string; end: st
 }
 
 /**
- * Creates every state of table.ts in a new stack: through engine calls as a tenant, and like the admin
- * program for tenants, environments and validities.
+ * Creates every state of table.ts in a new stack. Sets tenants, environments and validities as the admin
+ * program does, and creates all else by requests of a tenant to the engine.
  *
  * @param onFading called when the expiring artifact is public, well before it expires
  */

@@ -10,9 +10,9 @@ export type Kind = (typeof KINDS)[number];
 export const NONE = '-';
 
 /**
- * Every lookup. `matches`: the ids that the lookup finds. `shows`: the artifact that its answer is about
- * (`asked`: the one that the id names, see SHOWN_BY). `else`: the answer for an unresolved id, either the
- * not-found record or BACKEND_LOOKUP_REQUIRED with that kind. A POST sends the id in the named member.
+ * Every lookup. `matches`: the ids that the lookup finds. `shows`: the artifact that its answer is about;
+ * `asked` means the artifact that the id names (see SHOWN_BY). `else`: the answer for an unresolved id:
+ * the not-found record, or BACKEND_LOOKUP_REQUIRED with this kind. A POST sends the id in `member`.
  */
 export const LOOKUPS = table<
   'method' | 'path' | 'member' | 'matches' | 'shows' | 'within' | 'answer' | 'else'
@@ -79,10 +79,11 @@ export const SHOWN_BY: Record<string, Kind | 'shared'> = {
 export const SAME_VALUE: Record<string, string> = { cert_id: 'certificate_id' };
 
 /**
- * Proofs in log order. `by`: how each is admitted; `ends`: the artifact with a short validity; then the
- * revoked artifact and the time of the revocation: before publication (`at once`), after it (`public`)
- * or after expiry (`over`). The remaining columns are the expected statuses of its four artifacts and
- * whether there is a trust chain. The recent lookups begin with the first line that is `inside`.
+ * Proofs in log order. `by`: how the proof is admitted. `ends`: its artifact with a short validity.
+ * `revoked`, `when`: its revoked artifact, and whether the revocation precedes the publication (`at once`),
+ * follows the publication (`public`) or follows the expiry (`over`). The last columns: the expected
+ * statuses of the four artifacts, and whether there is a trust chain. The recent lookups begin with the
+ * first line that is `inside`.
  */
 export const STATES = table<
   | 'state'
@@ -130,7 +131,7 @@ export const STATES = table<
   unknown                      | nobody    | -           | -           | -       | -       | -       | -        | -           | -                 | no
 `);
 
-/** Packages of those proofs and their expected responses. */
+/** Packages of the proofs in STATES, and the expected responses. */
 export const PACKAGES = table<'package' | 'members' | 'window' | 'trust' | 'chain'>(`
   package               | members                                  | window  | trust             | chain
   good                  | valid; valid, of an agent                | inside  | TRUST_ESTABLISHED | yes

@@ -44,7 +44,7 @@ const CLOCKS = ['engine-1', 'worker-1', 'verifier', 'publisher', 'facade'] as co
 const jumping = (name: (typeof CLOCKS)[number]): Fault => ({
   name: `clock of ${name} an hour back, then an hour ahead`,
   kind: `${name} clock`,
-  // A program reads the clock of the database every five seconds.
+  // The table extends this until operators see the skew, which programs measure every five seconds.
   holdMs: CLOCK_MS,
   inject: async ({ world }) => {
     const file = join(world.dir, `${name}.clock`);

@@ -30,7 +30,7 @@ const linesOf = async (file: string): Promise<string[]> =>
 /** Pages of the maps are named by their hashes. */
 const shortened = (path: string): string => path.replace(/([0-9a-f]{8})[0-9a-f]{56}/, '$1');
 
-/** Writes at which each scenario killed the publisher, and the problems found after each. */
+/** Writes at which each scenario killed the publisher, and the problems found after each kill. */
 const killedAt = new Map<string, string[]>();
 const wrong = new Map<string, string[]>();
 

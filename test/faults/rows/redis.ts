@@ -27,12 +27,12 @@ export const REDIS_FAULTS: Fault[] = [
     inject: async (scene) => {
       const pause = () => inQueues(scene, (queue) => queue.pause());
       await pause();
-      // A revocation has a job to lose; single admissions have no jobs.
+      // Redis loses the job of a revocation, because single admissions have no jobs.
       const revoked = scene.client.acts.sendNew('revocation');
       for (let time = 0; time < 10; time += 1) {
         if (time > 0) await pause();
         await sleep(200);
-        // This also ends the pause.
+        // FLUSHALL also ends the pause.
         await redisOf(scene).client.flushall();
       }
       if (!(await revoked)) throw new Error('the revocation failed');

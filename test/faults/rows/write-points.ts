@@ -19,7 +19,7 @@ export interface WritePoint {
   reads?: string[];
   /** Consecutive failures; 3 by default. */
   times?: number;
-  /** Causes the transaction until the trap is triggered. By default the load causes it. */
+  /** Causes the transaction until the trap is triggered. By default the load causes the transaction. */
   provoke?(scene: Scene): Promise<unknown>;
 }
 
@@ -35,7 +35,7 @@ const act =
 /** The verifier scans for expiries once per second, and the first scans find no expired token yet. */
 const SCANS = 4;
 
-/** Revocations have other columns. */
+/** Appends of revocations begin differently, because they have other columns. */
 export const APPENDS_PROOFS = 'insert into svc.log_entry (leaf_index, at, tenant_no, kind, lane, ';
 
 export const WRITE_POINTS: WritePoint[] = [

@@ -3,7 +3,7 @@ import { atPlaces, type Fault, type Scene } from '../fault.js';
 import type { Trap } from '../link.js';
 import { linksOf, WRITE_POINTS, type WritePoint } from './write-points.js';
 
-/** Matches the commit of a transaction with all these texts, or one statement outside of one. */
+/** Matches the commit of a transaction, or a statement outside of transactions, with all these texts. */
 export const commitOf =
   (...statements: string[]): Trap['matches'] =>
   (sql, transaction) =>
@@ -13,7 +13,7 @@ export const commitOf =
         statements.every((statement) => transaction.some((one) => one.includes(statement)));
 
 const TIMES = 3;
-/** Delay after the first attempt to cause a write. It grows: the audit repeats every request. */
+/** Pause after the first attempt to cause a write. Pauses grow, because the audit repeats each request. */
 const PAUSE_MS = 20;
 
 /** Fails several times in a row, so that retries fail too. */
@@ -21,7 +21,7 @@ async function failAt(scene: Scene, point: WritePoint, breaks: Trap['breaks']): 
   const trap: Trap = { matches: commitOf(...point.has, ...(point.reads ?? [])), breaks };
   const links = linksOf(scene, point);
   let hasSprung = false;
-  // Programs of one kind share the count.
+  // The processes of one program share the number of failures.
   const times = Math.ceil((point.times ?? TIMES) / links.length);
   const sprung = Promise.race(links.map((link) => link.set(trap, times))).then(() => {
     hasSprung = true;
@@ -56,7 +56,7 @@ const lost = (point: WritePoint): Fault => ({
   },
 });
 
-/** Each write with an unknown outcome: the caller gets an error, and the write happened or not. */
+/** Writes with an unknown outcome: the caller gets an error whether or not the write happened. */
 export const WRITE_FAULTS: Fault[] = [...new Set(Object.values(ACTORS))].map((actor) =>
   atPlaces(
     `${actor}: the commit of each write is lost, and then only its answer`,
