@@ -106,7 +106,7 @@ export function createPublisher(options: PublisherContext) {
     quorumAgeMs: (): number => cosigner?.quorumAgeMs ?? 0,
     /** A counter that changes while a cycle makes progress. */
     progress: (): number => steps + writer.filesWritten,
-    /** Totals written since the start. */
+    /** What this publisher has written since its process started. */
     written: () => ({ bytes: writer.bytesWritten, files: writer.filesWritten }),
   };
 }

@@ -129,7 +129,7 @@ export class BudgetChains {
     if (known !== undefined) return known;
     const set = await readPolicySet(this.ctx.sql, Buffer.from(digest, 'hex'));
     if (set === null)
-      this.ctx.findings.unchecked(`counters of proofs whose policy set ${digest} is missing`);
+      this.ctx.findings.unchecked(`counters under the missing policy set ${digest}`);
     const counters = set?.files.counters ?? {};
     this.sets.set(digest, counters);
     return counters;

@@ -108,7 +108,7 @@ export const shareTokenListSchema = z.strictObject({
 
 const MOST_MEMBERS = 100;
 
-/** The different proofs of a package, in display order. */
+/** The proofs of a package in display order, each once. */
 export const packageMembersSchema = z
   .array(proofIdSchema)
   .min(1)

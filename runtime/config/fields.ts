@@ -333,7 +333,7 @@ export function opsPortsOf({ port, bind }: OpsConfig, count: number) {
   if (port === null || port === 0) return [];
   if (port + count > 65_536) {
     throw new ConfigError([
-      `OPS_PORT is ${String(port)}: ${String(count)} processes use it and the ports above it, up to 65535`,
+      `OPS_PORT is ${String(port)}, too high for ${String(count)} processes: each has its own port, and the last port would exceed 65535`,
     ]);
   }
   return Array.from({ length: count }, (_, at) => ({

@@ -17,7 +17,7 @@ export interface EvidenceTrust {
   maxAgeMs: number | undefined;
 }
 
-/** The facts that the evidence of an answer proves, and the parties that the reader still trusts. */
+/** The facts that the evidence of an answer proves, and the parties that the reader must trust for the rest. */
 export interface Proved {
   /** The proofs whose presence or absence in the map of the snapshot is proved. */
   proofs: { proof_id: string; found: boolean }[];

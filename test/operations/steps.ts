@@ -83,7 +83,7 @@ async function init({ home, host, world }: Day): Promise<string> {
   return folder;
 }
 
-/** Gives every reader the keys that the log names now. */
+/** Pins, for every reader, the keys that the log currently names. */
 async function writePins({ admin, dir }: World): Promise<void> {
   await writeFile(join(dir, 'pins.json'), JSON.stringify(await admin(['pins'])));
 }

@@ -193,7 +193,7 @@ describe('configuration', () => {
 
   it('rejects operations ports of child processes above 65535', () => {
     expect(() => opsPortsOf({ port: 65_532, bind: 'x' }, 5)).toThrow(
-      'OPS_PORT is 65532: 5 processes',
+      'OPS_PORT is 65532, too high for 5 processes',
     );
     expect(opsPortsOf({ port: 65_531, bind: 'x' }, 5)).toHaveLength(5);
   });

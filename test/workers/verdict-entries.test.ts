@@ -124,7 +124,7 @@ describe('appendVerdictEntry', () => {
     expect(await entries()).toEqual([]);
   });
 
-  it('does not list leaves that only a compromised key voids', async () => {
+  it('does not list a leaf as failed if only the compromise of its key voids the proof', async () => {
     await registry.admitAll([registry.item()]);
     await registry.changeKey('compromise', 0);
     await registry.verifyAll();

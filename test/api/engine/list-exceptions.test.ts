@@ -14,7 +14,7 @@ const firstPage = (setup: Setup, status: string, filter: Query = {}) =>
 
 describe('list of proofs with a status filter', () => {
   // More proofs than one request scans without a status filter.
-  it('lists a proof that is not valid on the first page, although 4,100 valid proofs are newer', async ({
+  it('lists on the first page a proof that is not valid, although 4,100 valid proofs are newer', async ({
     setup,
   }) => {
     const [revoked = ''] = await setup.registry.admitAll([setup.registry.item()]);
