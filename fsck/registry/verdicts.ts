@@ -91,7 +91,7 @@ export function checkVerdict(
     report('verdict_passes', where, 'no pass: the payload was erased');
   }
   if (verifies === true && inForce.outcome !== 'pass') {
-    report('verdict_outdated', where, 'a pass: the leaf verifies now');
+    report('verdict_outdated', where, 'a pass, because the leaf verifies');
   }
   // The expiry of a leaf that does not verify is not reliable.
   if (verifies !== true || inForce.outcome !== 'pass') return;

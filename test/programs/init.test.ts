@@ -113,7 +113,7 @@ describe('admin init', () => {
     });
     expect((await admin('policy', 'list')).json).toEqual(lines.json);
     expect(await done(admin('pins'))).toEqual(pins);
-    // After a rotation the old key is destroyed; its substitute must get no authority.
+    // `init` creates a key in place of a lost one, which the log must not activate.
     for (const name of ['aep', 'log']) await rm(file(`${name}-key.pem`));
     expect(await init()).toMatchObject({
       created: ['aep-key.pem', 'log-key.pem'],

@@ -63,7 +63,7 @@ const decisionSchema = z.strictObject({
   }),
 });
 
-/** A value of the request that a fact states. */
+/** The value of a fact, and the place in the request from which it is taken. */
 interface Derived {
   value: unknown;
   pointer: string;

@@ -157,7 +157,7 @@ describe('trust package view', () => {
     let meanwhile: (() => Promise<void>) | null = null;
     const logFile: SnapshotSource['logFile'] = async (path) => {
       const work = meanwhile;
-      // The work reads log files too.
+      // `work` reads log files, which must not start it again.
       meanwhile = null;
       await work?.();
       return source.logFile(path);
