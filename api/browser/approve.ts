@@ -32,7 +32,7 @@ const ES256 = -7;
 const element = <T extends HTMLElement>(id: string): T => document.getElementById(id) as T;
 const input = (id: string): HTMLInputElement => element(id);
 
-/** The displayed request, which the approver decides; null until one is displayed. */
+/** The request that the page displays for a decision; null until a request is displayed. */
 let shown: { apiKey: string; registration: Registration; subject: ApprovalSubject } | null = null;
 
 onSubmit('load', showRequest);
@@ -177,7 +177,10 @@ async function register(): Promise<void> {
   link.href = URL.createObjectURL(new Blob([text], { type: 'application/json' }));
   link.download = 'registration.json';
   link.textContent = 'Save registration.json';
-  report(`Created for ${name}. Save the file, and register it with svc register-approver:`, link);
+  report(
+    `Registration created for ${name}. Save the file, and register it with svc register-approver:`,
+    link,
+  );
   link.focus();
 }
 

@@ -134,7 +134,7 @@ export const approveOperation = tenantOperation(
   },
 );
 
-/** The second decision admits the pending request under this key: its restriction applies. */
+/** The second decision admits the pending request under this key, so the restriction of the key applies. */
 async function requireKeyMayApprove(
   caller: Caller,
   inTenant: Call['inTenant'],

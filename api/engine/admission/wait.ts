@@ -36,7 +36,7 @@ interface Watched<T> {
   interval: number;
 }
 
-/** Shortest time between polls, so that admissions due at about the same time share one. */
+/** Shortest time between polls, so that admissions due at about the same time share a query. */
 const LEAST_POLL_MS = 25;
 const LONGEST_POLL_MS = 500;
 

@@ -100,7 +100,7 @@ export const revokeArtifactOperation = documentOperation(
       sendPendingRevocation(res, artifact);
       return;
     }
-    // The log may already have the revocation of another request.
+    // The log may already have a revocation that another request caused.
     const isOwn = revocation.entry.reason_hash === reasonHash.toString('hex');
     if (isOwn) res.setHeader('Location', pathOf(artifact));
     else res.setHeader('Idempotent-Replayed', 'true');
@@ -137,7 +137,8 @@ async function requestRevocation(
       { timeoutMs: Math.max(0, until - performance.now()), checkImmediately: !isOwn, signal },
     );
     if (outcome === null) return null;
-    // The earlier request was rejected, perhaps because its key was revoked: submit this one again.
+    // The earlier request was rejected, perhaps because its key was revoked, so this request is
+    // submitted again.
     if (!isOwn && outcome.state === 'refused') continue;
     return loggedRevocation(outcome);
   }
@@ -159,8 +160,8 @@ export const readRevocationOperation = tenantOperation(
     tag: 'Lifecycle',
     summary: 'Retrieve a revocation',
     description:
-      'Covers revocations of the artifact itself. The verdict also covers revocations of artifacts ' +
-      'that it depends on.',
+      'Covers only revocations of the artifact itself. The verdict also covers revocations of the ' +
+      'artifacts that this artifact depends on.',
     scopes: ['read', 'lifecycle'],
     responses: {
       200: json('Revoked: the revocation in the log.', revocationSchema),
