@@ -80,7 +80,7 @@ interface Pending {
   aep_hash: string;
 }
 
-/** An admission that requires an approval. */
+/** Sends an admission that requires an approval. */
 const held = (fields: Record<string, unknown> = {}): Promise<Pending> =>
   heldBy(admissionEnvelope({ action: 'PAY', ...fields }));
 
@@ -101,7 +101,7 @@ async function shown(proof_id: string) {
 const about = ({ proof_id, aep_hash }: Pending) => ({ proof_id, aep_hash });
 const send = (approval: Approval): Promise<Reply> => setup.post(PATH, { ...approval });
 
-/** The signed AEP of the second decision that an accepted approval caused. */
+/** Waits for the second decision that an accepted approval caused, and returns its signed AEP. */
 async function secondOf(reply: Reply) {
   expect(reply.status).toBe(202);
   const proof_id = String(reply.json['proof_id']);
@@ -146,7 +146,7 @@ it('a required approval is a signed 202 with its expiry, and permits nothing', a
   await setApprovalTime(setup.registry.admin, TENANT, 900);
 });
 
-it('a batch counts required approvals, including those of earlier admissions', async () => {
+it('a batch counts the items that require an approval, including repeated admissions', async () => {
   const held = admissionEnvelope({ action: 'PAY' });
   for (const replayed of [0, 1]) {
     const items = [held, admissionEnvelope({ action: 'SHIP' })];
@@ -188,11 +188,11 @@ it('an approval causes a second decision, which the repeated admission returns',
     expect(reply.status).toBe(200);
     expect(reply.json).toMatchObject({ status: 'ADMITTED', registry_proof_id: proof_id });
   }
-  // The same approval again is a repeat, although a new approval would be too late.
+  // A repeated approval gets the first response, even when a new approval would be too late.
   const again = await send(approval);
   expect(again.json).toEqual(sent.json);
   expect(again.headers['idempotent-replayed']).toBe('true');
-  // The pending proof already has a second decision.
+  // Another approval is rejected, because the pending proof already has a second decision.
   expectProblem(await send(approver.approve(about(pending))), 409, 'already_decided');
 
   await setup.publish();
@@ -220,9 +220,9 @@ it('an API key causes second decisions only about actions that its restriction a
 });
 
 it.each<[state: string, end: (sql: Pool, keyId: string) => Promise<unknown>]>([
-  ['a revoked', revokeApiKey],
-  ['an expired', (sql, keyId) => expireApiKey(sql, keyId, 0)],
-])('an approval does not admit the request of %s API key', async (_, end) => {
+  ['revoked', revokeApiKey],
+  ['expired', (sql, keyId) => expireApiKey(sql, keyId, 0)],
+])('an approval does not admit a request whose API key is %s', async (_, end) => {
   const { registry } = setup;
   const key = await issueKey(registry, { scopes: ['admit'] });
   const pending = await heldBy(admissionEnvelope({ action: 'PAY' }), headersFor(key));
@@ -316,7 +316,7 @@ it('an approval does not waive the rules of the tenant', async () => {
   expect(aep.decision).toEqual({ effect: 'DENY', reasons: ['overlay.no-payments'] });
 });
 
-it('only an approved second decision moves a counter', async () => {
+it('only an approved second decision changes a counter', async () => {
   const limit = `forbid (principal, action, resource) unless {
     context.budgets has payments && context.budgets.payments.after <= 1 };`;
   await activate(
@@ -391,7 +391,7 @@ it('only one of two concurrent approvals causes the second decision', async () =
   expect(statuses).toEqual([202, 409, 409, 409]);
 });
 
-/** Attacks on a pending proof. */
+/** Faulty approvals of a pending proof, by the fault in the name of the test. */
 const ATTACKS: Record<string, (pending: Pending) => Approval | Promise<Approval>> = {
   'that has expired': (pending) =>
     approver.approve(about(pending), { expires_at: formatTime(Date.now()) }),
@@ -506,7 +506,7 @@ it('an admission can be erased after its request was sent again and approved', a
   expect(keys).toHaveLength(1);
 });
 
-/** The failed checks of the verifier and the engine, and the findings of fsck. */
+/** Returns the failed checks of the verifier and the engine, and the findings of fsck. */
 async function verified(proofId: string) {
   const { db, registry } = setup;
   const [{ at }] = await db.sql<[{ at: number }]>`
@@ -638,12 +638,12 @@ it('the worker repeats the checks of an approval before it signs', async () => {
   await setup.engine.worker.work();
   const second = await setup.get(`/v1/admissions/${String(sent.json['proof_id'])}`);
   expectProblem(second, 422, 'approval_rejected');
-  // The pending proof can be decided by another approval.
+  // Another approval can still cause the second decision.
   const { aep } = await secondOf(await send(approver.approve(about(pending))));
   expect(aep.decision).toMatchObject({ effect: 'ADMIT' });
 });
 
-it('an approval has no effect when its pending proof is older than an adoption of lost leaves', async () => {
+it('an approval has no effect when the log adopted lost leaves after the pending proof', async () => {
   const { db, get } = setup;
   const pending = await held();
   await db.sql`insert into svc.adoption (from_index, to_index) values (1000, 1001)`;
