@@ -25,7 +25,7 @@ const TIMEOUT_MS = 15_000;
 const POLL_MS = 1_000;
 const MAX_POLLS = 60;
 
-/** COSE algorithms (RFC 9053), the preferred one first. */
+/** COSE algorithms (RFC 9053), in order of preference. */
 const EDDSA = -8;
 const ES256 = -7;
 
@@ -41,7 +41,7 @@ onSubmit('register', register);
 input('proof-id').value = location.hash.slice(1);
 showApprover(storedRegistration());
 
-/** Runs one action at a time, and shows its error. */
+/** Runs one action at a time, and shows the error of a failed action. */
 function onSubmit(id: string, run: (button: HTMLButtonElement) => Promise<void>): void {
   element(id).addEventListener('submit', (event) => {
     event.preventDefault();

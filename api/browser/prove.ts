@@ -14,7 +14,7 @@ const TRUSTED =
 
 const crypto = { sha256: nobleSha256, verify: nobleVerify };
 const TIMEOUT_MS = 15_000;
-/** Attempts to get evidence as new as the page, because another server may lag behind. */
+/** Maximum number of attempts: the server that sends the evidence may lag behind the page. */
 const MAX_ROUNDS = 5;
 const PAUSE_MS = 1_000;
 

@@ -17,7 +17,10 @@ type Proved = Extract<Outcome, { state: 'proved' }>;
 /** Reads the human-readable sentences of a policy set, by policy id. */
 export type Sentences = (policyDigest: Buffer) => Promise<Map<string, string>>;
 
-/** Response of the POST and of GET /v1/admissions. Only a committed proof with effect ADMIT is a 200. */
+/**
+ * Responds to a POST of an admission and to GET /v1/admissions. Only a committed proof with effect
+ * ADMIT is a 200.
+ */
 export async function sendOutcome(
   { sql }: EngineContext,
   res: Response,
@@ -68,7 +71,7 @@ function unproved(outcome: Exclude<Outcome, Proved>): Problem {
   return outcome.state === 'erased' ? new Problem('payload_erased') : rejection(outcome.code);
 }
 
-/** Response of the AuthZEN evaluation. Only a committed proof with effect ADMIT is `true`. */
+/** Responds to an AuthZEN evaluation. `decision` is `true` only for a committed proof with effect ADMIT. */
 export async function sendDecision(
   { sql }: EngineContext,
   res: Response,

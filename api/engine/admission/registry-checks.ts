@@ -35,7 +35,7 @@ export type CheckFacts = (
   requests: readonly Checked[],
 ) => Promise<(Problem | null)[]>;
 
-/** The engine caches the active set this long. */
+/** Time for which the engine caches the active policy set. */
 const FRESH_MS = 1_000;
 
 /** The facts that the active policy set declares; null while no set is active. */

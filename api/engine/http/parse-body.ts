@@ -90,7 +90,7 @@ function missing(path: readonly (string | number)[]): Finding {
   return { code: 'missing_field', pointer: pointerOf(path), detail: 'is required' };
 }
 
-/** The problem of a body whose version is not in `versions`; other faults are unknown. */
+/** The problem of a body whose version is not in `versions`. Without a schema, no other faults are known. */
 export function unknownVersion(value: JsonValue, versions: readonly string[]): Problem {
   if (!isObject(value)) {
     const detail = 'Invalid input: expected object';

@@ -170,7 +170,7 @@ const DETAILS = {
   package_member_unfit:
     'A package takes only proofs of this tenant’s own admitted actions. Remove the proofs listed in errors.',
   invalid_overlay:
-    'A rule of the overlay does not fit the policy set in force, or is not a forbid. Correct the rules listed in errors.',
+    'A rule of the overlay is invalid under the policy set in force, or is not a forbid rule. Correct the rules listed in errors.',
   too_many_overlays:
     'This tenant has stored the maximum number of overlays. Activate a stored overlay, or contact the operator.',
   too_many_approvers:

@@ -69,7 +69,10 @@ export const revokeArtifactOperation = documentOperation(
       202: json(
         'Requested and durable, not in the log yet: follow `Location`.',
         revocationStatusSchema,
-        { Location: 'Path of the revocation.', 'Retry-After': 'Seconds.' },
+        {
+          Location: 'Path of the revocation.',
+          'Retry-After': 'Seconds to wait before trying again.',
+        },
       ),
     },
     problems: ['proof_not_found', 'artifact_absent', ...PROBLEMS],
@@ -166,8 +169,8 @@ export const readRevocationOperation = tenantOperation(
     responses: {
       200: json('Revoked: the revocation in the log.', revocationSchema),
       202: json('Requested and durable, not in the log yet.', revocationStatusSchema, {
-        Location: 'This address.',
-        'Retry-After': 'Seconds.',
+        Location: 'Path of the revocation.',
+        'Retry-After': 'Seconds to wait before trying again.',
       }),
     },
     problems: ['revocation_not_found', ...PROBLEMS],

@@ -21,7 +21,7 @@ import {
 
 export interface PdfRequest {
   json: Uint8Array;
-  /** The public page of the proof's current status. */
+  /** URL of the public page that shows the current status of the proof. */
   pageUrl: string;
 }
 

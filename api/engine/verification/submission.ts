@@ -281,7 +281,7 @@ const PUBLIC_STATUS: Partial<Record<VerdictCause, VerificationStatus>> = {
   expired: 'EXPIRED',
 };
 
-/** The public status if the cause has one, else INVALID, which only the engine uses. */
+/** The public status of the cause, or else INVALID, which only the engine reports. */
 export function statusOf(
   cause: VerdictCause | null,
   statement: VerdictStatement | null,

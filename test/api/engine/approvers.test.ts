@@ -92,7 +92,7 @@ describe('approvers of a tenant', () => {
   });
 });
 
-it('the engine role changes approvers only for an active key of their tenant with the scope', async ({
+it('the engine role changes approvers only for an active key of the same tenant with the scope', async ({
   setup,
 }) => {
   const { engine, tenantNo } = setup.registry;

@@ -48,7 +48,7 @@ describe('POST /v1/proofs/replay', () => {
     for (const id of [parent, outcome]) expect(await replayed(setup, id)).toMatchObject(matching);
   });
 
-  it('matches an export, and names changes in an altered one', async ({ setup }) => {
+  it('matches an export, and names the changes in an altered export', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());
     expect(await replayed(setup, document)).toMatchObject({
       result: 'match',

@@ -110,7 +110,7 @@ it('a run > is neither joined nor closed by requests of another tenant with the 
   expect(json).toMatchObject({ aep: { subject: { kind: 'close', count: 2 } } });
 });
 
-it('the close of a run > is rejected while a request is missing or above its number', async ({
+it('the close of a run > is rejected while a request is missing or has a higher number', async ({
   setup,
 }) => {
   const id = newRunId();
