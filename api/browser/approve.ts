@@ -25,14 +25,14 @@ const TIMEOUT_MS = 15_000;
 const POLL_MS = 1_000;
 const MAX_POLLS = 60;
 
-/** COSE algorithms (RFC 9053), the preferred one first. */
+/** COSE algorithms (RFC 9053), in order of preference. */
 const EDDSA = -8;
 const ES256 = -7;
 
 const element = <T extends HTMLElement>(id: string): T => document.getElementById(id) as T;
 const input = (id: string): HTMLInputElement => element(id);
 
-/** The displayed request, which the approver decides; null until one is displayed. */
+/** The request that the page displays for a decision; null until a request is displayed. */
 let shown: { apiKey: string; registration: Registration; subject: ApprovalSubject } | null = null;
 
 onSubmit('load', showRequest);
@@ -41,7 +41,7 @@ onSubmit('register', register);
 input('proof-id').value = location.hash.slice(1);
 showApprover(storedRegistration());
 
-/** Runs one action at a time, and shows its error. */
+/** Runs one action at a time, and shows the error of a failed action. */
 function onSubmit(id: string, run: (button: HTMLButtonElement) => Promise<void>): void {
   element(id).addEventListener('submit', (event) => {
     event.preventDefault();
@@ -177,7 +177,10 @@ async function register(): Promise<void> {
   link.href = URL.createObjectURL(new Blob([text], { type: 'application/json' }));
   link.download = 'registration.json';
   link.textContent = 'Save registration.json';
-  report(`Created for ${name}. Save the file, and register it with svc register-approver:`, link);
+  report(
+    `Registration created for ${name}. Save the file, and register it with svc register-approver:`,
+    link,
+  );
   link.focus();
 }
 

@@ -9,12 +9,12 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import { formatAge } from '#protocol/time';
 
 const TRUSTED =
-  'Trusted: this key; that the verdicts in its log are true; that everyone sees the same log, which no ' +
+  'Trusted without proof: this key; the verdicts in its log; the same log for all readers, which no ' +
   'witness confirmed; the clock of this device; and this page with its script, which the server sent.';
 
 const crypto = { sha256: nobleSha256, verify: nobleVerify };
 const TIMEOUT_MS = 15_000;
-/** Attempts to get evidence as new as the page, because another server may lag behind. */
+/** Maximum number of attempts: the server that sends the evidence may lag behind the page. */
 const MAX_ROUNDS = 5;
 const PAUSE_MS = 1_000;
 
@@ -62,7 +62,7 @@ export async function proveVerdict(vkey: string, shown: ShownVerdict): Promise<P
   }
 }
 
-/** Reads the URL, as the server does, because the page could show another identifier. */
+/** Takes the identifier from the URL, as the server does: the page could show another identifier. */
 function requestedIn(query: string): string {
   const parameters = new URLSearchParams(query);
   return QUERY_NAMES.flatMap((name) => parameters.getAll(name))[0]!.trim();

@@ -79,7 +79,7 @@ function report(role: 'status' | 'alert', ...lines: string[]): void {
   result.replaceChildren(box);
 }
 
-/** Adds text, because the class only removes the colour and the symbol of the verdict. */
+/** Adds text to the verdict: the class `unproven` removes only its colour and symbol. */
 function markUnproven(): void {
   document.title = `Not proven: ${document.title}`;
   document.getElementById('main')!.classList.add('unproven');

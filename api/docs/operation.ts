@@ -101,7 +101,7 @@ function answerOf(
   );
   const isProblem = own.length === 0 && response.content !== undefined;
   const [first] = Object.values(operation.responses);
-  // Problems do not repeat the headers of the first response.
+  // Omits from problems the headers that the first response already lists.
   const shown = isProblem ? Object.keys(first?.headers ?? {}) : [];
   const headers = Object.entries(response.headers).filter(([name]) => !shown.includes(name));
   return html`<div>
@@ -304,7 +304,7 @@ function resolved(schema: JsonObject, schemas: Schemas): JsonObject {
   const id = componentOf(schema);
   if (id === null) return schema;
   const component = schemas[id] ?? {};
-  // The member's own description comes before that of the component it refers to.
+  // A member's own description takes precedence over the description of its component.
   const descriptions = [schema['description'], component['description']].filter(
     (text) => typeof text === 'string',
   );

@@ -5,14 +5,14 @@ import type { ReaderText } from './operation.js';
 
 interface Documentation {
   spec: Pick<OperationSpec, 'id' | 'path' | 'summary' | 'description'>;
-  /** The media type of the text response. */
+  /** The media type of the text that `textOf` returns. */
   type: string;
   response: ResponseSpec;
   textOf: (document: OpenApiDocument) => string;
   policy?: string;
 }
 
-/** Only members that clients may rely on. The OpenAPI Specification defines the others. */
+/** Has only the members that clients may rely on. The OpenAPI Specification defines the other members. */
 const openApiSchema = z
   .looseObject({
     openapi: z.literal('3.1.1'),

@@ -17,7 +17,7 @@ export interface EngineContext {
   sql: Pool;
   /** Connections for every other request of a tenant. */
   tenantSql: TenantConnections;
-  /** Wakes the workers. Jobs and announcements carry ids only, so a lost one loses no data. */
+  /** Wakes the workers. Jobs and announcements carry only ids, so the loss of a message loses no data. */
   queue: Pick<AdmitQueue, 'addBatches' | 'addRevocations' | 'ping'> & { announce: Announce };
   waiting: OutcomeWaiter;
   revocations: OutcomeWaiter<RevocationOutcome>;
@@ -28,8 +28,8 @@ export interface EngineContext {
   /** How long a request waits for its decision before the engine responds with 202. */
   waitMs: number;
   /**
-   * Admissions that arrive within `coalesceMs` share a transaction, a job and a group of a worker, up
-   * to `coalesceItems`. `coalesceEnough` of them do not wait for more.
+   * Admissions that arrive within `coalesceMs` share a transaction, a job and a micro-batch of a
+   * worker, up to `coalesceItems`. A group of `coalesceEnough` admissions does not wait for more.
    */
   coalesceMs: number;
   coalesceEnough: number;
@@ -37,9 +37,7 @@ export interface EngineContext {
   bodyLimit: number;
   /** Largest batch body, in bytes. `bodyLimit` applies to each item. */
   batchLimit: number;
-  /**
-   * Concurrent batch commits; multiplied by `batchLimit`, also the memory budget for batch bodies.
-   */
+  /** Concurrent batch commits. The memory budget for batch bodies is this number times `batchLimit`. */
   batchesAtOnce: number;
   /** Concurrent batches per tenant. A batch is in memory until it is durable. */
   batchesOfOneTenant: number;
@@ -73,8 +71,7 @@ export const ENGINE_DEFAULTS = {
   coalesceMs: 25,
   coalesceEnough: 16,
   coalesceItems: 256,
-  // Fits the longest valid body with every character escaped. Longer bodies only add white space,
-  // which would be stored and parsed again by worker and verifier.
+  // Fits the longest valid body with every character escaped: only white space makes a valid body longer.
   bodyLimit: 64 * 1024,
   batchLimit: 32 * 1024 * 1024,
   batchesAtOnce: 4,

@@ -57,7 +57,7 @@ const readyzOperation: Operation = {
     responses: {
       200: json('Ready; `degraded` while the queue is down.', readinessSchema),
       503: json('The database is down, or this engine is shutting down.', readinessSchema, {
-        'Retry-After': 'Seconds.',
+        'Retry-After': 'Seconds to wait before trying again.',
       }),
     },
   }),

@@ -16,7 +16,7 @@ export interface Components {
   schemas: Record<string, JsonObject>;
   refTo: (schema: z.ZodType) => JsonObject;
   bodyRefTo: (schema: z.ZodType) => JsonObject;
-  /** Query parameters of an operation, before transformation. */
+  /** Query parameters of an operation, as clients send them, before the schema transforms the values. */
   query(spec: OperationSpec): { properties: Record<string, JsonObject>; required: string[] };
 }
 
@@ -46,7 +46,7 @@ export function componentsOf<Spec extends OperationSpec>(
     answered.has(id) &&
     !fixed.has(id) &&
     JSON.stringify(schemas[id]).includes('"additionalProperties":false');
-  /** The name of a schema in requests, where it rejects members that responses may gain. */
+  /** The name of a schema in requests: a schema that allows more members in responses needs two names. */
   const sentName = (id: string): string =>
     answered.has(id) && [...reachable(schemas, [id])].some(gains) ? `Submitted${id}` : id;
   const named = Object.fromEntries([
@@ -187,7 +187,7 @@ function capital(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** Generates examples with values of the worked example, or else the first that the schema allows. */
+/** Generates examples from the values of the worked example, or else the first value that the schema allows. */
 export function sampler(
   components: Record<string, JsonObject>,
   worked: Pick<WorkedExample, 'documents' | 'members'>,

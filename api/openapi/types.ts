@@ -5,7 +5,7 @@ export type Content = z.ZodType | 'text' | 'binary';
 
 export interface ResponseSpec {
   description: string;
-  /** The body by media type; absent without a body. */
+  /** The body by media type; absent for a response without a body. */
   content?: Record<string, Content>;
   /** Headers of this response only, as name and description. */
   headers?: Record<string, string>;
@@ -109,7 +109,7 @@ export interface OpenApiOperation extends JsonObject {
   parameters: OpenApiParameter[];
   requestBody?: { required: true; content: Record<string, OpenApiContent> };
   responses: Record<string, OpenApiResponse>;
-  /** Any one of these scopes is enough. Absent in an API without keys. */
+  /** Any one of these scopes is enough. Absent for an API without keys. */
   'x-scopes'?: readonly string[];
 }
 
@@ -129,7 +129,7 @@ export interface OpenApiHeader extends JsonObject {
 export type OpenApiExamples = Record<string, { value: unknown }>;
 
 export interface OpenApiContent extends JsonObject {
-  /** Absent for bytes without a schema. */
+  /** Absent when the body is bytes, which have no schema. */
   schema?: JsonObject;
   examples?: OpenApiExamples;
 }

@@ -26,7 +26,7 @@ export interface PublicServerOptions
     Pick<PublicContext, 'clock' | 'log' | 'metrics' | 'stopping'>,
     Partial<Pick<PublicContext, 'publicUrl'>> {
   snapshotSource: SnapshotSource;
-  /** The pinned log key, a C2SP vkey whose name is the log origin; several during a rotation. */
+  /** The pinned log key, a C2SP vkey whose name is the log origin; several keys during a rotation. */
   logVkey: PinnedLogKey | readonly PinnedLogKey[];
   pageMemory?: PageMemory;
 }

@@ -7,7 +7,7 @@ import { policyInput } from '../fixtures/policy-input.js';
 
 const shipped = await shippedPolicy();
 
-it('the patterns of a rule are limited, because matching them is slow', async () => {
+it('the check of an overlay rejects a rule with patterns that are slow to match', async () => {
   const like = (pattern: string) => `(context has tool && context.tool like "${pattern}")`;
   const rule = (...patterns: string[]) =>
     `forbid (principal, action, resource) when { ${patterns.map(like).join(' || ')} };`;
@@ -25,7 +25,7 @@ it('the check of an overlay lets other requests run after each rule', async () =
     Object.fromEntries(
       Array.from({ length: count }, (_, i) => [`overlay.r${i}`, NO_DELETIONS] as const),
     );
-  // The first check also reads a file.
+  // Warms up, because the first check also reads a file.
   await checkOverlay(shipped.files, rules(1));
   let [turns, isChecking] = [0, true];
   const countTurns = () => {
@@ -38,7 +38,7 @@ it('the check of an overlay lets other requests run after each rule', async () =
   expect(turns).toBeGreaterThanOrEqual(8);
 });
 
-it('Cedar still evaluates after the most complex rules', async () => {
+it('Cedar still evaluates the shipped policy set after the most complex rules', async () => {
   const texts = [
     `${'('.repeat(46)}true${')'.repeat(46)}`,
     `${'!('.repeat(46)}true${')'.repeat(46)}`,

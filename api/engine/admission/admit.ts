@@ -37,7 +37,7 @@ import { requireKeyAllows } from './key-restriction.js';
 import { sendOutcome, sendPending } from './outcome.js';
 import { type Checked, parentProblems, runProblems } from './registry-checks.js';
 
-/** How an API encodes a request, and responds to it. */
+/** How one API translates its requests to admissions, and responds. */
 export interface AdmissionApi {
   /** Translates the sent body to a request; `pointerOf` maps pointers into it back to the sent body. */
   translate(
@@ -204,7 +204,7 @@ export function parseAdmission<Body extends AdmissionBody>(
   return { lane, body, request, requestHash, run, ...referencesOf(body) };
 }
 
-/** Throws a 403 when the API key does not allow this request: another tenant, or a restriction. */
+/** Throws a 403 when the body names another tenant, or the restriction of the API key excludes the request. */
 export function requireAllowed(body: AdmissionBody, caller: Caller): void {
   requireOwnTenant(caller, body.tenant_id);
   requireKeyAllows(caller, body);
@@ -294,7 +294,7 @@ export const agentAdmissionOperation = admissionOperation(
     path: '/v1/agent/admissions',
     summary: 'Admit an agent action or record its outcome',
     description:
-      'An envelope of kind `admission` requests a decision before the agent acts. The arguments stay with the agent: the envelope carries only their hash, and the `facts` that the policy decides on. An envelope of kind `outcome` reports the result of an admitted action and names its proof. An envelope of kind `close` ends a `run`, whose requests are numbered from 0: its `seq` is the count of these requests. A decision does not prove that the action was carried out; an outcome records the report. Sending the same envelope again returns the first receipt, byte for byte, with `Idempotent-Replayed: true`.',
+      'An envelope of kind `admission` requests a decision before the agent acts. The arguments stay with the agent: the envelope carries only their hash, and the `facts` that the policy decides on. An envelope of kind `outcome` reports the result of an admitted action and names its proof. An envelope of kind `close` ends a `run`, whose requests are numbered from 0: its `seq` is the count of these requests. A decision does not prove that the action was carried out, and an outcome records only the report of the agent. Sending the same envelope again returns the first receipt, byte for byte, with `Idempotent-Replayed: true`.',
     body: {
       schema: agentEnvelopeSchema,
       examples: {

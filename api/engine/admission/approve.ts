@@ -100,7 +100,7 @@ export const approveOperation = tenantOperation(
     if (registration === null) throw rejected('the tenant has no such registration');
     const stored = { envelope, registration, reasons: [...(pending.reasons ?? [])] };
     const isActive = isActiveApprover(keys, registration_hash, size);
-    // Takes the stored acceptance time, against which the worker checks the expiry again.
+    // Checks the expiry at the stored acceptance time, as the worker does later.
     const faultAt = (acceptedAt: number): string | null =>
       whyNotApprove(nativeCrypto, stored, { pending, isActive, acceptedAt });
     const item = {
@@ -134,7 +134,7 @@ export const approveOperation = tenantOperation(
   },
 );
 
-/** The second decision admits the pending request under this key: its restriction applies. */
+/** The second decision admits the pending request under this key, so the restriction of the key applies. */
 async function requireKeyMayApprove(
   caller: Caller,
   inTenant: Call['inTenant'],

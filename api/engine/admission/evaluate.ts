@@ -63,7 +63,7 @@ const decisionSchema = z.strictObject({
   }),
 });
 
-/** The value of a fact, and the place in the request from which it is taken. */
+/** A fact that the request states outside of `context.facts`, and the place of the value. */
 interface Derived {
   value: unknown;
   pointer: string;
@@ -79,7 +79,7 @@ function derivedFacts(
     ['action', '/action/properties', action.properties],
     ['resource', '/resource/properties', resource.properties],
     ['context', '/context', context],
-    // These follow the properties, so that a property `id` does not replace the id.
+    // `id`, `type` and `name` follow the properties, so that no property of such a name replaces them.
     ['subject', '/subject', { type: subject.type, id: subject.id }],
     ['action', '/action', { name: action.name }],
     ['resource', '/resource', { type: resource.type, id: resource.id }],
@@ -118,7 +118,7 @@ export function envelopeOf(
     const { pointer } = derived.get(twice)!;
     throw new Problem(
       'invalid_field',
-      'The request states a fact twice. Remove the fact that errors names from context.facts.',
+      'The request states a fact twice. Remove from context.facts the fact that errors names.',
       at(`/context/facts/${twice}`, `states the same fact as ${pointer}`),
     );
   }

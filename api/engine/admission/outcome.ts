@@ -14,10 +14,13 @@ import { sendBytes, sendJson } from '../http/respond.js';
 
 type Proved = Extract<Outcome, { state: 'proved' }>;
 
-/** Human-readable sentences of a policy set, by policy id. */
+/** Reads the human-readable sentences of a policy set, by policy id. */
 export type Sentences = (policyDigest: Buffer) => Promise<Map<string, string>>;
 
-/** Response of the POST and of GET /v1/admissions. Only a committed proof with effect ADMIT is a 200. */
+/**
+ * Responds to a POST of an admission and to GET /v1/admissions. Only a committed proof with effect
+ * ADMIT is a 200.
+ */
 export async function sendOutcome(
   { sql }: EngineContext,
   res: Response,
@@ -54,7 +57,7 @@ export function approvalRequired(outcome: Proved) {
   } as const;
 }
 
-/** The receipt of an admission, or the problem that the client gets instead. */
+/** Returns the receipt of an admitted action, or else the problem that the client gets. */
 export async function receiptOrProblem(
   outcome: Outcome,
   sentences: Sentences,
@@ -68,7 +71,7 @@ function unproved(outcome: Exclude<Outcome, Proved>): Problem {
   return outcome.state === 'erased' ? new Problem('payload_erased') : rejection(outcome.code);
 }
 
-/** Response of the AuthZEN evaluation. Only a committed proof with effect ADMIT is `true`. */
+/** Responds to an AuthZEN evaluation. `decision` is `true` only for a committed proof with effect ADMIT. */
 export async function sendDecision(
   { sql }: EngineContext,
   res: Response,
@@ -112,7 +115,7 @@ function denial(outcome: Proved, known: Map<string, string>): Problem {
   });
 }
 
-/** The sentence for each reason that has a sentence. */
+/** The human-readable sentences by reason, without the reasons that have no sentence. */
 export function sentencesOf(
   reasons: readonly string[],
   known: ReadonlyMap<string, string>,
@@ -142,7 +145,7 @@ const REJECTIONS = {
     'A request of the run was pending or missing when the close was decided. Nothing was closed. Read the run, and send a new close.',
 } as const;
 
-/** The problem of an accepted admission that failed a later check or its processing. */
+/** The problem of an admission that was accepted, but then rejected or not processed. */
 function rejection(code: string): Problem {
   if (Object.hasOwn(REJECTIONS, code)) {
     const known = code as keyof typeof REJECTIONS;

@@ -29,16 +29,13 @@ export interface NamedParent {
 type TenantContext = Pick<EngineContext, 'tenantSql'>;
 type Requests = Iterable<readonly [index: number, request: Checked]>;
 
-/**
- * Returns a problem for each request with facts that the active policy set does not declare, else
- * null.
- */
+/** Returns for each request null, or a problem if the active policy set does not declare its facts. */
 export type CheckFacts = (
   tenantNo: number,
   requests: readonly Checked[],
 ) => Promise<(Problem | null)[]>;
 
-/** The engine caches the active set this long. */
+/** Time for which the engine caches the active policy set. */
 const FRESH_MS = 1_000;
 
 /** The facts that the active policy set declares; null while no set is active. */
@@ -94,7 +91,7 @@ function factProblem(declared: DeclaredFacts, facts: Facts): Problem | null {
 
 const PARENTS_PER_QUERY = 1_000;
 
-/** The problems of requests with a parent that the policy forbids, by index. */
+/** The problems of requests whose parent proof is missing or not an admitted action, by index. */
 export async function parentProblems(
   { tenantSql }: TenantContext,
   tenantNo: number,
@@ -135,8 +132,8 @@ const PARENT_FAULTS = {
 } as const;
 
 /**
- * The problems of requests in closed runs, and of closes of incomplete runs, by index. The insert
- * detects a `seq` in use.
+ * The problems of requests in closed runs, and of closes of incomplete runs, by index. The insert,
+ * not this check, detects that a `seq` is in use.
  */
 export async function runProblems(
   { tenantSql }: TenantContext,
@@ -164,7 +161,7 @@ function runProblem({ seq }: RunPlace, { fault, isClosed, isRepeat }: RunState):
   if (fault === null) return null;
   return new Problem(
     'run_incomplete',
-    `The run does not consist of ${seq} decided requests: ${fault}. Nothing was closed. Send the close when each has an answer.`,
+    `The run does not consist of ${seq} decided requests: ${fault}. Nothing was closed. Send the close when each request has an answer.`,
     at('/run/seq', 'must be the number of requests in the run'),
   );
 }

@@ -25,15 +25,16 @@ type Unseeded = Submission & { proofId: string };
 
 const SEED_BYTES = 32;
 
-/** How long a lone admission waits for others: those of one client often arrive at the same moment. */
+/** How long a single admission waits for others: the admissions of one client often arrive together. */
 const ALONE_MS = 2;
 
 /** One group commits while the next gathers: concurrent commits would make groups smaller and cost more. */
 const MAX_RUNNING_GROUPS = 1;
 
 /**
- * Longest wait of a group for a lock, for example of a batch with the same item. Then the items are
- * submitted one by one, so that one tenant's lock does not delay other tenants.
+ * Longest wait of a group for a lock, for example while a batch with the same item commits. After
+ * the timeout the items are submitted one by one, so that one tenant's lock does not delay other
+ * tenants.
  */
 const groupLockTimeoutMs = (): number => 20;
 
@@ -144,7 +145,7 @@ export async function keepTraces(
 }
 
 const COUNT_EVERY_MS = 500;
-/** Age at which a count is no longer used. */
+/** Age at which the limiter ignores a count of the queue. */
 const STALE_MS = 2_000;
 
 /**

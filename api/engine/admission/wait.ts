@@ -3,8 +3,8 @@ import type { Outcome } from '#sql/admissions/outcomes';
 import type { OwnId } from '#sql/db/transaction';
 
 /**
- * Waits for the outcome of admissions. Only the registry is authoritative: notifications just
- * trigger a query, and polling covers lost ones.
+ * Waits for the outcome of admissions. Only the registry is authoritative: a notification just
+ * triggers a query, and polling covers lost notifications.
  */
 export interface OutcomeWaiter<T = Outcome> {
   /** The outcome, or null after the timeout or when the client disconnects. */
@@ -36,7 +36,7 @@ interface Watched<T> {
   interval: number;
 }
 
-/** Shortest time between polls, so that admissions due at about the same time share one. */
+/** Shortest time between polls, so that admissions due at about the same time share a query. */
 const LEAST_POLL_MS = 25;
 const LONGEST_POLL_MS = 500;
 

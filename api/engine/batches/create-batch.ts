@@ -28,7 +28,7 @@ const spec = specOf({
   summary: 'Admit a batch of up to 10,000 items',
   description: [
     'Items are bodies of `POST /v1/intents/execute` and `POST /v1/agent/admissions` in any mixture; `schema_version` selects the type of each. `application/json` takes an array, `application/x-ndjson` one item per line. The engine responds once the batch is durable. `Location` has the results.',
-    'Items are independent: the engine rejects an invalid item and lists its problem, with its index, among the results. It rejects a body that it cannot split into items. Sending the same items in the same order, in any formatting, returns the first batch with `Idempotent-Replayed: true`; if it rejected items that may be accepted now, they are in a new batch. An item that was admitted before, in this batch or earlier, gets the first receipt.',
+    'Items are independent: the engine rejects an invalid item and lists its problem, with its index, among the results. It rejects a body that it cannot split into items. Sending the same items in the same order, in any formatting, returns the first batch with `Idempotent-Replayed: true`, or creates a new batch if the first batch rejected items that may be accepted now. An item that was admitted before, in this batch or earlier, gets the first receipt.',
     'A batch counts as one request of the quota. Batches and single admissions do not delay each other, and the workers process the batches of all tenants in rotation. All batches together may fill half of the admission queue, and the batches of one tenant a quarter. A batch that does not fit gets 503, and none of its items is accepted.',
   ].join('\n\n'),
   scopes: ['admit'],
@@ -195,7 +195,7 @@ async function accept(
     });
   switch (outcome.outcome) {
     case 'run_seq_taken': {
-      // Rejects these items as invalid, and tries again with the others.
+      // Rejects the items whose `seq` is in use, and tries again with the other items.
       const problems = new Map(batch.problems);
       for (const index of outcome.indexes) problems.set(index, new Problem(outcome.outcome));
       const left = new Map(all.filter(([index]) => !problems.has(index)));

@@ -26,7 +26,10 @@ function unsplittable(code: 'malformed_json' | 'invalid_field', fault: string): 
 export interface Splitter {
   /** Returns the items that this piece completes; none after a fault. */
   push(piece: Buffer): SplitItem[];
-  /** Returns the item that the end completes. @throws Problem if the body cannot be split */
+  /**
+   * Returns the last item, which the end of the body completes.
+   * @throws Problem if the body cannot be split
+   */
   end(): SplitItem[];
 }
 
@@ -52,7 +55,7 @@ class ItemBytes {
     }
   }
 
-  /** Returns the item and resets; null for only white space. */
+  /** Returns the collected item, or null for only white space, and starts the next item. */
   take(): SplitItem | null {
     const { hash, pieces, length } = this;
     this.pieces = [];
@@ -204,7 +207,7 @@ export interface BatchLimits {
 /** Milliseconds of parsing before yielding to the event loop. */
 const YIELD_AFTER_MS = 5;
 
-/** Throws problems of the whole body only; those of items are in the result. */
+/** Throws the problems of the whole body only; the problems of items are in the result. */
 export async function parseBatch(
   req: IncomingMessage,
   limits: BatchLimits,

@@ -95,7 +95,7 @@ export function batchDocument(batch: Batch): BatchDocument {
 }
 
 const DEFAULT_PAGE = 100;
-/** Items read and rendered at a time, which bounds memory for any `limit`. */
+/** Number of items that are read and rendered at a time, which bounds memory for any `limit`. */
 const AT_A_TIME = 250;
 
 const querySchema = z.strictObject({
@@ -216,7 +216,7 @@ async function resultOf(
   return { ...failed(state, result), ...own };
 }
 
-/** Canonical JSON, written in sorted order directly where possible: several times faster. */
+/** Canonical JSON. Writing the members in sorted order is several times faster than sorting them. */
 function resultBytes(result: BatchResult): Uint8Array {
   const { expires_at, index, problem, proof_id, receipt, replayed, state, status } = result;
   if (problem !== undefined) return canonicalBytes(result as unknown as JsonValue);

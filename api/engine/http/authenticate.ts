@@ -21,7 +21,8 @@ export interface Caller extends Omit<
 /** @param key the API key; default: X-Svc-Api-Key */
 export type Authenticate = (req: Request, res: Response, key?: string) => Promise<Caller>;
 
-// Compared in place of an unknown key, so that timing does not reveal the miss. This id is never issued.
+// Looked up and compared in place of a malformed key, so that timing does not reveal the fault. No
+// key has this id.
 const UNKNOWN_KEY = { keyId: '0'.repeat(12), secret: new Uint8Array(32) };
 const NO_HASH = Buffer.alloc(32);
 
@@ -61,7 +62,7 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
     addLogFields(res, { key_id: keyId, tenant_id: found.tenantId });
     const { keyNo, tenantNo, tenantId, environment, allowlisted, environmentOpen } = found;
     const { scopes, restriction } = found;
-    // Counted here rather than in the operations, so that rejected requests count as well.
+    // The limit applies here rather than in the operations, so that rejected requests count as well.
     requireWithinRate(res, found.rateLimit ?? ctx.rateLimit, await countRequest(tenantNo));
     const tenant = { tenantNo, tenantId, environment, allowlisted, environmentOpen };
     return { keyId, keyNo, ...tenant, scopes, restriction };
@@ -83,9 +84,9 @@ const TIMEOUT_MS = 250;
 const RETRY_AFTER_MS = 1_000;
 
 /**
- * Counts requests in groups: requests that arrive during a round trip to Redis share the next one.
- * Without Redis, or during its outage, each process counts locally: the limit is then higher, but
- * still enforced, and requests do not fail.
+ * Counts requests in groups: requests that arrive during a round trip to Redis share the next round
+ * trip. Without Redis, or during its outage, each process counts locally: the limit is then higher,
+ * but still enforced, and requests do not fail.
  */
 export function createRequestCounter({
   redis,
@@ -116,7 +117,7 @@ export function createRequestCounter({
     }
   }
 
-  // Requests to count in the next round trip, by tenant; an entry exists while one runs.
+  // Requests to count in the next round trip, by tenant. A tenant has an entry while a round trip runs.
   const gathering = new Map<number, ((position: WindowPosition) => void)[]>();
 
   async function countAll(tenantNo: number): Promise<void> {
@@ -151,7 +152,7 @@ const nextTick = (): Promise<void> => new Promise((resolve) => process.nextTick(
 
 const timedOut = (): Error => new Error(`no answer in ${String(TIMEOUT_MS)} ms`);
 
-/** Sets the fields of draft-ietf-httpapi-ratelimit-headers-10; 429 above the tenant's limit. */
+/** Sets the fields of draft-ietf-httpapi-ratelimit-headers-10; throws a 429 above the tenant's limit. */
 function requireWithinRate(res: Response, limit: number, { used, resetMs }: WindowPosition): void {
   const resetS = Math.max(1, Math.ceil(resetMs / 1000));
   res.setHeader('RateLimit-Policy', `"tenant";q=${limit};w=${WINDOW_S}`);

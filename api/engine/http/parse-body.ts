@@ -44,7 +44,7 @@ function isProblemCode(code: string): code is ProblemCode {
 /** The first of these faults in a body determines the problem code: others may follow from it. */
 const SUMMARIES = {
   unsupported_schema_version:
-    'The schema_version of the body is not supported. See errors for the supported one.',
+    'The schema_version of the body is not supported. Send the version that errors names.',
   unknown_field: 'The body has an unknown field. Remove the fields listed in errors.',
   missing_field: 'The body lacks a required field. Add the fields listed in errors.',
   invalid_field: 'The body has an invalid field. Correct the fields listed in errors.',
@@ -90,7 +90,7 @@ function missing(path: readonly (string | number)[]): Finding {
   return { code: 'missing_field', pointer: pointerOf(path), detail: 'is required' };
 }
 
-/** The problem of a body whose version is not in `versions`; other faults are unknown. */
+/** The problem of a body whose version is not in `versions`. Without a schema, no other faults are known. */
 export function unknownVersion(value: JsonValue, versions: readonly string[]): Problem {
   if (!isObject(value)) {
     const detail = 'Invalid input: expected object';

@@ -147,7 +147,7 @@ const DETAILS = {
   registration_rejected:
     'The registration does not prove possession of its key. Nothing was registered. Sign the registration with the key in it.',
   approver_retired:
-    'This registration was retired, permanently. Create another registration, and register that.',
+    'This registration was retired, permanently. Create and register another registration.',
   run_not_found:
     'This tenant has no requests of that agent in a run with that id. Check the id and agent.',
   invalid_run:
@@ -170,9 +170,9 @@ const DETAILS = {
   package_member_unfit:
     'A package takes only proofs of this tenant’s own admitted actions. Remove the proofs listed in errors.',
   invalid_overlay:
-    'A rule of the overlay does not fit the policy set in force, or is not a forbid. Correct the rules listed in errors.',
+    'A rule of the overlay is invalid under the policy set in force, or is not a forbid rule. Correct the rules listed in errors.',
   too_many_overlays:
-    'This tenant has stored the maximum number of overlays. Activate a stored one, or contact the operator.',
+    'This tenant has stored the maximum number of overlays. Activate a stored overlay, or contact the operator.',
   too_many_approvers:
     'This tenant has registered the maximum number of approvers, retired ones included. Contact the operator.',
   internal_error:

@@ -11,7 +11,7 @@ export const SECURITY_HEADERS = securityHeaders('same-origin');
 const SECURITY_HEADER_NAMES = Object.keys(SECURITY_HEADERS) as (keyof typeof SECURITY_HEADERS)[];
 
 interface LogFields {
-  /** The documented path; null for an unknown one. Never the raw path: it may hold a share token. */
+  /** The documented path; null for an unknown path. Never the raw path, which may hold a share token. */
   route: string | null;
   key_id: string;
   tenant_id: string;
@@ -78,7 +78,7 @@ export function requestContext({
   };
 }
 
-/** A new registry id: a UUIDv7 in hex that contains 0, the shard number of the only log. */
+/** A new registry id in hex: a UUIDv7 with the shard number of the log in it, which is always 0. */
 export function newUuidHex(): string {
   return newProofId(uuidv7());
 }

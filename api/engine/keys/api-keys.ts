@@ -100,7 +100,7 @@ export const listApiKeysOperation = listOperation(
     tag: 'Keys',
     summary: 'List API keys',
     description:
-      'Lists your API keys, newest first, including those that the operator issued, without the secrets.',
+      'Lists your API keys without their secrets, newest first, including keys that the operator issued.',
     scopes: ['keys'],
     page: json('A page of API keys, including expired and revoked ones.', apiKeyListSchema),
   },

@@ -29,7 +29,8 @@ export const registerApproverOperation = documentOperation(
     summary: 'Register an approver',
     description:
       'Registers the key of an approver, whose approvals count from the next log entry on. The registration is ' +
-      'signed with that key, and stays private: a key entry of the log has its hash, so auditors can pin it. ' +
+      'signed with that key and stays private. A key entry of the log has the hash of the registration, which ' +
+      'auditors can pin. ' +
       'Registering again changes nothing.',
     scopes: ['approvers'],
     body: {
@@ -125,8 +126,8 @@ export const retireApproverOperation = tenantOperation(
     tag: 'Keys',
     summary: 'Retire an approver',
     description:
-      'Retires a registration permanently, with a key entry of the log. Its approvals without a second decision ' +
-      'have no effect; earlier second decisions stay valid. Retiring again changes nothing.',
+      'Retires a registration permanently, with a key entry of the log. Approvals under the registration ' +
+      'have no effect, except that earlier second decisions stay valid. Retiring again changes nothing.',
     scopes: ['approvers'],
     responses: { 200: json('Retired.', approverSchema) },
     problems: ['approver_not_found'],

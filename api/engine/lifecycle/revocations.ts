@@ -69,7 +69,10 @@ export const revokeArtifactOperation = documentOperation(
       202: json(
         'Requested and durable, not in the log yet: follow `Location`.',
         revocationStatusSchema,
-        { Location: 'Path of the revocation.', 'Retry-After': 'Seconds.' },
+        {
+          Location: 'Path of the revocation.',
+          'Retry-After': 'Seconds to wait before trying again.',
+        },
       ),
     },
     problems: ['proof_not_found', 'artifact_absent', ...PROBLEMS],
@@ -100,7 +103,7 @@ export const revokeArtifactOperation = documentOperation(
       sendPendingRevocation(res, artifact);
       return;
     }
-    // The log may already have the revocation of another request.
+    // The log may already have a revocation that another request caused.
     const isOwn = revocation.entry.reason_hash === reasonHash.toString('hex');
     if (isOwn) res.setHeader('Location', pathOf(artifact));
     else res.setHeader('Idempotent-Replayed', 'true');
@@ -137,7 +140,8 @@ async function requestRevocation(
       { timeoutMs: Math.max(0, until - performance.now()), checkImmediately: !isOwn, signal },
     );
     if (outcome === null) return null;
-    // The earlier request was rejected, perhaps because its key was revoked: submit this one again.
+    // The earlier request was rejected, perhaps because its key was revoked, so this request is
+    // submitted again.
     if (!isOwn && outcome.state === 'refused') continue;
     return loggedRevocation(outcome);
   }
@@ -159,14 +163,14 @@ export const readRevocationOperation = tenantOperation(
     tag: 'Lifecycle',
     summary: 'Retrieve a revocation',
     description:
-      'Covers revocations of the artifact itself. The verdict also covers revocations of artifacts ' +
-      'that it depends on.',
+      'Covers only revocations of the artifact itself. The verdict also covers revocations of the ' +
+      'artifacts that this artifact depends on.',
     scopes: ['read', 'lifecycle'],
     responses: {
       200: json('Revoked: the revocation in the log.', revocationSchema),
       202: json('Requested and durable, not in the log yet.', revocationStatusSchema, {
-        Location: 'This address.',
-        'Retry-After': 'Seconds.',
+        Location: 'Path of the revocation.',
+        'Retry-After': 'Seconds to wait before trying again.',
       }),
     },
     problems: ['revocation_not_found', ...PROBLEMS],

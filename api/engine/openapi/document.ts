@@ -156,7 +156,7 @@ const GUIDE: readonly GuideSection[] = [
     title: 'Idempotency',
     text: [
       'The deduplication key of an admission is its tenant, its request type and the SHA-256 of its canonical body (RFC 8785). Sending the same body again returns the first receipt, byte for byte, with `Idempotent-Replayed: true`. After a timeout or a 503, send the same body again.',
-      'Send `X-Svc-Idempotency-Key` to enforce your own key as well: the same key with another body gets 422 `idempotency_conflict`. The engine stores `idempotency_key` of the body, but does not enforce it; the response returns it in the header `X-Svc-Idempotency-Key`. To have this key enforced as well, send it in the request header.',
+      'Send `X-Svc-Idempotency-Key` to enforce your own key as well: the same key with another body gets 422 `idempotency_conflict`. The engine does not enforce the member `idempotency_key` of the body. It stores this member, and returns the value in the response header `X-Svc-Idempotency-Key`. To enforce the value, send it in the request header too.',
       'A slow admission gets 202 with `Location` and completes exactly once. Poll `Location` until the status is no longer 202.',
     ],
   },

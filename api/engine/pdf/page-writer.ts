@@ -165,7 +165,7 @@ export type Covers = (codePoint: number) => boolean;
 
 export interface Piece {
   text: string;
-  /** Whether `text` is code points, which get a style that document text never has. */
+  /** Whether `text` is an escape, which gets a style that document text never has. */
   escaped: boolean;
 }
 

@@ -21,7 +21,7 @@ import {
 
 export interface PdfRequest {
   json: Uint8Array;
-  /** The public page of the proof's current status. */
+  /** URL of the public page that shows the current status of the proof. */
   pageUrl: string;
 }
 
@@ -196,7 +196,7 @@ function drawVerdict(sheet: PageWriter, { headline, verdict }: PdfModel): void {
 const LABEL_WIDTH = 92;
 const AFTER_FIELD = 3;
 const LEADING = TEXT.words.leading;
-/** Content that must fit on the page of its heading, in points. */
+/** Height of the content that must fit on the page of its heading, in points. */
 const KEEP_WITH_HEADING = 40;
 
 function drawSection(sheet: PageWriter, { fields, note, title }: Section): void {

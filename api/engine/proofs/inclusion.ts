@@ -153,8 +153,8 @@ export function activationOf(
 }
 
 /**
- * The log entry that activated the AEP key of a proof and, for a second decision, its approval with
- * the activation of its registration, both with their inclusion under the checkpoint.
+ * Proves, under the checkpoint, the log entry that activated the AEP key of a proof. For a second
+ * decision, also returns the approval and proves the entry that activated its registration.
  */
 export async function proveKeys(
   sql: Db,
@@ -177,7 +177,7 @@ export async function proveKeys(
   return { key, approval: { envelope, registration, ...proven } };
 }
 
-/** The log key that verifies a checkpoint, possibly a retired one; the current key when none does. */
+/** The log key that verifies a checkpoint, possibly a retired key; the current key if no known key does. */
 export function vkeyFor(
   note: string,
   { logVkey, retiredLogVkeys }: Pick<EngineContext, 'logVkey' | 'retiredLogVkeys'>,

@@ -52,8 +52,8 @@ export async function findProof(
 }
 
 /**
- * Finds a proof whose payload is needed. A proof that was adopted after the loss of its tenant
- * counts as erased: anyone can read in the log that the proof exists.
+ * Finds a proof whose payload is needed. A proof counts as erased if the log adopted its leaf but
+ * the database lost its tenant: anyone can read in the log that the proof exists.
  */
 export async function findWithPayload(
   sql: Pool,
@@ -93,7 +93,10 @@ export function entryOf(stored: StoredProof): ProofEntry {
   };
 }
 
-/** Whether the row is the leaf at its index: at another index it would get another proof's verdict. */
+/**
+ * Whether the log has this row's leaf at this index: at another index the row would get another
+ * proof's verdict.
+ */
 export function isLogged(stored: StoredProof): boolean {
   const { hasIntakeTime, leafHash: inTree } = stored;
   const hash = leafHash(nativeSha256, proofEntryBytes(entryOf(stored)));

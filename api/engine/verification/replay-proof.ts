@@ -113,7 +113,7 @@ async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<Js
   return answer as unknown as JsonValue;
 }
 
-/** The stored AEP; null bytes or invalid JSON become a value that differs in every member. */
+/** The stored AEP. A missing or unparsable AEP gives a value that differs in every member. */
 function recordedAep({ aep }: StoredProof): JsonValue {
   if (aep === null) return null;
   try {

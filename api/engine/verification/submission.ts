@@ -26,9 +26,9 @@ import type { VerificationStatus } from '#protocol/status';
 
 export interface Submission {
   proofId: string;
-  /** Null when only the id was sent. */
+  /** Null when the submission is only a proof id. */
   signed: { aep: Aep; envelope: DsseEnvelope; open: OpenEnvelope } | null;
-  /** Null unless a complete export was submitted. */
+  /** Null unless the submission is a complete export. */
   exported: ProofExport | null;
 }
 
@@ -50,7 +50,7 @@ function signedOf(aep: Aep, envelope: DsseEnvelope): Submission['signed'] {
 export interface Registered {
   stored: StoredProof;
   entry: Uint8Array;
-  /** The entry that activated the proof's AEP key; null if the log has none. */
+  /** The entry that activated the proof's AEP key; null if the log has no such entry. */
   activation: KeyedEntry | null;
   /** The entry that activated the approver's registration; null without a second decision. */
   approverActivation: KeyedEntry | null;
@@ -174,7 +174,7 @@ function isApprovalOf({ approval }: ProofExport, registered: Registered): boolea
   );
 }
 
-/** Whether the text proves an entry under the checkpoint of the export. */
+/** Whether the text is a tlog-proof of the entry under the checkpoint of the export. */
 function isTlogProofOf(
   text: string,
   { entry, leafIndex: index }: KeyedEntry,
@@ -281,7 +281,7 @@ const PUBLIC_STATUS: Partial<Record<VerdictCause, VerificationStatus>> = {
   expired: 'EXPIRED',
 };
 
-/** The public status if the cause has one, else INVALID, which only the engine uses. */
+/** The public status of the cause, or else INVALID, which only the engine reports. */
 export function statusOf(
   cause: VerdictCause | null,
   statement: VerdictStatement | null,

@@ -46,7 +46,7 @@ import { activationOf, vkeyFor } from '../proofs/inclusion.js';
 import { submissionOf, submittedChecks, type Submission } from './submission.js';
 import { causeOf, completed, passOr, statusChecks, statusOf } from './submission.js';
 
-/** Limit in bytes. An export contains its AEP three times: 6 KiB, far more with long names. */
+/** Limit in bytes. An export, with three copies of its AEP, has about 6 KiB, but far more with long names. */
 export const SUBMISSION_LIMIT = 256 * 1024;
 
 export const verifyOperation = documentOperation(
@@ -89,7 +89,7 @@ export const verifyOperation = documentOperation(
 /** Ids of small-order keys, under which anyone can produce signatures that verify. */
 const SMALL_ORDER = new Set(smallOrderPublicKeys().map((key) => jwkThumbprint(nativeSha256, key)));
 
-/** Another tenant's proof takes the same queries and gets the response of an unknown one. */
+/** A proof of another tenant takes the same queries and gets the same response as an unknown proof. */
 export async function verification(
   ctx: EngineContext,
   sql: Pool,
@@ -269,7 +269,7 @@ function loggedAep(bytes: Uint8Array | null, { aepHash }: StoredProof): Aep | nu
   }
 }
 
-/** Compares the columns with the logged AEP; without any AEP there is no check. */
+/** Compares the columns with the logged AEP. An unaltered row without an AEP gets no check. */
 function rowChecks(stored: StoredProof, logged: Aep | null, rebuilt: Aep | null): VerifyCheck[] {
   const isAltered = !isLogged(stored) || (stored.aep !== null && rebuilt === null);
   if (logged === null && !isAltered) return [];

@@ -33,7 +33,7 @@ const SECURITY_HEADERS = {
   ...securityHeaders('cross-origin'),
 };
 
-/** As alternating names and values, precomputed for the hot path. */
+/** The security headers as alternating names and values, precomputed for the hot path. */
 const PLAIN = Object.entries(SECURITY_HEADERS).flat();
 
 export interface Answer {
@@ -90,7 +90,7 @@ export function send(
   if (!isRead) endDiscarding(req, res, Buffer.from(answer.body));
   else if (req.method === 'HEAD') res.end();
   else {
-    // Sends one buffer. `end` with a body also sends an empty one, which costs a tenth of a lookup.
+    // Sends one buffer. `end` with a body would also send an empty buffer, which costs a tenth of a lookup.
     res.cork();
     res.write(answer.body, 'latin1');
     res.uncork();
@@ -149,7 +149,7 @@ export function hashTag(body: Uint8Array | string): string {
   return hashHex(nativeSha256, body).slice(0, 32);
 }
 
-/** Rounds of percent-decoding. A repeatedly encoded percent sign (%2525…) takes only one. */
+/** Limit of rounds of percent-decoding. A repeatedly encoded percent sign (%2525…) takes only one round. */
 const MAX_ROUNDS = 5;
 
 /**

@@ -112,7 +112,7 @@ export const HEALTH_OPERATIONS: readonly Operation[] = [
           description:
             'No snapshot is loaded, the snapshot is expired, or the server is shutting down.',
           content: { 'application/json': notReadySchema },
-          headers: { 'Retry-After': 'Seconds.' },
+          headers: { 'Retry-After': 'Seconds to wait before trying again.' },
           example: {
             status: 'no snapshot',
             source: 'directory',

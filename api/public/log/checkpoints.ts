@@ -7,7 +7,7 @@ import type { Clock } from '#runtime/process/clock';
 import type { Snapshot } from '../snapshot/snapshot.js';
 import type { SnapshotSource } from '../snapshot/source.js';
 
-/** How long a cosigned checkpoint may be behind the snapshot: the origin could withhold newer ones. */
+/** How long a cosigned checkpoint may be behind the snapshot: the origin could withhold newer checkpoints. */
 const MAX_BEHIND_MS = 5 * 60_000;
 
 /** Requests within this time share one read, so that their number does not load the origin. */
@@ -63,7 +63,7 @@ export class Checkpoints {
       const { checkpoint } = openCheckpointNote(note, this.log, this.log[0].name, nativeVerify);
       return { note, checkpoint };
     } catch {
-      // The snapshot has a signed checkpoint of its own; the poller reports an unreadable origin.
+      // The server then serves the checkpoint of the snapshot; the poller reports an unreadable origin.
       return null;
     }
   }

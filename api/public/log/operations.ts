@@ -38,8 +38,8 @@ export const LOG_OPERATIONS: readonly Operation[] = [
     path: '/log/checkpoint',
     summary: 'Get the signed checkpoint',
     description:
-      "A C2SP tlog-checkpoint: the newest that the log's witnesses cosigned, or that of the served " +
-      'snapshot if none is cosigned or witnesses are late.',
+      "A C2SP tlog-checkpoint: the newest checkpoint that the log's witnesses cosigned. If no checkpoint " +
+      'is cosigned, or the witnesses are late, this is the checkpoint of the served snapshot.',
     response: {
       description: 'A signed note.',
       content: { 'text/plain': 'text' },

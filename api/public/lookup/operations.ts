@@ -265,7 +265,7 @@ const VIEWS: Record<
     id: `${kind}History`,
     summary: `Get the status history of a ${NAME[kind]}`,
     description:
-      'The events of its proof and of every artifact that this one depends on, oldest first; empty ' +
+      'The events of the proof and of every artifact that this artifact depends on, oldest first; empty ' +
       'when the lookup does not resolve.',
     schema: historySchema,
     examples: { resolved: exampleHistory(kind), unresolved: exampleUnresolvedHistory(kind) },
@@ -322,7 +322,7 @@ export const EVIDENCE_OPERATIONS: readonly Operation[] = [
       path: `${EVIDENCE_PATH}/{identifier}`,
       summary: 'Get the evidence of an answer',
       description:
-        'Proves, from the signed log, the answers about this identifier or its absence. ' +
+        'Proves, from the signed log, the answers about this identifier, or that nothing has this identifier. ' +
         'Resolves identifiers of any age.',
       responses: revalidated(evidenceResponse),
     }),

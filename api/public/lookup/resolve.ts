@@ -28,7 +28,7 @@ export function isSecret(route: VerdictRoute, requested: string): boolean {
   return route.isSecret === true || mayHoldToken(requested);
 }
 
-/** The record and the history of a proof in the map. Evidence proves both to its readers. */
+/** The record and the history of a proof, as the map has them. The evidence of an answer proves both. */
 export interface ResolvedProof extends ProofFacts {
   /** The bytes of the proof's events. */
   history: Uint8Array;
@@ -49,7 +49,10 @@ const packages = new WeakMap<Snapshot, ByteCache<Resolved>>();
 const PACKAGES_BYTES = 16 * 1024 * 1024;
 const MEMBER_BYTES = 2048;
 
-/** To be called in `whenFetched`. @throws ProtocolError for a damaged page or a contradiction */
+/**
+ * Must be called in `whenFetched`.
+ * @throws ProtocolError for a damaged page or a contradiction
+ */
 export function resolve(
   snapshot: Snapshot,
   route: VerdictRoute,

@@ -79,7 +79,10 @@ export interface RequestedLookup extends LookupTarget {
   template: string;
 }
 
-/** Null when not a lookup. Throws a {@link Problem} for a generic lookup without exactly one id. */
+/**
+ * Returns null when the URL is not a lookup. Throws a {@link Problem} for a generic lookup without
+ * exactly one id.
+ */
 export function lookupAt(url: string): RequestedLookup | null {
   const query = url.indexOf('?');
   const path = query < 0 ? url : url.slice(0, query);
@@ -107,7 +110,8 @@ function lookupByPath(path: string): RequestedLookup | null {
   const route = Object.hasOwn(BY_PATH, name) ? BY_PATH[name as keyof typeof BY_PATH] : undefined;
   if (route === undefined || (isAlias && !Object.hasOwn(VIEW_PATHS, name))) return null;
   const rest = path.slice(slash + 1);
-  // The proof route takes the whole rest as the identifier, even malformed; others take one segment.
+  // The proof route takes the rest of the path as the identifier, even malformed; other routes take
+  // one segment.
   const template = isAlias ? TEMPLATES[name]!.alias : TEMPLATES[name]!.verify;
   const isProof = route.unmatched === 'not-found';
   if (isProof && !isAlias) return { route, requested: decoded(rest), template };
@@ -220,7 +224,7 @@ function invalid(code: ProblemCode, pointer: string, detail: string): Problem {
 export interface LookupTarget {
   route: VerdictRoute;
   requested: string;
-  /** A view of the verdict, or its evidence; the verdict itself when absent. */
+  /** The requested view of the verdict, or its evidence; absent when the verdict itself is requested. */
   view?: ViewName | 'evidence';
 }
 
@@ -240,7 +244,7 @@ function answerLookup(exchange: Exchange, target: LookupTarget): void | Promise<
   }
 }
 
-/** About the time of one publish cycle. */
+/** A new identifier resolves after about one publish cycle. */
 export const NOT_YET = { 'Retry-After': '1' };
 
 function sendVerdict(exchange: Exchange, { route, requested }: LookupTarget): void {
@@ -277,7 +281,7 @@ async function sendView(exchange: Exchange, target: LookupTarget, view: ViewName
   send(exchange, snapshot, answer);
 }
 
-/** The response of a route for a resolved or unresolved identifier. Spreading objects here costs a fifth of a lookup. */
+/** The response of a route. Avoids spreading objects, which would cost a fifth of a lookup. */
 export function verdictAnswer(
   route: VerdictRoute,
   requested: string,

@@ -15,7 +15,7 @@ import { entryAt, keysOf, tlogProofAt } from '../log/files.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
 import { isSecret, type Resolved } from './resolve.js';
 
-/** The response of the verify route as a document; the views are derived from it. */
+/** The response of the verify route as a document, from which the views are derived. */
 export const lookupResponse = ({ body }: Resolved): Facade => JSON.parse(body) as Facade;
 
 export function unresolvedResponse(kind: ArtifactKind, requested: string): Facade {

@@ -66,7 +66,7 @@ export function verdictCopy(relayed: Relayed, byToken = false): VerdictCopy {
       nonClaims: [
         'That the action was carried out, or with what result.',
         'What the action was, or who requested it. Neither is public.',
-        `That this stays true. It can be revoked or expire. ${ENDS}`,
+        `That this stays true. The ${NOUN[kind]} can be revoked or expire. ${ENDS}`,
       ],
     };
   }

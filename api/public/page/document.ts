@@ -80,7 +80,10 @@ export function pageUrl(identifier: string, base = ''): string {
   return `${base}/?id=${encodeURIComponent(identifier)}`;
 }
 
-/** The proof id in an id that resolves only among recent proofs; the proof id always resolves. */
+/**
+ * Returns the proof id in an id that resolves only among recent proofs; the proof id itself always
+ * resolves.
+ */
 export function proofBehind(identifier: string): string | null {
   return /^(?:exec|reg)_([0-9a-f]{32})$/.exec(identifier)?.[1] ?? null;
 }
@@ -205,7 +208,7 @@ export function homeView(): View {
   };
 }
 
-/** Shown without a valid snapshot. It must not look like a verdict. */
+/** The page without a valid snapshot. This page must not look like a verdict. */
 export function unavailableView(detail: string): View {
   const lead = 'This service cannot give a verdict on any identifier at the moment.';
   return messageView(

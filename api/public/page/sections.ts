@@ -151,7 +151,10 @@ export function historySection(
   </section>`;
 }
 
-/** Time of the last verification, else of acceptance: validity is asserted from then on. */
+/**
+ * The time from which validity is asserted: the last verification, or the acceptance without a
+ * verification.
+ */
 export function sinceWhen(relayed: Relayed, events: readonly PublicEvent[]): string | undefined {
   const verified = events.findLast((event) => event.event === 'verified');
   return verified?.at ?? relayed.integrity.accepted_at;
@@ -301,8 +304,8 @@ function reached(stage: string, link: ChainLink | undefined, effect: Effect): Ht
 }
 
 /**
- * Word and symbol for a link's status. For a valid proof of an action that was not admitted the symbol
- * is `denied`: the one for valid would look like approval of the action.
+ * Word and symbol for a link's status. A valid proof of an action that was not admitted gets the
+ * symbol `denied`, because the symbol for valid would look like approval of the action.
  */
 function verdictOn(
   link: ChainLink | undefined,

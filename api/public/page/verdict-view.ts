@@ -20,7 +20,7 @@ import { isOutcome, membersIn, ownId, wasShared, type PageModel, type Relayed } 
 
 export interface VerdictView extends PageModel {
   identifier: string;
-  /** The identifier does not resolve, and may be younger than the snapshot. */
+  /** Whether the identifier does not resolve and may be newer than the snapshot. */
   isYoung: boolean;
   jsonUrl: string;
   served: ServedAnswer;

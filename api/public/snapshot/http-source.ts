@@ -3,12 +3,12 @@ import { lookupReads, type ReadLimits } from './lookup-reads.js';
 import type { SnapshotSource } from './source.js';
 
 export interface HttpSourceOptions extends ReadLimits {
-  /** A request fails after this long without a byte. */
+  /** A request fails after this many milliseconds without a byte. */
   timeoutMs?: number;
 }
 
 const TIMEOUT_MS = 5_000;
-/** A request that is slower on average fails. */
+/** Smallest average rate: a slower request fails. */
 const MIN_BYTES_PER_SECOND = 64 * 1024;
 
 const LOCATION_LIMIT = 1024 * 1024;
@@ -32,7 +32,7 @@ class OriginError extends Error {
 interface OriginAnswer {
   status: number;
   headers: Headers;
-  /** Null unless the status is 200. */
+  /** The body; null unless the status is 200. */
   bytes: Uint8Array | null;
 }
 
@@ -57,7 +57,7 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
   let isClosed = false;
   let location: KnownLocation | null = null;
 
-  /** @param limit the largest expected body; it sets the deadline */
+  /** @param limit the largest expected body, in bytes, from which the deadline follows */
   async function get(
     path: string,
     limit: number,
@@ -188,7 +188,7 @@ function knownLocation(bytes: Uint8Array, headers: Headers): KnownLocation {
   return { bytes, etag, changed, isSettled: isSettled(changed, headers) };
 }
 
-/** Whether the response was sent a second or more after the last change, or lacks a header. */
+/** Whether the origin sent the response a second or more after the last change, or the time is unknown. */
 function isSettled(changed: number, headers: Headers): boolean {
   return !(Date.parse(headers.get('date') ?? '') - changed < 1000);
 }

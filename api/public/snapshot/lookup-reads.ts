@@ -1,11 +1,11 @@
 import { Limiter } from '#runtime/concurrency/limiter';
 
 export interface ReadLimits {
-  /** A read waits at most this long for its turn. */
+  /** A read waits at most this many milliseconds for a slot. */
   timeoutMs?: number;
   /** Concurrent requests for lookups; the poller is not limited. */
   concurrency?: number;
-  /** Reads that may queue; further ones fail at once. */
+  /** Maximum number of queued reads; further reads fail at once. */
   maxQueue?: number;
 }
 
@@ -13,7 +13,7 @@ const TIMEOUT_MS = 5_000;
 const CONCURRENCY = 32;
 const MAX_QUEUE = 1024;
 
-/** Runs the reads of a remote snapshot. Lookups share the request for a file, and wait for a slot. */
+/** Runs the reads of a remote snapshot. Lookups of the same file share a request, which waits for a slot. */
 export function lookupReads(limits: ReadLimits) {
   const { timeoutMs = TIMEOUT_MS, concurrency = CONCURRENCY, maxQueue = MAX_QUEUE } = limits;
   // When the origin hangs, a lookup waits at most once for a slot and once for its own request.

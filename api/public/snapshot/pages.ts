@@ -9,7 +9,7 @@ import type { SnapshotSource } from './source.js';
 export interface PageMemory {
   /** Pages of level 0, which hold the records. */
   leafBytes: number;
-  /** Pages of level 1 and above, which refer to pages: about 1.5 bytes for each record of the map. */
+  /** Pages of level 1 and above, which refer to other pages: about 1.5 bytes for each record of the map. */
   upperBytes: number;
 }
 
@@ -17,10 +17,10 @@ export const PAGE_MEMORY: PageMemory = {
   leafBytes: 64 * 1024 * 1024,
   upperBytes: 160 * 1024 * 1024,
 };
-/** About 250,000 names of verified pages. */
+/** Memory limit for the names of verified pages: about 250,000 names. */
 const VERIFIED_BYTES = 40 * 1024 * 1024;
 const NAME_BYTES = 160;
-/** Estimated bytes of memory besides the content: for each page, leaf and link. */
+/** Estimated memory of each page, leaf and link in addition to its content, in bytes. */
 const PAGE_OVERHEAD = 512;
 const LEAF_OVERHEAD = 69;
 const LINK_OVERHEAD = 45;
@@ -44,14 +44,14 @@ export function whenFetched<T>(search: () => T): T | Promise<T> {
 
 /** A page in memory. */
 class CachedPage extends StoredPage {
-  /** Pages of the level below, by item of this page: a search finds these pages without their names. */
+  /** Pages of the level below, by the item that refers to the page: a search needs no look-up by name. */
   readonly below: (Kept<CachedPage> | undefined)[] = [];
 }
 
 /**
- * Reads pages of maps. Verifies the digest and the root with which the page above, or the snapshot
- * entry, refers to a page. Keeps only verified pages, so that the next lookup reads a damaged page
- * again.
+ * Reads pages of maps, and verifies each page against the digest and the root that the page above,
+ * or the snapshot entry, has for the page. Keeps only verified pages, so that the next lookup reads
+ * a damaged page again.
  */
 export class PageReader {
   private readonly leaves: ByteCache<CachedPage>;

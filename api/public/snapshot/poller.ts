@@ -109,7 +109,7 @@ export class SnapshotPoller {
     else log.info({ valid_until }, 'snapshot valid again: lookups answer with verdicts');
   }
 
-  /** Loads the newer snapshot, or returns null when the served one is the newest. */
+  /** Loads the newest snapshot, or returns null when the server already serves it. */
   private async next(): Promise<Snapshot | null> {
     const { source, trust } = this.options;
     const { current: served } = this;

@@ -28,7 +28,7 @@ export class Snapshot {
   /** Index of the snapshot entry. */
   readonly generation: number;
   readonly entry: SnapshotEntry;
-  /** The entry's data about the log of this service. */
+  /** The part of the entry about this service's log. */
   readonly log: SnapshotEntry['logs'][number];
   /** Milliseconds since 1970. */
   readonly issuedAt: number;
@@ -96,7 +96,7 @@ export class Snapshot {
     return proof.slice(proof.indexOf('\n\n') + 2);
   }
 
-  /** The value of a key; null if the map has none. All searches are to be called in `whenFetched`. */
+  /** The value of a key; null if the map lacks the key. Every search must run in `whenFetched`. */
   find({ map, key }: MapQuery): MapValue | null {
     return findValue(this.heads[map], key, this.below);
   }

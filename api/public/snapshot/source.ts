@@ -22,7 +22,7 @@ export interface SnapshotSource {
   location(): Promise<Uint8Array | null>;
   /** Drops the cached location, which was rejected, so that the next read fetches it in full. */
   forgetLocation(): void;
-  /** Null when the file is missing. An urgent read, by the poller, does not queue behind lookups. */
+  /** Returns null when the file is missing. The urgent reads of the poller do not queue behind lookups. */
   logFile(path: string, isUrgent?: boolean): Promise<Uint8Array | null>;
   /** Reads a page of a map; throws when it is missing. */
   page(page: PageId, isUrgent?: boolean): Uint8Array | Promise<Uint8Array>;
@@ -48,7 +48,10 @@ export function directorySource(root: string): SnapshotSource {
   }
 
   let last = { version: '', bytes: new Uint8Array() };
-  /** Reads the location only when it changed. Opens it, because a network file system caches `stat`. */
+  /**
+   * Reads the location only after a change. Opens the file each time, because a network file system
+   * caches `stat`.
+   */
   function readLocation(file: string): Uint8Array {
     const open = openSync(file, 'r');
     try {

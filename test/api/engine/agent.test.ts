@@ -13,9 +13,9 @@ type Fields = Record<string, unknown>;
 
 const it = engineTest().extend<{
   admit: (body: Fields | string, headers?: Record<string, string>) => Promise<Reply>;
-  /** The proof id of an admitted envelope. */
+  /** Admits an envelope and returns the proof id. */
   proved: (body?: Fields) => Promise<string>;
-  /** The proof id of an execution. */
+  /** Admits an execution and returns the proof id. */
   executed: (fields?: Fields) => Promise<string>;
 }>({
   admit: async ({ setup: { post } }, use) =>
@@ -142,6 +142,6 @@ it('admission checks > run in the documented order', async ({
     expectProblem(await engine.call(request), status, code);
     await correct();
   }
-  // The policy permits every action here; the shipped policy permits only the sandbox.
+  // After every check, the shipped policy denies the action, because it permits only the sandbox.
   expectProblem(await engine.call(request), 403, 'policy_denied');
 });

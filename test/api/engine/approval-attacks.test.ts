@@ -21,7 +21,7 @@ import { AGENT, approvalTest, PATH, type Pending } from './approval-setup.js';
 
 const { it, setup, approver, held, shown, about, send, secondOf } = approvalTest();
 
-/** Attacks on a pending proof. */
+/** Faulty approvals of a pending proof, by the fault in the name of the test. */
 const ATTACKS: Record<string, (pending: Pending) => Approval | Promise<Approval>> = {
   'that has expired': (pending) =>
     approver.approve(about(pending), { expires_at: formatTime(Date.now()) }),
@@ -107,12 +107,12 @@ it('the worker repeats the checks of an approval before it signs', async () => {
   await setup.engine.worker.work();
   const second = await setup.get(`/v1/admissions/${String(sent.json['proof_id'])}`);
   expectProblem(second, 422, 'approval_rejected');
-  // The pending proof can be decided by another approval.
+  // Another approval can still cause the second decision.
   const { aep } = await secondOf(await send(approver.approve(about(pending))));
   expect(aep.decision).toMatchObject({ effect: 'ADMIT' });
 });
 
-it('an approval has no effect when its pending proof is older than an adoption of lost leaves', async () => {
+it('an approval has no effect when the log adopted lost leaves after the pending proof', async () => {
   const { db, get } = setup;
   const pending = await held();
   await db.sql`insert into svc.adoption (from_index, to_index) values (1000, 1001)`;

@@ -57,7 +57,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       const sent: string[] = [];
       page.on('pageerror', (error) => complaints.push(error.message));
       page.on('console', (message) => {
-        // The test narrows the list of algorithms, and expects rejected requests.
+        // The narrowed list of algorithms causes a warning, and the server rejects some requests.
         const isExpected = /^Failed to load resource|pubKeyCredParams/.test(message.text());
         if (!isExpected) complaints.push(message.text());
       });

@@ -42,7 +42,7 @@ export function approvalTest() {
     await activateSet(setup.registry.admin, { schema, policies, sentences: {}, ...changes });
   }
 
-  /** An admission that requires an approval. */
+  /** Sends an admission that requires an approval. */
   const held = (fields: Record<string, unknown> = {}): Promise<Pending> =>
     heldBy(admissionEnvelope({ action: 'PAY', ...fields }));
 
@@ -63,7 +63,7 @@ export function approvalTest() {
   const about = ({ proof_id, aep_hash }: Pending) => ({ proof_id, aep_hash });
   const send = (approval: Approval): Promise<Reply> => setup.post(PATH, { ...approval });
 
-  /** The signed AEP of the second decision that an accepted approval caused. */
+  /** Waits for the second decision that an accepted approval caused, and returns its signed AEP. */
   async function secondOf(reply: Reply) {
     expect(reply.status).toBe(202);
     const proof_id = String(reply.json['proof_id']);

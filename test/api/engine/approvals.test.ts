@@ -57,7 +57,7 @@ it('a required approval is a signed 202 with its expiry, and permits nothing', a
   await setApprovalTime(setup.registry.admin, TENANT, 900);
 });
 
-it('a batch counts required approvals, including those of earlier admissions', async () => {
+it('a batch counts the items that require an approval, including repeated admissions', async () => {
   const held = admissionEnvelope({ action: 'PAY' });
   for (const replayed of [0, 1]) {
     const items = [held, admissionEnvelope({ action: 'SHIP' })];
@@ -99,11 +99,11 @@ it('an approval causes a second decision, which the repeated admission returns',
     expect(reply.status).toBe(200);
     expect(reply.json).toMatchObject({ status: 'ADMITTED', registry_proof_id: proof_id });
   }
-  // The same approval again is a repeat, although a new approval would be too late.
+  // A repeated approval gets the first response, even when a new approval would be too late.
   const again = await send(approval);
   expect(again.json).toEqual(sent.json);
   expect(again.headers['idempotent-replayed']).toBe('true');
-  // The pending proof already has a second decision.
+  // Another approval is rejected, because the pending proof already has a second decision.
   expectProblem(await send(approver.approve(about(pending))), 409, 'already_decided');
 
   await setup.publish();

@@ -14,7 +14,7 @@ const PATH = '/v1/approvers';
 
 const manager = ({ keyFor }: Setup) => keyFor({ scopes: ['approvers'] });
 
-/** The changes of a registration in the log. */
+/** Reads the changes of a registration from the log. */
 async function changesOf({ registry }: Setup, registrationHash: string) {
   return (await keyEntries(registry.engine)).flatMap(({ body, leafIndex }) => {
     const entry = parseEntry(body);
@@ -70,7 +70,7 @@ describe('approvers of a tenant', () => {
     ]);
   });
 
-  it('are rejected without the key’s signature, for another tenant, and beyond 500', async ({
+  it('are rejected when another key signed them, when they name another tenant, and when 500 exist', async ({
     setup,
   }) => {
     const key = await manager(setup);
@@ -92,7 +92,7 @@ describe('approvers of a tenant', () => {
   });
 });
 
-it('the engine role changes approvers only for an active key of their tenant with the scope', async ({
+it('the engine role changes approvers only for an active key of the same tenant with the scope', async ({
   setup,
 }) => {
   const { engine, tenantNo } = setup.registry;

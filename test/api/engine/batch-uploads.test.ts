@@ -13,12 +13,12 @@ afterEach(() => {
 
 const openUploads = () => new BatchUploads({ perTenant: 2, budget: BUDGET });
 
-/** Passes `mib` MiB to the upload, 1 MiB at a time. */
+/** Receives `mib` MiB of an upload, 1 MiB at a time. */
 async function receive(upload: BatchUpload, mib: number): Promise<void> {
   for (let at = 0; at < mib; at += 1) await upload.received(MIB);
 }
 
-/** Waits long enough for uploads that wait for memory to continue. */
+/** Advances the fake time, so that uploads that wait for memory continue. */
 const waitForTimeouts = () => vi.advanceTimersByTimeAsync(10_000);
 
 describe('BatchUploads', () => {

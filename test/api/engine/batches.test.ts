@@ -90,7 +90,10 @@ describe('POST /v1/batches', () => {
     expect(results.map(({ state }) => state)).toEqual(states);
   });
 
-  it('returns the existing batch for items in another format', async ({ completed, send }) => {
+  it('returns the existing batch when the same items arrive in another format', async ({
+    completed,
+    send,
+  }) => {
     const items = executeBodies(3);
     const first = await completed(`\n${lines(...items)}\r\n\n  \n`, LINES);
     expect(first.results.map(({ state }) => state)).toEqual(['admitted', 'admitted', 'admitted']);
@@ -226,7 +229,10 @@ describe('invalid batch item', () => {
     }
   });
 
-  it('is rejected when not UTF-8 or above the item size limit', async ({ completed, send }) => {
+  it('is rejected when it is not UTF-8 or exceeds the item size limit', async ({
+    completed,
+    send,
+  }) => {
     const good = JSON.stringify(executeBody());
     const long = JSON.stringify({ text: 'x'.repeat(70_000), more: '],}{"' });
     const body = Buffer.concat([
@@ -241,7 +247,7 @@ describe('invalid batch item', () => {
       'admitted',
     ]);
     expect(results[1]?.status).toBe(413);
-    // The hash of an item that is too long covers its bytes.
+    // The items hash covers the bytes of an item that is too long.
     const other = Buffer.from(body);
     other[20] = 0x79;
     expect(batchIn(await send(other)).batch_id).not.toBe(batchIn(await send(body)).batch_id);
@@ -279,7 +285,9 @@ describe('batch limits', () => {
     });
   });
 
-  it('reject more items than one tenant may queue', async ({ setup: { key, withEngine } }) => {
+  it('reject a batch with more items than one tenant may queue', async ({
+    setup: { key, withEngine },
+  }) => {
     await withEngine({ maxQueuedAdmissions: 40 }, async ({ call }) => {
       const over = await call(batchCall(key, executeBodies(11)));
       expect(statusAndCode(over)).toEqual([413, 'too_many_items']);
@@ -302,7 +310,7 @@ describe('batch limits', () => {
       // The rejection left no rows, not even the idempotency key.
       expect((await call(batchCall(key, executeBodies(4), headers))).status).toBe(202);
       expect((await call(batchCall(key, first))).headers['idempotent-replayed']).toBe('true');
-      // Single admissions still fit.
+      // Single admissions still fit into the queue.
       worker.rests = false;
       const single = { headers: headersFor(key), body: JSON.stringify(executeBody()) };
       expect((await call(single)).status).toBe(200);

@@ -72,7 +72,7 @@ describe('request body', () => {
     ).toEqual(['/action', '/extra', '/intent_id']);
   });
 
-  it('with very many faults gets a problem of bounded size', async ({ send }) => {
+  it('gets a problem of bounded size when it has very many faults', async ({ send }) => {
     const many = Object.fromEntries(Array.from({ length: 2_000 }, (_, i) => [`f${i}`, 0]));
     const long = { ['x'.repeat(20_000)]: 0 };
     for (const extra of [many, long]) {
@@ -112,7 +112,7 @@ describe('oversized request body', () => {
         },
       );
       request.on('error', reject);
-      // A chunked body without an end.
+      // Streams a chunked body that never ends.
       const pump = setInterval(() => {
         sent += 64 * 1024;
         request.write(Buffer.alloc(64 * 1024, ' '));

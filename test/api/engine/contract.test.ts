@@ -24,7 +24,7 @@ const document = engineOpenApi(specs);
 const it = engineTest({ rateLimit: 100_000, batchLimit: 1024 * 1024 });
 
 let setup: Setup;
-/** Ids of one resource of each kind, by the names of parameters and members. */
+/** Ids of one resource of each kind, by the parameter or member that takes the id. */
 let ids: Record<string, string>;
 let pending: string;
 
@@ -73,7 +73,7 @@ checkContract({
         {},
       ],
     };
-    // A verified proof, and one without a verdict.
+    // A verified proof, and a proof without a verdict.
     const proofs = [ids['proof_id'], ...(await registry.admitAll([registry.item()]))];
     const names = ['package_id', 'token_hash', 'batch_id', 'overlay_id', 'registration_hash'];
     const known = {
@@ -132,7 +132,7 @@ const CHANGES: Record<string, (call: Call, spec: OperationSpec) => Call | Promis
 it.for(specs.filter(({ scopes }) => scopes.length > 0))(
   '$id > rejects requests as documented',
   async (spec) => {
-    // The items of a batch are rejected one by one.
+    // A batch with invalid items is accepted: each of these items gets its own problem.
     const isBatch = spec.path === '/v1/batches';
     const codes = codesOf(document, spec).filter((code) => code in CHANGES);
     expect(codes).toEqual(expect.arrayContaining(['unauthenticated', 'scope_missing']));

@@ -50,7 +50,7 @@ const euros = (amount: string, more: Fields = {}): Fields => ({
 });
 const refund = (facts: unknown, more: Fields = {}): Fields =>
   admissionEnvelope({ action: 'ISSUE_REFUND', facts, ...more });
-/** A refund as text, which JSON.stringify could not make. */
+/** A refund as text with facts that JSON.stringify could not make. */
 const refundText = (facts: string): string =>
   JSON.stringify(refund({ x: 1 })).replace('{"x":1}', facts);
 
@@ -165,20 +165,20 @@ const TOOLS: Attack[] = [
   ['an execution', executeBody({ action: 'CALL_TOOL' }), ['agents-are-bound']],
 ];
 
-describe('example policy set withstands', () => {
+describe('example policy set', () => {
   it.for([
     ['refunds', REFUNDS],
     ['daily-limit', DAILY_LIMIT],
     ['sandbox-deletes', DELETES],
     ['agent-tools', TOOLS],
     ['approval', APPROVAL],
-  ] as const)('attacks: %s', async ([set, attacks], { setup }) => {
+  ] as const)('gives the expected answers to attacks: %s', async ([set, attacks], { setup }) => {
     const expected = attacks.map(([what, , outcome]) => [what, outcome]);
     await activate(setup, set);
     expect(await outcomesOf(setup, [...attacks])).toEqual(expected);
   });
 
-  it('a deletion by a live tenant', async ({ setup }) => {
+  it('denies a deletion by a live tenant', async ({ setup }) => {
     const { engine, keyFor, registry } = setup;
     await activate(setup, 'sandbox-deletes');
     await createTenant(registry.admin, { tenantId: 'live-1', environment: 'live' });
@@ -224,7 +224,7 @@ it.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
     expect(await recompute(denied, counted, 'daily-limit')).toBe(true);
     expect(await recompute(denied, 'amount,currency', 'daily-limit')).toBe(false);
     expect(await recompute(admitted, counted, 'daily-limit')).toBe(true);
-    // The other set decides the same, but has another digest.
+    // The other policy set makes the same decision, but has another digest.
     expect(await recompute(admitted, 'amount,currency', 'refunds')).toBe(false);
 
     const rule = 'forbid (principal, action, resource) when { context.facts has currency };';

@@ -70,7 +70,7 @@ it('execution checks > reject requests while ADMISSIONS_PAUSED is set', async ({
   });
 });
 
-it('request headers > bind an idempotency key to its first body', async ({
+it('X-Svc-Idempotency-Key > is rejected with another body, and as a repeated header', async ({
   setup: { execute },
 }) => {
   const body = executeBody();
@@ -78,7 +78,7 @@ it('request headers > bind an idempotency key to its first body', async ({
   const first = await execute(body, headers);
   expect((await execute(body, headers)).bytes).toEqual(first.bytes);
   expectProblem(await execute(executeBody(), headers), 422, 'idempotency_conflict');
-  // Only the token in the body is echoed, not the header.
+  // The response returns the `idempotency_key` of a body, but not the request header.
   expect(first.headers['x-svc-idempotency-key']).toBeUndefined();
   const twice = { 'X-Svc-Idempotency-Key': ['a', 'b'] };
   expectProblem(await execute(executeBody(), twice), 400, 'duplicate_header');

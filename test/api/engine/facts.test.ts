@@ -21,7 +21,7 @@ const refund = (facts: object) => admissionEnvelope({ action: 'ISSUE_REFUND', fa
 
 const it = engineTest({ rateLimit: 100_000 });
 
-/** Activates the example set for refunds, with changes to its schema. Returns its digest. */
+/** Activates the example set for refunds, with changes to its schema, and returns the digest. */
 async function activate({ registry }: Setup, change = (schema: string) => schema): Promise<string> {
   const digest = await activateSet(registry.admin, { ...files, schema: change(files.schema) });
   return digest.toString('hex');
@@ -72,7 +72,7 @@ describe('POST /v1/agent/admissions', () => {
     const admitted = await setup.post(PATH, body);
     expect(admitted.json).toMatchObject({ status: 'ADMITTED' });
     await activate(setup);
-    // A new engine has no cached set.
+    // A new engine has no cached policy set.
     await setup.withEngine({}, async ({ call }) => {
       const send = (fields: object) =>
         call({ path: PATH, headers: headersFor(setup.key), body: JSON.stringify(fields) });
@@ -204,7 +204,7 @@ it('budgets of a proof are verified, disclosed and replayed', async ({ setup }) 
     result: 'match',
     counterfactual: { decision: { effect: 'ADMIT', reasons: ['refunds-are-permitted'] } },
   });
-  // The value of a counter with another definition is unknown.
+  // A counter has no known value under a set that defines the counter differently.
   const counter = budgeted.counters!['daily_refunds']!;
   const perTenant = await stored(setup, {
     counters: { daily_refunds: { ...counter, per: 'tenant' } },

@@ -70,7 +70,7 @@ async function admitted({ post }: Setup, id: string): Promise<string> {
   return String(json['registry_proof_id']);
 }
 
-/** Shares the proof in every way. Returns its public ids by their names in paths. */
+/** Shares the proof by token and in a package. Returns its public ids by path parameter. */
 async function shared({ post }: Setup, proof_id: string): Promise<Record<string, string>> {
   const request = {
     schema_version: 'svc.lifecycle.share_token_request/1.0',
@@ -123,7 +123,7 @@ const filesBelow = (directory: string): Buffer[] =>
     .filter((path) => statSync(path).isFile())
     .map((path) => readFileSync(path));
 
-/** Every value of 32 bytes, as text or as bytes, in hex. */
+/** All values of 32 bytes in the documents, whether bytes or text, as hex. */
 function digestsIn(documents: readonly Buffer[]): Set<string> {
   const found = documents.flatMap((bytes) => {
     const text = bytes.toString('latin1');
@@ -139,10 +139,7 @@ function digestsIn(documents: readonly Buffer[]): Set<string> {
   return new Set(found);
 }
 
-/**
- * Guesses the amount from known hashes, without a salt and with each of the salts; null without a
- * match.
- */
+/** Tries every amount without a salt and with each salt. Returns the amount whose hash is known, or null. */
 function guess(known: ReadonlySet<string>, salts: readonly string[]): string | null {
   const inputOf = (amount: string, salt?: string): string => {
     const tenant = { tenant_id: TENANT, environment: 'sandbox' } as const;

@@ -22,7 +22,7 @@ const BOUND = { id: 'owner-agent' };
 const RUN = newRunId();
 
 type Exported = Record<string, unknown>;
-/** `pending` is a proof that requires an approval. */
+/** `pending` is the id of a proof that requires an approval. */
 type Ids = Resources & { pending: string };
 
 const it = engineTest();
@@ -34,7 +34,7 @@ let theirs: Ids;
 /** An admission with an outcome, in the owner’s run {@link RUN}. */
 let parent: string;
 let exported: Exported;
-/** The export of a genuine proof that no tenant has any more. */
+/** The export of a genuine proof that no tenant owns any more. */
 let lost: Exported;
 
 it.beforeAll(async ({ setup }) => {
@@ -93,7 +93,7 @@ function unknownIds(): Ids {
   };
 }
 
-/** Path parameters that are not ids. */
+/** Values of the path parameters that are not ids. */
 const PLAIN: Record<string, string> = { artifact_kind: 'certificate' };
 
 function pathOf(spec: OperationSpec, ids: Resources): string {
@@ -106,7 +106,7 @@ function pathOf(spec: OperationSpec, ids: Resources): string {
   return path + query;
 }
 
-/** A request body of the stranger like the example, with these ids. */
+/** The example of a request body, as the stranger would send it with these ids. */
 function bodyOf(example: unknown, ids: Resources): unknown {
   if (isDocument(example))
     return documentLike(example, ids.second === theirs.second ? exported : lost);
@@ -127,7 +127,7 @@ function isDocument(example: unknown): example is Exported {
   return typeof example === 'object' && example !== null && 'aep' in example;
 }
 
-/** The members of the export that the example also has. */
+/** The export, reduced to the members of the example. */
 function documentLike(example: Exported, document: Exported): Exported {
   return Object.fromEntries(
     Object.entries(example).map(([name, value]) => [
@@ -147,7 +147,7 @@ const namesIds = (example: unknown): boolean =>
   isDocument(example) ||
   JSON.stringify(bodyOf(example, unknownIds())) !== JSON.stringify(bodyOf(example, unknownIds()));
 
-/** Each request with an id in its path or body, once for each body that the route accepts. */
+/** Each request with an id in its path or body, once for each example of its body. */
 const cases: Case[] = OPERATIONS.flatMap(({ spec }) => {
   const inPath = spec.path.replaceAll('{artifact_kind}', '').includes('{');
   const examples = Object.entries(spec.body?.examples ?? {});
@@ -169,7 +169,7 @@ async function ask(
 ): Promise<{ status: number; said: string }> {
   const isApproval = spec.path.startsWith('/v1/approvals');
   const ids = isApproval ? { ...all, proof_id: all.pending } : all;
-  // A query without its tenant conditions may return rows that fit no documented response.
+  // Does not validate the response: without tenant conditions, a query may return any rows.
   const reply = await send(engine.url, {
     method: spec.method.toUpperCase(),
     path: pathOf(spec, ids),
@@ -197,7 +197,7 @@ async function withoutRowLevelSecurity<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Another tenant's request for an existing resource gets the same response as for an unknown one. */
+/** Expects the same response for another tenant's resource as for an unknown resource. */
 async function expectAbsent(engine: TestEngine, asked: Case): Promise<void> {
   const about = await ask(engine, asked, theirs);
   const unknown = await ask(engine, asked, unknownIds());
@@ -205,7 +205,7 @@ async function expectAbsent(engine: TestEngine, asked: Case): Promise<void> {
   if (asked.spec.path.includes('{')) expect(about.status).toBe(404);
 }
 
-/** Filters of the list of proofs, each by an identifier of the owner, under which the stranger sees proofs. */
+/** The filters, each by an identifier of the owner, for which the stranger's list of proofs is not empty. */
 async function tellingFilters(engine: TestEngine): Promise<string[]> {
   const telling: string[] = [];
   for (const filter of filters()) {
@@ -255,7 +255,9 @@ describe('another tenant’s resource', () => {
     withoutRowLevelSecurity(() => expectAllAbsent(setup.engine)));
 
   // This test shows that the tests above can fail.
-  it('is visible on every route and in every list without either protection', async ({ setup }) => {
+  it('is visible on every route and in every list when both protections are missing', async ({
+    setup,
+  }) => {
     const silent: string[] = [];
     await withoutRowLevelSecurity(() =>
       setup.withEngine({ sql: unfiltered(registry.engine) }, async (engine) => {

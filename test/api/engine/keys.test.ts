@@ -8,7 +8,7 @@ import { executeBody, headersFor, without } from '../../fixtures/engine.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { engineTest, keyIdOf, type Setup } from './setup.js';
 
-/** Sizes of compared hashes, and key ids of queries. */
+/** Records the sizes of compared hashes, and the key ids that each query looks up. */
 const done = vi.hoisted(() => ({ compared: [] as number[][], lookedUp: [] as string[][] }));
 
 vi.mock('node:crypto', async (original) => {
@@ -61,7 +61,7 @@ it('API key check > does the same work and gives the same response for every inv
     const reply = await setup.execute(executeBody(), headers);
     expect([name, reply.status === 401]).toEqual([name, name !== 'good']);
     expect([name, done.compared]).toEqual([name, [[32, 32]]]);
-    // One query, which has only the public key id, never the secret.
+    // The engine makes one query, with the public key id and without the secret.
     expect([name, done.lookedUp]).toEqual([name, [[expect.stringMatching(/^[a-z0-9]{12}$/)]]]);
     if (name === 'good') continue;
     answers.add(JSON.stringify([without(reply.headers, 'date'), reply.bytes.toString()]));

@@ -158,7 +158,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect((await revoke()).status).toBe(200);
   });
 
-  it('responds with 202 when the queue is unavailable, and a requeued job completes it', async () => {
+  it('responds with 202 when the queue is unavailable, and completes after a requeue', async () => {
     const { db, engine } = setup;
     engine.worker.fails = new Error('the queue is away');
     expect((await revoke()).status).toBe(202);
@@ -177,7 +177,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     const first = revoke({}, proofId, headersFor(stolen));
     await expect.poll(() => engine.worker.revocations.length, { interval: 5 }).toBe(1);
     const second = revoke({ reason: 'it was stolen' });
-    // The request shows no sign of waiting, so the test waits for a fixed time.
+    // Nothing shows that the second request waits, so the test waits for a fixed time.
     await sleep(200);
     await revokeApiKey(registry.admin, keyIdOf(stolen));
     engine.worker.rests = false;
@@ -231,7 +231,7 @@ describe('POST /v1/share-tokens', () => {
 
   it('stores the token neither in the database nor in the logs', async () => {
     const token = String((await share()).json['share_token']);
-    // The database stores no token even when a client sends the token in place of its hash.
+    // The database must not store a token that a client sends in place of the hash.
     for (const path of [token, token.replace('_', '%5f')]) {
       expectProblem(await unshare(path), 404, 'share_token_not_found');
     }

@@ -26,7 +26,7 @@ const it = engineTest({ scopes: ['admit', 'read'] }).extend<{
   started: (overrides?: Partial<EngineContext>) => Promise<TestEngine>;
 }>({
   key: ({ setup: { key } }, use) => use(key),
-  /** Starts engines with their own limits. */
+  /** Starts engines whose settings differ from those of `setup`. */
   started: async ({ setup: { registry } }, use) => {
     const engines: TestEngine[] = [];
     await use(async (overrides = {}) => {
@@ -60,7 +60,7 @@ function burst(engine: TestEngine, apiKey: string, times: number): Promise<Reply
 const statuses = (replies: Reply[], status: number): number =>
   replies.filter((reply) => reply.status === status).length;
 
-// A window is one real second: a machine that stalls for a second spreads a test over two windows.
+// A window is one real second: when the machine stalls, the requests of a test fall into two windows.
 describe('rate limit', { retry: 2 }, () => {
   it('responds with 429 and Retry-After when exceeded, and recovers', async ({
     key,
@@ -79,7 +79,7 @@ describe('rate limit', { retry: 2 }, () => {
       expect(reply.headers['retry-after']).toBe('1');
       expect(reply.headers['ratelimit']).toBe('"tenant";r=0;t=1');
     }
-    // A rejected request leaves no state: it is admitted once when it is sent again.
+    // A rejected request leaves no state: when it is sent again, the engine admits it as a new request.
     await sleep(WINDOW_MS);
     const again = await Promise.all(
       bodies.filter((_, i) => replies[i]?.status === 429).map((body) => execute(engine, key, body)),
@@ -115,7 +115,7 @@ describe('rate limit', { retry: 2 }, () => {
     }
   });
 
-  it('counts requests to every route, also when they are rejected', async ({ key, started }) => {
+  it('counts requests to every route, including rejected requests', async ({ key, started }) => {
     const engine = await started();
     const headers = headersFor(key);
     const bad: Call[] = [
@@ -186,7 +186,7 @@ describe.skipIf(skipsRedis)(`rate limit counted in Redis${withoutRedis}`, { retr
   it('does not delay requests when Redis hangs', async () => {
     const client = redisAt('redis://127.0.0.1:1');
     const countRequest = createRequestCounter({
-      // Simulates a connection that was good a moment ago.
+      // Simulates a connection that seems ready but gets no responses.
       redis: new Proxy(client, {
         get: (target, name) =>
           name === 'rlflxIncr'
@@ -201,7 +201,7 @@ describe.skipIf(skipsRedis)(`rate limit counted in Redis${withoutRedis}`, { retr
     const places = await Promise.all(Array.from({ length: 20 }, () => countRequest(1)));
     expect(places.map(({ used }) => used)).toEqual(places.map((_, i) => i + 1));
     expect(performance.now() - began).toBeLessThan(600);
-    // The engine waits before it tries Redis again.
+    // After a failure, the engine does not use Redis for a while.
     const later = performance.now();
     await countRequest(1);
     expect(performance.now() - later).toBeLessThan(100);
@@ -209,7 +209,11 @@ describe.skipIf(skipsRedis)(`rate limit counted in Redis${withoutRedis}`, { retr
 });
 
 describe('full queue', () => {
-  it('makes only admissions respond with 503, and drains', async ({ key, setup, started }) => {
+  it('makes only admissions respond with 503, until the workers drain the queue', async ({
+    key,
+    setup,
+    started,
+  }) => {
     const engine = await started({ rateLimit: 1_000, maxQueuedAdmissions: 3, waitMs: 50 });
     engine.worker.rests = true;
     const body = executeBody();

@@ -13,7 +13,7 @@ const firstPage = (setup: Setup, status: string, filter: Query = {}) =>
   idsOf(setup, { status, limit: '1', ...filter });
 
 describe('list of proofs with a status filter', () => {
-  // More proofs than one request scans without a status filter.
+  // Without a status filter, one request does not scan 4,100 proofs.
   it('lists on the first page a proof that is not valid, although 4,100 valid proofs are newer', async ({
     setup,
   }) => {
@@ -40,7 +40,7 @@ describe('list of proofs with a status filter', () => {
     expect(await firstPage(setup, 'BACKEND_LOOKUP_REQUIRED')).toEqual([erased]);
   });
 
-  // Must run last: the verifier cannot continue from the subtrees of this verdict.
+  // Must run last: the verifier cannot continue after this verdict, whose subtrees are made up.
   it('finds a proof that had expired when it was first verified', async ({ setup }) => {
     const [expired = ''] = await setup.registry.admitAll([
       setup.registry.item({ intent_id: 'expired' }),

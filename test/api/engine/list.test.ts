@@ -186,7 +186,7 @@ describe('cursor of GET /v1/proofs', () => {
 describe('rare filter', () => {
   it('returns empty pages with a cursor until the scan reaches an old match', async () => {
     const [rare] = await setup.registry.admitAll([setup.registry.item({ action: 'RARE' })]);
-    // Synthetic rows between the two proofs, because the list reads only columns.
+    // Synthetic rows between the two proofs suffice, because the list reads only columns.
     await setup.byHand(async (tx) => {
       const start = (await setup.treeSize()) + 1;
       await tx`

@@ -25,7 +25,7 @@ const apiKeyBody = (members: Record<string, unknown>) => ({
 const create = ({ post }: Setup, key: string, members: Record<string, unknown> = {}) =>
   post('/v1/keys', apiKeyBody(members), headersFor(key));
 
-/** Creates a key by authority of `key`, and returns the new key. */
+/** Creates a key with the authority of `key`, and returns the new key. */
 async function created(setup: Setup, key: string, members: Record<string, unknown> = {}) {
   const reply = await create(setup, key, members);
   expect(reply.status).toBe(201);
@@ -38,7 +38,7 @@ const revoke = ({ engine }: Setup, key: string, keyId: string): Promise<Reply> =
 const admit = ({ post }: Setup, key: string) =>
   post('/v1/agent/admissions', admissionEnvelope(), headersFor(key));
 
-/** Statuses of admissions with these keys. */
+/** The HTTP status of an admission with each of these keys. */
 const statuses = (setup: Setup, ...keys: string[]): Promise<number[]> =>
   Promise.all(keys.map(async (key) => (await admit(setup, key)).status));
 
@@ -58,11 +58,11 @@ const latestActs = ({ db }: Setup, count: number) => db.sql`
   select db_role, actor, act, operation, coalesce(after, before) ->> 'key_id' as key_id
   from svc.audit order by audit_id desc limit ${count}`;
 
-/** A key that may create keys. */
+/** Issues a key that may create keys. */
 const manager = ({ keyFor }: Setup, scopes = ['keys', 'admit', 'read']) => keyFor({ scopes });
 
 describe('POST /v1/keys', () => {
-  it("creates a restricted key with the creator's review and an audit record", async ({
+  it("creates a restricted key with its creator's review reference and an audit record", async ({
     setup,
   }) => {
     const creator = await manager(setup);
@@ -129,14 +129,14 @@ describe('POST /v1/keys', () => {
       expectProblem(reply, 400, 'invalid_field');
       expect(reply.json).toMatchObject({ errors: [{ pointer }] });
     }
-    // The database rejects this for any client, such as psql.
+    // The database rejects such a key from any client, such as psql.
     const issued = setup.keyFor({ restriction, scopes: ['admin'] });
     await expect(issued).rejects.toThrow(/restricted_key_manages_no_keys/);
   });
 });
 
 describe('POST /v1/keys/{key_id}/revoke', () => {
-  it('revokes the key and the keys that it created, rotated ones included, but not its own successor', async ({
+  it('revokes the key, the keys that it created and the successors of these keys, but not its own successor', async ({
     setup,
   }) => {
     const root = await manager(setup);
@@ -319,7 +319,7 @@ describe('engine role', () => {
     const { key_no: narrow } = await rowOf(setup, await setup.keyFor({ scopes: ['keys', 'read'] }));
     expect(await make(tenantNo, narrow, ['export'])).toBe(null);
 
-    // A managing key cannot change keys of another tenant, even when both tenants are in scope.
+    // A managing key cannot change keys of another tenant, even in a transaction for both tenants.
     const { key_no: foreign } = await rowOf(setup, stranger);
     await asTenants(engine, [tenantNo, strangerNo], async (tx) => {
       await tx`select svc.revoke_api_key(${foreign}, ${keyIdOf(victim)})`;

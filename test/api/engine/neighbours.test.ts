@@ -34,9 +34,7 @@ let key: string;
 let hostile: Record<string, string>;
 let enginePool: Pool;
 let closePools: () => Promise<unknown>;
-/**
- * Ids of one resource of each kind of the hostile tenant, by the names of parameters and members.
- */
+/** Ids of one resource of each kind of the hostile tenant, by the parameter or member that takes the id. */
 let ids: Record<string, string>;
 
 it.beforeAll(async ({ setup }) => {
@@ -102,7 +100,7 @@ const untilBlocked = () => untilLocked(db.sql, APPLICATION);
 
 it('an engine serves other tenants while many requests of one tenant wait in every operation', async () => {
   const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
-  // Calls the operations one after the other: the requests to each could take every connection.
+  // One operation at a time, because the requests to one operation could take every connection.
   const waiting: Promise<Reply[]>[] = [];
   try {
     for (const spec of specs) {
@@ -120,7 +118,10 @@ it('an engine serves other tenants while many requests of one tenant wait in eve
 });
 
 describe('engine with an admission that waits for an open transaction', () => {
-  /** Opens a transaction that inserts the item of a batch. Returns a function that aborts it. */
+  /**
+   * Opens a transaction that inserts this body as a batch does. Returns a function that aborts the
+   * transaction.
+   */
   function openBatchWith(body: object): Promise<() => Promise<void>> {
     const request = utf8(JSON.stringify(body));
     const hash = documentHash(nativeSha256, body as JsonValue);
@@ -164,7 +165,7 @@ it('batch upload > waits for a commit slot when it is complete', async () => {
   try {
     await untilBlocked();
     replies.push(narrow.call(batchCall(key, executeBodies(1))));
-    // The first response is that of the second batch only if the second batch does not wait.
+    // A second batch that does not wait for a slot would respond here, before the first batch.
     await Promise.race([...replies, sleep(500)]);
   } finally {
     await open();

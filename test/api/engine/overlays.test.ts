@@ -33,7 +33,7 @@ const stored = async ({ post }: Setup, rules?: Record<string, string>, own: Head
   return String(reply.json['overlay_id']);
 };
 
-/** Activates an overlay of this rule, with a case that the rule decides. */
+/** Activates an overlay with this rule, and with a case that the rule decides. */
 async function activated(setup: Setup, rule = NO_DELETIONS, action?: string, own: Headers = {}) {
   const id = await stored(setup, { 'no-deletions': rule }, own);
   const tenant = own['X-Svc-Tenant-Id'];
@@ -177,9 +177,7 @@ describe('an overlay', () => {
     expect(admitted.status).toBe(200);
   });
 
-  it('applies on top of the operator’s next policy set, and of a scheduled one', async ({
-    setup,
-  }) => {
+  it('applies on top of the operator’s next and scheduled policy sets', async ({ setup }) => {
     const scheduled = await activateBase(setup, 'LATER', inADay());
     await activated(setup);
     const sets = await setup.db.sql`select from svc.overlay_set where base = ${scheduled.digest}`;
@@ -218,7 +216,7 @@ describe('an overlay', () => {
     expect((await admit(setup, 'PAY')).status).toBe(200);
   });
 
-  it('cannot be omitted by an engine', async ({ setup }) => {
+  it('cannot be omitted by an engine that accepts an admission', async ({ setup }) => {
     const { registry } = setup;
     await activated(setup);
     const accepting = asTenants(
@@ -263,13 +261,15 @@ describe('an overlay', () => {
     }
   });
 
-  it('prevents the activation of a policy set that is not combined with it', async ({ setup }) => {
+  it('prevents the activation of a policy set that is not combined with the overlay', async ({
+    setup,
+  }) => {
     await activated(setup);
     const set = await makePolicySet({ ...shipped.files, policies: {} });
     await storePolicySet(setup.registry.admin, set);
     const activation = activatePolicy(setup.registry.admin, set.digest);
     await expect(activation).rejects.toThrow(/not combined with a policy set/);
-    // Without the combined policy set the admission fails.
+    // An admission fails as well when the combined policy set is missing.
     await setup.byHand((tx) => tx`delete from svc.overlay_set`);
     expect((await admit(setup)).status).toBe(500);
   });
@@ -353,7 +353,7 @@ it('an engine can neither omit a policy set in use nor make a worker evaluate a 
   await setup.byHand((tx) => tx`delete from svc.intake_pending`);
 });
 
-it('an engine bounds the evaluations of a tenant, and serves those of another', async ({
+it('an engine limits the evaluations of a tenant, and still serves another tenant', async ({
   setup,
 }) => {
   const own = await setup.tenant('bystander');

@@ -53,7 +53,7 @@ describe('PDF renderer', () => {
     );
     const patient = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 20_000, file: slow });
     await patient.render(task(0));
-    // The stuck thread was replaced, and its slot is free.
+    // The pool replaced the stuck thread and freed its slot.
     await expect
       .poll(() =>
         renderer.render(task(0)).then(

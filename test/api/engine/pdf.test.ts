@@ -54,7 +54,7 @@ it('PDF export > contains every fact of the proof', async () => {
   expect(await readQrCode(bytes)).toBe(PAGE_URL);
   expect(info).toMatchObject({
     Title: `Autonomous Execution Proof ${admitted.proofId}`,
-    // The only time on the page is that of the verdict.
+    // The metadata have the time of the verdict, so that the bytes depend on no clock.
     CreationDate: 'D:20261122080000Z',
     ModDate: 'D:20261122080000Z',
   });

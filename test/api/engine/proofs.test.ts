@@ -56,7 +56,7 @@ describe('GET /v1/proofs/{proof_id}', () => {
   });
 });
 
-it('GET /v1/proofs/{proof_id}/receipt-evidence > binds the operator to the receipt at once, and to a checkpoint later', async ({
+it('GET /v1/proofs/{proof_id}/receipt-evidence > proves the receipt at once, and its inclusion once a checkpoint covers the entry', async ({
   setup,
 }) => {
   const { log, pins } = setup;

@@ -48,7 +48,7 @@ describe('POST /v1/proofs/replay', () => {
     for (const id of [parent, outcome]) expect(await replayed(setup, id)).toMatchObject(matching);
   });
 
-  it('matches an export, and names changes in an altered one', async ({ setup }) => {
+  it('matches an export, and names the changes in an altered export', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());
     expect(await replayed(setup, document)).toMatchObject({
       result: 'match',
@@ -113,7 +113,7 @@ async function changeTexts(
   );
 }
 
-/** The difference when the replay matches the stored rows, but not the hash in the log. */
+/** The only difference when the replay matches the altered rows, but not the hash in the log. */
 const OTHER_HASH = {
   pointer: '',
   recorded: { aep_hash: expect.any(String) as string },
@@ -169,12 +169,12 @@ describe('replay after tampering', () => {
       expect(replay.result).toBe('divergence');
       expect(pointersIn(replay)).toContain(pointer);
       if (pointer === '') expect(replay.differences).toEqual([OTHER_HASH]);
-      // Restores a column of the log entry, because nothing is appended after an altered entry.
+      // Restores the altered column of the log entry, because the log appends nothing after an altered entry.
       if (before !== undefined) await change(before);
     },
   );
 
-  // Must run last: all proofs share the policy set.
+  // Must run last: this test alters the policy set of all proofs.
   it('reports the digest and decision of an altered policy', async ({ setup }) => {
     const id = await setup.admitOne();
     const before = await replayed(setup, id);
@@ -186,7 +186,7 @@ describe('replay after tampering', () => {
     expect(pointersIn(harmless)).toEqual(['/policy/digest']);
     expect(harmless.differences[0]?.recorded).toBe(before.policy_digest);
 
-    // The engine version in the stored manifest is not trusted either.
+    // An altered engine version in the stored manifest changes nothing.
     await setup.byHand(
       (tx) => tx`
       update svc.policy_set set manifest =

@@ -14,7 +14,7 @@ const it = engineTest();
 type Fields = Record<string, unknown>;
 
 const agent = (id: string): Fields => ({ agent: { id } });
-/** An outcome of an action that another key admitted. */
+/** Admits an action with another key, and returns an outcome of the action. */
 const outcome =
   (fields: Fields) =>
   async ({ admitOne }: Setup): Promise<Fields> =>
@@ -23,7 +23,7 @@ const outcome =
 /** More names than the message of a rejection lists. */
 const MANY = Array.from({ length: 32 }, (_, n) => '\u{1f512}'.repeat(100) + String(n));
 
-/** Name, restriction, request, and the pointer of its rejection; null if it is allowed. */
+/** Name, restriction, request, and the pointer of the rejection; null for an allowed request. */
 const CASES: [
   string,
   KeyRestriction,

@@ -52,7 +52,9 @@ const verified = ({ pins }: Setup, document: unknown): RunResult =>
   verifyRun(document, pins, nativeCrypto);
 
 describe('a request in a run', () => {
-  it('has a unique number, as a single request and in a batch', async ({ setup }) => {
+  it('is rejected when its number is in use, as a single request and in a batch', async ({
+    setup,
+  }) => {
     const id = newRunId();
     const first = member(id, 0);
     await proved(setup, first);
@@ -91,13 +93,14 @@ describe('a request in a run', () => {
   });
 });
 
-it('a run > is neither joined nor closed by another tenant', async ({ setup }) => {
+it('a run > is neither joined nor closed by requests of another tenant with the same run id', async ({
+  setup,
+}) => {
   const stranger = await setup.tenant('stranger');
   const id = newRunId();
   await proved(setup, member(id, 0));
   const theirs = { tenant_id: 'stranger' };
-  // The stranger's run with this id is a run of its own, so the answers do not reveal the other
-  // run.
+  // The stranger's requests open a run of their own with the same id, so no answer reveals the other run.
   for (const body of [member(id, 0, theirs), closeEnvelope({ id, seq: 1 }, theirs)]) {
     expect((await setup.post('/v1/agent/admissions', body, stranger)).status).toBe(200);
   }
@@ -107,7 +110,7 @@ it('a run > is neither joined nor closed by another tenant', async ({ setup }) =
   expect(json).toMatchObject({ aep: { subject: { kind: 'close', count: 2 } } });
 });
 
-it('the close of a run > is rejected while a request is missing or above its number', async ({
+it('the close of a run > is rejected while a request is missing or has a higher number', async ({
   setup,
 }) => {
   const id = newRunId();
@@ -197,7 +200,7 @@ it('list of proofs > filters by agent, tool, run, parent, batch and bound, and s
   expect(await idsOf(`agent=agent-9&bound=true`)).toEqual([]);
   expect(await idsOf(`agent=agent-9&bound=false`)).toContain(own);
   const batchId = String(batch.json['batch_id']);
-  // A later batch that repeats an admission lists the proof, too.
+  // The list for a later batch also has the proof of an admission that the batch repeats.
   const repeated = [admissionEnvelope(), items[0]];
   const later = await setup.post('/v1/batches', repeated);
   await workBatches(setup.registry);

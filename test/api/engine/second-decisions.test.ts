@@ -21,9 +21,9 @@ import { AGENT, approvalTest, HOLD, PERMIT, schema } from './approval-setup.js';
 const { it, setup, approver, activate, held, heldBy, about, send, secondOf } = approvalTest();
 
 it.each<[state: string, end: (sql: Pool, keyId: string) => Promise<unknown>]>([
-  ['a revoked', revokeApiKey],
-  ['an expired', (sql, keyId) => expireApiKey(sql, keyId, 0)],
-])('an approval does not admit the request of %s API key', async (_, end) => {
+  ['revoked', revokeApiKey],
+  ['expired', (sql, keyId) => expireApiKey(sql, keyId, 0)],
+])('an approval does not admit a request whose API key is %s', async (_, end) => {
   const { registry } = setup;
   const key = await issueKey(registry, { scopes: ['admit'] });
   const pending = await heldBy(admissionEnvelope({ action: 'PAY' }), headersFor(key));
@@ -76,7 +76,7 @@ it('an approval does not waive the rules of the tenant', async () => {
   expect(aep.decision).toEqual({ effect: 'DENY', reasons: ['overlay.no-payments'] });
 });
 
-it('only an approved second decision moves a counter', async () => {
+it('only an approved second decision changes a counter', async () => {
   const limit = `forbid (principal, action, resource) unless {
     context.budgets has payments && context.budgets.payments.after <= 1 };`;
   await activate(
@@ -144,7 +144,7 @@ it('a second decision repeats the run number of its pending proof', async () => 
   ]);
 });
 
-/** The failed checks of the verifier and the engine, and the findings of fsck. */
+/** Returns the failed checks of the verifier and the engine, and the findings of fsck. */
 async function verified(proofId: string) {
   const { db, registry } = setup;
   const [{ at }] = await db.sql<[{ at: number }]>`

@@ -37,7 +37,7 @@ interface Options extends Partial<EngineContext> {
   scopes?: string[];
 }
 
-/** Tests with one `setup` per file. After each test, the workers complete pending admissions. */
+/** Creates tests that share one `setup` per file. After each test, the workers complete pending admissions. */
 export function engineTest(options: Options = {}) {
   const it = test.extend<{ setup: Setup }>({
     setup: [({}, use) => withSetup(options, use), { scope: 'file' }],
@@ -191,7 +191,7 @@ function bytesOf(body: Body): string | Uint8Array {
   return typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body);
 }
 
-/** Ids of one resource of each kind; `second` is another proof, for operations on several. */
+/** Ids of one resource of each kind. `second` is another proof, for operations on several proofs. */
 export type Resources = Record<
   | 'proof_id'
   | 'second'
@@ -206,8 +206,8 @@ export type Resources = Record<
 >;
 
 /**
- * Creates one resource of each kind for a tenant; returns their ids by the names of parameters and
- * members.
+ * Creates one resource of each kind for a tenant. Returns the ids by the parameter or member that
+ * takes the id.
  */
 export async function fillTenant(
   { post, publish, registry }: Setup,
@@ -267,11 +267,11 @@ export const keyIdOf = (apiKey: string): string => apiKey.slice(7, 19);
 export const ofProof = (proofId: string): string =>
   `replace(proof_id::text, '-', '') = '${proofId}'`;
 
-/** An SQL expression for the body of a log entry with a replaced part. */
+/** An SQL expression for the body of a log entry in which a part is replaced. */
 export const replacedIn = (from: string, to: string): string =>
   `convert_to(replace(convert_from(body, 'UTF8'), '${from}', '${to}'), 'UTF8')`;
 
-/** The reply of `POST /v1/proofs/replay`, also under another policy set. */
+/** The reply of `POST /v1/proofs/replay`, optionally under another policy set. */
 export const replayOf = (
   { post }: Setup,
   proofId: unknown,

@@ -158,7 +158,8 @@ describe('altered database rows', () => {
           { name: 'aep_hash', result: 'fail', detail: 'the stored AEP is missing' },
         ]);
         await expectNotServed(setup, document.proof_id);
-        // A copy that the caller kept still matches the log, unless its request cannot be checked.
+        // The export that the caller kept still matches the log, but the engine needs request and
+        // seed to verify it.
         const isKnown = !/request|seed/.test(lost);
         expect(await verdictOn(setup, document)).toMatchObject(
           isKnown ? { status: 'VALID' } : FAILED,
@@ -167,7 +168,7 @@ describe('altered database rows', () => {
     },
   );
 
-  it('are not erased without a record of the erasure', async ({ setup }) => {
+  it('do not count as erased without a record of the erasure', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());
     await eraseProof(setup.db, document.proof_id);
     await setup.byHand((tx) =>

@@ -162,7 +162,7 @@ describe('signing key', () => {
     expect(checkOf(verdict, 'signature')).toBe('fail');
   });
 
-  /** A proof that the worker signs under another key. */
+  /** Admits a proof that the worker signs with another key. */
   async function signedBy({ registry }: Setup, signer: ReturnType<typeof newKey>): Promise<string> {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);

@@ -103,7 +103,7 @@ describe('POST /v1/proofs/verify', () => {
       expect(checkOf(verdict, 'submitted_verdict')).not.toBe('fail');
       expect(checkOf(verdict, 'not_revoked')).toBe('fail');
     }
-    // The registry cannot have signed the earlier status with a log that contains the revocation.
+    // No genuine export has the earlier status with a log size that includes the revocation.
     const after = await setup.exported(before.proof_id);
     const lied = { ...after, verdict: { ...before.verdict, log_size: after.verdict.log_size } };
     const verdict = await verdictOn(setup, lied);

@@ -16,7 +16,7 @@ const FILTERS = ['VALID', 'REVOKED', 'EXPIRED', NOTHING];
 const it = engineTest({ scopes: ['read', 'export', 'verify'] });
 
 let setup: Setup;
-/** A proof before the compromised range; in it two admissions, a denial and two revoked proofs. */
+/** A proof before the compromised range, and in the range two admissions, a denial and two revoked proofs. */
 let ids: Record<'before' | 'first' | 'last' | 'denied' | 'revoked' | 'trustRevoked', string>;
 let validExport: ProofExport;
 let compromisedFrom: number;
@@ -114,7 +114,7 @@ const EXPECTED = {
 describe('proofs of a compromised key', () => {
   it('are not asserted valid once the log contains the compromise', async () => {
     expect(await statuses()).toEqual(EXPECTED);
-    // An export waits for the checkpoint that covers the entry, as it does for a revocation.
+    // An export waits for the checkpoint that covers the compromise, as it does for a revocation.
     for (const format of ['json', 'pdf']) {
       const reply = await get(`${ids.last}/export?format=${format}`);
       expect(reply.json).toMatchObject({ code: 'pending_checkpoint' });

@@ -16,7 +16,7 @@ const proved: Outcome = {
   acceptedAt: 0,
 };
 
-/** A fake registry: tests write `settled`, and the registry records its queries. */
+/** A fake registry, which answers from `settled` and records its queries in `questions`. */
 function registry(options: { firstPollMs?: number } = {}) {
   const settled = new Map<string, Outcome>();
   const questions: string[][] = [];
@@ -54,7 +54,7 @@ describe('createOutcomeWaiter', () => {
     expect(questions).toEqual([['a'], ['a']]);
   });
 
-  it('polls until it finds an outcome whose notification was lost, and polls a new wait no later', async () => {
+  it('polls until it finds an outcome whose notification was lost, and does not delay a new wait', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
     const { settled, questions, waiting } = registry({ firstPollMs: 20 });
     const first = waiting.wait(own('a'), { timeoutMs: 10_000 });

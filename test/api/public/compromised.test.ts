@@ -14,7 +14,7 @@ import type { HttpServer } from '#runtime/http/server';
 import { callAt, postLookup } from '../../fixtures/public-call.js';
 import { START, TestSnapshot } from '../../fixtures/snapshot.js';
 
-/** The first snapshot with a compromised key, and the proofs that the key signed. */
+/** Lookups in the first snapshot after a key compromise, for proofs that the compromised key signed. */
 
 const snapshot = new TestSnapshot();
 const { registry, clock } = snapshot;
@@ -79,7 +79,7 @@ const SHARED = [
   `verify/package/${ofRevoked}`,
   `verify/package/${allRevoked}`,
 ];
-/** The status of each lookup, and its trust chain where it has one. */
+/** The status of each lookup, and whether its response has a trust chain. */
 const statuses = async (): Promise<Record<string, string>> => {
   const found: Record<string, string> = {};
   for (const path of [...LOOKUPS, ...SHARED]) {
@@ -167,7 +167,7 @@ describe('snapshot published after the key compromise but before re-verification
     expect(text).not.toContain('<code class="status">VALID');
   });
 
-  it('does not match an ETag from before the compromise', async () => {
+  it('answers no 304 to an ETag from before the compromise', async () => {
     const { text } = await get(`/api/public/verify/proof/${voided}`, { 'If-None-Match': etag });
     expect(text).toContain('"can_assert_validity":false');
   });

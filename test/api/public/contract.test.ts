@@ -35,7 +35,7 @@ beforeAll(async () => {
 });
 afterAll(() => world.close());
 
-/** A request of the operation that succeeds. */
+/** A valid request of the operation. */
 function good(spec: PublicSpec): Call {
   const { packageId, proof, shareToken, snapshot } = world;
   const values = {
@@ -158,7 +158,7 @@ it('X-Request-Id > is echoed if it is well-formed, and otherwise replaced', asyn
   }
 });
 
-/** The servers without a usable snapshot, and the problem of their lookups. */
+/** The servers without a usable snapshot, and the problem code of their lookups. */
 const faulty = () =>
   [
     ['snapshot_missing', world.empty],
@@ -230,7 +230,7 @@ it('unexpected request body > does not prevent the response', async () => {
   const body = Buffer.alloc(6 * 1024 * 1024, 'x');
   const headers = { 'Content-Type': 'application/json', 'Content-Length': String(body.length) };
   for (const path of ['/api/public/verify', '/healthz', '/nothing']) {
-    // A client that requests a keep-alive connection.
+    // The client requests a keep-alive connection, which the server must close.
     const agent = new Agent({ keepAlive: true });
     const reply = await world.good.call({ path, method: 'POST', agent, headers, body });
     expect(reply.headers['content-type']).toBe('application/problem+json');

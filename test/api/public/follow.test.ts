@@ -94,7 +94,7 @@ describe('SnapshotPoller', () => {
     expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(200);
   });
 
-  it('rejects an older snapshot and keeps the newer one', async () => {
+  it('rejects an older snapshot and keeps the served snapshot', async () => {
     const older = location();
     const second = await publishMore();
     const publicServer = snapshot.publicServer();
@@ -139,7 +139,7 @@ describe('SnapshotPoller', () => {
     }
   });
 
-  it('rejects a forked tree, even when signed later', async () => {
+  it('rejects a snapshot of a forked tree, even when it is newer', async () => {
     await publishMore();
     const publicServer = snapshot.publicServer();
     await publicServer.poller.refresh();

@@ -14,13 +14,13 @@ const snapshot = useSnapshot();
 class Origin {
   asked: string[] = [];
   sent = 0;
-  /** The server's time, and the modification time of its files, from which ETags derive. */
+  /** When not null, the server's time and the modification time of its files, from which ETags derive. */
   says: { now: number; changed: number } | null = null;
-  /** When not null, responses for pages are queued here. */
+  /** When not null, the server queues the responses for pages here. */
   held: (() => void)[] | null = null;
-  /** Number of kept connections that the server still breaks, each at its next request. */
+  /** Number of kept-alive connections that the server will break, each at its next request. */
   breaks = 0;
-  /** When not null, answers every request but those for `elsewhere`, where a redirect leads. */
+  /** When not null, answers every request except those for `elsewhere`, the target of a redirect. */
   respond: ((res: ServerResponse) => unknown) | null = null;
   /** Changes the content of a file in transit. */
   tamper: (path: string, bytes: Buffer) => Buffer = (_path, bytes) => bytes;
@@ -93,7 +93,7 @@ it.each<[string, (res: ServerResponse) => unknown, string]>([
   ['an error', (res) => res.writeHead(500).end(), 'the origin answered 500'],
   ['a redirect', (res) => res.writeHead(302, { Location: '/elsewhere' }).end(), 'answered 302'],
   ['too many bytes', (res) => res.writeHead(200).end(Buffer.alloc(2 ** 20 + 1)), 'is longer than'],
-])('httpSource > rejects %s instead of reporting or returning a file', async (_, respond, why) => {
+])('httpSource > throws for %s instead of returning a file or null', async (_, respond, why) => {
   const source = httpSource(originUrl);
   origin.respond = respond;
   await expect(source.location()).rejects.toThrow(why);
@@ -116,13 +116,13 @@ describe('public API server over httpSource', () => {
     expect(publicServer.poller.rejection).toBeNull();
   });
 
-  it('refetches a location in full while it is younger than its ETag’s resolution of one second', async () => {
+  it('fetches a location in full again when it changed less than a second before the last fetch', async () => {
     const now = 1_700_000_000_000;
     origin.says = { now, changed: now };
     await publishMore();
     await publicServer.poller.refresh();
     const { generation } = publicServer.poller.current!;
-    // Another location with an equal modification second and length.
+    // A new location with the same modification second and length, and so with the same ETag.
     await publishMore();
     origin.says = { now: now + 1000, changed: now };
     await publicServer.poller.refresh();

@@ -63,7 +63,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       );
       page.on('pageerror', (error) => complaints.push(error.message));
       page.on('console', (message) => {
-        // These pages are meant to be 404 or 503.
+        // Some states answer 404 or 503 as intended.
         if (!message.text().startsWith('Failed to load resource')) complaints.push(message.text());
       });
       return { page, requests, complaints };
@@ -128,7 +128,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       expect(await page.getByRole('button', { name: 'Copy' }).count()).toBe(0);
     });
 
-    /** Opens pages at the time of the server, with a pinned log key. */
+    /** Opens a browser page at the time of the server, with a pinned log key. */
     async function openPinned(options: BrowserContextOptions = {}): Promise<Opened> {
       const opened = await open(options);
       const { logVkey, clock } = states.snapshot;
@@ -268,7 +268,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
         expect(await page.getByRole('alert').innerText()).toContain(why);
         expect(await page.locator('h1').innerText()).toMatch(/^Not proven/);
         expect(await page.title()).toMatch(/^Not proven: /);
-        // The colour of valid verdicts.
+        // The colour that only valid verdicts have.
         const green = `[...document.querySelectorAll('main, main *')].filter((one) =>
           ['color', 'borderLeftColor', 'stroke']
             .some((name) => getComputedStyle(one)[name] === 'rgb(23, 102, 58)')).length`;

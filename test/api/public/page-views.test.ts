@@ -31,7 +31,7 @@ interface Body {
 const bodyOf = async (name: string): Promise<Body> =>
   (await call(page.state(name).jsonUrl)).body as Body;
 
-/** The contents of the list items in some markup, in order. */
+/** The contents of the list items of a kind, in order. */
 const items = (markup: string, kind: string): string[] =>
   [...markup.matchAll(new RegExp(`<li class="${kind}[^"]*">([\\s\\S]*?)</li>`, 'g'))].map(
     ([, item]) => item!,
@@ -60,7 +60,7 @@ describe('history on the HTML page', () => {
 describe('verdict page', () => {
   const ID = `pkg_${'a'.repeat(32)}`;
 
-  /** The page of a package whose published body was changed by `change`. */
+  /** The page of a package whose published body `change` has altered. */
   async function packagePage(
     change: (body: Body) => void,
     events: PublicEvent[] = [],

@@ -170,7 +170,7 @@ describe('identifier on the HTML page', () => {
     const echoed = fact('Identifier', text);
     expect(Array.from(echoed).length).toBeLessThanOrEqual(121);
     if (/^[\x21-\x7e]{1,120}$/.test(identifier)) expect(echoed).toBe(identifier);
-    // The markup equals that of a harmless identifier.
+    // The tags equal those of the page for a harmless identifier.
     const skeleton = (markup: string): string[] =>
       (markup.match(/<[^>]*>/g) ?? []).map((tag) => tag.replace(/="[^"]*"/g, ''));
     expect(skeleton(text)).toEqual(skeleton((await ask('anything')).text));

@@ -43,7 +43,7 @@ async function opened() {
   return { ids, served: poller.current!, load };
 }
 
-/** A signed snapshot whose map does not follow from its log. */
+/** Opens a signed snapshot whose map contradicts its log. */
 async function openedLying(lie: (values: Map<string, MapValue>) => void) {
   const log = await ServedLog.open({ isLive: true });
   await log.snapshotAll(lie);
@@ -69,7 +69,7 @@ it('pages > never give another value when an origin replaces a page and every di
   const head = pageIdOf(location.map)!;
   const refs = decodeRefs(head.level, readFileSync(join(world.directory, pagePath(head))));
   const [first, second] = refs as [PageRef, PageRef];
-  // The head keeps its root, but names the second page where the first one belongs.
+  // The head keeps its root, but refers to the second page in place of the first page.
   const bytes = encodeRefs(head.level, [{ ...first, digest: second.digest }, ...refs.slice(1)]);
   const digest = nativeSha256(bytes);
   const file = join(world.directory, pagePath({ digest }));
@@ -89,7 +89,7 @@ it('pages > are rejected when the digest is wrong, even if the root is right', a
   const head = pageIdOf(location.map)!;
   const file = join(world.directory, pagePath(head));
   const [first, ...others] = decodeRefs(head.level, readFileSync(file));
-  // The root does not cover the last bits of a reference's key.
+  // The root does not cover the last bits of a reference's key, so only the digest reveals this change.
   const key = first!.key.map((byte, at) => (at === 16 ? byte ^ 1 : byte));
   writeFileSync(file, encodeRefs(head.level, [{ ...first!, key }, ...others]));
   await expect(load(served.opened)).rejects.toThrow('its digest');
@@ -106,7 +106,7 @@ it.each<[what: string, lie: (values: Map<string, MapValue>) => void]>([
     },
   ],
   ['a key without a record', (values) => values.delete(toHex(aepKeyMapKey(0, 0)))],
-])('lookup > asserts nothing from the record of %s', async (_what, lie) => {
+])('lookup > rejects the record of %s', async (_what, lie) => {
   const { served, close } = await openedLying(lie);
   const error = refusal(() => resolve(served, BY_PATH.proof, proofIdOf(0)));
   expect(error.code).toBe('malformed_snapshot');

@@ -84,7 +84,7 @@ describe.skipIf(skipsNginx)(`remote snapshot during an nginx fault${withoutNginx
 });
 
 describe.skipIf(skipsNginx)(`tampered remote snapshot${withoutNginx}`, () => {
-  /** Damages a file that lookups read: one byte in each 40. */
+  /** Damages a file that lookups read, in every 40th byte. */
   const spoil = (bytes: Buffer): Buffer =>
     Buffer.from(bytes.map((byte, i) => (i % 40 ? byte : byte ^ 1)));
 

@@ -23,7 +23,7 @@ let publicServer: PublicServer;
 let server: HttpServer;
 let proof: string;
 let tokens: Record<'proof' | 'package', string>;
-/** Tokens that do not resolve, each for another reason. */
+/** Tokens that do not resolve, by the reason. */
 let unresolved: Record<string, string>;
 const never = `share_${'A'.repeat(43)}`;
 
@@ -53,7 +53,7 @@ afterAll(() => snapshot.close());
 
 const call = (path: string, options?: Call): Promise<Reply> => callAt(server, path, options);
 
-/** Each request that resolves a token. */
+/** Every kind of request that resolves a token. */
 const WAYS: [way: string, ask: (token: string, from?: HttpServer) => Promise<Reply>][] = [
   ['GET share/…', (token, from = server) => callAt(from, `/api/public/verify/share/${token}`)],
   ...['identifier', 'q', 'id'].map((name): (typeof WAYS)[number] => [
@@ -71,7 +71,7 @@ function expectPrivate({ headers }: Reply): void {
   expect(headers.etag).toBeUndefined();
 }
 
-/** A response with the token removed. */
+/** A response in which an ellipsis replaces the token. */
 function without(token: string, reply: Reply): unknown {
   expect(reply.text.split(token)).toHaveLength(3);
   return comparable({ ...reply, text: reply.text.replaceAll(token, '…') });
@@ -201,7 +201,7 @@ describe('share token', () => {
   it('never appears in the log when a snapshot read fails', async () => {
     const lines: string[] = [];
     const log = pino({ level: 'trace' }, { write: (line: string) => void lines.push(line) });
-    // A server of its own for each request, because a server logs a repeated message rarely.
+    // Starts a server for each request, because a server logs a repeated message rarely.
     const failing = async () => {
       const { source, now } = cutOff(snapshot.directory);
       const from = await snapshot.serve(snapshot.publicServer({ log: log.child({}), source }));

@@ -31,7 +31,7 @@ const leafOf = (proofId: string) => {
   return leaf;
 };
 const { aepHash, proofRecordHash } = leafOf(plain);
-/** A proof with the hashes of `plain`. */
+/** Another proof with the hashes of `plain`. */
 const twin = registry.addProof({ aepHash, proofRecordHash });
 
 let server: HttpServer;
@@ -157,7 +157,7 @@ describe('trust package view', () => {
     let meanwhile: (() => Promise<void>) | null = null;
     const logFile: SnapshotSource['logFile'] = async (path) => {
       const work = meanwhile;
-      // `work` reads log files, which must not start it again.
+      // Clears `meanwhile` first, because the work reads log files too.
       meanwhile = null;
       await work?.();
       return source.logFile(path);

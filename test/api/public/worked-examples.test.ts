@@ -44,7 +44,7 @@ const entry = parseEntry(admitted.entry) as ProofEntry;
 const status = parseEntry(revocation) as StatusEntry;
 const VERIFIED_AT = parseTime('2026-11-20T17:29:00.250Z');
 
-/** The admission of the worked log: verified at tree size 3, its certificate revoked by leaf 3. */
+/** The admission of the worked log, verified at tree size 3. Leaf 3 revokes its certificate. */
 const proof = {
   proofId: admitted.proofId,
   proof: {
