@@ -13,7 +13,7 @@ export interface ResponseSpec {
   examples?: Record<string, unknown>;
 }
 
-/** Specification of one operation. The OpenAPI document is generated from these only. */
+/** Specification of one operation. The OpenAPI document is generated from these specifications only. */
 export interface OperationSpec<Code extends string = string> {
   id: string;
   method: 'get' | 'post' | 'delete';

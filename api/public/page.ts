@@ -193,7 +193,7 @@ export const PAGE_OPERATIONS: readonly Operation[] = [
       },
       responses: {
         ...revalidated(html('The form, or the verdict.')),
-        400: html('More than one identifier, or one that is too long.'),
+        400: html('More than one identifier, or an identifier that is too long.'),
         404: html('The registry has no such proof.'),
         503: {
           ...html('No valid snapshot is available.'),

@@ -34,7 +34,7 @@ const DIGEST_BYTES = 16;
 
 /**
  * Encodes a position in a list. Cursors are neither secret nor a credential: the query still
- * selects by tenant. The digest turns a mangled cursor, or one of another list, into an error
+ * selects by tenant. The digest turns a mangled cursor, or a cursor of another list, into an error
  * instead of a page of the wrong list.
  */
 export function formatCursor(list: CursorList, position: string): string {

@@ -174,7 +174,7 @@ const DETAILS = {
   too_many_overlays:
     'This tenant has stored the maximum number of overlays. Activate a stored overlay, or contact the operator.',
   too_many_approvers:
-    'This tenant has registered the maximum number of approvers, retired ones included. Contact the operator.',
+    'This tenant has registered the maximum number of approvers, including retired approvers. Contact the operator.',
   internal_error:
     'The engine failed and cannot confirm an admission. Send the request again: the same body is admitted once.',
   admission_failed:

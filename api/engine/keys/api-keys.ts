@@ -102,7 +102,7 @@ export const listApiKeysOperation = listOperation(
     description:
       'Lists your API keys without their secrets, newest first, including keys that the operator issued.',
     scopes: ['keys'],
-    page: json('A page of API keys, including expired and revoked ones.', apiKeyListSchema),
+    page: json('A page of API keys, including expired and revoked keys.', apiKeyListSchema),
   },
   {
     name: 'keys',

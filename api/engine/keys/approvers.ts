@@ -101,7 +101,7 @@ export const listApproversOperation = listOperation(
     tag: 'Keys',
     summary: 'List approvers',
     description:
-      'Lists your approvers, newest first, including retired ones and those that the operator registered.',
+      'Lists your approvers, newest first, including retired approvers and approvers that the operator registered.',
     scopes: ['approvers'],
     page: json('A page of approvers.', approverListSchema),
   },

@@ -35,7 +35,7 @@ export const createPackageOperation = documentOperation(
     summary: 'Create a trust package',
     description:
       'A package groups proofs of admissions and never changes. The same proofs in the same order ' +
-      'are the same package: sending the same body again returns the first one.',
+      'are the same package: sending the same body again returns the first package.',
     scopes: ['lifecycle'],
     body: {
       schema: packageRequestSchema,
@@ -79,7 +79,7 @@ const FAULTS: Record<MemberFault, string> = {
   erased: 'has been erased',
 };
 
-/** A proof of another tenant gets the same response as one that does not exist. */
+/** A proof of another tenant gets the same response as a proof that does not exist. */
 function unfit(faults: Map<number, MemberFault>): Problem {
   return new Problem('package_member_unfit', {
     errors: [...faults].map(([place, fault]) => ({

@@ -61,9 +61,9 @@ export const revokeArtifactOperation = documentOperation(
     },
     responses: {
       200: json('Revoked before: the first revocation in the log.', revocationSchema, {
-        'Idempotent-Replayed': '`true`: nothing was added.',
+        'Idempotent-Replayed': '`true`: the log already had a revocation.',
       }),
-      201: json('Revoked: it is in the log.', revocationSchema, {
+      201: json('Revoked: the revocation is in the log.', revocationSchema, {
         Location: 'Path of the revocation.',
       }),
       202: json(
@@ -111,7 +111,7 @@ export const revokeArtifactOperation = documentOperation(
   },
 );
 
-/** Requests a revocation. Returns it once it is in the log, or null if the wait ends first. */
+/** Requests a revocation. Returns the logged revocation, or null if the wait ends first. */
 async function requestRevocation(
   { caller, ctx, inTenant, res }: Call,
   item: RevocationItem,

@@ -131,7 +131,10 @@ export const listShareTokensOperation = listOperation(
     summary: 'List share tokens',
     description: 'Newest first. The list has the hashes of the tokens, never the tokens.',
     scopes: ['read', 'lifecycle'],
-    page: json('A page of share tokens, including expired and revoked ones.', shareTokenListSchema),
+    page: json(
+      'A page of share tokens, including expired and revoked tokens.',
+      shareTokenListSchema,
+    ),
   },
   {
     name: 'share_tokens',

@@ -97,7 +97,7 @@ export function engineOpenApi(specs: readonly OperationSpec[]): OpenApiDocument 
           ? `Scope: ${scopes.map((scope) => `\`${scope}\``).join(' or ')}.`
           : 'No API key needed.',
       members: {
-        // Any one of these scopes is enough, and `admin` includes all.
+        // Any one of these scopes is enough, and `admin` includes all scopes.
         security:
           scopes.length > 0
             ? [...new Set([...scopes, 'admin'])].flatMap((scope) => [
@@ -136,7 +136,7 @@ const GUIDE: readonly GuideSection[] = [
     text: [
       'Send your engine key in `X-Svc-Api-Key` and your tenant id in `X-Svc-Tenant-Id`. The operator issues the first key of a tenant after a review; a key with the scope `keys` creates others. A missing, malformed, unknown, expired or revoked key gets the same 401, which does not reveal the reason. Only AuthZEN evaluations also accept the key as a bearer token.',
       `A key has scopes (${SCOPES.map((scope) => `\`${scope}\``).join(', ')}). ` +
-        'Each operation lists its scopes: a key needs any one of them, or `admin`. A key can be restricted to an agent, to actions, to tools and to an environment: a restricted key admits nothing else. Revoking a key takes effect at once.',
+        'Each operation lists its scopes: a key needs any one of these scopes, or `admin`. A key can be restricted to an agent, to actions, to tools and to an environment: a restricted key admits nothing else. Revoking a key takes effect at once.',
       'Resources of other tenants get exactly the response of resources that do not exist.',
     ],
   },

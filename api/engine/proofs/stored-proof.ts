@@ -40,7 +40,7 @@ import { validUntil } from '#sql/proofs/rebuild-aep';
 import { isAdopted, readProof, type StoredProof, type ProofHistory } from '#sql/proofs/read';
 import { Problem } from '../http/problem.js';
 
-/** Throws the same 404 for another tenant's proof as for one that does not exist. */
+/** Throws the same 404 for another tenant's proof as for a proof that does not exist. */
 export async function findProof(
   sql: Pool,
   tenantNo: number,

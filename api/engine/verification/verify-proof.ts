@@ -57,9 +57,9 @@ export const verifyOperation = documentOperation(
     tag: 'Verification',
     summary: 'Verify a proof',
     description:
-      'Takes an unchanged JSON export (the file attached to a PDF is one), an AEP with its envelope, ' +
+      'Takes an unchanged JSON export (such as the file attached to a PDF), an AEP with its envelope, ' +
       'or a proof id. The response lists every check by name. A proof of another tenant is ' +
-      'NOT_FOUND, like one that does not exist.',
+      'NOT_FOUND, like a proof that does not exist.',
     scopes: ['verify'],
     body: {
       schema: verifyBodySchema,

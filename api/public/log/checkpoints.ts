@@ -19,7 +19,7 @@ export interface ServedCheckpoint {
 }
 
 /**
- * Chooses the checkpoint to serve: the newest cosigned one that the snapshot covers, else the
+ * Chooses the checkpoint to serve: the newest cosigned checkpoint that the snapshot covers, else the
  * snapshot's own, which no witness has cosigned yet.
  */
 export class Checkpoints {

@@ -163,7 +163,7 @@ const shareLookup = lookup({
   summary: 'Verify a shared artifact',
   description:
     'Returns the lookup response of the artifact or package that the token shares, whatever its age. ' +
-    'An unknown token and an ended one get the same response. Caches must not store it.',
+    'Unknown and ended tokens get the same response. Caches must not store it.',
   responses: {
     200: verdictResponse({
       resolved: exampleResponse('proof', 'share_token'),

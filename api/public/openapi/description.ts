@@ -58,7 +58,7 @@ const GUIDE: readonly GuideSection[] = [
     id: 'versioning',
     title: 'Versioning',
     text: [
-      'Each document has a `schema_version`. Responses of one version may gain headers, and problems may gain codes; clients must ignore unknown ones.',
+      'Each document has a `schema_version`. Responses of one version may gain headers, and problems may gain codes; clients must ignore unknown headers and codes.',
     ],
   },
 ];

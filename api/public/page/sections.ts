@@ -76,7 +76,7 @@ export function identifiersSection({ references }: Relayed): Html {
 /** Members shown before the list is folded; members that are not valid are never folded. */
 const MIN_SHOWN = 12;
 
-/** A package's members with their published verdicts; those not asserted valid come first. */
+/** A package's members with their published verdicts; members that are not asserted valid come first. */
 export function membersSection(members: readonly Member[]): Html {
   const numbered = members.map((member, i) => ({ ...member, number: i + 1 }));
   const [bad, good] = [false, true].map((asserts) =>

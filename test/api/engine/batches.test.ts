@@ -213,7 +213,7 @@ describe('invalid batch item', () => {
     ['parent_not_found', JSON.stringify(envelope({ parent_proof_id })), '/parent_proof_id'],
   ];
 
-  it('gets a problem with a pointer without effect on other items', async ({ completed }) => {
+  it('gets a problem with a pointer, and does not affect other items', async ({ completed }) => {
     const items = cases.flatMap(([, bad]) => [JSON.stringify(executeBody()), bad]);
     for (const [body, headers] of [
       [`[${items.join()}]`, {}],

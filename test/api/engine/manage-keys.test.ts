@@ -250,7 +250,7 @@ describe('revocation during another change', () => {
     const root = await manager(setup);
     const set = `set revoked_at = now() where key_id = '${keyIdOf(root)}'`;
 
-    // The creation runs first: the revocation waits for it, and then also revokes the new key.
+    // The creation runs first: the revocation waits for the creation, and then also revokes the new key.
     const fresh = newApiKey();
     const { key_no: managing } = await rowOf(setup, root);
     let revoking: Promise<unknown> | undefined;
@@ -263,7 +263,7 @@ describe('revocation during another change', () => {
     await revoking;
     expect(await statuses(setup, root, fresh.text)).toEqual([401, 401]);
 
-    // The revocation runs first: the creation waits for it, and fails.
+    // The revocation runs first: the creation waits for the revocation, and then fails.
     await db.sql`update svc.api_key set revoked_at = null where key_id = ${keyIdOf(root)}`;
     const connection = await db.sql.reserve();
     await connection.unsafe(`begin; update svc.api_key ${set}`);

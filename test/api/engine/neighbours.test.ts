@@ -157,7 +157,7 @@ describe('engine with an admission that waits for an open transaction', () => {
   });
 });
 
-it('batch upload > waits for a commit slot when it is complete', async () => {
+it('batch upload > waits for a commit slot when all slots are taken', async () => {
   const narrow = await startEngine(registry, { batchesAtOnce: 1, sql: enginePool });
   const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
   const items = executeBodies(1, { tenant_id: HOSTILE });

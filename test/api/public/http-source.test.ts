@@ -140,7 +140,7 @@ describe('public API server over httpSource', () => {
     const { url: crowded } = await snapshot.serve(publicServer);
     origin.held = [];
     const statuses: number[] = [];
-    // These ids are far apart, so each needs another page.
+    // These ids are far apart, so each id needs another page.
     const looks = Array.from({ length: 12 }, async (_, i) => {
       const id = ids[i * 150]!;
       const { status } = await fetch(`${crowded}/api/public/verify/proof/${id}`);
