@@ -373,10 +373,7 @@ export interface Parent {
   kind: 'action' | 'outcome';
 }
 
-/**
- * The tenant's proofs with these ids; null for an unknown or erased proof, and for a proof of
- * another tenant.
- */
+/** The tenant's own proofs with these ids; null for an erased proof, and for any other id. */
 export function findParents(
   sql: Pool,
   tenantNo: number,
