@@ -27,7 +27,7 @@ export const REDIS_FAULTS: Fault[] = [
     inject: async (scene) => {
       const pause = () => inQueues(scene, (queue) => queue.pause());
       await pause();
-      // Redis loses the job of a revocation, because single admissions have no jobs.
+      // A revocation has a job that Redis can lose; a single admission has none.
       const revoked = scene.client.acts.sendNew('revocation');
       for (let time = 0; time < 10; time += 1) {
         if (time > 0) await pause();
@@ -35,7 +35,7 @@ export const REDIS_FAULTS: Fault[] = [
         // FLUSHALL also ends the pause.
         await redisOf(scene).client.flushall();
       }
-      if (!(await revoked)) throw new Error('the revocation failed');
+      return () => revoked;
     },
   },
   onLinks(
