@@ -22,12 +22,15 @@ export async function assertDatabase(sql: Pool, program: Program): Promise<void>
   await assertRole(sql, program, await requireSchema(sql, known));
 }
 
+/** For commands: a statement without an answer fails. A service exits instead, and its supervisor restarts it. */
 export async function openDatabase(
   url: string,
   program: Program,
   options: ConnectOptions,
 ): Promise<Sql> {
-  const sql = connect(url, options);
+  const silence = new AbortController();
+  const onHung = (): void => silence.abort();
+  const sql = connect(url, { ...options, signal: silence.signal, onHung });
   try {
     await assertDatabase(sql, program);
     return sql;

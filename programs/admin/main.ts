@@ -82,6 +82,8 @@ type Work = (admin: Admin) => Promise<Outcome>;
 type Execute = (name: string, options: CommonOptions, work: Work) => Promise<void>;
 
 const POOL = { application: 'svc-admin', max: 1 };
+/** During an outage, `status` has to report a silent database soon. */
+const STATUS_LIMITS = { statementTimeoutMs: 5_000, stallTimeoutMs: 5_000 };
 
 const EXIT_CODES =
   '\nExit codes: 0 done, 1 rejected or failed, 2 usage error or unreachable database.';
@@ -152,9 +154,10 @@ async function execute(
   const actor = words(options.actor ?? accountName(), 'the actor');
   // `log adopt` records lost payloads as erased, which only the role svc_erase may do.
   const role = name.startsWith('erase') || name === 'log adopt' ? 'erase' : 'admin';
+  const settings = { ...POOL, ...(name === 'status' && STATUS_LIMITS) };
   let pool: Promise<Pool> | undefined;
   const database = (): Promise<Pool> =>
-    (pool ??= openDatabase(adminConfig(role, env).databaseUrl, role, POOL));
+    (pool ??= openDatabase(adminConfig(role, env).databaseUrl, role, settings));
   try {
     const { document, text, failed, unreachable } = await work({
       actor,

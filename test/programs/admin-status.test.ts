@@ -10,6 +10,7 @@ import { readUpkeep, recordMaintenance } from '#sql/ops/maintenance';
 import { adminWith } from '../fixtures/admin.js';
 import { testLog } from '../fixtures/checkpoints.js';
 import { issueKey } from '../fixtures/engine.js';
+import { startTcpProxy } from '../fixtures/tcp-proxy.js';
 import { testRegistry } from './world.js';
 
 const { db, registry } = await testRegistry();
@@ -102,6 +103,20 @@ describe('admin status', () => {
     expect(reply).toMatchObject({ code: 2, err: '', json: { status: 'unreachable' } });
     expect(reply.out).not.toContain('hush');
   });
+});
+
+it('admin status > exits with 2 when PostgreSQL falls silent during the command', async () => {
+  // A statement that the command sends after it has connected.
+  const proxy = await startTcpProxy(new URL(env.DATABASE_URL), (bytes) => {
+    if (bytes.includes('has_table_privilege')) proxy.state.loses = 'answers';
+  });
+  try {
+    const reply = await adminWith({ ...env, DATABASE_URL: proxy.url })('status', '--json');
+    expect(proxy.state.loses).toBe('answers');
+    expect(reply).toMatchObject({ code: 2, err: '', json: { status: 'unreachable' } });
+  } finally {
+    proxy.close();
+  }
 });
 
 it('admin status > reports ADMISSIONS_PAUSED although the environment is open', async () => {
