@@ -239,7 +239,7 @@ function findActivation(
   { code, pointer, what }: typeof KEY | typeof APPROVER,
 ): { fault: OfflineFault } | { at: number | null } {
   if (tlog_proof === null) return { at: null };
-  // Requires no quorum here: the witnessed checkpoint of the proof covers every earlier entry of the log.
+  // Requires no quorum: a registry exports before the witnesses cosign. The activation may be in a fork only.
   const unwitnessed = { ...log, policy: null };
   const found = placeOf(canonicalBytes(entry), () => claimIn(tlog_proof), unwitnessed, crypto);
   if (!('fault' in found) && found.place.leafIndex < leafIndex)
