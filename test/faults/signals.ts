@@ -20,6 +20,10 @@ const DATABASE_USERS = /^(engine|worker|verifier|publisher)/;
 /** Problems that `admin status` may report while programs reconnect or restart: heartbeats are up to two seconds old. */
 const RECOVERING =
   /^(the database cannot be reached|no \w+ (is|has)|(queue|database|jobs) down|(ticks|log|upkeep|scrub|verdict) (failing|stalled))/;
+/** Also what `admin status` reports after some seconds without a successful publish cycle. */
+const NOT_PUBLISHED = new RegExp(
+  `${RECOVERING.source}|^no publish cycle has succeeded|^no signed checkpoint`,
+);
 const RETRIED = 'the next try succeeds';
 
 /** A program that is killed, and restarted at once by its supervisor. */
@@ -200,9 +204,7 @@ const table = {
     log: /^publisher: this process holds the lease now/,
   }),
   'publisher killed repeatedly': killed('publisher', {
-    mayStatus: new RegExp(
-      `${RECOVERING.source}|^no publish cycle has succeeded|^no signed checkpoint`,
-    ),
+    mayStatus: NOT_PUBLISHED,
     mayAlert: /^Svc(NoLeader|SnapshotOld|CheckpointLag)$/,
     log: /^publisher: this process holds the lease now/,
   }),
@@ -247,7 +249,7 @@ const table = {
   },
   'publisher write lost': {
     unready: /^publisher$/,
-    mayStatus: RECOVERING,
+    mayStatus: NOT_PUBLISHED,
     alert: { none: RETRIED },
     log: /^publisher: the cycle failed/,
   },
