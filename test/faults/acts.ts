@@ -60,7 +60,7 @@ export abstract class Act {
   }
 }
 
-/** The revocation of one artifact, which is in the log once and keeps its first reason. */
+/** The revocation of one artifact. The log has the revocation once, with its first reason. */
 export class Revocation extends Act {
   constructor(
     client: Client,

@@ -38,7 +38,7 @@ beforeAll(async () => {
 afterEach(() => plantation.clear());
 afterAll(() => opened.drop());
 
-/** A different proof for each number, so that no damage affects another damaged proof. */
+/** A different proof for each number, so that each test damages a proof of its own. */
 const proofAt = (number: number): string => `'${sound.world.old[number]!}'::uuid`;
 const leafAt = (number: number): string => leafOf(proofAt(number));
 

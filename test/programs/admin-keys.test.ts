@@ -38,7 +38,7 @@ describe('admin key issue', () => {
     });
   });
 
-  it('stores only a hash of the secret, which no command prints', async () => {
+  it('stores only a hash of the secret, and `admin key list` does not print the hash', async () => {
     const { keyId, secret } = parseApiKey(String((await issue())['api_key']))!;
     const [row] = await db.sql<{ secret_hash: Buffer }[]>`
       select secret_hash from svc.api_key where key_id = ${keyId}`;

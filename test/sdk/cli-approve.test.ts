@@ -102,7 +102,10 @@ it('svc verify --offline shows the agent whose request requires an approval', as
   );
 });
 
-it('svc approve signs nothing for a server that alters a value', async ({ cli, world }) => {
+it('svc approve signs nothing when the server alters a value of the request to approve', async ({
+  cli,
+  world,
+}) => {
   const proof = await cli.held();
   world.network.faults.push({ kind: 'changed', change: (body) => body.replace('480.00', '4.80') });
   world.network.seen.length = 0;

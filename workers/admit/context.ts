@@ -20,7 +20,7 @@ export interface AdmitContext {
   /** The AEP signing key of this process; `keyId` is its RFC 7638 thumbprint. */
   signer: SigningKey;
   keyId: string;
-  /** The log for which a root delegated to the key; absent for a key from a file. */
+  /** The log for which a root key delegated signing to this key; absent for a key from a file. */
   logOrigin?: string;
   /** Loads the policy set with this digest. */
   policy(digest: Buffer): Promise<PolicyEngine>;

@@ -76,7 +76,7 @@ it('an approval does not waive the rules of the tenant', async () => {
   expect(aep.decision).toEqual({ effect: 'DENY', reasons: ['overlay.no-payments'] });
 });
 
-it('only an approved second decision changes a counter', async () => {
+it('a second decision changes a counter only if it admits the request', async () => {
   const limit = `forbid (principal, action, resource) unless {
     context.budgets has payments && context.budgets.payments.after <= 1 };`;
   await activate(

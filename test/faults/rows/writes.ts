@@ -21,7 +21,7 @@ async function failAt(scene: Scene, point: WritePoint, breaks: Trap['breaks']): 
   const trap: Trap = { matches: commitOf(...point.has, ...(point.reads ?? [])), breaks };
   const links = linksOf(scene, point);
   let hasSprung = false;
-  // The processes of one program share the number of failures.
+  // The failures are divided among the processes of the program.
   const times = Math.ceil((point.times ?? TIMES) / links.length);
   const sprung = Promise.race(links.map((link) => link.set(trap, times))).then(() => {
     hasSprung = true;
