@@ -162,14 +162,16 @@ export function headerParameter(
   return { name, in: 'header', required: false, description, schema };
 }
 
+const REQUEST_ID_SCHEMA = { type: 'string', pattern: '^[A-Za-z0-9._~:@/+=-]{1,128}$' };
 /** The request header of both APIs that names a request, and its echo in the response. */
 export const REQUEST_ID = headerParameter(
   'X-Request-Id',
-  'Your id for this request. The response echoes it.',
+  'Your id for this request, which the response echoes. Another id replaces an id that does not match the pattern.',
+  REQUEST_ID_SCHEMA,
 );
 export const REQUEST_ID_HEADER = {
   description: 'The id of this request: yours, if you sent a valid one.',
-  schema: { type: 'string', pattern: '^[A-Za-z0-9._~:@/+=-]{1,128}$' },
+  schema: REQUEST_ID_SCHEMA,
 };
 
 /** The JSON Schema of a string, reduced to type and pattern. */

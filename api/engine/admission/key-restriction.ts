@@ -9,7 +9,7 @@ export function requireKeyEnvironment({ restriction, environment }: Caller): voi
   if (allowed === undefined || allowed === environment) return;
   throw new Problem(
     'key_restricted',
-    `This API key admits only in the ${allowed} environment, and its tenant is in ${environment}. Nothing was admitted. Use another key.`,
+    `This API key admits only in the ${allowed} environment, and its tenant is in ${environment}. This request admitted nothing. Use another key.`,
   );
 }
 
@@ -55,7 +55,7 @@ function restricted(pointer: string, what: string, ...allowed: string[]): Proble
   const list = cut === whole ? whole : `${cut} …`;
   return new Problem(
     'key_restricted',
-    `This API key admits only ${what} ${list}. Nothing was admitted. Use another key.`,
+    `This API key admits only ${what} ${list}. This request admitted nothing. Use another key.`,
     at(pointer, `must match one of: ${list}`),
   );
 }

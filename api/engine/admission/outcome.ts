@@ -132,7 +132,7 @@ const REJECTIONS = {
   approval_rejected:
     'The approval was no longer in force when the second decision was made. Nothing was admitted. Send another approval.',
   lane_locked:
-    'The environment was locked before the proof was signed. Nothing was admitted. Send a new request later.',
+    'The environment was locked before the proof was signed. Nothing was admitted. Send the request again later.',
   tenant_not_allowlisted:
     'The tenant left the allowlist before the proof was signed. Nothing was admitted. Contact the operator.',
   api_key_revoked:

@@ -46,7 +46,7 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
 
   const countRequest = createRequestCounter(ctx);
 
-  return async (req, res, sent = req.get('x-svc-api-key')) => {
+  return async (req, res, sent = readSingleHeader(req, 'x-svc-api-key')) => {
     if (sent === undefined) throw new Problem('unauthenticated');
     const key = parseApiKey(sent);
     const { keyId, secret } = key ?? UNKNOWN_KEY;
@@ -67,6 +67,17 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
     const tenant = { tenantNo, tenantId, environment, allowlisted, environmentOpen };
     return { keyId, keyNo, ...tenant, scopes, restriction };
   };
+}
+
+/** Rejects a repeated header: Node would join the values with commas. */
+export function readSingleHeader(req: Request, name: string): string | undefined {
+  // Fast path: headersDistinct parses all headers, which costs more than all other checks.
+  if (req.get(name)?.includes(',') !== true) return req.get(name);
+  const values = req.headersDistinct[name];
+  if (values !== undefined && values.length > 1) {
+    throw new Problem('duplicate_header', `The header ${name} is repeated. Send it once.`);
+  }
+  return values?.[0];
 }
 
 /** One request's position in its tenant's one-second window. */

@@ -10,7 +10,7 @@ import {
   type SpecOf,
 } from '../operation.js';
 import { requireKeyEnvironment } from '../admission/key-restriction.js';
-import type { Caller } from './authenticate.js';
+import { readSingleHeader, type Caller } from './authenticate.js';
 import { parseBody, readBody } from './parse-body.js';
 import { at, Problem } from './problem.js';
 
@@ -26,7 +26,7 @@ export async function authorizeAdmission(
   if (ctx.admissionsPaused || !caller.environmentOpen) {
     throw new Problem(
       'lane_locked',
-      `The operator has locked admissions in the ${caller.environment} environment. Nothing was admitted. Send the request again later.`,
+      `The operator has locked admissions in the ${caller.environment} environment. This request admitted nothing, but an earlier attempt may have. Send the request again later.`,
     );
   }
   if (bearer === undefined || req.get('x-svc-tenant-id') !== undefined) {
@@ -76,7 +76,7 @@ export function requireAcceptable(req: Request, types: readonly [string, ...stri
 }
 
 function requireTenantHeader(req: Request, caller: Caller): void {
-  const tenantId = req.get('x-svc-tenant-id');
+  const tenantId = readSingleHeader(req, 'x-svc-tenant-id');
   if (tenantId === undefined) throw new Problem('tenant_header_missing');
   if (tenantId !== caller.tenantId) throw new Problem('tenant_mismatch');
 }
@@ -99,17 +99,6 @@ function requireScope(caller: Caller, scopes: readonly Scope[]): void {
 function requireApiVersion(req: Request): void {
   const version = readSingleHeader(req, 'svc-api-version');
   if (version !== undefined && version !== 'v1') throw new Problem('unsupported_api_version');
-}
-
-/** Rejects a repeated header: Node would join the values with commas. */
-function readSingleHeader(req: Request, name: string): string | undefined {
-  // Fast path: headersDistinct parses all headers, which costs more than all other checks.
-  if (req.get(name)?.includes(',') !== true) return req.get(name);
-  const values = req.headersDistinct[name];
-  if (values !== undefined && values.length > 1) {
-    throw new Problem('duplicate_header', `The header ${name} is repeated. Send it once.`);
-  }
-  return values?.[0];
 }
 
 /**

@@ -121,13 +121,14 @@ const DETAILS = {
   tenant_mismatch:
     'X-Svc-Tenant-Id does not name the tenant of this API key. Send the id of your own tenant.',
   tenant_not_allowlisted:
-    'This tenant is not allowlisted for execution. Nothing was admitted. Contact the operator.',
+    'This tenant is not allowlisted for execution. This request admitted nothing, but an earlier attempt may have. Contact the operator.',
   tenant_body_mismatch:
     'tenant_id does not name the tenant of this API key. Send the id of your own tenant.',
   route_not_found: 'The engine API has no such path. See /docs for all paths.',
   admission_not_found:
     'This tenant has no admission with that id. Check the id in the Location header of the 202.',
-  proof_not_found: 'This tenant has no proof with that id. Check the id.',
+  proof_not_found:
+    'This tenant has no proof with that id. Check the id; a pending admission has no proof yet.',
   pending_proof_not_found:
     'This tenant has no proof with that id. Check the id of the pending proof.',
   already_decided:

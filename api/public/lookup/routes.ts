@@ -197,7 +197,11 @@ export function requestedByBody(body: Uint8Array): LookupTarget {
   }
   const requested = members.get(field);
   if (typeof requested !== 'string' || requested === '' || requested.length > 1024) {
-    throw invalid('invalid_field', pointerTo(field), 'Expected a string of 1 to 1024 characters.');
+    throw invalid(
+      'invalid_field',
+      pointerTo(field),
+      'Expected a string of 1 to 1024 UTF-16 code units.',
+    );
   }
   return { route: routeFor(field), requested };
 }
