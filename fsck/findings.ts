@@ -49,7 +49,7 @@ export const FINDINGS = {
     'erase the proof again with admin erase; if the erasure record is not legitimate, find out who wrote it',
   ),
   erasure_unlogged: row(
-    'erasure entries and svc.erasure differ: restore the record or the entry, or find out who wrote the other',
+    'erasure entries and svc.erasure differ: restore the missing record or entry, or find out who wrote the one without a counterpart',
   ),
   aep_altered: row(RESTORE),
   aep_invalid: row('do not trust the worker that signed the proof: retire the key of that worker'),
@@ -168,14 +168,14 @@ export interface Finding {
 export type Report = (code: FindingCode, where: string, expected: string) => void;
 
 /**
- * Findings reported per code; further ones are only counted, so that a damaged disk cannot fill the
- * memory.
+ * Limit of the reported findings per code. Further findings are only counted, so that a damaged disk
+ * cannot fill the memory.
  */
 const MAX_REPORTED_PER_CODE = 100;
 
 /** The findings and the unchecked parts of a run, which a resumed run continues. */
 export interface FindingsState {
-  /** Findings per code, including those that are only counted. */
+  /** The number of findings per code, including findings that are only counted. */
   counts: Partial<Record<FindingCode, number>>;
   reported: Finding[];
   /** Parts that could not be read. */

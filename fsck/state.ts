@@ -30,7 +30,7 @@ export interface FsckResult extends FindingsState {
   leaves: number | null;
   /** The contents of the snapshot; null when skipped or unreadable. */
   published: { generation: number; leaves: number } | null;
-  /** The leaf at which the run resumed an earlier one; 0 for a new run. */
+  /** The leaf at which this run resumed an earlier run; 0 for a new run. */
   resumedFrom: number;
 }
 

@@ -37,7 +37,7 @@ export interface PublisherSettings {
 }
 
 export interface CycleContext extends PublisherSettings {
-  /** The registry; in a cycle that reads a replica, `registry` has only some of its queries. */
+  /** The registry on the primary; in a cycle with a replica, `registry` reads mostly the replica. */
   primary: RegistryView;
   /** The source of most reads of a cycle; null when the primary serves all reads. */
   replica: Replica | null;

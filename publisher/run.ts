@@ -12,7 +12,7 @@ import { ReplicaUnusableError } from './registry/sql-registry.js';
 const EVERY_SECOND = '* * * * * *';
 /** The longest pause between cycles, needed when the schedule stops because the clock was set back. */
 const LONGEST_PAUSE_MS = 3_000;
-/** Longer than any statement or request of a cycle, between which a cycle reports progress. */
+/** Longer than any statement or request: a cycle reports progress after each of them. */
 const STALL_TIMEOUT_MS = 120_000;
 /** Consecutive failed cycles after which a publisher lets another publisher lead. */
 const MAX_FAILED_CYCLES = 3;
@@ -32,10 +32,7 @@ export interface RunOptions {
   stallTimeoutMs?: number;
   /** Sleeps between cycles, woken when a verdict entry was appended. */
   betweenCycles?: WakeableSleep;
-  /**
-   * Longest time without a complete cycle while there is nothing to publish; default: every cycle
-   * is complete.
-   */
+  /** Milliseconds between complete cycles while the snapshot is current; default: all are complete. */
   idleMs?: number;
 }
 
@@ -117,7 +114,7 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
     }
   };
   const schedule = createTask(EVERY_SECOND, () => betweenCycles.wake(), {
-    // A second that passed during a cycle needs no cycle of its own.
+    // A cycle may take longer than a second, so missed seconds cause no warning.
     suppressMissedWarning: true,
   });
   void schedule.start();
@@ -230,7 +227,7 @@ export function publisherReadiness(): Required<CycleObserver> & { find(): Readin
       outcome = report.outcome;
       unknownSigner = null;
       isStoreDown = false;
-      // An idle log causes no new snapshot for minutes: then the published one is current.
+      // `unchanged`: an idle log needs no new snapshot for minutes, so the published snapshot is current.
       if (outcome === 'published' || outcome === 'unchanged') currentAt = performance.now();
       cycles.success();
     },

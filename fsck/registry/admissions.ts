@@ -53,7 +53,7 @@ export async function checkAdmissions(
 function checkAdmission(row: AdmissionRow, report: Report): void {
   const { proofId, isRefused, hasProof, hasRefusal, isPending, isErased, unproved } = row;
   const where = `svc.intake proof_id=${proofId}`;
-  // The check of the leaf reports the remaining payload of a proof.
+  // For an admission with a proof, the check of its leaf reports these faults.
   if (!hasProof && isErased && row.hasPayload) {
     report('erasure_incomplete', where, 'no payload after its erasure');
   } else if (!hasProof && !isErased && row.lacksPayload) {
@@ -91,7 +91,7 @@ function batchFault(batch: CheckedBatch): string | null {
   if (!batch.arePartsWhole) return 'rows of svc.batch_part that have each item exactly once';
   if (batch.strays > 0) return `admissions for ${batch.strays} of its items`;
   if (batch.itemsHash === null && batch.erased === 0 && found.invalid < batch.total) {
-    return 'items_hash, since none of its items was erased';
+    return 'items_hash, because no item of the batch was erased';
   }
   // There is no hash to compare after an erasure of items, or when the bytes of items are missing.
   if (batch.itemsHash !== null && batch.foundHash !== null && batch.itemsHash !== batch.foundHash) {
@@ -99,7 +99,7 @@ function batchFault(batch: CheckedBatch): string | null {
   }
   if (counted === null) return 'its counts in svc.batch_progress';
   for (const name of Object.keys(found) as (keyof typeof found)[]) {
-    // Items that repeat an earlier admission are counted shortly after its decision.
+    // The counts of an open batch may lag: repeated items are counted after the decision.
     const mayLag = !batch.isComplete && name !== 'invalid' && name !== 'replayed';
     const holds = mayLag ? counted[name] <= found[name] : counted[name] === found[name];
     if (!holds) return `${found[name]} ${name} in svc.batch_progress, found ${counted[name]}`;
@@ -109,7 +109,7 @@ function batchFault(batch: CheckedBatch): string | null {
 
 const STRAY_FINDINGS: [query: keyof typeof STRAYS, code: FindingCode, expected: string][] = [
   ['batches', 'batch_differs', 'the batch that other rows refer to'],
-  ['twice', 'intake_contradicts', 'no such row while a row of svc.chunk_pending has the admission'],
+  ['twice', 'intake_contradicts', 'no row here while a row of svc.chunk_pending has the admission'],
   ['packages', 'package_differs', 'the package of these members'],
   ['unchanged', 'grant_changes_differ', 'a change'],
   ['changes', 'grant_changes_differ', 'the token or package of the change'],

@@ -17,7 +17,7 @@ import { isRequestOf, type RegistryContext, type KeyHistory } from './context.js
 /** The registry's result for a leaf, for comparison with the published record of its proof. */
 export interface LeafCheckResult {
   leafIndex: number;
-  /** Null for a damaged leaf, and for other kinds. */
+  /** Null for a damaged leaf, and for a leaf other than a proof. */
   proofId: string | null;
   /** Whether the proof verifies; null when unknown. */
   verifies: boolean | null;

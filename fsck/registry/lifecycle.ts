@@ -16,7 +16,7 @@ import { expiryScanDoneAt } from '#sql/log/verdicts';
 import { readReason } from './check-leaf.js';
 import { FIRST_ID, pages, type RegistryContext } from './context.js';
 
-/** Tokens and packages per query: many, because each query scans all change numbers. */
+/** Packages or tokens per query. Pages are large, because each query scans all change numbers. */
 const PAGE_SIZE = 10_000;
 
 /** The packages of the registry in order of their ids, in pages. */
@@ -31,10 +31,7 @@ export function allTokens({ sql }: RegistryContext): AsyncGenerator<CheckedToken
   );
 }
 
-/**
- * Checks the members of packages, the targets and expiries of tokens, and the change numbers of
- * both.
- */
+/** Checks the members of packages, the targets and expiries of tokens, and all change numbers. */
 export async function checkGrants(ctx: RegistryContext): Promise<void> {
   const { sql, findings } = ctx;
   for await (const packages of allPackages(ctx)) {

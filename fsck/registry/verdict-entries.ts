@@ -15,7 +15,7 @@ export interface VerdictEntriesState {
   next: number;
   /** The last verdict entry that counts. */
   last: Placed | null;
-  /** Leaves that entries for the same log have listed as failed, and not as restored since then. */
+  /** Leaves that entries for the log of `last` listed as failed, and not as restored since then. */
   listed: number[];
 }
 
@@ -32,9 +32,7 @@ interface Placed {
  */
 export class VerdictEntries {
   private readonly signed: AsyncGenerator<Placed, null>;
-  /**
-   * The next entry to check, which waits until the tree has its size; null after the last entry.
-   */
+  /** The next entry, checked once the tree has the size in the entry; null after the last entry. */
   private upcoming: Placed | null | undefined;
   private next: number;
   private last: Placed | null;
@@ -73,7 +71,7 @@ export class VerdictEntries {
   async finish(): Promise<void> {
     const { last, listed } = this;
     if (last === null) return;
-    // The list is full: the next entries list the other leaves.
+    // The list is full: later entries list the remaining leaves.
     if (last.entry.failed.length + last.entry.restored.length >= LISTED_LEAVES) return;
     const { sql } = this.ctx;
     const failures = await failedOtherwise(sql, last.entry.to);
@@ -125,7 +123,7 @@ export class VerdictEntries {
       // Entries of a retired log report nothing about this log.
       this.listed.clear();
       if (entry.previous !== null)
-        this.wrong(at, 'no previous verdict entry: it is the first of its log');
+        this.wrong(at, 'no previous verdict entry, because this entry is the first of its log');
       if (entry.to < size)
         this.ctx.findings.unchecked(`the root in the verdict entry at leaf ${at}`);
     }

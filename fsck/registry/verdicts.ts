@@ -73,7 +73,7 @@ interface LeafState extends Pick<LeafCheckResult, 'leafIndex' | 'verifies' | 'en
   isDue: boolean;
 }
 
-/** Checks that the effective verdict passes no leaf that fails here, and that it records the expiries. */
+/** Checks that the effective verdict does not pass a leaf that fails here, and records the expiries. */
 export function checkVerdict(
   leaf: LeafState,
   verdicts: readonly StoredVerdict[],

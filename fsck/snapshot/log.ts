@@ -83,7 +83,7 @@ async function leavesOf(
     ctx.findings.add('bundle_missing', path, `an entry bundle of ${width} entries`);
   } else if (resolved.wrongRows.size > 0 || entries.length !== width) {
     const first = Math.min(...resolved.wrongRows, entries.length);
-    const expected = `entries that are the leaves of the log; entry ${start + first} is not`;
+    const expected = `entries that are the leaves of the log; entry ${start + first} differs from its leaf`;
     ctx.findings.add('bundle_altered', path, expected);
   }
   const isWhole = resolved.wrongRows.size === 0 && entries.length === width;

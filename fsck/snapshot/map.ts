@@ -139,7 +139,7 @@ async function entriesOfEndedLogs(
 ): Promise<Set<number>> {
   const found = new Set<number>();
   if (endedOrigins.length === 0) return found;
-  // Which of these entries count does not depend on the map.
+  // The map does not affect which of these entries count.
   const reader: LogReader = {
     values: (keys) => Promise.resolve(keys.map(() => null)),
     entries: (from, to) => tree.entriesBetween(from, to),

@@ -16,10 +16,7 @@ import type { SnapshotContext } from './heads.js';
 
 type JsonObject = Record<string, JsonValue>;
 
-/**
- * The most time that passes between the recorded time of a change and the commit of its
- * transaction.
- */
+/** The longest time between the recorded time of a change and the commit of its transaction. */
 const COMMITTED_WITHIN_MS = 60_000;
 
 /** The leaves of the map of shares and packages, by key in hex; null when a page is lost. */

@@ -147,7 +147,7 @@ export function requireSigningKey(
   if (own !== undefined && own.retiredFrom !== null) {
     throw new FatalPublishError(
       'log_key_retired',
-      'The log retired the key in LOG_KEY_FILE: readers reject its checkpoints. Give the publisher the key that succeeded it.',
+      'The log retired the key in LOG_KEY_FILE: readers reject its checkpoints. Give the publisher the successor of that key.',
     );
   }
   const isFollowed =

@@ -24,7 +24,7 @@ async function tileFile(
  * omits tiles that the chunk does not fill to that width.
  *
  * @param first index of the first entry, which begins a tile
- * @param from index below which the files exist
+ * @param from number of leaves whose files exist already
  */
 export async function leafFiles(
   tree: VerifiedTree,

@@ -65,7 +65,8 @@ export async function advance(
  * The state to continue from: the last state of this process, or the state of the published
  * snapshot, rebuilt from the maps of that snapshot and the entries of the log.
  *
- * @param limit lowest size at which a snapshot entry's map has to be compared
+ * @param limit the lowest size at which the caller compares maps: a later state would not have
+ *   the map of that size
  */
 export async function startingState(
   ctx: CycleContext,

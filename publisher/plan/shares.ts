@@ -23,7 +23,7 @@ const NO_HISTORY = new Uint8Array();
  * Applies the changes of tokens and packages that follow the last change in `state`. Stops before a
  * package with a member that the map does not have yet; later changes wait for that package.
  *
- * @param published the last change in the published snapshot; 0 without any
+ * @param published the last change in the published snapshot; 0 without a published snapshot
  * @throws FatalPublishError changes_behind when the registry lacks that change
  */
 export async function applyShares(
@@ -55,7 +55,7 @@ export async function applyShares(
   return { ...state, shares, shareChange: last };
 }
 
-/** The changes of the map for a page of changes, up to the first that has to wait. */
+/** The changes of the map for a page of changes, up to the first change that has to wait. */
 async function changesOf(
   ctx: CycleContext,
   map: MapHead,

@@ -81,7 +81,7 @@ export function requireClaimed(
       const index = first + at;
       if (index < signedSize || claimed.has(index)) return;
       if (acceptedSnapshot(ctx, index, bytes) === null || isOwn(ctx, index, bytes)) return;
-      throw falseSnapshot(index, 'is stored in a row of another type');
+      throw falseSnapshot(index, 'is stored in a row whose type is not `snapshot`');
     });
   };
 }
@@ -138,8 +138,8 @@ const linesOf = (bytes: Uint8Array | null): string[] =>
   fromUtf8(bytes ?? new Uint8Array()).split('\n');
 
 /**
- * The pages of a share map cannot be rebuilt from the log, and may be on another host only. No checkpoint
- * covers an entry with such a map before the entry has expired and supports no answer.
+ * Throws while an unexpired snapshot entry states a share map whose pages are not stored here: the log
+ * cannot rebuild them, and they may exist only on another host. An expired entry supports no answer.
  */
 export async function requireStoredShares(
   ctx: CycleContext,

@@ -101,7 +101,7 @@ export class VerifiedTree {
     const known = this.partial.get(name) ?? this.kept.tiles.get(name);
     if (known !== undefined) return known;
     if (tileWidth(level, index, this.head.size) !== TILE_WIDTH) {
-      throw mismatch(`tile ${level}/${index} is not part of the tree under its root`);
+      throw mismatch(`the tree of ${this.head.size} leaves has no tile ${level}/${index}`);
     }
     const hashes = await this.unchecked(level, index, TILE_WIDTH);
     // The root of a full tile is one hash of the tile above.
@@ -127,7 +127,7 @@ export class VerifiedTree {
     if (first === to) return entries;
     const read = await this.registry.entries(first, to);
     if (read.length !== to - first) {
-      throw mismatch(`it does not have each of the leaves ${first} to ${to - 1} once`);
+      throw mismatch(`it does not have one row for each of the leaves ${first} to ${to - 1}`);
     }
     let tile: Uint8Array = new Uint8Array();
     let inTile: Uint8Array[] = [];

@@ -81,8 +81,8 @@ export const replicaBehind = (): ReplicaUnusableError =>
   );
 
 /**
- * Reads go to the replica, except the last checkpoint, the retirement of logs, and the snapshot
- * entries. Only the primary is written.
+ * Reads go to the replica, except the last checkpoint, the retirement of logs, the snapshot entries
+ * and the time. Writes go to the primary.
  */
 export function splitRegistry(primary: RegistryView, replica: RegistryView): RegistryView {
   return {
@@ -134,19 +134,19 @@ export async function inspectReplica(
 }
 
 /**
- * A replica has the primary's system identifier and database oid. So has a promoted replica, which
- * may have diverged: a server that is not a standby must be the primary itself.
+ * A replica has the primary's system identifier and database oid. A promoted replica keeps them but
+ * may have diverged, so a server that is not a standby must be the primary itself.
  */
 function requireCopy(primary: DatabaseServer, replica: DatabaseServer): void {
   const isCopy = replica.system === primary.system && replica.database === primary.database;
   if (!isCopy) {
     throw new ReplicaUnusableError(
-      'DATABASE_READ_URL does not replicate the database in DATABASE_URL: name a streaming replica of it, or unset it',
+      'DATABASE_READ_URL does not replicate the database in DATABASE_URL: name a streaming replica of that database, or unset DATABASE_READ_URL',
     );
   }
   if (!replica.isStandby && replica.startedAt !== primary.startedAt) {
     throw new ReplicaUnusableError(
-      'the server of DATABASE_READ_URL was promoted and is not the server of DATABASE_URL: its data may have diverged. Name a streaming replica, or unset it',
+      'the server of DATABASE_READ_URL was promoted and is not the server of DATABASE_URL: its data may have diverged. Name a streaming replica, or unset DATABASE_READ_URL',
     );
   }
 }

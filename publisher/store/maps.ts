@@ -50,14 +50,14 @@ export class StoredMaps {
     const page = pageIdOf(location[which]);
     const head = page === null ? null : { ...page, hash: await this.rootIn(page) };
     if (equalBytes(rootOf(head), root)) return head;
-    throw new LostPageError(`the ${which} of the published snapshot has another root`);
+    throw new LostPageError(`the published ${which} page does not have the root in the snapshot`);
   }
 
   async rootIn(page: PageId): Promise<Uint8Array> {
     return lost(async () => {
       const bytes = await this.read(page);
       if (!equalBytes(nativeSha256(bytes), page.digest)) {
-        throw new LostPageError(`${pagePath(page)} has another digest`);
+        throw new LostPageError(`the digest of ${pagePath(page)} differs from its name`);
       }
       const { level } = page;
       const items = level === 0 ? decodeLeaves(nativeSha256, bytes) : decodeRefs(level, bytes);

@@ -61,7 +61,7 @@ export class SnapshotWriter {
     throw new FatalPublishError(
       'published_file_differs',
       `${path} in ${this.store.where} is published with different content than the registry yields now, and a published file must never change. ` +
-        'Compare the two: if the file was damaged, delete it and start the publisher again, which rewrites it; ' +
+        'Compare the file with the registry: if the file was damaged, delete it and start the publisher again, which rewrites it; ' +
         'otherwise the registry has changed under the log, and this log must not be continued.',
     );
   }

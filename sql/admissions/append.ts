@@ -12,7 +12,7 @@ import type { EntryBody } from '../log/log.js';
 import type { PinnedIntake } from '../proofs/rebuild-aep.js';
 import { sharedColumns, sharedPins, type SharedRow } from './intake.js';
 
-/** The batch of an admission, and how many of its items the admission answers. */
+/** The batch of an admission, and the number of items of the batch with this admission. */
 export interface BatchRef {
   batchId: string;
   items: number;

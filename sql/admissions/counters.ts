@@ -15,7 +15,7 @@ export interface CounterRef {
   tenantNo: number;
   /** Lower-case hex. */
   key: string;
-  /** The UTC day as YYYY-MM-DD, or `run`: the key names the run. */
+  /** The UTC day as YYYY-MM-DD, or `run` if the key names a run. */
   period: string;
 }
 

@@ -101,7 +101,7 @@ function acceptSome(
   );
 }
 
-// Concurrent groups may share deduplication keys and run numbers. All insert in one order, so that
+// Concurrent groups may share deduplication keys and run numbers. All groups insert in the same order, so that
 // waits for a unique key cannot deadlock: requests with equal deduplication keys have equal run numbers.
 export const byUniqueKeys = (a: IntakeRow, b: IntakeRow): number =>
   a.tenantNo - b.tenantNo ||
@@ -373,7 +373,7 @@ export interface Parent {
   kind: 'action' | 'outcome';
 }
 
-/** The tenant's own proofs with these ids; null for an erased proof, and for any other id. */
+/** The tenant's own proofs with these ids; null for an id without such a proof, or an erased proof. */
 export function findParents(
   sql: Pool,
   tenantNo: number,

@@ -184,7 +184,7 @@ export async function announcePending(
     from unnest(${payloads}::text[]) as payload`;
 }
 
-/** The admissions of a payload. Any role can notify, so an id may be malformed or of any admission. */
+/** The admissions of a payload. Any role can notify, so an id may be malformed or name any admission. */
 export function announcedIn(payload: string): { ids: string[]; requests: RequestIds } {
   const [joined = '', ...requestIds] = payload.split(' ');
   // Longer payloads are forged.

@@ -9,7 +9,7 @@ export interface OverlaySet extends Omit<StoredPolicySet, 'files'> {
   /** The policies and sentences that the base does not have, by id. */
   policies: Record<string, string>;
   sentences: Record<string, string>;
-  /** The rules that do not fit the base, which forbid everything. */
+  /** The rules that do not fit the base; a rule that forbids everything replaces each of them. */
   unfit: string[];
 }
 
@@ -23,7 +23,7 @@ export interface OverlayRow {
   createdAt: Date;
 }
 
-/** @returns null when the key `managing` may not store overlays; false when the tenant already has `most` */
+/** @returns null when the key `managing` may not store overlays; false when the tenant has `most` overlays */
 export function storeOverlay(
   sql: Pool,
   tenantNo: number,

@@ -41,7 +41,7 @@ export interface NewBatch {
   seeds: Uint8Array;
 }
 
-/** Queue limits that hold after the batch is accepted. */
+/** Queue limits that must hold with this batch included. */
 export interface Room {
   admissions: number;
   batches: number;
@@ -58,7 +58,7 @@ export type BatchOutcome =
 
 /** The `lane` of the idempotency keys of batches, which differs from every request type. */
 const BATCHES = 3;
-/** Items per chunk, as many as a job may have: a chunk costs a dozen statements and a commit. */
+/** Items per chunk, the most in one job, because each chunk costs a dozen statements and a commit. */
 export const CHUNK_ITEMS = 1_000;
 const ROWS_PER_STATEMENT = 1_000;
 

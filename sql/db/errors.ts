@@ -33,7 +33,7 @@ const DRIVER_CODES = new Set([
 // statement timeout, 25006 a server that is now a read-only standby.
 const SQLSTATES = /^(08...|53...|57P..|57014|25006)$/;
 
-/** Whether the connection was lost, or not opened because the server had none free (53300). */
+/** Whether the connection was lost, or the server had no free connection (53300). */
 export function isConnectionLost(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   if (error instanceof DatabaseUnavailableError) return isConnectionLost(error.cause);

@@ -26,7 +26,7 @@ export interface Erased {
 
 /**
  * Erases an admission and all admissions that share its request because of an approval: the pending
- * proof and its second decisions, also rejected ones.
+ * proof and its second decisions, including rejected second decisions.
  *
  * @throws AdministrationError when one of them is pending, or the admission is unknown
  */
@@ -211,8 +211,8 @@ export async function erasureOf(sql: Db, proofId: string) {
 }
 
 /**
- * Blocks new idempotency keys until the transaction ends, after waiting for transactions that bind
- * keys, possibly of an erased admission. Must run before any row lock, to avoid deadlock.
+ * Waits for transactions that bind idempotency keys, possibly to an erased admission, and blocks new
+ * keys until the transaction ends. Must run before any row lock, to avoid deadlock.
  */
 export async function holdKeys(tx: Transaction): Promise<void> {
   await tx`lock table svc.idempotency_key in share row exclusive mode`;

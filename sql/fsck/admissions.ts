@@ -13,7 +13,7 @@ export interface AdmissionRow {
   /** Whether some of the admission's payload is present. */
   hasPayload: boolean;
   isErased: boolean;
-  /** The remaining payload of an admission without a proof, which no log entry covers. */
+  /** The payload of an admission without a proof: no log entry covers this payload. */
   unproved: { request: Buffer; requestHash: Buffer } | null;
 }
 

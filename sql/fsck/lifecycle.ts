@@ -150,7 +150,7 @@ export function settledRequests(sql: Db, after: string, limit: number): Promise<
     order by request_id limit ${limit}`;
 }
 
-/** Reason documents after `after` (hex); each commits with its log entry. */
+/** Reason documents after `after` (hex). A document commits in the transaction of its log entry. */
 export function reasonsFrom(sql: Db, after: string, limit: number) {
   return sql<{ reasonHash: string; document: Buffer }[]>`
     select encode(reason_hash, 'hex') as "reasonHash", document from svc.revocation_reason

@@ -17,7 +17,7 @@ export interface StoredVerdict extends VerdictInHistory {
   root: Buffer;
   /** For a range verdict: the verifier's compact range, 32 bytes per subtree. */
   subtrees: Buffer | null;
-  /** For a range verdict: the chain over its key entries. */
+  /** For a range verdict: the hash chain over the key entries of the prefix. */
   keysDigest: Buffer | null;
 }
 
@@ -92,7 +92,7 @@ export function readChunk(sql: Pool, from: number, to: number): Promise<Chunk> {
 export interface StoredLeaf extends Omit<LeafEvidence, 'proof'> {
   /** Epoch milliseconds. */
   at: number;
-  /** Null for other kinds of leaves. */
+  /** Null for a leaf other than a proof. */
   proof: StoredProofRow | null;
   isErased: boolean;
   /** Whether the verifier has not yet recorded the erasure. */

@@ -142,7 +142,7 @@ export interface ApproverRow {
   state: 'active' | 'retired';
   /** Index of the entry that activated the approver. */
   leafIndex: number;
-  /** The API key that registered the approver; null when the operator did. */
+  /** The API key that registered the approver; null for a registration by the operator. */
   createdBy: string | null;
   createdAt: Date;
 }

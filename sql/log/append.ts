@@ -45,7 +45,7 @@ export interface NewProof {
   signature: Uint8Array;
 }
 
-/** A leaf to append: a proof's entry bytes derive from its fields, other kinds provide them. */
+/** A leaf to append. The entry bytes of a proof derive from its fields; other kinds have a `body`. */
 export type NewEntry =
   | NewProof
   | { kind: 'status'; proofId: string; at: number; body: Uint8Array }
@@ -186,7 +186,7 @@ async function insertProofs(
   tx: Transaction,
   proofs: readonly (NewProof & { leafIndex: number })[],
 ): Promise<void> {
-  // The byte columns of all rows in one parameter: the driver escapes an array of them byte by byte.
+  // One parameter for the byte columns of all rows: the driver would escape an array byte by byte.
   const packed = Buffer.concat(
     proofs.flatMap(({ aepHash, proofRecordHash, signature }) => [
       Buffer.from(aepHash + proofRecordHash, 'hex'),

@@ -68,7 +68,7 @@ export async function endedOrigins(sql: Db): Promise<string[]> {
   );
 }
 
-/** The names of the log of this database, past and present, for one of which each delegation is signed. */
+/** The present and past names of this database's log. A delegation is signed for one of them. */
 export async function knownOrigins(sql: Db): Promise<string[]> {
   const [origin] = (await latestCheckpoint(sql))?.note.split('\n') ?? [];
   return [...(origin === undefined ? [] : [origin]), ...(await endedOrigins(sql))];

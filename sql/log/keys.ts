@@ -62,7 +62,7 @@ export async function countProofs(
   }
 }
 
-/** Suffices to find compromises, because they do not depend on the signatures of delegations. */
+/** Has no `origins`, because compromises do not depend on the signatures of delegations. */
 const COMPROMISES: KeyContext = { sha256: nativeSha256, verify: nativeVerify, origins: [] };
 
 /**

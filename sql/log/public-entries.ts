@@ -111,7 +111,7 @@ export async function coversOtherLeaves(sql: Db, from: number, to: number): Prom
 /** Whether an artifact of a verified proof ended after `from` and at or before `to`, in epoch milliseconds. */
 export async function hasExpiredBetween(sql: Db, from: number, to: number): Promise<boolean> {
   const [after, through] = [new Date(from), new Date(to)];
-  // The verifier writes a row after the end that the row records, so older rows need no check.
+  // The verifier records an expiry only once it has passed, so rows up to `from` need no check.
   const [row] = await sql<[{ has: boolean }]>`
     select exists (select from svc.verdict v join svc.log_entry e on e.leaf_index = v.first_index
       cross join lateral jsonb_each_text(e.validity) as ends(artifact, seconds)

@@ -157,7 +157,7 @@ async function applyOutside(
   { patienceMs }: MigrateOptions,
 ): Promise<void> {
   const advice =
-    'waits for a transaction that does not end: end it (the oldest xact_start in pg_stat_activity), and migrate again. It may have left an invalid index; the next run drops it and builds it again';
+    'waits for a transaction that does not end: end that transaction (the oldest xact_start in pg_stat_activity), and migrate again. The next run drops the invalid index that may remain, and builds the index again';
   await retryLocks(`migration ${migration.name} ${advice}`, patienceMs, (leftMs) =>
     runIndexStatement(connection, migration.text, statement, leftMs),
   );

@@ -197,7 +197,7 @@ it('fsck of public records that the registry contradicts > finds a passing verdi
   }
 });
 
-it('fsck > trusts the rows of a full tile that only the tile above confirms', () => {
+it('fsck > trusts the rows of a full tile when only the tile above confirms them', () => {
   const rows = Array.from({ length: 256 }, (_, i) => sha256(Uint8Array.of(i)));
   const stored = Buffer.concat(rows.with(7, rows[8]!));
   const wrongRows = (above: Uint8Array | null) =>

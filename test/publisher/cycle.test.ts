@@ -35,7 +35,7 @@ describe('publish cycle', () => {
     expect(published.opened.snapshot).toMatchObject({ max_merge_delay: 60 });
   });
 
-  it('is current until the log has another verdict entry or a share changes', async () => {
+  it('reports the snapshot as current until the log has another verdict entry or a share changes', async () => {
     const { registry } = snapshot;
     const publisher = snapshot.publisher();
     const [proof = ''] = snapshot.grow(1);
@@ -285,8 +285,8 @@ describe('snapshot entry of another process', () => {
     ['names the root of another tree', () => ({ root: empty }), {}, 'does not have'],
     ['is about an older tree', () => old, {}, 'below the published'],
     ['hides expiries', () => early, {}, 'expired_through'],
-    ['is hidden in the database', () => ({}), hidden, 'another type'],
-    ['is hidden behind the last verdict entry', () => ({}), hidden, 'another type', true],
+    ['is hidden in the database', () => ({}), hidden, 'not `snapshot`'],
+    ['is hidden behind the last verdict entry', () => ({}), hidden, 'not `snapshot`', true],
   ])(
     'is covered by no checkpoint when it %s',
     async (_, members, queries, message, isLast = false) => {

@@ -35,7 +35,7 @@ describe('publisher lease', () => {
     [1, 'entry, signature and snapshot', { entries: 0, checkpoints: 0 }],
     [2, 'signature and snapshot', { entries: 1, checkpoints: 0 }],
     [3, 'snapshot', { entries: 1, checkpoints: 1 }],
-  ])('lost before write %i prevents a new %s', async (lostAt, _, made) => {
+  ])('that is lost before write %i prevents a new %s', async (lostAt, _, made) => {
     const { registry } = snapshot;
     await snapshot.publishOnce();
     const before = location();

@@ -111,7 +111,7 @@ it('runPublisher > runs a cycle when woken, and none while its snapshot is curre
   const watch = { went: (report: CycleReport) => void reports.push(report) };
   const options = { signal: stop.signal, log, watch, betweenCycles };
   const running = runPublisher(publisher, { ...options, idleMs: 3_600_000 });
-  // The schedule alone would take longer than a test may.
+  // Without the wake-ups, these cycles would take longer than the timeout of a test.
   for (let wakes = 0; wakes < 40; wakes += 1) {
     const before = reports.length;
     betweenCycles.wake();

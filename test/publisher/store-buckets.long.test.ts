@@ -21,7 +21,7 @@ const SERVERS = [
     name: 'S3',
     skips: skipsS3,
     start: startS3,
-    /** Makes the SDK connect to the network with faults at `url`. */
+    /** Makes the SDK connect to `url`, where the network injects faults. */
     connect: (url: string) => void Object.assign(process.env, awsSettings(url)),
     at: (bucket: string) => `s3://${bucket}`,
     open: (where: string, _url: string, silentMs?: number) => new S3Store(where, silentMs),
@@ -208,7 +208,7 @@ describe.each(SERVERS)('a bucket of $name', (kind) => {
       ['the checkpoint', WRITE_CHECKPOINT],
       ['the location', WRITE_LOCATION],
     ])(
-      'names the bucket when it cannot store %s, and the next cycle completes',
+      'fails with an error that names the bucket when it cannot store %s, and the next cycle completes',
       async (_what, on) => {
         const before = await fileAt(LOCATION_PATH);
         network.faults.push(...times(100, { ...busy, on }));

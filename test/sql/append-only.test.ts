@@ -59,12 +59,12 @@ describe('append-only tables', () => {
     ['policy_set', `files = '{}'`],
     ['policy_activation', 'active_from = now()'],
     ['fixture', `content = ''`],
-  ])('%s reject updates (%s) and deletes, even by its owner', async (table, change) => {
+  ])('reject updates and deletes even by their owner: %s (%s)', async (table, change) => {
     await expect(db.sql.unsafe(`update svc.${table} set ${change}`)).rejects.toThrow(/append-only/);
     await expect(db.sql.unsafe(`delete from svc.${table}`)).rejects.toThrow(/append-only/);
   });
 
-  it.each(LOG_TABLES)('reject TRUNCATE of %s, even by its owner', async (table) => {
+  it.each(LOG_TABLES)('reject TRUNCATE of %s even by their owner', async (table) => {
     const emptied = db.sql.unsafe(`truncate svc.${table} cascade`);
     await expect(emptied).rejects.toThrow(`svc.${table} is append-only`);
   });
@@ -120,7 +120,7 @@ describe('append-only tables', () => {
     ['a proof as a key entry', '3', `{"type":"proof"}`],
     ['an erasure as a status entry', '2', `{"type":"erasure"}`],
     ['a status entry of another proof', '2', `{"type":"status","proof_id":"${'1'.repeat(32)}"}`],
-  ])('let the admin role not append %s', async (_, kind, body) => {
+  ])('do not let the admin role append %s', async (_, kind, body) => {
     const row = { ...(kind === '2' ? STATUS : KEY), body: `convert_to('${body}', 'UTF8')` };
     const appended = db.as('svc_admin').unsafe(insertOf(row));
     await expect(appended).rejects.toThrow(`the body is not an entry of kind ${kind}`);

@@ -65,7 +65,7 @@ async function leases(): Promise<{ tenant: number; size: number }[]> {
     const [row] = await db.sql<{ no: number }[]>`
       select tenant_no as no from svc.chunk_pending where chunk_id = ${next.chunkIds[0]!}::uuid`;
     found.push({ tenant: row?.no ?? 0, size: next.admissions });
-    // Claims delete the rows, which must not change the order of the tenants.
+    // Claims delete the pending rows; the order of the tenants must not change.
     await processChunks(registry.admit, next.chunkIds);
   }
   return found;
@@ -192,7 +192,7 @@ describe('batch progress', () => {
     expect(await progress()).toMatchObject({ admitted: 2, refused: 2, pending: 0 });
   });
 
-  it('begins in a new batch when the same items are sent again after some were rejected', async () => {
+  it('starts over in a new batch when the same items are sent again after some were rejected', async () => {
     const [itemsHash, some] = [randomBytes(32), items(3)];
     const problems = new Map([[3, '{"code":"parent_not_found","detail":""}']]);
     const invalid = { itemsHash, problems };
@@ -294,7 +294,7 @@ describe('pending chunk', () => {
     return ids.map((id) => found.get(id)?.state);
   };
 
-  it('decides each admission once when several workers process it at once', async () => {
+  it('yields one decision per admission when several workers process it at once', async () => {
     const some = items(20);
     const batchId = await accepted(some);
     const { chunkIds } = (await lease())!;

@@ -142,7 +142,7 @@ describe('svc.append_verdict', () => {
     expect(await verdict({ ...earlier, key_id: await activate(2) })).toBe(4);
   });
 
-  it('rejects members of another form', async () => {
+  it('rejects malformed members', async () => {
     const { registry, at, verdict } = await open();
     await verdict();
     const append = async (given: object): Promise<void> => {

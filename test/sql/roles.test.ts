@@ -88,7 +88,7 @@ async function refusalOf(sql: Pool, statement: string): Promise<string> {
 
 describe('privileges of the program roles', () => {
   // sql/schema.txt has the privileges on the tables and functions of the schema svc.
-  it('equal test/fixtures/role-rights.txt on sequences, and on tables outside the schema svc', async () => {
+  it('match test/fixtures/role-rights.txt for sequences, and for tables outside the schema svc', async () => {
     const found: string[] = [];
     for (const role of [...PROGRAM_ROLES].sort()) {
       for (const relation of relations) {

@@ -165,7 +165,7 @@ async function endItself(tx: Transaction): Promise<void> {
   await db.sql`select pg_terminate_backend(${own!.pid}::int)`;
 }
 
-// None of these may raise an uncaught exception, which fails the whole run.
+// No lost connection may raise an uncaught exception: it would fail the whole test run.
 describe.each([1, 2])('connection pool of %i whose connections the server ends', (max) => {
   let sql: Pool;
   beforeEach(() => {

@@ -296,7 +296,7 @@ describe('signed proof', () => {
     // An activation takes effect at the next millisecond, the precision of the column.
     const begun = () => sleep(2);
     const before = await accepted(registry, registry.item());
-    // One set activates later, two at once; the later of these two is used.
+    // One activation is due in an hour, two are due now: the second of these two is in force.
     await db.sql`
       insert into svc.policy_activation (digest, active_from)
       values (${first}, now() + interval '1 hour')`;

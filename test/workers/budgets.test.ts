@@ -91,7 +91,7 @@ describe('counter', () => {
   it('causes another evaluation of an admission that was signed with an old value', async () => {
     const ids = await accept([refundItem('late', '1500.00'), refundItem('late', '600.00')]);
     const pending = await loadPending(registry.admit.sql, ids);
-    // Both are admitted, because each is signed with the value 0.
+    // Both decisions are ADMIT, because each is signed with the counter value 0.
     const [first, second] = await Promise.all(
       pending.map((intake) => prepare(registry.admit, intake, new Map())),
     );

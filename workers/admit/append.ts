@@ -97,7 +97,7 @@ async function commitGroup<O = void>(
     },
     opening,
   );
-  // COMMIT POINT: the proofs are durable and may be answered. A crash before it leaves the
+  // COMMIT POINT: the proofs are durable and callers may get them. A crash before it leaves the
   // admissions pending; a crash after it needs no recovery.
   metrics.took('commit', performance.now() - commitStart);
   const { admitted, rejected } = appended;

@@ -8,7 +8,7 @@ import { keyEntryReader } from './key-entries.js';
 
 export interface Decided {
   proofId: string;
-  /** Epoch milliseconds, like every time here. */
+  /** Epoch milliseconds, like every time in this module. */
   acceptedAt: number;
   outcome: string;
 }

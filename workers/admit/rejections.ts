@@ -174,7 +174,10 @@ function approvalFault(
   return detail === null ? null : { code: 'approval_rejected', detail };
 }
 
-export const RUN_CLOSED: Fault = { code: 'run_closed', detail: 'the run was closed before' };
+export const RUN_CLOSED: Fault = {
+  code: 'run_closed',
+  detail: 'the run was closed before signing',
+};
 
 const runOf = (subject: AepSubject) => ('run' in subject ? subject.run : undefined);
 

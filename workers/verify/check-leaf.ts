@@ -34,8 +34,8 @@ import type { VerifyContext } from './context.js';
 /**
  * Runs every check of one leaf on the stored bytes. Never throws.
  *
- * @param origins names of the log, for one of which a verdict entry must be signed; by default the
- *   signature is not checked
+ * @param origins names of the log: the signature of a verdict entry must be for one of them; by
+ *   default, the signature is not checked
  */
 export function checkLeaf(
   crypto: ProofCrypto,

@@ -27,7 +27,7 @@ export interface VerifyContext {
   log: Logger;
   /** Proofs of compromised keys that no log line has reported yet. */
   voided: VoidedProofs;
-  /** Sleeps between polls, woken by the notification of an append. Default: polls without this sleep. */
+  /** Sleeps between polls until an append is notified. Default: polls every `idleMs`. */
   idleSleep?: WakeableSleep;
   /** Notified after each pass of the loop. */
   pulses?: VerifierHeartbeats;

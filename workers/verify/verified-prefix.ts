@@ -158,8 +158,8 @@ function resume(start: VerifiedPrefix | null): CompactRange {
 }
 
 /**
- * Reads the leaf hashes of the new leaves from the stored tiles, and compares the tree above them with
- * the one that the verifier computed.
+ * Reads the leaf hashes of the new leaves from the stored tiles, and compares the tiles above them with
+ * the tree that the verifier computed.
  */
 async function readTree(
   read: TileReader,
