@@ -184,7 +184,7 @@ async function register(): Promise<void> {
   link.focus();
 }
 
-/** Reads the coordinates of the key at the end of its SubjectPublicKeyInfo (RFC 5480, RFC 8410). */
+/** Reads the key's coordinates, the last bytes of its SubjectPublicKeyInfo (RFC 5480, RFC 8410). */
 function publicKeyOf(response: AuthenticatorAttestationResponse): ApproverKey {
   const spki = new Uint8Array(response.getPublicKey() ?? []);
   const algorithm = response.getPublicKeyAlgorithm();
@@ -200,7 +200,7 @@ function publicKeyOf(response: AuthenticatorAttestationResponse): ApproverKey {
   );
 }
 
-/** Requests a WebAuthn assertion about the message from the registered credential only. */
+/** Requests a WebAuthn signature of the message's hash from the registered credential only. */
 async function assertion(
   webauthn: Registration['webauthn'],
   message: Uint8Array,

@@ -45,7 +45,7 @@ function readPin(): string | null {
   }
 }
 
-/** Reloads the page after a change of the pin, which affects every part of the page. */
+/** Reloads the page after a change, because the pin affects every part of the page. */
 function showForm(id: string, change: (form: HTMLFormElement) => void): void {
   const form = document.getElementById(id) as HTMLFormElement;
   form.hidden = false;
@@ -79,7 +79,7 @@ function report(role: 'status' | 'alert', ...lines: string[]): void {
   result.replaceChildren(box);
 }
 
-/** Adds text to the verdict: the class `unproven` removes only its colour and symbol. */
+/** Adds "not proven" as text: the class `unproven` only removes colour and symbol of the verdict. */
 function markUnproven(): void {
   document.title = `Not proven: ${document.title}`;
   document.getElementById('main')!.classList.add('unproven');

@@ -101,7 +101,7 @@ function answerOf(
   );
   const isProblem = own.length === 0 && response.content !== undefined;
   const [first] = Object.values(operation.responses);
-  // Omits from problems the headers that the first response already lists.
+  // For a problem, omits the headers that the first response already lists.
   const shown = isProblem ? Object.keys(first?.headers ?? {}) : [];
   const headers = Object.entries(response.headers).filter(([name]) => !shown.includes(name));
   return html`<div>

@@ -12,7 +12,7 @@ interface Documentation {
   policy?: string;
 }
 
-/** Has only the members that clients may rely on. The OpenAPI Specification defines the other members. */
+/** Describes only the members that clients may rely on. The OpenAPI Specification defines the others. */
 const openApiSchema = z
   .looseObject({
     openapi: z.literal('3.1.1'),

@@ -80,7 +80,7 @@ function toProblem({ log }: EngineContext): ErrorRequestHandler {
     const problem = problemOf(error);
     if (problem.status >= 500 && !CAUSED_BY_TENANT.has(problem.code)) {
       const fields = { err: error as unknown, request_id: requestIdOf(res), code: problem.code };
-      // In an outage of a dependency every request gets the same 503; each 500 may be a different defect.
+      // Logs 503s rarely: an outage makes every request fail alike. Each 500 may be a different defect.
       if (problem.status === 503) logRarely(log, 'error', fields, `engine: ${problem.code}`);
       else log.error(fields, 'engine: a request failed');
     }

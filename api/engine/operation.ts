@@ -29,7 +29,7 @@ export interface OperationSpec extends DescribedOperation<ProblemCode> {
   tag: 'Admission' | 'Proofs' | 'Verification' | 'Lifecycle' | 'Policies' | 'Keys' | 'Service';
   /** Any one of these scopes is enough. Empty: no API key needed. */
   scopes: readonly Scope[];
-  /** Whether the API key may be a bearer token, which makes the tenant id unnecessary. */
+  /** Whether clients may send the API key as a bearer token; the tenant header is then optional. */
   acceptsBearer?: boolean;
   /** Media types of the successful response, the preferred one first. */
   produces: readonly [string, ...string[]];
@@ -69,7 +69,7 @@ export function json(
 }
 
 export const ETAG_HEADER = { ETag: 'Strong; send it back in `If-None-Match`.' };
-export const NOT_MODIFIED = { 304: { description: 'Not changed since the ETag that was sent.' } };
+export const NOT_MODIFIED = { 304: { description: 'Not modified: the sent ETag is current.' } };
 
 const KEYED: readonly ProblemCode[] = [
   'unauthenticated',

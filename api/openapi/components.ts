@@ -46,7 +46,7 @@ export function componentsOf<Spec extends OperationSpec>(
     answered.has(id) &&
     !fixed.has(id) &&
     JSON.stringify(schemas[id]).includes('"additionalProperties":false');
-  /** The name of a schema in requests: a schema that allows more members in responses needs two names. */
+  /** The name of a schema in requests; differs from the name in responses if responses allow more members. */
   const sentName = (id: string): string =>
     answered.has(id) && [...reachable(schemas, [id])].some(gains) ? `Submitted${id}` : id;
   const named = Object.fromEntries([
@@ -90,7 +90,7 @@ function nameSchemas(
     taken.add(id);
     registry.add(schema, { id });
   };
-  // Primitives first: some documents export them again under another name.
+  // Primitives first: some modules of documents export primitives again under another name.
   for (const [key, value] of Object.entries<unknown>({ ...primitives, ...documents })) {
     if (value instanceof z.ZodType) name(value, capital(key.replace(/Schema$/, '')));
   }
@@ -187,7 +187,7 @@ function capital(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** Generates examples from the values of the worked example, or else the first value that the schema allows. */
+/** Generates examples from the values of the worked example, or else from the first value that the schema allows. */
 export function sampler(
   components: Record<string, JsonObject>,
   worked: Pick<WorkedExample, 'documents' | 'members'>,

@@ -32,7 +32,7 @@ export function revalidated(response: ResponseSpec): PublicSpec['responses'] {
   const headers = { ...response.headers, ETag: 'Strong; send it back in `If-None-Match`.' };
   return {
     200: { ...response, headers },
-    304: { description: 'Not modified since the sent ETag.' },
+    304: { description: 'Not modified: the sent ETag is current.' },
   };
 }
 

@@ -70,9 +70,9 @@ export function createPublicServer(options: PublicServerOptions) {
   };
 }
 
-/** Times one in 64 lookups: two clock reads cost more than counting a request. */
+/** Measures the duration of one in 64 lookups: two clock reads cost more than counting a request. */
 const SAMPLE_INTERVAL = 64;
-/** Lookups per line in the log: a line for each would cost more than the lookup. */
+/** Lookups per line in the log: a line for each lookup would cost more than the lookup. */
 const LOG_INTERVAL = 16 * SAMPLE_INTERVAL;
 
 /**

@@ -337,7 +337,7 @@ export const agentAdmissionOperation = admissionOperation(
   AGENT,
 );
 
-/** Gives the response that the POST would give now. Only a 200 is an admission. */
+/** Responds as a repeated POST of the same body would now: with 200 only for the effect ADMIT. */
 export const readAdmissionOperation = tenantOperation(
   {
     id: 'readAdmission',

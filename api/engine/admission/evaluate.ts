@@ -63,7 +63,7 @@ const decisionSchema = z.strictObject({
   }),
 });
 
-/** A fact that the request states outside of `context.facts`, and the place of the value. */
+/** A fact that the request states outside of `context.facts`, and the pointer to its value. */
 interface Derived {
   value: unknown;
   pointer: string;
@@ -79,7 +79,7 @@ function derivedFacts(
     ['action', '/action/properties', action.properties],
     ['resource', '/resource/properties', resource.properties],
     ['context', '/context', context],
-    // `id`, `type` and `name` follow the properties, so that no property of such a name replaces them.
+    // `id`, `type` and `name` follow the properties, so that no property with one of these names replaces them.
     ['subject', '/subject', { type: subject.type, id: subject.id }],
     ['action', '/action', { name: action.name }],
     ['resource', '/resource', { type: resource.type, id: resource.id }],

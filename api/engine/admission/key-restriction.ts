@@ -3,7 +3,7 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import type { Caller } from '../http/authenticate.js';
 import { at, Problem } from '../http/problem.js';
 
-/** Throws a 403 when the environment of the restriction is not the tenant's. */
+/** Throws a 403 when the key is restricted to an environment that is not its tenant's. */
 export function requireKeyEnvironment({ restriction, environment }: Caller): void {
   const allowed = restriction?.environment;
   if (allowed === undefined || allowed === environment) return;
@@ -16,8 +16,7 @@ export function requireKeyEnvironment({ restriction, environment }: Caller): voi
 /**
  * Throws a 403 when the restriction of the key excludes this request.
  *
- * @param place pointer to the member that names the request, when the sent body is not the request
- * itself
+ * @param place pointer that the problem names when the sent body is not the request itself
  */
 export function requireKeyAllows(
   { restriction }: Pick<Caller, 'restriction'>,

@@ -113,7 +113,7 @@ export function createSubmit(ctx: EngineContext): Submit {
 
   async function runOne(item: Unseeded, lockTimeoutMs: () => number): Promise<IntakeOutcome> {
     const [outcome] = await run([item], lockTimeoutMs);
-    if (outcome === undefined) throw new Error('an admission has no outcome');
+    if (outcome === undefined) throw new Error(`admission ${item.proofId} has no outcome`);
     return outcome;
   }
 

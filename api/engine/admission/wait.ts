@@ -67,7 +67,7 @@ export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): Ou
       } catch (error) {
         // Admissions are durable, so the next poll can query again.
         if (!failing)
-          log.warn({ err: error }, 'registry unavailable, responses wait for decisions');
+          log.warn({ err: error }, 'registry unavailable, responses to admissions are delayed');
         failing = true;
       }
     }

@@ -126,7 +126,7 @@ function createBatch(deps: EngineDeps): RequestHandler {
       isAccepted = true;
       addLogFields(res, { batch_id: batchId });
       const stored = await readBatch(ctx.sql, caller.tenantNo, batchId);
-      if (stored === null) throw new Error('an accepted batch is missing');
+      if (stored === null) throw new Error(`accepted batch ${batchId} is missing`);
       if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
       res.setHeader('Location', `/v1/batches/${batchId}`);
       sendJson(res, 202, batchDocument(stored));

@@ -80,7 +80,7 @@ export class BatchUploads {
     }
   }
 
-  /** Evicts slow uploads until the bytes fit. Returns false if they do not. */
+  /** Evicts slow uploads until the bytes fit. Returns false when no slow upload is left to evict. */
   private reserve(upload: Upload, bytes: number): boolean {
     const more = overFree(upload.bytes + bytes) - overFree(upload.bytes);
     while (more > 0 && this.held + more > this.options.budget) {

@@ -66,7 +66,7 @@ export const PROBLEMS = {
   pending_verdict: [409, 'Proof not yet verified'],
   payload_erased: [410, 'Payload erased'],
   pending_checkpoint: [409, 'No checkpoint covers the proof yet'],
-  run_seq_taken: [409, 'Number in the run already used'],
+  run_seq_taken: [409, 'Sequence number already used in the run'],
   run_closed: [409, 'Run closed'],
   run_incomplete: [409, 'Run incomplete'],
   run_open: [409, 'Run not closed'],
@@ -86,7 +86,7 @@ export const PROBLEMS = {
   expiry_over: [422, 'Expiry not in the future'],
   package_member_unfit: [422, 'Proof not eligible for a package'],
   invalid_overlay: [422, 'Invalid overlay'],
-  overlay_untested: [422, 'Overlay not covered by cases'],
+  overlay_untested: [422, 'Overlay case failed or missing'],
   too_many_overlays: [422, 'Too many overlays'],
   too_many_approvers: [422, 'Too many approvers'],
   lane_locked: [423, 'Environment locked'],
@@ -160,7 +160,7 @@ const DETAILS = {
   upload_too_slow:
     'Less than 1 MiB of the body arrived within a second while other batches waited. Nothing was accepted. Send it again later or in smaller batches.',
   pending_verdict:
-    'The verification system has not verified this proof yet. Retry after Retry-After.',
+    'The verification system has not verified this proof yet. Send the request again after Retry-After.',
   payload_erased: 'The payload of this proof was erased. Only its commitments in the log remain.',
   pending_checkpoint:
     'No signed checkpoint covers this proof yet. Retry after the publisher has signed one.',
@@ -193,9 +193,9 @@ const DETAILS = {
   too_many_batches:
     'Other batches use all upload capacity. Nothing was accepted. Send the batch again after Retry-After.',
   renderer_busy:
-    'All PDF renderers are busy. Retry after Retry-After, or use the format json or aep-json.',
+    'All PDF renderers are busy. Send the request again after Retry-After, or use the format json or aep-json.',
   render_timeout:
-    'Rendering exceeded the time limit. Retry after Retry-After, or use the format json or aep-json.',
+    'Rendering exceeded the time limit. Send the request again after Retry-After, or use the format json or aep-json.',
   policy_missing:
     'No policy is active, so nothing was admitted. The operator must activate a policy.',
 } as const satisfies Partial<Record<ProblemCode, string>>;

@@ -78,7 +78,7 @@ export function requestContext({
   };
 }
 
-/** A new registry id in hex: a UUIDv7 with the shard number of the log in it, which is always 0. */
+/** A new registry id in hex: a UUIDv7 that contains the log's shard number, always 0. */
 export function newUuidHex(): string {
   return newProofId(uuidv7());
 }

@@ -77,7 +77,7 @@ function requireScopes(caller: Caller, scopes: readonly Scope[]): void {
   if (lacking === -1) return;
   throw new Problem(
     'scope_missing',
-    `This API key lacks the scope ${String(scopes[lacking])}, so it cannot give it to another key. Nothing was created.`,
+    `This API key lacks the scope ${String(scopes[lacking])}, so it cannot create a key with that scope. Nothing was created.`,
     at(`/scopes/${String(lacking)}`, 'must be a scope that the calling key has'),
   );
 }

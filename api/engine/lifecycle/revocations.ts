@@ -151,7 +151,7 @@ export function artifactAbsent(verb: 'Revoke' | 'Share'): Problem {
   return new Problem(
     'artifact_absent',
     `A denial or an outcome has no artifact except its proof. ${verb} the proof instead.`,
-    at('/artifact_kind', 'must be proof: this is a denial or an outcome'),
+    at('/artifact_kind', 'must be `proof`, because this proof is a denial or an outcome'),
   );
 }
 

@@ -137,7 +137,7 @@ const GUIDE: readonly GuideSection[] = [
       'Send your engine key in `X-Svc-Api-Key` and your tenant id in `X-Svc-Tenant-Id`. The operator issues the first key of a tenant after a review; a key with the scope `keys` creates others. A missing, malformed, unknown, expired or revoked key gets the same 401, which does not reveal the reason. Only AuthZEN evaluations also accept the key as a bearer token.',
       `A key has scopes (${SCOPES.map((scope) => `\`${scope}\``).join(', ')}). ` +
         'Each operation lists its scopes: a key needs any one of these scopes, or `admin`. A key can be restricted to an agent, to actions, to tools and to an environment: a restricted key admits nothing else. Revoking a key takes effect at once.',
-      'Resources of other tenants get exactly the response of resources that do not exist.',
+      'A request for a resource of another tenant gets exactly the response for a resource that does not exist.',
     ],
   },
   {
@@ -171,7 +171,7 @@ const GUIDE: readonly GuideSection[] = [
     id: 'versioning',
     title: 'Versioning',
     text: [
-      'The contract version is `v1`: in the path, and in the header `svc-api-version`, which is optional. Each document carries its `schema_version`. The engine rejects a body with an unknown field.',
+      'The contract version is `v1`. It is part of the path; the header `svc-api-version` is optional. Each document carries its `schema_version`. The engine rejects a body with an unknown field.',
       'Responses of one version may gain members and headers, and problems may gain codes; clients must ignore unknown members, headers and codes. Receipts, AEPs, DSSE envelopes, proof records and log entries never gain members: they are signed or hashed.',
     ],
   },

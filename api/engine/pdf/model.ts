@@ -17,7 +17,7 @@ import {
 } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
 
-/** Fixed text, or text from the document, which the PDF shows exactly. */
+/** Fixed text (`words`), or text from the document that the PDF shows exactly (`exact`). */
 export type Value = { words: string } | { exact: string };
 
 export interface Field {
@@ -211,7 +211,7 @@ function endFields({ aep }: ProofExport): Field[] {
   );
 }
 
-/** The steps of the trust chain, in the order of `trust_chain.sequence`. A denial or an outcome has only the first three. */
+/** The steps of the trust chain, in the order of `trust_chain.sequence`. A denial or an outcome has only the first three steps. */
 function chainFields({ aep, entry, proof_id, verdict }: ProofExport): Field[] {
   const { artifacts } = verdict;
   const { fixture_hash: hash, fixture_ref: ref } = aep.evidence;

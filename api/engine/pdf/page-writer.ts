@@ -34,10 +34,10 @@ export interface TextStyle {
 export type Line =
   { kind: 'words'; style: TextStyle; text: string } | { kind: 'exact'; pieces: Piece[] };
 
-/** Content is in the document structure (`block`), or screen readers skip it (`aside`). */
+/** Content is either in the document structure (`block`) or skipped by screen readers (`aside`). */
 export class PageWriter {
   y: number = PAGE.top;
-  /** Whether an escape was written, which the legend must then explain. */
+  /** Whether an escape was written: the legend must then explain escapes. */
   hasEscapes = false;
   readonly left = PAGE.side;
   readonly width = PAGE.width - 2 * PAGE.side;
@@ -151,7 +151,7 @@ export class PageWriter {
   }
 }
 
-/** Reports which characters a font has: PDFKit renders others as an empty box or nothing. */
+/** Reports which characters a font has: PDFKit renders any other character as an empty box or nothing. */
 export function coverageOf(doc: Doc, name: FontName): Covers {
   interface WithFont {
     // PDFKit does not publish the font that it parsed.

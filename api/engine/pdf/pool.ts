@@ -18,7 +18,7 @@ export const PDF_DEFAULTS = { threads: 2, queued: 32, timeoutMs: 15_000 } as con
 const IDLE_MS = 30_000;
 const THREAD_MEMORY_MB = 256;
 
-/** Threads run the built file even if this one runs from source. */
+/** Threads run the built file even if this file runs from source. */
 const BUILT = join(packageRoot, 'dist', 'api', 'engine', 'pdf', 'render.js');
 
 /** Renders in worker threads, so that layout does not block the event loop. Threads start on demand. */
@@ -40,7 +40,7 @@ export function createPdfRenderer(options: PdfRendererOptions) {
       // Rendering parses untrusted text: keep the environment's secrets out of the threads.
       env: {},
     });
-    // A thread can fail after its request timed out. Without a listener the event ends the process.
+    // A thread can fail after its request timed out. Without a listener, its `error` event would end the process.
     opened.on('error', () => undefined);
     return opened;
   };

@@ -69,9 +69,9 @@ function openDocument({ proof_id }: ProofExport, json: Uint8Array, time: Date): 
     tagged: true,
     lang: 'en',
     displayTitle: true,
-    // No default font: only those registered below.
+    // No default font: the pages use only the fonts registered below.
     font: '',
-    // PDFKit derives the file id from these, so they must depend only on the document.
+    // PDFKit derives the file id from this metadata, which must depend only on the document.
     info: {
       Title: `Autonomous Execution Proof ${proof_id}`,
       Subject: `sha256:${hashHex(nativeSha256, json)}`,
@@ -163,7 +163,7 @@ function drawQr(sheet: PageWriter, url: string, x: number, y: number): void {
   sheet.block('Figure', () => sheet.mark(draw), `QR code of ${url}`);
 }
 
-/** Draws the verdict framed: white on black if nothing is asserted, which survives copying. */
+/** Draws the verdict in a frame, with its headline in white on black if nothing is asserted. */
 function drawVerdict(sheet: PageWriter, { headline, verdict }: PdfModel): void {
   const { asserts } = headline;
   const inner = sheet.width - 2 * PAD;

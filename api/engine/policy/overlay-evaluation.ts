@@ -18,7 +18,7 @@ import type { Caller } from '../http/authenticate.js';
 import { at, Problem } from '../http/problem.js';
 import type { Call } from '../operation.js';
 
-/** Limit of admissions in one simulation, which takes the newest. */
+/** Maximum number of admissions in one simulation, which evaluates the newest admissions. */
 export const MOST_SIMULATED = 1_000;
 const PAGE = 100;
 /** Time after which evaluations yield to other requests. */

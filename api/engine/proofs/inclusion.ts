@@ -177,7 +177,7 @@ export async function proveKeys(
   return { key, approval: { envelope, registration, ...proven } };
 }
 
-/** The log key that verifies a checkpoint, possibly a retired key; the current key if no known key does. */
+/** The log key that verifies a checkpoint, possibly a retired key; the current key if no known key verifies it. */
 export function vkeyFor(
   note: string,
   { logVkey, retiredLogVkeys }: Pick<EngineContext, 'logVkey' | 'retiredLogVkeys'>,

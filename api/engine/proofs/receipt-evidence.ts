@@ -46,7 +46,7 @@ export const receiptEvidenceOperation = tenantOperation(
   },
 );
 
-/** Reads the evidence under the first checkpoint that covers the entry, so that later answers are the same document. */
+/** Reads the evidence under the first checkpoint that covers the entry: later checkpoints do not change the document. */
 export async function readEvidence(
   sql: Pool,
   tenantNo: number,

@@ -114,7 +114,7 @@ export const runPackageOperation = tenantOperation(
   },
 );
 
-/** Builds the package under the first checkpoint that covers the close, so that later answers are the same document. */
+/** Builds the package under the first checkpoint that covers the close: later checkpoints do not change the document. */
 async function packageOf(
   sql: Pool,
   tenantNo: number,

@@ -46,7 +46,7 @@ export const replayOperation = documentOperation(
     description:
       'Derives the AEP again from the accepted request, with the policy set, time and seed pinned at ' +
       'acceptance, and the recorded counter values. With `policy_digest`, also reports what that policy set would have decided. The ' +
-      'response names every difference, and has the values only for a key with the scope read or export.',
+      'response names every difference, and has the values only for a key with the scope `read` or `export`.',
     scopes: ['verify'],
     body: {
       schema: replayBodySchema,
@@ -113,7 +113,7 @@ async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<Js
   return answer as unknown as JsonValue;
 }
 
-/** The stored AEP. A missing or unparsable AEP gives a value that differs in every member. */
+/** The stored AEP. A missing or unparsable AEP gives a value that differs from the replayed AEP in every member. */
 function recordedAep({ aep }: StoredProof): JsonValue {
   if (aep === null) return null;
   try {

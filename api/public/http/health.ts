@@ -10,14 +10,14 @@ const readinessMembers = {
   refusal: z
     .string()
     .nullable()
-    .describe('Why the newest snapshot is not served; null when it is.'),
+    .describe('Why the newest snapshot is not served; null when it is served.'),
 };
 
 const servedMembers = {
   ...readinessMembers,
   generation: z.int().nonnegative(),
   tree_size: logIndexSchema,
-  lookup_from: logIndexSchema.describe('The leaf index from which generic lookups cover proofs.'),
+  lookup_from: logIndexSchema.describe('The first leaf index that generic lookups cover.'),
   issued_at: timeSchema,
   valid_until: timeSchema,
   age_ms: z.int().nonnegative(),

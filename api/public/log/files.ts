@@ -187,7 +187,7 @@ export async function keysOf(ctx: PublicContext, snapshot: Snapshot): Promise<Pu
   for (const { key, record } of keys) {
     const { keyId, from, retiredFrom, compromisedFrom } = decodeAepKey(record);
     const activatedAt = activationIn(key);
-    // Omits a key that never counts, because verifiers do not need it, unless a compromise is the reason.
+    // Omits a key whose signatures never count, unless a compromise is the reason.
     if (from === null && (compromisedFrom ?? Infinity) > activatedAt + 1) continue;
     aep.push({
       ...(await jwkOf(ctx, snapshot, activatedAt, keyId)),

@@ -130,7 +130,7 @@ const ARTIFACTS: Record<string, ArtifactLookup> = {
   'trust-asset': {
     id: 'verifyTrustAsset',
     artifact: 'a trust asset',
-    description: 'Returns the trust artifact of the same proof.',
+    description: 'Returns the trust artifact of the proof that the identifier belongs to.',
     response: verdictResponse({ resolved: exampleResponse('trust', 'trust_asset_id') }),
   },
   package: {

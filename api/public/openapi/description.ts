@@ -16,7 +16,7 @@ const GUIDE: readonly GuideSection[] = [
     text: [
       'The verification system establishes every verdict. This API is read-only: every answer follows from a signed snapshot of the log, without another verification (`frontend_recomputed` is false). `can_assert_validity` is true for PASS, VALID, VERIFIED and TRUST_ESTABLISHED, and false for every other status. Use only this member to decide whether something is valid. A valid proof does not mean that its action was admitted: a denial has a proof too, with the status `VALID`. `artifact.effect` has the decision; only an admitted action has a passport, a certificate and trust.',
       '`VALID` (proof), `PASS` (passport), `VERIFIED` (certificate), `TRUST_ESTABLISHED` (trust artifact, trust package): every check passed.',
-      '`REVOKED`: its owner revoked it; a revocation is final. `EXPIRED`: its validity period has ended.',
+      '`REVOKED`: the artifact, or something that it depends on, was revoked; a revocation is final. `EXPIRED`: the validity period of the artifact, or of something that it depends on, has ended.',
       '`NOT_FOUND`, with 404: the registry holds no such proof as of the log size in `X-Svc-Tree-Size`.',
       '`BACKEND_LOOKUP_REQUIRED`, with 200: the lookup did not resolve, or the verification system does not confirm the artifact. It is neither a positive nor a negative verdict.',
     ],
@@ -35,7 +35,7 @@ const GUIDE: readonly GuideSection[] = [
     text: [
       'Responses come from a signed snapshot of the registry. `X-Svc-Snapshot-Generation` and `X-Svc-Tree-Size` identify it; `X-Svc-Snapshot-Issued-At` is the time of its log entry, also in a cached response. `X-Request-Id` of a cached response names the request that it answered first. After the snapshot expires, lookups answer 503 `snapshot_expired`.',
       'GET responses have a strong `ETag` that changes with each snapshot; send it in `If-None-Match` to get 304. Caches may store verdicts for one second. Responses to a share token must not be stored and have no ETag.',
-      'Generic lookups (`/api/public/verify` itself) cover recent proofs only; `/readyz` reports from which leaf index on. All other lookups cover the whole history.',
+      'Generic lookups (`/api/public/verify` itself) cover recent proofs only; `lookup_from` in `/readyz` is the first leaf index that they cover. All other lookups cover the whole history.',
     ],
   },
   {

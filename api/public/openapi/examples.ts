@@ -19,7 +19,7 @@ import { packageRoot } from '#runtime/process/files';
 import { exampleExport } from '../../openapi/example-export.js';
 import { unresolvedResponse } from '../lookup/views.js';
 
-/** The code that renders answers renders the examples, so that ids, hashes, key and path verify. */
+/** The examples use the code that renders answers, so that their ids, hashes, key and path verify. */
 const { aep, entry, inclusion, key, log_vkey, proof_id, verdict } = exampleExport;
 const signer = key.entry;
 // Never empty: the proof was exported with the log key.

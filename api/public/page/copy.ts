@@ -263,7 +263,7 @@ function packageCopy(status: VerificationStatus, members: number): VerdictCopy {
     return {
       mark: 'good',
       headline,
-      lead: `This is a package ${of}, and the verification system asserts it as a whole.`,
+      lead: `This is a package ${of}, and the verification system asserts trust in it as a whole.`,
       claims: [
         'Every proof in the package is of an admitted action.',
         'The verification system checked the proofs and their places in the log named below.',

@@ -152,8 +152,8 @@ export function historySection(
 }
 
 /**
- * The time from which validity is asserted: the last verification, or the acceptance without a
- * verification.
+ * The time from which validity is asserted: the last verification, or the acceptance if the history
+ * has no verification.
  */
 export function sinceWhen(relayed: Relayed, events: readonly PublicEvent[]): string | undefined {
   const verified = events.findLast((event) => event.event === 'verified');

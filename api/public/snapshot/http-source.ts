@@ -15,7 +15,7 @@ const LOCATION_LIMIT = 1024 * 1024;
 const TILE_LIMIT = 256 * 32;
 /** Longest bundle: 256 entries, each after its length in two bytes (C2SP tlog-tiles). */
 const BUNDLE_LIMIT = 256 * (2 + 0xffff);
-/** A page has at most 128 records, whose histories are long only after very many failures. */
+/** A page has at most 128 records. A history is long only after very many failed verifications. */
 const PAGE_LIMIT = 8 * 1024 * 1024;
 
 /** Errors of a reused connection that the origin closed (RFC 9112 §9.6): retry once. */

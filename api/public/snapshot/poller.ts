@@ -42,7 +42,7 @@ export class SnapshotPoller {
     this.pages = new PageReader(options.source, options.pageMemory);
   }
 
-  /** Never rejects. Serialized: a slow poll could replace a newer snapshot with an older one. */
+  /** Never rejects. Polls run one at a time: a slow poll could otherwise replace a newer snapshot with an older one. */
   refresh(): Promise<void> {
     this.refreshing = this.refreshing.then(() => this.refreshOnce());
     return this.refreshing;

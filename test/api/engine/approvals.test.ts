@@ -22,7 +22,7 @@ import { AGENT, approvalTest, PATH } from './approval-setup.js';
 
 const { it, setup, approver, held, heldBy, about, send, secondOf } = approvalTest();
 
-it('a required approval is a signed 202 with its expiry, and permits nothing', async () => {
+it('an admission that requires an approval gets 202 with the expiry, and permits nothing', async () => {
   await setApprovalTime(setup.registry.admin, TENANT, 60);
   const envelope = admissionEnvelope({ action: 'PAY' });
   const reply = await setup.post(AGENT, envelope);

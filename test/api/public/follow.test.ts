@@ -109,7 +109,7 @@ describe('SnapshotPoller', () => {
     });
   });
 
-  it('rejects a snapshot in a checkpoint that another log key signed', async () => {
+  it('rejects a snapshot whose checkpoint another log key signed', async () => {
     const publicServer = snapshot.publicServer();
     const { url } = await snapshot.serve(publicServer);
     const other = new TestSnapshot();

@@ -162,7 +162,7 @@ describe('lookup of unusual input', () => {
     ['an encoded plus sign as a plus sign', 'q=a%2Bb', 'a+b'],
     ['an encoded parameter name', '%71=x', 'x'],
     ['12,000 characters unchanged', `q=${'x'.repeat(12_000)}`, 'x'.repeat(12_000)],
-  ])('decodes in a query as form data: %s', async (_what, query, identifier) => {
+  ])('decodes a query as form data: %s', async (_what, query, identifier) => {
     expectUnresolved(await call(`/api/public/verify?${query}`), 'proof', identifier);
   });
 });
