@@ -6,7 +6,7 @@ import { freePort } from '../fixtures/free-port.js';
 import { until } from './pace.js';
 
 const START_MS = 30_000;
-/** Longer than a readiness check without an answer. */
+/** Longer than the time limit of a health check, so that a silent dependency delays no scrape. */
 const SCRAPE = '2s';
 
 export interface Prometheus {

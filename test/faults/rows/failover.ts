@@ -63,7 +63,7 @@ export const FAILOVER_FAULTS: Fault[] = [
       await scene.client.nextSuccess();
       await sleep(1_000);
       database.cutReplication();
-      // The standby may hold every leaf up to here; later leaves are lost.
+      // The standby may have received all leaves until now, and receives no later leaf.
       const known = await logSize(scene);
       published = await publishedAfter(known, publicUrl);
       return takeDown(scene);

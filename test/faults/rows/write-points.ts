@@ -102,7 +102,7 @@ export const WRITE_POINTS: WritePoint[] = [
     provoke: act('package'),
   },
   {
-    what: 'a worker appends',
+    what: 'a worker appends admissions',
     files: ['admissions/append.ts', 'log/append.ts', 'batches/chunks.ts'],
     of: [...WORKERS],
     has: [APPENDS_PROOFS],
@@ -242,7 +242,7 @@ export const WRITE_POINTS: WritePoint[] = [
     provoke: registerApprover,
   },
   {
-    what: 'an operator erases',
+    what: 'an operator erases a payload',
     files: ['erasure/erase.ts', 'log/public-entries.ts'],
     of: ['admin'],
     has: ['insert into svc.erasure ', 'select svc.append_erasure('],
