@@ -27,7 +27,7 @@ export interface Single extends Sent {
    * the passport.
    */
   ends: boolean;
-  /** Number of related requests without an acknowledgement. */
+  /** Number of unacknowledged requests about this admission. */
   open: number;
   inPackage: boolean;
   /** Whether the request is an outcome or a close, to which no later request refers. */

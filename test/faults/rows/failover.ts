@@ -13,7 +13,7 @@ async function takeDown({ world: { database, links } }: Scene): Promise<() => Pr
   };
 }
 
-/** The last published snapshot before the promotion of the standby. */
+/** Tree size of the last snapshot that is published before the standby is promoted. */
 let published = 0;
 
 /** The restart that adds a standby interrupts publishing. */

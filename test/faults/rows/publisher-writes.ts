@@ -124,7 +124,7 @@ const atStatement = (statement: string, when: string, breaks: 'unsent' | 'unansw
 const ENTRY = 'select svc.append_snapshot(';
 const CHECKPOINT = 'insert into svc.checkpoint ';
 
-/** test/publisher/write-order.test.ts verifies the files after each write from outside. */
+/** test/publisher/write-order.test.ts verifies the files after each write as a reader would. */
 export const PUBLISHER_WRITE_FAULTS: Fault[] = [
   atEach('staged', 'staged and not yet renamed'),
   atEach('in-place', 'renamed'),

@@ -35,7 +35,7 @@ const act =
 /** The verifier scans for expiries once per second, and the first scans find no expired token yet. */
 const SCANS = 4;
 
-/** Appends of revocations begin differently, because they have other columns. */
+/** How the insert of proofs begins; the insert of revocations has other columns. */
 export const APPENDS_PROOFS = 'insert into svc.log_entry (leaf_index, at, tenant_no, kind, lane, ';
 
 export const WRITE_POINTS: WritePoint[] = [
