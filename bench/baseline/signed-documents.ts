@@ -25,7 +25,7 @@ export async function dropBaselineTable(owner: Db): Promise<void> {
 
 /**
  * Inserts all rows in one statement and transaction. Sends each column of bytes as one value, which the
- * database splits: the driver's cheapest insert.
+ * database splits, because this costs the driver least.
  */
 export async function insertDocuments(sql: Db, rows: readonly SignedDocument[]): Promise<void> {
   const requests = bytesOf(rows.map(({ request }) => request));
@@ -93,10 +93,10 @@ export function signDocument(text: string, salt: Buffer, keys: BaselineKeys): Si
   };
 }
 
-/** Placeholder for the policy's hashes, because the loop decides nothing. */
+/** Placeholder for the policy's hashes, because the loop evaluates no policy. */
 const FIXED_HASH = '0'.repeat(64);
 
-/** A document with as many members as an AEP, of the same length. */
+/** A document with as many members and bytes as an AEP. */
 function documentOf(
   request: Record<string, unknown>,
   proofId: string,

@@ -30,7 +30,7 @@ const POLL_MS = 100;
 runTask<BatchClientTask>(async (task, stopping) => {
   const { total = Infinity } = task;
   const before = (await readiness(task.publicUrl)).tree_size;
-  // Also counts the few leaves that are not proofs.
+  // A number of leaves: also counts the few leaves that are not proofs.
   let published = 0;
   let next = 0;
 

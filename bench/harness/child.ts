@@ -63,7 +63,7 @@ export function startChild(options: ChildOptions): Child {
 /** @throws Error when the child exits before it serves, or reports no URL */
 export async function urlOf(child: Child): Promise<string> {
   const url = await child.ready;
-  if (url === undefined) throw new Error('a child process serves without a URL');
+  if (url === undefined) throw new Error('a child process became ready without a URL');
   return url;
 }
 

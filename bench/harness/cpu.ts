@@ -27,8 +27,8 @@ export function startCpu(watched: Watched): (proofs: number) => CpuShares {
 }
 
 /**
- * CPU seconds of a process and its descendants, but of the bench itself without its descendants. Exact to
- * the nanosecond, except for exited descendants, which are counted in clock ticks.
+ * CPU seconds of a process and its descendants, or of the bench itself without its descendants. The
+ * CPU time of exited descendants is exact to a clock tick, all other CPU time to a nanosecond.
  */
 export function cpuSecondsOf(pid: number): number {
   if (pid === process.pid) {

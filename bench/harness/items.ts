@@ -9,8 +9,8 @@ export interface ItemSource {
   tenantId: string;
   run: string;
   /**
-   * If given, every item is an agent envelope of {@link BOUND_AGENT}. `in runs` needs a `run` of 12 hex
-   * digits.
+   * If given, every item is an agent envelope of {@link BOUND_AGENT}. With `in runs`, the name `run`
+   * must be 12 hex digits.
    */
   agents?: 'with facts' | 'without facts' | 'in runs' | undefined;
 }
@@ -63,7 +63,7 @@ function executeAt({ tenantId, run }: ItemSource, n: number): ExecuteRequest {
   };
 }
 
-/** All 50,000 amounts from 0.00 to 499.99, before any repeats. */
+/** Uses all 50,000 amounts from 0.00 to 499.99 before an amount repeats. */
 const factsAt = (n: number): Facts => ({
   amount: { decimal: (((n * 7_919) % 50_000) / 100).toFixed(2) },
   currency: 'EUR',
@@ -71,7 +71,7 @@ const factsAt = (n: number): Facts => ({
 
 const RUN_LENGTH = 10;
 
-/** Runs of consecutive items; the id is a UUIDv7. */
+/** Consecutive items form a run, whose id is a UUIDv7. */
 function runAt({ run }: ItemSource, n: number): { id: string; seq: number } {
   const seq = n % RUN_LENGTH;
   const time = (FIRST_REQUEST + n - seq).toString(16).padStart(12, '0');

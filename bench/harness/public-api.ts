@@ -35,7 +35,7 @@ export async function untilReady(publicUrl: string): Promise<void> {
   }
 }
 
-/** The service, and the registry that lists which public leaves are proofs. */
+/** A running service and its registry, which lists the public leaves that are proofs. */
 export interface Service {
   publicUrl: string;
   registry: Pick<BenchRegistry, 'owner'>;

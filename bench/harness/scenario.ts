@@ -66,7 +66,7 @@ export function comparedWithFirst(
   );
 }
 
-/** Whether the target is met; null without a target. A missing or infinite figure misses it. */
+/** Whether the target is met; null without a target. A missing or infinite figure misses the target. */
 function isMet({ value, ratio, target }: Pick<Result, 'value' | 'ratio' | 'target'>) {
   const bounds = [
     { figure: ratio, bound: target?.ratio },

@@ -28,7 +28,7 @@ export async function takeSamples(
 ) {
   const { dir, recentLookupLimit, count } = options;
   const { tree_size: size, lookup_from: boundary } = await readiness(publicUrl);
-  // Draws no proof near the boundary, because log entries of verifier and publisher move the boundary.
+  // Draws no proof near the start of the recent lookups: entries of verifier and publisher move it.
   const margin = Math.ceil(recentLookupLimit / 10);
   if (boundary - margin <= 0) throw new Error('the log has no proof older than the recent lookups');
   const take = async (
@@ -99,7 +99,7 @@ function requireVerdict(id: string, status: number, body: Buffer, wanted: 200 | 
   }
 }
 
-/** Number of lookups of each server, once before and once after the work. */
+/** Number of lookups at each server before the work, and again after the work. */
 const CHECKS = 200;
 
 /**

@@ -42,7 +42,7 @@ export async function startShippedCache(dir: string, publicApiUrl: string) {
   return {
     ...nginx,
     clearLog: () => truncate(log),
-    /** @throws Error when fewer than 90 % of the logged responses had one of the statuses; clears the log */
+    /** Clears the log. @throws Error when fewer than 90 % of its responses had one of the statuses */
     requireStatus: async (...statuses: CacheStatus[]): Promise<void> => {
       const counts = new Map<string, number>();
       const lines = (await readFile(log, 'latin1')).trimEnd().split('\n');
@@ -54,7 +54,9 @@ export async function startShippedCache(dir: string, publicApiUrl: string) {
       const expected = sumOf(statuses, (status) => counts.get(status) ?? 0);
       if (expected >= MIN_SHARE * lines.length) return;
       const found = [...counts].map(([name, count]) => `${String(count)} × ${name}`).join(', ');
-      throw new Error(`too few responses of the cache were ${statuses.join(' or ')}: ${found}`);
+      throw new Error(
+        `fewer than 90 % of the cache's responses were ${statuses.join(' or ')}: ${found}`,
+      );
     },
   };
 }

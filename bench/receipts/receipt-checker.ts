@@ -42,7 +42,7 @@ export function outsiderOf({ engineUrl, publicUrl, registry }: BenchStack): Outs
   };
 }
 
-/** A request and its receipt; `effect` is the policy's decision for that request. */
+/** A request and its receipt; `effect` is the policy's decision for the request. */
 export type Admission = Pick<ReceiptEvidence, 'receipt' | 'request' | 'effect'>;
 
 /** Checks receipts as an outside client, each against its request, and adds to `found`. */
@@ -170,7 +170,7 @@ export async function gatherEvidence(
 
 export interface ReceiptEvidence {
   request: JsonValue;
-  /** The policy's decision for that request. */
+  /** The policy's decision for `request`. */
   effect: Effect;
   receipt: Receipt;
   verdict: PublicVerdict;

@@ -8,7 +8,7 @@ import { resultOf, type Result, type Scenario, type RunContext } from '../harnes
 import { startPrograms } from '../harness/stack.js';
 import { whole } from '../harness/statistics.js';
 
-/** Batch admission from HTTP to publication, between two runs of the baseline loop. */
+/** Batch admission from HTTP to publication, measured between two runs of the baseline loop. */
 export const batch: Scenario = { name: 'batch', run };
 
 /** Twice the default, because one tenant's batches may fill only a quarter of the queue. */

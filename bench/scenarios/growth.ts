@@ -18,8 +18,8 @@ import { loadInterleaved, type LoadPlan, type Target } from '../lookup/interleav
 import { keepPublished, startPublicApi } from '../lookup/servers.js';
 
 /**
- * CPU time of appends and of lookups in registries of several sizes, all open, in interleaved rounds.
- * This scenario fills the largest registry, which other scenarios share.
+ * CPU time of appends and of lookups, in interleaved rounds over registries of several sizes. This
+ * scenario fills the largest registry, which other scenarios share.
  */
 export const growth: Scenario = { name: 'growth', needs: ['wrk', 'taskset'], run };
 
@@ -122,7 +122,7 @@ function growthResults(points: readonly GrowthPoint[]): Result[] {
         costs: point[figure],
         note: 'filled in batches over HTTP',
       })),
-      { unit: 'µs of CPU', what: `the same at ${whole(points[0]!.proofs)}`, digits: 0 },
+      { unit: 'µs of CPU', what: `the cost at ${whole(points[0]!.proofs)}`, digits: 0 },
     ),
   );
 }

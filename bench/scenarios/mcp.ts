@@ -67,7 +67,7 @@ async function timeCalls(client: Client, count: number): Promise<number[]> {
     const since = performance.now();
     const result = await client.callTool({ name: 'echo', arguments: { message: 'hello' } });
     ms.push(performance.now() - since);
-    if (result.isError === true) throw new Error('a call did not run');
+    if (result.isError === true) throw new Error('the tool echo failed');
   }
   return ms;
 }

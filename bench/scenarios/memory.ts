@@ -41,7 +41,7 @@ export const memory: Scenario = {
         unit: 'MiB',
         target: { value: { atMost: MAX_MIB } },
         note:
-          `peak of ${whole(batches.items)} proofs in batches and ${whole(lookups)} lookups ` +
+          `peak after ${whole(batches.items)} proofs in batches and ${whole(lookups)} lookups ` +
           'over the whole history',
       }),
     );

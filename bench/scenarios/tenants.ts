@@ -17,7 +17,7 @@ const STEPS = [1, 10, 100, 1_000];
 const PER_SECOND = 200;
 const QUICK = { rounds: 1, warmUpSeconds: 1, seconds: 3 };
 const FULL = { rounds: 4, warmUpSeconds: 2, seconds: 10 };
-/** First round: every tenant sends requests, and the hot code gets compiled. */
+/** A discarded first round: every tenant sends requests, and the hot code gets compiled. */
 const FIRST = { warmUpSeconds: 0, seconds: 10 };
 
 export interface TenantsPoint {
@@ -54,7 +54,7 @@ function tenantsResults(points: readonly TenantsPoint[], unexpected: UnexpectedA
         note: `at ${String(PER_SECOND)}/s; p50 ${percentile(ms, 50).toFixed(1)} ms, p99 ${percentile(ms, 99).toFixed(1)} ms`,
       };
     }),
-    { unit: 'ms of CPU', what: 'the same with one tenant', digits: 2 },
+    { unit: 'ms of CPU', what: 'executions of one tenant', digits: 2 },
   );
   const answered = points.flatMap(({ rounds }) => rounds.flatMap(({ ms }) => ms)).length;
   return [

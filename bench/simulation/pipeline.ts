@@ -60,8 +60,8 @@ export interface Setup {
   /** Worker processes of each log. */
   workers: number;
   /**
-   * `rows`: verdicts without log entries. Otherwise an entry is appended when a cycle begins, or half a
-   * cycle later.
+   * `rows`: verdicts without log entries. `at each cycle`, `between cycles`: an entry is appended when a
+   * publish cycle begins, or half a second later.
    */
   verdicts: 'rows' | 'at each cycle' | 'between cycles';
   /** Cores that all tasks share; unlimited if absent. */
@@ -303,7 +303,7 @@ export function simulate(setup: Setup, rate: number): Outcome {
   };
 }
 
-/** The greatest rate, within 3 %, at which no proof waits for ten seconds at the end of five minutes. */
+/** The greatest rate, to within 3 %, at which no proof has waited for ten seconds after five minutes. */
 export function limitOf(setup: Setup): number {
   const keepsUp = (rate: number): boolean =>
     simulate({ ...setup, seconds: 300 }, rate).oldestPending < 10;

@@ -1,4 +1,4 @@
-// Your own adapter, and a run: node examples/adapters/gate.mjs [ready.json]
+// Your own adapter, whose calls form a run: node examples/adapters/gate.mjs [ready.json]
 import { openGate, openRun } from '@svc-proofs/sdk/adapters';
 import { options } from './connect.mjs';
 

@@ -8,7 +8,7 @@ import { options } from './connect.mjs';
 
 const server = admitServer(new McpServer({ name: 'reservations', version: '1.0.0' }), {
   ...options,
-  // Standard output belongs to the protocol.
+  // Prints nothing, because the protocol uses standard output.
   onAdmitted: undefined,
 });
 

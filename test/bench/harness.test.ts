@@ -86,9 +86,9 @@ describe('runScenarios', () => {
 });
 
 describe('load generator', () => {
-  test('executeAtRate > waits for no response, and counts latency from the due time, whatever delayed the request', async () => {
+  test('executeAtRate > sends without waiting for responses, and counts latency from the due time even when it sends late', async () => {
     const answers: Answered[] = [];
-    // Answers no request before the second arrives.
+    // Answers no request before the second request arrives.
     const waiting: ServerResponse[] = [];
     server = await serveLocally((_, res) => {
       if (waiting.push(res) === 2) for (const one of waiting) one.end('{}');

@@ -33,7 +33,7 @@ describe('simulation of one log', () => {
     expectNear(p99, MEASURED.p99, 0.15);
   });
 
-  it('is limited by the verifier on enough cores', () => {
+  it('is limited by the verifier when each task has its own core', () => {
     const limit = limitOf(one);
     expectNear(limit, perSecond(costs.verifier));
     expect(simulate(one, limit).busiest.name).toBe('verifier');

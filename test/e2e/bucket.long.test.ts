@@ -56,7 +56,7 @@ describe.skipIf(skipsS3)('a stack whose snapshot is in a bucket', () => {
     await untilValid(id);
   }, 60_000);
 
-  it('is clean for fsck, admin log, and a monitor that reads the bucket by its public URL', async () => {
+  it('passes the checks of fsck, admin log lost, and a monitor that reads the bucket by its public URL', async () => {
     const keys = await fetch(`${stack.publicUrl}/api/public/keys`);
     const { log } = (await keys.json()) as { log: { vkey: string } };
     const port = stack.lines.find((line) => line['cluster'] !== undefined)?.['port'];
@@ -90,7 +90,7 @@ describe.skipIf(skipsS3)('a stack whose snapshot is in a bucket', () => {
     expect(monitored).toMatchObject({ alarms: [], isReachable: true });
   }, 60_000);
 
-  it('lets a monitor read the snapshot from the bucket, and a mirror from another prefix of the bucket', async () => {
+  it('lets a monitor read the snapshot from the bucket, and report a mirror without a checkpoint', async () => {
     const keys = await fetch(`${stack.publicUrl}/api/public/keys`);
     const { log } = (await keys.json()) as { log: { vkey: string } };
     const monitor = await startProgram('monitor', {

@@ -24,8 +24,8 @@ import { ServedLog } from '../fixtures/served-log.js';
 import { svc } from '../fixtures/svc.js';
 
 /**
- * At which step each client detects each false answer of a public API, mirror or cache, or of an
- * operator with all keys (the last two). `no`: this client cannot detect the answer.
+ * At which step each client detects each false answer of a public API, mirror or cache. Only an operator
+ * with all keys can give the last two. `no`: this client cannot detect the answer.
  */
 const TABLE = `
   lie                                  | SDK      | svc      | page        | monitor
@@ -252,7 +252,7 @@ describe(`a lie about public answers${withoutChromium}`, () => {
     (client) => client !== 'page' || chromiumPath !== null || process.env['CI'] !== undefined,
   );
 
-  it('is listed in the table, and honest answers are accepted', async () => {
+  it('is listed in the table, and every client accepts honest answers', async () => {
     expect(ROWS.map(({ lie }) => lie)).toEqual(Object.keys(lies));
     sources = { answers: honest, evidence: honest, files: honest };
     for (const identifier of [valid, revoked, absent]) {

@@ -19,7 +19,7 @@ import { eventually } from '../fixtures/stack.js';
  * archive and a dump, after the original machine is lost.
  */
 const page = readFileSync(join(packageRoot, 'docs/runbooks.md'), 'utf8');
-/** A setting from the documentation, for a directory of this test. */
+/** A setting from the documentation, with the archive directory of this test. */
 const setting = (pattern: RegExp, archive: string): string =>
   (pattern.exec(page)?.[1] ?? '').replaceAll('/backup/wal', archive);
 
@@ -88,7 +88,7 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
     return fsck(db, { directory, home, ...keys });
   };
 
-  it('archives an unchanged WAL segment again, and rejects a changed segment of the same name', async () => {
+  it('accepts an archived WAL segment again, and rejects another segment of the same name', async () => {
     const [folder, segment] = [join(home, 'again'), join(home, 'segment')];
     mkdirSync(folder);
     const command = setting(/^archive_command = '(.+)'$/m, folder)
@@ -104,7 +104,7 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
     expect(readdirSync(folder)).toEqual(['000000010000000000000001']);
   });
 
-  it('restores every commit with the WAL archive: the publisher continues, and fsck finds no corruption', async () => {
+  it('restores every commit with the WAL archive, after which the publisher continues and fsck finds no corruption', async () => {
     await clusters.run('pg_verifybackup', '--quiet', join(clusters.root, 'base'));
     restored = await copyOf('restored');
     await clusters.run('/bin/touch', join(restored.directory, 'recovery.signal'));
@@ -121,7 +121,7 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
     expect(await check(service)).toMatchObject({ code: 0, findings: [] });
   }, 120_000);
 
-  it('restores an older database without the WAL archive: the publisher rejects it, and log lost lists the leaves that it lacks', async () => {
+  it('restores an older database without the WAL archive: the publisher rejects the database, and log lost lists its missing leaves', async () => {
     const older = await copyOf('older');
     await older.start();
     await service.publisher.close();
@@ -179,7 +179,7 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
     const [roles, dump] = [join(clusters.root, 'roles.sql'), join(clusters.root, 'svc.dump')];
     await clusters.run('pg_dumpall', '-d', restored.url('postgres'), '--roles-only', '-f', roles);
     await clusters.run('pg_dump', '-d', restored.url(), '-Fc', '-f', dump);
-    // A role confined by row-level security gets an error, not a dump without rows.
+    // Under row-level security, pg_dump fails instead of omitting rows.
     const confined = restored.url().replace('postgres@', 'svc_fsck@');
     await expect(clusters.run('pg_dump', '-d', confined, '-t', 'svc.log_entry', '-t', 'svc.intake')).rejects.toThrow(/row-level security/); // prettier-ignore
     const [{ length: proofs }] = [await service.has([...inBackup, ...afterBackup])];
@@ -200,7 +200,7 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
     expect(await check(service)).toMatchObject({ code: 0, findings: [] });
   }, 120_000);
 
-  it('needs no snapshot directory: the publisher rebuilds the snapshot with a generation above every published one', async () => {
+  it('needs no snapshot directory: the publisher rebuilds the snapshot with a generation above all earlier generations', async () => {
     const before = await service.publish();
     const seen = 'generation' in before ? before.generation : NaN;
     await service.publisher.close();

@@ -206,7 +206,7 @@ describe('admissions in a running stack', () => {
     expect(new Set(modes)).toEqual(new Set(['folder 755', 'file 644']));
   });
 
-  it('are one trace each from the request to the public verdict, sampled by its parent', async () => {
+  it('form one trace each, from the request to the public verdict, if the parent span is sampled', async () => {
     const [traceId, unsampled] = [newTrace(), newTrace()];
     const execute = (intent_id: string, trace: string, flags: string) => {
       const traceparent = `00-${trace}-${caller}-${flags}`;

@@ -141,7 +141,7 @@ export class Package extends Act {
       RESEND_MS,
       100,
     );
-    if (!isSame) found.lost.push(`${this.what} reads otherwise`);
+    if (!isSame) found.lost.push(`${this.what} is returned with other content`);
   }
 }
 
@@ -219,8 +219,9 @@ export class ShareToken extends Act {
       return;
     }
     if (row.target.replaceAll('-', '') !== this.shared.target)
-      found.wrong.push(`${this.what} shows another`);
-    if (row.is_revoked !== this.isRevoked) found.lost.push(`the revocation of ${this.what}`);
+      found.wrong.push(`${this.what} resolves to ${row.target}`);
+    if (row.is_revoked !== this.isRevoked)
+      found.lost.push(`${this.what} is ${row.is_revoked ? '' : 'not '}revoked`);
   }
 }
 
@@ -307,7 +308,8 @@ export class Erasure extends Act {
     if (row?.remains !== false) found.lost.push(`${this.what} is incomplete`);
     const url = this.client.urlFor(this.single);
     const [status] = await this.client.call(`${url}/v1/admissions/${this.proofId}`, 'GET');
-    if (status !== 410) found.wrong.push(`its owner gets ${String(status)} after ${this.what}`);
+    if (status !== 410)
+      found.wrong.push(`the engine answers ${String(status)}, not 410, after ${this.what}`);
   }
 
   private async erase(): Promise<Erased> {

@@ -36,7 +36,7 @@ export async function audit(
   await forEach(singlesOf(requests), async (single) => {
     // An erasure frees the deduplication key, so a repeated body would be a new admission.
     if (single.isErased || (await sendAgain(single))) return;
-    found.lost.push(`no receipt again of ${single.proofId ?? ''}`);
+    found.lost.push(`a repeated request got no receipt of ${single.proofId ?? ''}`);
   });
   await forEach(batchesOf(requests), async (batch) => {
     if (!(await sendAgain(batch))) found.lost.push(`${nameOf(batch)} is not accepted again`);
@@ -45,7 +45,7 @@ export async function audit(
       return JSON.stringify(again) === JSON.stringify(batch.proofIds);
     };
     if (!(await until(isSame, RESEND_MS, 100))) {
-      found.lost.push(`${nameOf(batch)} has other results now`);
+      found.lost.push(`the results of ${nameOf(batch)} have changed`);
     }
   });
   await forEach(acts, async (act) => {
@@ -145,7 +145,8 @@ async function auditTokens(world: World, client: Client, found: Audited): Promis
   for (const { hash } of live) {
     if (!listed.has(hash)) found.wrong.push(`share token ${hash} is live and not in the list`);
     const [status] = await client.call(`${url}/${hash}`, 'DELETE');
-    if (status !== 204) found.wrong.push(`revoking share token ${hash}: ${String(status)}`);
+    if (status !== 204)
+      found.wrong.push(`share token ${hash} cannot be revoked: ${String(status)}`);
   }
 }
 
@@ -161,7 +162,7 @@ async function auditLog({ database }: World, client: Client, found: Audited): Pr
     'kind' in one && one.kind === 'single' ? (one.proofId ?? []) : one.proofIds,
   );
   for (const proofId of ids) {
-    if (promised.has(proofId)) found.double.push(`${proofId} was given to two admissions`);
+    if (promised.has(proofId)) found.double.push(`two admissions have the proof id ${proofId}`);
     promised.add(proofId);
     if (!times.has(proofId)) found.lost.push(`${proofId} is not in the log`);
   }
@@ -175,7 +176,8 @@ async function auditLog({ database }: World, client: Client, found: Audited): Pr
     group by i.tenant_no, i.lane, i.request_hash having count(*) > 1`;
   for (const row of same) found.double.push(`a request has ${String(row.times)} proofs`);
   const failing = await sql`select from svc.verdict where outcome = 'fail'`;
-  if (failing.length > 0) found.wrong.push(`${String(failing.length)} verdicts are "fail"`);
+  if (failing.length > 0)
+    found.wrong.push(`${String(failing.length)} leaves have the verdict "fail"`);
 }
 
 async function auditPublic(

@@ -50,7 +50,7 @@ export async function untilComplete(
     if (deadline.hasPassed) return [left];
     await sleep(50);
   }
-  // Tokens, packages and erasures are published by a later snapshot than the log.
+  // A snapshot may publish tokens, packages and erasures later than the log.
   let expected = acts.flatMap((act) => act.expectedStatuses());
   for (;;) {
     const late = await differingStatuses(world.publicUrl, expected);

@@ -15,7 +15,7 @@ const directory = process.env['SNAPSHOT_DIR'] ?? '';
 /** The last file of every publish cycle. */
 const LAST = 'lookup/snapshot';
 
-/** Numbers of renames of this cycle that began (some concurrently) and that completed. */
+/** Numbers of renames that began and that completed in this cycle; renames may overlap. */
 let begun = 0;
 let written = 0;
 

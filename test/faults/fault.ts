@@ -33,13 +33,13 @@ export interface Fault {
   holdMs?: number;
   /** The same fault at several places, which the table causes in one scenario. */
   places?: Fault[];
-  /** `atPlaces` causes this fault at the same time as the others, because only the load triggers it. */
+  /** `atPlaces` does not cause this fault in turn, but all the time: only the load triggers the fault. */
   isBeside?: boolean;
   /** Time limit until everything is committed and public, in milliseconds. */
   recoverMs?: number;
   /** Requests must fail during the fault; otherwise the fault did not happen. */
   mustFail?: true;
-  /** The load before and after the fault is short, because a longer one would detect no more. */
+  /** The load before and after the fault is short, because a longer load would detect no more. */
   isBrief?: true;
   /** The fault needs a file system that can be filled. */
   needsDisks?: true;
@@ -49,7 +49,7 @@ export interface Fault {
   isLast?: true;
   /** Programs that are expected to exit. */
   mayEnd?: ProcessName[];
-  /** Replaces all other checks: the programs must reject work; returns work that they accepted. */
+  /** Replaces all other checks. The programs must reject work; returns the problems. */
   mustReject?(scene: Scene): Promise<string[]>;
   /** Further details for the report. */
   note?(): string;
@@ -109,7 +109,7 @@ export const repeated = (
 
 /**
  * One scenario for the same fault at several places. `inject` causes the fault at one place after the
- * other, and meanwhile at all places with `isBeside`.
+ * other, and at the places with `isBeside` during the whole time.
  */
 export const atPlaces = (name: string, places: Fault[], more: Partial<Fault>): Fault => ({
   name,

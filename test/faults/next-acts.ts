@@ -49,7 +49,7 @@ export class Acts {
     return this.send(act);
   }
 
-  /** Never repeats an acknowledged or pending act: a repeated request would create a second share token. */
+  /** Sends no acknowledged or pending act again: another request would create a second share token. */
   send(act: Act): Promise<boolean> {
     if (act.acknowledged) return Promise.resolve(true);
     const underWay = this.underWay.get(act);
@@ -96,7 +96,7 @@ export class Acts {
       return token === undefined ? null : new TokenRevocation(this.client, n, token);
     },
     erasure: (n) => {
-      // In rotation: proofs without another request, members of packages, and revoked proofs.
+      // Erases in rotation: proofs without any other act, members of packages, and revoked proofs.
       const isWanted = ({ inPackage, revoked }: Single): boolean =>
         [!inPackage && revoked.size === 0, inPackage, revoked.size > 0][n % 3] === true;
       const [single] = this.newest((one) => one.open === 0 && isWanted(one));

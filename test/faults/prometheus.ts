@@ -6,7 +6,7 @@ import { freePort } from '../fixtures/free-port.js';
 import { until } from './pace.js';
 
 const START_MS = 30_000;
-/** Longer than a readiness check without an answer. */
+/** Longer than the time limit of a health check, so that a silent dependency delays no scrape. */
 const SCRAPE = '2s';
 
 export interface Prometheus {
@@ -73,7 +73,8 @@ export async function startPrometheus(
     const { data } = (await answer.json()) as { data: { result: { value: [number, string] }[] } };
     return data.result[0]?.value[1] === String(scrape_configs.length);
   };
-  if (!(await until(hasScrapedAll, START_MS))) throw new Error('a program has no metrics');
+  if (!(await until(hasScrapedAll, START_MS)))
+    throw new Error('Prometheus cannot scrape every program');
   return {
     firing: async (since = 0) => {
       const answer = (await (await fetch(`http://${address}/api/v1/alerts`)).json()) as {

@@ -23,11 +23,11 @@ export interface Single extends Sent {
   revoked: Set<ArtifactKind>;
   isErased: boolean;
   /**
-   * Whether the passport of its proof expires at once, and with the passport certificate and trust
-   * artifact.
+   * Whether the passport of its proof expires at once. The certificate and the trust artifact expire with
+   * the passport.
    */
   ends: boolean;
-  /** Number of related requests without an acknowledgement. */
+  /** Number of unacknowledged requests about this admission. */
   open: number;
   inPackage: boolean;
   /** Whether the request is an outcome or a close, to which no later request refers. */

@@ -88,7 +88,8 @@ export async function runFault(
     await sleep(fault.isBrief === true ? BRIEFLY_MS : AFTER_MS);
     await client.stop();
     outcome.failed = client.failed - failedBefore;
-    if (fault.mustFail === true && outcome.failed === 0) problems.push('the fault had no effect');
+    if (fault.mustFail === true && outcome.failed === 0)
+      problems.push('the fault had no effect: no request failed');
     const acts = client.acts.sent.slice(begin.acts);
     problems.push(...(await untilComplete(world, client, acts, fault.recoverMs ?? RECOVER_MS)));
     outcome.settledMs = performance.now() - healed;

@@ -90,7 +90,7 @@ const table = {
   },
   'Redis cut off from an engine': {
     status: /^queue down, as reported by engine/,
-    alert: { none: 'the other engine and the workers reach it' },
+    alert: { none: 'the other engine and the workers reach Redis' },
     log: /^engine: queue unavailable/,
   },
   'Redis out of memory': {
@@ -131,7 +131,7 @@ const table = {
     log: /^worker: (admissions committed late|admissions cannot be committed)/,
   },
   'database disk full': {
-    // Programs may stay ready: queries succeed, and so do writes into pages with free space.
+    // Programs may stay ready on a full disk: queries and writes into existing pages succeed.
     mayBeUnready: DATABASE_USERS,
     mayStatus: RECOVERING,
     alert: 'SvcErrors',
@@ -179,8 +179,7 @@ const table = {
     alert: { none: 'a publish cycle takes longer, and nothing fails' },
     log: { none: 'a publish cycle takes longer, and nothing fails' },
   },
-  // The publisher fails only if verdicts are left to publish: without its key the verifier signs no new
-  // verdicts.
+  // The publisher fails only if it has verdicts left to publish, because the verifier signs no new verdicts.
   'HSM down': {
     unready: /^verifier$/,
     mayBeUnready: /^publisher$/,

@@ -35,7 +35,7 @@ const { values } = parseArgs({
 });
 
 const SETTLE_MS = 5 * 60_000;
-/** The batches of a second have as many items as there are single requests in a second. */
+/** Each second, as many items are sent in batches as in single requests. */
 const ITEMS_PER_BATCH = 100;
 
 interface Happened {
@@ -62,7 +62,7 @@ const AT_ONCE = 32;
 const WARM_MS = 2_000;
 const MEASURED_MS = 6_000;
 
-/** Requests per second on this machine with one request at a time. */
+/** Requests that this machine answers per second, with `AT_ONCE` requests at a time. */
 async function calibrate(): Promise<number> {
   const scene = await openScene({
     singlesPerSecond: 0,

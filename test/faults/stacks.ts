@@ -40,8 +40,8 @@ export async function runFaults(
 ): Promise<Outcome[]> {
   const ofDevices = faults.filter((fault) => DEVICE_FAULTS.includes(fault));
   const outcomes = new Map<Fault, Outcome>();
-  // Scenarios after which the stack is replaced run last. Before, the longest run first, so that the
-  // concurrent stacks finish at about the same time.
+  // Scenarios after which the stack is replaced run last. Of the others, the longest run first, so that
+  // the concurrent stacks finish at about the same time.
   const others = faults
     .filter((fault) => !DEVICE_FAULTS.includes(fault))
     .sort(

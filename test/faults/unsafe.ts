@@ -35,6 +35,6 @@ export async function runUnsafe(): Promise<Outcome> {
   }
 }
 
-/** Fails only because acknowledged admissions are lost. */
+/** Whether the scenario failed because acknowledged admissions were lost. */
 export const isRed = ({ lost, problems }: Outcome): boolean =>
   (lost ?? 0) > 0 && problems.length > 0;

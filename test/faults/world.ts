@@ -132,7 +132,7 @@ export async function startWorld(options: WorldOptions) {
   const close = async (): Promise<void> => {
     open.delete(close);
     const failures: unknown[] = [];
-    // Stops all other resources when one fails to stop.
+    // Stops the remaining resources even when one of them fails to stop.
     for (const stop of stops.splice(0).reverse()) {
       await stop().catch((error: unknown) => failures.push(error));
     }

@@ -9,7 +9,7 @@ import { until } from '../faults/pace.js';
 
 const page = readFileSync(join(packageRoot, 'docs/runbooks.md'), 'utf8');
 
-/** A setting from the runbook, for another archive. */
+/** A setting from the runbook, with the path of this archive. */
 function documented(pattern: RegExp, archive: string): string {
   const found = pattern.exec(page)?.[1];
   if (found === undefined) throw new Error(`docs/runbooks.md has no ${pattern.source}`);
@@ -57,7 +57,7 @@ export class Host extends Cluster {
     await this.clusters.run('pg_verifybackup', '--quiet', base);
   }
 
-  /** Archives everything so far, and nothing from then on. */
+  /** Archives all WAL so far, and makes archiving fail from then on. */
   async cutArchive(): Promise<void> {
     const [segment] = await this.sql<{ name: string }[]>`
       select pg_walfile_name(pg_switch_wal()) as name`;
@@ -71,7 +71,7 @@ export class Host extends Cluster {
     await this.sql`select pg_reload_conf()`;
   }
 
-  /** The host is gone, with everything on its disk. */
+  /** Simulates the loss of the host with everything on its disk. */
   async lose(): Promise<void> {
     await this.sql.end({ timeout: 0 });
     await this.files.kill();

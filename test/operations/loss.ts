@@ -54,7 +54,7 @@ export async function recover(day: Day, options: Omit<ClientOptions, 'run'>) {
 
   const admin = (line: string[]) => adminWith({ DATABASE_URL: world.eraseUrl })(...line);
   const missing = await admin(['log', 'lost', world.snapshotDir, '--vkey', world.logVkey]);
-  if (missing.code !== 1) problems.push(`log lost: exit code ${String(missing.code)}`);
+  if (missing.code !== 1) problems.push(`log lost exited with ${String(missing.code)}, not 1`);
   const line = [
     'log',
     'adopt',
@@ -90,6 +90,7 @@ export async function recover(day: Day, options: Omit<ClientOptions, 'run'>) {
     ...allWith(proofIdsOf(next), 'VALID'),
   ]);
   problems.push(...differing.map(({ problem }) => problem));
-  if (Number(adopted['proofs']) < proofIdsOf(lost).length) problems.push('proofs are not adopted');
+  if (Number(adopted['proofs']) < proofIdsOf(lost).length)
+    problems.push('log adopt adopted too few proofs');
   return { healthy, seen, problems };
 }

@@ -18,19 +18,19 @@ import type { Prometheus } from '../faults/prometheus.js';
 import { runProgram } from './release.js';
 import type { Signals } from './watch.js';
 
-/** An installation under load, and its operator. */
+/** An installation under load, and the folder of its operator. */
 export interface Day {
   world: World;
   client: Client;
   host: Host;
   prometheus: Prometheus;
-  /** A folder for files of the operator. */
+  /** A folder for the operator's files. */
   home: string;
 }
 
 export interface Step {
   name: string;
-  /** Resolves once the operator is done, and all programs can recover. */
+  /** Resolves when the operator has finished the step; the programs may still be recovering. */
   play(day: Day): Promise<unknown>;
   /** Later steps depend on this step. */
   isNeeded?: true;
@@ -123,7 +123,7 @@ const kill = (name: ProcessName): Step => ({
   },
 });
 
-/** A new private key in a file of the operator. */
+/** A new private key in the operator's folder. */
 function newKey({ home }: Day, name: string) {
   const file = join(home, `${name}-2.pem`);
   const key = createSigningKey(file);
@@ -157,7 +157,7 @@ async function rotate(day: Day, use: 'aep' | 'verifier', programs: ProcessName[]
   await admin([`${use}-key`, 'retire', before, '--confirm', before]);
 }
 
-/** The script of docs/operate.md that moves old files, for files of any age. */
+/** The script of docs/operate.md that moves old files, changed to move files of any age. */
 function archiveScript(snapshot: string, archive: string): string {
   const page = readFileSync(join(packageRoot, 'docs/operate.md'), 'utf8');
   const script = /^cd \/srv\/public && .*?(?=^```)/ms.exec(page)?.[0];

@@ -128,7 +128,7 @@ export async function openPublicStack(recentLookupLimit: number) {
       await scanExpiries(registry.verify, 1000);
       await registry.reportAll();
       const { outcome } = await publisher.runCycle();
-      // The outcome is `unchanged` when the previous cycle has also published the expiries.
+      // The outcome is `unchanged` when an earlier cycle has published everything.
       if (outcome !== 'published' && outcome !== 'unchanged') throw new Error(outcome);
       for (const { publicServer } of servers.values()) {
         await publicServer.poller.refresh();

@@ -13,7 +13,7 @@ async function takeDown({ world: { database, links } }: Scene): Promise<() => Pr
   };
 }
 
-/** The last published snapshot before the promotion of the standby. */
+/** Tree size of the last snapshot that is published before the standby is promoted. */
 let published = 0;
 
 /** The restart that adds a standby interrupts publishing. */
@@ -63,7 +63,7 @@ export const FAILOVER_FAULTS: Fault[] = [
       await scene.client.nextSuccess();
       await sleep(1_000);
       database.cutReplication();
-      // The standby may hold every leaf up to here; later leaves are lost.
+      // The standby may have received all leaves until now, and receives no later leaf.
       const known = await logSize(scene);
       published = await publishedAfter(known, publicUrl);
       return takeDown(scene);

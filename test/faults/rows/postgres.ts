@@ -19,7 +19,7 @@ const ended = (signal: 'SIGKILL' | 'SIGINT') => async (scene: Scene) => {
   await scene.world.database.running.exited;
 };
 
-/** Postgres with all of its processes, as in a power loss. */
+/** Kills all processes of Postgres at once, as a power loss would. */
 export const ALL_KILLED = lasting(
   'Postgres killed with all of its processes at once',
   1_000,

@@ -44,7 +44,7 @@ const CLOCKS = ['engine-1', 'worker-1', 'verifier', 'publisher', 'facade'] as co
 const jumping = (name: (typeof CLOCKS)[number]): Fault => ({
   name: `clock of ${name} an hour back, then an hour ahead`,
   kind: `${name} clock`,
-  // The table extends this until operators see the skew, which programs measure every five seconds.
+  // The table extends this time until operators see the skew, which programs measure every 5 s.
   holdMs: CLOCK_MS,
   inject: async ({ world }) => {
     const file = join(world.dir, `${name}.clock`);
@@ -173,7 +173,7 @@ function oneEngineKilled(): Fault {
   };
 }
 
-/** Requests that the first engine acknowledged and the second engine does not know. */
+/** Requests that the first engine acknowledged, and for which the second engine has no answer. */
 async function missingAnswers({ client }: Scene, batch: Batch, single: Single): Promise<string[]> {
   const found: string[] = [];
   // The next attempt goes to the second engine.

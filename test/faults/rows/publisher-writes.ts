@@ -10,7 +10,7 @@ import { commitOf } from './writes.js';
 const TICK_MS = 15_000;
 /** A write that does not occur in this many publish cycles is considered not to exist. */
 const NEWS_TICKS = 3;
-/** A publish cycle of this load writes at least tiles, entries, a page, the shares, both pointers. */
+/** A publish cycle writes at least six files: tile, entries, page, shares, checkpoint, snapshot. */
 const FEWEST = 6;
 /** Later writes of a cycle are selected by name, from the kinds below. */
 const MOST = 10;
@@ -89,7 +89,7 @@ async function passTheLocksTime(snapshotDir: string): Promise<void> {
 function verdictOn(at: string): string[] {
   const paths = killedAt.get(at) ?? [];
   const found = wrong.get(at) ?? [];
-  if (paths.length < FEWEST) found.push(`killed at no more than ${String(paths.length)} writes`);
+  if (paths.length < FEWEST) found.push(`killed at only ${String(paths.length)} writes`);
   for (const wanted of WANTED) {
     if (!paths.some((path) => path.startsWith(wanted))) found.push(`never killed at ${wanted}`);
   }
@@ -124,7 +124,7 @@ const atStatement = (statement: string, when: string, breaks: 'unsent' | 'unansw
 const ENTRY = 'select svc.append_snapshot(';
 const CHECKPOINT = 'insert into svc.checkpoint ';
 
-/** test/publisher/write-order.test.ts verifies the files after each write from outside. */
+/** test/publisher/write-order.test.ts verifies the files after each write as a reader would. */
 export const PUBLISHER_WRITE_FAULTS: Fault[] = [
   atEach('staged', 'staged and not yet renamed'),
   atEach('in-place', 'renamed'),

@@ -35,7 +35,7 @@ const act =
 /** The verifier scans for expiries once per second, and the first scans find no expired token yet. */
 const SCANS = 4;
 
-/** Appends of revocations begin differently, because they have other columns. */
+/** How the insert of proofs begins; the insert of revocations has other columns. */
 export const APPENDS_PROOFS = 'insert into svc.log_entry (leaf_index, at, tenant_no, kind, lane, ';
 
 export const WRITE_POINTS: WritePoint[] = [
@@ -102,7 +102,7 @@ export const WRITE_POINTS: WritePoint[] = [
     provoke: act('package'),
   },
   {
-    what: 'a worker appends',
+    what: 'a worker appends admissions',
     files: ['admissions/append.ts', 'log/append.ts', 'batches/chunks.ts'],
     of: [...WORKERS],
     has: [APPENDS_PROOFS],
@@ -242,7 +242,7 @@ export const WRITE_POINTS: WritePoint[] = [
     provoke: registerApprover,
   },
   {
-    what: 'an operator erases',
+    what: 'an operator erases a payload',
     files: ['erasure/erase.ts', 'log/public-entries.ts'],
     of: ['admin'],
     has: ['insert into svc.erasure ', 'select svc.append_erasure('],

@@ -13,7 +13,7 @@ export const commitOf =
         statements.every((statement) => transaction.some((one) => one.includes(statement)));
 
 const TIMES = 3;
-/** Pause after the first attempt to cause a write. Pauses grow, because the audit repeats each request. */
+/** First pause between attempts to cause a write. Pauses grow, to limit the requests in the audit. */
 const PAUSE_MS = 20;
 
 /** Fails several times in a row, so that retries fail too. */
