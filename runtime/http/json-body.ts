@@ -11,7 +11,7 @@ export class BodyRefusedError extends Error {
   constructor(
     readonly code: BodyRefusal,
     message: string,
-    /** Response headers that name what is accepted. */
+    /** Response headers that name the accepted types or encodings. */
     readonly headers: Record<string, string> = {},
   ) {
     super(message);

@@ -176,7 +176,7 @@ describe('configuration', () => {
     ).toEqual([
       'LOG_VKEY is no longer a setting: set PINS_FILE to a file with the output of "admin pins"',
       expect.stringMatching(/^LOG_VKEY_FILE is no longer .* PINS_FILE/),
-      'SECRETS_DIR is no longer a setting: "admin init" reads the folder that is its argument',
+      'SECRETS_DIR is no longer a setting: "admin init" reads its files from the folder that its argument names',
     ]);
   });
 

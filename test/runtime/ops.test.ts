@@ -39,7 +39,7 @@ describe('operations listener', () => {
     }
   });
 
-  it('opens on the default port of its program, and a second instance on the next', async () => {
+  it('opens on the default port of its program, and for a second instance on the next port', async () => {
     const stops: (() => unknown)[] = [];
     const urls: string[] = [];
     const info = (said: { ops_url: string }) => void urls.push(said.ops_url);

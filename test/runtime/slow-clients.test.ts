@@ -166,7 +166,7 @@ describe('connection limit', () => {
     await expectServed(server);
   });
 
-  it('first closes connections that wait for their clients, those with the oldest request first, then those with a request in progress', async () => {
+  it('closes connections that wait for their clients, oldest request first, and no connection that waits for the server', async () => {
     const BIGGER = Buffer.alloc(32 * 1024 * 1024);
     const seen = new Map<string, ServerResponse>();
     const server = await serve({ connections: 8, connectionsPerAddress: 3 }, (req, res) => {
