@@ -161,7 +161,7 @@ describe('admin log adopt', () => {
     expect(await treeSize(restored.sql)).toBe(common);
   });
 
-  it('rejects a database with leaves of its own, and names the first', async () => {
+  it('rejects a database with leaves of its own, and names the first of these leaves', async () => {
     const other = databases[2]!;
     const forked = await openRegistry(other, { goesOn: before });
     await forked.admitAll([forked.item()]);

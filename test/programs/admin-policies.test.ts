@@ -112,12 +112,15 @@ describe('admin policy test', () => {
     expect(byDigest).toEqual(byFolder);
   });
 
-  it.each(['forbid', 'permit'])('denies under a rule of --overlay that is a %s', async (effect) => {
-    const overlay = mkdtempSync(join(base, 'overlay-'));
-    writeFileSync(join(overlay, 'rule.cedar'), `${effect} (principal, action, resource);`);
-    const tested = await NO_DATABASE('policy', 'test', SHIPPED, CASES, '--overlay', overlay);
-    expect(tested).toMatchObject({ code: 1, json: { covered: { 'overlay.rule': 6 } } });
-  });
+  it.each(['forbid', 'permit'])(
+    'denies actions to which a %s rule of --overlay applies',
+    async (effect) => {
+      const overlay = mkdtempSync(join(base, 'overlay-'));
+      writeFileSync(join(overlay, 'rule.cedar'), `${effect} (principal, action, resource);`);
+      const tested = await NO_DATABASE('policy', 'test', SHIPPED, CASES, '--overlay', overlay);
+      expect(tested).toMatchObject({ code: 1, json: { covered: { 'overlay.rule': 6 } } });
+    },
+  );
 
   it('fails when a decision or its reason differs', async () => {
     const folder = folderWith({
