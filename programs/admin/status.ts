@@ -141,7 +141,7 @@ const QUORUM_MS = 180_000;
 const ARCHIVE_MS = 600_000;
 const SLOT_BYTES = 1e9;
 
-/** Limit of an admission's wait while a batch is open: the watchdog's limit of a chunk. */
+/** Longest wait of an admission while a batch is open: the workers' `stallTimeoutMs`. */
 const BATCH_TIMEOUT_MS = 600_000;
 
 const START = 'start the program, or read the log of its last process';

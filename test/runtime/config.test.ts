@@ -227,7 +227,7 @@ describe('*_FILE settings', () => {
     ]);
   });
 
-  it('with a password are rejected when other users can read them', async () => {
+  it('are rejected when they name a file with a password that other users can read', async () => {
     const DATABASE_URL_FILE = await file('shared', url);
     // Changes owner and group, because a file that belongs to root and root's group would count as
     // private.

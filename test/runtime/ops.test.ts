@@ -106,7 +106,7 @@ describe('operations listener', () => {
   });
 });
 
-it('healthCheck > runs one check at a time when the check hangs, and the next check afterwards', async () => {
+it('healthCheck > starts no further check while a check hangs, and a new check when it has ended', async () => {
   let asked = 0;
   let end: () => void = () => undefined;
   const find = healthCheck(() => {

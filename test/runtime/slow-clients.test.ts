@@ -134,7 +134,7 @@ describe('connection limit', () => {
     },
   );
 
-  it('keeps one address from shutting out others, even with requests in progress', async () => {
+  it('keeps one address from shutting out other addresses, even by requests in progress', async () => {
     posts = 0;
     const server = await serve({ connections: 10, connectionsPerAddress: 3 });
     const slow = await client(server);
