@@ -120,7 +120,7 @@ export function workerConfig(env: Environment = process.env) {
   ]);
 }
 
-// Set by `start` for its children only: the database is the embedded one.
+// Only `start` sets this variable, for its children, which use the embedded database.
 const EMBEDDED_DATABASE = z.literal('yes').optional();
 
 const verifierSettings = {

@@ -49,7 +49,7 @@ export type AddCommand = (
   run: (admin: Admin, ...given: never[]) => Promise<Outcome>,
 ) => Command;
 
-/** An option for irreversible commands, which {@link requireConfirmed} checks. */
+/** The option of irreversible commands whose value {@link requireConfirmed} checks. */
 export const confirmOption = (what: string): [flags: string, help: string] => [
   `--confirm <${what}>`,
   `repeats the ${what}, because the change is irreversible`,

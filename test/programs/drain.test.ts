@@ -92,7 +92,7 @@ describe('after SIGTERM', () => {
     const facade = await startProgram('facade', { ...snapshot.env, SHUTDOWN_DELAY: '1s' });
     expect(await readyz(facade.url)).toMatchObject({ status: 200 });
     const { hostname, port } = new URL(facade.url);
-    // A client that reads slowly, and one in the middle of its request.
+    // One client reads slowly, and the other client is in the middle of its request.
     const slow = connect(Number(port), hostname);
     slow.pause();
     slow.write('GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(8));
