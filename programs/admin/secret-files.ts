@@ -66,8 +66,8 @@ export async function makeSecretFiles(
   };
 
   secret('postgres-password', password, 'postgres');
-  // PostgreSQL's container reads this URL through the file's group. An operator's own private file keeps
-  // its group, because on a host another program may have this group number.
+  // PostgreSQL's container reads this URL through the file's group. A private file of the operator gets no
+  // group access, because on a host another program may have this group number.
   const isByHand = isPrivateFile(join(directory, 'owner-database-url'));
   secret(
     'owner-database-url',
