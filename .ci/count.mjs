@@ -59,7 +59,7 @@ const parts = {
   lts: () => vitest('lts', 'long-term Node: '),
   faults: () => {
     const { passed, failed, outcomes = [] } = json('faults.json');
-    // For example, scenarios that fill a disk are skipped where this process must not mount one.
+    // For example, scenarios that fill a disk are skipped where this process must not mount a disk.
     for (const { name, skipped, problems } of outcomes) {
       if (problems?.length > 0) report('fault', name, problems.join('; '));
       if (skipped !== undefined) console.log(`faults: ${name} was skipped: ${skipped}`);
@@ -98,7 +98,9 @@ Object.entries(parts).forEach(([name, result], at) => {
   if (!isWhole || isUnexplained) {
     // vitest prints errors outside of tests, such as unhandled rejections, at the end of its output.
     const what = isWhole ? `${passed} passed` : 'no result';
-    console.log(`FAILED ${name}: ended with ${status} and ${what}; the end of its output:`);
+    console.log(
+      `FAILED ${name}: ended with exit status ${status} and ${what}; the end of its output:`,
+    );
     console.log(read(`${name}.log`).trimEnd().split('\n').slice(-80).join('\n'));
   }
   allPassed += passed;

@@ -1,5 +1,5 @@
 // The CycloneDX SBOM of the production dependencies. `npm sbom --omit dev` also omits packages that both
-// production and development need, such as zod: so this script lists all packages, and removes
+// production and development need, such as zod. Therefore this script lists all packages, and removes
 // those that the lockfile marks as development only.
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';

@@ -42,7 +42,7 @@ export async function openDatabase(
 
 const EVERY_MS = 2_000;
 
-/** Records readiness until the program stops. Returns a function that records it at once and never rejects. */
+/** Records readiness until the program stops. The returned function records readiness at once and never rejects. */
 export async function startHeartbeat(
   sql: Pool,
   find: () => Readiness | Promise<Readiness>,

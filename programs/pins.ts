@@ -8,7 +8,7 @@ import { loggedKeys } from './admin/aep-keys.js';
 
 const vkeyOf = ({ name, publicKey }: LogVkey): string => formatVkey(nativeSha256, name, publicKey);
 
-/** `from_size` of a key that is not retired. */
+/** `from_size` of a further key that is not retired: all its checkpoints count. */
 const UNBOUNDED = Number.MAX_SAFE_INTEGER;
 
 /** The keys that readers of the log pin, as `svc --pins` and PINS_FILE read them. */

@@ -30,8 +30,8 @@ export interface AdmissionKeys {
 export const BOOTSTRAP = 'bootstrap';
 
 /**
- * Activates a policy set and the AEP key, without which no admission can be committed, the verifier
- * key and the log key. Idempotent: keeps what an operator activated or retired.
+ * Activates a policy set, the AEP key, the verifier key and the log key. No admission can be committed
+ * without policy set and AEP key. Idempotent: keeps what an operator activated or retired.
  */
 export async function prepareAdmissions(
   sql: Pool,

@@ -18,7 +18,7 @@ export async function withTimeout<T>(
   }
 }
 
-/** Like AbortSignal.timeout, which Node 20 may collect inside an AbortSignal.any before it fires. */
+/** Like AbortSignal.timeout, which Node 20 may garbage-collect inside an AbortSignal.any before the timeout. */
 export function timeoutSignal(ms: number): AbortSignal {
   const controller = new AbortController();
   setTimeout(() => controller.abort(), ms).unref();

@@ -48,7 +48,7 @@ function snapshotPlaceOf({ snapshotDir, snapshotStore, dataDir }: SnapshotSettin
   if (snapshotStore === null) return resolve(snapshotDir ?? join(dataDir, 'public'));
   if (snapshotDir === undefined) return snapshotStore;
   throw new ConfigError([
-    'SNAPSHOT_STORE and SNAPSHOT_DIR are both set: the snapshot is in a bucket or in a directory',
+    'SNAPSHOT_STORE and SNAPSHOT_DIR are both set: keep the setting that names the snapshot',
   ]);
 }
 
@@ -57,7 +57,7 @@ function localPlaceOf(v: SnapshotSettings & { snapshotUrl: string | null }): str
   if (v.snapshotUrl === null) return snapshotPlaceOf(v);
   if (v.snapshotStore === null) return null;
   throw new ConfigError([
-    'SNAPSHOT_STORE and SNAPSHOT_URL are both set: read the bucket with credentials or by its URL',
+    'SNAPSHOT_STORE and SNAPSHOT_URL are both set: keep SNAPSHOT_STORE to read with credentials, or SNAPSHOT_URL to read over HTTP',
   ]);
 }
 
@@ -116,11 +116,11 @@ export function workerConfig(env: Environment = process.env) {
     return { ...v, signing: { rootKeyFile: aepRootKeyFile, logOrigin: origin } };
   }
   throw new ConfigError([
-    'AEP_KEY_FILE must name a file of mode 0600 that holds the key that signs AEPs (openssl genpkey -algorithm ed25519), or AEP_ROOT_KEY_FILE a root key; set one of them',
+    'set either AEP_KEY_FILE to a file of mode 0600 with the key that signs AEPs (openssl genpkey -algorithm ed25519), or AEP_ROOT_KEY_FILE to a root key',
   ]);
 }
 
-// Set by `start` for its children only: the database is the embedded one.
+// Only `start` sets this variable, for its children, which use the embedded database.
 const EMBEDDED_DATABASE = z.literal('yes').optional();
 
 const verifierSettings = {

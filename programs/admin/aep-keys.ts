@@ -52,7 +52,7 @@ export function addAepKeyCommands(add: AddCommand): void {
     ['aep', AEP_USES, 'Retire an AEP key or a root; earlier signatures stay valid'],
     ['verifier', ['verifier'], 'Retire a verifier key; its earlier verdict entries stay valid'],
   ] as const) {
-    // allowUnknownOption, because one key id in 64 begins with a dash.
+    // Allows unknown options, because one key id in 64 begins with a dash.
     add(
       `${name}-key retire <key.pem|key_id>`,
       retire,
@@ -181,7 +181,10 @@ async function listKeys(sql: Db, uses: readonly Use[]) {
   });
 }
 
-/** The AEP keys and roots that readers pin, in the form of `GET /api/public/keys`: roots cover the keys that they delegate. */
+/**
+ * The AEP keys and roots that readers pin, in the form of `GET /api/public/keys`. Does not list delegated
+ * keys, which their roots cover.
+ */
 export async function loggedKeys(sql: Db): Promise<AepKey[]> {
   const keys = (await keysOf(sql, AEP_USES)).filter(({ root }) => root === null);
   return keys.map(({ compromisedFrom, id, index, publicKey, retiredFrom }) => ({

@@ -14,7 +14,7 @@ export class UsageError extends Error {
 export interface Admin {
   /** Who runs the command, for the audit records. */
   actor: string;
-  /** The database as the command's role, connected on first use: some commands need none. */
+  /** The database as the command's role, connected on first use: some commands need no database. */
   database: () => Promise<Pool>;
   /** Configuration of the checks that `status` makes outside the database. */
   statusConfig: () => StatusConfig;
@@ -27,7 +27,7 @@ export interface Admin {
 export interface Outcome {
   /** The result, which `--json` prints. */
   document: unknown;
-  /** Replaces the table of the document on a terminal, for a document that makes no readable table. */
+  /** Printed on a terminal instead of a table, when the document would not make a readable table. */
   text?: string;
   /** The command completed with a negative result: exit code 1. */
   failed?: boolean;
@@ -49,7 +49,7 @@ export type AddCommand = (
   run: (admin: Admin, ...given: never[]) => Promise<Outcome>,
 ) => Command;
 
-/** An option for irreversible commands, which {@link requireConfirmed} checks. */
+/** The option of irreversible commands whose value {@link requireConfirmed} checks. */
 export const confirmOption = (what: string): [flags: string, help: string] => [
   `--confirm <${what}>`,
   `repeats the ${what}, because the change is irreversible`,

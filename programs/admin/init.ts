@@ -75,7 +75,7 @@ function createFiles(
   return makeSecretFiles(folder, { logOrigin, database, queue });
 }
 
-/** Migrates as the owner, and activates policy and keys as `svc_admin` if the folder has its URL. */
+/** Migrates as the owner. Activates policy and keys as `svc_admin` if the folder has that role's URL. */
 async function prepareDatabase(folder: string) {
   const file = (name: string): string => join(folder, name);
   const owner = await urlIn(file('owner-database-url'));
@@ -136,7 +136,7 @@ async function requireUnusedRoles(owner: string, passwords: Map<string, string>)
     const own = Object.assign(new URL(owner), { username: role, password: passwords.get(role) });
     if (await isRejected(own.href)) {
       throw new OperatorError(
-        `${role} belongs to the installation in the database ${database} of this server, whose programs a new password would lock out: each installation needs its own PostgreSQL server`,
+        `a new password of ${role} would lock out the installation in the database ${database} of this server: each installation needs its own PostgreSQL server`,
       );
     }
   }

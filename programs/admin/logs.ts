@@ -94,8 +94,8 @@ interface AdoptOptions {
 }
 
 /**
- * Appends, in one transaction, the published leaves that the database lacks, so that a kill leaves
- * all or nothing. Verifies every file first, and again when it reads the file a second time.
+ * Appends the published leaves that the database lacks. Uses one transaction, so that a killed command
+ * appends nothing. Verifies every file first, and again when it reads the file a second time.
  */
 async function adopt(
   { act, actor, database, say }: Admin,

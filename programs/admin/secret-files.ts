@@ -66,8 +66,8 @@ export async function makeSecretFiles(
   };
 
   secret('postgres-password', password, 'postgres');
-  // PostgreSQL's container creates its database with this password. On a host, the group with this number
-  // may belong to another program.
+  // PostgreSQL's container reads this URL through the file's group. A private file of the operator gets no
+  // group access, because on a host another program may have this group number.
   const isByHand = isPrivateFile(join(directory, 'owner-database-url'));
   secret(
     'owner-database-url',

@@ -30,8 +30,8 @@ export async function simulate(
     format: '{bar} {value} log entries evaluated, newest {at}',
     stream: process.stderr,
   });
-  // Starts a day before the beginning of the first day, whose counters start at 0: a proof may be in the
-  // log before the proof of an earlier admission, but hardly by a day.
+  // Counters start at 0 at midnight, so the simulation includes the whole first day. It also reads the day
+  // before, because the log may have the proof of a later admission before the proof of an earlier one.
   const start = 1 + (await lastAcceptedBefore(sql, from - (from % DAY_MS) - DAY_MS));
   bar.start((await treeSize(sql)) - start, 0, { at: '' });
   try {

@@ -141,7 +141,7 @@ const QUORUM_MS = 180_000;
 const ARCHIVE_MS = 600_000;
 const SLOT_BYTES = 1e9;
 
-/** Limit of an admission's wait while a batch is open: the watchdog's limit of a chunk. */
+/** Longest wait of an admission while a batch is open: the workers' `stallTimeoutMs`. */
 const BATCH_TIMEOUT_MS = 600_000;
 
 const START = 'start the program, or read the log of its last process';
@@ -176,7 +176,7 @@ export function attentionFor(facts: Facts): Attention[] {
     `${verifier.failing_leaves} leaves do not verify`,
     "stored bytes were changed: find the leaf in the verifier's log, and compare it with a backup (npm run fsck)",
   );
-  when(facts.policy === null, 'no policy set is active', 'policy put, then policy activate');
+  when(facts.policy === null, 'no policy set is active', 'run policy put, then policy activate');
   when(
     activeKeys.length === 0,
     'no AEP key is active: admissions cannot be signed',
@@ -266,12 +266,12 @@ export function attentionFor(facts: Facts): Attention[] {
     when(
       failed !== null,
       `${kind} found corruption ${ago(failed)} ago`,
-      'read the output of fsck, or run fsck again (docs/runbooks.md#svcfsckfinding); a clean run of registry and snapshot ends this problem',
+      'read the output of fsck, or run fsck again (docs/runbooks.md#svcfsckfinding); a clean run of registry and snapshot clears the finding',
     );
     when(
       age > (MAINTENANCE_MS[kind] ?? Infinity),
       `the last ${kind} ${recorded ? `was ${ago(age)} ago` : 'is not recorded'}`,
-      kind === 'fsck' ? 'npm run fsck' : 'make and verify a base backup, then backup record',
+      kind === 'fsck' ? 'npm run fsck' : 'make and verify a base backup, then run backup record',
     );
   }
   when(

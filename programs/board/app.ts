@@ -64,7 +64,7 @@ class QuietAdapter extends ExpressAdapter {
   }
 }
 
-/** Most jobs per request, because all are loaded into memory; the dashboard requests far fewer. */
+/** Limit of jobs per request, which loads them all into memory; the dashboard requests far fewer. */
 const MAX_PAGE = 100;
 
 const boundPages: RequestHandler = (req, res, next) => {
@@ -86,7 +86,7 @@ function handleError(log: Logger): ErrorRequestHandler {
   };
 }
 
-/** Wrong keys per address and minute; further attempts are not checked. */
+/** Limit of wrong keys per address and minute; further attempts are not checked. */
 const FAILURES = 10;
 const WITHIN_S = 60;
 

@@ -9,7 +9,7 @@ interface Snapshot {
   validUntil: number;
 }
 
-/** Gauges of a snapshot: the published one in the publisher, the served one in public API servers. */
+/** Gauges of the published snapshot (in the publisher) or of the served snapshot (in public API servers). */
 export function snapshotGauges(
   registry: Registry,
   clock: Clock,

@@ -40,11 +40,11 @@ export function verifierGauges(registry: Registry, readings: Readings): void {
       () => place.value?.scrubbedTo,
     ],
     svc_failing_leaves: [
-      'Leaves whose last verdict is fail, without voided proofs, up to 10,000',
+      'Leaves whose last verdict is `fail`, without voided proofs; counted up to 10,000',
       () => place.value?.failing,
     ],
     svc_voided_leaves: [
-      'Leaves that fail only because a compromised key signed them, up to 10,000',
+      'Leaves that fail only because a compromised key signed them; counted up to 10,000',
       () => place.value?.voided,
     ],
   });

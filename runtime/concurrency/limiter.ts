@@ -76,7 +76,7 @@ export class Limiter {
       };
       const timer = setTimeout(() => {
         owner.waiting.delete(serve);
-        reject(new BusyError('no free slot within the timeout'));
+        reject(new BusyError('no slot became free within the timeout'));
       }, timeoutMs);
       owner.waiting.add(serve);
     });

@@ -34,7 +34,7 @@ const portNumber = (message: string) =>
     .refine((value) => value <= 65_535, 'must be at most 65535');
 
 export const port = (fallback: string, of: string) =>
-  portNumber('must be a port number, or 0 for any free one')
+  portNumber('must be a port number, or 0 for any free port')
     .prefault(fallback)
     .describe(`port of ${of}; 0 takes any free port`);
 
@@ -56,7 +56,7 @@ export const snapshotTtl = duration(
 )
   .prefault('15m')
   .describe(
-    '[validity of a snapshot](deploy.md#validity-of-a-snapshot), from the end of the last expiry scan that the log has; 2s to 24h',
+    '[validity of a snapshot](deploy.md#validity-of-a-snapshot), from the end of the last expiry scan that the log records; 2s to 24h',
   );
 
 /** In seconds. */
@@ -75,7 +75,7 @@ export const rateLimit = wholeNumber(1, 1_000_000, '5000').describe(
   'requests per second of a tenant without a limit of its own',
 );
 export const maxQueuedAdmissions = wholeNumber(1, 100_000_000, '100000').describe(
-  'undecided admissions at which the engine stops accepting more; batches may use half',
+  'undecided admissions at which the engine stops accepting more; batches may use half of this number',
 );
 export const recentLookupLimit = wholeNumber(1, 100_000_000, '100000').describe(
   'how many of the newest log entries generic lookups (`/api/public/verify`) search',
@@ -198,7 +198,7 @@ export const databaseUrl = (message: string) =>
       "PostgreSQL 15 or later, with the program's own role; `start` and `demo` start an embedded server",
     );
 
-/** A streaming replica of the same database, for the same role. */
+/** A streaming replica of the database in DATABASE_URL, with the role in DATABASE_URL. */
 export const databaseReadUrl = z
   .string()
   .regex(POSTGRES_URL, POSTGRES_SAY)
@@ -298,7 +298,7 @@ export interface DrainConfig {
   deadlineMs: number | null;
 }
 
-/** The operations listeners' default ports begin with this port, in the order of the list. */
+/** Default operations ports count up from this port, in the order of `WITH_OPS_PORT`. */
 const FIRST_OPS_PORT = 9464;
 const WITH_OPS_PORT = [
   'engine',
@@ -346,7 +346,7 @@ export function opsPortsOf({ port, bind }: OpsConfig, count: number) {
 
 /** The settings of every program that serves. */
 export const processSettings = {
-  OPS_PORT: portNumber('must be a port number, or 0 for any free one')
+  OPS_PORT: portNumber('must be a port number, or 0 for any free port')
     .nullable()
     .default(null)
     .describe(
@@ -412,7 +412,7 @@ type Found = { value?: string } | { problem: string };
 function fromFile(variable: string, file: string): Found {
   let value;
   try {
-    // A URL can have a password; the vkeys of `WITNESS_LOG_VKEYS_FILE` are public.
+    // Only files of URLs must be private: a URL can contain a password, while vkeys are public.
     const read = variable.endsWith('_URL_FILE')
       ? readPrivateFile(file, `file of ${variable}`, true)
       : readFileSync(file, 'utf8');

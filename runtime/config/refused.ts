@@ -8,7 +8,7 @@ const CHARACTERS_PER_EDIT = 8;
 const OF_KUBERNETES = /^(?:tcp|udp|sctp):\/\//;
 
 const PINS = 'set PINS_FILE to a file with the output of "admin pins"';
-const INIT = '"admin init" reads the folder that is its argument';
+const INIT = '"admin init" reads its files from the folder that its argument names';
 
 /**
  * Settings of version 0.1.0 that no program reads any more. Does not list DATABASE_HOST, DATABASE_NAME

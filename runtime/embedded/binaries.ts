@@ -29,7 +29,7 @@ function packageDirectory(): string {
     return dirname(dirname(createRequire(wrapper).resolve(name)));
   } catch (cause) {
     throw new OperatorError(
-      `The package ${name} is not installed: npm leaves it out with --omit=optional, and some platforms have none. ` +
+      `The package ${name} is not installed: npm leaves the package out with --omit=optional, and some platforms have no such package. ` +
         'Run npm ci again, or set DATABASE_URL.',
       { cause },
     );

@@ -25,7 +25,7 @@ export const HTTP_LIMITS = {
   /** Headers of a request. More are rejected, not dropped: a dropped header could skip a check. */
   headers: 100,
   connections: 8_192,
-  /** Connections of one address that a full server keeps while others connect. */
+  /** Connections of one address that a full server keeps while other addresses connect. */
   connectionsPerAddress: 1_024,
   /** Requests of one connection that wait for their responses. Later requests are not read yet. */
   pipelined: 16,
@@ -40,8 +40,8 @@ export interface Exchange {
 }
 
 /**
- * The order in which a full server closes connections on which it waits for the client: for
- * complete headers, for another request, for the rest of a body or for a response to be read. Null
+ * The order in which a full server closes connections that wait for their clients: 0 for complete
+ * headers, 1 for another request, 2 for the rest of a body or until the client reads a response. Null
  * while the server is busy with a request.
  *
  * @param unanswered requests of the connection whose responses are not finished
@@ -76,7 +76,7 @@ export function boundConnections(
   { connections, connectionsPerAddress }: Pick<HttpLimits, 'connections' | 'connectionsPerAddress'>,
   orderOf: (socket: Socket) => number | null,
 ): (socket: Socket) => void {
-  /** Open connections with their addresses, ordered by their latest requests, as each queue is. */
+  /** Open connections with their addresses. Like each queue, ordered by the latest requests. */
   const open = new Map<Socket, string>();
   const queues = new Map<string, Set<Socket>>();
   const overLimit = new Set<Set<Socket>>();
@@ -120,7 +120,7 @@ export function boundConnections(
       if (order === null) busy.push(socket);
       else if (order < lowest) [victim, lowest] = [socket, order];
     }
-    // Busy connections move to the end, so that the next search starts with others.
+    // Busy connections move to the end, so that the next search starts with other connections.
     busy.forEach(moveToEnd);
     return victim;
   };

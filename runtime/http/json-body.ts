@@ -11,7 +11,7 @@ export class BodyRefusedError extends Error {
   constructor(
     readonly code: BodyRefusal,
     message: string,
-    /** Response headers that name what is accepted. */
+    /** Response headers that name the accepted types or encodings. */
     readonly headers: Record<string, string> = {},
   ) {
     super(message);
@@ -33,7 +33,7 @@ export async function readJsonBody(req: IncomingMessage, limit: number): Promise
 
 /**
  * Streams a body of one of `types`, with the checks of `readJsonBody`. Once `signal` fires, reading
- * throws its reason and leaves the rest of the body on the connection.
+ * throws the signal's reason and leaves the rest of the body on the connection.
  */
 export function streamBody(
   req: IncomingMessage,

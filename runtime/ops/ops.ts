@@ -83,7 +83,7 @@ async function openOnDefault(
   return openOpsListener(source, { bind, port: 0 });
 }
 
-/** The metrics registry of one program, whose name every value has as the label `program`. */
+/** The metrics registry of one program. Every value has the name of the program as the label `program`. */
 export function createRegistry(program: string): Registry {
   const registry = new Registry();
   registry.setDefaultLabels({ program });

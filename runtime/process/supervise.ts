@@ -98,7 +98,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
     settleReady = resolve;
     failReady = reject;
   });
-  // Callers that await `ready` get the rejection; if none does, the rejection must not end the process.
+  // Callers that await `ready` get the rejection, which must not end the process if there is no such caller.
   ready.catch(() => undefined);
 
   function onReady(url: string | undefined): void {

@@ -80,8 +80,8 @@ const workerOptions = {
 };
 
 /**
- * While opening, BullMQ uses a pool connection that has no error listener: losing it at that moment
- * would end the process. The query itself still fails and is handled there.
+ * While BullMQ opens, it uses a pool connection without an error listener, so a connection loss would end
+ * the process. The loss also fails the query in flight, whose caller handles the error.
  */
 class QueueClient extends pg.Client {
   constructor(options?: pg.ClientConfig) {
@@ -196,10 +196,10 @@ async function asOwner<T>(
     application_name: 'svc-migrate',
     connectionTimeoutMillis: CONNECT_MS,
   });
-  // A broken connection also fails the query in flight, which handles the error.
+  // A broken connection also fails the query in flight, whose caller handles the error.
   client.on('error', () => undefined);
   await client.connect();
-  // Registered only after connecting: ending a client before would leave `connect` pending forever.
+  // Registered only after connecting: ending the client earlier would leave `connect` pending forever.
   const cut = (): void => void client.end().catch(() => undefined);
   if (signal?.aborted === true) cut();
   else signal?.addEventListener('abort', cut, { once: true });

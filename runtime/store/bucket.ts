@@ -244,7 +244,7 @@ async function bytesOf(body: OpenedObject['body']): Promise<Uint8Array> {
   let length = 0;
   for await (const chunk of body) {
     length += chunk.length;
-    if (length > MAX_BYTES) throw new Error('longer than any file of a snapshot');
+    if (length > MAX_BYTES) throw new Error('the object is longer than any file of a snapshot');
     chunks.push(chunk);
   }
   return Buffer.concat(chunks, length);

@@ -14,7 +14,7 @@ const API = 'https://storage.googleapis.com';
 const SCOPE = 'https://www.googleapis.com/auth/devstorage.read_write';
 /** Pause before the second attempt, doubled before the third: an object may be written once per second. */
 const PAUSE_MS = 500;
-/** An upload that takes longer than at this speed is aborted. */
+/** Lowest speed of an upload: a slower upload is aborted. */
 const LEAST_BYTES_PER_MS = 100;
 
 const writtenSchema = z.object({ generation: z.string() });

@@ -16,7 +16,7 @@ export interface SnapshotStore {
   read(path: string): Promise<Uint8Array | null>;
   /** Writes a file atomically and returns null; returns the content if the file exists. */
   create(path: string, bytes: Uint8Array): Promise<Uint8Array | null>;
-  /** Replaces a file atomically; false when its content is not `present` (null: none). */
+  /** Replaces a file atomically; false when its content is not `present` (null: no file). */
   replace(path: string, bytes: Uint8Array, present: Uint8Array | null): Promise<boolean>;
   /** Makes written files durable. */
   sync(paths: readonly string[]): Promise<void>;

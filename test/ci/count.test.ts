@@ -127,8 +127,8 @@ describe('CI summary', () => {
   });
 
   it.each([
-    ['occurs outside of tests', {}, 'ended with 1 and 100 passed'],
-    ['prevents the result file', { 'tests.json': '' }, 'ended with 1 and no result'],
+    ['occurs outside of tests', {}, 'ended with exit status 1 and 100 passed'],
+    ['prevents the result file', { 'tests.json': '' }, 'ended with exit status 1 and no result'],
   ])('shows the last lines of output when an error %s', async (_, files, why) => {
     const printed = [...new Array<string>(200).fill('x'), 'Unhandled Rejection', 'Error: late'];
     await writeFile(join(dir, 'tests.log'), printed.join('\n'));

@@ -180,7 +180,7 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
     }
   });
 
-  it('restricts the connections of each program to those that it needs, and allows the public API none', () => {
+  it('allows each program only the connections that it needs, and the public API no outgoing connection', () => {
     const reached = of('NetworkPolicy').map(({ metadata, spec }) => [
       metadata.name,
       [...new Set(spec.egress?.flatMap(({ ports }) => ports.map(({ port }) => port)))],
@@ -280,7 +280,7 @@ it.skipIf(!hasSystemd && process.env['CI'] === undefined)(
     expect(complaints).toEqual([]);
     const { stdout } = run('systemd-analyze', 'security', '--offline=yes', '--threshold=20', unit);
     expect(stdout).toMatch(/Overall exposure level for svc@engine.service: 1\.\d OK/);
-    // V8 calls pkey_alloc when it starts.
+    // V8 calls pkey_alloc when it starts, so the filter must allow this system call.
     const [, groups = ''] = /^SystemCallFilter=(.*)$/m.exec(readFileSync(unit, 'utf8')) ?? [];
     const allowed = run('systemd-analyze', 'syscall-filter', ...groups.split(' ')).stdout;
     expect(allowed).toMatch(/^\s+pkey_alloc$/m);

@@ -89,7 +89,7 @@ describe('alerts', () => {
   );
 
   it.each(rules.map(({ alert }) => alert))(
-    'have a case in which %s fires and one in which it does not',
+    'have a test case in which %s fires and a test case without this alert',
     (alert) => {
       const tried = cases
         .filter(({ alertname }) => alertname === alert)

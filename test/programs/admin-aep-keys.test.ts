@@ -17,7 +17,7 @@ import { servePublic, sqlPublisher, testKeys } from '../fixtures/sql-publisher.j
 import { testFolder } from '../fixtures/test-folder.js';
 import { testRegistry } from './world.js';
 
-/** The life of the keys that sign proofs, from the admin command to the public status. */
+/** The life cycle of the keys that sign proofs, from the admin command to the public status. */
 
 const { db, registry, admin } = await testRegistry();
 const folder = await testFolder();
@@ -162,7 +162,7 @@ describe('AEP key rotation', () => {
   });
 });
 
-it('a root key > is activated, and voids the proofs of its delegated keys when it is compromised', async () => {
+it('root key > signs through delegated keys once activated, and voids their proofs when it is compromised', async () => {
   const pem = join(folder, 'root.pem');
   const root = createSigningKey(pem);
   const keys = keysUnder(registry, { root });

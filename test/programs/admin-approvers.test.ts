@@ -75,7 +75,7 @@ describe('admin approver', () => {
     );
   });
 
-  it('reports a damaged key entry instead of a registration that was never activated', async () => {
+  it('reports a damaged key entry as damaged, not as a registration that was never activated', async () => {
     const { registration, registrationHash } = newApprover();
     await done(admin('approver', 'add', TENANT, fileOf(registration)));
     await withoutTriggers(

@@ -130,7 +130,7 @@ describe('admin key rotate', () => {
     expect(await statusWith(fresh['api_key'])).toBe(401);
   });
 
-  it('gives the new key the lifetime of the old key, which the overlap never prolongs', async () => {
+  it('gives the new key the lifetime of the old key, and does not prolong the old key by the overlap', async () => {
     const old = await issue('--expires-in', '7200');
     const fresh = await done(admin('key', 'rotate', String(old['key_id'])));
     for (const name of ['expires_at', 'replaced_until']) {

@@ -161,7 +161,7 @@ describe('admin log adopt', () => {
     expect(await treeSize(restored.sql)).toBe(common);
   });
 
-  it('rejects a database with leaves of its own, and names the first', async () => {
+  it('rejects a database with leaves of its own, and names the first of these leaves', async () => {
     const other = databases[2]!;
     const forked = await openRegistry(other, { goesOn: before });
     await forked.admitAll([forked.item()]);
@@ -171,7 +171,7 @@ describe('admin log adopt', () => {
     expect(await treeSize(other.sql)).toBe(common + 1);
   });
 
-  it('rejects a database with a running publisher, and one whose log is retired', async () => {
+  it('rejects a database with a running publisher, and a database whose log is retired', async () => {
     const lease = await restored.sql.reserve();
     await lease`select pg_advisory_lock(7566947, 1)`;
     expect((await adopt(restored)).err).toContain('stop it first');

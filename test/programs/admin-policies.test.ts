@@ -112,12 +112,15 @@ describe('admin policy test', () => {
     expect(byDigest).toEqual(byFolder);
   });
 
-  it.each(['forbid', 'permit'])('denies under a rule of --overlay that is a %s', async (effect) => {
-    const overlay = mkdtempSync(join(base, 'overlay-'));
-    writeFileSync(join(overlay, 'rule.cedar'), `${effect} (principal, action, resource);`);
-    const tested = await NO_DATABASE('policy', 'test', SHIPPED, CASES, '--overlay', overlay);
-    expect(tested).toMatchObject({ code: 1, json: { covered: { 'overlay.rule': 6 } } });
-  });
+  it.each(['forbid', 'permit'])(
+    'denies actions to which a %s rule of --overlay applies',
+    async (effect) => {
+      const overlay = mkdtempSync(join(base, 'overlay-'));
+      writeFileSync(join(overlay, 'rule.cedar'), `${effect} (principal, action, resource);`);
+      const tested = await NO_DATABASE('policy', 'test', SHIPPED, CASES, '--overlay', overlay);
+      expect(tested).toMatchObject({ code: 1, json: { covered: { 'overlay.rule': 6 } } });
+    },
+  );
 
   it('fails when a decision or its reason differs', async () => {
     const folder = folderWith({
@@ -280,7 +283,7 @@ describe('admin policy simulate', () => {
     expect(write.mock.calls.join('')).toContain(shown);
   });
 
-  it('simulates budgets with the counters of the draft set, from midnight', async () => {
+  it('simulates budgets with counters of the draft set that start at midnight', async () => {
     const items = Array.from({ length: 3 }, () => registry.item({ action: 'SIMULATE_COUNTED' }));
     for (const item of items) await registry.admitAll([item]);
     const counted = schema.replace(

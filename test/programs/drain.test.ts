@@ -37,8 +37,8 @@ const untilWaiting = (application: string): Promise<unknown> =>
     )
     .not.toHaveLength(0);
 
-describe('stopping program', () => {
-  it('engine finishes receiving its current batch and exits', async () => {
+describe('after SIGTERM', () => {
+  it('the engine finishes receiving its current batch and exits', async () => {
     const engine = await start('engine');
     const lines = [executeBody(), executeBody()].map((one) => `${JSON.stringify(one)}\n`);
     const { hostname, port } = new URL(engine.url);
@@ -88,11 +88,11 @@ describe('stopping program', () => {
     expect(await program.exited).toBe(0);
   });
 
-  it('public API server reports not ready, finishes its current requests and exits', async () => {
+  it('a public API server reports not ready, finishes its current requests and exits', async () => {
     const facade = await startProgram('facade', { ...snapshot.env, SHUTDOWN_DELAY: '1s' });
     expect(await readyz(facade.url)).toMatchObject({ status: 200 });
     const { hostname, port } = new URL(facade.url);
-    // A client that reads slowly, and one in the middle of its request.
+    // One client reads slowly, and the other client is in the middle of its request.
     const slow = connect(Number(port), hostname);
     slow.pause();
     slow.write('GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(8));

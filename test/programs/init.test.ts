@@ -87,7 +87,7 @@ describe('admin init', () => {
     const owner = Object.assign(new URL(proxy.url), { pathname: name }).href;
     await writeFile(file('owner-database-url'), owner);
     // `init` refuses to set new passwords, with which programs of other databases could not log in.
-    await expect(init()).rejects.toThrow('belongs to the installation in the database');
+    await expect(init()).rejects.toThrow('would lock out the installation in the database');
     for (const role of PROGRAM_ROLES.filter((one) => passwords[one] !== undefined)) {
       const urlFile = file(`${role.replace('svc_', '')}-database-url`);
       await rm(urlFile, { force: true });

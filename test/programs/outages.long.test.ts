@@ -204,7 +204,7 @@ describe.skipIf(skipsRedis)(`during an outage${withoutRedis}`, () => {
     await allWell();
   }, 150_000);
 
-  it('an engine hands admissions that Redis rejects to the workers', async () => {
+  it('the workers decide admissions although Redis rejects the jobs', async () => {
     await redis.client.config('SET', 'maxmemory', '1');
     // Neither the engine nor the requeue can add a job.
     const reply = await execute(await issueKey(registry));
@@ -212,7 +212,7 @@ describe.skipIf(skipsRedis)(`during an outage${withoutRedis}`, () => {
     expect(reply.status).toBe(200);
   }, 60_000);
 
-  it("admin status names the publisher's error, which log end requires", async () => {
+  it('admin status names the loss that the publisher reports, and log end then ends the log', async () => {
     const end = ['log', 'end', LOG_ORIGIN, '--reason', 'a test', '--confirm', LOG_ORIGIN];
     await programs['publisher']!.stop();
     expect((await admin(...end)).err).toContain('no publisher has reported a loss');

@@ -37,12 +37,12 @@ async function expectProofUnder(uri: string): Promise<void> {
   expect(await tampering({ db, registry }).outcomeOf(id)).toBe('pass');
 }
 
-it.skipIf(skipsSoftHsm)('a root key in a PKCS#11 token delegates to a worker', () =>
+it.skipIf(skipsSoftHsm)('a root key in a PKCS#11 token delegates to a key of a worker', () =>
   expectProofUnder(openToken(folder)('01')),
 );
 
 describe.skipIf(skipsKms)('a root key in AWS KMS', () => {
-  it('delegates to a worker', async () => {
+  it('delegates to a key of a worker', async () => {
     const kms = await startKms();
     try {
       const created = await new KMSClient({}).send(

@@ -176,7 +176,7 @@ describe('configuration', () => {
     ).toEqual([
       'LOG_VKEY is no longer a setting: set PINS_FILE to a file with the output of "admin pins"',
       expect.stringMatching(/^LOG_VKEY_FILE is no longer .* PINS_FILE/),
-      'SECRETS_DIR is no longer a setting: "admin init" reads the folder that is its argument',
+      'SECRETS_DIR is no longer a setting: "admin init" reads its files from the folder that its argument names',
     ]);
   });
 
@@ -227,7 +227,7 @@ describe('*_FILE settings', () => {
     ]);
   });
 
-  it('with a password are rejected when other users can read them', async () => {
+  it('are rejected when they name a file with a password that other users can read', async () => {
     const DATABASE_URL_FILE = await file('shared', url);
     // Changes owner and group, because a file that belongs to root and root's group would count as
     // private.

@@ -39,7 +39,7 @@ describe('operations listener', () => {
     }
   });
 
-  it('opens on the default port of its program, and a second instance on the next', async () => {
+  it('opens on the default port of its program, and for a second instance on the next port', async () => {
     const stops: (() => unknown)[] = [];
     const urls: string[] = [];
     const info = (said: { ops_url: string }) => void urls.push(said.ops_url);
@@ -106,7 +106,7 @@ describe('operations listener', () => {
   });
 });
 
-it('healthCheck > runs one check at a time when the check hangs, and the next check afterwards', async () => {
+it('healthCheck > starts no further check while a check hangs, and a new check when it has ended', async () => {
   let asked = 0;
   let end: () => void = () => undefined;
   const find = healthCheck(() => {

@@ -74,9 +74,9 @@ const TRANSPORTS = [
   ...(skipsTls ? [] : [['TLS', '?sslmode=require'] as [string, string]]),
 ] as const;
 
-describe.each(TRANSPORTS)('pool over %s whose connection is cut', (_, query) => {
+describe.each(TRANSPORTS)('pool over %s', (_, query) => {
   it.each(['reset', 'end'] as const)(
-    'fails statements sent in the same event-loop turn, and never resolves them without a result (%s)',
+    'fails statements sent in the event-loop turn of a connection loss, and never resolves them without a result (%s)',
     async (how) => {
       const proxy = await openProxy(`${db.urlFor('svc_engine')}${query}`);
       const sql = open(proxy.url);
@@ -93,7 +93,7 @@ describe.each(TRANSPORTS)('pool over %s whose connection is cut', (_, query) => 
   );
 
   it.each(['reset', 'end'] as const)(
-    'fails statements and transactions when reconnection is refused (%s)',
+    'fails statements and transactions when the connection is cut and reconnection is refused (%s)',
     async (how) => {
       const proxy = await openProxy(`${db.urlFor('svc_engine')}${query}`);
       const sql = open(proxy.url);
@@ -124,7 +124,7 @@ describe.each(TRANSPORTS)('pool over %s whose connection is cut', (_, query) => 
   it.each([
     ['a statement', (sql: Sql): Promise<unknown> => sql`select 2`],
     ['a transaction', inTransaction],
-  ])('is reported as hung when %s gets no response', async (_, send) => {
+  ])('reports a stall when %s gets no response', async (_, send) => {
     const proxy = await openProxy(`${db.urlFor('svc_engine')}${query}`);
     const hung: HungError[] = [];
     const sql = open(proxy.url, { stallTimeoutMs: 300, onHung: (error) => hung.push(error) });

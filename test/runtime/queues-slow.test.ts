@@ -34,7 +34,7 @@ describe.concurrent.each([
   });
 });
 
-it('queue client on Postgres > reports an error without ending the process when its connection is lost while opening', async () => {
+it('queue client on Postgres > reports an error without ending the process when the connection is lost while the client opens', async () => {
   const proxy = await startTcpProxy(new URL(db.urlFor('svc_engine')));
   proxy.state.cutsFirstQuery = true;
   const queue = openAdmitQueue({ databaseUrl: proxy.url, redisUrl: null }, { log });

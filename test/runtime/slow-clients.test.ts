@@ -134,7 +134,7 @@ describe('connection limit', () => {
     },
   );
 
-  it('keeps one address from shutting out others, even with requests in progress', async () => {
+  it('keeps one address from shutting out other addresses, even by requests in progress', async () => {
     posts = 0;
     const server = await serve({ connections: 10, connectionsPerAddress: 3 });
     const slow = await client(server);
@@ -166,7 +166,7 @@ describe('connection limit', () => {
     await expectServed(server);
   });
 
-  it('first closes connections that wait for their clients, those with the oldest request first, then those with a request in progress', async () => {
+  it('closes connections that wait for their clients, oldest request first, and no connection that waits for the server', async () => {
     const BIGGER = Buffer.alloc(32 * 1024 * 1024);
     const seen = new Map<string, ServerResponse>();
     const server = await serve({ connections: 8, connectionsPerAddress: 3 }, (req, res) => {

@@ -16,7 +16,7 @@ securityContext:
   runAsUser: {{ .user }}
   runAsGroup: {{ .user }}
   fsGroup: {{ .user }}
-  # By default Kubernetes sets the group of every file of the snapshot at each start.
+  # The default, Always, would set the group of every file of the snapshot at each start.
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile: { type: RuntimeDefault }
 {{- end }}
@@ -46,7 +46,7 @@ envFrom: {{- toYaml . | nindent 2 }}
   emptyDir: { sizeLimit: 64Mi }
 - name: secrets
   projected:
-    # Kubernetes adds the group's right to read, because the pod has an fsGroup.
+    # Because the pod has an fsGroup, Kubernetes also lets the group read these files.
     defaultMode: 0400
     sources:
       {{- range .secrets }}
@@ -80,7 +80,7 @@ envFrom: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* A program may connect only to the ports of what it needs, and to DNS. */}}
+{{/* A program may connect only to DNS and to the ports of the services that it needs. */}}
 {{- define "svc.egress" -}}
 {{- $egress := .egress }}
 {{- if and .snapshot .root.Values.snapshotStore }}

@@ -167,7 +167,7 @@ interface PublicApi {
 
 const TIMEOUT_MS = 5_000;
 
-/** Checks every configured address; by default that of an `npm start` on this DATA_DIR. */
+/** Checks every configured address; by default the address of an `npm start` on this DATA_DIR. */
 export async function checkPublicApi({ publicUrls, dataDir }: StatusConfig): Promise<PublicApi[]> {
   const urls = publicUrls.length > 0 ? publicUrls : await startedHere(dataDir);
   return Promise.all(urls.map(check));
