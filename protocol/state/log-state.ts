@@ -49,7 +49,7 @@ type StoredState = Readonly<z.infer<typeof logStateSchema>>;
 
 /** The part of a log's past, besides its map, that decides whether and how the next entries count. */
 export interface LogState extends Omit<StoredState, 'keys' | 'proofs'> {
-  /** The keys by id: a public key has one use. */
+  /** The keys of all uses by id, because a public key has only one use. */
   keys: ReadonlyMap<string, LogKey>;
   /** By key id. */
   proofs: ReadonlyMap<string, number>;
