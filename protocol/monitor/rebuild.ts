@@ -38,7 +38,7 @@ export interface EarlierLook {
   at: number;
 }
 
-/** Bundles that one step reads. */
+/** Number of bundles that one step reads. */
 const STEP_BUNDLES = 16;
 
 /** Computes the map of a log from its entries, and compares it with every snapshot entry. */

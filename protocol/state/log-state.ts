@@ -10,7 +10,7 @@ const logKeySchema = z.strictObject({
   use: z.enum(['aep', 'aep_root', 'verifier', 'log', 'approver']),
   /** Thumbprint of the public key; for an approver, hash of the registration. */
   id: z.string(),
-  /** base64url; null for an approver. */
+  /** The public key in base64url; null for an approver. */
   publicKey: z.string().nullable(),
   /** Index of the key's activation. */
   index: logIndexSchema,
