@@ -57,7 +57,7 @@ export const policyCaseSchema = z.strictObject({
   name: z.string().min(1),
   input: inputSchema,
   expect: effectSchema,
-  /** Expected reasons: policy ids, `fact.<name>` and `budget.<counter>`. Reasons are not checked if absent. */
+  /** Expected reasons: policy ids, `fact.<name>` and `budget.<counter>`. If absent, the case accepts any reasons. */
   reasons: z.array(z.string()).optional(),
 });
 export type PolicyCase = z.infer<typeof policyCaseSchema>;

@@ -94,7 +94,7 @@ const OVERLAY_ID = `a policy id must not begin with ${OVERLAY_PREFIX}, which is 
 /**
  * Yields to the event loop after each rule, because checking all of them takes tenths of a second.
  *
- * @param policies by id, which begins with {@link OVERLAY_PREFIX}
+ * @param policies the rules by policy id; every id begins with {@link OVERLAY_PREFIX}
  */
 export async function checkOverlay(
   base: PolicyFiles,
@@ -166,7 +166,7 @@ export function overlayFormProblems(policies: PolicyFiles['policies']): PolicyPr
       ...(hasExpressionTests(answer.json)
         ? [
             error(
-              'use has only for attributes of context, principal or resource, not of other expressions, and do not use hasTag',
+              'use `has` only for attributes of context, principal or resource, and do not use `hasTag`',
             ),
           ]
         : []),
@@ -174,7 +174,7 @@ export function overlayFormProblems(policies: PolicyFiles['policies']): PolicyPr
   });
 }
 
-/** Validates against the schema of real inputs, not that of the set: a rule about other inputs never applies. */
+/** Validates rules against the schema of real inputs, not the set's schema, which may declare more. */
 async function ruleProblems(
   policies: PolicyFiles['policies'],
   facts?: DeclaredFacts,

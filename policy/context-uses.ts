@@ -68,7 +68,7 @@ function comparison(value: unknown, other: unknown): { path: string[]; literal: 
   return path === null || literal === null ? null : { path, literal };
 }
 
-/** The value of a Long, or of a decimal in units of 0.0001 (Cedar never compares the two); null if no such literal. */
+/** The value of a Long, or of a decimal in units of 0.0001: Cedar never compares the two. Null for other expressions. */
 function literalIn(expression: unknown): bigint | null {
   const { Value: value, decimal } = expression as {
     Value?: unknown;
@@ -80,9 +80,9 @@ function literalIn(expression: unknown): bigint | null {
 }
 
 /**
- * The used part of a context. Contexts for which this text is equal get the same decision: a comparison
- * with literals cannot distinguish two values between the same neighbouring literals, so most new amounts
- * need no evaluation.
+ * The part of a context that policies use, as text. Contexts with equal texts get equal decisions: a
+ * comparison with literals cannot distinguish two values between the same neighbouring literals, so most
+ * new amounts need no evaluation.
  */
 export function usedText(uses: ContextUses, context: object): string {
   return JSON.stringify(uses.map((use) => usedOf(use, context)));

@@ -36,7 +36,7 @@ const MEMO_LIMIT = 10_000;
 /** Decisions of all prepared sets, by digest and used part of the input. */
 const memo = new Map<string, Decision>();
 
-/** Recomputes the digest, so a set of another version of Cedar never runs. @throws PolicySetError */
+/** Recomputes the digest, so a set made for another Cedar version is rejected. @throws PolicySetError */
 export async function preparePolicyEngine(stored: StoredPolicySet): Promise<PolicyEngine> {
   const set = await makePolicySet(stored.files);
   if (!set.digest.equals(stored.digest)) {
@@ -189,7 +189,7 @@ function authorize(call: cedar.StatefulAuthorizationCall): Evaluation {
     // Not cached, because Cedar failed and may succeed with the next call.
     return { decision: deny(), cacheable: false };
   }
-  // Not cached, because the cause may be a value that no rule uses and the cache key therefore lacks.
+  // Not cached: a value that no rule uses may be the cause, and the cache key omits such values.
   if (answer.type !== 'success') return { decision: deny(), cacheable: false };
   const { decision, diagnostics } = answer.response;
   if (diagnostics.errors.length > 0) {
@@ -203,7 +203,7 @@ function authorize(call: cedar.StatefulAuthorizationCall): Evaluation {
 }
 
 /**
- * Whether the attributes have the types that the schema declares. Cedar compares values of other types
+ * Whether the attributes have the types that the schema declares. Cedar compares a value of a wrong type
  * without an error, which could skip a `forbid`.
  */
 function isWellTyped({ action, agent, environment, fixture, lane, tenant, tool }: PolicyInput) {

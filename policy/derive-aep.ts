@@ -40,11 +40,11 @@ export function deriveAep(
   closedRun: ClosedRun | null = null,
 ): DerivedAep {
   const document = parseStrict(intake.request);
-  // Canonicalized again: a compromised engine could store another spelling of a request to admit it twice.
+  // Hashes the canonical form: a compromised engine could store a second spelling of a request to admit it twice.
   const requestHash = nativeTextHash(canonicalize(document));
   if (requestHash !== intake.requestHash.toString('hex')) {
     throw new IntakeMismatchError(
-      'the hash of the stored request differs from the one at acceptance',
+      'the hash of the stored request differs from the hash at acceptance',
     );
   }
   const request = readRequest(intake, document);
@@ -59,7 +59,7 @@ export function deriveAep(
     keyId,
     closedRun,
   };
-  // A replay can evaluate another policy set than the pinned one.
+  // A replay may evaluate a policy set other than the pinned one.
   const decided = { ...intake, policyDigest: Buffer.from(policy.digest, 'hex') };
   return { ...aepOf(decided, request, decision, input), decision };
 }

@@ -31,8 +31,8 @@ export async function inputSchema(
 interface SchemaDifference {
   message: string;
   /**
-   * Whether Cedar rejects every input with the parent of the attribute: such inputs always have the
-   * attribute, but the schema does not declare it.
+   * True if the schema lacks an attribute that its parent has in every input. Cedar then rejects every
+   * input with this parent.
    */
   rejectsInputs: boolean;
 }
@@ -71,7 +71,7 @@ export async function schemaDifferences(
 
 const FACTS = 'context.facts';
 
-/** Finds rules that test for an attribute that no input has under an {@link inputSchema}, and so never apply. */
+/** Finds conditions that test for an attribute that no input has: under an {@link inputSchema}, they are never true. */
 export function unknownAttributes(
   policies: PolicyFiles['policies'],
   schema: string,

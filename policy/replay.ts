@@ -34,7 +34,7 @@ export interface Recorded {
   aep: JsonValue;
   /** SHA-256 of the AEP as the log entry states it, lower-case hex. */
   aepHash: string;
-  /** Taken from the record, because the worker's configuration determined the signing key. */
+  /** The recorded id of the signing key, which the worker's configuration determined. */
   keyId: string;
   /** The recorded counter values; null if no counter applied. */
   budgets: Budgets | null;
@@ -50,8 +50,8 @@ export interface Replayed {
 }
 
 /**
- * Repeats a decision from the same row with the worker's function, and compares the result with the
- * recorded AEP, member by member, and with the log's commitment.
+ * Repeats a decision from the stored admission with the function of the worker. Compares the result with
+ * the recorded AEP, member by member, and with the log's commitment.
  */
 export function replay(intake: PinnedIntake, policy: ReplayPolicy, recorded: Recorded): Replayed {
   const derived = derive(intake, policy, recorded);
@@ -123,9 +123,9 @@ function own(value: Record<string, JsonValue>, name: string): JsonValue | undefi
   return Object.hasOwn(value, name) ? value[name] : undefined;
 }
 
-/** A stored set with its current texts, even altered ones, for decisions that are not signed. */
+/** A stored set that decides by its stored texts, even if altered. Its decisions are never signed. */
 export interface ReplayPolicy extends PolicyEngine {
-  /** Recomputed from the stored texts, for the version of Cedar that the set was stored for. */
+  /** The digest of the stored texts, for the version of Cedar that the set was stored for. */
   digest: string;
   /** Whether the set was stored for the version of Cedar that this process runs. */
   sameEngine: boolean;
@@ -140,7 +140,7 @@ export function decideUnder(
   recorded: ReplayPolicy,
   input: PolicyInput,
 ): Decision {
-  // For the same run id, here '', two counters have equal keys exactly if their definitions are equal.
+  // With the run id '' for both, two counters have equal keys exactly if their definitions are equal.
   const shared = Object.entries(input.budgets).filter(([name]) => {
     const keys = [other, recorded].map(({ counters }) => {
       const counter = Object.hasOwn(counters, name) ? counters[name] : undefined;

@@ -13,7 +13,7 @@ export interface ApprovalSubject {
   requestHash: string;
   /** Name and value of each other commitment of the AEP, ascending by name. */
   values: readonly (readonly [name: string, value: JsonValue])[];
-  /** Stated by the server, not by the AEP. */
+  /** The server states these members; the AEP does not contain them. */
   notes: Pick<ApprovalRequest, 'expires_at' | 'sentences'>;
 }
 
@@ -47,7 +47,7 @@ export function readApprovalRequest(
 
 /**
  * The rows that an approver reads before the decision: label and text. They include every member of the
- * subject, also those that a later version adds.
+ * subject, even members that a later version adds.
  */
 export function describeSubject({ aep, notes, values }: ApprovalSubject): [string, string][] {
   const { subject, environment, decision, accepted_at } = aep;

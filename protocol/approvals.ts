@@ -111,7 +111,7 @@ export interface RecordedApproval {
   isOnly: boolean;
 }
 
-/** Adds the state of the registration at a leaf. */
+/** The recorded approval, with whether its registration is active at `leafIndex`. */
 export function approvalAt(
   leafIndex: number,
   keys: readonly KeyedEntry[],
@@ -140,7 +140,7 @@ export function secondDecisionFault(
     return 'the AEP names another approval or registration';
   }
   if (pending?.proofId !== named.pending_proof_id || pending.leafIndex >= leafIndex) {
-    return 'the log has no such pending proof before this proof';
+    return 'the log does not have the named pending proof before this proof';
   }
   if (pending.tenantId !== aep.tenant_id) return 'the pending proof is of another tenant';
   const acceptedAt = parseTime(aep.accepted_at);
@@ -216,9 +216,9 @@ export function isActiveApprover(
 }
 
 const RP_ID_HASH_BYTES = 32;
-/** RP id hash, flags, signature counter. */
+/** Length of RP id hash, flags and signature counter. */
 const AUTHENTICATOR_DATA_BYTES = RP_ID_HASH_BYTES + 1 + 4;
-/** User present, and user verified. */
+/** The flags for user present and user verified. */
 const UP_AND_UV = 0x01 | 0x04;
 
 /** The bytes that an assertion signs (WebAuthn 2 §7.2); null unless its challenge, origin and flags are right. */

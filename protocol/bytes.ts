@@ -106,8 +106,8 @@ function encode64(bytes: Uint8Array, alphabet: Alphabet, padded: boolean): strin
   const whole = bytes.length - (bytes.length % 3);
   const rest = bytes.length - whole;
   const length = (whole / 3) * 4 + (rest === 0 ? 0 : padded ? 4 : rest + 1);
-  // Prefilled with padding. Decoding one buffer is several times faster than joining strings;
-  // 16-bit units write two characters at once.
+  // Prefills the buffer with padding. Decoding one buffer is several times faster than joining strings;
+  // a 16-bit unit writes two characters at once.
   const text = new Uint16Array(Math.ceil(length / 2)).fill(0x3d3d);
   let to = 0;
   for (let i = 0; i < whole; i += 3) {
@@ -158,7 +158,7 @@ export function isWellFormed(text: string): boolean {
   return native === undefined ? !loneSurrogate.test(text) : native.call(text);
 }
 
-/** Encodes as UTF-8. Throws `lone_surrogate`, where the platform's encoder would replace it. */
+/** Encodes as UTF-8. Throws `lone_surrogate`; the platform's encoder would replace the surrogate. */
 export function utf8(text: string): Uint8Array {
   requireWellFormed(text);
   return encoder.encode(text);

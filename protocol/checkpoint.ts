@@ -22,7 +22,7 @@ export function formatCheckpoint({ origin, size, root }: Checkpoint): string {
     size < 0 ||
     root.length !== HASH_BYTES
   ) {
-    throw new ProtocolError('malformed_checkpoint', 'unusable origin, size or root');
+    throw new ProtocolError('malformed_checkpoint', 'the origin, size or root is unusable');
   }
   return `${origin}\n${size}\n${toBase64(root)}\n`;
 }
@@ -45,7 +45,7 @@ export function parseCheckpoint(text: string, extensible = false): Checkpoint {
   } catch (cause) {
     throw new ProtocolError('malformed_checkpoint', 'not a checkpoint', { cause });
   }
-  throw new ProtocolError('malformed_checkpoint', 'checkpoint is not in its canonical form');
+  throw new ProtocolError('malformed_checkpoint', 'the checkpoint is not in its canonical form');
 }
 
 /** The checkpoint in a note, without a check of its signatures: readers verify those under pinned keys. */
@@ -59,9 +59,9 @@ export interface OpenedCheckpoint {
 }
 
 /**
- * Opens a signed checkpoint. The signer must be a pinned key whose checkpoints of this size count, and
- * the origin the expected one. A log has several keys after a key change. Throws the errors of
- * `openNote` and {@link parseCheckpoint}, and `wrong_origin`.
+ * Opens a signed checkpoint. A pinned key whose checkpoints of this size count must have signed it, and
+ * the checkpoint must have the expected origin. A log has several keys after a key change. Throws the
+ * errors of `openNote` and {@link parseCheckpoint}, and `wrong_origin`.
  */
 export function openCheckpointNote(
   note: string,
@@ -72,7 +72,10 @@ export function openCheckpointNote(
   const { text, key } = openNote(note, vkeys, verify);
   const checkpoint = parseCheckpoint(text);
   if (checkpoint.origin !== origin) {
-    throw new ProtocolError('wrong_origin', `checkpoint of ${checkpoint.origin}, not of ${origin}`);
+    throw new ProtocolError(
+      'wrong_origin',
+      `the checkpoint is of ${checkpoint.origin}, not of ${origin}`,
+    );
   }
   // The holder of a stolen, retired key can still sign larger trees.
   const counted = vkeys.filter(({ maxSize = Infinity }) => checkpoint.size <= maxSize);

@@ -90,7 +90,7 @@ export function disclosuresOf(
 /** The two members of an AEP that commit to values. */
 export interface CommittedIn {
   request_commitment: string;
-  /** Ascending, so that the order reveals no name. */
+  /** Hashes in ascending order, so that the order reveals no name. */
   commitments: string[];
 }
 

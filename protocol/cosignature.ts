@@ -15,7 +15,7 @@ export function cosignedMessage(text: string, timestamp: number): Uint8Array {
 /**
  * Cosigns the text of a checkpoint and returns the signature line.
  *
- * @param signer its `keyHash` is the key id of type {@link COSIGNATURE_TYPE}
+ * @param signer a signer whose `keyHash` is the key id of type {@link COSIGNATURE_TYPE}
  * @param timestamp seconds since 1970, not 0
  */
 export function cosign(text: string, signer: NoteSigner, timestamp: number): string {

@@ -76,7 +76,7 @@ export function budgetsOf<T extends { before: number; window?: Budget['window'] 
   return Object.fromEntries(
     appliedCounters(counters, input).flatMap(([name, counter]) => {
       const known = Object.hasOwn(befores, name) ? befores[name] : undefined;
-      // The database may have been altered.
+      // Omits a counter without a valid value: the database may have been altered.
       if (known === undefined || !Number.isSafeInteger(known.before)) return [];
       const counted = lacksRun(known) ? null : afterOf(counter, input, known.before);
       const after = counted ?? known.before;

@@ -40,7 +40,7 @@ export interface OpenEnvelope {
 export function parseEnvelope(document: unknown): OpenEnvelope {
   const result = dsseEnvelopeSchema.safeParse(document);
   if (!result.success) {
-    throw new ProtocolError('malformed_envelope', 'not a DSSE envelope of an AEP', {
+    throw new ProtocolError('malformed_envelope', 'the document is not a DSSE envelope of an AEP', {
       cause: result.error,
     });
   }

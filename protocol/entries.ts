@@ -98,9 +98,9 @@ export function parseEntry(bytes: Uint8Array): LogEntry {
     const entry = logEntrySchema.parse(parseStrict(bytes));
     if (bytes.length <= MAX_ENTRY_BYTES && equalBytes(canonicalBytes(entry), bytes)) return entry;
   } catch (cause) {
-    throw new ProtocolError('malformed_entry', 'not a log entry', { cause });
+    throw new ProtocolError('malformed_entry', 'the bytes are not a log entry', { cause });
   }
-  throw new ProtocolError('malformed_entry', 'log entry is not in its canonical form');
+  throw new ProtocolError('malformed_entry', 'the log entry is not in its canonical form');
 }
 
 export function readEntry(bytes: Uint8Array): LogEntry | null {
@@ -148,7 +148,7 @@ function hasPossibleEnds({ effect, time, valid_until: ends }: ProofEntryInput): 
 
 const inner = ({ source }: RegExp): string => source.slice(1, -1);
 const END = `(null|"${inner(TIME_PATTERN)}")`;
-/** The form of {@link proofEntryText}. */
+/** Matches the texts that {@link proofEntryText} returns. */
 const PROOF_ENTRY = new RegExp(
   `^\\{"aep_hash":"(${inner(HASH_PATTERN)})","effect":"(ADMIT|DENY|REQUIRE_APPROVAL)",` +
     `"environment":"(sandbox|live)","key_id":"(${inner(BYTES32_BASE64URL_PATTERN)})",` +

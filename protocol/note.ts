@@ -71,7 +71,10 @@ export function parseVkey(
   try {
     const key = fromBase64(encoded);
     if (key[0] !== type) {
-      throw new ProtocolError('malformed_vkey', `not an Ed25519 key of signature type ${type}`);
+      throw new ProtocolError(
+        'malformed_vkey',
+        `the verifier key is not an Ed25519 key of signature type ${type}`,
+      );
     }
     vkey = { name, keyHash: fromHex(id), publicKey: key.slice(1) };
     requireKey(vkey.name, vkey.publicKey);
@@ -110,11 +113,11 @@ export function signNote(text: string, signer: NoteSigner): string {
   if (!isNoteText(text)) {
     throw new ProtocolError(
       'malformed_note',
-      'note text must end in a newline and hold no control characters',
+      'the text of a note must end in a newline and contain no control characters',
     );
   }
   if (!KEY_NAME.test(signer.name) || signer.keyHash.length !== 4) {
-    throw new ProtocolError('malformed_vkey', 'unusable signer name or key id');
+    throw new ProtocolError('malformed_vkey', 'the name or key id of the signer is unusable');
   }
   return `${text}\n${signatureLine(signer, signer.sign(utf8(text)))}`;
 }
@@ -203,9 +206,9 @@ function parseSignature(line: string): NoteSignature {
   try {
     bytes = fromBase64(match[2]!);
   } catch (cause) {
-    throw new ProtocolError('malformed_note', 'signature is not canonical base64', { cause });
+    throw new ProtocolError('malformed_note', 'a signature is not canonical base64', { cause });
   }
-  if (bytes.length < 5) throw new ProtocolError('malformed_note', 'signature is too short');
+  if (bytes.length < 5) throw new ProtocolError('malformed_note', 'a signature is too short');
   return { name: match[1]!, keyHash: bytes.slice(0, 4), signature: bytes.slice(4) };
 }
 

@@ -99,7 +99,7 @@ export function verifyOffline(
   if (publicKey === undefined) {
     return undecidable(
       'signing_key_not_pinned',
-      `signed under key ${keyId}, which is not among the pinned ones`,
+      `the document is signed under key ${keyId}, which is not pinned`,
     );
   }
   if (!isSignedBy(document, publicKey, crypto)) {
@@ -161,7 +161,7 @@ const isInForce = (
       after < activatedAt && activatedAt < before && leafIndex < compromisedFrom,
   );
 
-/** Whether the approver signed registration and approval, which the AEP names. */
+/** Whether the registered key signed both the registration and the approval. */
 const isApproved = (
   crypto: ProofCrypto,
   { envelope, registration }: NonNullable<SignedDocument['approval']>,
@@ -239,7 +239,8 @@ function findActivation(
   { code, pointer, what }: typeof KEY | typeof APPROVER,
 ): { fault: OfflineFault } | { at: number | null } {
   if (tlog_proof === null) return { at: null };
-  // Requires no quorum: a registry exports before the witnesses cosign. The activation may be in a fork only.
+  // Requires no quorum, because a registry exports before the witnesses cosign. The activation may therefore
+  // exist only in a fork of the log.
   const unwitnessed = { ...log, policy: null };
   const found = placeOf(canonicalBytes(entry), () => claimIn(tlog_proof), unwitnessed, crypto);
   if (!('fault' in found) && found.place.leafIndex < leafIndex)
@@ -263,7 +264,7 @@ function placed(
     return ends
       ? undecidable(
           'no_pinned_log',
-          'the key was delegated, retired or compromised; a pinned log and an inclusion proof must date the signature',
+          'the key was delegated, retired or compromised, so the log index of the proof decides: pin the log and supply an inclusion proof',
         )
       : { decidable: true, authentic: true, aep, status: 'unknown', faults: [] };
   }

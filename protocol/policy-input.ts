@@ -29,7 +29,7 @@ export interface PolicyInput {
 
 /** The value of a counter for one action: a count, or a sum in units of 10⁻⁴. A JSON value. */
 export type Budget = {
-  /** The UTC day of acceptance, or the run; null when a counter needs a run and there is none. */
+  /** The UTC day of acceptance, or the run; `run` is null when the request has no run. */
   window: { day: string } | { run: string | null };
   before: number;
   /** Value after this action. The counter changes only if the action is admitted. */

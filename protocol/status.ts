@@ -48,7 +48,7 @@ export type Outcome = 'pass' | 'fail' | 'erased';
 /** The facts of a proof that determine which artifacts it has. */
 export interface Decided {
   effect: Effect;
-  /** The proof records the outcome of an action, not its admission. */
+  /** Whether the proof records the outcome of an action, not its admission. */
   isOutcome: boolean;
 }
 

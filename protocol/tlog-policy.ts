@@ -47,11 +47,13 @@ const NUMBER = /^[1-9][0-9]{0,8}$/;
 export function parsePolicy(text: string, sha256: Sha256 = nobleSha256): TlogPolicy {
   const lines = text.split('\n');
   // A file cut within its last line could state a weaker quorum.
-  if (lines.pop() !== '') throw new ProtocolError('malformed_policy', 'no newline at the end');
+  if (lines.pop() !== '')
+    throw new ProtocolError('malformed_policy', 'the policy does not end in a newline');
   const reader = new PolicyReader(sha256);
   lines.forEach((line, index) => {
     try {
-      if (FORBIDDEN.test(line)) throw new ProtocolError('malformed_policy', 'control character');
+      if (FORBIDDEN.test(line))
+        throw new ProtocolError('malformed_policy', 'a control character is not allowed');
       reader.read(line.split(/[ \t]+/).filter((item) => item !== ''));
     } catch (cause) {
       if (!(cause instanceof ProtocolError)) throw cause;
@@ -85,16 +87,16 @@ class PolicyReader {
     } else if (keyword === 'group' && items.length >= 3) {
       this.define(first, this.group(second, items.slice(2)));
     } else if (keyword === 'quorum' && items.length === 1) {
-      if (this.quorum !== undefined) throw malformed('a second quorum');
+      if (this.quorum !== undefined) throw malformed('the quorum is already defined');
       this.quorum = first === 'none' ? null : this.find(first);
     } else {
-      throw malformed(`not a log, witness, group or quorum: ${keyword}`);
+      throw malformed(`this is not a valid log, witness, group or quorum: ${keyword}`);
     }
   }
 
   policy(): TlogPolicy {
     const { logs, witnesses, quorum } = this;
-    if (quorum === undefined) throw malformed('no quorum');
+    if (quorum === undefined) throw malformed('the policy has no quorum');
     return { logs, witnesses, quorum };
   }
 
@@ -102,7 +104,7 @@ class PolicyReader {
   private key(text: string, type: SignatureType): Vkey {
     const vkey = parseVkey(text, this.sha256, type);
     const key = `${type} ${toHex(vkey.publicKey)}`;
-    if (this.keys.has(key)) throw malformed(`a second line with the key of ${vkey.name}`);
+    if (this.keys.has(key)) throw malformed(`an earlier line has the key of ${vkey.name}`);
     this.keys.add(key);
     return vkey;
   }
@@ -126,7 +128,7 @@ class PolicyReader {
 
   private find(name: string): Quorum {
     const found = this.named.get(name);
-    if (found === undefined) throw malformed(`${name} is not defined on a line before`);
+    if (found === undefined) throw malformed(`${name} is not defined on an earlier line`);
     return found;
   }
 }

@@ -28,7 +28,7 @@ export function formatTlogProof({ extra, index, path, checkpoint }: TlogProof): 
     path.some((hash) => hash.length !== HASH_BYTES) ||
     extra?.length === 0
   ) {
-    throw new ProtocolError('malformed_tlog_proof', 'unusable extra data, index or path');
+    throw new ProtocolError('malformed_tlog_proof', 'the extra data, index or path is unusable');
   }
   const lines = [
     FIRST_LINE,
@@ -61,5 +61,5 @@ export function parseTlogProof(text: string): TlogProof {
   } catch (cause) {
     throw new ProtocolError('malformed_tlog_proof', 'not a tlog-proof', { cause });
   }
-  throw new ProtocolError('malformed_tlog_proof', 'tlog-proof is not in its canonical form');
+  throw new ProtocolError('malformed_tlog_proof', 'the tlog-proof is not in its canonical form');
 }

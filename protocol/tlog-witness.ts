@@ -33,9 +33,13 @@ export function parseAddCheckpoint(text: string): AddCheckpoint {
     };
     if (end > 0 && formatAddCheckpoint(request) === text) return request;
   } catch (cause) {
-    throw new ProtocolError('malformed_add_checkpoint', 'not an add-checkpoint request', { cause });
+    throw new ProtocolError(
+      'malformed_add_checkpoint',
+      'the text is not an add-checkpoint request',
+      { cause },
+    );
   }
-  throw new ProtocolError('malformed_add_checkpoint', 'request is not in its canonical form');
+  throw new ProtocolError('malformed_add_checkpoint', 'the request is not in its canonical form');
 }
 
 /** Content type of the body of 409: the size of the latest cosigned checkpoint, on a line. */

@@ -202,7 +202,7 @@ function approvalCheck(
     };
   }
   const fault = aep && secondDecisionFault(crypto, aep, leafIndex, approval);
-  return check('approval', aep !== null && fault === null, fault ?? 'no AEP names an approval');
+  return check('approval', aep !== null && fault === null, fault ?? 'there is no valid AEP');
 }
 
 function hashesOf(

@@ -42,7 +42,7 @@ export interface FoundRecords {
 export interface FoundProof {
   proof: PublicProof;
   history: RecordedEvent[];
-  /** Where signatures of the signing key count; null for a proof whose key was not activated. */
+  /** The leaf indexes at which signatures of the signing key count; null if the key was not activated. */
   key: AepKeyLife | null;
 }
 
@@ -82,7 +82,7 @@ function* proofsOf(
   ids: readonly ProofId[],
 ): Generator<MapQuery, FoundRecords['proofs'], MapValue | null> {
   const proofs = new Map<ProofId, FoundProof | null>();
-  /** By the map key of the signing key, in hex. */
+  /** The proofs by the map key of their signing key, in hex. */
   const signedBy = new Map<string, FoundProof[]>();
   for (const id of ids) {
     const value = yield { map: 'map_root', key: proofMapKey(id) };

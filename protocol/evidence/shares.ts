@@ -54,5 +54,7 @@ function parseCanonical<T extends JsonValue>(schema: z.ZodType<T>, value: MapVal
   } catch (error) {
     cause = error;
   }
-  throw new ProtocolError('malformed_record', 'not a share or package record', { cause });
+  throw new ProtocolError('malformed_record', 'the value is not a share or package record', {
+    cause,
+  });
 }

@@ -78,7 +78,7 @@ export function verifyEvidence(
   const { snapshot, ...place } = openSnapshot(crypto, document, log);
   const found = checkLookups(sha256, document.lookups, identifier, snapshot);
   requireCovered(found, snapshot);
-  // Written so that NaN fails.
+  // The negated comparison also rejects NaN.
   const time = parseTime(snapshot.time);
   if (!(time <= now + MAX_AHEAD_MS)) {
     throw new ProtocolError('evidence_ahead', `the snapshot of ${snapshot.time} is in the future`);
@@ -140,7 +140,7 @@ function checkLookups(
   const queries = lookupsOf(sha256, identifier);
   let step = queries.next();
   for (const lookup of lookups) {
-    if (step.done === true) throw malformed('a lookup that the answer does not need');
+    if (step.done === true) throw malformed('it has a lookup that the answer does not need');
     step = queries.next(checkLookup(sha256, lookup, step.value, snapshot));
   }
   if (step.done !== true) throw malformed('a lookup is missing');
@@ -158,7 +158,7 @@ function checkLookup(
     const { leaf } = lookup;
     const end = leaf && { key: fromHex(leaf.key), valueHash: fromHex(leaf.value_hash) };
     if (!checkMapPath(sha256, { ...claim, end })) return null;
-    throw malformed('a record that is in the map is missing');
+    throw malformed('it omits the record of a key that the map has');
   }
   const value = { record: fromBase64(lookup.record), history: fromBase64(lookup.history) };
   const end = { key, valueHash: valueHash(sha256, value.record, value.history) };
@@ -176,7 +176,7 @@ function requireCovered({ proofs }: FoundRecords, { logs }: SnapshotEntry): void
   }
 }
 
-/** The earliest among the snapshot's time and the expiry scans of the logs that were looked up. */
+/** The earliest of the snapshot's time and the times of the expiry scans of the looked-up logs. */
 function oldestTime({ proofs }: FoundRecords, { time, logs }: SnapshotEntry): number {
   const shards = new Set([...proofs.keys()].map(shardOf));
   const scanned = logs.filter(({ shard }) => shards.has(shard));

@@ -25,7 +25,10 @@ type MapKind = keyof typeof MAP_KINDS;
  */
 export function mapKey(kind: MapKind, id: Uint8Array): Uint8Array {
   if (id.length !== KEY_BYTES - 1) {
-    throw new ProtocolError('out_of_range', `a map key of ${id.length} bytes instead of 16`);
+    throw new ProtocolError(
+      'out_of_range',
+      `the id in a map key has ${id.length} bytes instead of 16`,
+    );
   }
   const key = new Uint8Array(KEY_BYTES);
   key[0] = MAP_KINDS[kind];
@@ -54,7 +57,7 @@ export interface MapLeaf {
 // Hashing is synchronous and keeps no input, so all calls share these buffers. A copy must fill its
 // whole field; otherwise bytes of the previous call are hashed.
 const scratch = new Uint8Array(1024);
-/** Reused while values have the same length, as most do: a new view costs as much as copying a value. */
+/** This view is reused while values have equal lengths: a new view costs as much as copying a value. */
 let value = scratch;
 const leaf = Uint8Array.of(3, ...new Uint8Array(KEY_BYTES + HASH_BYTES));
 const inner = Uint8Array.of(4, 0, ...new Uint8Array(2 * HASH_BYTES));
@@ -123,7 +126,7 @@ export function divide(
   return { bit, at: low };
 }
 
-/** The root over disjoint subtrees in the order of their keys; without any, the SHA-256 of no bytes. */
+/** The root over disjoint subtrees in key order. The root over no subtrees is SHA-256 of the empty string. */
 export function mapRoot(
   sha256: Sha256,
   nodes: readonly MapNode[],
@@ -150,7 +153,7 @@ interface MapPathClaim {
  * Checks that a path leads from a map root to the leaf where the search for `key` ends.
  *
  * @returns whether the map has the key; then `end.valueHash` is the hash of its value
- * @throws ProtocolError `malformed_map_path`, or `wrong_map_root` when it leads to another root
+ * @throws ProtocolError `malformed_map_path`, or `wrong_map_root` when the path leads to another root
  */
 export function checkMapPath(sha256: Sha256, { root, key, path, end }: MapPathClaim): boolean {
   if (path.length % STEP_BYTES !== 0) throw malformed('ends within a step');
@@ -173,7 +176,7 @@ export function checkMapPath(sha256: Sha256, { root, key, path, end }: MapPathCl
     below = bit;
   }
   if (!equalBytes(hash, root)) {
-    throw new ProtocolError('wrong_map_root', 'the path leads to another root of the map');
+    throw new ProtocolError('wrong_map_root', 'the path does not lead to the root of the map');
   }
   return end !== null && equalBytes(end.key, key);
 }

@@ -17,7 +17,7 @@ export type MapHead = Pick<PageRef, 'level' | 'hash' | 'digest'> | null;
 
 type Items = readonly (Leaf | PageRef)[];
 
-/** Most leaves or pages in a page. */
+/** Greatest number of leaves or pages in a page. */
 const CAPACITY = 128;
 
 /**

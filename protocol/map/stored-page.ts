@@ -29,8 +29,8 @@ export interface PageLink extends PageId {
 /**
  * A page in its stored form, searched without decoding its items.
  *
- * Its root determines every search: a page with the right root cannot lead to another item, even if
- * the keys of its references differ from those below them in bits that the root does not cover.
+ * The root of a page determines every search: a page with the right root leads to the right item, even if
+ * its references state wrong keys, because the root covers every bit that a search compares.
  */
 export class StoredPage {
   readonly count: number;
@@ -140,8 +140,8 @@ export class StoredPage {
   }
 
   /**
-   * The path from the root of the page to an item: 33 bytes for each inner node on the way, its bit and
-   * the hash of the other side.
+   * The path from the root of the page to an item: 33 bytes for each inner node on the path, namely its
+   * bit and the hash of its child beside the path.
    */
   pathTo(sha256: Sha256, at: number): Uint8Array {
     const path = new Uint8Array(STEP_BYTES * this.count);

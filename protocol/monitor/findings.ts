@@ -35,5 +35,5 @@ export interface Finding {
   notes?: string[];
 }
 
-/** `ignored`: index of the entry in a finding `entry_ignored`. */
+/** Receives a finding; for `entry_ignored`, also the index of the ignored entry. */
 export type Report = (finding: Finding, ignored?: number) => void;

@@ -76,7 +76,7 @@ export class Monitor {
     const served = await this.open(main);
     if (served !== null && (await this.extend(served))) {
       await this.guard(main, () => this.readEntries(served.tree));
-      // These entries may have retired the key that signed this checkpoint.
+      // The entries just read may have retired the key that signed the checkpoint.
       this.openNote(served.note, main.where);
       if (this.rebuild.log.state.size === served.tree.head.size) this.checkValidity();
     }
@@ -202,7 +202,7 @@ export class Monitor {
   }
 
   private reportFork(where: string, { size, root }: Checkpoint, ...notes: string[]): void {
-    const detail = `the checkpoint of ${size} leaves with root ${toHex(root)} contradicts the other checkpoint`;
+    const detail = `the checkpoint of ${size} leaves with root ${toHex(root)} contradicts a second checkpoint that the log signed`;
     this.add('log_forked', where, detail, notes);
   }
 

@@ -38,7 +38,7 @@ export interface EarlierLook {
   at: number;
 }
 
-/** Bundles that one step reads. */
+/** Number of bundles that one step reads. */
 const STEP_BUNDLES = 16;
 
 /** Computes the map of a log from its entries, and compares it with every snapshot entry. */
@@ -138,7 +138,7 @@ export class Rebuild {
     const delay = this.log.snapshot?.entry.max_merge_delay;
     if (entry.type === 'proof' || before === null || delay === undefined) return;
     if (index < before.size || before.at - parseTime(entry.time) <= delay * 1000) return;
-    const detail = `appended at ${entry.time}, and not covered by the checkpoint at ${formatTime(before.at)}; the snapshot declares at most ${delay} s`;
+    const detail = `the entry was appended at ${entry.time}, but the checkpoint at ${formatTime(before.at)} does not cover it; the snapshot declares a merge delay of at most ${delay} s`;
     report({ code: 'merge_delay_exceeded', where: `entry ${index}`, detail });
   }
 }

@@ -15,7 +15,7 @@ import {
 } from '../tiles.js';
 import type { LogFiles } from './files.js';
 
-/** Tiles and bundles kept in memory. */
+/** Number of tiles and bundles kept in memory. */
 const MAX_KEPT = 64;
 
 /**

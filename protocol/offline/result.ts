@@ -106,7 +106,7 @@ export type OfflineResult =
        */
       status: string;
       /**
-       * `unknown` when a pinned root delegated the key: the document does not show whether the key signed
+       * `unknown` when a pinned root delegated to the key: the document does not show whether the key signed
        * more than its `max_proofs` or was compromised. Absent for a pinned key.
        */
       keyState?: 'unknown';

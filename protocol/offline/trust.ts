@@ -36,8 +36,8 @@ export type PinnedAepKey = Uint8Array | string | PinnedJwk;
 /** Keys that the caller obtained from another source than the checked document. */
 export interface OfflineTrust {
   /**
-   * AEP keys, or root keys, which also cover the keys that they delegate. Without a key, every export is
-   * undecidable.
+   * AEP keys, or root keys, which also cover the keys to which they delegate. Without a key, every export
+   * is undecidable.
    */
   aepKeys?: readonly PinnedAepKey[] | undefined;
   /**
@@ -73,7 +73,7 @@ export interface AepKeyPin {
   /** Signatures count at `after < leaf index < before`. */
   after: number;
   before: number;
-  /** The `compromised_from` of the key; for a root, it also applies to the keys that the root delegated. */
+  /** The `compromised_from` of the key; it also applies to keys to which a root delegated. */
   compromisedFrom: number;
 }
 

@@ -70,7 +70,7 @@ export const apiKeyRequestSchema = z
     schema_version: z.literal(SCHEMA.apiKeyRequest),
     scopes: z.array(scopeSchema).min(1).max(SCOPES.length),
     restriction: keyRestrictionSchema.exactOptional(),
-    /** When the key expires; capped, at creation, at the expiry of the calling key. */
+    /** When the key expires: at the latest when the calling key does. */
     expires_at: timeSchema.exactOptional(),
   })
   .superRefine(({ scopes, restriction }, context) => {

@@ -69,7 +69,7 @@ const facadeIntegritySchema = z.strictObject({
 });
 
 const referenceSchema = z.string().exactOptional();
-/** Ids of the same proof; a denial or an outcome has only the four that every proof has. */
+/** All ids of the proof. A denial or an outcome has only the four required ids. */
 const facadeReferencesSchema = z.looseObject({
   proof_id: proofIdSchema,
   registry_proof_id: proofIdSchema,

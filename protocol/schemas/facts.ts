@@ -63,7 +63,7 @@ const recordSchema = z
     return count >= 1 && count <= FACTS_MAX;
   }, `expected 1 to ${FACTS_MAX} facts`)
   .refine((facts) => {
-    // JSON.stringify only orders members differently, so the length is that of the canonical form.
+    // JSON.stringify and RFC 8785 differ only in the order of members, so both texts have equal lengths.
     const text = JSON.stringify(facts);
     const mostBytes = 3 * text.length;
     return mostBytes <= FACTS_BYTES_MAX || utf8(text).length <= FACTS_BYTES_MAX;
@@ -75,7 +75,7 @@ export type Facts = z.infer<typeof recordSchema>;
 export const factsSchema = z
   .unknown()
   .superRefine((facts, context) => {
-    // zod also checks an absent member, and a failed check costs microseconds.
+    // zod also runs this check for an absent member. Parsing would fail, which costs microseconds.
     if (facts === undefined) return;
     const { error } = recordSchema.safeParse(facts);
     for (const issue of error?.issues ?? []) context.addIssue({ ...issue });

@@ -7,7 +7,7 @@ export const problemSchema = z.looseObject({
   status: z.int().min(400).max(599),
   detail: z.string(),
   code: z.string().describe('Stable code to branch on.'),
-  request_id: z.string().describe('The same as in the header `X-Request-Id`.'),
+  request_id: z.string().describe('The id of the request, as in the header `X-Request-Id`.'),
   /** RFC 6901 pointers into the body; '' is the whole body. */
   errors: z.array(z.strictObject({ pointer: z.string(), detail: z.string() })).exactOptional(),
 });

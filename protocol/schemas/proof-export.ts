@@ -107,7 +107,7 @@ export type ProofExport = z.infer<typeof proofExportSchema>;
 
 /**
  * The signed proof behind a receipt: the AEP in the proof record commits to the request hash that
- * `disclosures` shows, and the log entry to the AEP.
+ * `disclosures` shows, and the log entry commits to the AEP.
  */
 export const receiptEvidenceSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.receiptEvidence),

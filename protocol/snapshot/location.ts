@@ -101,6 +101,6 @@ function parseLocation(bytes: Uint8Array): SnapshotLocation {
   try {
     return locationSchema.parse(parseStrict(bytes));
   } catch (cause) {
-    throw malformed('not the location of a snapshot', cause);
+    throw malformed('the bytes are not the location of a snapshot', cause);
   }
 }

@@ -117,7 +117,7 @@ const isAsserted = (facts: ProofFacts): boolean =>
  * The lookup response about an artifact, as JSON text; null if the proof has no such artifact. Writes
  * the text directly, because public servers render it for every lookup.
  *
- * @param status of the artifact by {@link statusOf}
+ * @param status the status of the artifact, from {@link statusOf}
  */
 export function proofAnswer(
   { kind, requested, matchedOn }: Match,
@@ -174,7 +174,7 @@ const ID_MARK = '#';
 const IDS = idsOf(ID_MARK);
 const { proof_id, registry_proof_id, registry_entry_id, execution_id } = IDS;
 
-/** Resolvable ids and the trust chain. */
+/** The ids and the trust chain in the answer about a proof that has all artifacts. */
 const WITH_TRUST = { references: cutAtId({ ...IDS }), chain: JSON.stringify(TRUST_CHAIN.FULL) };
 const PROOF_ONLY = {
   references: cutAtId({ proof_id, registry_proof_id, registry_entry_id, execution_id }),

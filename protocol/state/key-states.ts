@@ -66,7 +66,7 @@ export class KeyStates {
     return key;
   }
 
-  /** Those of the given keys that are delegated and whose proofs must be counted. */
+  /** The given keys that are delegated and whose proofs must be counted. */
   toCount(keyIds: Iterable<string>): LogKey[] {
     return [...new Set(keyIds)].flatMap((id) => {
       const key = this.keyOf(id);

@@ -10,7 +10,7 @@ const logKeySchema = z.strictObject({
   use: z.enum(['aep', 'aep_root', 'verifier', 'log', 'approver']),
   /** Thumbprint of the public key; for an approver, hash of the registration. */
   id: z.string(),
-  /** base64url; null for an approver. */
+  /** The public key in base64url; null for an approver. */
   publicKey: z.string().nullable(),
   /** Index of the key's activation. */
   index: logIndexSchema,
@@ -49,7 +49,7 @@ type StoredState = Readonly<z.infer<typeof logStateSchema>>;
 
 /** The part of a log's past, besides its map, that decides whether and how the next entries count. */
 export interface LogState extends Omit<StoredState, 'keys' | 'proofs'> {
-  /** The keys by id: a public key has one use. */
+  /** The keys of all uses by id, because a public key has only one use. */
   keys: ReadonlyMap<string, LogKey>;
   /** By key id. */
   proofs: ReadonlyMap<string, number>;

@@ -25,7 +25,7 @@ export interface PublicProof {
   /** Whether the proof has a certificate, a passport and trust. */
   hasArtifacts: boolean;
   verdict: (typeof VERDICTS)[number];
-  /** The payload is erased or lost. */
+  /** Whether the payload is erased or lost. */
   isGone: boolean;
   /** Bit n: the nth of `ARTIFACT_KINDS` is revoked. */
   revoked: number;

@@ -13,7 +13,7 @@ interface Locked {
   integrity?: string;
   resolved?: string;
   dev?: boolean;
-  /** Needed for development, and by optional peer dependencies of the SDK. */
+  /** Whether development and optional peer dependencies of the SDK need this package. */
   devOptional?: boolean;
   link?: boolean;
 }

@@ -4,7 +4,7 @@ import { fuzz } from './run.js';
 import type { Target } from './target.js';
 import { TARGETS } from './targets.js';
 
-/** A short run for every change; `npm run fuzz` takes a duration. */
+/** A short run for every change; `npm run fuzz` accepts a duration for a longer run. */
 const SHORT_RUN = { milliseconds: 20_000, executions: 300 };
 
 describe('parsers of untrusted input', () => {

@@ -154,7 +154,7 @@ export const TEXT_TARGETS: readonly Target[] = [
     seeds: texts(
       'DATABASE_URL=postgres://u:p@h/d\nENGINE_PORT=0',
       'SNAPSHOT_URL=https://h\nSNAPSHOT_DIR=a',
-      'DATABASE_URL=postgres://h/d\nLOG_KEY_FILE=a\nLOG_ORIGIN=a/log\nSNAPSHOT_VALID_FOR=2s',
+      'DATABASE_URL=postgres://h/d\nLOG_KEY_FILE=a\nLOG_ORIGIN=a/log\nSNAPSHOT_TTL=2s',
     ),
     run: (input) => {
       const lines = fromUtf8Lossy(input)

@@ -30,7 +30,7 @@ async function decisions(policies: Record<string, string>, action?: string) {
 const DENY = (...reasons: string[]) => ({ effect: 'DENY', reasons });
 const ADMIT = (...reasons: string[]) => ({ effect: 'ADMIT', reasons });
 
-it('a forbid with @requires("approval") requires an approval, which waives it', async () => {
+it('a forbid with @requires("approval") requires an approval, which waives the forbid', async () => {
   const held = { effect: 'REQUIRE_APPROVAL', reasons: ['hold', 'hold-too'] };
   const policies = { permit: PERMIT, hold: HOLD, 'hold-too': HOLD };
   expect(await decisions(policies)).toEqual([held, ADMIT('permit')]);

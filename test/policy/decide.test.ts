@@ -162,7 +162,7 @@ describe('two policy sets in one process', () => {
 });
 
 describe('policy engine', () => {
-  it.each(['forbid', 'permit'])('denies when a %s errs and another permits', async (effect) => {
+  it.each(['forbid', 'permit'])('denies when a %s errs and a permit applies', async (effect) => {
     const engine = await engineOf({
       allow: PERMIT,
       errs: `${effect} (principal, action, resource) when { ${MAX} + 1 == 0 };`,

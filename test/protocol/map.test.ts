@@ -193,7 +193,7 @@ describe('a map in pages', () => {
       'malformed_map_path',
     );
     expect(codeOf({ end: null })).toBe('malformed_map_path');
-    // The leaf is elsewhere in the map than where the search for this key ends.
+    // The search for this key ends at another leaf.
     expect(codeOf({ key: keys[2]! })).toBe('malformed_map_path');
     expect(codeOf({ root: keys[1]! })).toBe('wrong_map_root');
   });

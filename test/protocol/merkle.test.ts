@@ -26,7 +26,7 @@ describe('hashes', () => {
     const [left, right] = [leaves[0]!, leaves[1]!];
     const expected = (domain: number, ...parts: Uint8Array[]): string =>
       toHex(nobleSha256(concat(Uint8Array.of(domain), ...parts)));
-    // In sequence, because all calls share one input buffer.
+    // Several calls in sequence, because all calls share one input buffer.
     expect(toHex(nodeHash(nobleSha256, left, right))).toBe(expected(1, left, right));
     expect(toHex(leafHash(nobleSha256, entry))).toBe(expected(0, entry));
     expect(toHex(nodeHash(nobleSha256, right, left))).toBe(expected(1, right, left));

@@ -103,7 +103,7 @@ describe('monitor of a publisher that misuses its genuine keys', () => {
     ['a size above its index', () => ({ size: log.size + 5, root: log.rootAt(1) })],
     ['a root that does not match its size', () => ({ root: log.rootAt(1) })],
     [
-      'a later expiry scan than in its last verdict entry',
+      'an expiry scan later than that of the last verdict entry',
       () => ({ expired_through: secondsIn(1000) }),
     ],
     ['the origin of another log', () => ({ origin: 'log.example/other' })],
@@ -186,7 +186,7 @@ describe('monitor of one source', () => {
     ['no entries', 'tile/entries/000.p/11', null, 'log_damaged'],
     ['other entries', 'tile/entries/000.p/11', altered, 'log_damaged'],
     ['fewer entries', 'tile/entries/000.p/11', utf8('\0\u0001x'), 'log_damaged'],
-    ['another snapshot', LOCATION_PATH, utf8('{}'), 'snapshot_unverifiable'],
+    ['a malformed snapshot location', LOCATION_PATH, utf8('{}'), 'snapshot_unverifiable'],
   ])('reports %s', async (_what, path, bytes, code) => {
     if (bytes === null) log.files.delete(path);
     else log.files.set(path, bytes instanceof Uint8Array ? bytes : bytes(log.files.get(path)!));
@@ -205,7 +205,7 @@ describe('monitor of one source', () => {
     expect(stored.head?.size).toBe(log.size - 2);
   });
 
-  it('reports a checkpoint by another key, and one without the quorum of the policy', async () => {
+  it('reports a checkpoint that no pinned key signed, or that lacks the quorum of the policy', async () => {
     const other = new Map(log.files);
     log.publish();
     Object.assign(log.keys, { log: logKey(ORIGIN) });

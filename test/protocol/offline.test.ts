@@ -75,7 +75,7 @@ describe('verifyOffline', () => {
       authentic: false,
       faults: [{ code: 'key_not_in_force' }],
     });
-    // The leaf before the bound counts.
+    // A signature at the leaf before the bound counts.
     const later = { ...trust, aepKeys: [{ ...ended, retired_at: 2 }] };
     expect(verifyOffline(exported, later, crypto)).toMatchObject({ authentic: true });
   });

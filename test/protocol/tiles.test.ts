@@ -125,7 +125,7 @@ describe('TreeReader', () => {
     expect(await rootFromTiles(sha256, 0, store.read)).toEqual(rootOf(sha256, []));
   });
 
-  it('builds the same proofs as from the leaves, and reads few tiles', async () => {
+  it('builds the proofs that follow from the leaves, and reads few tiles', async () => {
     const place = size.chain((n) => fc.tuple(fc.nat(n - 1), fc.constant(n)));
     await fc.assert(
       fc.asyncProperty(place, async ([index, n]) => {

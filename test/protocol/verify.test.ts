@@ -136,7 +136,7 @@ describe('verifyProof', () => {
       'signature proof_record_hash',
     ],
     [
-      'an entry of no type',
+      'an entry without a type',
       { entry: utf8('{}') },
       'aep_identity aep_hash proof_record_hash log_entry inclusion',
     ],
@@ -206,7 +206,7 @@ describe('verifyProof', () => {
       signedBytes(utf8('{"schema_version":"svc.aep/1.1"}')),
       'request_hash aep_schema aep_identity aep_hash signing_key proof_record_hash approval',
     ],
-  ])('fails with %s', (_, change, expected) => {
+  ])('reports exactly the checks that fail with %s', (_, change, expected) => {
     expect(failed(change).join(' ')).toBe(expected);
   });
 
