@@ -57,7 +57,9 @@ describe('svc command', () => {
     expect(stderr).not.toBe('');
   });
 
-  it('names a missing or invalid setting', async ({ cli: { admitted, run } }) => {
+  it('exits with 2 and the reason for a missing or invalid setting', async ({
+    cli: { admitted, run },
+  }) => {
     const cases: [Promise<{ code: number | null; stderr: string }>, RegExp][] = [
       [svc(['lookup', admitted]), /SVC_PUBLIC_URL/],
       [svc(['export', admitted], { env: { SVC_ENGINE_URL: 'http://a' } }), /SVC_API_KEY_FILE/],
