@@ -5,7 +5,7 @@ import { p256Verify } from '../protocol/p256.js';
 import { PIN_ERRORS } from '../protocol/offline.js';
 import { SdkError } from './errors.js';
 
-/** The same implementation in Node and every browser. */
+/** JavaScript implementations, so that Node and every browser run the same code. */
 export const crypto = { sha256: nobleSha256, verify: nobleVerify, verifyP256: p256Verify };
 
 /** Turns the ProtocolError of an unusable pin into the SdkError `unusable_pin`. */

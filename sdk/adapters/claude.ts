@@ -18,7 +18,7 @@ export interface HookMatcher {
   onFailure?: 'block';
 }
 
-/** Longer than any decision: at a timeout the host runs or blocks the tool, without the reason. */
+/** Longer than any decision takes: after this time the host runs or blocks the tool, and gives no reason. */
 const HOOK_TIMEOUT_S = 600;
 
 /**

@@ -13,7 +13,7 @@ export type AdmittedOptions<A extends unknown[]> = GateOptions & {
    * place of the array.
    */
   describe?: (...args: A) => CallDetails;
-  /** The signal among the arguments. If it fires before the function runs, the function does not run. */
+  /** Returns the abort signal among the arguments. If it fires before the function runs, the function does not run. */
   signal?: (...args: A) => AbortSignal | undefined;
 };
 

@@ -47,8 +47,8 @@ export interface Gate {
 }
 
 /**
- * Null: the outcome is not known and not recorded. `next_round`: an equal call with `continues` uses the
- * same admission.
+ * Null: the outcome is not known and not recorded. `next_round`: the call has not ended; an equal call
+ * with `continues` set uses the admission of this call.
  */
 export type CallOutcome = Outcome | null | 'next_round';
 
@@ -151,7 +151,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
         return null;
       }
     };
-    // Requested before the tool runs, because the tool may change its arguments.
+    // Requests the admission before the tool runs, because the tool may change its arguments.
     const admitted = request();
     const run = () => tool(null);
     return runTool(run, outcomeOf, (outcome) => {

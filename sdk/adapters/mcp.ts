@@ -33,7 +33,7 @@ interface HandlerContext {
 
 type Handler = (request: unknown, context: HandlerContext) => unknown;
 
-/** The common part of clients and servers, and a server's fallback handler. */
+/** The methods that clients and servers share, and a server's fallback handler. */
 interface Handlers {
   assertCanSetRequestHandler(method: string): void;
   /** v1: schema, handler; v2: method, handler; or method, schemas, handler of the parameters. */
@@ -57,7 +57,8 @@ export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterO
   try {
     handlers.assertCanSetRequestHandler('tools/call');
   } catch (cause) {
-    const message = 'the server has tools already: call admitServer before the first of them';
+    const message =
+      'the server has tools already: call admitServer before you register the first tool';
     throw new SdkError('invalid_input', message, { cause });
   }
 

@@ -65,7 +65,7 @@ interface ZodSchema {
 const isZod = (schema: { parse?: unknown } | undefined): schema is ZodSchema =>
   typeof schema?.parse === 'function';
 
-/** Without this, the reason why a call did not run would be an invalid output, which ends the agent's run. */
+/** Accepts the reason why a call did not run: an output that the schema rejects would end the agent's run. */
 const orReason = (schema: ZodSchema): object =>
   Object.create(schema, {
     parse: {

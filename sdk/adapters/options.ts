@@ -16,7 +16,7 @@ export interface CallDetails {
   facts?: Facts | undefined;
   /** A run of this agent, from `openRun`. */
   run?: AgentRun | undefined;
-  /** The id that the model gave to the call; adapters know it from most frameworks. */
+  /** The id that the model gave to the call; most frameworks pass it to the adapter. */
   toolCallId?: string | undefined;
   /** The W3C traceparent of the call. */
   traceparent?: string | undefined;
@@ -42,7 +42,7 @@ export interface Admission {
   action: string;
   proofId: string;
   receipt: Admitted<AgentReceipt>;
-  /** The outcome takes a number in this run too. */
+  /** The run of the action, in which the outcome gets a number too. */
   run?: AgentRun;
 }
 
@@ -106,7 +106,7 @@ export interface CommonOptions {
   onOutcomeError: (lost: LostOutcome) => void;
   /**
    * Receives the work that continues after a call, for platforms that would otherwise end the process.
-   * The promise never rejects. With this callback, a call does not wait for the record.
+   * The promise never rejects. With this callback, a call does not wait until its outcome is recorded.
    */
   waitUntil?: (work: Promise<void>) => void;
 }
@@ -118,7 +118,7 @@ export interface Enforce {
   onNotAdmitted?: (error: SdkError) => void;
 }
 
-/** Every tool runs at once. */
+/** Every tool runs at once, without waiting for its admission. */
 export interface Observe {
   mode: 'observe';
   /** Called for every call that `enforce` would have stopped. */

@@ -35,7 +35,7 @@ export function openListHash() {
         isPlain = false;
       }
     },
-    /** Hash of the present list as a JSON array, undefined after an item that is not plain JSON. */
+    /** Hash of the items so far as a JSON array; undefined after an item that is not plain JSON. */
     digest: (): string | undefined => {
       if (!isPlain) return undefined;
       const end = utf8(separator === '[' ? '[]' : ']');

@@ -1,6 +1,6 @@
 import type { Admission } from './options.js';
 
-/** Admissions of calls that have not ended. Each can be taken once. */
+/** Admissions of calls that have not ended. `take` returns and removes an admission. */
 export interface AdmissionStore {
   keep(call: string, admission: Admission): void | Promise<void>;
   take(call: string): Admission | undefined | Promise<Admission | undefined>;

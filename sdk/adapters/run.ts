@@ -66,7 +66,7 @@ export function openRun(
   }
 
   async function close(): Promise<Admitted<AgentReceipt>> {
-    // The loop adds outcomes to the set, and sends them too.
+    // The loop also sends the outcomes that it adds to the set.
     for (const envelope of undecided) {
       const receipt = await admitHttp(engine, envelope).catch((error: unknown) => {
         if (isDecision(error)) return null;

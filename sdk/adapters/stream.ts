@@ -77,7 +77,7 @@ function followReadable(source: ReadableStream<unknown>, onEnd: OnEnd): Readable
         }
       },
     },
-    // Disables read-ahead: the tool is read only on demand.
+    // Disables read-ahead: the stream of the tool is read only on demand.
     { highWaterMark: 0 },
   );
 }

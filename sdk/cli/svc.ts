@@ -12,7 +12,7 @@ process.exitCode = failed;
 const stopping = new AbortController();
 function stop(): void {
   stopping.abort();
-  // Destroyed instead of ended: after a regular end, half a document would look complete.
+  // Destroys the input: after a regular end of the input, half a document would look complete.
   process.stdin.destroy();
 }
 // `once`: a second signal ends the program in the default manner.

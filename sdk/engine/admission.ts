@@ -30,8 +30,8 @@ export type ExecuteInput = Omit<ExecuteRequest, 'schema_version' | 'tenant_id'> 
   Partial<Pick<ExecuteRequest, 'schema_version' | 'tenant_id'>>;
 
 /**
- * The complete, validated body of `POST /v1/intents/execute`. The same body is always the same
- * admission. Throws `invalid_input`.
+ * The complete, validated body of `POST /v1/intents/execute`. Sending it again repeats the admission.
+ * Throws `invalid_input`.
  */
 export function executeRequest(tenantId: string, input: ExecuteInput): ExecuteRequest {
   return validInput(executeRequestSchema, {
@@ -69,8 +69,8 @@ export type AgentInput = AgentEnvelope extends infer E
     ? Omit<E, 'schema_version' | 'tenant_id' | 'nonce' | 'requested_at'> &
         Partial<Pick<E, 'schema_version' | 'tenant_id' | 'nonce' | 'requested_at'>> & {
           /**
-           * The caller's own name of this request, such as the id of a record. The nonce is derived from
-           * it, so equal inputs are the same admission. Needs `requested_at`.
+           * The caller's own name of this request, such as the id of a record. The SDK derives the nonce
+           * from it, so that an equal input repeats the admission. Needs `requested_at`.
            */
           dedupeKey?: string;
         }
@@ -79,7 +79,7 @@ export type AgentInput = AgentEnvelope extends infer E
 
 /**
  * The complete, validated body of `POST /v1/agent/admissions`. Without a `nonce` or a `dedupeKey` in
- * the input, each call is another admission: keep the envelope to send the same one again. Throws
+ * the input, each call is a new admission: keep the envelope to repeat the admission. Throws
  * `invalid_input`.
  */
 export function agentEnvelope(
@@ -87,7 +87,7 @@ export function agentEnvelope(
   { dedupeKey, ...input }: AgentInput,
 ): AgentEnvelope {
   if (dedupeKey !== undefined && input.requested_at === undefined) {
-    // With the time of the call as default, each call would be another admission.
+    // With the time of the call as default, each call would be a new admission.
     throw new SdkError('invalid_input', '/requested_at: is required with dedupeKey', {
       pointer: '/requested_at',
     });

@@ -72,7 +72,7 @@ export async function requireApprover({ privateKey, registration }: Approver): P
   const { public_key, webauthn } = validInput(registrationSchema, registration);
   const seed = seedOf(privateKey);
   if (webauthn === null && public_key.x === (await publicKeyOf(seed))) return seed;
-  throw invalidKey('it is not the key of this registration');
+  throw invalidKey('is not the key of this registration');
 }
 
 /** The decision of an approver; `aep_hash` is the hash that the approver recomputed. */

@@ -112,7 +112,7 @@ async function admitChunk(
   const batch = readDocument(answer, batchSchema);
   const total = hashes.length;
   if (batch.counts.total !== total) {
-    throw unexpected(answer, 'the batch has another number of items than the request');
+    throw unexpected(answer, 'the batch and the request have different numbers of items');
   }
   onProgress(batch);
   await waitForBatch(engine, options, batch.batch_id, onProgress);
@@ -160,8 +160,8 @@ export interface Chunk {
 const NEWLINE = utf8('\n');
 
 /**
- * Splits the input into request bodies within the limits; only one is in memory at a time. Equal inputs give
- * equal chunks: a repeated run sends the existing batches again.
+ * Splits the input into request bodies within the limits; only one body is in memory at a time. Equal inputs
+ * give equal chunks, so repeating an input sends the existing batches again.
  */
 export async function* chunksOf(
   items: Iterable<object> | AsyncIterable<object>,

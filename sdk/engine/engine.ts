@@ -58,7 +58,7 @@ export interface RequestHashEnvelope<T> {
   canonical_request: string;
   /** SHA-256 of the received bytes, as 64 lower-case hex characters. */
   response_hash: string;
-  /** `X-Request-Id` of the response, which identifies it to the operator; null if absent. */
+  /** `X-Request-Id` of the response, which identifies the request to the operator; null if absent. */
   request_id: string | null;
   /** The engine's response, unchanged. */
   response: T;

@@ -5,7 +5,7 @@ import { openEngine } from './engine.js';
 
 /** A page of a list, newest first. The default of `limit` is that of the service. */
 export interface PageInput {
-  /** `next_cursor` of the page before; absent for the first page. */
+  /** `next_cursor` of the previous page; absent for the first page. */
   cursor?: string;
   /** 1 to 200. */
   limit?: number;
@@ -28,7 +28,7 @@ export async function readPage<P extends Page>(
   const answer = await openEngine(options).read({ method: 'GET', path, query });
   const page = readDocument(answer, schema);
   if (page.next_cursor !== null && page.next_cursor === input.cursor) {
-    throw unexpected(answer, 'the next page of the list is the same page');
+    throw unexpected(answer, 'the cursor of the next page is the cursor of this page');
   }
   return page;
 }

@@ -29,8 +29,8 @@ const fetched = new WeakMap<Receipt, Promise<VerifiedReceiptEvidence>>();
 
 /**
  * Waits for the evidence that the SDK fetches after an admission or a denial. Sends no request. Rejects
- * with the error that `onError` gets. Throws `invalid_input` for an object that is not itself a receipt
- * from a call, or with `receiptEvidence: false`.
+ * with the error that `onError` gets. Throws `invalid_input` with `receiptEvidence: false`, and for a copy
+ * of the receipt.
  */
 export async function receiptEvidenceOf(receipt: Receipt): Promise<VerifiedReceiptEvidence> {
   const fetching = fetched.get(receipt);
@@ -40,8 +40,8 @@ export async function receiptEvidenceOf(receipt: Receipt): Promise<VerifiedRecei
 }
 
 /**
- * `GET /v1/proofs/{proof_id}/receipt-evidence`: the signed proof behind a receipt, for a receipt of a
- * batch, or later, once `tlog_proof` is not null. Verifies and stores the evidence like the SDK does
+ * `GET /v1/proofs/{proof_id}/receipt-evidence`: the signed proof behind a receipt. Call it for a receipt
+ * of a batch, or again once `tlog_proof` can be present. Verifies and stores the evidence like the SDK does
  * after an admission. Needs a key with the scope `read`.
  *
  * Throws `evidence_rejected` for evidence that is not of this receipt, or that the pins do not verify;

@@ -9,7 +9,7 @@ import type { Answer } from './attempt.js';
 
 /**
  * The document of a response as sent: strict JSON with every member of `schema`. Keeps members that
- * a newer service added, which only `FIXED_SCHEMAS` forbid. Throws `unexpected_response`.
+ * a newer service added, except in documents of `FIXED_SCHEMAS`. Throws `unexpected_response`.
  */
 export function readDocument<T>(answer: Answer, schema: z.ZodType<T>): T {
   requireType(answer, 'application/json');
@@ -122,7 +122,7 @@ function describe({ code, detail, errors }: ServiceProblem): string {
   return `${code}: ${detail}${where}`;
 }
 
-/** The problem document of a response; ignored if it states another status. */
+/** The problem document of a response; undefined if its `status` is not that of the response. */
 function problemOf({ status, headers, bytes }: Answer): ServiceProblem | undefined {
   const type = headers.get('content-type') ?? '';
   if (!/^application\/problem\+json(?:\s*;|\s*$)/i.test(type)) return undefined;

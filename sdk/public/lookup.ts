@@ -257,7 +257,7 @@ export function pathSegment(identifier: string): string {
     throw new SdkError('invalid_input', 'the identifier is not a string', { pointer });
   }
   if (/^\.{0,2}$/.test(identifier)) {
-    throw new SdkError('invalid_input', 'the identifier is empty or a path step', { pointer });
+    throw new SdkError('invalid_input', 'the identifier is empty, `.` or `..`', { pointer });
   }
   try {
     return encodeURIComponent(identifier);
@@ -318,7 +318,7 @@ function withVerdict(
   return { verification_status, can_assert_validity, ...found, retryAfterMs: retryAfter };
 }
 
-/** More than any public document has: a package of 100 proofs has some hundred kilobytes. */
+/** Larger than any public document: a package of 100 proofs has several hundred kilobytes. */
 const MAX_RESPONSE_BYTES = 4 * 1024 * 1024;
 
 /** The published snapshot behind a response. */

@@ -16,7 +16,7 @@ const describe = (call) => ({
   action: call.arguments.command.includes('deleteAuditLog') ? 'DELETE_AUDIT_LOG' : 'BOOK_TABLE',
 });
 
-/** The Messages API: requests the command, and then ends with the result that it read. */
+/** Serves the Messages API: the model requests the command, and then answers with the result of the tool. */
 async function modelThatRuns(command) {
   const usage = { input_tokens: 1, output_tokens: 1 };
   const server = createServer(async (request, response) => {

@@ -49,7 +49,7 @@ def multiple_of_base(scalar):
 
 
 class EcdsaKey:
-    """An ES256 key with the private scalar `number`, which its nonces reveal: they are hashes of messages."""
+    """An ES256 key with the private scalar `number`. Its signatures reveal the scalar: nonces are message hashes."""
 
     def __init__(self, number):
         self.scalar = number

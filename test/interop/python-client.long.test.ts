@@ -56,7 +56,7 @@ it.runIf(hasPython)(
   300_000,
 );
 
-/** Permits everything, except `NEVER`, and `PAY` without an approval. */
+/** Forbids `NEVER`, requires an approval for `PAY`, and permits every other action. */
 async function activateRules({ admin }: PublicStack['registry']): Promise<void> {
   const { schema } = await readPolicyFolder(join(packageRoot, 'examples/policies/approval'));
   const policies = {
@@ -69,7 +69,7 @@ async function activateRules({ admin }: PublicStack['registry']): Promise<void> 
   await activatePolicy(admin, set.digest);
 }
 
-/** Publishes what was admitted, and approves every request. */
+/** Publishes admitted proofs, and approves every request. */
 async function serve(
   stack: PublicStack,
   options: EngineOptions,

@@ -49,7 +49,7 @@ const rebuild = (logs: readonly (readonly Uint8Array[])[]) =>
 
 const accepted = (results: readonly Proved[]) => results.filter(({ error }) => error === undefined);
 
-/** Copies of the evidence with one change each, also within its string values. */
+/** Copies of the evidence, each with one change, which may be within a string value. */
 const altered = (evidence: Evidence) => [...alterations(evidence)];
 
 describe.runIf(hasPython)('Python', () => {
@@ -99,7 +99,7 @@ describe.runIf(hasPython)('Python', () => {
   });
 });
 
-describe.runIf(hasPython)('Python > on a running service', () => {
+describe.runIf(hasPython)('Python on a running service', () => {
   let stack: PublicStack;
   let states: PublicStates;
   beforeAll(async () => {
@@ -119,7 +119,7 @@ describe.runIf(hasPython)('Python > on a running service', () => {
     expect(rebuilt).toMatchObject({ ignored: {} });
   }, 240_000);
 
-  it('proves each answer from its evidence, also for identifiers that do not resolve', async () => {
+  it('proves each answer from its evidence, even for identifiers that do not resolve', async () => {
     const proofs = [...states.proofs.values()].flatMap((id) => Object.values({ ...idsOf(id) }));
     const malformed = MALFORMED.map((text) => text.replace('*', states.proofs.get('valid')!));
     const shares = [...states.packages.values(), ...states.tokens.values()];

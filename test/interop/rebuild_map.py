@@ -44,7 +44,7 @@ def connection_to(host):
 
 
 def get(url):
-    """The body and generation of a response, also of a 404."""
+    """The body and generation of a response with the status 200 or 404."""
     parts = urlsplit(url)
     connection = connection_to(parts.netloc)
     connection.request("GET", parts.path + (parts.query and f"?{parts.query}"))
@@ -153,7 +153,7 @@ def rebuild(source, vkey):
 
 
 def differences(url, index, snapshot, values):
-    """The public answers about proofs, as far as they differ from the answers that the map gives."""
+    """The public answers about proofs that differ from the answers that follow from the map."""
     proofs = {key[1:].hex(): Recorded(key[1:].hex(), *value) for key, value in values.items() if key[0] == 1}
     for proof in proofs.values():
         if proof.activation != NONE:

@@ -1,4 +1,4 @@
-"""The map of proofs that the entries of a log give, from spec/log.md and spec/snapshot.md."""
+"""Computes the map of proofs from the entries of a log, by spec/log.md and spec/snapshot.md."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ class Key:
         self.retired, self.compromised, self.proofs = NONE, NONE, []
 
     def retired_from(self):
-        """The log index from which rule 3 of section 8 applies."""
+        """The log index from which rule 3 of key lifetimes applies (spec/log.md)."""
         limits = [self.retired + 1]
         if self.delegation:
             limits.append(self.delegation["until_index"])

@@ -159,7 +159,7 @@ describe('svc hook', () => {
     const failures = [
       () => hook('not JSON'),
       () => hook({ tool_name: 'Bash' }),
-      // Events of other hosts, whose names could mean a tool that is about to run.
+      // An event name of another host, which could announce a tool call.
       () => hook(hookInput('preToolUse')),
       () => hook(hookInput('PreToolUse'), [], { SVC_API_KEY: '' }),
       () => hook(hookInput('PreToolUse'), ['--unknown']),

@@ -177,7 +177,7 @@ describe('admitServer', () => {
       };
       if (how === 'earlier fallback') server.fallbackRequestHandler = answer;
       admitServer(given, world.common);
-      // This handler then replaces the handler of the McpServer.
+      // The handler that is set below replaces the handler that registerTools sets.
       if (hasTools && given instanceof McpServer) registerTools(given, []);
       if (how === 'handler') server.setRequestHandler(CallToolRequestSchema, answer);
       if (how === 'fallback') server.fallbackRequestHandler = answer;
@@ -200,7 +200,7 @@ describe('admitServer', () => {
   });
 });
 
-it('MCP adapters > reject objects of other libraries, and name the supported versions', () => {
+it('MCP adapters > reject objects of other libraries with an error that names the supported versions', () => {
   const foreign = { setRequestHandler: () => {}, assertCanSetRequestHandler: () => {} };
   const supported = expect.objectContaining({
     code: 'invalid_input',

@@ -270,7 +270,7 @@ it('an agent may act only after the receipt of the second decision', async ({
     };
     await sdkError(waitForApproval({ ...world.options, fetch: fetched }, receipt), code);
   }
-  // Without the receipt, the first answer names the request.
+  // Given only the proof id, waitForApproval learns the request from the first response.
   const bodies = [null, JSON.stringify(foreign)];
   const first: typeof fetch = async (url, init) => {
     const body = bodies.shift() ?? null;

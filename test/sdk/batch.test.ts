@@ -195,7 +195,9 @@ function swapReceipts(body: string): string {
   return JSON.stringify(page);
 }
 
-it('followBatchHttp > returns the results of a batch, and rejects other ids', async ({ world }) => {
+it('followBatchHttp > returns the results of a batch, and rejects malformed and unknown ids', async ({
+  world,
+}) => {
   const [one] = await admitAll(world.shaky, executions(2));
   const results = await followBatchHttp(world.options, { batch_id: one?.batch_id ?? '' });
   expect(results[0]).toEqual(one);

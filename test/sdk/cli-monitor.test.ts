@@ -58,7 +58,7 @@ it('svc monitor > follows a log over HTTP, and resumes in its directory', async 
   expect(await look('--state', 'kept')).toMatchObject({ code: 0 });
 });
 
-it('svc monitor > exits with 1 for a false map, also when it runs again', async () => {
+it('svc monitor > exits with 1 for a false map, and again on the next run', async () => {
   await look('--state', 'kept');
   await log.snapshotAll((values) => values.clear());
   for (let run = 0; run < 2; run++) {

@@ -71,7 +71,7 @@ describe('svc verify --offline', () => {
     expect(lines).toMatchObject([result]);
   });
 
-  it('exits with 1 for a forged proof, and names the fault', async () => {
+  it('exits with 1 for a forged proof, and prints the fault', async () => {
     for (const [name, fault] of [
       ['altered.json', 'payload_mismatch'],
       ['twice.json', 'duplicate_key'],

@@ -42,22 +42,24 @@ const it = sdkTest().extend<{ cli: Awaited<ReturnType<typeof openCli>> }>({
 const line = (action?: string): object => intent(action === undefined ? {} : { action });
 
 describe('svc command', () => {
-  it.for<string[]>([
-    [],
-    ['frobnicate'],
-    ['lookup'],
-    ['lookup', 'a', '--unknown'],
-    ['lookup', 'a', '--timeout', 'soon'],
-    ['follow', 'neither-proof-nor-batch'],
-    ['follow', `batch_${UNKNOWN}`, '--log-vkey', vkeysOf(testKeys()).logVkey],
-    ['export', UNKNOWN, '--out', '--json'],
-  ])('exits with 2 for the command line %j', async (args, { cli: { run } }) => {
+  it.for<[args: string[]]>([
+    [[]],
+    [['frobnicate']],
+    [['lookup']],
+    [['lookup', 'a', '--unknown']],
+    [['lookup', 'a', '--timeout', 'soon']],
+    [['follow', 'neither-proof-nor-batch']],
+    [['follow', `batch_${UNKNOWN}`, '--log-vkey', vkeysOf(testKeys()).logVkey]],
+    [['export', UNKNOWN, '--out', '--json']],
+  ])('exits with 2 for the command line %j', async ([args], { cli: { run } }) => {
     const { code, stdout, stderr } = await run(args);
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
     expect(stderr).not.toBe('');
   });
 
-  it('names a missing or invalid setting', async ({ cli: { admitted, run } }) => {
+  it('exits with 2 and the reason for a missing or invalid setting', async ({
+    cli: { admitted, run },
+  }) => {
     const cases: [Promise<{ code: number | null; stderr: string }>, RegExp][] = [
       [svc(['lookup', admitted]), /SVC_PUBLIC_URL/],
       [svc(['export', admitted], { env: { SVC_ENGINE_URL: 'http://a' } }), /SVC_API_KEY_FILE/],

@@ -126,11 +126,11 @@ const withoutEnds = (values: Values) => {
 const withAdmitted = (key: string) => (values: Values) =>
   void values.set(key, values.get(`01${valid}`)!);
 type MapChange = (values: Values) => void;
-/** Answers from another map. */
+/** Answers lookups from a changed map. */
 const lie = (change: MapChange) => async () => {
   server.answers = await server.snapshot({ change });
 };
-/** Sends evidence of the other map, too; the snapshot entry and the checkpoint stay genuine. */
+/** Also sends evidence of the changed map; the snapshot entry and the checkpoint stay genuine. */
 const lieWithEvidence = (change: MapChange) => async () => {
   const { snapshot, tlog_proof } = server.evidence.evidenceOf('');
   server.answers = server.evidence = await server.snapshot({ change });

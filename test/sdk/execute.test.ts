@@ -115,7 +115,7 @@ describe('pending admission', () => {
     expect(new Set(polls)).toEqual(new Set([`GET /v1/admissions/${receipt.registry_proof_id}`]));
   });
 
-  it('can be followed after a timeout, but only to its receipt', async ({ world }) => {
+  it('can be followed after a timeout, which returns only its own receipt', async ({ world }) => {
     const { worker } = world.engine;
     worker.rests = true;
     const brief = { ...world.options, timeoutMs: 2_000 };

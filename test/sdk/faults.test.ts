@@ -76,7 +76,9 @@ describe('executeIntentHttp, on an error response', () => {
   });
 });
 
-it('Retry-After > makes the call fail when it exceeds the remaining time', async ({ world }) => {
+it('Retry-After > makes the call fail when the delay exceeds the remaining time', async ({
+  world,
+}) => {
   world.network.faults.push(answering(429, { 'Retry-After': '3600' }));
   const error = await sdkError(executeIntentHttp(world.shaky, intent()), 'rate_limited');
   expect(error.retryAfterMs).toBe(3_600_000);

@@ -80,7 +80,7 @@ it('guard > runs no tool whose arguments, action or name change after the last s
   let call = newCall();
   let described = 0;
   const describe = () => {
-    // Runs after the comparison of the arguments, before the next task.
+    // The microtask runs after the comparison of the arguments, before the next task.
     if (++described === 2) queueMicrotask(() => (call.arguments.order = 2));
     return {};
   };

@@ -77,7 +77,7 @@ it('revokeArtifactHttp > waits until the revocation is in the log', async ({ wor
   expect([revoked, sent]).toMatchObject([artifact, 2]);
 });
 
-it('Svc > does not retry the creation of a share token or an API key, because each request creates another', async ({
+it('Svc > does not retry the creation of a share token or an API key, because a retry could create a second one', async ({
   world,
 }) => {
   let sent = 0;
@@ -103,7 +103,7 @@ it('admitHttp > admits an action once for each dedupe key', async ({ world }) =>
   expect(error.pointer).toBe('/requested_at');
 });
 
-it('Svc > reads its defaults from the environment, and names missing settings', async ({
+it('Svc > reads its defaults from the environment, and throws an error that names a missing setting', async ({
   world,
 }) => {
   const folder = await openFolder();

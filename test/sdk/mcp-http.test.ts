@@ -165,7 +165,7 @@ describe('svc mcp --listen', () => {
     await other.ping();
   });
 
-  it('ends the session that is unused for longest when there are too many', async () => {
+  it('ends the session that has been unused for longest when there are too many sessions', async () => {
     const server = await serveV1();
     proxies.closeAfter(server.close);
     const url = await listening([server.url]);
@@ -222,7 +222,7 @@ describe('svc mcp --listen', () => {
     expect(result.got).toContain('"n":9007199254740993');
   });
 
-  it('rejects requests without the token, from web pages, and in a wrong form', async () => {
+  it('rejects requests without the token, from web pages, and with an invalid form', async () => {
     const url = await listening(ownServer('deploy.mjs'));
     const json = { 'Content-Type': 'application/json' };
     const good = { ...json, Authorization: `Bearer ${TOKEN}` };

@@ -70,7 +70,7 @@ describe('svc mcp over stdio', () => {
     expect(JSON.stringify(await call('get-roots-list'))).toContain('file:///srv/one');
   });
 
-  it('numbers a session as a run with --run, and takes the trace of the host', async () => {
+  it('numbers a session as a run with --run, and sends the traceparent of the host', async () => {
     const { client } = await proxies.v1({
       target: ownServer('deploy.mjs'),
       options: ['--run'],
@@ -137,7 +137,7 @@ describe('svc mcp with numbers that no double can represent', () => {
     expect(host.stdout()).toContain(`{"jsonrpc": "2.0","id":1,"result":{${result}`);
   });
 
-  it('returns the digits of a result, which has no hash', async () => {
+  it('returns the digits of a result, and records no hash of the result', async () => {
     const host = proxies.raw({ target: ownServer('raw.mjs') });
     host.send(toolCall(1, 'any', { exact: 1e21 }));
     await expect.poll(host.stdout).toContain(result);

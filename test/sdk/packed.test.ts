@@ -27,7 +27,7 @@ let publishing: Promise<void>;
 beforeAll(async () => {
   project = await packedProject();
   world = await openSdkWorld();
-  // This world runs no verifier and no publisher, so the test verifies and publishes.
+  // openSdkWorld starts no verifier and no publisher, so the test verifies and publishes.
   publishing = (async () => {
     while (!stopped) {
       await world.registry.verifyAll();

@@ -68,7 +68,7 @@ const got = (path: string, query: Record<string, string> = {}): JsonValue => ({
   query,
 });
 
-/** The engine's response, without the SDK. */
+/** The bytes of the engine's response, read without the SDK. */
 async function answered({ options, engine }: SdkWorld, path: string): Promise<Buffer> {
   const headers = { ...headersFor(options.apiKey), Accept: 'application/json' };
   return (await engine.call({ method: 'GET', path, headers })).bytes;

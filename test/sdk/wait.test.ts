@@ -48,7 +48,7 @@ describe('lookupHttp with wait', () => {
     expect(await waiting).toMatchObject({ verification_status: 'VALID', retryAfterMs: null });
   });
 
-  it('returns NOT_FOUND for an old identifier, or when the time ends', async () => {
+  it('returns NOT_FOUND for an old identifier, and after the timeout', async () => {
     const old = { kind: 'proof', identifier: UNKNOWN.proof_id, wait: true } as const;
     expect(await lookupHttp(options, old)).toMatchObject({
       verification_status: 'NOT_FOUND',
@@ -64,7 +64,7 @@ describe('lookupHttp with wait', () => {
   it.each([
     ['40', 1],
     ['0', 4],
-  ])('pauses until the caller aborts after a Retry-After of %s', async (seconds, requests) => {
+  ])('after a Retry-After of %s, pauses until the caller aborts', async (seconds, requests) => {
     const change: typeof fetch = async (url, init) => {
       const { status, headers, body } = await fetch(url, init);
       const changed = { ...Object.fromEntries(headers), 'retry-after': seconds };
@@ -103,7 +103,7 @@ describe('waitForVerdictHttp', () => {
     expect(await waiting).toMatchObject({ verification_status: 'VALID' });
   });
 
-  it('throws timeout with the last response when the time ends', async () => {
+  it('throws timeout with the status of the last response', async () => {
     const brief = { ...options, timeoutMs: 700 };
     const none = await sdkError(waitForVerdictHttp(brief, UNKNOWN), 'timeout');
     expect(none.message).toContain('NOT_FOUND');

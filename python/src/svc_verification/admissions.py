@@ -32,13 +32,13 @@ APPROVAL_POLL = Retry(base_delay=1.0, max_delay=5.0)
 
 
 def execute_request(tenant_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The complete body of `POST /v1/intents/execute`. The same body is always the same admission."""
+    """The complete body of `POST /v1/intents/execute`. Sending it again repeats the admission."""
     head = {"schema_version": "svc.runtime.intent_execute.request/1.0", "tenant_id": tenant_id}
     return valid_input(EXECUTE_REQUEST, {**head, **fields})
 
 
 def agent_envelope(tenant_id: str, kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The complete body of `POST /v1/agent/admissions`. Keep it to send the same admission again."""
+    """The complete body of `POST /v1/agent/admissions`. Keep it to repeat the admission."""
     head = {
         "schema_version": "svc.agent.admission.envelope/1.1",
         "tenant_id": tenant_id,

@@ -10,7 +10,7 @@ from .forms import ASSERTING
 from .records import PREFIXES, STAGES, Recorded
 
 Answer = dict[str, Any]
-# For each route, the fields that it resolves, by the kind of the answer; None: a share token resolves to any kind.
+# The fields that a route resolves, by the kind of the answer. None means any kind: a share token resolves to each.
 ROUTES: dict[str, dict[str | None, tuple[str, ...]]] = {
     "proof": {"proof": ("proof_id",)},
     "certificate": {"certificate": ("certificate_id", "certificate_ref", "trust_asset_id")},
@@ -32,7 +32,7 @@ LINKS = ("execution_id", "registry_entry_id", "proof_id", "passport_id", "certif
 
 
 def identify(identifier: str) -> tuple[str | None, str]:
-    """The field whose form the identifier has, and the proof id, package id or token in the identifier."""
+    """The kind of identifier, as the name of a field, and the proof id, package id or token in the identifier."""
     if is_share_token(identifier):
         return "share_token", identifier
     if is_package_id(identifier):
@@ -95,7 +95,7 @@ class State:
         is_package = kind == "package" or field == "package_id"
         members = self.packages.get(target, []) if is_package else [target]
         proofs = [proof for one in members if (proof := self.proofs.get(one)) is not None]
-        # A package resolves only with all of its members.
+        # A package resolves only if all of its members resolve.
         if not proofs or len(proofs) < len(members):
             return None
         kind = "trust" if is_package else kind

@@ -190,7 +190,7 @@ class _Calls(_Settings):
 
     @_Call
     def submit(self, body: Mapping[str, Any]) -> Steps[Receipt]:
-        """Admits a complete body, such as one of `agent_envelope`: the same body is always the same admission."""
+        """Admits a complete body, such as one of `agent_envelope`. Submitting it again repeats the admission."""
         return admissions.submit(self._engine, self._deadline, dict(body))
 
     @_Call
@@ -221,7 +221,7 @@ class _Calls(_Settings):
 
     @_Call
     def list_page(self, cursor: str | None = None, **conditions: Unpack[ProofFilter]) -> Steps[ProofPage]:
-        """Proofs of the tenant, the newest first, and the cursor of the next page, None on the last."""
+        """A page of the proofs of the tenant, the newest first, and the cursor of the next page, or None."""
         return proofs.list_page(self._engine, self._deadline, conditions, cursor)
 
     @_Call

@@ -69,7 +69,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class _Reader:
-    """Reads JSON by the rules of section 2; the first fault in reading order counts."""
+    """Reads JSON by the rules of section 2, and reports the first fault in reading order."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
@@ -138,7 +138,7 @@ class _Reader:
 
 
 def parse_json(data: str | bytes) -> Any:
-    """Strict JSON (section 2). A number with an integer value is an `int`, also `1.0`."""
+    """Strict JSON (section 2). A number with an integer value, such as `1.0`, is an `int`."""
     try:
         reader = _Reader((data.encode() if isinstance(data, str) else data).decode())
     except UnicodeError as error:
@@ -161,12 +161,12 @@ def base64url(data: bytes) -> str:
 
 
 def read_base64(text: object, length: int | None = None) -> bytes | None:
-    """Strict base64; None for other text and other lengths."""
+    """Decodes strict base64. None for any other text, and for data of a length other than `length`."""
     return _read_base64(text, length, base64text, b"+/")
 
 
 def read_base64url(text: object, length: int | None = None) -> bytes | None:
-    """Strict base64url; None for other text and other lengths."""
+    """Decodes strict base64url. None for any other text, and for data of a length other than `length`."""
     return _read_base64(text, length, base64url, b"-_")
 
 
@@ -182,7 +182,7 @@ def _read_base64(text: object, length: int | None, encode: Callable[[bytes], str
 
 
 def base64_bytes(text: str) -> bytes:
-    """The bytes of base64 whose form was checked."""
+    """Decodes base64 text whose form the caller has checked."""
     return base64.b64decode(text)
 
 
@@ -233,5 +233,5 @@ def is_share_token(value: object) -> bool:
 
 
 def shard_of(proof_id: str) -> int:
-    """The number of the log that has the proof."""
+    """The shard (the number of the log) of a proof, which is part of the proof id."""
     return int(proof_id[13:16], 16)

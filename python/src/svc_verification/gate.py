@@ -1,6 +1,6 @@
 """Admits every call of a tool before it runs, and records its outcome afterwards.
 
-Arguments, results and errors stay in the process; requests have their hashes.
+Arguments, results and errors stay in the process; requests contain only their hashes.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def lookup(
             route = "generic" if kind == "identifier" else kind
             proved = verify_evidence(evidence, pins, identifier=identifier, route=route, view=view, max_age=max_age)
             if not agrees(proved.answer, record):
-                # Reads both again if answer and evidence may come from different snapshots.
+                # Reads answer and evidence again if they may come from different snapshots.
                 if generation == proved.log_index or attempt >= ROUNDS.attempts:
                     message = "the answer differs from its evidence"
                     raise SvcError("evidence_rejected", message, fault="answer_mismatch")
@@ -156,7 +156,7 @@ def _target(kind: str, identifier: str, view: str | None) -> tuple[str, dict[str
 def _segment(identifier: str) -> str:
     """An escaped path segment. URL parsers would resolve `.` and `..`, and drop an empty segment."""
     if re.fullmatch(r"\.{0,2}", identifier):
-        raise SvcError("invalid_input", "/identifier: it is empty or a path step")
+        raise SvcError("invalid_input", "/identifier: it is empty, `.` or `..`")
     try:
         return quote(identifier, safe="")
     except UnicodeError as error:

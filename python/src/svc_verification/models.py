@@ -47,7 +47,7 @@ class _Fields(TypedDict, total=False):
     tool_call_id: str
     traceparent: str
     idempotency_key: str
-    # By default random, so that each call is another admission.
+    # By default random, so that each call is a new admission.
     nonce: str
     # By default the present time.
     requested_at: str

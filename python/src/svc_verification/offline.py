@@ -33,7 +33,7 @@ RECEIPT_STATUS = {"ADMIT": "ADMITTED", "DENY": "DENIED", "REQUIRE_APPROVAL": "AP
 
 
 class Undecidable(Exception):  # noqa: N818
-    """The pins do not suffice."""
+    """The pins do not suffice to verify the document."""
 
 
 @dataclass
@@ -243,7 +243,7 @@ def _may_sign(delegation: dict[str, Any], roots: list[AepKey], activated: int, i
 
 
 def read_signed(document: Any, receipt: Mapping[str, object] | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The AEP of a document whose parts follow from each other, and its disclosed values (steps 3 and 4)."""
+    """The AEP and the disclosed values of a document. Checks that the parts agree with the AEP (steps 3 and 4)."""
     kind = document.get("schema_version") if isinstance(document, dict) else None
     form = {EVIDENCE: RECEIPT_EVIDENCE, DISCLOSURE: DISCLOSED}.get(str(kind), EXPORT)
     read(form, document, MALFORMED_EXPORT)

@@ -59,7 +59,7 @@ class PinnedLog:
             raise InvalidError("bad_checkpoint_signature" if is_bad else fault.code) from fault
         checkpoint = parse_checkpoint(text, self.origin)
         limits = [self.sizes[key] for key in signers]
-        # Rejects larger trees: the holder of a stolen key can still sign them after its retirement.
+        # Rejects larger trees: the holder of a stolen key can still sign them after the key is retired.
         require(any(limit is None or checkpoint.size <= limit for limit in limits), "unknown_signer")
         require(not needs_quorum or self.quorum is None or self.quorum(note), "quorum_not_met")
         return checkpoint

@@ -56,7 +56,7 @@ def list_page(
     response = yield from service.read(deadline, "GET", "/v1/proofs", query=query)
     page = read_document(response, PROOF_LIST)
     if page["next_cursor"] is not None and page["next_cursor"] == cursor:
-        raise unexpected(response, "the next page of the list is the same page")
+        raise unexpected(response, "the cursor of the next page is the cursor of this page")
     return page["proofs"], page["next_cursor"]
 
 

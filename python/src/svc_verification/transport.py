@@ -23,7 +23,7 @@ from .models import Exchange
 
 @dataclass(frozen=True)
 class Retry:
-    """Retries of a request, in seconds. They are safe: every call is idempotent."""
+    """Retries of a request, with times in seconds. Retrying is safe: every call is idempotent."""
 
     attempts: int = 5
     attempt_timeout: float = 15.0
@@ -258,7 +258,7 @@ def http_error(response: Response) -> SvcError:
 
 
 def _problem_of(response: Response) -> dict[str, Any] | None:
-    """The problem document of a response; None if it states another status."""
+    """The problem document of a response; None if its `status` is not that of the response."""
     if response.media_type != "application/problem+json":
         return None
     try:

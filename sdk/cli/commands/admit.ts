@@ -46,7 +46,7 @@ async function admit(invocation: Invocation<AdmitOptions>): Promise<ExitCode> {
   const { argument: file, options, json, terminal } = invocation;
   const engine = invocation.engine();
   const items = await readItems(file, engine.tenantId);
-  // A progress bar is useless in a file or a pipe, and would tear JSON on the same screen.
+  // A progress bar is useless in a file or a pipe, and would garble JSON on the same screen.
   const isTorn = json && terminal.outIsTerminal;
   const isShown = terminal.errorIsTerminal && options.quiet !== true && !isTorn;
   const bar = await openProgressBar(items.length, isShown);
@@ -222,7 +222,7 @@ function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean
       batches.add(result.batch_id);
       if (result.replayed) replayed += 1;
       const code = CODES[result.state];
-      // A rejected item outranks a denied item, which at least has a decision.
+      // A rejected item determines the exit code: a denied item at least has a decision.
       if (code !== EXIT.success && exitCode !== EXIT.negative) exitCode = code;
       if (json) terminal.printJson(result);
       else if (result.state !== 'admitted') print(() => printItem(terminal, result));

@@ -99,7 +99,7 @@ function printApprover(terminal: Terminal, json: boolean, approver: sdk.Register
   terminal.print(...row('leaf_index', String(leaf_index)));
 }
 
-/** Never replaces a key: its owner could no longer approve under its registration. */
+/** Never replaces a key: the approver could no longer approve under the registration of the old key. */
 async function createKey(file: string): Promise<void> {
   const { privateKey } = generateKeyPairSync('ed25519');
   const pem = privateKey.export({ format: 'pem', type: 'pkcs8' });
@@ -214,7 +214,7 @@ async function isConfirmed(
   { signal }: Invocation<ApproveOptions>,
   decision: 'approve' | 'reject',
 ): Promise<boolean> {
-  // No line editor (`terminal`), which would keep SIGINT from the process.
+  // With `terminal`, the line editor would keep SIGINT from the process.
   const lines = createInterface({ input: process.stdin, output: process.stderr, terminal: false });
   try {
     const prompt = `Type ${decision} to sign this decision: `;

@@ -122,7 +122,7 @@ function readHook(bytes: Uint8Array): z.infer<typeof hookSchema> {
   try {
     return hookSchema.parse(parseStrict(bytes));
   } catch (cause) {
-    throw new UsageError('the input is not that of a Claude Code hook', { cause });
+    throw new UsageError('the input is not the JSON of a Claude Code hook event', { cause });
   }
 }
 
@@ -153,7 +153,7 @@ function fileStore(directory: string): AdmissionStore {
   };
 }
 
-/** Removes the files of calls that got no later hook, such as those of an ended session. */
+/** Removes the files of calls without a hook after the tool, such as the calls of an ended session. */
 async function prune(directory: string): Promise<void> {
   for (const name of await readdir(directory)) {
     if (!/^[0-9a-f]{64}\.json$/.test(name)) continue;

@@ -39,7 +39,7 @@ async function install(invocation: Invocation<InstallOptions>): Promise<ExitCode
   const [host = '', ...target] = args;
   const { engineUrl, tenantId } = invocation.engine();
   const { agent, file, map, name, observe, run, timeout, waitForApproval } = options;
-  // Hosts have another working directory and search path.
+  // A host starts svc in another directory and with another PATH, so all paths are absolute.
   const given = [
     ...['--agent', agent],
     ...(timeout === undefined ? [] : ['--timeout', String(timeout / 1_000)]),

@@ -32,7 +32,7 @@ export function addMonitor(add: AddCommand): Command {
       summary: 'Follow a log from outside, and report what breaks its promises',
       description:
         'URL is the address of the public API or of a static mirror; a directory works too. Reads every entry under the pinned log key, rebuilds the map of proofs and compares it with each snapshot entry. Compares the checkpoints of all mirrors. Watches receipts, their evidence, exports and lists of proof ids. Prints one line for each finding; notices do not change the exit code.\n\n' +
-        'Exits 0 without an alarm, 1 with an alarm, also one of an earlier run with the same --state, and 3 when a source is unreachable. Without --once it runs until interrupted, and exits with the code of the last pass.',
+        'Exits 0 without an alarm, 1 with an alarm, including an alarm of an earlier run with the same --state, and 3 when a source is unreachable. Without --once it runs until interrupted, and exits with the code of the last pass.',
       examples: [
         "svc monitor https://public.example --log-vkey 'public.example/log+1a2b3c4d+AQID…' --once",
         'svc monitor https://public.example --log-vkey "$LOG_VKEY" --state /var/lib/monitor --mirror https://mirror.example --watch receipt.json',

@@ -21,7 +21,7 @@ export function addExport(add: AddCommand): Command {
     {
       name: 'export',
       summary: 'Export a proof, or a closed run, as a file for offline verification',
-      description: `${NEEDS_ENGINE} Other formats of a proof are its AEP and a PDF. With --agent, ID is a run of this agent, and the file is the package of the run. The command writes the file completely or not at all, byte for byte as the engine sent it. --json with --out prints the hashes of request and response. Exits 3 while the proof is not verified, or under no checkpoint.`,
+      description: `${NEEDS_ENGINE} Other formats of a proof are its AEP and a PDF. With --agent, ID is a run of this agent, and the file is the package of the run. The command writes the file completely or not at all, byte for byte as the engine sent it. --json with --out prints the hashes of request and response. Exits 3 while the proof is not verified, or no checkpoint covers it.`,
       examples: [
         'svc export 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f -o proof.json',
         'svc export 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --format pdf -o proof.pdf',

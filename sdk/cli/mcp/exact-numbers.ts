@@ -14,9 +14,9 @@ const LONG = /[\d.]{16}|\d[eE]/;
 const MAX_CHARS = 400;
 
 /**
- * The JSON text with each number that a double would change, or that strict JSON excludes, as an array of
- * a mark and its digits, which {@link stringify} turns into the number again. A string would not do: a
- * number in place of a member name is malformed, but a string is not.
+ * Replaces each number that a double would change, or that strict JSON excludes, by an array of a mark and
+ * the digits; {@link stringify} restores the number. A string in place of the array would be valid as a
+ * member name, where a number is malformed.
  */
 export function keepNumbers(text: string): string {
   let kept = '';
@@ -56,7 +56,7 @@ function isExact(digits: string): boolean {
   if (SHORT.test(digits)) return true;
   const value = Number(digits);
   const printed = String(value);
-  // Strict JSON rejects unsafe integers, also those that only print as an integer (below 1e21).
+  // Strict JSON rejects unsafe integers, and doubles below 1e21 that JavaScript prints as unsafe integers.
   const isInteger = Number.isInteger(value) && (Math.abs(value) < 1e21 || INTEGER.test(digits));
   if (isInteger && !Number.isSafeInteger(value)) return false;
   if (printed === digits) return true;

@@ -17,7 +17,7 @@ import {
 } from './message.js';
 import { openReply, reject, type Reply } from './reply.js';
 
-/** Limit of messages that wait for the host's GET stream, which servers may send before the stream is open. */
+/** Limit of messages that a server sent before the host opened its GET stream. */
 const WAITING_MAX = 100;
 
 /** An open request, with the id and the progress token that the host chose. */
@@ -62,7 +62,7 @@ export function openHostSession(isStateless: boolean): HostSession {
     }
     const inner = isStateless ? ++counter : id;
     const { progressToken } = objectIn(paramsOf(message), '_meta');
-    // Rejected here, because the rejection by the relay would belong to no stream.
+    // Rejects the request here, because a rejection by the relay would belong to no stream.
     if (open.has(inner)) {
       return reject(res, 400, 'another request with this id has no response yet');
     }

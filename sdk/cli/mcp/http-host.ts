@@ -53,7 +53,7 @@ export async function listenForHosts({ port, token, serve }: HostListenerOptions
     const session = typeof id === 'string' ? sessions.get(id) : undefined;
     if (typeof id === 'string') {
       if (session === undefined) return reject(res, 404, 'unknown session');
-      // The map has the order of the last use.
+      // Keeps the map in the order of the last use.
       sessions.delete(id);
       sessions.set(id, session);
     }

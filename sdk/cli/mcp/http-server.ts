@@ -97,7 +97,8 @@ export function connectHttp(url: URL, token: string | undefined): Connection {
       const deliver = async (data: string): Promise<void> => {
         const message = { ...readMessage(utf8(data)), relatedTo: id };
         if (isResponse(message)) {
-          if (message.json['id'] !== id) throw new Error('a response to another request');
+          if (message.json['id'] !== id)
+            throw new Error('the response has the id of another request');
           isAnswered = true;
           note(request, message, response);
         }
@@ -108,7 +109,7 @@ export function connectHttp(url: URL, token: string | undefined): Connection {
       return;
     }
     const body = await readBody(response, 'response', BODY_MAX_MIB);
-    // Errors of the protocol have a status of 400 and more, and a JSON-RPC error as body.
+    // Errors of the protocol have a status of 400 or above, and a JSON-RPC error as body.
     if (/^application\/json\b/i.test(type)) {
       const message = { ...readMessage(body), relatedTo: id };
       note(request, message, response);

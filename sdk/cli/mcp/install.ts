@@ -20,7 +20,7 @@ const desktopFolder = (home: string): string =>
       ? join(home, 'AppData', 'Roaming')
       : join(home, '.config');
 
-/** Hosts by name, with their configuration files. Relative paths belong to the project. */
+/** Hosts by name, with their configuration files. Relative paths start at the project folder. */
 export const HOSTS: Record<string, Host> = {
   'claude-desktop': {
     file: (home) => join(desktopFolder(home), 'Claude', 'claude_desktop_config.json'),

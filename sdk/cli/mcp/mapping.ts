@@ -91,7 +91,7 @@ function factOf(fact: Fact, value: JsonValue | undefined): FactValue | undefined
   }
 }
 
-/** Accepts numbers and their texts, such as `12`, `12.5` and `"12.50"`. */
+/** Accepts numbers, and strings that contain a number, such as `12`, `12.5` and `"12.50"`. */
 function decimalOf(value: JsonValue | undefined): FactValue | undefined {
   if (typeof value !== 'string' && typeof value !== 'number') return undefined;
   const text = String(value);

@@ -1,6 +1,6 @@
 /**
  * Path segments that every file system and every server reads alike: letters, digits and a few signs.
- * Without `%` (a server may decode), `\`, `:` and `$` (Windows, URLs, variables), quotes (a server may
+ * Excludes `%` (a server may decode), `\`, `:` and `$` (Windows, URLs, variables), quotes (a server may
  * strip them), and invisible characters.
  */
 const SEGMENT = /^[\p{L}\p{M}\p{N}._@+=,;()[\]{}#&!~^ -]+$/u;
@@ -8,7 +8,7 @@ const INVISIBLE = /\p{Default_Ignorable_Code_Point}/u;
 
 /**
  * The absolute form of a POSIX path without `.` and empty segments. Relative paths need a root.
- * Undefined for a path that a server could read as another one, such as every path with `..`, which
+ * Undefined for a path that a server could read as another path, such as every path with `..`, which
  * leads elsewhere after a symbolic link. The caller then states no fact.
  */
 export function normalPath(path: string, root?: string): string | undefined {

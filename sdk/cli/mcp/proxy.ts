@@ -5,7 +5,7 @@ import { openRelay, type RelayOptions } from './relay.js';
 export interface ProxyOptions extends Omit<RelayOptions, 'run' | 'toHost' | 'toServer'> {
   /** Opens a connection to the server. */
   connect: () => Promise<Connection>;
-  /** Opens the run of a session; undefined without runs. */
+  /** Opens the run of a session; undefined if sessions have no run. */
   openRun: (() => AgentRun) | undefined;
 }
 

@@ -50,7 +50,7 @@ interface ToolCall {
   stop: AbortController;
   /** Ends the call, with null if no response comes. Present once the server has the request. */
   settle?: (response: Message | null) => void;
-  /** Ends after the response was sent to the host. */
+  /** Resolves after the response was sent to the host. */
   done?: Promise<void>;
 }
 
@@ -67,8 +67,8 @@ export interface RelayOptions {
 }
 
 /**
- * Passes messages between a host and a server. Every `tools/call` waits for its admission; all others
- * pass at once. A response of the server passes once, and only if the server got the request.
+ * Passes messages between a host and a server. Every `tools/call` waits for its admission; all other
+ * messages pass at once. A response of the server passes once, and only if the server got the request.
  */
 export function openRelay(options: RelayOptions) {
   const { gate, mapping, run: numbers, toHost, toServer, howToApprove, log } = options;
@@ -82,7 +82,7 @@ export function openRelay(options: RelayOptions) {
     if (method === undefined || id === null) return toServer(message);
     if (id === undefined) return fromHostNotification(method, message);
     const key = keyOf(id);
-    // A response with this id would end the open request.
+    // Rejects without the id, because a response with this id would end the open request.
     if (pending.has(key)) return reject(null, ERROR.invalidRequest, `the id ${key} is in use`);
     if (pending.size >= PENDING_MAX) {
       return reject(id, ERROR.internal, 'too many requests without a response');
@@ -93,7 +93,7 @@ export function openRelay(options: RelayOptions) {
   }
 
   async function fromHostNotification(method: string, message: Message): Promise<void> {
-    // A server could run a call that has no id.
+    // Drops the call, because a server could run it without an id.
     if (method === 'tools/call') return log('dropped a tools/call without an id');
     const found = pending.get(keyOf(paramsOf(message)['requestId']));
     if (method === 'notifications/cancelled' && found !== undefined && 'stop' in found) {
@@ -181,7 +181,7 @@ export function openRelay(options: RelayOptions) {
       log(text);
       if (progressToken === undefined) return;
       const report = (): void => {
-        // Tiny, because progress must increase, and the server reports its own later.
+        // The values are tiny, because progress must increase when the server later reports its own values.
         const params = { progressToken, progress: ++sent / 1e6, message: text };
         void toHost(makeMessage({ jsonrpc: '2.0', method: 'notifications/progress', params }, id));
       };

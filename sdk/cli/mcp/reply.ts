@@ -17,7 +17,7 @@ const STATUS: Record<number, number> = {
 /** The response of one HTTP exchange: a single JSON object, or a stream of events. */
 export type Reply = ReturnType<typeof openReply>;
 
-/** Rejects a request, which belongs to no JSON-RPC id. */
+/** Rejects an HTTP request, with a JSON-RPC error that has no id. */
 export function reject(
   res: ServerResponse,
   status: number,

@@ -6,7 +6,7 @@ import { type Connection, readMessage, type Receiver } from './message.js';
 /** Messages with embedded files are large, but a line without an end must not fill the memory. */
 const MAX_LINE_BYTES = 64 * 2 ** 20;
 
-/** How long a server may take to end after its input, and after SIGTERM. Hosts end the proxy after 2 s. */
+/** Time to exit for a server, once after the end of its input and once after SIGTERM. Hosts end the proxy after 2 s. */
 const GRACE_MS = 1_000;
 
 /** The host, which started this process. */

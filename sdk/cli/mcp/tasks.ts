@@ -6,8 +6,8 @@ import { isObject, type JsonObject, makeMessage, type Message, objectIn } from '
 const OPEN_MAX = 1_000;
 
 /**
- * Finds the outcomes of calls that started tasks. Revision 2025-11-25 has the result in the response to
- * `tasks/result`, the extension of 2026-07-28 in the task.
+ * Finds the outcomes of calls that started tasks. The result is in the response to `tasks/result` (revision
+ * 2025-11-25), or in the task (the extension of 2026-07-28).
  */
 export function openTasks(outcomeIn: (message: Message) => CallOutcome) {
   const open = new Map<unknown, (outcome: Outcome) => void>();
@@ -54,7 +54,7 @@ export function openTasks(outcomeIn: (message: Message) => CallOutcome) {
       if (method === 'tasks/result') endWith(params['taskId'], message);
       else if (method.startsWith('tasks/')) read(result, message);
     },
-    /** Called when the host has ended, which then reads no results any more. */
+    /** Called when the host has ended and can read no more results. */
     close: (): void => {
       for (const taskId of completed) end(taskId, { result: 'succeeded' });
     },

@@ -5,7 +5,7 @@ const UNFINISHED_MAX = 100;
 /** The tools of a server, as far as its `tools/list` has shown them. */
 export function openToolList() {
   let known: ReadonlySet<string> | null = null;
-  /** Lists whose next page is missing, by the cursor of that page. */
+  /** Incomplete lists, by the cursor of the next page. */
   const unfinished = new Map<string, Set<string>>();
   return {
     /** Reads a page. */

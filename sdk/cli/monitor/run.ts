@@ -37,7 +37,7 @@ export interface MonitorEvents {
 }
 
 export interface MonitorPass {
-  /** Alarms of this pass, and those that stay true. */
+  /** Alarms of this pass, and earlier alarms that stay true. */
   alarms: readonly Finding[];
   isReachable: boolean;
   /** Leaves of the followed log; `rebuilt` of them are in the rebuilt map. */
@@ -45,7 +45,7 @@ export interface MonitorPass {
   rebuilt: number;
 }
 
-/** Returns the last pass; null if the signal came before its end. @throws UsageError */
+/** Returns the last complete pass; null if the signal fired before the end of the first. @throws UsageError */
 export async function runMonitor(
   crypto: VerifyCrypto,
   settings: MonitorSettings,
@@ -135,7 +135,7 @@ function openWatched({ sha256 }: VerifyCrypto, paths: readonly string[]) {
   };
 }
 
-/** The file, or the documents of a directory: a file that is still being written has another name. */
+/** The file, or the `.json` files of a directory: a file that is still being written has another extension. */
 async function filesOf(path: string): Promise<string[]> {
   if (!(await stat(path)).isDirectory()) return [path];
   const names = await readdir(path);
