@@ -27,15 +27,15 @@ it('the check of an overlay lets other requests run after each rule', async () =
     );
   // Warms up, because the first check also reads a file.
   await checkOverlay(shipped.files, rules(1));
-  let [turns, isChecking] = [0, true];
-  const countTurns = () => {
-    turns += 1;
-    if (isChecking) setImmediate(countTurns);
+  let [iterations, isChecking] = [0, true];
+  const countIterations = () => {
+    iterations += 1;
+    if (isChecking) setImmediate(countIterations);
   };
-  setImmediate(countTurns);
+  setImmediate(countIterations);
   await checkOverlay(shipped.files, rules(8));
   isChecking = false;
-  expect(turns).toBeGreaterThanOrEqual(8);
+  expect(iterations).toBeGreaterThanOrEqual(8);
 });
 
 it('Cedar still evaluates the shipped policy set after the most complex rules', async () => {

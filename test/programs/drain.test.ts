@@ -15,7 +15,7 @@ const snapshot = await testSnapshot();
 
 const readyz = async (url: string) => {
   const reply = await fetch(`${url}/readyz`, { headers: { connection: 'close' } });
-  return { status: reply.status, says: ((await reply.json()) as { status: string }).status };
+  return { status: reply.status, readiness: ((await reply.json()) as { status: string }).status };
 };
 
 /** Locks a table until the returned function is called. */
@@ -100,7 +100,7 @@ describe('after SIGTERM', () => {
     half.write('GET /api/public/keys HTTP/1.1\r\nHost: x\r\n');
     await sleep(200);
     facade.signal();
-    await expect.poll(() => readyz(facade.url)).toEqual({ status: 503, says: 'stopping' });
+    await expect.poll(() => readyz(facade.url)).toEqual({ status: 503, readiness: 'stopping' });
     await sleep(1_500);
     half.write('\r\n');
     const read = async (socket: typeof half): Promise<string> => {

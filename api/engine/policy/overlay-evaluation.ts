@@ -24,7 +24,7 @@ const PAGE = 100;
 /** Time after which evaluations yield to other requests. */
 const YIELD_AFTER_MS = 5;
 
-const turns = new Limiter({ total: 2, perOwner: 1, maxWaiting: 8, timeoutMs: 10_000 });
+const evaluations = new Limiter({ total: 2, perOwner: 1, maxWaiting: 8, timeoutMs: 10_000 });
 
 /**
  * Checks and evaluations block the event loop for tenths of a second. So that other requests proceed,
@@ -33,7 +33,7 @@ const turns = new Limiter({ total: 2, perOwner: 1, maxWaiting: 8, timeoutMs: 10_
  * @throws BusyError
  */
 export const inTurn = <T>({ tenantNo }: Caller, work: () => Promise<T>): Promise<T> =>
-  turns.run(tenantNo, async () => {
+  evaluations.run(tenantNo, async () => {
     const began = performance.now();
     try {
       return await work();

@@ -206,15 +206,15 @@ async function expectAbsent(engine: TestEngine, asked: Case): Promise<void> {
 }
 
 /** The filters, each by an identifier of the owner, for which the stranger's list of proofs is not empty. */
-async function tellingFilters(engine: TestEngine): Promise<string[]> {
-  const telling: string[] = [];
+async function revealingFilters(engine: TestEngine): Promise<string[]> {
+  const revealing: string[] = [];
   for (const filter of filters()) {
     const path = `/v1/proofs?${filter}`;
     const reply = await send(engine.url, { method: 'GET', path, headers: stranger });
     expect([filter, reply.status]).toEqual([filter, 200]);
-    if ((reply.json['proofs'] as object[]).length > 0) telling.push(filter);
+    if ((reply.json['proofs'] as object[]).length > 0) revealing.push(filter);
   }
-  return telling;
+  return revealing;
 }
 
 const filters = (): string[] => [
@@ -227,22 +227,22 @@ const filters = (): string[] => [
 ];
 
 /** The lists in which the stranger sees a resource of the owner. */
-async function tellingLists(engine: TestEngine): Promise<string[]> {
-  const telling: string[] = [];
+async function revealingLists(engine: TestEngine): Promise<string[]> {
+  const revealing: string[] = [];
   for (const { path } of lists) {
     const reply = await send(engine.url, { method: 'GET', path, headers: stranger });
     expect(reply.status).toBe(200);
     const text = reply.bytes.toString();
-    if (Object.values(theirs).some((id) => text.includes(id))) telling.push(path);
+    if (Object.values(theirs).some((id) => text.includes(id))) revealing.push(path);
   }
-  return telling;
+  return revealing;
 }
 
 async function expectAllAbsent(engine: TestEngine): Promise<void> {
   expect(cases.length).toBeGreaterThan(12);
   for (const asked of cases) await expectAbsent(engine, asked);
-  expect(await tellingLists(engine)).toEqual([]);
-  expect(await tellingFilters(engine)).toEqual([]);
+  expect(await revealingLists(engine)).toEqual([]);
+  expect(await revealingFilters(engine)).toEqual([]);
 }
 
 describe('another tenant’s resource', () => {
@@ -267,8 +267,8 @@ describe('another tenant’s resource', () => {
           if (asked.spec.id === 'readApprovalRequest') expect(about.status).toBe(200);
           if (JSON.stringify(about) === JSON.stringify(unknown)) silent.push(asked.name);
         }
-        expect(await tellingLists(engine)).toEqual(lists.map(({ path }) => path));
-        expect(await tellingFilters(engine)).toEqual(filters());
+        expect(await revealingLists(engine)).toEqual(lists.map(({ path }) => path));
+        expect(await revealingFilters(engine)).toEqual(filters());
       }),
     );
     expect(silent).toEqual([]);

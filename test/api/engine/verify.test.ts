@@ -105,8 +105,11 @@ describe('POST /v1/proofs/verify', () => {
     }
     // No genuine export has the earlier status with a log size that includes the revocation.
     const after = await setup.exported(before.proof_id);
-    const lied = { ...after, verdict: { ...before.verdict, log_size: after.verdict.log_size } };
-    const verdict = await verdictOn(setup, lied);
+    const inconsistent = {
+      ...after,
+      verdict: { ...before.verdict, log_size: after.verdict.log_size },
+    };
+    const verdict = await verdictOn(setup, inconsistent);
     expect(verdict).toMatchObject({ status: 'INVALID', cause: 'altered' });
     expect(checkOf(verdict, 'submitted_verdict')).toBe('fail');
   });

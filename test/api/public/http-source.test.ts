@@ -15,7 +15,7 @@ class Origin {
   asked: string[] = [];
   sent = 0;
   /** When not null, the server's time and the modification time of its files, from which ETags derive. */
-  says: { now: number; changed: number } | null = null;
+  times: { now: number; changed: number } | null = null;
   /** When not null, the server queues the responses for pages here. */
   held: (() => void)[] | null = null;
   /** Number of kept-alive connections that the server will break, each at its next request. */
@@ -48,10 +48,10 @@ class Origin {
       return;
     }
     const bytes = this.tamper(path, readFileSync(file));
-    const etag = `"${this.says?.changed ?? statSync(file).mtimeMs}-${bytes.length}"`;
-    if (this.says !== null) {
-      res.setHeader('Date', new Date(this.says.now).toUTCString());
-      res.setHeader('Last-Modified', new Date(this.says.changed).toUTCString());
+    const etag = `"${this.times?.changed ?? statSync(file).mtimeMs}-${bytes.length}"`;
+    if (this.times !== null) {
+      res.setHeader('Date', new Date(this.times.now).toUTCString());
+      res.setHeader('Last-Modified', new Date(this.times.changed).toUTCString());
     }
     if (req.headers['if-none-match'] === etag) {
       res.writeHead(304).end();
@@ -118,13 +118,13 @@ describe('public API server over httpSource', () => {
 
   it('fetches a location in full again when it changed less than a second before the last fetch', async () => {
     const now = 1_700_000_000_000;
-    origin.says = { now, changed: now };
+    origin.times = { now, changed: now };
     await publishMore();
     await publicServer.poller.refresh();
     const { generation } = publicServer.poller.current!;
     // A new location with the same modification second and length, and so with the same ETag.
     await publishMore();
-    origin.says = { now: now + 1000, changed: now };
+    origin.times = { now: now + 1000, changed: now };
     await publicServer.poller.refresh();
     expect(publicServer.poller.current!.generation).toBeGreaterThan(generation);
     origin.asked = [];

@@ -199,10 +199,10 @@ describe('HTML page of a package', () => {
 
 describe('share link page', () => {
   const SHARED = ['shared', 'shared denial', 'shared and revoked', 'shared package'];
-  const DARK = ['share token', 'ended share token'];
+  const UNRESOLVABLE = ['share token', 'ended share token'];
 
   it('contains its token only where it repeats the requested identifier, and no other page contains a token', async () => {
-    for (const name of [...SHARED, ...DARK]) {
+    for (const name of [...SHARED, ...UNRESOLVABLE]) {
       const { identifier, jsonUrl } = page.state(name);
       const { text } = await ask(name);
       const rest = text
@@ -224,7 +224,7 @@ describe('share link page', () => {
   });
 
   it('is not cacheable and sends no Referer header', async () => {
-    const tokens = [...SHARED, ...DARK].map((name) => page.state(name).identifier);
+    const tokens = [...SHARED, ...UNRESOLVABLE].map((name) => page.state(name).identifier);
     const odd = [`${tokens[0]}x`, 'share_x', 'SHARE_x', encodeURIComponent('%73hare_x')];
     for (const identifier of [...tokens, ...odd, `share_${'x'.repeat(2000)}`, 'share_x&id=y']) {
       const { headers, text } = await askFor(identifier);
@@ -236,7 +236,7 @@ describe('share link page', () => {
   });
 
   it('lists the possible reasons for an unresolvable token without revealing the actual one', async () => {
-    const [first, second] = DARK.map((name) => page.state(name).identifier);
+    const [first, second] = UNRESOLVABLE.map((name) => page.state(name).identifier);
     const pages = await Promise.all(
       [first!, second!].map(async (id) => (await askFor(id)).text.replaceAll(id, '…')),
     );

@@ -36,7 +36,7 @@ describe('statementOf', () => {
       '3 VALID PASS TRUST_ESTABLISHED',
       '6 VALID REVOKED REVOKED',
       '13 REVOKED REVOKED REVOKED',
-      // The second verdict covers leaf 5, so each status of this verdict includes that revocation.
+      // The second verdict covers leaf 5, the revocation, so each of its statuses includes the revocation.
       '9 VALID REVOKED REVOKED',
       '13 REVOKED REVOKED REVOKED',
     ]);
