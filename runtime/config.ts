@@ -116,7 +116,7 @@ export function workerConfig(env: Environment = process.env) {
     return { ...v, signing: { rootKeyFile: aepRootKeyFile, logOrigin: origin } };
   }
   throw new ConfigError([
-    'set either AEP_KEY_FILE to a file of mode 0600 with the key that signs AEPs (openssl genpkey -algorithm ed25519), or AEP_ROOT_KEY_FILE to a root key',
+    'set either AEP_KEY_FILE to a file of mode 0600 with the key that signs AEPs (openssl genpkey -algorithm ed25519), or AEP_ROOT_KEY_FILE to a root key, but not both',
   ]);
 }
 

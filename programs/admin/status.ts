@@ -266,7 +266,7 @@ export function attentionFor(facts: Facts): Attention[] {
     when(
       failed !== null,
       `${kind} found corruption ${ago(failed)} ago`,
-      'read the output of fsck, or run fsck again (docs/runbooks.md#svcfsckfinding); a clean run of registry and snapshot clears the finding',
+      'read the output of fsck, or run fsck again (docs/runbooks.md#svcfsckfinding); the finding is cleared when fsck checks registry and snapshot and finds nothing',
     );
     when(
       age > (MAINTENANCE_MS[kind] ?? Infinity),

@@ -49,7 +49,7 @@ export class GcsStore extends BucketStore {
     this.uploads = `${server.api}/upload/storage/v1/b/${this.bucket}/o`;
   }
 
-  /** Reads without a condition: the objects that change are small. */
+  /** Never sends a conditional request: the objects that change are small, so reading them again is cheap. */
   protected async open(
     key: string,
     _known: string | undefined,

@@ -52,7 +52,7 @@ it('a case in which a rule fails to evaluate does not cover that rule', async ()
   expect(whyNotCovered(policies, [], [erring!, deciding!])).toBeNull();
 });
 
-it('a case file does not cover a misspelled action of a required fact', async () => {
+it('coverage by a case file > is incomplete when the schema misspells the action that needs a fact', async () => {
   const path = join(folder, 'refunds');
   const files = await readPolicyFolder(path);
   const schema = files.schema.replaceAll('ISSUE_REFUND', 'ISSUE_REFUNDS');

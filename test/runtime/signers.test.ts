@@ -112,5 +112,5 @@ it('only keys that sign about once per second may be in a device', () => {
   const signing = { rootKeyFile: uri, logOrigin: env.LOG_ORIGIN };
   expect(workerConfig({ ...env, AEP_ROOT_KEY_FILE: uri })).toMatchObject({ signing });
   const both = { ...env, AEP_ROOT_KEY_FILE: uri, AEP_KEY_FILE: '/etc/svc/aep.pem' };
-  expect(() => workerConfig(both)).toThrow(/set one of them/);
+  expect(() => workerConfig(both)).toThrow(/but not both/);
 });

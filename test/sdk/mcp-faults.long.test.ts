@@ -60,15 +60,18 @@ describe('svc mcp without a decision', () => {
     },
   };
 
-  it.each(Object.entries(faults))('runs no tool with %s, and says why', async (_name, prepare) => {
-    const { client } = await proxies.v2({ target: deploy, ...(await prepare()) });
-    const result = await client.callTool(refund());
-    expect(result.isError).toBe(true);
-    const code = /^(network|timeout|unavailable|unexpected_response)$/;
-    expect(metaOf(result, NOT_ADMITTED_META)).toMatch(code);
-    expect(textOf(result)).toMatch(/^refund did not run: not admitted: .{10,}/);
-    expect(await proxies.ran()).toEqual([]);
-  });
+  it.each(Object.entries(faults))(
+    'runs no tool with %s, and reports why',
+    async (_name, prepare) => {
+      const { client } = await proxies.v2({ target: deploy, ...(await prepare()) });
+      const result = await client.callTool(refund());
+      expect(result.isError).toBe(true);
+      const code = /^(network|timeout|unavailable|unexpected_response)$/;
+      expect(metaOf(result, NOT_ADMITTED_META)).toMatch(code);
+      expect(textOf(result)).toMatch(/^refund did not run: not admitted: .{10,}/);
+      expect(await proxies.ran()).toEqual([]);
+    },
+  );
 
   it('runs no tool with a wrong key, and takes the corrected key from the key file without a restart', async () => {
     const file = join(proxies.folder(), 'svc.key');

@@ -75,7 +75,7 @@ async function answered({ options, engine }: SdkWorld, path: string): Promise<Bu
 }
 
 describe('readProofHttp', () => {
-  it("returns the engine's unchanged response with the hash of the request", async ({
+  it("returns the engine's unchanged response, and adds the hash of the request", async ({
     world,
     proof,
   }) => {

@@ -45,7 +45,7 @@ const findCorrupt = async (log: ReturnType<typeof testLog>) => {
   return (await checked(env, '--only', 'registry')).corrupt;
 };
 
-it('counter per run > limits each run of each agent, and denies requests in no run', async () => {
+it('counter per run > limits each run of each agent, and denies requests outside of runs', async () => {
   const [one, other] = [newRunId(), newRunId()];
   const inRun = (id: string, seq: number, agent?: string) => mail({ run: { id, seq } }, agent);
   const four = await decide(...[0, 1, 2, 3].map((seq) => inRun(one, seq)));

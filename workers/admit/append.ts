@@ -47,7 +47,7 @@ export function append(context: AdmitContext, prepared: Prepared[]): Promise<App
   return commitGroup(context, (tx) => appendIn(tx, context, prepared));
 }
 
-/** Like `append`, for admissions that the same transaction loads, so that other workers skip them. */
+/** Like `append`, but loads and locks the admissions in the same transaction, so that other workers skip them. */
 export function appendLoaded(
   context: AdmitContext,
   load: (tx: Transaction) => Promise<PendingIntake[]>,

@@ -47,7 +47,7 @@ export function addMonitor(add: AddCommand): Command {
     .option('--mirror <URL>', 'compare with this address too; repeatable', collect)
     .option(
       '--watch <FILE>',
-      'watch the proofs of this receipt, evidence, export, list, or directory; repeatable',
+      'watch the proofs in this file (a receipt, evidence, an export or a list of proof ids) or directory; repeatable',
       collect,
     )
     .option('--once', 'look once')

@@ -132,7 +132,7 @@ export function addShow(add: AddCommand): Command {
     {
       name: 'show',
       summary: 'Show a proof, run, batch, package or revocation as stored by the engine',
-      description: `ID is a proof id, batch id or package id; with --agent, a run of this agent; with --kind, the revocation of this artifact of a proof. ${NEEDS_ENGINE}`,
+      description: `ID is a proof id, batch id or package id. With --agent, ID is the id of a run of this agent. With --kind, ID is a proof id, and the command shows the revocation of this artifact of the proof. ${NEEDS_ENGINE}`,
       examples: [
         'svc show 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
         'svc show 019aa2c1d0007000b1b2b3b4b5b6b7b8 --agent support-agent-7',

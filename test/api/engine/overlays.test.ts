@@ -294,7 +294,7 @@ describe('POST /v1/overlays', () => {
     [
       'a test for an attribute of an expression',
       `${FORBID} when { (if true then context else context) has tool };`,
-      /not of other expressions/,
+      /use `has` only for attributes/,
     ],
     ['deep nesting', `${FORBID} when { ${'('.repeat(300)}true${')'.repeat(300)} };`, /at most/],
     ['a slow pattern', `${FORBID} when { context.lane like "${'*a'.repeat(500)}" };`, /at most/],
