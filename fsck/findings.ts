@@ -173,7 +173,7 @@ export type Report = (code: FindingCode, where: string, expected: string) => voi
  */
 const MAX_REPORTED_PER_CODE = 100;
 
-/** The findings and the unchecked parts of a run, which a resumed run continues. */
+/** The findings and the unchecked parts so far, from which a resumed run continues. */
 export interface FindingsState {
   /** The number of findings per code, including findings that are only counted. */
   counts: Partial<Record<FindingCode, number>>;

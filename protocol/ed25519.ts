@@ -82,7 +82,7 @@ export function smallOrderPublicKeys(): Uint8Array[] {
 function isOrdinaryPoint(encoded: Uint8Array): boolean {
   // Copies the bytes: `slice` of a Node Buffer would share the caller's memory.
   const y = Uint8Array.from(encoded);
-  // The top bit is the sign of x. A point with x = 0 is rejected below as of small order, with either sign.
+  // The top bit is the sign of x. A point with x = 0 has small order, so it is rejected below for either sign.
   y[31]! &= 0x7f;
   return isBelow(y, P_BYTES) && !SMALL_ORDER_Y.some((small) => equalBytes(small, y));
 }

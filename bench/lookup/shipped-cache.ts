@@ -42,7 +42,7 @@ export async function startShippedCache(dir: string, publicApiUrl: string) {
   return {
     ...nginx,
     clearLog: () => truncate(log),
-    /** Clears the log. @throws Error when fewer than 90 % of its responses had one of the statuses */
+    /** Clears the access log. @throws Error when fewer than 90 % of its responses had one of these cache statuses */
     requireStatus: async (...statuses: CacheStatus[]): Promise<void> => {
       const counts = new Map<string, number>();
       const lines = (await readFile(log, 'latin1')).trimEnd().split('\n');

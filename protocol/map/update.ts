@@ -55,7 +55,7 @@ export class Update {
     private readonly isUntrusted: boolean,
   ) {}
 
-  /** Applies changes, at most one for each key. Each new page precedes the pages above it. */
+  /** Applies changes, at most one for each key. The result has each new page before the pages above it. */
   async run(old: PageLink | null, changes: readonly MapChange[]): Promise<Updated> {
     let level = old?.level ?? 0;
     const items = old === null ? [] : await this.stored(old);

@@ -49,7 +49,7 @@ type StoredState = Readonly<z.infer<typeof logStateSchema>>;
 
 /** The part of a log's past, besides its map, that decides whether and how the next entries count. */
 export interface LogState extends Omit<StoredState, 'keys' | 'proofs'> {
-  /** The keys of all uses by id, because a public key has only one use. */
+  /** Keys by id. One map has the keys of all uses, because a public key has only one use. */
   keys: ReadonlyMap<string, LogKey>;
   /** By key id. */
   proofs: ReadonlyMap<string, number>;

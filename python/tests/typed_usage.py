@@ -1,4 +1,4 @@
-"""A program as a user would write it. .ci/run type-checks it against the wheel, to test that the wheel includes its types."""
+"""A program as a user would write it. .ci/run type-checks it against the wheel, which must include its types."""
 
 from typing import assert_type
 

@@ -83,7 +83,7 @@ describe('alerts', () => {
         };
       });
       await expectPassing(tests);
-      // A busy machine needs longer than for other tests.
+      // On a busy machine this test takes longer than other tests.
     },
     120_000,
   );

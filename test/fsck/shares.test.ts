@@ -94,7 +94,7 @@ describe('fsck of published shares and packages', () => {
     expect(await compare(none, { change: 0, now: before! })).toEqual({});
   });
 
-  it('finds lost and altered pages, and a root that differs', async () => {
+  it('finds lost and altered pages, and a root that differs from the snapshot entry', async () => {
     const { read, page } = await openCopy();
     const shares_root = toBase64(new Uint8Array(32));
     expect((await read({ shares_root })).found).toEqual({ shares_root_differs: 1 });

@@ -6,7 +6,7 @@ import { packageRoot } from '#runtime/process/files';
 
 const run = promisify(execFile);
 
-/** Version 0.1.0, from which the day upgrades. */
+/** Version 0.1.0, with which the simulated day of operations starts. */
 const COMMIT = 'db666e49';
 
 /** A build of the earlier version, with the dependencies that are installed here. */

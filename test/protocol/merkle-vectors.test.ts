@@ -64,14 +64,14 @@ function subtreeConsistency({ start, end }: LeafRange, size: number): LeafRange[
   return [...shifted(within, part.start), ...above];
 }
 
-describe('Merkle tree functions, hashed over all trees up to 130 leaves,', () => {
-  it('reproduce the published hash for subtree hashes', () => {
+describe('Merkle tree functions, called for all trees up to 130 leaves,', () => {
+  it('return results with the published hash: subtree hashes', () => {
     const rolling = createHash('sha256');
     for (const range of subtrees) rolling.update(`[${range.start}, ${range.end}) ${root(range)}\n`);
     expect(rolling.digest('hex')).toBe(published.subtree_hashes);
   });
 
-  it('reproduce the published hash for inclusion proofs', () => {
+  it('return results with the published hash: inclusion proofs', () => {
     const rolling = createHash('sha256');
     for (const { start, end } of subtrees) {
       for (let index = start; index < end; index++) {
@@ -82,7 +82,7 @@ describe('Merkle tree functions, hashed over all trees up to 130 leaves,', () =>
     expect(rolling.digest('hex')).toBe(published.inclusion_proofs);
   });
 
-  it('reproduce the published hash for consistency proofs', () => {
+  it('return results with the published hash: consistency proofs', () => {
     const rolling = createHash('sha256');
     for (let size = 0; size <= published.leaves; size++) {
       for (const subtree of subtrees) {

@@ -44,7 +44,7 @@ function nameLogKey(vkey: string, fromSize?: number): void {
 const idOf = (vkey: string): string => vkey.split('+').slice(0, 2).join('+');
 
 describe('publisher with a new key', () => {
-  it('does not become leader unless the log names the old key', async () => {
+  it('does not become leader unless a key entry of the log activates the old key', async () => {
     const publisher = snapshot.publisher({ logKey: newLogKey });
     const error = await publisher.runCycle().catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(UnknownSignerError);

@@ -80,7 +80,7 @@ export function checkLeaf(
   return found;
 }
 
-/** The keys of the history, with the number of proofs of each delegated key that signed these leaves. */
+/** The keys of the history. A delegated key that signed one of the leaves also has the number of its proofs. */
 export async function keysFor(
   { crypto, sql }: VerifyContext,
   leaves: readonly LeafEvidence[],

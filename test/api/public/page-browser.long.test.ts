@@ -143,7 +143,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
     };
     const pinnedName = (): string => states.snapshot.logVkey.split('+').slice(0, 2).join('+');
 
-    it('verifies the verdict of every status and route with a pinned key', async () => {
+    it('verifies the answer of every route and status with a pinned key', async () => {
       const { page, requests, complaints } = await openPinned({ viewport: PHONE });
       const routeOf = (url: string) => url.slice(0, url.search(/[^/]*$/));
       const distinct = new Map(
