@@ -1,4 +1,5 @@
 import * as z from 'zod';
+import { REQUEST_ID_FORM } from '#runtime/http/request-ids';
 
 /** Schema of a body in one media type, or bytes without a schema. */
 export type Content = z.ZodType | 'text' | 'binary';
@@ -162,7 +163,7 @@ export function headerParameter(
   return { name, in: 'header', required: false, description, schema };
 }
 
-const REQUEST_ID_SCHEMA = { type: 'string', pattern: '^[A-Za-z0-9._~:@/+=-]{1,128}$' };
+const REQUEST_ID_SCHEMA = { type: 'string', pattern: REQUEST_ID_FORM.source };
 /** The request header of both APIs that names a request, and its echo in the response. */
 export const REQUEST_ID = headerParameter(
   'X-Request-Id',

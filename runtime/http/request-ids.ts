@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
 
 /** Format of a request id, from any source: short, and safe in a log line. */
-const REQUEST_ID = /^[A-Za-z0-9._~:@/+=-]{1,128}$/;
+export const REQUEST_ID_FORM = /^[A-Za-z0-9._~:@/+=-]{1,128}$/;
 const LONGEST = 128;
 
 export function isRequestId(value: string): boolean {
-  return REQUEST_ID.test(value);
+  return REQUEST_ID_FORM.test(value);
 }
 
 /** The id of a request: the caller's, if it is well-formed, otherwise a new id. */
