@@ -194,7 +194,7 @@ export const PAGE_OPERATIONS: readonly Operation[] = [
       responses: {
         ...revalidated(html('The form, or the verdict.')),
         400: html('More than one identifier, or an identifier that is too long.'),
-        404: html('The registry has no such proof.'),
+        404: html('The registry has published no such proof.'),
         503: {
           ...html('No valid snapshot is available.'),
           headers: { 'Retry-After': 'Seconds to wait before trying again.' },

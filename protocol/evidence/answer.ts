@@ -5,6 +5,7 @@ import { lookupNameOf, PACKAGE_KIND, SHARED, type VerdictRoute } from '../lookup
 import type { TextOrBytes } from '../offline/read.js';
 import type { Facade, NotFound } from '../schemas/facade.js';
 import {
+  awaitsVerdict,
   NOT_FOUND_BODY,
   packageAnswer,
   proofAnswer,
@@ -86,14 +87,16 @@ function matchOf({ identifier, found }: ProvedState, route: VerdictRoute): Match
   return { ...match, kind: shared === 'package' ? PACKAGE_KIND : shared };
 }
 
-/** The proofs that were found, and whether each is recent: a generic lookup resolves only recent proofs. */
+/**
+ * The proofs that resolve, and whether each is recent: a generic lookup resolves only recent proofs.
+ */
 function recordedProofs({
   found,
   snapshot,
 }: ProvedState): (RecordedProof & { isRecent: boolean })[] {
   return [...found.proofs].flatMap(([proofId, one]) => {
     const log = snapshot.logs.find(({ shard }) => shard === shardOf(proofId));
-    if (one === null || log === undefined) return [];
+    if (one === null || awaitsVerdict(one) || log === undefined) return [];
     const { origin, size, lookup_from } = log;
     const view = { origin, size, expiredThrough: parseTime(log.expired_through) };
     return [{ ...one, proofId, log: view, isRecent: one.proof.leafIndex >= lookup_from }];

@@ -85,6 +85,19 @@ export const NOT_FOUND_BODY = JSON.stringify({
   verdict_fabricated: false,
 });
 
+/**
+ * Whether the next verdict entry will give the proof its first verdict. Until then no lookup resolves
+ * the proof. A proof whose payload is gone or whose key is not active never gets a verdict.
+ */
+export function awaitsVerdict({ proof, key }: Pick<ProofFacts, 'proof' | 'key'>): boolean {
+  const { leafIndex, verdict, isGone } = proof;
+  const isActive =
+    key !== null &&
+    (key.from ?? Infinity) <= leafIndex &&
+    leafIndex < Math.min(key.retiredFrom ?? Infinity, key.compromisedFrom ?? Infinity);
+  return verdict === 'none' && !isGone && isActive;
+}
+
 /** Whether a compromise of the signing key voids the proof, whatever the verdict. */
 const isVoided = ({ proof, key }: ProofFacts): boolean =>
   key !== null && key.compromisedFrom !== null && proof.leafIndex >= key.compromisedFrom;

@@ -24,16 +24,16 @@ from svc_verification import (
     verify_tlog_proof,
 )
 from svc_verification.admissions import Expected
-from svc_verification.answers import status_in
+from svc_verification.answers import State, status_in
 from svc_verification.crypto import pae, thumbprint, verify_ed25519
 from svc_verification.documents import EXECUTE_RECEIPT
-from svc_verification.encoding import base64_bytes, parse_json, read_base64url, sha256
+from svc_verification.encoding import base64_bytes, parse_json, read_base64url, sha256, shard_of
 from svc_verification.entries import leaf_hash, read_entry
 from svc_verification.errors import InvalidError
 from svc_verification.merkle import inclusion_root
 from svc_verification.notes import Checkpoint, Vkey, is_cosigned, open_note, parse_checkpoint, parse_vkey
 from svc_verification.offline import Place, missing_numbers
-from svc_verification.records import PREFIXES
+from svc_verification.records import PREFIXES, Recorded
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,6 +70,25 @@ def result_of(case: dict[str, Any]) -> dict[str, Any]:
 @named(offline_cases())
 def test_offline_verification_has_the_expected_result(case: dict[str, Any]) -> None:
     assert result_of(case) == case["expected"]
+
+
+def test_a_proof_that_awaits_its_first_verdict_does_not_resolve() -> None:
+    records = {one["key"]: bytes.fromhex(one["record"]) for one in vectors("next")["map"]}
+    key, record = next(
+        (key, one) for key, one in records.items() if key.startswith("01") and one[1] >> 4 == 1 and not one[2]
+    )
+    shard, activation = shard_of(key[2:]), int.from_bytes(record[28:34])
+    without_verdict = record[:1] + bytes([record[1] & 15]) + record[2:16] + b"\xff" * 12 + record[28:]
+    snapshot = next(
+        entry for one in vectors("next")["evidence"] if (entry := one["snapshot"])["logs"][0]["shard"] == shard
+    )
+    statuses = []
+    for one in (record, without_verdict):
+        proof = Recorded(key[2:], one, b"")
+        proof.add_key(records["02" + shard.to_bytes(2).hex() + activation.to_bytes(14).hex()])
+        answer = State(snapshot, {proof.id: proof}, {}, {}).answer("proof", proof.id)
+        statuses.append(status_in(answer))
+    assert statuses == ["VALID", "NOT_FOUND"]
 
 
 RUNS = vectors("run")

@@ -48,6 +48,17 @@ describe('lookupHttp with wait', () => {
     expect(await waiting).toMatchObject({ verification_status: 'VALID', retryAfterMs: null });
   });
 
+  it('returns the verdict on a proof that awaited its verdict in the first snapshot', async () => {
+    const identifier = registry.addProof();
+    registry.verify(registry.size - 1);
+    await snapshot.publishOnce();
+    await publicServer.poller.refresh();
+    const waiting = lookupHttp(options, { kind: 'proof', identifier, wait: true });
+    await expect.poll(() => network.seen.length).toBe(1);
+    await publish();
+    expect(await waiting).toMatchObject({ verification_status: 'VALID', retryAfterMs: null });
+  });
+
   it('returns NOT_FOUND for an old identifier, and after the timeout', async () => {
     const old = { kind: 'proof', identifier: UNKNOWN.proof_id, wait: true } as const;
     expect(await lookupHttp(options, old)).toMatchObject({

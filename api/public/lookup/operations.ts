@@ -77,7 +77,7 @@ const proofLookup = lookup({
   responses: {
     ...revalidated(verdictResponse({ resolved: exampleResponse('proof', 'proof_id') })),
     404: {
-      description: 'The registry has no such proof.',
+      description: 'The registry has published no such proof.',
       content: { 'application/json': notFoundSchema },
       headers: YOUNG,
     },

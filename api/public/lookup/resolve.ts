@@ -10,6 +10,7 @@ import {
 } from '#protocol/lookup-routes';
 import { malformed } from '#protocol/snapshot/malformed';
 import {
+  awaitsVerdict,
   packageAnswer,
   proofAnswer,
   statusOf,
@@ -145,5 +146,7 @@ function proofOf(snapshot: Snapshot, proofId: string): ResolvedProof | null {
   const log = snapshot.logOf(shard);
   if (proof.leafIndex >= log.size) throw malformed(`${proofId} is not in the snapshot's log`);
   const key = proof.keyIndex === null ? null : snapshot.aepKey(shard, proof.keyIndex);
-  return { proofId, proof, key, log, history: value.history };
+  return awaitsVerdict({ proof, key })
+    ? null
+    : { proofId, proof, key, log, history: value.history };
 }

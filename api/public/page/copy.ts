@@ -34,10 +34,10 @@ export function notFoundCopy(treeSize: number): VerdictCopy {
   return {
     mark: 'absent',
     headline: 'Not found',
-    lead: 'The registry holds no proof with this identifier.',
+    lead: 'The registry has published no proof with this identifier.',
     advice: COPIED,
     claims: [
-      `The log has ${count(treeSize)} entries. None of them belongs to a proof with this identifier.`,
+      `The log has ${count(treeSize)} entries. None of them belongs to a proof with this identifier that the verifier has checked.`,
     ],
     nonClaims: [
       'That no such proof will ever exist. A new proof appears within seconds.',

@@ -201,7 +201,7 @@ export function homeView(): View {
           ${fact('Denied', html`The action was denied, and the log holds the proof of the denial.`)}
           ${fact('Revoked', html`It was issued and later revoked. A revocation is final.`)}
           ${fact('Expired', html`It was issued, and its validity period has ended.`)}
-          ${fact('Not found', html`The registry holds no such proof.`)}
+          ${fact('Not found', html`The registry has published no such proof.`)}
           ${fact('Not resolved, not confirmed', html`The service cannot confirm it. That is neither a good sign nor a bad one.`)}
         </dl>
       </section>`,

@@ -94,7 +94,8 @@ class State:
             kind, target = self.shares[target]
         is_package = kind == "package" or field == "package_id"
         members = self.packages.get(target, []) if is_package else [target]
-        proofs = [proof for one in members if (proof := self.proofs.get(one)) is not None]
+        found = [proof for one in members if (proof := self.proofs.get(one)) is not None]
+        proofs = [proof for proof in found if not proof.awaits_verdict]
         # A package resolves only if all of its members resolve.
         if not proofs or len(proofs) < len(members):
             return None

@@ -72,7 +72,7 @@ class Recorded:
         flags, self.revoked = record[1:3]
         self.id = proof_id
         self.key_id: str | None = None
-        self.compromised_from = NONE
+        self.active_from = self.retired_from = self.compromised_from = NONE
         effect, self.verdict = flags & 3, flags >> 4 & 3
         self.is_live, self.has_artifacts, self.is_gone = (bool(flags >> at & 1) for at in (2, 3, 6))
         _require(effect < 3 and self.verdict < 3 and flags < 128 and self.revoked < 16)
@@ -92,9 +92,14 @@ class Recorded:
 
     def add_key(self, record: bytes) -> None:
         _require(len(record) == 52 and record[:2] == b"\2\0")
-        first, retired_from, self.compromised_from = _numbers(record[34:])
-        _require(first == NONE or first < min(retired_from, self.compromised_from))
+        self.active_from, self.retired_from, self.compromised_from = _numbers(record[34:])
+        _require(self.active_from == NONE or self.active_from < min(self.retired_from, self.compromised_from))
         self.key_id = base64url(record[2:34])
+
+    @property
+    def awaits_verdict(self) -> bool:
+        is_active = self.active_from <= self.index < min(self.retired_from, self.compromised_from)
+        return self.verdict == 0 and not self.is_gone and is_active
 
     @property
     def is_voided(self) -> bool:

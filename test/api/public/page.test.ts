@@ -73,7 +73,7 @@ describe('verdict page', () => {
       for (const value of [log_origin, key_id, aep_hash, proof_record_hash]) {
         expect(textOf(text)).toContain(value);
       }
-      expect(fact('Entry', text)).toBe(`${leaf_index}, counting from 0, of 56`);
+      expect(fact('Entry', text)).toBe(`${leaf_index}, counting from 0, of 57`);
       expect(text).toContain(`<time datetime="${accepted_at}">20 November 2026, 12:00:00`);
       for (const [what, value] of [
         ['AEP hash', aep_hash],
