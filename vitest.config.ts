@@ -1,20 +1,9 @@
-import { readdirSync, readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { join } from 'node:path';
 import { defineConfig } from 'vitest/config';
 
 /** Memory for a whole stack, a browser and a compiler at once, one for each worker. */
 const ROOMY_BYTES = 7 * 2 ** 30;
-
-/**
- * Test files that replace modules, or run other test files again: both need modules that no earlier
- * file has loaded.
- */
-const root = join(import.meta.dirname, 'test');
-const ISOLATED = readdirSync(root, { recursive: true, encoding: 'utf8' })
-  .filter((name) => name.endsWith('.test.ts') && !name.endsWith('.long.test.ts'))
-  .filter((name) => /vi\.mock\(|serveFrom\(/.test(readFileSync(join(root, name), 'utf8')))
-  .map((name) => `test/${name}`);
 
 /** Slow tests, which `npm run test:long` runs instead of `npm test`. */
 const LONG = 'test/**/*.long.test.ts';
@@ -50,12 +39,11 @@ export default defineConfig({
           ...test,
           name: 'shared',
           include: ['test/**/*.test.ts'],
-          exclude: [...ISOLATED, LONG],
+          exclude: [LONG],
           // Files of a worker share loaded modules: loading them takes a third of the time otherwise.
           isolate: false,
         },
       },
-      { resolve, test: { ...test, name: 'isolated', include: ISOLATED } },
       { resolve, test: { ...test, name: 'long', include: [LONG] } },
     ],
   },

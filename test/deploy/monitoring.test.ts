@@ -5,7 +5,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
-import { alertRules, dashboardQueries, metricsIn } from '../fixtures/compose/monitoring.js';
+import {
+  alertRules,
+  dashboardQueries,
+  metricsIn,
+  type AlertRule,
+} from '../fixtures/compose/monitoring.js';
 
 const PROMETHEUS = join(packageRoot, 'deploy', 'prometheus');
 const hasPromtool = spawnSync('promtool', ['--version']).status === 0;
@@ -44,12 +49,17 @@ describe('alerts', () => {
 
   const healthy = cases.pop()!;
 
-  async function expectPassing(tests: object[]): Promise<void> {
+  /** Tests each set of rules with its own cases. */
+  async function expectPassing(suites: { rules: AlertRule[]; tests: object[] }[]): Promise<void> {
     const folder = await mkdtemp(join(tmpdir(), 'svc-alerts-'));
-    const file = join(folder, 'tests.yml');
-    const rule_files = [join(PROMETHEUS, 'alerts.yml')];
-    await writeFile(file, JSON.stringify({ rule_files, evaluation_interval: '15s', tests }));
-    const { status, output } = promtool('test', 'rules', file);
+    const files = suites.map(async ({ rules, tests }, i) => {
+      const rule_files = [join(folder, `rules-${i}.yml`)];
+      await writeFile(rule_files[0]!, JSON.stringify({ groups: [{ name: 'svc', rules }] }));
+      const file = join(folder, `tests-${i}.yml`);
+      await writeFile(file, JSON.stringify({ rule_files, evaluation_interval: '15s', tests }));
+      return file;
+    });
+    const { status, output } = promtool('test', 'rules', ...(await Promise.all(files)));
     expect(status, output).toBe(0);
   }
 
@@ -63,7 +73,7 @@ describe('alerts', () => {
     const alert_rule_test = rules.flatMap(({ alert: alertname }) =>
       ['2m', '10m', healthy.eval_time].map((eval_time) => ({ eval_time, alertname })),
     );
-    await expectPassing([{ interval: '15s', input_series, alert_rule_test }]);
+    await expectPassing([{ rules, tests: [{ interval: '15s', input_series, alert_rule_test }] }]);
     const given = healthy.series.map(({ series = '' }) => series.replace(/\{.*/, ''));
     expect(given).toEqual(expect.arrayContaining(rules.flatMap(({ expr }) => metricsIn(expr))));
   });
@@ -71,18 +81,24 @@ describe('alerts', () => {
   it.skipIf(skips)(
     `fire as each case in alert-cases.txt expects${withoutIt}`,
     async () => {
-      const tests = cases.map(({ alertname, eval_time, fires, series }) => {
-        const { labels, annotations } = rules.find(({ alert }) => alert === alertname)!;
-        const expected = { exp_labels: { ...labels, ...fires }, exp_annotations: annotations };
-        const exp_alerts = fires === null ? [] : [expected];
-        return {
-          name: `${alertname} ${fires === null ? 'stays quiet' : 'fires'}`,
-          interval: '15s',
-          input_series: series,
-          alert_rule_test: [{ eval_time, alertname, exp_alerts }],
-        };
+      const suites = rules.map((rule) => {
+        const { alert: alertname, labels, annotations } = rule;
+        const own = cases.filter((one) => one.alertname === alertname);
+        const tests = own.map(({ eval_time, fires, series }) => {
+          const expected = { exp_labels: { ...labels, ...fires }, exp_annotations: annotations };
+          const exp_alerts = fires === null ? [] : [expected];
+          return {
+            name: `${alertname} ${fires === null ? 'stays quiet' : 'fires'}`,
+            interval: '15s',
+            input_series: series,
+            alert_rule_test: [{ eval_time, alertname, exp_alerts }],
+          };
+        });
+        return { rules: [rule], tests };
       });
-      await expectPassing(tests);
+      const tested = suites.flatMap(({ tests }) => tests);
+      expect(tested).toHaveLength(cases.length);
+      await expectPassing(suites);
       // On a busy machine this test takes longer than other tests.
     },
     120_000,

@@ -11,8 +11,12 @@ import { readUpkeep } from '#sql/ops/maintenance';
 import type { Pool } from '#sql/db/transaction';
 import type { DyingCheck } from '../fixtures/dying-fsck.js';
 import { parseExposition, valueOf } from '../fixtures/exposition.js';
-import { checked, type Checked } from '../fixtures/planted.js';
-import { soundPlantation, type SoundPlantation } from '../fixtures/sound-plantation.js';
+import {
+  checked,
+  type Checked,
+  soundPlantation,
+  type SoundPlantation,
+} from '../fixtures/planted.js';
 import {
   ALONE,
   CUT_LOG,

@@ -11,7 +11,7 @@ import { pinKeys } from '#protocol/snapshot/trust';
 import { formatTime } from '#protocol/time';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { openFiles } from '#sdk/cli/monitor/files';
-import { soundPlantation, type SoundPlantation } from '../fixtures/sound-plantation.js';
+import { soundPlantation, type SoundPlantation } from '../fixtures/planted.js';
 
 type Records = ReadonlyMap<string, Uint8Array>;
 

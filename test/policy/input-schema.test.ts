@@ -1,15 +1,19 @@
-import type * as Files from 'node:fs/promises';
-import { readFile } from 'node:fs/promises';
-import { describe, expect, it, vi } from 'vitest';
+import files from 'node:fs/promises';
+import { syncBuiltinESMExports } from 'node:module';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import type * as module from '#policy/input-schema';
 import { inputSchema, unknownAttributes } from '#policy/input-schema';
 
-vi.mock('node:fs/promises', async (original) => {
-  const fs = await original<typeof Files>();
-  return { ...fs, readFile: vi.fn(fs.readFile) };
-});
-
 it('inputSchema > reads the schema file again after a failed read', async () => {
-  vi.mocked(readFile).mockRejectedValueOnce(new Error('EMFILE'));
+  // Other test files may have read the file into the shared module.
+  const fresh = '../../policy/input-schema.ts?fresh';
+  const { inputSchema } = (await import(fresh)) as typeof module;
+  const read = vi.spyOn(files, 'readFile').mockRejectedValueOnce(new Error('EMFILE'));
+  syncBuiltinESMExports();
+  onTestFinished(() => {
+    read.mockRestore();
+    syncBuiltinESMExports();
+  });
   await expect(inputSchema()).rejects.toThrow('EMFILE');
   expect(await inputSchema()).toContain('namespace Svc');
 });

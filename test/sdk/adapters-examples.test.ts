@@ -1,11 +1,11 @@
 import { execFile } from 'node:child_process';
-import { readdir, readFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
-import { readyFile } from '../fixtures/ready-file.js';
 
 const world = useAdapterWorld();
 
@@ -49,7 +49,16 @@ describe('examples/adapters', () => {
   });
 
   it.each(Object.entries(outputs))('print the expected output: %s', async (file, expected) => {
-    const ready = await readyFile(world.options);
+    const { engineUrl, tenantId, apiKey } = world.options;
+    const ready = join(await mkdtemp(join(tmpdir(), 'svc-ready-')), 'ready.json');
+    // As `npm start` writes the file for clients.
+    const settings = {
+      engine_url: engineUrl,
+      public_url: '',
+      tenant_id: tenantId,
+      api_key: apiKey,
+    };
+    await writeFile(ready, JSON.stringify(settings), { mode: 0o600 });
     const args = [join('examples/adapters', file), ready];
     const { stdout, stderr } = await run(process.execPath, args, { cwd: packageRoot });
     expect(stdout).toMatch(expected);

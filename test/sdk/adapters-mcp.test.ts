@@ -1,6 +1,8 @@
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { InMemoryTransport } from '@modelcontextprotocol/sdk/inMemory.js';
 import { Server } from '@modelcontextprotocol/sdk/server/index.js';
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
+import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import {
   CallToolRequestSchema,
   type CallToolResult,
@@ -11,7 +13,6 @@ import * as z from 'zod';
 import { admitClient, admitServer, NOT_ADMITTED_META, PROOF_ID_META } from '#sdk/adapters/mcp';
 import { canonicalHash, type JsonValue } from '#sdk/index';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
-import { joined, mcpPair, registerTools } from '../fixtures/mcp-tools.js';
 
 const world = useAdapterWorld();
 
@@ -24,6 +25,45 @@ const called = (client: Client, name: string, args?: Record<string, unknown>) =>
 const textOf = ({ content: [part] }: CallToolResult): string =>
   part?.type === 'text' ? part.text : '';
 const proofOf = ({ _meta }: CallToolResult): string => String(_meta?.[PROOF_ID_META]);
+
+/** A client, and a server that has no tools yet. `connect` connects the two within this process. */
+function mcpPair(): { server: McpServer; client: Client; connect(): Promise<void> } {
+  const server = new McpServer({ name: 'tools', version: '1.0.0' });
+  const client = new Client({ name: 'agent', version: '1.0.0' });
+  return { server, client, connect: () => joined(server, client) };
+}
+
+interface Connects {
+  connect(transport: Transport): Promise<void>;
+}
+
+async function joined(server: Connects, client: Connects): Promise<void> {
+  const [one, other] = InMemoryTransport.createLinkedPair();
+  await Promise.all([server.connect(one), client.connect(other)]);
+}
+
+/** Tools that add their name to `ran`. */
+function registerTools(server: McpServer, ran: string[]): void {
+  const text = (said: string) => ({ content: [{ type: 'text' as const, text: said }] });
+  server.registerTool('book_table', { inputSchema: { seats: z.number() } }, ({ seats }) => {
+    ran.push('book_table');
+    return { ...text(`a table for ${String(seats)}`), _meta: { kitchen: 'open' } };
+  });
+  server.registerTool('deleteAuditLog', {}, () => {
+    ran.push('deleteAuditLog');
+    return text('done');
+  });
+  server.registerTool('fail', {}, () => {
+    ran.push('fail');
+    throw new Error('no table is free');
+  });
+  server.registerTool('wait', {}, ({ signal }) => {
+    ran.push('wait');
+    return new Promise((resolve) => {
+      signal.addEventListener('abort', () => resolve(text('stopped')));
+    });
+  });
+}
 
 /** A client of a server with tools, which add their names to `ran`. */
 async function clientOfTools(ran: string[], prepare: (server: McpServer) => unknown = () => null) {

@@ -1,14 +1,18 @@
 import { existsSync } from 'node:fs';
-import { writeFile } from 'node:fs/promises';
+import { cp, readFile, writeFile } from 'node:fs/promises';
+import { request as httpRequest } from 'node:http';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { chromium } from 'playwright-core';
+import { rolldown } from 'rolldown';
+import ts from 'typescript';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
+import { packageRoot } from '#runtime/process/files';
 import { chromiumArgs, chromiumPath, withoutChromium } from '../fixtures/chromium.js';
-import { serveConsumerPage } from '../fixtures/consumer-page.js';
+import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
 import { offlineVectors } from '../fixtures/offline-vectors/published.js';
-import { packedProject, type PackedProject } from '../fixtures/packed-project.js';
+import { packSdk } from '../fixtures/packed-sdk.js';
 import { openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
 
 /** Path of another Node; `.ci/run` sets the LTS release. */
@@ -20,7 +24,7 @@ const vectors = Object.values(offlineVectors).flat();
 const expected = Object.fromEntries(vectors.map((vector) => [vector.name, vector.expected]));
 
 let world: SdkWorld;
-let project: PackedProject;
+let project: Awaited<ReturnType<typeof packedProject>>;
 let stopped = false;
 let publishing: Promise<void>;
 
@@ -135,3 +139,74 @@ describe('packed SDK in an empty project', () => {
     120_000,
   );
 });
+
+/** A project with the packed SDK and the files of `test/consumer`. */
+async function packedProject() {
+  const sdk = await packSdk();
+  const dir = sdk.directory;
+  await cp(join(packageRoot, 'test', 'consumer'), dir, { recursive: true });
+  const helper = join(packageRoot, 'test', 'fixtures', 'offline-vectors', 'vector.ts');
+  const compilerOptions = { target: ts.ScriptTarget.ES2023, module: ts.ModuleKind.ESNext };
+  const compiled = ts.transpileModule(await readFile(helper, 'utf8'), { compilerOptions });
+  await sdk.write('vector.js', compiled.outputText);
+  return {
+    dir,
+    /** Runs a script of the project in this Node or another, and returns its output. */
+    node: (script: string, args: string[] = [], node = process.execPath) =>
+      sdk.run(node, [script, ...args]),
+    /** The script and its imports, bundled for browsers. */
+    bundle: (script: string) => bundled(dir, script),
+  };
+}
+
+/** Bundles `input` with the bundler's defaults for browsers; a warning, such as for a Node module, is an error. */
+async function bundled(cwd: string, input: string): Promise<string> {
+  const bundle = await rolldown({
+    cwd,
+    input,
+    platform: 'browser',
+    onLog: (_level, log) => {
+      throw new Error(log.message);
+    },
+  });
+  const { output } = await bundle.generate({ format: 'esm' });
+  await bundle.close();
+  if (output.length !== 1) throw new Error('expected one file');
+  return output[0].code;
+}
+
+/**
+ * A tenant's page with its script. The page's server forwards to the engine, which allows no other
+ * origin. The page's policy allows its own script and origin, but no eval.
+ */
+function serveConsumerPage(script: string, engineUrl: string): Promise<LocalServer> {
+  const headers = {
+    'Content-Security-Policy': "default-src 'none'; script-src 'self'; connect-src 'self'",
+  };
+  return serveLocally((incoming, outgoing) => {
+    if (incoming.url?.startsWith('/v1/')) {
+      const target = new URL(incoming.url, engineUrl);
+      const { method, headers: asked } = incoming;
+      const forwarded = httpRequest(target, { method, headers: { ...asked, host: target.host } });
+      forwarded.on('response', (answer) => {
+        outgoing.writeHead(answer.statusCode ?? 502, answer.headers);
+        answer.pipe(outgoing);
+      });
+      forwarded.on('error', () => {
+        if (outgoing.headersSent) outgoing.destroy();
+        else outgoing.writeHead(502).end();
+      });
+      incoming.pipe(forwarded);
+    } else if (incoming.url === '/script.js') {
+      outgoing.writeHead(200, { ...headers, 'Content-Type': 'text/javascript' }).end(script);
+    } else if (incoming.url === '/') {
+      outgoing
+        .writeHead(200, { ...headers, 'Content-Type': 'text/html; charset=utf-8' })
+        .end(
+          '<!doctype html><title>consumer</title><script type="module" src="/script.js"></script>',
+        );
+    } else {
+      outgoing.writeHead(404).end();
+    }
+  });
+}

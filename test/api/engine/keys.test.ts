@@ -1,32 +1,11 @@
-import type * as crypto from 'node:crypto';
-import { randomBytes } from 'node:crypto';
+import crypto, { randomBytes } from 'node:crypto';
+import { syncBuiltinESMExports } from 'node:module';
 import { expect, vi } from 'vitest';
 import { formatApiKey } from '#runtime/crypto/api-key';
-import type * as tenants from '#sql/tenants/api-keys';
 import { revokeApiKey } from '#sql/tenants/administration';
 import { executeBody, headersFor, without } from '../../fixtures/engine.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { engineTest, keyIdOf, type Setup } from './setup.js';
-
-/** Records the sizes of compared hashes, and the key ids that each query looks up. */
-const done = vi.hoisted(() => ({ compared: [] as number[][], lookedUp: [] as string[][] }));
-
-vi.mock('node:crypto', async (original) => {
-  const real = await original<typeof crypto>();
-  const timingSafeEqual: typeof real.timingSafeEqual = (a, b) => {
-    done.compared.push([a.byteLength, b.byteLength]);
-    return real.timingSafeEqual(a, b);
-  };
-  return { ...real, timingSafeEqual };
-});
-vi.mock('#sql/tenants/api-keys', async (original) => {
-  const real = await original<typeof tenants>();
-  const authenticate: typeof real.authenticate = (sql, keyIds) => {
-    done.lookedUp.push([...keyIds]);
-    return real.authenticate(sql, keyIds);
-  };
-  return { ...real, authenticate };
-});
 
 const it = engineTest();
 
@@ -51,21 +30,39 @@ const KEYS: Record<string, (setup: Setup) => string | Promise<string>> = {
 };
 
 it('API key check > does the same work and gives the same response for every invalid key', async ({
+  onTestFinished,
   setup,
 }) => {
+  const compare = vi.spyOn(crypto, 'timingSafeEqual');
+  syncBuiltinESMExports();
+  onTestFinished(() => {
+    compare.mockRestore();
+    syncBuiltinESMExports();
+  });
+  /** The key ids that each query looks up. */
+  const lookedUp: unknown[] = [];
+  const sql = new Proxy(setup.registry.engine, {
+    apply: (pool, self, given: unknown[]) => {
+      if (String(given[0]).includes('from svc.api_key')) lookedUp.push(given.at(-1));
+      return Reflect.apply(pool, self, given) as unknown;
+    },
+  });
   const answers = new Set<string>();
-  for (const [name, make] of Object.entries(KEYS)) {
-    const headers = { 'X-Svc-Api-Key': await make(setup), 'X-Request-Id': 'same' };
-    done.compared = [];
-    done.lookedUp = [];
-    const reply = await setup.execute(executeBody(), headers);
-    expect([name, reply.status === 401]).toEqual([name, name !== 'good']);
-    expect([name, done.compared]).toEqual([name, [[32, 32]]]);
-    // The engine makes one query, with the public key id and without the secret.
-    expect([name, done.lookedUp]).toEqual([name, [[expect.stringMatching(/^[a-z0-9]{12}$/)]]]);
-    if (name === 'good') continue;
-    answers.add(JSON.stringify([without(reply.headers, 'date'), reply.bytes.toString()]));
-  }
+  await setup.withEngine({ sql }, async (engine) => {
+    for (const [name, make] of Object.entries(KEYS)) {
+      const headers = { ...headersFor(await make(setup)), 'X-Request-Id': 'same' };
+      compare.mockClear();
+      lookedUp.length = 0;
+      const reply = await engine.call({ headers, body: JSON.stringify(executeBody()) });
+      expect([name, reply.status === 401]).toEqual([name, name !== 'good']);
+      const compared = compare.mock.calls.map((hashes) => hashes.map((one) => one.byteLength));
+      expect([name, compared]).toEqual([name, [[32, 32]]]);
+      // The engine makes one query, with the public key id and without the secret.
+      expect([name, lookedUp]).toEqual([name, [[expect.stringMatching(/^[a-z0-9]{12}$/)]]]);
+      if (name === 'good') continue;
+      answers.add(JSON.stringify([without(reply.headers, 'date'), reply.bytes.toString()]));
+    }
+  });
   expect(answers.size).toBe(1);
 });
 
