@@ -1,4 +1,6 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect } from 'vitest';
+import { ENGINE_DEFAULTS } from '#api/engine/context';
 import { canonicalBytes, canonicalize, type JsonValue } from '#protocol/json';
 import { isBatchId } from '#protocol/ids';
 import { batchResultSchema, batchSchema, type BatchResult } from '#protocol/schemas/batch';
@@ -21,6 +23,8 @@ import {
   workBatches,
   type Reply,
 } from '../../fixtures/engine.js';
+import { holdLock, untilLocked } from '../../fixtures/hold-lock.js';
+import { RawClient } from '../../fixtures/raw-client.js';
 import { TENANT } from '../../fixtures/registry.js';
 import { engineTest } from './setup.js';
 
@@ -283,6 +287,25 @@ describe('batch limits', () => {
       const reply = await call(batchCall(setup.key, executeBodies(10), chunked));
       expect(statusAndCode(reply)).toEqual([413, 'body_too_large']);
     });
+  });
+
+  it('do not count uploads whose clients disconnected during authentication', async ({
+    send,
+    setup: { db, engine, key },
+  }) => {
+    const headers = Object.entries(headersFor(key)).map(([name, value]) => `${name}: ${value}`);
+    const head = [`POST ${BATCHES} HTTP/1.1`, 'Host: x', ...headers, 'Content-Length: 10', '', '['];
+    const release = await holdLock(db.sql, 'lock table svc.api_key in access exclusive mode');
+    for (let count = 1; count <= ENGINE_DEFAULTS.batchesOfOneTenant; count += 1) {
+      const client = await RawClient.connect({ port: Number(new URL(engine.url).port) });
+      client.say(head.join('\r\n'));
+      await untilLocked(db.sql, '%', count);
+      client.destroy();
+    }
+    // The server notices a disconnect within milliseconds.
+    await sleep(200);
+    await release();
+    expect((await send(executeBodies(1))).status).toBe(202);
   });
 
   it('reject a batch with more items than one tenant may queue', async ({
