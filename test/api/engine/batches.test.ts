@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect } from 'vitest';
-import { ENGINE_DEFAULTS } from '#api/engine/context';
+import { ENGINE_DEFAULTS, type EngineMetrics } from '#api/engine/context';
 import { canonicalBytes, canonicalize, type JsonValue } from '#protocol/json';
 import { isBatchId } from '#protocol/ids';
 import { batchResultSchema, batchSchema, type BatchResult } from '#protocol/schemas/batch';
@@ -339,6 +339,26 @@ describe('batch limits', () => {
       expect((await call(single)).status).toBe(200);
     });
   });
+});
+
+it('metric of admissions > counts a batch that is rejected before its body is read, like a single admission', async ({
+  setup: { key, withEngine },
+}) => {
+  const counted: unknown[][] = [];
+  const metrics: EngineMetrics = {
+    answered: () => undefined,
+    admissions: (...one) => void counted.push(one),
+  };
+  await withEngine({ admissionsPaused: true, metrics }, async ({ call }) => {
+    const single = { headers: headersFor(key), body: JSON.stringify(executeBody()) };
+    for (const sent of [single, batchCall(key, executeBodies(1))]) {
+      expect((await call(sent)).status).toBe(423);
+    }
+  });
+  expect(counted).toEqual([
+    [1, 'refused', 1],
+    ['batch', 'refused', 1],
+  ]);
 });
 
 // Must run last: this test erases the tenant.
