@@ -117,7 +117,7 @@ export const batchResultsOperation = tenantOperation(
     tag: 'Admission',
     summary: 'List batch results',
     description:
-      'Results are in the order of the items. Each has the status that a single request for the item would have, with its receipt or its problem. Items that are not decided yet are `pending`. `application/json` returns a page; `application/x-ndjson` returns all results, one `BatchResult` per line.',
+      'Results are in the order of the items. Each has the status that a single request for the item would have, with its receipt or its problem. Items that are not decided yet are `pending`. An item that requires an approval stays `approval_required`: `GET /v1/admissions/{proof_id}` returns its second decision. `application/json` returns a page; `application/x-ndjson` returns all results, one `BatchResult` per line.',
     scopes: ['admit', 'read'],
     query: querySchema,
     produces: ['application/json', JSON_LINES],
