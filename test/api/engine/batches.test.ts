@@ -3,7 +3,12 @@ import { describe, expect } from 'vitest';
 import { ENGINE_DEFAULTS, type EngineMetrics } from '#api/engine/context';
 import { canonicalBytes, canonicalize, type JsonValue } from '#protocol/json';
 import { isBatchId } from '#protocol/ids';
-import { batchResultSchema, batchSchema, type BatchResult } from '#protocol/schemas/batch';
+import {
+  batchResultSchema,
+  batchSchema,
+  type BatchResult,
+  type BatchResults,
+} from '#protocol/schemas/batch';
 import type { ListedProof } from '#protocol/schemas/proof-view';
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { adminOn, done } from '../../fixtures/admin.js';
@@ -24,6 +29,7 @@ import {
   type Reply,
 } from '../../fixtures/engine.js';
 import { holdLock, untilLocked } from '../../fixtures/hold-lock.js';
+import { activationBody, NO_DELETIONS, overlayBody, overlayCase } from '../../fixtures/overlays.js';
 import { RawClient } from '../../fixtures/raw-client.js';
 import { TENANT } from '../../fixtures/registry.js';
 import { engineTest } from './setup.js';
@@ -200,6 +206,35 @@ it('batch results > are served in consecutive pages of canonical JSON', async ({
   expect(two.headers['content-type']).toBe(LINES['Content-Type']);
   const lines = results.slice(0, 2).map((one) => canonicalize(one as unknown as JsonValue));
   expect(two.bytes.toString()).toBe(`${lines.join('\n')}\n`);
+});
+
+it('batch results > have pages of bounded size, however long the sentences of denials are', async ({
+  setup,
+}) => {
+  const own = await setup.tenant('wordy');
+  const rule = NO_DELETIONS.replace('Deletions are made by hand.', 'x'.repeat(1_800));
+  const rules = Object.fromEntries(Array.from({ length: 32 }, (_, n) => [`r${n}`, rule]));
+  const { json } = await setup.post('/v1/overlays', overlayBody(rules), own);
+  const activation = activationBody([overlayCase('DELETE_RECORD', 'wordy')]);
+  const path = `/v1/overlays/${String(json['overlay_id'])}/activate`;
+  expect((await setup.post(path, activation, own)).status).toBe(200);
+  const deletion = { action: 'DELETE_RECORD', tenant_id: 'wordy' };
+  const sent = await setup.post(BATCHES, executeBodies(50, deletion), own);
+  await workBatches(setup.registry);
+
+  const indexes: number[] = [];
+  let cursor = '';
+  do {
+    const page = await setup.get(
+      `${BATCHES}/${batchIn(sent).batch_id}/results?limit=1000${cursor}`,
+      own,
+    );
+    expect(page.bytes.length).toBeLessThan(3 * 1024 * 1024);
+    const { next_cursor, results } = page.json as unknown as BatchResults;
+    indexes.push(...results.map(({ index }) => index));
+    cursor = next_cursor === null ? '' : `&cursor=${next_cursor}`;
+  } while (cursor !== '');
+  expect(indexes).toEqual(Array.from({ length: 50 }, (_, index) => index));
 });
 
 describe('invalid batch item', () => {
