@@ -114,7 +114,9 @@ export function runPolicyCase(engine: PolicyEngine, one: PolicyCase): CaseResult
   const input = policyInputOf(one);
   const isInRun = one.input.lane === 'agent' && one.input.run === true;
   const known = Object.entries(engine.counters).filter(([, one]) => isInRun || !needsRun(one));
-  const befores = Object.fromEntries(known.map(([name]) => [name, budgets[name] ?? { before: 0 }]));
+  const beforeOf = (name: string) =>
+    Object.hasOwn(budgets, name) ? budgets[name]! : { before: 0 };
+  const befores = Object.fromEntries(known.map(([name]) => [name, beforeOf(name)]));
   const decided = engine.decide({
     ...input,
     budgets: budgetsOf(engine.counters, input, befores),

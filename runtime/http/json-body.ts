@@ -52,6 +52,7 @@ async function* chunksOf(
   signal: AbortSignal,
 ): AsyncGenerator<Buffer, void> {
   let length = 0;
+  requireConnected(req);
   // Uses `on`, which ends a pending read when the signal fires; the stream's own iterator does not.
   const arriving = on(req, 'data', { signal, close: ['end', 'close'], ...WATERMARKS });
   try {
@@ -70,6 +71,11 @@ async function* chunksOf(
 
 /** Buffered chunks at which the stream is paused and resumed. */
 const WATERMARKS = { highWaterMark: 16, lowWaterMark: 4 };
+
+/** A destroyed request emits no more events, so reading it would never end. */
+function requireConnected(req: IncomingMessage): void {
+  if (req.destroyed) throw incomplete();
+}
 
 function requireShort(req: IncomingMessage, limit: number): void {
   if (Number(req.headers['content-length'] ?? 0) > limit) throw tooLarge(limit);
@@ -110,6 +116,7 @@ function tooLarge(limit: number): BodyRefusedError {
 
 export function readBody(req: IncomingMessage, limit: number): Promise<Buffer> {
   return new Promise((resolve, reject) => {
+    requireConnected(req);
     const chunks: Buffer[] = [];
     let length = 0;
     const stop = (): void => {

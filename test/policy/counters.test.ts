@@ -32,6 +32,23 @@ it('examples/policies/daily-limit > rejects a case about a counter that the set 
 const sum: Counter = { actions: ['ISSUE_REFUND'], sum: 'amount', per: 'agent', window: 'day' };
 const count: Counter = { actions: null, sum: null, per: 'tenant', window: 'day' };
 
+it('a case > starts a counter named `constructor` at 0', async () => {
+  const set = await makePolicySet({
+    schema: files.schema.replace('daily_refunds', 'constructor'),
+    policies: { permit: 'permit (principal, action, resource);' },
+    sentences: {},
+    counters: { constructor: count },
+  });
+  const input = {
+    tenant: 'acme',
+    environment: 'sandbox',
+    lane: 'execute',
+    action: 'SHIP',
+  } as const;
+  const one = { name: 'shipment', input, expect: 'ADMIT' } as const;
+  expect(runPolicyCase(await preparePolicyEngine(set), one)).toMatchObject({ passed: true });
+});
+
 const input = (facts: Facts, overrides: Partial<PolicyInput> = {}): PolicyInput =>
   policyInput({
     lane: 'agent',

@@ -1,12 +1,12 @@
 import { EventEmitter } from 'node:events';
-import { Server, type RequestListener, type ServerResponse } from 'node:http';
+import { type IncomingMessage, Server, type RequestListener, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import { unreadProblem } from '#api/engine/http/problem';
 import { boundConnections, HTTP_LIMITS, type HttpLimits } from '#runtime/http/connections';
 import { listen, type HttpServer } from '#runtime/http/server';
-import { readJsonBody } from '#runtime/http/json-body';
+import { readJsonBody, streamBody } from '#runtime/http/json-body';
 import { RawClient, statusesOf } from '../fixtures/raw-client.js';
 
 const servers: HttpServer[] = [];
@@ -112,6 +112,30 @@ describe('slow client', () => {
     await expectServed(server);
     await expect.poll(count).toBe(0);
   });
+});
+
+it.each([
+  ['readJsonBody', (req: IncomingMessage) => readJsonBody(req, 1_024)],
+  [
+    'streamBody',
+    async (req: IncomingMessage) => {
+      const { signal } = new AbortController();
+      const { chunks } = streamBody(req, 1_024, ['application/json'], signal);
+      await chunks.next();
+    },
+  ],
+])('%s rejects when the client disconnected before the call', async (_, read) => {
+  const requests: IncomingMessage[] = [];
+  const server = await serve({}, (req) => requests.push(req));
+  for (const body of ['{', '{}']) {
+    const gone = await client(server);
+    gone.say(`${POST}Content-Length: 2\r\n\r\n${body}`);
+    await expect.poll(() => requests.length).toBe(1);
+    gone.destroy();
+    const request = requests.pop()!;
+    await expect.poll(() => request.destroyed).toBe(true);
+    await expect(read(request)).rejects.toMatchObject({ code: 'incomplete_body' });
+  }
 });
 
 describe('connection limit', () => {

@@ -13,13 +13,7 @@ import { parseDocument } from '../http/parse-body.js';
 import { at, Problem } from '../http/problem.js';
 import { newUuidHex } from '../http/request-context.js';
 import { json, specOf } from '../operation.js';
-import {
-  ADMISSION_HEADERS,
-  admissionOperation,
-  AGENT,
-  POST_PROBLEMS,
-  type AdmissionApi,
-} from './admit.js';
+import { admissionOperation, AGENT, POST_PROBLEMS, type AdmissionApi } from './admit.js';
 import { sendDecision } from './outcome.js';
 
 const properties = z.record(z.string(), z.unknown()).exactOptional();
@@ -173,7 +167,9 @@ export const evaluationOperation = admissionOperation(
     tag: 'Admission',
     scopes: ['admit'],
     acceptsBearer: true,
-    headers: ADMISSION_HEADERS,
+    headers: {
+      'X-Svc-Idempotency-Key': 'Optional. The engine rejects another evaluation with the same key.',
+    },
     id: 'evaluateAccess',
     path: '/access/v1/evaluation',
     summary: 'Evaluate access (AuthZEN)',

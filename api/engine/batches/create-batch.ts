@@ -18,7 +18,7 @@ import { sendJson } from '../http/respond.js';
 import { json, specOf, type EngineDeps, type Operation } from '../operation.js';
 import { JSON_LINES, parseBatch, type ParsedBatch } from './parse-batch.js';
 import { batchDocument } from './results.js';
-import { BatchUploads } from './uploads.js';
+import { type BatchUpload, BatchUploads } from './uploads.js';
 
 const spec = specOf({
   id: 'createBatch',
@@ -110,10 +110,11 @@ function createBatch(deps: EngineDeps): RequestHandler {
     items: Math.min(BATCH_ITEMS_MAX, room.own),
   };
   return async (req, res) => {
-    const caller = await authorizeAdmission(deps, spec, req, res);
-    const upload = uploads.start(caller.tenantNo);
+    let upload: BatchUpload | null = null;
     let isAccepted = false;
     try {
+      const caller = await authorizeAdmission(deps, spec, req, res);
+      upload = uploads.start(caller.tenantNo);
       const batch = await parseBatch(req, limits, caller, upload);
       const idempotencyKey = readAdmissionHeaders(req, spec);
       if (batch.fault !== null) throw batch.fault;
@@ -135,7 +136,7 @@ function createBatch(deps: EngineDeps): RequestHandler {
       if (!isAccepted) ctx.metrics?.admissions('batch', 'refused', 1);
       throw error;
     } finally {
-      upload.release();
+      upload?.release();
     }
   };
 }

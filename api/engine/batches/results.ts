@@ -95,8 +95,10 @@ export function batchDocument(batch: Batch): BatchDocument {
 }
 
 const DEFAULT_PAGE = 100;
-/** Number of items that are read and rendered at a time, which bounds memory for any `limit`. */
+/** Number of items that are read at a time, which bounds memory for any `limit`. */
 const AT_A_TIME = 250;
+/** Bytes that end a page, or a part of a stream: the sentences of an overlay make a denial 128 KiB long. */
+const PART_BYTES = 2 * 1024 * 1024;
 
 const querySchema = z.strictObject({
   limit: z
@@ -117,7 +119,7 @@ export const batchResultsOperation = tenantOperation(
     tag: 'Admission',
     summary: 'List batch results',
     description:
-      'Results are in the order of the items. Each has the status that a single request for the item would have, with its receipt or its problem. Items that are not decided yet are `pending`. `application/json` returns a page; `application/x-ndjson` returns all results, one `BatchResult` per line.',
+      'Results are in the order of the items. Each has the status that a single request for the item would have, with its receipt or its problem. Items that are not decided yet are `pending`. An item that requires an approval stays `approval_required`: `GET /v1/admissions/{proof_id}` returns its second decision. `application/json` returns a page; `application/x-ndjson` returns all results, one `BatchResult` per line.',
     scopes: ['admit', 'read'],
     query: querySchema,
     produces: ['application/json', JSON_LINES],
@@ -152,8 +154,14 @@ async function sendResults(call: Call): Promise<void> {
   }
   const until = from + Number(limit ?? DEFAULT_PAGE);
   const found: Uint8Array[] = [];
-  for await (const part of readResults(call, batch, from, until)) found.push(...part);
-  const next = until < batch.total ? formatCursor(list, String(until)) : null;
+  let bytes = 0;
+  for await (const part of readResults(call, batch, from, until)) {
+    found.push(...part);
+    for (const { length } of part) bytes += length;
+    if (bytes >= PART_BYTES) break;
+  }
+  const end = bytes >= PART_BYTES ? from + found.length : until;
+  const next = end < batch.total ? formatCursor(list, String(end)) : null;
   sendBytes(res, 200, 'application/json', pageBytes(batch, found, next));
 }
 
@@ -178,9 +186,15 @@ async function* readResults(
       batchOutcomes(sql, tenantNo, batchId, start, most),
     );
     if (found === null) return;
-    const part: Uint8Array[] = [];
+    let part: Uint8Array[] = [];
+    let bytes = 0;
     for (const item of found.items) {
-      part.push(resultBytes(await resultOf(item, found.requestId, sentences)));
+      const result = resultBytes(await resultOf(item, found.requestId, sentences));
+      part.push(result);
+      bytes += result.length;
+      if (bytes < PART_BYTES) continue;
+      yield part;
+      [part, bytes] = [[], 0];
     }
     yield part;
   }

@@ -20,7 +20,7 @@ import { byId, checkOf } from '../../fixtures/verify-call.js';
 import { replayOf, verdictOn } from './setup.js';
 import { AGENT, approvalTest, PATH } from './approval-setup.js';
 
-const { it, setup, approver, held, heldBy, about, send, secondOf } = approvalTest();
+const { it, setup, approver, held, heldBy, shown, about, send, secondOf } = approvalTest();
 
 it('an admission that requires an approval gets 202 with the expiry, and permits nothing', async () => {
   await setApprovalTime(setup.registry.admin, TENANT, 60);
@@ -57,7 +57,7 @@ it('an admission that requires an approval gets 202 with the expiry, and permits
   await setApprovalTime(setup.registry.admin, TENANT, 900);
 });
 
-it('a batch counts the items that require an approval, including repeated admissions', async () => {
+it('a batch keeps the first decisions about items that require an approval, including repeated admissions', async () => {
   const held = admissionEnvelope({ action: 'PAY' });
   for (const replayed of [0, 1]) {
     const items = [held, admissionEnvelope({ action: 'SHIP' })];
@@ -76,6 +76,10 @@ it('a batch counts the items that require an approval, including repeated admiss
       receipt: { status: 'APPROVAL_REQUIRED' },
       expires_at: expect.stringMatching(/Z$/) as string,
     });
+    if (replayed === 1) continue;
+    const pending = { envelope: held, ...(await shown(String(first?.proof_id))) };
+    await secondOf(await send(approver.approve(about(pending))));
+    expect(await resultsOf(setup.engine, setup.key, batchId)).toContainEqual(first);
   }
 });
 

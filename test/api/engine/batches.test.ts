@@ -1,7 +1,14 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect } from 'vitest';
+import { ENGINE_DEFAULTS, type EngineMetrics } from '#api/engine/context';
 import { canonicalBytes, canonicalize, type JsonValue } from '#protocol/json';
 import { isBatchId } from '#protocol/ids';
-import { batchResultSchema, batchSchema, type BatchResult } from '#protocol/schemas/batch';
+import {
+  batchResultSchema,
+  batchSchema,
+  type BatchResult,
+  type BatchResults,
+} from '#protocol/schemas/batch';
 import type { ListedProof } from '#protocol/schemas/proof-view';
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { adminOn, done } from '../../fixtures/admin.js';
@@ -21,6 +28,9 @@ import {
   workBatches,
   type Reply,
 } from '../../fixtures/engine.js';
+import { holdLock, untilLocked } from '../../fixtures/hold-lock.js';
+import { activationBody, NO_DELETIONS, overlayBody, overlayCase } from '../../fixtures/overlays.js';
+import { RawClient } from '../../fixtures/raw-client.js';
 import { TENANT } from '../../fixtures/registry.js';
 import { engineTest } from './setup.js';
 
@@ -198,6 +208,35 @@ it('batch results > are served in consecutive pages of canonical JSON', async ({
   expect(two.bytes.toString()).toBe(`${lines.join('\n')}\n`);
 });
 
+it('batch results > have pages of bounded size, however long the sentences of denials are', async ({
+  setup,
+}) => {
+  const own = await setup.tenant('wordy');
+  const rule = NO_DELETIONS.replace('Deletions are made by hand.', 'x'.repeat(1_800));
+  const rules = Object.fromEntries(Array.from({ length: 32 }, (_, n) => [`r${n}`, rule]));
+  const { json } = await setup.post('/v1/overlays', overlayBody(rules), own);
+  const activation = activationBody([overlayCase('DELETE_RECORD', 'wordy')]);
+  const path = `/v1/overlays/${String(json['overlay_id'])}/activate`;
+  expect((await setup.post(path, activation, own)).status).toBe(200);
+  const deletion = { action: 'DELETE_RECORD', tenant_id: 'wordy' };
+  const sent = await setup.post(BATCHES, executeBodies(50, deletion), own);
+  await workBatches(setup.registry);
+
+  const indexes: number[] = [];
+  let cursor = '';
+  do {
+    const page = await setup.get(
+      `${BATCHES}/${batchIn(sent).batch_id}/results?limit=1000${cursor}`,
+      own,
+    );
+    expect(page.bytes.length).toBeLessThan(3 * 1024 * 1024);
+    const { next_cursor, results } = page.json as unknown as BatchResults;
+    indexes.push(...results.map(({ index }) => index));
+    cursor = next_cursor === null ? '' : `&cursor=${next_cursor}`;
+  } while (cursor !== '');
+  expect(indexes).toEqual(Array.from({ length: 50 }, (_, index) => index));
+});
+
 describe('invalid batch item', () => {
   const parent_proof_id = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
   const cases: [code: string, body: string, pointer: string][] = [
@@ -285,6 +324,25 @@ describe('batch limits', () => {
     });
   });
 
+  it('do not count uploads whose clients disconnected during authentication', async ({
+    send,
+    setup: { db, engine, key },
+  }) => {
+    const headers = Object.entries(headersFor(key)).map(([name, value]) => `${name}: ${value}`);
+    const head = [`POST ${BATCHES} HTTP/1.1`, 'Host: x', ...headers, 'Content-Length: 10', '', '['];
+    const release = await holdLock(db.sql, 'lock table svc.api_key in access exclusive mode');
+    for (let count = 1; count <= ENGINE_DEFAULTS.batchesOfOneTenant; count += 1) {
+      const client = await RawClient.connect({ port: Number(new URL(engine.url).port) });
+      client.say(head.join('\r\n'));
+      await untilLocked(db.sql, '%', count);
+      client.destroy();
+    }
+    // The server notices a disconnect within milliseconds.
+    await sleep(200);
+    await release();
+    expect((await send(executeBodies(1))).status).toBe(202);
+  });
+
   it('reject a batch with more items than one tenant may queue', async ({
     setup: { key, withEngine },
   }) => {
@@ -316,6 +374,26 @@ describe('batch limits', () => {
       expect((await call(single)).status).toBe(200);
     });
   });
+});
+
+it('metric of admissions > counts a batch that is rejected before its body is read, like a single admission', async ({
+  setup: { key, withEngine },
+}) => {
+  const counted: unknown[][] = [];
+  const metrics: EngineMetrics = {
+    answered: () => undefined,
+    admissions: (...one) => void counted.push(one),
+  };
+  await withEngine({ admissionsPaused: true, metrics }, async ({ call }) => {
+    const single = { headers: headersFor(key), body: JSON.stringify(executeBody()) };
+    for (const sent of [single, batchCall(key, executeBodies(1))]) {
+      expect((await call(sent)).status).toBe(423);
+    }
+  });
+  expect(counted).toEqual([
+    [1, 'refused', 1],
+    ['batch', 'refused', 1],
+  ]);
 });
 
 // Must run last: this test erases the tenant.

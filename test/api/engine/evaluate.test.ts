@@ -242,6 +242,17 @@ it('AuthZEN evaluation > returns an error while the admission is pending', async
   });
 });
 
+it('AuthZEN evaluation > is rejected when another evaluation had the same idempotency key', async ({
+  setup,
+}) => {
+  const headers = { 'X-Svc-Idempotency-Key': 'once' };
+  const body = request(alice, read, record);
+  expect((await setup.post(PATH, body, headers)).status).toBe(200);
+  const again = await setup.post(PATH, body, headers);
+  expectProblem(again, 422, 'idempotency_conflict');
+  expect(again.json['detail']).toContain('another evaluation');
+});
+
 it('bearer token > authenticates evaluations only, and identifies the tenant', async ({
   setup,
 }) => {

@@ -1,6 +1,9 @@
 import { describe, expect } from 'vitest';
+import type { Call } from '#api/engine/operation';
+import { MOST_SIMULATED, simulated } from '#api/engine/policy/overlay-evaluation';
 import { activateWithOverlays } from '#policy/overlays';
 import { makePolicySet } from '#policy/policy-set';
+import { replayPolicies } from '#policy/replay';
 import { shippedPolicy } from '#programs/shipped-policy';
 import { asTenants, transaction } from '#sql/db/transaction';
 import { acceptIntake } from '#sql/admissions/intake';
@@ -371,4 +374,21 @@ it('an engine limits the evaluations of a tenant, and still serves another tenan
   expect(busy.length).toBeGreaterThan(0);
   for (const reply of busy) expectProblem(reply, 503, 'tenant_busy');
   expect(busy.length).toBeLessThan(replies.length);
+});
+
+it('the test of an overlay ends while the tenant admits faster than the engine evaluates', async ({
+  setup: { registry },
+}) => {
+  const admitSome = (count: number) =>
+    registry.admitAll(Array.from({ length: count }, () => registry.item()));
+  for (let n = 0; n < MOST_SIMULATED; n += 250) await admitSome(250);
+  let reads = 0;
+  const inTenant: Call['inTenant'] = async (work) => {
+    reads += 1;
+    if (reads <= 20) await admitSome(100);
+    return work(registry.engine, registry.tenantNo);
+  };
+  const policy = await replayPolicies()(shipped);
+  const { admissions } = await simulated({ inTenant }, policy, '2020-01-01T00:00:00.000Z');
+  expect(admissions).toBe(MOST_SIMULATED);
 });
