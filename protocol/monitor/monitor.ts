@@ -75,7 +75,8 @@ export class Monitor {
     this.found = [];
     const served = await this.open(main);
     if (served !== null && (await this.extend(served))) {
-      await this.guard(main, () => this.readEntries(served.tree));
+      const { tree } = served;
+      await this.guard(main, () => this.repairing(tree, () => this.readEntries(tree)));
       // The entries just read may have retired the key that signed the checkpoint.
       this.openNote(served.note, main.where);
       if (this.rebuild.log.state.size === served.tree.head.size) this.checkValidity();
@@ -90,9 +91,10 @@ export class Monitor {
         await this.guard(files, () => this.compare(other, tree, head.note));
         await this.guard(files, () => this.checkLocation(other, tree));
       }
-      // Until every entry is read, a missing proof may be among the unread entries.
-      if (this.rebuild.log.state.size === head.size) {
-        for (const one of watched) await this.guard(main, () => this.watch(one, tree));
+      for (const one of watched) {
+        // Until every entry is read, a missing proof may be among the unread entries.
+        if (this.rebuild.log.state.size !== head.size) break;
+        await this.guard(main, () => this.repairing(tree, () => this.watch(one, tree)));
       }
     }
     await this.save();
@@ -217,14 +219,19 @@ export class Monitor {
     return new Rebuild({ ...crypto, origin: pin.origin, shard: 0 }, store, rebuilt);
   }
 
-  private async readEntries(tree: SignedTree): Promise<void> {
+  private async readEntries(tree: SignedTree, before = this.before): Promise<void> {
+    while (await this.rebuild.step(tree, before, this.report)) await this.save();
+  }
+
+  /** Pages are not synced to disk, because they can be rebuilt from the log. */
+  private async repairing(tree: SignedTree, run: () => Promise<void>): Promise<void> {
     try {
-      while (await this.rebuild.step(tree, this.before, this.report)) await this.save();
+      await run();
     } catch (error) {
       if (!(error instanceof ProtocolError) || error.code !== 'malformed_map_page') throw error;
-      // Pages are not synced to disk, because they can be rebuilt from the log.
       this.rebuild = this.rebuildFrom(NOTHING_REBUILT);
-      while (await this.rebuild.step(tree, null, this.report)) await this.save();
+      await this.readEntries(tree, null);
+      await run();
     }
   }
 

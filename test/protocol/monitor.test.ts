@@ -276,6 +276,29 @@ describe('monitor of watched proofs', () => {
     ]);
   });
 
+  it('rebuilds the map when the page of a watched proof is damaged', async () => {
+    const watched = text({ registry_proof_id: proofIdOf(0), vee_recorded: true });
+    expect(await look({ watched })).toEqual([]);
+    ahead = 61_000;
+    for (const page of store.pages.values()) page.fill(0);
+    expect(await look({ watched })).toEqual([]);
+    expect(stored.rebuilt.state).toEqual(log.state);
+    expect(stored.watched[proofIdOf(0)]).toMatchObject({ status: 'VALID' });
+  });
+
+  it('reports no change and no omission while a damaged map cannot be rebuilt', async () => {
+    const watched = [0, 1].flatMap((n) =>
+      text({ registry_proof_id: proofIdOf(n), vee_recorded: true }),
+    );
+    expect(await look({ watched })).toEqual([]);
+    ahead = 61_000;
+    for (const page of store.pages.values()) page.fill(0);
+    const files = new Map(log.files);
+    files.delete(`tile/entries/000.p/${String(log.size)}`);
+    expect(codes(await look({ watched, main: filesOf(files) }))).toEqual(['log_damaged']);
+    expect(await look({ watched })).toEqual([]);
+  });
+
   it('reports no omission while it cannot read every entry', async () => {
     const watched = text({ registry_proof_id: proofIdOf(77), vee_recorded: true });
     expect(await look({ watched })).toEqual([]);
