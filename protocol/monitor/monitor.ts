@@ -3,7 +3,13 @@ import type { Checkpoint } from '../checkpoint.js';
 import { ProtocolError } from '../errors.js';
 import { isSignedBy } from '../offline.js';
 import { openPinned, type LogPin } from '../offline/trust.js';
-import { LOCATION_PATH, openLocation, type OpenedLocation } from '../snapshot/location.js';
+import {
+  CHECKPOINT_PATH,
+  COSIGNED_PATH,
+  LOCATION_PATH,
+  openLocation,
+  type OpenedLocation,
+} from '../snapshot/location.js';
 import { parseTime } from '../time.js';
 import { statusOf } from '../state/answers.js';
 import { logKeysOf, withLogKeys } from '../state/log-keys.js';
@@ -132,7 +138,7 @@ export class Monitor {
   private async open(files: LogFiles): Promise<Served | null> {
     let served: Served | null = null;
     await this.guard(files, async () => {
-      const bytes = await files.read('checkpoint');
+      const bytes = await this.readCheckpoint(files);
       if (bytes === null) {
         this.add('checkpoint_missing', files.where, 'there is no checkpoint');
         return;
@@ -143,6 +149,12 @@ export class Monitor {
     });
     if (served !== null) this.checkSize(served);
     return served;
+  }
+
+  /** With a policy the cosigned checkpoint, which a public API serves in place of the newest. */
+  private async readCheckpoint(files: LogFiles): Promise<Uint8Array | null> {
+    const cosigned = this.options.pin.policy === null ? null : await files.read(COSIGNED_PATH);
+    return cosigned ?? files.read(CHECKPOINT_PATH);
   }
 
   /** The signed checkpoint; reports and returns null when no key of the log signed it. */
@@ -252,7 +264,6 @@ export class Monitor {
 
   /** Checks that the snapshot of a source is in the log, and that the source served no newer one before. */
   private async checkLocation({ files }: Served, tree: SignedTree): Promise<void> {
-    const { pin } = this;
     const { crypto } = this.options;
     const bytes = await files.read(LOCATION_PATH);
     if (bytes === null) return;
@@ -260,9 +271,9 @@ export class Monitor {
     let opened: OpenedLocation;
     let note: string;
     try {
-      opened = openLocation(crypto, bytes, pin.vkeys);
+      // Requires no quorum, because a publisher publishes snapshots before the witnesses cosign.
+      opened = openLocation(crypto, bytes, this.pin.vkeys);
       note = parseTlogProof(opened.location.tlog_proof).checkpoint;
-      openPinned(note, pin, crypto.verify);
     } catch (error) {
       if (!(error instanceof ProtocolError)) throw error;
       this.add('snapshot_unverifiable', where, `${error.code}: ${error.message}`);
@@ -331,7 +342,9 @@ export class Monitor {
     if (tlogProof === null || this.compared.has(one)) return;
     try {
       const note = parseTlogProof(tlogProof).checkpoint;
-      const { checkpoint } = openPinned(note, this.pin, this.options.crypto.verify);
+      // Requires no quorum, because a registry sends evidence before the witnesses cosign.
+      const unwitnessed = { ...this.pin, policy: null };
+      const { checkpoint } = openPinned(note, unwitnessed, this.options.crypto.verify);
       if (checkpoint.size > tree.head.size) return;
       if (equalBytes(await tree.rootAt(checkpoint.size), checkpoint.root)) {
         this.compared.add(one);

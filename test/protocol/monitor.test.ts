@@ -7,8 +7,9 @@ import { Monitor } from '#protocol/monitor/monitor';
 import { decodeState, encodeState, newState, type MonitorState } from '#protocol/monitor/state';
 import { parseWatched, type Watched } from '#protocol/monitor/watch';
 import { readLog } from '#protocol/offline/trust';
-import { LOCATION_PATH } from '#protocol/snapshot/location';
-import { COSIGNATURE_TYPE, formatVkey } from '#protocol/note';
+import { COSIGNED_PATH, LOCATION_PATH } from '#protocol/snapshot/location';
+import { cosign } from '#protocol/cosignature';
+import { COSIGNATURE_TYPE, formatVkey, noteSigner, splitNote } from '#protocol/note';
 import { parseTime } from '#protocol/time';
 import { nativeVerify } from '#runtime/crypto/node';
 import { sha256 } from '../fixtures/leaves.js';
@@ -216,6 +217,26 @@ describe('monitor of one source', () => {
     const policy = `witness w ${witness}\nquorum w\n`;
     expect(codes(await look({ policy }))).toContain('checkpoint_unverifiable');
     expect(await look()).toEqual([]);
+  });
+
+  it('accepts the cosigned checkpoint of a static mirror beside newer checkpoints without cosignatures', async () => {
+    const key = logKey('w.example');
+    const witness = formatVkey(sha256, key.name, key.publicKey, COSIGNATURE_TYPE);
+    const policy = `witness w ${witness}\nquorum w\n`;
+    const note = fromUtf8(log.files.get('checkpoint')!);
+    const signer = noteSigner(sha256, key.name, key, COSIGNATURE_TYPE);
+    log.files.set(COSIGNED_PATH, utf8(note + cosign(splitNote(note).text, signer, 1)));
+    await log.snapshotAll();
+    const { proof_id, aep_hash } = JSON.parse(fromUtf8(log.entries[2]!)) as Record<string, string>;
+    const { tlog_proof } = JSON.parse(fromUtf8(log.files.get(LOCATION_PATH)!)) as {
+      tlog_proof: string;
+    };
+    const document = JSON.stringify({ entry: { proof_id, aep_hash }, tlog_proof });
+    const watched = parseWatched(sha256, utf8(document), document, now())!;
+    expect(await look({ policy, watched })).toEqual([]);
+    expect(stored.head!.size).toBe(log.size - 2);
+    expect(await look()).toEqual([]);
+    expect(stored.head!.size).toBe(log.size);
   });
 
   it('reports an unreachable source', async () => {
