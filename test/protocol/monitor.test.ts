@@ -239,6 +239,13 @@ describe('monitor of one source', () => {
     expect(stored.head!.size).toBe(log.size);
   });
 
+  it('resumes after a checkpoint with a signature line of a name that strict JSON excludes', async () => {
+    const note = fromUtf8(log.files.get('checkpoint')!);
+    log.files.set('checkpoint', utf8(`${note}\u2014 \0 AAAAAAA=\n`));
+    expect(await look()).toEqual([]);
+    expect(await look()).toEqual([]);
+  });
+
   it('reports an unreachable source', async () => {
     const main = filesOf(log.files);
     const down = { ...main, read: () => Promise.reject(new UnreachableError('down')) };
