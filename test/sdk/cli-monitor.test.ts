@@ -1,6 +1,7 @@
 import { mkdir, readdir, rm, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { openStore } from '#sdk/cli/monitor/store';
 import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
 import { proofIdOf } from '../fixtures/public-log.js';
 import { receiptEvidence } from '../fixtures/receipt-evidence.js';
@@ -67,6 +68,16 @@ it('svc monitor > exits with 1 for a false map, and again on the next run', asyn
     expect(lines.at(-1)).toMatchObject({ alarms: [{ code: 'map_root_differs' }] });
     expect(lines).toHaveLength(2 - run);
   }
+});
+
+it('svc monitor > does not replace a state that another process stored meanwhile', async () => {
+  const directory = join(folder.path, 'kept');
+  const [one, other] = [await openStore(directory, 'log'), await openStore(directory, 'log')];
+  const alarm = { code: 'log_forked', where: 'mirror', detail: 'two roots' } as const;
+  await one.save({ ...one.state, lasting: [alarm] });
+  await expect(other.save(other.state)).rejects.toThrow(/another process/);
+  await one.save({ ...one.state, lasting: [alarm] });
+  expect((await openStore(directory, 'log')).state.lasting).toEqual([alarm]);
 });
 
 it('svc monitor > watches a directory of stored evidence', async () => {
