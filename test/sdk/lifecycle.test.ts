@@ -3,7 +3,14 @@ import { join } from 'node:path';
 import { expect } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { SCHEMA } from '#protocol/schemas/ids';
-import { admitHttp, agentEnvelope, type AgentInput, Svc } from '#sdk/index';
+import {
+  admitHttp,
+  agentEnvelope,
+  type AgentInput,
+  canonicalHash,
+  createApproverRegistration,
+  Svc,
+} from '#sdk/index';
 import { issueKey } from '../fixtures/engine.js';
 import { listOf } from '../fixtures/list-of.js';
 import { NO_DELETIONS, overlayCase } from '../fixtures/overlays.js';
@@ -47,6 +54,56 @@ it('Svc > rejects answers about another artifact, package or batch', async ({ wo
     () => lying.batches.read({ batch_id }),
   ]) {
     await sdkError(call(), 'unexpected_response');
+  }
+});
+
+it('Svc > rejects answers about another approver or overlay, or in another state', async ({
+  world,
+}) => {
+  const { tenantId } = world.options;
+  const privateKey = new Uint8Array(32).fill(7);
+  const registration = await createApproverRegistration({ tenantId, approver: 'a', privateKey });
+  const registered = { registration_hash: canonicalHash(registration) };
+  const rules = { 'no-deletions': NO_DELETIONS };
+  const stored = { overlay_id: canonicalHash(rules) };
+  const created_at = '2026-11-20T17:29:00.123Z';
+  const approver = {
+    ...{ schema_version: SCHEMA.tenantApprover, ...registered, registration },
+    ...{ leaf_index: 1, created_by: null, created_at },
+  };
+  const overlay = { schema_version: SCHEMA.overlay, ...stored, rules, created_at, unfit_rules: [] };
+  const test = {
+    ...{ schema_version: SCHEMA.overlayTest, ...stored, policy_digest: 'd'.repeat(64) },
+    ...{ cases: null, simulation: null },
+  };
+  const answeredWith = (document: object, status: number): Svc =>
+    new Svc({
+      ...world.options,
+      fetch: () => Promise.resolve(Response.json(document, { status })),
+    });
+  const [active, retired] = [{ state: 'active' }, { state: 'retired' }];
+  const [isActive, isInactive] = [{ active: true }, { active: false }];
+  const calls: [(svc: Svc) => Promise<unknown>, number, object, object?][] = [
+    [(svc) => svc.approvers.register(registration), 201, { ...approver, ...active }, retired],
+    [(svc) => svc.approvers.retire(registered), 200, { ...approver, ...retired }, active],
+    [(svc) => svc.overlays.store({ rules }), 201, { ...overlay, ...isInactive }],
+    [(svc) => svc.overlays.test(stored), 200, test],
+    [
+      (svc) => svc.overlays.activate({ ...stored, cases: [] }),
+      ...([200, { ...overlay, ...isActive }, isInactive] as const),
+    ],
+    [
+      (svc) => svc.overlays.deactivate(stored),
+      ...([200, { ...overlay, ...isInactive }, isActive] as const),
+    ],
+  ];
+  const another = { registration_hash: 'f'.repeat(64), overlay_id: 'f'.repeat(64) };
+  for (const [call, status, document, otherState] of calls) {
+    expect(await call(answeredWith(document, status))).toEqual(document);
+    for (const lie of otherState === undefined ? [another] : [another, otherState]) {
+      const lying = answeredWith({ ...document, ...lie }, status);
+      await sdkError(call(lying), 'unexpected_response');
+    }
   }
 });
 
