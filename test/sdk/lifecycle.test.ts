@@ -268,6 +268,10 @@ it('svc verify shows disclosed values, counts withheld ones, and compares a file
     expect(await verify('shown.json', 'other.json')).toEqual([1, 'differ']);
     expect(await verify('withheld.json', 'given.json')).toEqual([3, 'withheld']);
   }
+  const sent = world.network.seen.length;
+  const unread = await run('verify', 'shown.json', '--arguments', 'none.json');
+  expect(unread).toMatchObject({ code: 2, stderr: expect.stringContaining('none.json') as string });
+  expect(world.network.seen).toHaveLength(sent);
 });
 
 const deletion = {
