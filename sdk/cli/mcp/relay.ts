@@ -101,8 +101,16 @@ export function openRelay(options: RelayOptions) {
       // The server did not get the cancelled request.
       if (found.settle === undefined) return;
       setTimeout(found.settle, CANCEL_GRACE_MS, null);
+    } else if (method === 'notifications/cancelled' && found !== undefined) {
+      setTimeout(forget, CANCEL_GRACE_MS, found).unref();
     }
     return toServer(message);
+  }
+
+  /** Servers do not respond to a cancelled request, so only this ends it. */
+  function forget(request: Pending): void {
+    const key = keyOf(request.id);
+    if (pending.get(key) === request) pending.delete(key);
   }
 
   /** Starts a call, so that other messages do not wait for its admission. */
