@@ -128,6 +128,22 @@ describe('svc mcp in front of a server that does not respond', () => {
     };
     await expect.poll(call, { interval: 500 }).toContain('the first response');
   });
+
+  it('answers a call that waits for its admission when the server ends', async () => {
+    world.network.faults.push({ kind: 'late', ms: 5_000 });
+    const host = proxies.raw({ target: ownServer('hostile.mjs') });
+    host.send(initialize, toolCall('waits', 'echo'));
+    await expect.poll(proxies.sent).toHaveLength(1);
+    host.send(toolCall('dies', 'die'));
+    const error = { message: 'the MCP server ended' };
+    for (const id of ['dies', 'waits']) {
+      await expect
+        .poll(host.received)
+        .toContainEqual(
+          expect.objectContaining({ id, error: expect.objectContaining(error) as object }),
+        );
+    }
+  });
 });
 
 describe('svc mcp in front of a server that ignores the case of names', () => {

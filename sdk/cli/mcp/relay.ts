@@ -245,8 +245,11 @@ export function openRelay(options: RelayOptions) {
     close: async (): Promise<void> => {
       for (const found of pending.values()) {
         if ('method' in found) await reject(found.id, ERROR.internal, 'the MCP server ended');
-        else if (found.settle === undefined) found.stop.abort();
-        else found.settle(null);
+        else if (found.settle !== undefined) found.settle(null);
+        else if (!found.stop.signal.aborted) {
+          found.stop.abort();
+          await reject(found.id, ERROR.internal, 'the MCP server ended');
+        }
         if ('stop' in found) await found.done;
       }
       tasks.close();
