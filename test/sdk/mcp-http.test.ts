@@ -146,6 +146,17 @@ describe('svc mcp --listen', () => {
     const waiting = one.callTool({ name: 'wait', arguments: {} }, { signal: stop.signal });
     waiting.catch(() => undefined);
     await expect.poll(proxies.ran).toContain('wait');
+    // Another host's cancellation, whose id is that of any request in the proxy.
+    const _meta = { 'io.modelcontextprotocol/protocolVersion': '2026-07-28' };
+    for (let requestId = 1; requestId < 20; requestId++) {
+      const params = { requestId, _meta };
+      const method = 'notifications/cancelled';
+      const body = JSON.stringify({ jsonrpc: '2.0', method, params });
+      const headers = { 'MCP-Protocol-Version': '2026-07-28', 'Mcp-Method': method };
+      expect((await post(url, body, headers)).status).toBe(202);
+    }
+    expect(textOf(await deploy(other, 'c'))).toBe('deployed to c');
+    expect(await proxies.ran()).not.toContain('cancelled');
     stop.abort();
     await expect.poll(proxies.ran).toContain('cancelled');
   });
