@@ -5,6 +5,7 @@ import {
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { describe, expect, it } from 'vitest';
+import { readEvents } from '#sdk/cli/mcp/sse';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 import { serveBreaking, serveV1, serveV2 } from '../fixtures/mcp-http-servers.js';
 import {
@@ -159,6 +160,17 @@ describe('svc mcp --listen', () => {
     expect(await proxies.ran()).not.toContain('cancelled');
     stop.abort();
     await expect.poll(proxies.ran).toContain('cancelled');
+  });
+
+  it('stops reading an event of a server that does not end', async () => {
+    let sent = 0;
+    const line = Buffer.from(`data: ${'x'.repeat(2 ** 20)}\n`);
+    async function* stream(): AsyncGenerator<Uint8Array> {
+      await Promise.resolve();
+      for (; sent < 100; sent++) yield line;
+    }
+    for await (const event of readEvents(stream())) expect(event).toBe(null);
+    expect(sent).toBeLessThan(70);
   });
 
   it('serves hosts over HTTP in front of a server over HTTP, and ends a session on both sides', async () => {
