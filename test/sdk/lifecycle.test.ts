@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { expect } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { SCHEMA } from '#protocol/schemas/ids';
+import { formatTime } from '#protocol/time';
 import {
   admitHttp,
   agentEnvelope,
@@ -105,6 +106,46 @@ it('Svc > rejects answers about another approver or overlay, or in another state
       await sdkError(call(lying), 'unexpected_response');
     }
   }
+});
+
+it('Svc > rejects a key, a share token or an export that shows or permits more than requested', async ({
+  world,
+}) => {
+  const proof_id = await admit(world);
+  await world.registry.verifyAll();
+  await world.log.publish();
+  const expires_at = formatTime(Date.now() + 3_600_000);
+  const share = { artifact_kind: 'proof', proof_id, expires_at } as const;
+  const end = `"expires_at":"${expires_at}"`;
+  const cases: [(svc: Svc) => Promise<unknown>, from: string, to: string][] = [
+    [(svc) => svc.keys.create({ scopes: ['read'] }), '["read"]', '["read","admit"]'],
+    [
+      (svc) => svc.keys.create({ scopes: ['admit'], restriction: { agent_id: 'agent-7' } }),
+      ...(['{"agent_id":"agent-7"}', 'null'] as const),
+    ],
+    [(svc) => svc.keys.create({ scopes: ['read'], expires_at }), end, '"expires_at":null'],
+    [(svc) => svc.shareTokens.create(share), end, '"expires_at":null'],
+  ];
+  for (const [call, from, to] of cases) {
+    let isAltered = false;
+    const altering: typeof fetch = async (input, init) => {
+      const response = await fetch(input, init);
+      const { headers, status } = response;
+      const text = await response.text();
+      isAltered = text.includes(from);
+      return new Response(text.replace(from, to), { headers, status });
+    };
+    await call(new Svc(world.options));
+    await sdkError(call(new Svc({ ...world.options, fetch: altering })), 'unexpected_response');
+    expect(isAltered).toBe(true);
+  }
+  const withheld = { proof_id, disclose: [] };
+  await new Svc(world.options).proofs.export(withheld);
+  // Answers with the export that discloses the hash of the request.
+  const ignoring: typeof fetch = (input, init) =>
+    fetch((input as URL).href.replace('&disclose=', ''), init);
+  const lying = new Svc({ ...world.options, fetch: ignoring });
+  await sdkError(lying.proofs.export(withheld), 'unexpected_response');
 });
 
 it('revokeApiKeyHttp and revokeShareTokenHttp > accept no other status than 204', async ({
