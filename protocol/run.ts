@@ -9,6 +9,7 @@ import {
 } from './offline.js';
 import { valueOf } from './offline/read.js';
 import { faultOf, undecidable } from './offline/result.js';
+import { readAepKeys, readLog } from './offline/trust.js';
 import { canonicalBytes } from './json.js';
 import type { Aep, AepSubject } from './schemas/aep.js';
 import { type RunPackage, runPackageSchema } from './schemas/run.js';
@@ -97,7 +98,8 @@ export function verifyRun(input: unknown, trust: OfflineTrust, crypto: ProofCryp
 }
 
 function check(input: unknown, trust: OfflineTrust, crypto: ProofCrypto): RunResult {
-  if (trust.log === undefined) {
+  readAepKeys(crypto.sha256, trust.aepKeys);
+  if (readLog(crypto.sha256, trust.log) === null) {
     return undecidable('no_pinned_log', 'pin the verifier key and origin of the log');
   }
   const { close, members } = readPackage(input);

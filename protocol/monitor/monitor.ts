@@ -3,7 +3,13 @@ import type { Checkpoint } from '../checkpoint.js';
 import { ProtocolError } from '../errors.js';
 import { isSignedBy } from '../offline.js';
 import { openPinned, type LogPin } from '../offline/trust.js';
-import { LOCATION_PATH, openLocation, type OpenedLocation } from '../snapshot/location.js';
+import {
+  CHECKPOINT_PATH,
+  COSIGNED_PATH,
+  LOCATION_PATH,
+  openLocation,
+  type OpenedLocation,
+} from '../snapshot/location.js';
 import { parseTime } from '../time.js';
 import { statusOf } from '../state/answers.js';
 import { logKeysOf, withLogKeys } from '../state/log-keys.js';
@@ -75,7 +81,8 @@ export class Monitor {
     this.found = [];
     const served = await this.open(main);
     if (served !== null && (await this.extend(served))) {
-      await this.guard(main, () => this.readEntries(served.tree));
+      const { tree } = served;
+      await this.guard(main, () => this.repairing(tree, () => this.readEntries(tree)));
       // The entries just read may have retired the key that signed the checkpoint.
       this.openNote(served.note, main.where);
       if (this.rebuild.log.state.size === served.tree.head.size) this.checkValidity();
@@ -90,9 +97,10 @@ export class Monitor {
         await this.guard(files, () => this.compare(other, tree, head.note));
         await this.guard(files, () => this.checkLocation(other, tree));
       }
-      // Until every entry is read, a missing proof may be among the unread entries.
-      if (this.rebuild.log.state.size === head.size) {
-        for (const one of watched) await this.guard(main, () => this.watch(one, tree));
+      for (const one of watched) {
+        // Until every entry is read, a missing proof may be among the unread entries.
+        if (this.rebuild.log.state.size !== head.size) break;
+        await this.guard(main, () => this.repairing(tree, () => this.watch(one, tree)));
       }
     }
     await this.save();
@@ -130,7 +138,7 @@ export class Monitor {
   private async open(files: LogFiles): Promise<Served | null> {
     let served: Served | null = null;
     await this.guard(files, async () => {
-      const bytes = await files.read('checkpoint');
+      const bytes = await this.readCheckpoint(files);
       if (bytes === null) {
         this.add('checkpoint_missing', files.where, 'there is no checkpoint');
         return;
@@ -141,6 +149,12 @@ export class Monitor {
     });
     if (served !== null) this.checkSize(served);
     return served;
+  }
+
+  /** With a policy the cosigned checkpoint, which a public API serves in place of the newest. */
+  private async readCheckpoint(files: LogFiles): Promise<Uint8Array | null> {
+    const cosigned = this.options.pin.policy === null ? null : await files.read(COSIGNED_PATH);
+    return cosigned ?? files.read(CHECKPOINT_PATH);
   }
 
   /** The signed checkpoint; reports and returns null when no key of the log signed it. */
@@ -217,14 +231,19 @@ export class Monitor {
     return new Rebuild({ ...crypto, origin: pin.origin, shard: 0 }, store, rebuilt);
   }
 
-  private async readEntries(tree: SignedTree): Promise<void> {
+  private async readEntries(tree: SignedTree, before = this.before): Promise<void> {
+    while (await this.rebuild.step(tree, before, this.report)) await this.save();
+  }
+
+  /** Pages are not synced to disk, because they can be rebuilt from the log. */
+  private async repairing(tree: SignedTree, run: () => Promise<void>): Promise<void> {
     try {
-      while (await this.rebuild.step(tree, this.before, this.report)) await this.save();
+      await run();
     } catch (error) {
       if (!(error instanceof ProtocolError) || error.code !== 'malformed_map_page') throw error;
-      // Pages are not synced to disk, because they can be rebuilt from the log.
       this.rebuild = this.rebuildFrom(NOTHING_REBUILT);
-      while (await this.rebuild.step(tree, null, this.report)) await this.save();
+      await this.readEntries(tree, null);
+      await run();
     }
   }
 
@@ -245,7 +264,6 @@ export class Monitor {
 
   /** Checks that the snapshot of a source is in the log, and that the source served no newer one before. */
   private async checkLocation({ files }: Served, tree: SignedTree): Promise<void> {
-    const { pin } = this;
     const { crypto } = this.options;
     const bytes = await files.read(LOCATION_PATH);
     if (bytes === null) return;
@@ -253,9 +271,9 @@ export class Monitor {
     let opened: OpenedLocation;
     let note: string;
     try {
-      opened = openLocation(crypto, bytes, pin.vkeys);
+      // Requires no quorum, because a publisher publishes snapshots before the witnesses cosign.
+      opened = openLocation(crypto, bytes, this.pin.vkeys);
       note = parseTlogProof(opened.location.tlog_proof).checkpoint;
-      openPinned(note, pin, crypto.verify);
     } catch (error) {
       if (!(error instanceof ProtocolError)) throw error;
       this.add('snapshot_unverifiable', where, `${error.code}: ${error.message}`);
@@ -324,7 +342,9 @@ export class Monitor {
     if (tlogProof === null || this.compared.has(one)) return;
     try {
       const note = parseTlogProof(tlogProof).checkpoint;
-      const { checkpoint } = openPinned(note, this.pin, this.options.crypto.verify);
+      // Requires no quorum, because a registry sends evidence before the witnesses cosign.
+      const unwitnessed = { ...this.pin, policy: null };
+      const { checkpoint } = openPinned(note, unwitnessed, this.options.crypto.verify);
       if (checkpoint.size > tree.head.size) return;
       if (equalBytes(await tree.rootAt(checkpoint.size), checkpoint.root)) {
         this.compared.add(one);

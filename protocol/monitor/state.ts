@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { fromHex, fromUtf8, toHex, utf8 } from '../bytes.js';
-import { canonicalize, parseStrict } from '../json.js';
+import { canonicalize } from '../json.js';
 import { snapshotEntrySchema } from '../schemas/log-entry.js';
 import {
   hashSchema,
@@ -74,9 +74,10 @@ export function encodeState({ rebuilt, ...rest }: MonitorState): Uint8Array {
   return utf8(canonicalize(stored));
 }
 
-/** @throws ProtocolError or ZodError for bytes that {@link encodeState} did not write */
+/** @throws Error for bytes that {@link encodeState} did not write */
 export function decodeState(bytes: Uint8Array): MonitorState {
-  const { rebuilt, ...rest } = stateSchema.parse(parseStrict(bytes));
+  // Strict JSON excludes U+0000, which a log can put into the unsigned lines of a note.
+  const { rebuilt, ...rest } = stateSchema.parse(JSON.parse(fromUtf8(bytes)));
   const { map, ...others } = rebuilt;
   return {
     ...rest,

@@ -53,27 +53,31 @@ async function* followGenerator(source: Stream, onEnd: OnEnd): Stream {
 function followReadable(source: ReadableStream<unknown>, onEnd: OnEnd): ReadableStream<unknown> {
   const reader = source.getReader();
   const list = openListHash();
+  let ended: Promise<void> | undefined;
+  const end = (outcome: Outcome): Promise<void> => (ended ??= onEnd(outcome));
   return new ReadableStream<unknown>(
     {
       pull: async (controller) => {
         try {
           const { done, value } = await reader.read();
           if (done) {
-            await onEnd({ result: 'succeeded', resultHash: list.digest() });
+            await end({ result: 'succeeded', resultHash: list.digest() });
             return controller.close();
           }
           list.add(value);
           controller.enqueue(value);
         } catch (error) {
-          await onEnd({ result: 'failed' });
+          await end({ result: 'failed' });
           throw error;
         }
       },
       cancel: async (reason) => {
+        // Before the source is cancelled: a pending read then sees a regular end of the source.
+        const failed = end({ result: 'failed' });
         try {
           await reader.cancel(reason);
         } finally {
-          await onEnd({ result: 'failed' });
+          await failed;
         }
       },
     },

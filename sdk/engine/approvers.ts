@@ -7,8 +7,10 @@ import {
   registrationSchema,
 } from '../../protocol/schemas/approvals.js';
 import { hashSchema } from '../../protocol/schemas/primitives.js';
-import { readDocument, validBody, validInput } from '../http/answers.js';
+import { readDocument, unexpected, validBody, validInput } from '../http/answers.js';
+import type { Answer } from '../http/attempt.js';
 import type { EngineOptions } from '../options.js';
+import { canonicalHash } from '../canonical.js';
 import { openEngine } from './engine.js';
 import { itemsOf, type PageInput, readPage } from './pages.js';
 
@@ -24,7 +26,8 @@ export async function registerApproverHttp(
 ): Promise<RegisteredApprover> {
   const body = validBody(registrationSchema, registration);
   const request = { method: 'POST', path: '/v1/approvers', body, expected: [201] } as const;
-  return readDocument(await openEngine(options).read(request), approverSchema);
+  const answer = await openEngine(options).read(request);
+  return readApprover(answer, canonicalHash(registration), 'active');
 }
 
 /** `GET /v1/approvers`: one page of the approvers of the tenant, the newest first. */
@@ -48,5 +51,17 @@ export async function retireApproverHttp(
   { registration_hash }: { registration_hash: string },
 ): Promise<RegisteredApprover> {
   const path = `/v1/approvers/${validInput(hashSchema, registration_hash)}/retire`;
-  return readDocument(await openEngine(options).read({ method: 'POST', path }), approverSchema);
+  const answer = await openEngine(options).read({ method: 'POST', path });
+  return readApprover(answer, registration_hash, 'retired');
+}
+
+/** Without these checks, a caller could take an approver for retired who still approves. */
+function readApprover(
+  answer: Answer,
+  registrationHash: string,
+  state: RegisteredApprover['state'],
+): RegisteredApprover {
+  const approver = readDocument(answer, approverSchema);
+  if (approver.registration_hash === registrationHash && approver.state === state) return approver;
+  throw unexpected(answer, `the response is about another approver, or one who is not ${state}`);
 }

@@ -9,8 +9,9 @@ import {
   type ListedApiKey,
 } from '../../protocol/schemas/api-keys.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
+import { canonicalHash } from '../canonical.js';
 import { SdkError } from '../errors.js';
-import { readDocument, validBody } from '../http/answers.js';
+import { readDocument, unexpected, validBody } from '../http/answers.js';
 import type { EngineOptions } from '../options.js';
 import { openEngine } from './engine.js';
 import { itemsOf, type PageInput, readPage } from './pages.js';
@@ -32,7 +33,29 @@ export async function createApiKeyHttp(
   const engine = openEngine({ ...options, retry: { ...options.retry, attempts: 1 } });
   const body = validBody(apiKeyRequestSchema, { schema_version: SCHEMA.apiKeyRequest, ...input });
   const request = { method: 'POST', path: '/v1/keys', body, expected: [201] } as const;
-  return readDocument(await engine.read(request), createdApiKeySchema);
+  const answer = await engine.read(request);
+  const created = readDocument(answer, createdApiKeySchema);
+  if (hasRights(created, input)) return created;
+  throw unexpected(answer, 'the response has a key with other rights than the requested ones');
+}
+
+const RESTRICTIONS = ['agent_id', 'actions', 'tools', 'environment'] as const;
+
+/** Whether a key has exactly the requested scopes and restriction, and expires in time. */
+function hasRights(
+  created: CreatedApiKey,
+  { expires_at, restriction, scopes }: ApiKeyInput,
+): boolean {
+  const { expires_at: end } = created;
+  return (
+    canonicalHash([...created.scopes].sort()) === canonicalHash([...new Set(scopes)].sort()) &&
+    RESTRICTIONS.every(
+      (name) =>
+        canonicalHash(created.restriction?.[name] ?? null) ===
+        canonicalHash(restriction?.[name] ?? null),
+    ) &&
+    (expires_at === undefined || (end !== null && end <= expires_at))
+  );
 }
 
 /** `GET /v1/keys`: one page of the API keys of the tenant, the newest first, without the keys themselves. */

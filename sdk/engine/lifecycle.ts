@@ -138,8 +138,9 @@ export async function createShareTokenHttp(
   const answer = await engine.read(request);
   const made = readDocument(answer, createdShareTokenSchema);
   const isOf = made.token_hash === hashHex(nobleSha256, made.share_token);
-  if (isOf && sharedId(made) === sharedId(input)) return made;
-  throw unexpected(answer, 'the response is about another token or artifact');
+  const isInTime = made.expires_at === (input.expires_at ?? null);
+  if (isOf && isInTime && sharedId(made) === sharedId(input)) return made;
+  throw unexpected(answer, 'the response is about another token, artifact or expiry');
 }
 
 type Shared = ArtifactInput | { artifact_kind: 'package'; package_id: string };

@@ -9,8 +9,9 @@ import {
 } from '../../protocol/schemas/overlays.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import { hashSchema } from '../../protocol/schemas/primitives.js';
-import { canonicalBody } from '../canonical.js';
-import { readDocument, validBody, validInput } from '../http/answers.js';
+import { canonicalBody, canonicalHash } from '../canonical.js';
+import { readDocument, unexpected, validBody, validInput } from '../http/answers.js';
+import type { Answer } from '../http/attempt.js';
 import type { EngineOptions } from '../options.js';
 import { openEngine } from './engine.js';
 import { itemsOf } from './pages.js';
@@ -31,7 +32,7 @@ export async function storeOverlayHttp(
 ): Promise<Overlay> {
   const body = validBody(overlayRequestSchema, { schema_version: SCHEMA.overlayRequest, rules });
   const request = { method: 'POST', path: '/v1/overlays', body, expected: [201] } as const;
-  return readDocument(await openEngine(options).read(request), overlaySchema);
+  return readOverlay(await openEngine(options).read(request), canonicalHash(rules));
 }
 
 /** `GET /v1/overlays`: the overlays of the tenant, the newest first. */
@@ -55,7 +56,10 @@ export async function testOverlayHttp(
     ...(cases !== undefined && { cases }),
     ...(since !== undefined && { since }),
   };
-  return readDocument(await post(options, overlay_id, 'test', document), overlayTestSchema);
+  const answer = await post(options, overlay_id, 'test', document);
+  const tested = readDocument(answer, overlayTestSchema);
+  if (tested.overlay_id === overlay_id) return tested;
+  throw unexpected(answer, 'the response is about another overlay');
 }
 
 /**
@@ -69,7 +73,7 @@ export async function activateOverlayHttp(
   { cases, overlay_id }: { overlay_id: string; cases: readonly PolicyCase[] },
 ): Promise<Overlay> {
   const document = { schema_version: SCHEMA.overlayActivation, cases };
-  return readDocument(await post(options, overlay_id, 'activate', document), overlaySchema);
+  return readOverlay(await post(options, overlay_id, 'activate', document), overlay_id, true);
 }
 
 /** `POST /v1/overlays/{overlay_id}/deactivate`: only the operator's policy set decides from now on. */
@@ -77,7 +81,14 @@ export async function deactivateOverlayHttp(
   options: EngineOptions,
   { overlay_id }: { overlay_id: string },
 ): Promise<Overlay> {
-  return readDocument(await post(options, overlay_id, 'deactivate'), overlaySchema);
+  return readOverlay(await post(options, overlay_id, 'deactivate'), overlay_id, false);
+}
+
+/** Without these checks, a caller could take an inactive overlay for active. */
+function readOverlay(answer: Answer, id: string, isActive?: boolean): Overlay {
+  const overlay = readDocument(answer, overlaySchema);
+  if (overlay.overlay_id === id && overlay.active === (isActive ?? overlay.active)) return overlay;
+  throw unexpected(answer, 'the response is about another overlay, or an overlay in another state');
 }
 
 function post(options: EngineOptions, id: string, action: string, document?: object) {

@@ -1,5 +1,6 @@
 import * as z from 'zod';
 import { fromUtf8, fromUtf8Lossy } from '../../protocol/bytes.js';
+import { REQUEST_HASH } from '../../protocol/commitments.js';
 import { nobleSha256 } from '../../protocol/hash.js';
 import { readSigned } from '../../protocol/offline/read.js';
 import { aepSchema, type Aep } from '../../protocol/schemas/aep.js';
@@ -205,10 +206,28 @@ export async function exportProofHttp<F extends ExportFormat = 'json'>(
   input: { proof_id: string; format?: F; disclose?: readonly string[] },
 ): Promise<RequestHashEnvelope<ExportFormats[F]>> {
   const { disclose } = input;
-  return readInFormat(options, EXPORT_FORMATS, input, 'export', {
+  const exported = await readInFormat(options, EXPORT_FORMATS, input, 'export', {
     format: input.format ?? 'json',
     ...(disclose !== undefined && { disclose: disclose.join(',') }),
   });
+  requireWithheld(exported.response, disclose ?? [REQUEST_HASH]);
+  return exported;
+}
+
+/** Rejects an export that discloses other values: the caller may pass the file on without a look at it. */
+function requireWithheld(
+  response: ExportFormats[ExportFormat],
+  disclosed: readonly string[],
+): void {
+  if (!('disclosures' in response)) return;
+  const other = response.disclosures.find(
+    ([, name]) => !disclosed.some((one) => name === one || name === `fact.${one}`),
+  );
+  if (other === undefined) return;
+  throw new SdkError(
+    'unexpected_response',
+    `the export discloses ${other[1]}, which is not requested`,
+  );
 }
 
 /** `json`: may have the `state` `pending_checkpoint`; `tlog-proof`: a C2SP `.tlog-proof`. */

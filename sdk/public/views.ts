@@ -13,7 +13,13 @@ import {
   type PublicTrustPackage,
 } from '../../protocol/schemas/facade.js';
 import { publicKeysSchema, type PublicKeys } from '../../protocol/snapshot/keys.js';
-import { chainView, historyView, membersOf } from '../../protocol/state/views.js';
+import {
+  chainView,
+  historyView,
+  membersOf,
+  type RecordedProof,
+} from '../../protocol/state/views.js';
+import { formatTime } from '../../protocol/time.js';
 import { SdkError } from '../errors.js';
 import { httpError, readDocument, unexpected } from '../http/answers.js';
 import { type Answer, withDeadline } from '../http/attempt.js';
@@ -113,13 +119,24 @@ function provedPackage(
     evidence: proof && {
       ...served,
       leaf_index: proof.proof.leafIndex,
-      log_entry: {
-        ...served.log_entry,
-        proof_id: proof.proofId,
-        aep_hash: toHex(proof.proof.aepHash),
-        proof_record_hash: toHex(proof.proof.proofRecordHash),
-      },
+      log_entry: { ...served.log_entry, ...entryOf(proof) },
     },
+  };
+}
+
+/** The members of a proof entry that its record proves: all but the id of a key that was never activated. */
+function entryOf({ key, proof, proofId }: RecordedProof) {
+  const ends = proof.ends.map((end) => (end === null ? null : formatTime(end)));
+  const [own = null, passport = null, certificate = null, trust = null] = ends;
+  return {
+    proof_id: proofId,
+    aep_hash: toHex(proof.aepHash),
+    proof_record_hash: toHex(proof.proofRecordHash),
+    effect: proof.effect,
+    environment: proof.isLive ? ('live' as const) : ('sandbox' as const),
+    time: formatTime(proof.acceptedAt),
+    valid_until: { proof: own, passport, certificate, trust },
+    ...(key !== null && { key_id: key.keyId }),
   };
 }
 

@@ -7,8 +7,9 @@ import { Monitor } from '#protocol/monitor/monitor';
 import { decodeState, encodeState, newState, type MonitorState } from '#protocol/monitor/state';
 import { parseWatched, type Watched } from '#protocol/monitor/watch';
 import { readLog } from '#protocol/offline/trust';
-import { LOCATION_PATH } from '#protocol/snapshot/location';
-import { COSIGNATURE_TYPE, formatVkey } from '#protocol/note';
+import { COSIGNED_PATH, LOCATION_PATH } from '#protocol/snapshot/location';
+import { cosign } from '#protocol/cosignature';
+import { COSIGNATURE_TYPE, formatVkey, noteSigner, splitNote } from '#protocol/note';
 import { parseTime } from '#protocol/time';
 import { nativeVerify } from '#runtime/crypto/node';
 import { sha256 } from '../fixtures/leaves.js';
@@ -218,6 +219,33 @@ describe('monitor of one source', () => {
     expect(await look()).toEqual([]);
   });
 
+  it('accepts the cosigned checkpoint of a static mirror beside newer checkpoints without cosignatures', async () => {
+    const key = logKey('w.example');
+    const witness = formatVkey(sha256, key.name, key.publicKey, COSIGNATURE_TYPE);
+    const policy = `witness w ${witness}\nquorum w\n`;
+    const note = fromUtf8(log.files.get('checkpoint')!);
+    const signer = noteSigner(sha256, key.name, key, COSIGNATURE_TYPE);
+    log.files.set(COSIGNED_PATH, utf8(note + cosign(splitNote(note).text, signer, 1)));
+    await log.snapshotAll();
+    const { proof_id, aep_hash } = JSON.parse(fromUtf8(log.entries[2]!)) as Record<string, string>;
+    const { tlog_proof } = JSON.parse(fromUtf8(log.files.get(LOCATION_PATH)!)) as {
+      tlog_proof: string;
+    };
+    const document = JSON.stringify({ entry: { proof_id, aep_hash }, tlog_proof });
+    const watched = parseWatched(sha256, utf8(document), document, now())!;
+    expect(await look({ policy, watched })).toEqual([]);
+    expect(stored.head!.size).toBe(log.size - 2);
+    expect(await look()).toEqual([]);
+    expect(stored.head!.size).toBe(log.size);
+  });
+
+  it('resumes after a checkpoint with a signature line of a name that strict JSON excludes', async () => {
+    const note = fromUtf8(log.files.get('checkpoint')!);
+    log.files.set('checkpoint', utf8(`${note}\u2014 \0 AAAAAAA=\n`));
+    expect(await look()).toEqual([]);
+    expect(await look()).toEqual([]);
+  });
+
   it('reports an unreachable source', async () => {
     const main = filesOf(log.files);
     const down = { ...main, read: () => Promise.reject(new UnreachableError('down')) };
@@ -274,6 +302,29 @@ describe('monitor of watched proofs', () => {
     expect(await look({ watched })).toMatchObject([
       { code: 'proof_omitted', where: proofIdOf(77) },
     ]);
+  });
+
+  it('rebuilds the map when the page of a watched proof is damaged', async () => {
+    const watched = text({ registry_proof_id: proofIdOf(0), vee_recorded: true });
+    expect(await look({ watched })).toEqual([]);
+    ahead = 61_000;
+    for (const page of store.pages.values()) page.fill(0);
+    expect(await look({ watched })).toEqual([]);
+    expect(stored.rebuilt.state).toEqual(log.state);
+    expect(stored.watched[proofIdOf(0)]).toMatchObject({ status: 'VALID' });
+  });
+
+  it('reports no change and no omission while a damaged map cannot be rebuilt', async () => {
+    const watched = [0, 1].flatMap((n) =>
+      text({ registry_proof_id: proofIdOf(n), vee_recorded: true }),
+    );
+    expect(await look({ watched })).toEqual([]);
+    ahead = 61_000;
+    for (const page of store.pages.values()) page.fill(0);
+    const files = new Map(log.files);
+    files.delete(`tile/entries/000.p/${String(log.size)}`);
+    expect(codes(await look({ watched, main: filesOf(files) }))).toEqual(['log_damaged']);
+    expect(await look({ watched })).toEqual([]);
   });
 
   it('reports no omission while it cannot read every entry', async () => {

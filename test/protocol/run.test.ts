@@ -54,6 +54,16 @@ it('verifyRun > accepts a run with approvals from the Python implementation', ()
   expect(approved!.aep.evidence.approval).not.toBeNull();
 });
 
+it('verifyRun > reports that no log is pinned, and rejects unusable pins, whatever the document is', () => {
+  for (const log of [undefined, null]) {
+    const result = verifyRun('{}', { log }, nativeCrypto);
+    expect(result).toMatchObject({ decidable: false, cause: 'no_pinned_log' });
+  }
+  const log = { vkey: 'log.example/svc', origin: 'log.example/svc' };
+  expect(() => verifyRun('{}', { log }, nativeCrypto)).toThrow(/expected name\+id\+key/);
+  expect(() => verifyRun('{}', { aepKeys: ['x'] }, nativeCrypto)).toThrow(/base64url/);
+});
+
 const placed = (id: string, seq: number, pending: string | null = null, effect = 'ADMIT') =>
   ({
     proof_id: id,

@@ -74,9 +74,19 @@ describe('streamed result of an admitted function', () => {
     }
     const unread = await read(['a']);
     await unread.cancel();
+    // The reader stops while it waits for the next item.
+    const endless = new ReadableStream({ start: (stream) => stream.enqueue('a') });
+    const watch = admitted(() => endless, { ...world.common, tool: 'watch' });
+    const reader = (await watch()).getReader();
+    await reader.read();
+    const next = reader.read();
+    await sleep(1);
+    await reader.cancel();
+    expect(await next).toMatchObject({ done: true });
     const outcomes = await Promise.all(world.admitted.map((id) => world.outcomesOf(id)));
     expect(outcomes).toMatchObject([
       ...lists.map((list) => [{ result: 'succeeded', result_hash: canonicalHash(list) }]),
+      [{ result: 'failed' }],
       [{ result: 'failed' }],
     ]);
   });

@@ -1,6 +1,7 @@
 import { mkdir, readdir, rm, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { openStore } from '#sdk/cli/monitor/store';
 import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
 import { proofIdOf } from '../fixtures/public-log.js';
 import { receiptEvidence } from '../fixtures/receipt-evidence.js';
@@ -69,6 +70,16 @@ it('svc monitor > exits with 1 for a false map, and again on the next run', asyn
   }
 });
 
+it('svc monitor > does not replace a state that another process stored meanwhile', async () => {
+  const directory = join(folder.path, 'kept');
+  const [one, other] = [await openStore(directory, 'log'), await openStore(directory, 'log')];
+  const alarm = { code: 'log_forked', where: 'mirror', detail: 'two roots' } as const;
+  await one.save({ ...one.state, lasting: [alarm] });
+  await expect(other.save(other.state)).rejects.toThrow(/another process/);
+  await one.save({ ...one.state, lasting: [alarm] });
+  expect((await openStore(directory, 'log')).state.lasting).toEqual([alarm]);
+});
+
 it('svc monitor > watches a directory of stored evidence', async () => {
   const [logged, omitted] = [20, 90].map((n) => receiptEvidence(n, log.keys.aep));
   await log.append(logged!.entry);
@@ -93,6 +104,7 @@ it('svc monitor > exits with 2 for wrong settings, and 3 when a source is unreac
   const cases: [string[], RegExp][] = [
     [['monitor', api.url], /pin the log with --log-vkey/],
     [['monitor', api.url, '--log-vkey', 'x'], /not usable/],
+    [['monitor', api.url, '--metrics-port', '70000'], /Expected a port/],
     [['monitor', 'http://', '--log-vkey', log.keys.log.vkey], /not a URL/],
     [['monitor', 's3://bucket/log', '--log-vkey', log.keys.log.vkey], /not a plain http/],
     [['monitor', api.url, '--log-vkey', log.keys.log.vkey, '--watch', bad], /neither a receipt/],

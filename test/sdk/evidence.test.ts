@@ -5,6 +5,7 @@ import {
   lookupHttp,
   readHistoryHttp,
   readTrustChainHttp,
+  readTrustPackageHttp,
   type LookupQuery,
   type PublicOptions,
 } from '#sdk/index';
@@ -82,6 +83,24 @@ describe('a lookup with pins', () => {
       events: [...(record.events ?? []), invented],
     });
     await sdkError(readHistoryHttp(options, query), 'evidence_rejected');
+  });
+
+  it('returns a trust package whose log entry is that of the proved record', async () => {
+    const input = { trust_id: `trust_${valid}` };
+    const { record } = await readTrustPackageHttp(options, input);
+    const own = record.evidence!.log_entry;
+    for (const lie of [
+      { environment: own.environment === 'live' ? 'sandbox' : 'live' },
+      { valid_until: { ...own.valid_until, trust: '2126-11-20T17:29:00.123Z' } },
+      { time: '2026-11-19T17:29:00.123Z' },
+      { key_id: 'A'.repeat(43) },
+    ]) {
+      server.alterAnswer = () => {
+        const log_entry = { ...own, ...lie };
+        return { ...record, evidence: { ...record.evidence, log_entry } };
+      };
+      await sdkError(readTrustPackageHttp(options, input), 'evidence_rejected');
+    }
   });
 
   it('retries when a snapshot was published between an answer and its evidence', async () => {

@@ -3,7 +3,15 @@ import { join } from 'node:path';
 import { expect } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { SCHEMA } from '#protocol/schemas/ids';
-import { admitHttp, agentEnvelope, type AgentInput, Svc } from '#sdk/index';
+import { formatTime } from '#protocol/time';
+import {
+  admitHttp,
+  agentEnvelope,
+  type AgentInput,
+  canonicalHash,
+  createApproverRegistration,
+  Svc,
+} from '#sdk/index';
 import { issueKey } from '../fixtures/engine.js';
 import { listOf } from '../fixtures/list-of.js';
 import { NO_DELETIONS, overlayCase } from '../fixtures/overlays.js';
@@ -48,6 +56,96 @@ it('Svc > rejects answers about another artifact, package or batch', async ({ wo
   ]) {
     await sdkError(call(), 'unexpected_response');
   }
+});
+
+it('Svc > rejects answers about another approver or overlay, or in another state', async ({
+  world,
+}) => {
+  const { tenantId } = world.options;
+  const privateKey = new Uint8Array(32).fill(7);
+  const registration = await createApproverRegistration({ tenantId, approver: 'a', privateKey });
+  const registered = { registration_hash: canonicalHash(registration) };
+  const rules = { 'no-deletions': NO_DELETIONS };
+  const stored = { overlay_id: canonicalHash(rules) };
+  const created_at = '2026-11-20T17:29:00.123Z';
+  const approver = {
+    ...{ schema_version: SCHEMA.tenantApprover, ...registered, registration },
+    ...{ leaf_index: 1, created_by: null, created_at },
+  };
+  const overlay = { schema_version: SCHEMA.overlay, ...stored, rules, created_at, unfit_rules: [] };
+  const test = {
+    ...{ schema_version: SCHEMA.overlayTest, ...stored, policy_digest: 'd'.repeat(64) },
+    ...{ cases: null, simulation: null },
+  };
+  const answeredWith = (document: object, status: number): Svc =>
+    new Svc({
+      ...world.options,
+      fetch: () => Promise.resolve(Response.json(document, { status })),
+    });
+  const [active, retired] = [{ state: 'active' }, { state: 'retired' }];
+  const [isActive, isInactive] = [{ active: true }, { active: false }];
+  const calls: [(svc: Svc) => Promise<unknown>, number, object, object?][] = [
+    [(svc) => svc.approvers.register(registration), 201, { ...approver, ...active }, retired],
+    [(svc) => svc.approvers.retire(registered), 200, { ...approver, ...retired }, active],
+    [(svc) => svc.overlays.store({ rules }), 201, { ...overlay, ...isInactive }],
+    [(svc) => svc.overlays.test(stored), 200, test],
+    [
+      (svc) => svc.overlays.activate({ ...stored, cases: [] }),
+      ...([200, { ...overlay, ...isActive }, isInactive] as const),
+    ],
+    [
+      (svc) => svc.overlays.deactivate(stored),
+      ...([200, { ...overlay, ...isInactive }, isActive] as const),
+    ],
+  ];
+  const another = { registration_hash: 'f'.repeat(64), overlay_id: 'f'.repeat(64) };
+  for (const [call, status, document, otherState] of calls) {
+    expect(await call(answeredWith(document, status))).toEqual(document);
+    for (const lie of otherState === undefined ? [another] : [another, otherState]) {
+      const lying = answeredWith({ ...document, ...lie }, status);
+      await sdkError(call(lying), 'unexpected_response');
+    }
+  }
+});
+
+it('Svc > rejects a key, a share token or an export that shows or permits more than requested', async ({
+  world,
+}) => {
+  const proof_id = await admit(world);
+  await world.registry.verifyAll();
+  await world.log.publish();
+  const expires_at = formatTime(Date.now() + 3_600_000);
+  const share = { artifact_kind: 'proof', proof_id, expires_at } as const;
+  const end = `"expires_at":"${expires_at}"`;
+  const cases: [(svc: Svc) => Promise<unknown>, from: string, to: string][] = [
+    [(svc) => svc.keys.create({ scopes: ['read'] }), '["read"]', '["read","admit"]'],
+    [
+      (svc) => svc.keys.create({ scopes: ['admit'], restriction: { agent_id: 'agent-7' } }),
+      ...(['{"agent_id":"agent-7"}', 'null'] as const),
+    ],
+    [(svc) => svc.keys.create({ scopes: ['read'], expires_at }), end, '"expires_at":null'],
+    [(svc) => svc.shareTokens.create(share), end, '"expires_at":null'],
+  ];
+  for (const [call, from, to] of cases) {
+    let isAltered = false;
+    const altering: typeof fetch = async (input, init) => {
+      const response = await fetch(input, init);
+      const { headers, status } = response;
+      const text = await response.text();
+      isAltered = text.includes(from);
+      return new Response(text.replace(from, to), { headers, status });
+    };
+    await call(new Svc(world.options));
+    await sdkError(call(new Svc({ ...world.options, fetch: altering })), 'unexpected_response');
+    expect(isAltered).toBe(true);
+  }
+  const withheld = { proof_id, disclose: [] };
+  await new Svc(world.options).proofs.export(withheld);
+  // Answers with the export that discloses the hash of the request.
+  const ignoring: typeof fetch = (input, init) =>
+    fetch((input as URL).href.replace('&disclose=', ''), init);
+  const lying = new Svc({ ...world.options, fetch: ignoring });
+  await sdkError(lying.proofs.export(withheld), 'unexpected_response');
 });
 
 it('revokeApiKeyHttp and revokeShareTokenHttp > accept no other status than 204', async ({
@@ -163,6 +261,16 @@ it('svc lists, shows, packages and revokes proofs, shares a package, and creates
   await run('revoke', String(key!['key_id']));
   await sdkError(admitHttp(own, { ...action, tool: 'mail.send' }), 'unauthenticated');
 
+  // A rejected request leaves no empty file, which would reject the next attempt.
+  for (let attempt = 0; attempt < 2; attempt++) {
+    const expired = ['--scope', 'read', '--expires', '2026-01-01T00:00:00.000Z'];
+    const rejected = await svc(['create-key', ...expired, '--out', 'expired.key'], {
+      env,
+      cwd: folder.path,
+    });
+    expect(rejected.stderr).toContain('expiry_over');
+  }
+
   await mkdir(join(folder.path, 'taken'));
   const taken = await svc(['create-key', '--scope', 'read', '--out', 'taken'], {
     env,
@@ -201,6 +309,10 @@ it('svc verify shows disclosed values, counts withheld ones, and compares a file
     expect(await verify('shown.json', 'other.json')).toEqual([1, 'differ']);
     expect(await verify('withheld.json', 'given.json')).toEqual([3, 'withheld']);
   }
+  const sent = world.network.seen.length;
+  const unread = await run('verify', 'shown.json', '--arguments', 'none.json');
+  expect(unread).toMatchObject({ code: 2, stderr: expect.stringContaining('none.json') as string });
+  expect(world.network.seen).toHaveLength(sent);
 });
 
 const deletion = {

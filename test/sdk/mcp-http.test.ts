@@ -5,6 +5,7 @@ import {
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { describe, expect, it } from 'vitest';
+import { readEvents } from '#sdk/cli/mcp/sse';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 import { serveBreaking, serveV1, serveV2 } from '../fixtures/mcp-http-servers.js';
 import {
@@ -146,8 +147,30 @@ describe('svc mcp --listen', () => {
     const waiting = one.callTool({ name: 'wait', arguments: {} }, { signal: stop.signal });
     waiting.catch(() => undefined);
     await expect.poll(proxies.ran).toContain('wait');
+    // Another host's cancellation, whose id is that of any request in the proxy.
+    const _meta = { 'io.modelcontextprotocol/protocolVersion': '2026-07-28' };
+    for (let requestId = 1; requestId < 20; requestId++) {
+      const params = { requestId, _meta };
+      const method = 'notifications/cancelled';
+      const body = JSON.stringify({ jsonrpc: '2.0', method, params });
+      const headers = { 'MCP-Protocol-Version': '2026-07-28', 'Mcp-Method': method };
+      expect((await post(url, body, headers)).status).toBe(202);
+    }
+    expect(textOf(await deploy(other, 'c'))).toBe('deployed to c');
+    expect(await proxies.ran()).not.toContain('cancelled');
     stop.abort();
     await expect.poll(proxies.ran).toContain('cancelled');
+  });
+
+  it('stops reading an event of a server that does not end', async () => {
+    let sent = 0;
+    const line = Buffer.from(`data: ${'x'.repeat(2 ** 20)}\n`);
+    async function* stream(): AsyncGenerator<Uint8Array> {
+      await Promise.resolve();
+      for (; sent < 100; sent++) yield line;
+    }
+    for await (const event of readEvents(stream())) expect(event).toBe(null);
+    expect(sent).toBeLessThan(70);
   });
 
   it('serves hosts over HTTP in front of a server over HTTP, and ends a session on both sides', async () => {

@@ -108,6 +108,44 @@ describe('svc mcp over stdio', () => {
   });
 });
 
+describe('svc mcp in front of a server that does not respond', () => {
+  const initialize = { jsonrpc: '2.0', id: 'init', method: 'initialize', params: {} };
+
+  it('accepts further requests after 1,000 cancelled ones', async () => {
+    const host = proxies.raw({ target: ownServer('hostile.mjs') });
+    host.send(initialize);
+    for (let id = 1; id <= 1_000; id++) {
+      const params = { requestId: id };
+      host.send(
+        { jsonrpc: '2.0', id, method: 'resources/list' },
+        { jsonrpc: '2.0', method: 'notifications/cancelled', params },
+      );
+    }
+    let calls = 0;
+    const call = (): string => {
+      host.send(toolCall(`call ${String(++calls)}`, 'echo'));
+      return host.stdout();
+    };
+    await expect.poll(call, { interval: 500 }).toContain('the first response');
+  });
+
+  it('answers a call that waits for its admission when the server ends', async () => {
+    world.network.faults.push({ kind: 'late', ms: 5_000 });
+    const host = proxies.raw({ target: ownServer('hostile.mjs') });
+    host.send(initialize, toolCall('waits', 'echo'));
+    await expect.poll(proxies.sent).toHaveLength(1);
+    host.send(toolCall('dies', 'die'));
+    const error = { message: 'the MCP server ended' };
+    for (const id of ['dies', 'waits']) {
+      await expect
+        .poll(host.received)
+        .toContainEqual(
+          expect.objectContaining({ id, error: expect.objectContaining(error) as object }),
+        );
+    }
+  });
+});
+
 describe('svc mcp in front of a server that ignores the case of names', () => {
   it('passes no call under another spelling of its members', async () => {
     const host = proxies.raw({ target: ownServer('any-case.mjs') });

@@ -1,7 +1,7 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { FINDINGS, type Finding } from '../../../protocol/monitor/findings.js';
 import { crypto } from '../../pins.js';
-import { UsageError, type AddCommand, type Invocation } from '../config.js';
+import { port, UsageError, type AddCommand, type Invocation } from '../config.js';
 import { readText } from '../files.js';
 import { serveMetrics } from '../monitor/metrics.js';
 import { runMonitor, type MonitorPass } from '../monitor/run.js';
@@ -52,7 +52,7 @@ export function addMonitor(add: AddCommand): Command {
     )
     .option('--once', 'look once')
     .option('--interval <SECONDS>', 'time between two polls', wholeNumber, 10)
-    .option('--metrics-port <PORT>', 'serve Prometheus metrics on this loopback port', wholeNumber);
+    .option('--metrics-port <PORT>', 'serve Prometheus metrics on this loopback port', port);
 }
 
 async function run(invocation: Invocation<MonitorOptions>): Promise<ExitCode> {

@@ -1,5 +1,5 @@
 import { Option, type Command } from 'commander';
-import { writeFile } from 'node:fs/promises';
+import { rm, writeFile } from 'node:fs/promises';
 import { HASH_PATTERN } from '../../../protocol/schemas/primitives.js';
 import { isBatchId, isPackageId, isProofId } from '../../../protocol/ids.js';
 import { API_KEY_ID_PATTERN, SCOPES } from '../../../protocol/schemas/api-keys.js';
@@ -296,7 +296,15 @@ export function addCreateKey(add: AddCommand): Command {
       } as sdk.ApiKeyInput;
       // Creates the file first: a key that cannot be written would be lost.
       await createFile(out, '', 0o600);
-      const { api_key: key, ...document } = await sdk.createApiKeyHttp(engine(), input);
+      let created: sdk.CreatedApiKey;
+      try {
+        created = await sdk.createApiKeyHttp(engine(), input);
+      } catch (error) {
+        // An empty file would reject the next attempt.
+        await rm(out, { force: true });
+        throw error;
+      }
+      const { api_key: key, ...document } = created;
       await writeFile(out, `${key}\n`);
       printDocument(terminal, json, { ...document, file: out });
       return EXIT.success;

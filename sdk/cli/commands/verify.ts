@@ -67,12 +67,13 @@ async function online(invocation: Invocation<VerifyOptions>): Promise<ExitCode> 
     throw new UsageError('pinned keys, --policy, --tlog-proof, --id and --max-age need --offline');
   }
   const engine = invocation.engine();
+  const wanted = await argumentsHash(options);
   const envelope = await (isProofId(argument)
     ? sdk.verifyProofHttp(engine, { proof_id: argument })
     : sendExport(argument, (document) => sdk.verifyProofHttp(engine, document)));
   const { proof_id, status, can_assert_validity, cause, checks, disclosed, effect, withheld } =
     envelope.response;
-  const compared = await compareArguments(options, disclosed);
+  const compared = compareArguments(wanted, disclosed);
   const exitCode = withArguments(
     compared,
     cause === 'not_verified_yet'
@@ -124,7 +125,8 @@ async function verifyFileOffline(invocation: Invocation<VerifyOptions>): Promise
     trust,
     options.tlogProof === undefined ? {} : { tlogProof: await readInput(options.tlogProof) },
   );
-  const compared = await compareArguments(options, result.decidable ? result.disclosed : null);
+  const wanted = await argumentsHash(options);
+  const compared = compareArguments(wanted, result.decidable ? result.disclosed : null);
   const exitCode = withArguments(compared, offlineExit(result));
   const document = documentOf(result);
   if (json) terminal.printJson(compared === null ? document : { ...document, arguments: compared });
@@ -135,13 +137,15 @@ async function verifyFileOffline(invocation: Invocation<VerifyOptions>): Promise
 
 type Comparison = 'match' | 'differ' | 'withheld';
 
-/** Compares a file with the disclosed hash of the arguments; null without `--arguments`. */
-async function compareArguments(
-  { arguments: file }: VerifyOptions,
+const argumentsHash = async ({ arguments: file }: VerifyOptions): Promise<string | null> =>
+  file === undefined ? null : hashOfFile(file);
+
+/** Compares the hash of a file with the disclosed hash of the arguments; null without `--arguments`. */
+function compareArguments(
+  hash: string | null,
   disclosed: Record<string, unknown> | null | undefined,
-): Promise<Comparison | null> {
-  if (file === undefined) return null;
-  const hash = await hashOfFile(file);
+): Comparison | null {
+  if (hash === null) return null;
   const stated = disclosed?.['arguments_hash'];
   if (stated === undefined) return 'withheld';
   return stated === hash ? 'match' : 'differ';

@@ -54,10 +54,12 @@ export function openHostSession(isStateless: boolean): HostSession {
     if (receiver === undefined) return reject(res, 502, 'the MCP server does not start');
     const id = idOf(message);
     if (methodOf(message) === undefined || id === undefined || id === null) {
-      await receiver.message(message);
-      // The cancelled request gets no response.
+      const isCancellation = methodOf(message) === 'notifications/cancelled';
+      // The id could be that of another host: a stateless request is cancelled by closing its stream.
+      if (!isCancellation || !isStateless) await receiver.message(message);
       const { requestId } = paramsOf(message);
-      if (methodOf(message) === 'notifications/cancelled') finish(requestId as RequestId)?.end();
+      // The cancelled request gets no response.
+      if (isCancellation && !isStateless) finish(requestId as RequestId)?.end();
       return void res.writeHead(202).end();
     }
     const inner = isStateless ? ++counter : id;

@@ -101,8 +101,16 @@ export function openRelay(options: RelayOptions) {
       // The server did not get the cancelled request.
       if (found.settle === undefined) return;
       setTimeout(found.settle, CANCEL_GRACE_MS, null);
+    } else if (method === 'notifications/cancelled' && found !== undefined) {
+      setTimeout(forget, CANCEL_GRACE_MS, found).unref();
     }
     return toServer(message);
+  }
+
+  /** Servers do not respond to a cancelled request, so only this ends it. */
+  function forget(request: Pending): void {
+    const key = keyOf(request.id);
+    if (pending.get(key) === request) pending.delete(key);
   }
 
   /** Starts a call, so that other messages do not wait for its admission. */
@@ -237,8 +245,11 @@ export function openRelay(options: RelayOptions) {
     close: async (): Promise<void> => {
       for (const found of pending.values()) {
         if ('method' in found) await reject(found.id, ERROR.internal, 'the MCP server ended');
-        else if (found.settle === undefined) found.stop.abort();
-        else found.settle(null);
+        else if (found.settle !== undefined) found.settle(null);
+        else if (!found.stop.signal.aborted) {
+          found.stop.abort();
+          await reject(found.id, ERROR.internal, 'the MCP server ended');
+        }
         if ('stop' in found) await found.done;
       }
       tasks.close();

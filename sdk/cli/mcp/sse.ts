@@ -14,6 +14,7 @@ export async function* readEvents(
   const decoder = new TextDecoder();
   let rest = '';
   let data: string[] = [];
+  let size = 0;
   let event: Omit<ServerSentEvent, 'data'> = {};
   try {
     for await (const chunk of stream) {
@@ -21,15 +22,16 @@ export async function* readEvents(
       // A CR at the end may be the first half of CRLF.
       const lines = rest.split(/\r\n|\n|\r(?!$)/);
       rest = lines.pop() ?? '';
-      if (rest.length > MAX_EVENT_CHARS) return;
+      if (rest.length + size > MAX_EVENT_CHARS) return;
       for (const line of lines) {
         const [, field = '', value = ''] = /^([^:]*)(?:: ?(.*))?$/s.exec(line) ?? [];
+        size += line.length;
         if (field === 'data') data.push(value);
         else if (field === 'id') event.id = value;
         else if (field === 'retry' && /^[0-9]+$/.test(value)) event.retryMs = Number(value);
         else if (line === '') {
           yield { ...event, data: data.join('\n') };
-          [data, event] = [[], {}];
+          [data, event, size] = [[], {}, 0];
         }
       }
     }

@@ -37,7 +37,7 @@ export async function serveMetrics(port: number, signal: AbortSignal) {
   try {
     await once(server.listen(port, '127.0.0.1'), 'listening');
   } catch (cause) {
-    throw new UsageError(`--metrics-port ${String(port)} is in use`, { cause });
+    throw new UsageError(`--metrics-port ${String(port)}: ${(cause as Error).message}`, { cause });
   }
   signal.addEventListener('abort', () => server.close());
   return {

@@ -1,4 +1,4 @@
-import { mkdir, open, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { mkdir, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { PageId } from '../../../protocol/map/page.js';
 import { MemoryPages, pageName, type MapStore } from '../../../protocol/monitor/map-store.js';
@@ -58,9 +58,17 @@ export async function openStore(directory: string | undefined, origin: string) {
   const file = join(directory, 'state.json');
   const pages = new DirectoryPages(join(directory, 'pages'));
   await mkdir(directory, { recursive: true });
+  let version = await versionOf(file);
   const state = await readState(file, origin);
   const save = async (next: MonitorState): Promise<void> => {
+    // Replacing the state of another process could lose the alarms that it found.
+    if ((await versionOf(file)) !== version) {
+      throw new UsageError(
+        `another process uses ${directory}: give each monitor its own directory`,
+      );
+    }
     await writeDurably(file, encodeState(next));
+    version = await versionOf(file);
     await pages.prune();
   };
   return { pages, state, save };
@@ -80,6 +88,17 @@ async function readState(file: string, origin: string): Promise<MonitorState> {
   throw new UsageError(`${file} belongs to the log ${state.origin}: choose another directory`);
 }
 
+/** Identifies the content of a file that is replaced and never changed; null for a missing file. */
+async function versionOf(file: string): Promise<string | null> {
+  try {
+    const { ino, mtimeNs } = await stat(file, { bigint: true });
+    return `${String(ino)} ${String(mtimeNs)}`;
+  } catch (error) {
+    if (isMissing(error)) return null;
+    throw error;
+  }
+}
+
 /** Node names no path when writing to an open file fails, as on a full disk. */
 async function namingFile(path: string, written: Promise<void>): Promise<void> {
   await written.catch((cause: unknown) => {
@@ -89,14 +108,18 @@ async function namingFile(path: string, written: Promise<void>): Promise<void> {
 
 /** Replaces a file atomically: after a crash, the monitor must know the checkpoint that it saw. */
 async function writeDurably(file: string, bytes: Uint8Array): Promise<void> {
-  const next = await open(`${file}.new`, 'w', 0o600);
+  const unfinished = `${file}.${String(process.pid)}.new`;
+  const next = await open(unfinished, 'w', 0o600);
   try {
     await namingFile(file, next.writeFile(bytes));
     await namingFile(file, next.sync());
+  } catch (error) {
+    await rm(unfinished, { force: true });
+    throw error;
   } finally {
     await next.close();
   }
-  await rename(`${file}.new`, file);
+  await rename(unfinished, file);
   const directory = await open(dirname(file));
   try {
     await directory.sync();
