@@ -11,9 +11,9 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import type { Exchange, PublicContext } from '../operation.js';
 import {
   sendFailure,
-  CACHE_PRIVATE,
   CACHE_VERDICT,
   JSON_TYPE,
+  mayHoldToken,
   send,
   type Answer,
 } from '../http/answer.js';
@@ -21,7 +21,7 @@ import { Problem, PROBLEMS, readBody, type ProblemCode } from '../http/problem.j
 import { whenFetched } from '../snapshot/pages.js';
 import { currentValidSnapshot } from '../snapshot/poller.js';
 import { VIEW_PATHS, viewAnswer, type ViewName } from './views.js';
-import { isSecret, mayAppear, resolve, type Resolved } from './resolve.js';
+import { mayAppear, resolve, type Resolved } from './resolve.js';
 
 const PUBLIC = '/api/public';
 export const VERIFY = `${PUBLIC}/verify`;
@@ -168,6 +168,7 @@ export async function postLookup(
 ): Promise<void> {
   try {
     const target = requestedByBody(await readBody(exchange.req));
+    exchange.secret = mayHoldToken(target.requested);
     await answerLookup(exchange, { ...target, ...view });
   } catch (error) {
     sendFailure({ ...exchange, secret: true }, error);
@@ -234,9 +235,10 @@ export interface LookupTarget {
 
 /** Responds to a lookup: at once, unless it needs a page that is not in memory, or log files. */
 function answerLookup(exchange: Exchange, target: LookupTarget): void | Promise<void> {
-  const { route, requested, view } = target;
-  const fail = (error: unknown): void =>
-    sendFailure({ ...exchange, secret: isSecret(route, requested) }, error);
+  const { route, view } = target;
+  // On this route every identifier counts as a token.
+  if (route.isSecret === true) exchange.secret = true;
+  const fail = (error: unknown): void => sendFailure(exchange, error);
   try {
     const sent =
       view === undefined || view === 'evidence'
@@ -264,17 +266,15 @@ function sendVerdict(exchange: Exchange, { route, requested }: LookupTarget): vo
   ctx.metrics?.countVerdict(resolved?.status ?? unresolved);
 }
 
-function sendEvidence(exchange: Exchange, { route, requested }: LookupTarget): void {
+function sendEvidence(exchange: Exchange, { requested }: LookupTarget): void {
   const snapshot = currentValidSnapshot(exchange.ctx);
   const evidence = buildEvidence(nativeSha256, requested, (query) => snapshot.search(query), {
     snapshot: snapshot.entry,
     tlogProof: snapshot.opened.location.tlog_proof,
   });
   const body = sendable(JSON.stringify(evidence));
-  const secret = isSecret(route, requested);
-  const cache = secret ? CACHE_PRIVATE : CACHE_VERDICT;
-  const etag = secret ? {} : { etag: 'evidence' };
-  send(exchange, snapshot, { status: 200, type: JSON_TYPE, cache, body, ...etag });
+  const cache = CACHE_VERDICT;
+  send(exchange, snapshot, { status: 200, type: JSON_TYPE, cache, body, etag: 'evidence' });
 }
 
 async function sendView(exchange: Exchange, target: LookupTarget, view: ViewName): Promise<void> {
@@ -291,24 +291,20 @@ export function verdictAnswer(
   requested: string,
   resolved: Resolved | null,
 ): Answer {
-  const secret = isSecret(route, requested);
-  const cache = secret ? CACHE_PRIVATE : CACHE_VERDICT;
   if (resolved === null) {
     return route.unmatched === 'not-found'
-      ? { status: 404, type: JSON_TYPE, cache, body: NOT_FOUND_BODY }
+      ? { status: 404, type: JSON_TYPE, cache: CACHE_VERDICT, body: NOT_FOUND_BODY }
       : {
           status: 200,
           type: JSON_TYPE,
-          cache,
+          cache: CACHE_VERDICT,
           body: utf8(unresolvedBody(route.unmatched, requested)),
         };
   }
   const { body, proofs } = resolved;
   const sent = sendable(body, proofs[0].log.origin);
-  const answer: Answer = { status: 200, type: JSON_TYPE, cache, body: sent };
   // `send` adds the generation to the tag; together they determine the answer of this URL.
-  if (!secret) answer.etag = resolved.kind;
-  return answer;
+  return { status: 200, type: JSON_TYPE, cache: CACHE_VERDICT, body: sent, etag: resolved.kind };
 }
 
 /**
