@@ -1,4 +1,4 @@
-import { fromUtf8 } from '#protocol/bytes';
+import { equalBytes, fromUtf8 } from '#protocol/bytes';
 import { type Checkpoint, openCheckpointNote } from '#protocol/checkpoint';
 import { COSIGNED_PATH } from '#protocol/snapshot/location';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
@@ -52,6 +52,14 @@ export class Checkpoints {
     const { cosigned } = this;
     if (cosigned === null || leafIndex >= cosigned.checkpoint.size) return own;
     return now - cosigned.currentAt > MAX_BEHIND_MS ? own : cosigned;
+  }
+
+  /** The tlog-proof of the snapshot entry, under a cosigned checkpoint of the same tree if there is one. */
+  async snapshotProof(snapshot: Snapshot): Promise<string> {
+    const { location, checkpoint: own } = snapshot.opened;
+    const { note, checkpoint } = await this.newest(snapshot, snapshot.generation);
+    if (!equalBytes(checkpoint.root, own.root)) return location.tlog_proof;
+    return location.tlog_proof.replace(snapshot.checkpointNote, () => note);
   }
 
   /** The cosigned checkpoint file; null if it is missing or unreadable. */

@@ -12,6 +12,7 @@ import type { Exchange, PublicContext } from '../operation.js';
 import {
   sendFailure,
   CACHE_VERDICT,
+  hashTag,
   JSON_TYPE,
   mayHoldToken,
   send,
@@ -241,9 +242,11 @@ function answerLookup(exchange: Exchange, target: LookupTarget): void | Promise<
   const fail = (error: unknown): void => sendFailure(exchange, error);
   try {
     const sent =
-      view === undefined || view === 'evidence'
-        ? whenFetched(() => (view ? sendEvidence : sendVerdict)(exchange, target))
-        : sendView(exchange, target, view);
+      view === undefined
+        ? whenFetched(() => sendVerdict(exchange, target))
+        : view === 'evidence'
+          ? sendEvidence(exchange, target)
+          : sendView(exchange, target, view);
     return sent instanceof Promise ? sent.catch(fail) : sent;
   } catch (error) {
     fail(error);
@@ -266,15 +269,20 @@ function sendVerdict(exchange: Exchange, { route, requested }: LookupTarget): vo
   ctx.metrics?.countVerdict(resolved?.status ?? unresolved);
 }
 
-function sendEvidence(exchange: Exchange, { requested }: LookupTarget): void {
+async function sendEvidence(exchange: Exchange, { requested }: LookupTarget): Promise<void> {
   const snapshot = currentValidSnapshot(exchange.ctx);
-  const evidence = buildEvidence(nativeSha256, requested, (query) => snapshot.search(query), {
-    snapshot: snapshot.entry,
-    tlogProof: snapshot.opened.location.tlog_proof,
-  });
-  const body = sendable(JSON.stringify(evidence));
-  const cache = CACHE_VERDICT;
-  send(exchange, snapshot, { status: 200, type: JSON_TYPE, cache, body, etag: 'evidence' });
+  const tlogProof = await exchange.ctx.checkpoints.snapshotProof(snapshot);
+  const evidence = await whenFetched(() =>
+    buildEvidence(nativeSha256, requested, (query) => snapshot.search(query), {
+      snapshot: snapshot.entry,
+      tlogProof,
+    }),
+  );
+  const text = JSON.stringify(evidence);
+  const body = sendable(text);
+  // The ETag hashes the whole body, because cosignatures arrive after their snapshot.
+  const etag = hashTag(text);
+  send(exchange, snapshot, { status: 200, type: JSON_TYPE, cache: CACHE_VERDICT, body, etag });
 }
 
 async function sendView(exchange: Exchange, target: LookupTarget, view: ViewName): Promise<void> {
