@@ -301,6 +301,10 @@ it('public API > serves the cosigned checkpoint, and tlog-proofs and evidence un
   expect([await served(), await served(size)]).toEqual([size, grown]);
   snapshot.clock.at += 5 * 60_000 + 1;
   expect(await served()).toBe(grown);
+  // A server that starts now serves the old checkpoint no longer than others.
+  const restarted = openCheckpoints();
+  const { checkpoint } = await restarted.newest(publicServer.poller.current!);
+  expect(checkpoint.size).toBe(grown);
 });
 
 it('public API > serves no cosigned checkpoint that is forged, newer than its snapshot or too old', async () => {
