@@ -6,6 +6,8 @@ import { type NoteSigner, isBy, signatureLine, splitNote, type Vkey } from './no
 /** C2SP tlog-cosignature with Ed25519 keys (`cosignature/v1`). */
 
 const TIMESTAMP_BYTES = 8;
+/** A log's own signature, without a time. */
+const ED25519_SIGNATURE_BYTES = 64;
 
 /** The bytes that a witness signs, at `timestamp` in seconds since 1970. */
 export function cosignedMessage(text: string, timestamp: number): Uint8Array {
@@ -26,6 +28,20 @@ export function cosign(text: string, signer: NoteSigner, timestamp: number): str
   new DataView(encoded.buffer).setBigUint64(0, BigInt(timestamp));
   return signatureLine(signer, concat(encoded, signer.sign(cosignedMessage(text, timestamp))));
 }
+
+/**
+ * The latest time that a cosignature of a note states, unverified, in seconds since 1970; 0 without a
+ * cosignature. Throws `malformed_note`.
+ */
+export function latestStatedTime(note: string): number {
+  const times = splitNote(note).signatures.map(({ signature }) =>
+    signature.length > ED25519_SIGNATURE_BYTES ? timestampOf(signature) : 0,
+  );
+  return Math.max(...times);
+}
+
+const timestampOf = (signature: Uint8Array): number =>
+  Number(new DataView(signature.buffer, signature.byteOffset, signature.length).getBigUint64(0));
 
 export interface Cosignature {
   /** Seconds since 1970, as the witness states them. */
@@ -48,8 +64,7 @@ export function findCosignature(
   for (const signed of signatures) {
     if (!isBy(signed, vkey) || signed.signature.length <= TIMESTAMP_BYTES) continue;
     const { signature: bytes } = signed;
-    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
-    const timestamp = Number(view.getBigUint64(0));
+    const timestamp = timestampOf(bytes);
     // Numbers above 2^53 − 1 are rounded, and 0 means no time.
     if (!Number.isSafeInteger(timestamp) || timestamp <= (latest?.timestamp ?? 0)) continue;
     const signature = bytes.slice(TIMESTAMP_BYTES);

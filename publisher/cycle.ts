@@ -112,7 +112,8 @@ async function publish(ctx: CycleContext, published: Published | null): Promise<
     const message =
       'publish cycle: pages of the published maps are lost; this cycle computes the maps from the whole log';
     ctx.logger.error({ err: error }, message);
-    return await publishNext(ctx, published, true);
+    // The scan for lost pages comes after the write of the location.
+    return await publishNext(ctx, await ctx.reader.snapshot(), true);
   }
 }
 

@@ -8,10 +8,8 @@ import type { OperationSpec } from '../openapi/types.js';
 import { pagePolicy, readScript } from '../pages/assets.js';
 import {
   CACHE_NEVER,
-  CACHE_PRIVATE,
   CACHE_VERDICT,
   hashTag,
-  mayHoldToken,
   problemOf,
   send,
   type Answer,
@@ -63,12 +61,10 @@ function identifierIn(url: string): string | null {
 }
 
 function sendHome(exchange: Exchange): void {
-  const { ctx, req } = exchange;
+  const { ctx } = exchange;
   const snapshot = currentValidSnapshot(ctx);
   const page = renderPage({ ...homeView(), asked: '', snapshot, now: ctx.clock.now() });
-  // A mistyped link may contain a share token under an unknown parameter name.
-  const cache = mayHoldToken(req.url ?? '') ? CACHE_PRIVATE : CACHE_VERDICT;
-  sendPage(exchange, snapshot, { status: 200, cache }, page);
+  sendPage(exchange, snapshot, { status: 200, cache: CACHE_VERDICT }, page);
 }
 
 async function sendVerdict(exchange: Exchange, identifier: string): Promise<void> {
@@ -120,14 +116,13 @@ async function loadVerdictPage(
 
 /** Sends an error page, which must not look like a verdict. */
 function sendError(exchange: Exchange, identifier: string | null, error: unknown): void {
-  const { ctx, req } = exchange;
+  const { ctx } = exchange;
   const { message, status, options } = problemOf(exchange, error);
   const view =
     status === 503 ? unavailableView(message) : messageView('This cannot be looked up', message);
   const asked = identifier === null || identifier.length > MAX_IDENTIFIER ? '' : identifier;
   const page = renderPage({ ...view, asked, snapshot: ctx.poller.current, now: ctx.clock.now() });
-  const cache = mayHoldToken(req.url ?? '') ? CACHE_PRIVATE : CACHE_NEVER;
-  sendPage(exchange, null, { status, cache }, page, options.headers);
+  sendPage(exchange, null, { status, cache: CACHE_NEVER }, page, options.headers);
 }
 
 function sendPage(
@@ -145,7 +140,7 @@ function sendPage(
     body,
     policy: CONTENT_POLICY,
     headers: { 'X-Robots-Tag': 'noindex', ...headers },
-    ...(status === 200 && cache === CACHE_VERDICT && { etag: hashTag(body) }),
+    ...(status === 200 && { etag: hashTag(body) }),
   });
 }
 

@@ -1,5 +1,5 @@
 import type { IncomingMessage, RequestListener } from 'node:http';
-import { fromUtf8 } from '#protocol/bytes';
+import { equalBytes, fromUtf8 } from '#protocol/bytes';
 import { parseCheckpoint } from '#protocol/checkpoint';
 import { cosign, cosignedMessage } from '#protocol/cosignature';
 import { ProtocolError, type ProtocolErrorCode } from '#protocol/errors';
@@ -59,6 +59,12 @@ async function answer(
   const latest = storedHead(heads, origin);
   if (latest.size !== oldSize) {
     return { status: 409, body: `${latest.size}\n`, type: TLOG_SIZE_TYPE };
+  }
+  if (size === oldSize && !equalBytes(root, latest.root)) {
+    return {
+      status: 409,
+      body: 'the checkpoint has another root than the last one of this size\n',
+    };
   }
   const claim = { size1: latest.size, root1: latest.root, size2: size, root2: root, path: proof };
   if (!verifyConsistency(nativeSha256, claim)) {

@@ -10,7 +10,7 @@ import { ARTIFACT_KINDS, type ArtifactKind, type Effect, EFFECTS } from '../stat
  */
 
 export const PROOF_RECORD_BYTES = 122;
-export const AEP_KEY_RECORD_BYTES = 52;
+const AEP_KEY_RECORD_BYTES = 52;
 const EVENT_BYTES = 13;
 const REVOCATION_BYTES = EVENT_BYTES + 1 + HASH_BYTES;
 

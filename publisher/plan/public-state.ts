@@ -88,7 +88,7 @@ export async function startingState(
  * The state after the first `size` entries. Reads few entries: a snapshot covers these, so the last
  * verdict entry among them is valid, and the map has the record of every key.
  */
-export async function restoreLogState(
+async function restoreLogState(
   ctx: CycleContext,
   tree: VerifiedTree,
   size: number,

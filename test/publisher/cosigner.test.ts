@@ -7,7 +7,9 @@ import { Checkpoints } from '#api/public/log/checkpoints';
 import { directorySource } from '#api/public/snapshot/source';
 import { openCheckpoint } from '#protocol/checkpoint';
 import { cosign } from '#protocol/cosignature';
+import { verifyEvidence } from '#protocol/evidence/verify';
 import { COSIGNATURE_TYPE, formatVkey, noteSigner, parseVkey } from '#protocol/note';
+import { readLog } from '#protocol/offline/trust';
 import { checkQuorum, parsePolicy } from '#protocol/tlog-policy';
 import { parseTlogProof } from '#protocol/tlog-proof';
 import { CosignedHeads } from '#programs/witness/heads';
@@ -258,9 +260,9 @@ function openCheckpoints(): Checkpoints {
   return new Checkpoints(directorySource(snapshot.directory), log, snapshot.clock);
 }
 
-it('public API > serves the cosigned checkpoint, and tlog-proofs under it', async () => {
+it('public API > serves the cosigned checkpoint, and tlog-proofs and evidence under it', async () => {
   const publisher = open();
-  snapshot.grow(3);
+  const ids = snapshot.grow(3);
   await publisher.runCycle();
   await expect.poll(() => published()?.by.length).toBe(3);
   const server = await snapshot.serve(snapshot.publicServer());
@@ -269,6 +271,19 @@ it('public API > serves the cosigned checkpoint, and tlog-proofs under it', asyn
     checkQuorum(note, parsePolicy(policyText), nativeVerify).cosigned.length === 3;
   expect(isMet(await get('checkpoint'))).toBe(true);
   expect(isMet(parseTlogProof(await get('proof/1')).checkpoint)).toBe(true);
+  const [identifier] = ids;
+  const evidence = await fetch(`${server.url}/api/public/evidence/${identifier}`);
+  const log = readLog(nativeSha256, {
+    vkey: snapshot.logVkey,
+    origin: ORIGIN,
+    policy: policyText,
+  })!;
+  const proved = verifyEvidence(
+    { sha256: nativeSha256, verify: nativeVerify },
+    await evidence.text(),
+    { identifier: identifier!, log, now: snapshot.clock.now() },
+  );
+  expect(proved.witnesses).toEqual(['w1', 'w2', 'w3']);
 
   // The origin could keep an old cosigned checkpoint, so a server with a newer snapshot serves the
   // old checkpoint only for minutes.
@@ -286,6 +301,10 @@ it('public API > serves the cosigned checkpoint, and tlog-proofs under it', asyn
   expect([await served(), await served(size)]).toEqual([size, grown]);
   snapshot.clock.at += 5 * 60_000 + 1;
   expect(await served()).toBe(grown);
+  // A server that starts now serves the old checkpoint no longer than others.
+  const restarted = openCheckpoints();
+  const { checkpoint } = await restarted.newest(publicServer.poller.current!);
+  expect(checkpoint.size).toBe(grown);
 });
 
 it('public API > serves no cosigned checkpoint that is forged, newer than its snapshot or too old', async () => {

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { Publisher } from '#publisher/publisher';
@@ -66,6 +66,22 @@ describe('janitor', () => {
     expect(await janitor.sweep(live, 0)).toEqual([]);
     expect(await janitor.sweep(live, 61 * MINUTE)).toEqual([]);
     expect(pages()).toEqual([name]);
+  });
+
+  it('that finds a lost page lets the same cycle write it again', async () => {
+    const [id] = snapshot.grow(1);
+    const before = snapshot.publisher();
+    await publishProofs(before, 300);
+    await before.close();
+    const lost = snapshot
+      .pages()
+      .find((path) => readFileSync(path)[0] === 0 && readFileSync(path).includes(id!, 0, 'hex'))!;
+    rmSync(lost);
+    snapshot.clock.at += 1000;
+    const [next] = snapshot.grow(1);
+    await snapshot.publisher().runCycle();
+    const published = await snapshot.published();
+    expect([published.status(id!), published.status(next!)]).toEqual(['VALID', 'VALID']);
   });
 
   it('removes partial tiles an hour after their full tile exists', async () => {

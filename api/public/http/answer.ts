@@ -21,7 +21,7 @@ const CACHE_FIXED = 'public, max-age=60';
 export const CACHE_IMMUTABLE = 'public, max-age=31536000, immutable';
 export const CACHE_NEVER = 'no-store';
 /** For responses to a share token. */
-export const CACHE_PRIVATE = 'private, no-store';
+const CACHE_PRIVATE = 'private, no-store';
 
 export const JSON_TYPE = 'application/json; charset=utf-8';
 
@@ -49,15 +49,19 @@ export interface Answer {
   headers?: Record<string, string>;
 }
 
-/** Sends an answer with the headers of its snapshot, or 304 when If-None-Match matches. */
+/**
+ * Sends an answer with the headers of its snapshot, or 304 when If-None-Match matches. If the request may
+ * contain a share token, no cache may store the answer, and it gets no ETag.
+ */
 export function send(
-  { req, res, requestId }: Exchange,
+  { req, res, requestId, secret = false }: Exchange,
   snapshot: Snapshot | null,
   answer: Answer,
 ): void {
+  const isSecret = secret || mayHoldToken(req.url ?? '');
   const policy = answer.policy && { ...SECURITY_HEADERS, 'Content-Security-Policy': answer.policy };
   const headers = policy ? Object.entries(policy).flat() : [...PLAIN];
-  headers.push('Cache-Control', answer.cache, 'X-Request-Id', requestId);
+  headers.push('Cache-Control', isSecret ? CACHE_PRIVATE : answer.cache, 'X-Request-Id', requestId);
   if (snapshot !== null) {
     headers.push(
       'X-Svc-Tree-Size',
@@ -70,7 +74,7 @@ export function send(
   }
   if (answer.headers !== undefined) headers.push(...Object.entries(answer.headers).flat());
   // No ETag on POST: the response is not a representation of the URL (RFC 9110 §8.8.3).
-  if (answer.etag !== undefined && req.method !== 'POST') {
+  if (answer.etag !== undefined && !isSecret && req.method !== 'POST') {
     // Includes the generation: on a 304, caches such as nginx keep the stored snapshot headers, so the
     // tag of another snapshot must not match.
     const etag = snapshot === null ? `"${answer.etag}"` : `"${snapshot.generation}-${answer.etag}"`;
@@ -99,11 +103,10 @@ export function send(
 }
 
 export function sendProblem(exchange: Exchange, problem: Problem): void {
-  const mayCache = exchange.secret !== true && !mayHoldToken(exchange.req.url ?? '');
   send(exchange, null, {
     status: problem.status,
     type: 'application/problem+json',
-    cache: mayCache ? CACHE_NEVER : CACHE_PRIVATE,
+    cache: CACHE_NEVER,
     body: Buffer.from(JSON.stringify(problem.document())),
     ...(problem.options.headers && { headers: problem.options.headers }),
   });

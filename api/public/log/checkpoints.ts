@@ -1,5 +1,6 @@
-import { fromUtf8 } from '#protocol/bytes';
+import { equalBytes, fromUtf8 } from '#protocol/bytes';
 import { type Checkpoint, openCheckpointNote } from '#protocol/checkpoint';
+import { latestStatedTime } from '#protocol/cosignature';
 import { COSIGNED_PATH } from '#protocol/snapshot/location';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { nativeVerify } from '#runtime/crypto/node';
@@ -18,12 +19,17 @@ export interface ServedCheckpoint {
   checkpoint: Checkpoint;
 }
 
+interface CosignedCheckpoint extends ServedCheckpoint {
+  /** Milliseconds since 1970, as the witnesses state. */
+  cosignedAt: number;
+}
+
 /**
  * Chooses the checkpoint to serve: the newest cosigned checkpoint that the snapshot covers, else the
  * snapshot's own, which no witness has cosigned yet.
  */
 export class Checkpoints {
-  private read: { at: number; file: Promise<ServedCheckpoint | null> } | null = null;
+  private read: { at: number; file: Promise<CosignedCheckpoint | null> } | null = null;
   private cosigned: (ServedCheckpoint & { currentAt: number }) | null = null;
 
   constructor(
@@ -44,24 +50,34 @@ export class Checkpoints {
       this.read = { at: now, file: this.published() };
     }
     const file = await this.read.file;
-    const before = this.cosigned?.checkpoint.size ?? 0;
+    const before = this.cosigned?.checkpoint.size ?? -1;
     if (file !== null && file.checkpoint.size <= size && file.checkpoint.size >= before) {
-      const isNew = file.checkpoint.size > before || before === size;
-      this.cosigned = { ...file, currentAt: isNew ? now : (this.cosigned?.currentAt ?? now) };
+      // A cosigned checkpoint was current when it was cosigned, which may be long before this server started.
+      const isNew = file.checkpoint.size > before;
+      const cosignedAt = isNew ? Math.min(now, file.cosignedAt) : this.cosigned!.currentAt;
+      this.cosigned = { ...file, currentAt: file.checkpoint.size === size ? now : cosignedAt };
     }
     const { cosigned } = this;
     if (cosigned === null || leafIndex >= cosigned.checkpoint.size) return own;
     return now - cosigned.currentAt > MAX_BEHIND_MS ? own : cosigned;
   }
 
+  /** The tlog-proof of the snapshot entry, under a cosigned checkpoint of the same tree if there is one. */
+  async snapshotProof(snapshot: Snapshot): Promise<string> {
+    const { location, checkpoint: own } = snapshot.opened;
+    const { note, checkpoint } = await this.newest(snapshot, snapshot.generation);
+    if (!equalBytes(checkpoint.root, own.root)) return location.tlog_proof;
+    return location.tlog_proof.replace(snapshot.checkpointNote, () => note);
+  }
+
   /** The cosigned checkpoint file; null if it is missing or unreadable. */
-  private async published(): Promise<ServedCheckpoint | null> {
+  private async published(): Promise<CosignedCheckpoint | null> {
     try {
       const bytes = await this.source.logFile(COSIGNED_PATH);
       if (bytes === null) return null;
       const note = fromUtf8(bytes);
       const { checkpoint } = openCheckpointNote(note, this.log, this.log[0].name, nativeVerify);
-      return { note, checkpoint };
+      return { note, checkpoint, cosignedAt: 1000 * latestStatedTime(note) };
     } catch {
       // The server then serves the checkpoint of the snapshot; the poller reports an unreadable origin.
       return null;

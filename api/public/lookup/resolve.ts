@@ -21,13 +21,7 @@ import { decodeProof, proofMapKey, shardOf } from '#protocol/state/record';
 import { packageStatus, type ArtifactKind, type VerificationStatus } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { ByteCache } from '#runtime/process/byte-cache';
-import { mayHoldToken } from '../http/answer.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
-
-/** Whether the response may concern a share token: it then gets no ETag and must not be cached. */
-export function isSecret(route: VerdictRoute, requested: string): boolean {
-  return route.isSecret === true || mayHoldToken(requested);
-}
 
 /** The record and the history of a proof, as the map has them. The evidence of an answer proves both. */
 export interface ResolvedProof extends ProofFacts {

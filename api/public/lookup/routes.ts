@@ -11,9 +11,10 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import type { Exchange, PublicContext } from '../operation.js';
 import {
   sendFailure,
-  CACHE_PRIVATE,
   CACHE_VERDICT,
+  hashTag,
   JSON_TYPE,
+  mayHoldToken,
   send,
   type Answer,
 } from '../http/answer.js';
@@ -21,7 +22,7 @@ import { Problem, PROBLEMS, readBody, type ProblemCode } from '../http/problem.j
 import { whenFetched } from '../snapshot/pages.js';
 import { currentValidSnapshot } from '../snapshot/poller.js';
 import { VIEW_PATHS, viewAnswer, type ViewName } from './views.js';
-import { isSecret, mayAppear, resolve, type Resolved } from './resolve.js';
+import { mayAppear, resolve, type Resolved } from './resolve.js';
 
 const PUBLIC = '/api/public';
 export const VERIFY = `${PUBLIC}/verify`;
@@ -168,6 +169,7 @@ export async function postLookup(
 ): Promise<void> {
   try {
     const target = requestedByBody(await readBody(exchange.req));
+    exchange.secret = mayHoldToken(target.requested);
     await answerLookup(exchange, { ...target, ...view });
   } catch (error) {
     sendFailure({ ...exchange, secret: true }, error);
@@ -234,14 +236,17 @@ export interface LookupTarget {
 
 /** Responds to a lookup: at once, unless it needs a page that is not in memory, or log files. */
 function answerLookup(exchange: Exchange, target: LookupTarget): void | Promise<void> {
-  const { route, requested, view } = target;
-  const fail = (error: unknown): void =>
-    sendFailure({ ...exchange, secret: isSecret(route, requested) }, error);
+  const { route, view } = target;
+  // On this route every identifier counts as a token.
+  if (route.isSecret === true) exchange.secret = true;
+  const fail = (error: unknown): void => sendFailure(exchange, error);
   try {
     const sent =
-      view === undefined || view === 'evidence'
-        ? whenFetched(() => (view ? sendEvidence : sendVerdict)(exchange, target))
-        : sendView(exchange, target, view);
+      view === undefined
+        ? whenFetched(() => sendVerdict(exchange, target))
+        : view === 'evidence'
+          ? sendEvidence(exchange, target)
+          : sendView(exchange, target, view);
     return sent instanceof Promise ? sent.catch(fail) : sent;
   } catch (error) {
     fail(error);
@@ -264,17 +269,20 @@ function sendVerdict(exchange: Exchange, { route, requested }: LookupTarget): vo
   ctx.metrics?.countVerdict(resolved?.status ?? unresolved);
 }
 
-function sendEvidence(exchange: Exchange, { route, requested }: LookupTarget): void {
+async function sendEvidence(exchange: Exchange, { requested }: LookupTarget): Promise<void> {
   const snapshot = currentValidSnapshot(exchange.ctx);
-  const evidence = buildEvidence(nativeSha256, requested, (query) => snapshot.search(query), {
-    snapshot: snapshot.entry,
-    tlogProof: snapshot.opened.location.tlog_proof,
-  });
-  const body = sendable(JSON.stringify(evidence));
-  const secret = isSecret(route, requested);
-  const cache = secret ? CACHE_PRIVATE : CACHE_VERDICT;
-  const etag = secret ? {} : { etag: 'evidence' };
-  send(exchange, snapshot, { status: 200, type: JSON_TYPE, cache, body, ...etag });
+  const tlogProof = await exchange.ctx.checkpoints.snapshotProof(snapshot);
+  const evidence = await whenFetched(() =>
+    buildEvidence(nativeSha256, requested, (query) => snapshot.search(query), {
+      snapshot: snapshot.entry,
+      tlogProof,
+    }),
+  );
+  const text = JSON.stringify(evidence);
+  const body = sendable(text);
+  // The ETag hashes the whole body, because cosignatures arrive after their snapshot.
+  const etag = hashTag(text);
+  send(exchange, snapshot, { status: 200, type: JSON_TYPE, cache: CACHE_VERDICT, body, etag });
 }
 
 async function sendView(exchange: Exchange, target: LookupTarget, view: ViewName): Promise<void> {
@@ -291,24 +299,20 @@ export function verdictAnswer(
   requested: string,
   resolved: Resolved | null,
 ): Answer {
-  const secret = isSecret(route, requested);
-  const cache = secret ? CACHE_PRIVATE : CACHE_VERDICT;
   if (resolved === null) {
     return route.unmatched === 'not-found'
-      ? { status: 404, type: JSON_TYPE, cache, body: NOT_FOUND_BODY }
+      ? { status: 404, type: JSON_TYPE, cache: CACHE_VERDICT, body: NOT_FOUND_BODY }
       : {
           status: 200,
           type: JSON_TYPE,
-          cache,
+          cache: CACHE_VERDICT,
           body: utf8(unresolvedBody(route.unmatched, requested)),
         };
   }
   const { body, proofs } = resolved;
   const sent = sendable(body, proofs[0].log.origin);
-  const answer: Answer = { status: 200, type: JSON_TYPE, cache, body: sent };
   // `send` adds the generation to the tag; together they determine the answer of this URL.
-  if (!secret) answer.etag = resolved.kind;
-  return answer;
+  return { status: 200, type: JSON_TYPE, cache: CACHE_VERDICT, body: sent, etag: resolved.kind };
 }
 
 /**

@@ -10,10 +10,10 @@ import { decodeHistory } from '#protocol/state/record';
 import { chainView, historyView, membersOf, type RecordedProof } from '#protocol/state/views';
 import type { ArtifactKind } from '#protocol/status';
 import type { PublicContext } from '../operation.js';
-import { CACHE_PRIVATE, CACHE_VERDICT, hashTag, JSON_TYPE, type Answer } from '../http/answer.js';
+import { CACHE_VERDICT, hashTag, JSON_TYPE, type Answer } from '../http/answer.js';
 import { entryAt, keysOf, tlogProofAt } from '../log/files.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
-import { isSecret, type Resolved } from './resolve.js';
+import type { Resolved } from './resolve.js';
 
 /** The response of the verify route as a document, from which the views are derived. */
 export const lookupResponse = ({ body }: Resolved): Facade => JSON.parse(body) as Facade;
@@ -109,13 +109,12 @@ export async function viewAnswer(
       ? unresolvedResponse(route.unmatched === 'not-found' ? 'proof' : route.unmatched, requested)
       : lookupResponse(resolved);
   const body = utf8(JSON.stringify(await VIEWS[view](ctx, snapshot, response, resolved)));
-  const secret = isSecret(route, requested);
   return {
     status: 200,
     type: JSON_TYPE,
-    cache: secret ? CACHE_PRIVATE : CACHE_VERDICT,
+    cache: CACHE_VERDICT,
     body,
     // The ETag hashes the whole body, because a view changes with its record, the log and the keys.
-    ...(resolved === null || secret ? {} : { etag: hashTag(body) }),
+    ...(resolved !== null && { etag: hashTag(body) }),
   };
 }

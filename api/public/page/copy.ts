@@ -77,8 +77,8 @@ export function verdictCopy(relayed: Relayed, byToken = false): VerdictCopy {
     return endedCopy(status, noun, {
       lead: `This ${noun}${dependency} ${HOW[status]}. Do not rely on it.`,
       claims: {
-        REVOKED: `The ${noun} was issued and later revoked. A revocation is final.`,
-        EXPIRED: `The ${noun} was issued, and its validity period has ended.`,
+        REVOKED: `The ${noun} was issued. It${dependency} was later revoked. A revocation is final.`,
+        EXPIRED: `The ${noun} was issued. Its validity period${dependency && ', or that of something it depends on,'} has ended.`,
       },
       nonClaims: [HOLDS],
     });

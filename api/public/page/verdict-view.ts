@@ -160,11 +160,7 @@ function shown(text: string): string {
  * @param base the public URL; null when unknown. The link is then relative and without a QR code: the
  *   `Host` header of one client could poison a shared cache.
  */
-export function shareSection(
-  relayed: Relayed,
-  identifier: string,
-  base: string | null,
-): Html | null {
+function shareSection(relayed: Relayed, identifier: string, base: string | null): Html | null {
   const shared = wasShared(relayed);
   const id = shared ? ownId(relayed) : identifier;
   if (id === null) return null;
@@ -195,7 +191,7 @@ const VIEW_NAMES: Record<ViewName, string> = {
   package: 'Trust package with evidence',
 };
 
-export function forProgramsSection(jsonUrl: string, resolved: Relayed | null): Html {
+function forProgramsSection(jsonUrl: string, resolved: Relayed | null): Html {
   return html`<section aria-labelledby="programs-title">
     <h2 id="programs-title">For programs</h2>
     <ul class="links">

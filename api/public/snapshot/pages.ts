@@ -13,7 +13,7 @@ export interface PageMemory {
   upperBytes: number;
 }
 
-export const PAGE_MEMORY: PageMemory = {
+const PAGE_MEMORY: PageMemory = {
   leafBytes: 64 * 1024 * 1024,
   upperBytes: 160 * 1024 * 1024,
 };

@@ -122,9 +122,9 @@ export class SnapshotPoller {
   }
 
   private async requireSuccessor(served: OpenedLocation, next: OpenedLocation): Promise<void> {
-    if (next.index < served.index) {
+    if (next.index <= served.index) {
       throw new Error(
-        `the snapshot at index ${next.index} is older than the one at ${served.index}, which was served already`,
+        `the snapshot at index ${next.index} is not newer than the one at ${served.index}, which was served already`,
       );
     }
     const [from, to] = [served.checkpoint, next.checkpoint];

@@ -101,12 +101,23 @@ describe('SnapshotPoller', () => {
     const { url } = await snapshot.serve(publicServer);
     writeFileSync(locationPath(), older);
     await publicServer.poller.refresh();
-    expect(publicServer.poller.rejection).toContain('older');
+    expect(publicServer.poller.rejection).toContain('not newer');
     expect((await get(`${url}/api/public/verify/proof/${second}`)).status).toBe(200);
     expect(await (await fetch(`${url}/readyz`)).json()).toMatchObject({
       status: 'ready',
-      refusal: expect.stringContaining('older') as string,
+      refusal: expect.stringContaining('not newer') as string,
     });
+  });
+
+  it('rejects another location of the served generation', async () => {
+    const publicServer = snapshot.publicServer();
+    await publicServer.poller.refresh();
+    const served = publicServer.poller.current;
+    const other = location().toString().replace('"share_change":0', '"share_change":1');
+    writeFileSync(locationPath(), other);
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toContain('not newer');
+    expect(publicServer.poller.current).toBe(served);
   });
 
   it('rejects a snapshot whose checkpoint another log key signed', async () => {

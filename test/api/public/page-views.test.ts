@@ -110,6 +110,14 @@ describe('verdict page', () => {
     },
   );
 
+  it('claims no revocation or expiry of an artifact that may depend on the cause', async () => {
+    const claims = async (name: string): Promise<string> => section('says', (await ask(name)).text);
+    expect(await claims('revoked')).toContain('The proof was issued. It was later revoked.');
+    expect(await claims('revoked trust')).toContain('It, or something it depends on, was later');
+    expect(await claims('expired')).toContain('Its validity period has ended.');
+    expect(await claims('expired certificate')).toContain('or that of something it depends on');
+  });
+
   it('derives no verdict from the history and no event from the verdict', async () => {
     const proof = (await call(page.state('valid').jsonUrl)).body as Body;
     const at = formatTime(Date.parse(ISSUED));

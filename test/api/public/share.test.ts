@@ -167,6 +167,25 @@ describe('share token', () => {
     }
   });
 
+  it('in any parameter of the URL prevents caching', async () => {
+    for (const path of [
+      '/?',
+      `/?id=${proof}&`,
+      '/docs?',
+      `/api/public/verify/proof/${proof}?`,
+      `/api/public/verify?identifier=${proof}&`,
+      `/api/public/proof/${proof}/history?`,
+      `/api/public/evidence/${proof}?`,
+      '/api/public/keys?',
+      '/log/checkpoint?',
+      '/log/entry/0?',
+    ]) {
+      const reply = await call(`${path}token=${tokens.proof}`);
+      expect(reply.status).toBe(200);
+      expectPrivate(reply);
+    }
+  });
+
   it('gets no cacheable error response', async () => {
     const token = tokens.proof;
     const refused: [reply: Reply, status: number][] = [
