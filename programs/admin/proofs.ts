@@ -86,7 +86,7 @@ async function erase(admin: Admin, proofId: string, options: ErasureOptions): Pr
       document: {
         proof_id: proofId,
         erased: erased.some(({ isNew }) => isNew),
-        // Includes the other proofs of this request, which an approval caused.
+        // Includes the other admissions that held the request.
         erased_proofs: erased.map((one) => one.proofId),
         erased_at: record?.erasedAt,
         actor: record?.actor,

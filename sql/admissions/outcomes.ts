@@ -199,8 +199,9 @@ export interface PendingPlace {
 
 /**
  * Pending admissions accepted more than `ms` milliseconds ago, oldest first, from `after` on, so
- * that callers can skip admissions that cannot be committed. Excludes pending chunks, which have
- * leases.
+ * that callers can skip admissions that cannot be committed. Includes admissions accepted more than
+ * a day in the future, which `claimPending` does not leave waiting. Excludes pending chunks, which
+ * have leases.
  */
 export function pendingOlderThan(
   sql: Db,
@@ -210,7 +211,8 @@ export function pendingOlderThan(
 ): Promise<PendingPlace[]> {
   return sql<PendingPlace[]>`
     select proof_id as "proofId", accepted_at as "acceptedAt" from svc.intake_pending
-    where accepted_at < now() - ${`${ms} milliseconds`}::interval
+    where (accepted_at < now() - ${`${ms} milliseconds`}::interval
+        or accepted_at > now() + interval '1 day')
       and (accepted_at, proof_id) > (${after?.acceptedAt ?? new Date(0)}::timestamptz,
         ${after?.proofId ?? '0'.repeat(32)}::uuid)
     order by accepted_at, proof_id limit ${limit}`;

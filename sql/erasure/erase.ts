@@ -25,8 +25,8 @@ export interface Erased {
 }
 
 /**
- * Erases an admission and all admissions that share its request because of an approval: the pending
- * proof and its second decisions, including rejected second decisions.
+ * Erases an admission and the admissions that hold its request too: the pending proof and its second
+ * decisions, including rejected second decisions, and rejected admissions with an equal request.
  *
  * @throws AdministrationError when one of them is pending, or the admission is unknown
  */
@@ -55,14 +55,16 @@ async function holdersOfRequest(tx: Transaction, proofId: string): Promise<strin
   if (named === undefined) throw new AdministrationError(`unknown admission ${proofId}`);
   const { pending } = named;
   await holdApprovals(tx, pending);
-  // A separate query finds rejected second decisions, which the index on `approves` excludes.
+  // A separate query finds rejected admissions, which the indexes exclude.
   const rows = await tx<{ id: string }[]>`
     select proof_id as id from svc.intake where proof_id = ${pending}::uuid
-    union all
+    union
     select proof_id from svc.intake where approves = ${pending}::uuid and not refused
-    union all
+    union
     select proof_id from svc.refusal join svc.intake i using (proof_id)
-    where i.approves = ${pending}::uuid and i.refused`;
+    where i.refused and (i.approves = ${pending}::uuid
+      or (i.tenant_no, i.lane, i.request_hash) = (
+        select tenant_no, lane, request_hash from svc.intake where proof_id = ${pending}::uuid))`;
   return rows.map(({ id }) => id);
 }
 
@@ -223,17 +225,29 @@ export async function holdKeys(tx: Transaction): Promise<void> {
  * keys that are also bound to kept data.
  */
 async function eraseTraces(tx: Transaction, erased: readonly Erased[]): Promise<void> {
-  for (const { proofId, tenantNo, lane, requestHash } of erased) {
-    if (requestHash !== null) {
-      await tx`
-        delete from svc.idempotency_key
-        where tenant_no = ${tenantNo} and lane = ${lane} and request_hash = ${requestHash}`;
-    }
+  const bodies = new Map(
+    erased.flatMap(({ tenantNo, lane, requestHash }) =>
+      requestHash === null
+        ? []
+        : [
+            [
+              `${tenantNo} ${lane} ${requestHash.toString('hex')}`,
+              { tenantNo, lane, requestHash },
+            ] as const,
+          ],
+    ),
+  );
+  for (const { tenantNo, lane, requestHash } of bodies.values()) {
+    await tx`
+      delete from svc.idempotency_key
+      where tenant_no = ${tenantNo} and lane = ${lane} and request_hash = ${requestHash}`;
+  }
+  for (const tenantNo of new Set(erased.map((one) => one.tenantNo))) {
+    const ids = erased.flatMap((one) => (one.tenantNo === tenantNo ? [one.proofId] : []));
     const batches = await tx<HashedBatch[]>`
       select distinct b.batch_id as id, b.items_hash as hash
       from svc.batch b join svc.batch_part p using (batch_id)
-      where b.tenant_no = ${tenantNo} and b.items_hash is not null
-        and ${proofId}::uuid = any(p.proof_ids)`;
+      where b.tenant_no = ${tenantNo} and b.items_hash is not null and p.proof_ids && ${ids}::uuid[]`;
     await eraseBatches(tx, tenantNo, batches);
   }
 }

@@ -82,7 +82,7 @@ export async function verdictHistories(
 
 /**
  * Leaves below `size`, ascending, that once failed for a reason other than a compromised key. Some now
- * pass again. Ignores rows without checks, which repeat an earlier outcome.
+ * pass again. Ignores rows without checks, with which earlier versions repeated an outcome.
  */
 export async function failedOtherwise(sql: Db, size: number): Promise<number[]> {
   const rows = await sql<{ leaf: number }[]>`

@@ -303,6 +303,20 @@ describe('erasePayloads', () => {
     expect(row).toEqual({ leaf_index: null, detail: '' });
   });
 
+  it('erases rejected admissions with an equal request too', async () => {
+    const first = { ...registry.item({ intent_id: `${MARK}-again` }), idempotencyKey: 'retried' };
+    await db.sql`update svc.tenant set allowlisted = false where tenant_no = ${registry.tenantNo}`;
+    await registry.admitAll([first]);
+    await db.sql`update svc.tenant set allowlisted = true where tenant_no = ${registry.tenantNo}`;
+    const second = { ...first, proofId: registry.item().proofId };
+    await registry.admitAll([second]);
+    const erased = await erase(second.proofId);
+    const ids = erased.map(({ proofId }) => proofId);
+    expect(ids.sort()).toEqual([first.proofId, second.proofId].sort());
+    expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
+    expect(await keys()).not.toContain('retried');
+  });
+
   it('frees the body and idempotency key for a new admission', async () => {
     const item = { ...registry.item(), idempotencyKey: 'freed' };
     await registry.admitAll([item]);

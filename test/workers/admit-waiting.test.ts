@@ -96,19 +96,40 @@ describe('admission stays pending after a failure that it did not cause:', () =>
   });
 });
 
-it('admission accepted in the future > stays pending until that time', async () => {
-  const id = await accepted(registry, registry.item());
-  // The engine stored the admission before the database clock was set back by an hour.
-  const move = (interval: string) =>
-    db.sql`
-      update svc.intake_pending set accepted_at = accepted_at + ${interval}::interval
-      where replace(proof_id::text, '-', '') = ${id}`;
-  await move('1 hour');
-  await processAdmissions(registry.admit, [id]);
-  expect(await stateOf(registry, id)).toBeUndefined();
-  await move('-1 hour');
-  await processAdmissions(registry.admit, [id]);
-  expect(await stateOf(registry, id)).toMatchObject({ state: 'proved' });
+describe('admission accepted in the future', () => {
+  let id: string;
+  beforeEach(async () => {
+    id = await accepted(registry, registry.item());
+  });
+  // The engine stored the admission before the database clock was set back.
+  const move = async (interval: string) => {
+    for (const table of ['intake', 'intake_pending']) {
+      await db.sql`
+        update svc.${db.sql(table)} set accepted_at = accepted_at + ${interval}::interval
+        where replace(proof_id::text, '-', '') = ${id}`;
+    }
+  };
+
+  it('stays pending until that time', async () => {
+    await move('1 hour');
+    await processAdmissions(registry.admit, [id]);
+    expect(await stateOf(registry, id)).toBeUndefined();
+    expect(await pendingOlderThan(registry.admit.sql, 0, 1)).toEqual([]);
+    await move('-1 hour');
+    await processAdmissions(registry.admit, [id]);
+    expect(await stateOf(registry, id)).toMatchObject({ state: 'proved' });
+  });
+
+  it('is found without an announcement and rejected if that time is more than a day away', async () => {
+    await move('2 days');
+    const found = await pendingOlderThan(registry.admit.sql, 2_000, 10);
+    expect(found.map(({ proofId }) => proofId)).toEqual([id]);
+    await processAdmissions(registry.admit, [id]);
+    expect(await stateOf(registry, id)).toMatchObject({
+      state: 'refused',
+      code: 'processing_failed',
+    });
+  });
 });
 
 describe('admission that is accepted and not yet appended', () => {

@@ -137,6 +137,22 @@ describe('expiries', () => {
     expect(await recordExpiries(registry.verify, 100)).toBe(0);
   });
 
+  it('are recorded when the leaf passes again if they passed while it failed, and hide no failed check', async () => {
+    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 1 });
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    await tamper(FLIP.signature, [id]);
+    await scrub(registry.verify, 1000);
+    const { failedChecks } = (await verdictOf(id))!;
+    await sleep(1_100);
+    await scanExpiries(registry.verify, 100);
+    expect(failedChecks).toContain('signature');
+    expect(await verdictOf(id)).toMatchObject({ outcome: 'fail', failedChecks });
+    await tamper(FLIP.signature, [id]);
+    await scrub(registry.verify, 1000);
+    expect(await verdictOf(id)).toMatchObject({ outcome: 'pass', expired: ['trust'] });
+  });
+
   it('are not read from an AEP that fails verification', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3_600_000_000 });
     const [id = ''] = await registry.admitAll([registry.item()]);

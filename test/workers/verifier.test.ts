@@ -1,17 +1,22 @@
 import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it, vi } from 'vitest';
+import { toBase64Url } from '#protocol/bytes';
+import { jwkThumbprint } from '#protocol/keys';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { Heartbeat } from '#runtime/ops/health';
 import { setValidity } from '#sql/tenants/administration';
-import { transaction } from '#sql/db/transaction';
+import { type Pool, transaction } from '#sql/db/transaction';
+import { appendKeyChange } from '#sql/lifecycle/entries';
 import { verdictEntries } from '#sql/log/public-entries';
 import { scrubUrgently } from '#sql/log/verdicts';
 import { verifierHeartbeats } from '#workers/verify/context';
 import { recordErasures, recordExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
+import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { runVerifier } from '#workers/verify/verifier';
 import { untilWaiting } from '../fixtures/append-lock.js';
 import { eraseProof } from '../fixtures/erase.js';
-import { TENANT } from '../fixtures/registry.js';
+import { freshSigner, TENANT } from '../fixtures/registry.js';
 import { FLIP, tampering } from '../fixtures/tampering.js';
 import { eventually } from '../fixtures/stack.js';
 import { useRegistry } from '../fixtures/use-registry.js';
@@ -19,6 +24,21 @@ import { useRegistry } from '../fixtures/use-registry.js';
 const { db, registry } = useRegistry('test');
 
 const { outcomeOf, tamper, verdictOf, holdVerdictLock } = tampering({ db, registry });
+
+/** Appends a compromise that voids no proof, and for which the scrubber checks every leaf. */
+async function compromiseOtherKey(): Promise<void> {
+  const { publicKey } = freshSigner();
+  const key = {
+    keyId: jwkThumbprint(nativeSha256, publicKey),
+    publicKey: toBase64Url(publicKey),
+  };
+  await appendKeyChange(registry.admin, nativeSha256, { ...key, change: 'activate' });
+  await appendKeyChange(registry.admin, nativeSha256, {
+    ...key,
+    change: 'compromise',
+    fromIndex: 0,
+  });
+}
 
 const HOUR_OF_TRUST = { proof: null, certificate: null, passport: null, trust: 3600 };
 
@@ -50,6 +70,27 @@ describe('verifier', () => {
     expect((await scrubbing).changed).toBe(0);
     expect(await outcomeOf(id)).toBe('pass');
     expect((await scrub(registry.verify, 1000)).changed).toBe(1);
+  });
+
+  it('passes urgent leaves by which another verifier extends the prefix at the start of its scrub pass', async () => {
+    await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    // More leaves than a tile has.
+    const ids = await registry.admitAll(Array.from({ length: 300 }, () => registry.item()));
+    await compromiseOtherKey();
+    const { sql } = registry.verify;
+    let isExtended = false;
+    const extendedFirst: Pool = new Proxy(sql, {
+      apply: (target, self, given: [TemplateStringsArray]) => {
+        const query = Reflect.apply(target, self, given) as unknown;
+        if (isExtended || !given[0].join('').includes('from svc.scrub')) return query;
+        isExtended = true;
+        return extendVerifiedPrefix(registry.verify, 1000).then(() => query);
+      },
+    });
+    await scrub({ ...registry.verify, sql: extendedFirst }, 1000);
+    expect(isExtended).toBe(true);
+    expect(await outcomeOf(ids[299]!)).toBe('pass');
   });
 
   it.each<[string, (id: string) => Promise<unknown>, () => Promise<unknown>]>([

@@ -3,9 +3,12 @@ import { attentionFor } from '#programs/admin/status';
 import { readFacts } from '#programs/admin/status/facts';
 import type { Logger } from '#runtime/process/log';
 import { failingLeaves } from '#sql/ops/queries';
+import { setValidity } from '#sql/tenants/administration';
+import { recordExpiries } from '#workers/verify/expiries';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { scrub } from '#workers/verify/scrub';
 import { withoutTriggers } from '../fixtures/database.js';
+import { TENANT } from '../fixtures/registry.js';
 import { tampering } from '../fixtures/tampering.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
@@ -66,6 +69,24 @@ describe('signing keys', () => {
     );
     const all = { failing: 1, voided: 10_000 };
     expect(await counted()).toEqual([all, 1, ['1 leaves do not verify']]);
+  });
+
+  it('when compromised, void leaves that do not count as failing once an artifact has expired', async () => {
+    await setValidity(registry.admin, TENANT, {
+      proof: null,
+      certificate: null,
+      passport: null,
+      trust: 3600,
+    });
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    await registry.changeKey('compromise', 1);
+    await registry.verifyAll();
+    while ((await scrub(registry.verify, 1000)).urgent);
+    await tamper('update svc.expiry set expires_at = now()', []);
+    while ((await recordExpiries(registry.verify, 1000)) > 0);
+    expect(await failingLeaves(registry.admin)).toEqual({ failing: 0, voided: 1 });
+    expect(await outcomeOf(id)).toBe('fail');
   });
 
   it('are read only up to the verified prefix by the scrubber', async () => {

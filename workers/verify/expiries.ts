@@ -44,7 +44,8 @@ export async function expireShares(context: VerifyContext, limit: number): Promi
 
 /**
  * Records verdicts for artifacts that have expired by the database's clock. Returns the number of
- * leaves.
+ * leaves with due expiries. A failing leaf gets no verdict, which would replace its failed checks:
+ * the scrubber records the expiries when the leaf passes again.
  */
 export async function recordExpiries(context: VerifyContext, limit: number): Promise<number> {
   const { sql } = context;
@@ -55,16 +56,14 @@ export async function recordExpiries(context: VerifyContext, limit: number): Pro
     const due = await takeDueExpiries(tx, prefix.treeSize, limit);
     const kinds = kindsByLeaf(due);
     const verdictsBefore = await verdictsForLeaves(tx, [...kinds.keys()]);
-    const verdicts = [...kinds].map(([leafIndex, expired]): NewVerdict => {
+    const verdicts = [...kinds].flatMap(([leafIndex, kindsNow]): NewVerdict[] => {
       const before = verdictsBefore.get(leafIndex);
-      return verdictOn(leafIndex, prefix, {
-        outcome: before?.outcome ?? 'fail',
-        expired: [...new Set([...(before?.expired ?? []), ...expired])].sort(),
-        checks: [],
-      });
+      if (before?.outcome !== 'pass') return [];
+      const expired = [...new Set([...before.expired, ...kindsNow])].sort();
+      return [verdictOn(leafIndex, prefix, { outcome: 'pass', expired, checks: [] })];
     });
     await insertVerdicts(tx, verdicts, now);
-    return verdicts.length;
+    return kinds.size;
   });
 }
 

@@ -40,9 +40,10 @@ export async function scrub(
   count: number,
 ): Promise<{ changed: number; urgent: boolean; size: number }> {
   const { sql, log } = context;
+  // Read before the prefix, which then covers the urgent leaves even if another verifier extends it.
+  const position = await scrubPosition(sql);
   const prefix = await verifiedPrefix(sql);
   if (prefix === null) return { changed: 0, urgent: false, size: 0 };
-  const position = await scrubPosition(sql);
   const { epoch } = position;
   const { from, to, next } = nextLeaves(position, count, prefix.treeSize);
 
