@@ -8,8 +8,8 @@ import { withPool } from '#runtime/postgres/connect';
 import { logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
 import { mapStartupDbErrors } from '#sql/db/errors';
-import { assertRole } from '#sql/db/roles';
 import { logKeysIn } from '#sql/lifecycle/log-keys';
+import { assertDatabase } from '../database.js';
 import { migrateDatabase, PROGRAM_ROLES } from '../migrate-database.js';
 import { prepareAdmissions } from '../shipped-policy.js';
 import { pinning } from '../trust.js';
@@ -92,7 +92,7 @@ async function prepareDatabase(folder: string) {
   const log = pinning(file('log.vkey'), () => parseVkey(vkey, nativeSha256));
   const adminUrl = (await urlIn(file('admin-database-url'))).href;
   return withPool(adminUrl, POOL, async (sql) => {
-    await assertRole(sql, 'admin');
+    await assertDatabase(sql, 'admin');
     const inactive: string[] = [];
     /**
      * The key to activate, or null if a key is active: `init` recreates missing files, so after a
