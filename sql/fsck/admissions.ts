@@ -1,5 +1,7 @@
-import { batchIdOf, hexOf } from '../db/columns.js';
-import type { Db } from '../db/transaction.js';
+import { readEntry } from '#protocol/entries';
+import { arrayOf, batchIdOf, hexOf } from '../db/columns.js';
+import { type Db, type Pool, readSnapshot } from '../db/transaction.js';
+import { entriesWhere } from '../log/log.js';
 
 export interface AdmissionRow {
   proofId: string;
@@ -130,11 +132,11 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
   return rows.map((row) => ({ ...row, batchId: batchIdOf(row.batchId) }));
 }
 
-type Query = (sql: Db, limit: number) => Promise<{ at: string }[]>;
+type Query = (sql: Pool, limit: number) => Promise<{ at: string }[]>;
 
 /**
  * Queries for rows that must not exist or whose counterpart is missing, each as its table and key.
- * Each query is one statement, so that it sees concurrent inserts completely.
+ * Each query reads one snapshot, so that it sees concurrent inserts completely.
  */
 export const STRAYS = {
   /** Missing batches that other rows refer to. */
@@ -173,14 +175,23 @@ export const STRAYS = {
       or (e.proof_id is not null and x.leaf_index is distinct from e.leaf_index)
     order by at limit ${limit}`,
   /** Leaves that have a row in `svc.erasure` but are in no erasure entry of the log, or the reverse. */
-  unlogged: (sql, limit) => sql`
-    select 'svc.erasure leaf_index=' || coalesce(x.leaf_index, logged.leaf) as at
-    from (select leaf_index from svc.erasure where leaf_index is not null) x
-    full join (
-      select generate_series((range ->> 0)::bigint, (range ->> 1)::bigint - 1) as leaf
-      from (select convert_from(body, 'UTF8')::jsonb as entry from svc.log_entry where kind = 4) as erasures
-      cross join jsonb_array_elements(entry -> 'ranges') as range) as logged on logged.leaf = x.leaf_index
-    where x.leaf_index is null or logged.leaf is null order by 1 limit ${limit}`,
+  unlogged: (sql, limit) =>
+    readSnapshot(sql, async (tx) => {
+      // Parsed here, because PostgreSQL would fail at a damaged entry.
+      const ranges = (await entriesWhere(tx, tx`kind = 4`)).flatMap(({ body }) => {
+        const entry = readEntry(body);
+        return entry?.type === 'erasure' ? entry.ranges : [];
+      });
+      return tx`
+        select 'svc.erasure leaf_index=' || coalesce(x.leaf_index, logged.leaf) as at
+        from (select leaf_index from svc.erasure where leaf_index is not null) x
+        full join (
+          select generate_series(first, least(past, (select tree_size from svc.log_head)) - 1) as leaf
+          from unnest(${arrayOf(ranges.map(([first]) => first))}::bigint[],
+            ${arrayOf(ranges.map(([, past]) => past))}::bigint[]) as range(first, past)) as logged
+          on logged.leaf = x.leaf_index
+        where x.leaf_index is null or logged.leaf is null order by 1 limit ${limit}`;
+    }),
   /** Pending rows without an intake row. */
   pending: (sql, limit) => sql`
     select 'svc.intake_pending proof_id=' || replace(q.proof_id::text, '-', '') as at
