@@ -69,9 +69,11 @@ function createFiles(
     /^svc\.local/.test(logOrigin)
   )
     throw new UsageError('name the log in your own domain, like --log-origin log.example.org/2026');
-  if (!new RegExp(`^${ADDRESS}/[a-z][a-z0-9_]{0,62}$`).test(database))
+  const isUrl = (form: string, rest: string): boolean =>
+    new RegExp(`^${form}$`).test(rest) && URL.canParse(`redis://${rest}`);
+  if (!isUrl(`${ADDRESS}/[a-z][a-z0-9_]{0,62}`, database))
     throw new UsageError('--database must be host:port/name');
-  if (!new RegExp(`^${ADDRESS}$`).test(queue)) throw new UsageError('--queue must be host:port');
+  if (!isUrl(ADDRESS, queue)) throw new UsageError('--queue must be host:port');
   return makeSecretFiles(folder, { logOrigin, database, queue });
 }
 

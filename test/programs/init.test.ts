@@ -40,6 +40,12 @@ describe('admin init', () => {
     expect(rest).toEqual(others);
   });
 
+  it('creates no file for an address that cannot be in a URL', async () => {
+    await expect(init('--queue', 'valkey:65536')).rejects.toThrow('--queue must be host:port');
+    await expect(init('--database', 'db:65536/svc')).rejects.toThrow('--database must be');
+    expect(await readdir(directory)).toEqual([]);
+  });
+
   it('makes only public files readable by other users', async () => {
     await make();
     for (const name of await readdir(directory)) {
