@@ -133,6 +133,11 @@ describe('admin init', () => {
     await later.end();
     expect(await init('--only', 'database')).toMatchObject({ migrations: [] });
 
+    for (let round = 0; round < 3; round += 1) {
+      const all = await Promise.all([1, 2, 3].map(() => init('--only', 'database')));
+      expect(all).toMatchObject([{ migrations: [] }, { migrations: [] }, { migrations: [] }]);
+    }
+
     await writeFile(file('engine-database-url'), urlOf('svc_worker'));
     await expect(init('--only', 'database')).rejects.toThrow('a URL of svc_worker, not of svc_eng');
   });
