@@ -124,8 +124,8 @@ export interface ResolvedTile {
 
 /**
  * Decides which source is damaged when they differ, so that one flipped byte gives one finding. A
- * source that the tile above or a signed checkpoint confirms is right. Without evidence, a
- * consistent row wins over the tile.
+ * source that the tile above or a signed checkpoint confirms is right, as far as the checkpoint
+ * covers it. Without evidence, a consistent row wins over the tile.
  */
 export function resolveTile(claims: TileClaims): ResolvedTile {
   const { rows, stored, isSound } = claims;
@@ -137,16 +137,16 @@ export function resolveTile(claims: TileClaims): ResolvedTile {
   });
   if (differing.length === 0) return { hashes: tile, wrongRows: new Set() };
   const whole = rows.filter((row) => row !== null);
-  if (whole.length === count && isConfirmed(claims, whole)) {
-    return { hashes: whole, wrongRows: new Set() };
-  }
-  if (tile.length === count && isConfirmed(claims, tile)) {
-    return { hashes: tile, wrongRows: new Set(differing) };
-  }
+  const rightRows = whole.length === count ? confirmed(claims, whole) : 0;
+  if (rightRows === count) return { hashes: whole, wrongRows: new Set() };
+  const rightHashes = tile.length === count ? confirmed(claims, tile) : 0;
+  if (rightHashes === count) return { hashes: tile, wrongRows: new Set(differing) };
   const wrongRows = new Set(
-    differing.filter(
-      (place) => rows[place] === null || (tile[place] !== undefined && !isSound(place)),
-    ),
+    differing.filter((place) => {
+      if (rows[place] === null) return true;
+      if (tile[place] === undefined || place < rightRows) return false;
+      return place < rightHashes || !isSound(place);
+    }),
   );
   const hashes = rows.map((row, place) => (wrongRows.has(place) ? tile[place] : row));
   return {
@@ -155,10 +155,11 @@ export function resolveTile(claims: TileClaims): ResolvedTile {
   };
 }
 
-function isConfirmed(
+/** The number of hashes, from the first on, that the tile above or a signed checkpoint confirms. */
+function confirmed(
   { index, above, tree, signed }: TileClaims,
   hashes: readonly Uint8Array[],
-): boolean {
+): number {
   const at = (index % TILE_WIDTH) * HASH_BYTES;
   const parent = above?.subarray(at, at + HASH_BYTES);
   if (
@@ -166,11 +167,11 @@ function isConfirmed(
     hashes.length === TILE_WIDTH &&
     equalBytes(tileRoot(nativeSha256, Buffer.concat(hashes)), parent)
   ) {
-    return true;
+    return hashes.length;
   }
   const start = index * TILE_WIDTH;
   const head = [...signed].findLast(([size]) => size > start && size <= start + hashes.length);
-  if (head === undefined || tree === null) return false;
+  if (head === undefined || tree === null) return 0;
   const [size, root] = head;
-  return equalBytes(tree.root(hashes.slice(0, size - start)), root);
+  return equalBytes(tree.root(hashes.slice(0, size - start)), root) ? size - start : 0;
 }

@@ -22,6 +22,8 @@ export const PROGRAM_ROLES = [
 
 export type ProgramRole = (typeof PROGRAM_ROLES)[number];
 
+const ADVISORY_LOCK = 7_301_004;
+
 /**
  * Migrates a database as its owner: the registry's schema, and the queue's if it is in Postgres
  * too. Roles with a password in `passwordFor` may log in afterwards. A migration can be slow or
@@ -36,19 +38,25 @@ export async function migrateDatabase(
     application: 'migrate',
     max: 2,
     statementTimeoutMs: 0,
+    lockTimeoutMs: 0,
     ...(signal && { signal }),
   };
   return withPool(ownerUrl, pool, async (sql) => {
     const applied = await migrate(sql, MIGRATIONS);
-    await migrateQueues(ownerUrl, signal);
-    await grantQueueAccess(ownerUrl, ['svc_engine', 'svc_worker']);
-    await grantQueueReading(ownerUrl);
-    if (passwordFor !== undefined) {
+    const connection = await sql.reserve();
+    try {
+      // PostgreSQL rejects concurrent changes of a role, or of the privileges on a table.
+      await connection`select pg_advisory_lock(${ADVISORY_LOCK})`;
+      await migrateQueues(ownerUrl, signal);
+      await grantQueueAccess(ownerUrl, ['svc_engine', 'svc_worker']);
+      await grantQueueReading(ownerUrl);
       for (const role of PROGRAM_ROLES) {
-        const password = passwordFor(role);
+        const password = passwordFor?.(role);
         if (password === undefined) continue;
-        await sql.unsafe(`alter role ${role} login password '${scramVerifier(password)}'`);
+        await connection.unsafe(`alter role ${role} login password '${scramVerifier(password)}'`);
       }
+    } finally {
+      connection.destroy();
     }
     return applied;
   });

@@ -97,6 +97,13 @@ function environments(
   config: StartConfig,
   database: Bootstrapped,
 ): Record<ProgramName, Environment> {
+  /** Variables of Node and of libraries, which are no settings of this project. */
+  const inherited = (names: RegExp): Environment =>
+    Object.fromEntries(
+      Object.entries(config.env).filter(
+        (entry): entry is [string, string] => names.test(entry[0]) && entry[1] !== undefined,
+      ),
+    );
   /** The child's own settings, and the settings of this program that the child reads too. */
   const child = (name: ProgramName, own: Environment): Environment => {
     const shared = Object.keys(SETTINGS[name]).filter((setting) => setting in SETTINGS.start);
@@ -105,14 +112,21 @@ function environments(
       return value === undefined ? [] : [[setting, value] as const];
     });
     const ops = opsPortOf(config.ops, PROGRAMS.indexOf(name));
-    return { ...Object.fromEntries(given), ...ops, ...own };
+    const isTraced = 'OTEL_EXPORTER_OTLP_ENDPOINT' in SETTINGS[name];
+    return {
+      ...inherited(/^NODE_EXTRA_CA_CERTS$/),
+      ...(isTraced && inherited(/^OTEL_EXPORTER_OTLP_/)),
+      ...Object.fromEntries(given),
+      ...ops,
+      ...own,
+    };
   };
   const role = (name: ProgramRole): Environment => ({ DATABASE_URL: database.roleUrl(name) });
   const queue = config.redisUrl !== null && { REDIS_URL: config.redisUrl };
   const place = config.snapshotPlace;
-  const cloud = Object.entries(config.env).filter(([name]) => /^(?:AWS|GOOGLE)_/.test(name));
+  const cloud = inherited(/^(?:AWS|GOOGLE)_/);
   const snapshot: Environment = isBucket(place)
-    ? { SNAPSHOT_STORE: place, ...Object.fromEntries(cloud) }
+    ? { SNAPSHOT_STORE: place, ...cloud }
     : { SNAPSHOT_DIR: place };
   const log = {
     LOG_ORIGIN: config.logOrigin,
@@ -128,12 +142,14 @@ function environments(
     verifier: child('verifier', {
       ...role('svc_verifier'),
       ...log,
+      ...(isKeyUri(config.verifierKeyFile) && cloud),
       VERIFIER_KEY_FILE: config.verifierKeyFile,
     }),
     publisher: child('publisher', {
       ...role('svc_publisher'),
       ...snapshot,
       ...log,
+      ...(isKeyUri(config.logKeyFile) && cloud),
       LOG_KEY_FILE: config.logKeyFile,
     }),
     facade: child('facade', { ...snapshot, PINS_FILE: join(config.dataDir, 'pins.json') }),

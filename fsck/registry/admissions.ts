@@ -89,7 +89,7 @@ export async function checkBatches({ sql, findings }: RegistryContext): Promise<
 function batchFault(batch: CheckedBatch): string | null {
   const { counted, found } = batch;
   if (!batch.arePartsWhole) return 'rows of svc.batch_part that have each item exactly once';
-  if (batch.strays > 0) return `admissions for ${batch.strays} of its items`;
+  if (batch.strays > 0) return `admissions of its tenant for ${batch.strays} of its items`;
   if (batch.itemsHash === null && batch.erased === 0 && found.invalid < batch.total) {
     return 'items_hash, because no item of the batch was erased';
   }
@@ -98,6 +98,9 @@ function batchFault(batch: CheckedBatch): string | null {
     return `items_hash ${batch.foundHash} of its items, found ${batch.itemsHash}`;
   }
   if (counted === null) return 'its counts in svc.batch_progress';
+  if (batch.isComplete !== (counted.pending === 0)) {
+    return `pending items in svc.batch_progress until it completes, found ${counted.pending}`;
+  }
   for (const name of Object.keys(found) as (keyof typeof found)[]) {
     // The counts of an open batch may lag: repeated items are counted after the decision.
     const mayLag = !batch.isComplete && name !== 'invalid' && name !== 'replayed';

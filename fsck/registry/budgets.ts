@@ -128,8 +128,11 @@ export class BudgetChains {
     const known = this.sets.get(digest);
     if (known !== undefined) return known;
     const set = await readPolicySet(this.ctx.sql, Buffer.from(digest, 'hex'));
-    if (set === null)
-      this.ctx.findings.unchecked(`counters under the missing policy set ${digest}`);
+    if (set === null) {
+      const { findings } = this.ctx;
+      findings.add('policy_set_altered', `svc.policy_set digest=${digest}`, 'the set of a proof');
+      findings.unchecked(`counters under the missing policy set ${digest}`);
+    }
     const counters = set?.files.counters ?? {};
     this.sets.set(digest, counters);
     return counters;

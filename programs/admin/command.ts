@@ -120,6 +120,10 @@ export const readOperatorsFile = (path: string): Promise<Buffer> =>
 /** Text that others wrote must not move the cursor or change colours of an operator's terminal. */
 export const plain = (text: string): string => text.replaceAll(/[\p{Cc}\p{Cf}]/gu, '\ufffd');
 
+/** Like `plain`, for a text of several lines. */
+export const plainLines = (text: string): string =>
+  text.replaceAll(/(?![\n\t])[\p{Cc}\p{Cf}]/gu, '\ufffd');
+
 function cell(value: unknown): string {
   if (value === null || value === undefined) return '-';
   if (value instanceof Date) return value.toISOString();

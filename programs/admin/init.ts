@@ -8,8 +8,8 @@ import { withPool } from '#runtime/postgres/connect';
 import { logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
 import { mapStartupDbErrors } from '#sql/db/errors';
-import { assertRole } from '#sql/db/roles';
 import { logKeysIn } from '#sql/lifecycle/log-keys';
+import { assertDatabase } from '../database.js';
 import { migrateDatabase, PROGRAM_ROLES } from '../migrate-database.js';
 import { prepareAdmissions } from '../shipped-policy.js';
 import { pinning } from '../trust.js';
@@ -69,9 +69,11 @@ function createFiles(
     /^svc\.local/.test(logOrigin)
   )
     throw new UsageError('name the log in your own domain, like --log-origin log.example.org/2026');
-  if (!new RegExp(`^${ADDRESS}/[a-z][a-z0-9_]{0,62}$`).test(database))
+  const isUrl = (form: string, rest: string): boolean =>
+    new RegExp(`^${form}$`).test(rest) && URL.canParse(`redis://${rest}`);
+  if (!isUrl(`${ADDRESS}/[a-z][a-z0-9_]{0,62}`, database))
     throw new UsageError('--database must be host:port/name');
-  if (!new RegExp(`^${ADDRESS}$`).test(queue)) throw new UsageError('--queue must be host:port');
+  if (!isUrl(ADDRESS, queue)) throw new UsageError('--queue must be host:port');
   return makeSecretFiles(folder, { logOrigin, database, queue });
 }
 
@@ -92,7 +94,7 @@ async function prepareDatabase(folder: string) {
   const log = pinning(file('log.vkey'), () => parseVkey(vkey, nativeSha256));
   const adminUrl = (await urlIn(file('admin-database-url'))).href;
   return withPool(adminUrl, POOL, async (sql) => {
-    await assertRole(sql, 'admin');
+    await assertDatabase(sql, 'admin');
     const inactive: string[] = [];
     /**
      * The key to activate, or null if a key is active: `init` recreates missing files, so after a

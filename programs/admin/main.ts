@@ -15,6 +15,7 @@ import {
   type AddCommand,
   type Admin,
   type Outcome,
+  plainLines,
   readable,
 } from './command.js';
 import { addFixtureCommands } from './fixtures.js';
@@ -54,7 +55,7 @@ export async function runAdmin(
   } catch (error) {
     // Commander has printed the error or the requested help.
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
-    terminal.err(`${trouble(error, env)}\n`);
+    terminal.err(`${plainLines(trouble(error, env))}\n`);
     return error instanceof UsageError || isConnectionLost(error) ? 2 : 1;
   }
 }
@@ -168,7 +169,9 @@ async function execute(
     });
     const isForPerson = terminal.isTerminal === true && options.json === undefined;
     terminal.out(
-      isForPerson ? (text ?? readable(document)) : `${JSON.stringify(document, null, 2)}\n`,
+      isForPerson
+        ? plainLines(text ?? readable(document))
+        : `${JSON.stringify(document, null, 2)}\n`,
     );
     if (unreachable === true) return 2;
     return failed === true ? 1 : 0;

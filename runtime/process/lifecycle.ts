@@ -117,11 +117,13 @@ export async function runProgram(
   const fail = (error: unknown): void => end({ code: 1, error });
   const onSignal = (signal: NodeJS.Signals): void => end({ code: 0, reason: signal });
   const onDisconnect = (): void => end({ code: 0, reason: 'parent process exited' });
-  const hasStarter = process.connected;
+  const hasStarter = process.send !== undefined;
 
   process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
   process.on('uncaughtException', fail).on('unhandledRejection', fail);
   if (hasStarter) process.on('disconnect', onDisconnect);
+  // The parent may have exited while this program was loading.
+  if (hasStarter && !process.connected) onDisconnect();
 
   const onStop = (stop: () => unknown): void => void stops.push(stop);
   const drainAs: ProgramContext['drainAs'] = ({ delayMs, deadlineMs }) => {

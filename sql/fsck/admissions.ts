@@ -1,5 +1,7 @@
-import { batchIdOf, hexOf } from '../db/columns.js';
-import type { Db } from '../db/transaction.js';
+import { readEntry } from '#protocol/entries';
+import { arrayOf, batchIdOf, hexOf } from '../db/columns.js';
+import { type Db, type Pool, readSnapshot } from '../db/transaction.js';
+import { entriesWhere } from '../log/log.js';
 
 export interface AdmissionRow {
   proofId: string;
@@ -75,7 +77,7 @@ export interface CheckedBatch {
   total: number;
   /** Whether the chunks are contiguous and add up to the batch's number of items. */
   arePartsWhole: boolean;
-  /** Number of items whose admission is missing. */
+  /** Number of items whose admission is missing, or belongs to another tenant. */
   strays: number;
   /** Number of items whose admission was erased. */
   erased: number;
@@ -102,7 +104,7 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
         'invalid', items.invalid, 'replayed', items.replayed) as found
     from (select * from svc.batch where batch_id > ${hexOf(after)}::uuid
       order by batch_id limit ${limit}) b
-    left join svc.batch_progress g using (batch_id)
+    left join svc.batch_progress g on g.batch_id = b.batch_id and g.tenant_no = b.tenant_no
     cross join lateral (
       select coalesce(sum(size) = b.total and bool_and(first_index = before), false) as whole from (
         select first_index, cardinality(proof_ids) as size,
@@ -116,7 +118,7 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
         count(*) filter (where e.proof_id is null and i.refused) as refused,
         count(*) filter (where u.proof_id is null) as invalid,
         count(*) filter (where u.replayed) as replayed,
-        count(*) filter (where u.proof_id is not null and i.proof_id is null) as strays,
+        count(*) filter (where u.proof_id is not null and i.tenant_no is distinct from b.tenant_no) as strays,
         count(*) filter (where i.proof_id is not null and i.request_hash is null) as erased,
         case when bool_and(i.request_hash is not null) then
           sha256(string_agg(decode(lpad(i.lane::text, 2, '0'), 'hex') || i.request_hash, ''
@@ -130,11 +132,11 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
   return rows.map((row) => ({ ...row, batchId: batchIdOf(row.batchId) }));
 }
 
-type Query = (sql: Db, limit: number) => Promise<{ at: string }[]>;
+type Query = (sql: Pool, limit: number) => Promise<{ at: string }[]>;
 
 /**
  * Queries for rows that must not exist or whose counterpart is missing, each as its table and key.
- * Each query is one statement, so that it sees concurrent inserts completely.
+ * Each query reads one snapshot, so that it sees concurrent inserts completely.
  */
 export const STRAYS = {
   /** Missing batches that other rows refer to. */
@@ -173,14 +175,23 @@ export const STRAYS = {
       or (e.proof_id is not null and x.leaf_index is distinct from e.leaf_index)
     order by at limit ${limit}`,
   /** Leaves that have a row in `svc.erasure` but are in no erasure entry of the log, or the reverse. */
-  unlogged: (sql, limit) => sql`
-    select 'svc.erasure leaf_index=' || coalesce(x.leaf_index, logged.leaf) as at
-    from (select leaf_index from svc.erasure where leaf_index is not null) x
-    full join (
-      select generate_series((range ->> 0)::bigint, (range ->> 1)::bigint - 1) as leaf
-      from (select convert_from(body, 'UTF8')::jsonb as entry from svc.log_entry where kind = 4) as erasures
-      cross join jsonb_array_elements(entry -> 'ranges') as range) as logged on logged.leaf = x.leaf_index
-    where x.leaf_index is null or logged.leaf is null order by 1 limit ${limit}`,
+  unlogged: (sql, limit) =>
+    readSnapshot(sql, async (tx) => {
+      // Parsed here, because PostgreSQL would fail at a damaged entry.
+      const ranges = (await entriesWhere(tx, tx`kind = 4`)).flatMap(({ body }) => {
+        const entry = readEntry(body);
+        return entry?.type === 'erasure' ? entry.ranges : [];
+      });
+      return tx`
+        select 'svc.erasure leaf_index=' || coalesce(x.leaf_index, logged.leaf) as at
+        from (select leaf_index from svc.erasure where leaf_index is not null) x
+        full join (
+          select generate_series(first, least(past, (select tree_size from svc.log_head)) - 1) as leaf
+          from unnest(${arrayOf(ranges.map(([first]) => first))}::bigint[],
+            ${arrayOf(ranges.map(([, past]) => past))}::bigint[]) as range(first, past)) as logged
+          on logged.leaf = x.leaf_index
+        where x.leaf_index is null or logged.leaf is null order by 1 limit ${limit}`;
+    }),
   /** Pending rows without an intake row. */
   pending: (sql, limit) => sql`
     select 'svc.intake_pending proof_id=' || replace(q.proof_id::text, '-', '') as at
@@ -192,12 +203,21 @@ export const STRAYS = {
       || string_agg(replace(proof_id::text, '-', ''), ',' order by proof_id) as at
     from svc.intake where not refused and request_hash is not null and approves is null
     group by tenant_no, lane, request_hash having count(*) > 1 limit ${limit}`,
+  /** Sets and overlays whose text or manifest has another hash. A manifest has the hashes of its set's texts. */
   policySets: (sql, limit) => sql`
     select name || ' digest=' || encode(digest, 'hex') as at from (
-      select 'svc.policy_set' as name, digest, manifest as content from svc.policy_set
-      union all select 'svc.overlay_set', digest, manifest from svc.overlay_set
-      union all select 'svc.overlay', digest, document from svc.overlay) stored
-    where sha256(convert_to(content, 'UTF8')) is distinct from digest limit ${limit}`,
+      select 'svc.policy_set' as name, digest, manifest as content, files, files -> 'policies' as policies
+        from svc.policy_set
+      union all select 'svc.overlay_set', s.digest, s.manifest, b.files, s.policies || (b.files -> 'policies')
+        from svc.overlay_set s left join svc.policy_set b on b.digest = s.base
+      union all select 'svc.overlay', digest, document, null, null from svc.overlay) stored
+    where case when sha256(convert_to(content, 'UTF8')) is distinct from digest then true
+      else name <> 'svc.overlay' and (content::jsonb -> 'policies_sha256', content::jsonb ->> 'schema_sha256',
+          content::jsonb -> 'counters') is distinct from (
+        (select coalesce(jsonb_object_agg(id, encode(sha256(convert_to(rule, 'UTF8')), 'hex')), '{}')
+          from jsonb_each_text(case jsonb_typeof(policies) when 'object' then policies end) as texts(id, rule)),
+        encode(sha256(convert_to(files ->> 'schema', 'UTF8')), 'hex'),
+        coalesce(files -> 'counters', '{}')) end limit ${limit}`,
   registrations: (sql, limit) => sql`
     select 'svc.approver registration_hash=' || encode(registration_hash, 'hex') as at from svc.approver
     where sha256(document) is distinct from registration_hash limit ${limit}`,

@@ -84,8 +84,8 @@ export async function tokensFrom(sql: Db, after: string, limit: number): Promise
 export async function grantNumbers(sql: Db) {
   const [row] = await sql<[{ count: number; last: number; head: number }]>`
     select (select count(*) from svc.grant_change) as count,
-      coalesce((select max(change_no) from svc.grant_change), 0) as last, change_no as head
-    from svc.grant_head`;
+      coalesce((select max(change_no) from svc.grant_change), 0) as last,
+      coalesce((select change_no from svc.grant_head), 0) as head`;
   return row;
 }
 

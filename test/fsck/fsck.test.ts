@@ -2,14 +2,19 @@ import { fork } from 'node:child_process';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { combine, documentOf } from '#policy/overlays';
 import { databaseName } from '#programs/fsck/main';
 import { publisherMetrics } from '#programs/metrics/publisher';
 import { packageRoot } from '#runtime/process/files';
 import { createRegistry } from '#runtime/ops/ops';
 import { systemClock } from '#runtime/process/clock';
+import { storeOverlaySet } from '#sql/admissions/overlays';
+import { activePolicy, readPolicySet } from '#sql/admissions/policies';
 import { readUpkeep } from '#sql/ops/maintenance';
-import type { Pool } from '#sql/db/transaction';
+import { eraseAdmission } from '#sql/erasure/erase';
+import { type Pool, transaction } from '#sql/db/transaction';
 import type { DyingCheck } from '../fixtures/dying-fsck.js';
+import { ERASURE_ORDER } from '../fixtures/erase.js';
 import { parseExposition, valueOf } from '../fixtures/exposition.js';
 import {
   checked,
@@ -22,6 +27,7 @@ import {
   CUT_LOG,
   erased,
   erasedJustNow,
+  flip,
   leafOf,
   missing,
   planted,
@@ -161,6 +167,30 @@ describe('fsck of the registry', () => {
     const { corrupt } = await checked(env, '--only', 'registry');
     expect(corrupt).toEqual({ erasure_unlogged: 2 }); // these erasures have no entry
   });
+});
+
+it('fsck > reports a damaged erasure entry, and the erasure that it logged', async () => {
+  const { env, damage, sql } = await plantation.copy();
+  await transaction(sql, (tx) => eraseAdmission(tx, sound.world.old[100]!, ERASURE_ORDER));
+  const registry = ['--only', 'registry'];
+  expect((await checked(env, ...registry)).corrupt).toEqual({});
+  await damage(`update svc.log_entry set ${flip('body', 0)} where kind = 4`);
+  expectFound(await checked(env, ...registry), {
+    leaf_altered: 1,
+    erasure_unlogged: 1,
+  });
+});
+
+it('fsck > accepts an overlay combined with a policy set', async () => {
+  const { env, sql } = await plantation.copy();
+  const base = (await readPolicySet(sql, (await activePolicy(sql))!))!;
+  const rules = { 'no-deletions': 'forbid (principal, action, resource);' };
+  const { digest, document } = documentOf(rules);
+  const overlay = { tenantNo: sound.world.registry.tenantNo, tenantId: '', digest, document };
+  await sql`insert into svc.overlay (tenant_no, digest, document, key_no)
+    values (${overlay.tenantNo}, ${digest}, ${document}, 1)`;
+  await storeOverlaySet(sql, overlay, await combine(base, rules));
+  expect((await checked(env, '--only', 'registry')).corrupt).toEqual({});
 });
 
 describe('killed fsck run', () => {

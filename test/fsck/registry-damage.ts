@@ -20,6 +20,7 @@ const LAST_VERDICT =
 const VALID_BATCH =
   'exists (select from svc.batch_progress g where g.batch_id = b.batch_id and g.invalid = 0)';
 const FIRST_BATCH = '(select min(batch_id::text)::uuid from svc.batch)';
+const LAST_BATCH = '(select max(batch_id::text)::uuid from svc.batch)';
 const A_DAY_LATER = `expires_at = expires_at + interval '1 day'`;
 const FIRST_PACKAGE = '(select min(package_id::text)::uuid from svc.trust_package)';
 
@@ -129,6 +130,11 @@ const columns: Damage[] = [
   column('intake', 'intake_differs', 'lane = 3 - lane'),
   column('intake', 'request_altered', flip('request_hash', 1)),
   column('intake', 'request_altered', `request = '{'`),
+  run(
+    'batch_differs',
+    `alter table svc.batch_progress drop constraint batch_progress_check1;
+      update svc.batch_progress set completed_at = null where invalid > 0`,
+  ),
 ];
 
 const rows: Damage[] = [
@@ -251,6 +257,19 @@ const others: Damage[] = [
 
 const rest: Damage[] = [
   run('tile_missing', 'delete from svc.tile where level = 1'),
+  update(
+    'policy_set_altered',
+    'policy_set',
+    `files = jsonb_set(files, array['policies',
+      (select min(id) from jsonb_object_keys(files -> 'policies') as id)], '"// gone"')`,
+  ),
+  run(
+    'policy_set_altered',
+    `insert into svc.overlay_set select 1, sha256('{}'), digest, digest, manifest,
+      '{"overlay.a":"forbid (principal, action, resource);"}', '{}', '{}' from svc.policy_set`,
+  ),
+  run('grant_changes_differ', 'delete from svc.grant_head'),
+  update('batch_differs', 'batch', 'tenant_no = 9999', `batch_id = ${LAST_BATCH}`),
   [
     { leaf_misfiled: 1, revocation_lost: 1 },
     (id) => `${failed(FIRST_STATUS)} update svc.log_entry set revokes = ${id} where kind = 2`,
@@ -305,6 +324,7 @@ export const ALONE: [what: string, ...Damage][] = [
     { leaf_missing: 1 },
     () => `${failed('0')} delete from svc.log_entry where leaf_index = 0`,
   ],
+  ['a missing policy set', { policy_set_altered: 1 }, () => 'delete from svc.policy_set'],
   [
     'missing leaves of proofs of a package, a token and a batch',
     { leaf_missing: 3, package_differs: 1, share_target_missing: 1, batch_differs: 1 },

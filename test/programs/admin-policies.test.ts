@@ -56,6 +56,15 @@ writeFileSync(
 
 const schema = readFileSync(join(SHIPPED, 'schema.cedarschema'), 'utf8');
 
+it('admin policy show > prints no control characters of a text that a tenant may have written', async () => {
+  const folder = folderWith({
+    'another.cedar': 'permit (principal, action, resource); // \u001b[2J\u009b0m',
+  });
+  const { digest } = await done(admin('policy', 'put', folder));
+  const { out } = await person('policy', 'show', String(digest));
+  expect(out).toContain('// \ufffd[2J\ufffd0m\n');
+});
+
 describe('admin policy validate', () => {
   it('reports every problem at once, with file and line', async () => {
     const folder = folderWith({

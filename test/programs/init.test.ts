@@ -40,6 +40,12 @@ describe('admin init', () => {
     expect(rest).toEqual(others);
   });
 
+  it('creates no file for an address that cannot be in a URL', async () => {
+    await expect(init('--queue', 'valkey:65536')).rejects.toThrow('--queue must be host:port');
+    await expect(init('--database', 'db:65536/svc')).rejects.toThrow('--database must be');
+    expect(await readdir(directory)).toEqual([]);
+  });
+
   it('makes only public files readable by other users', async () => {
     await make();
     for (const name of await readdir(directory)) {
@@ -120,6 +126,17 @@ describe('admin init', () => {
       inactive: ['aep-public-key.pem', 'log.vkey'],
     });
     expect(await done(admin('pins'))).toEqual(pins);
+    // After an upgrade is undone, the earlier version's `init` runs on the schema of the later version.
+    const later = connect(owner, { application: 'test', max: 1 });
+    await later.unsafe(`create table svc.later (a integer); grant select on svc.later to svc_admin;
+      insert into public.svc_migration (version, name, digest) values (9999, '9999_later.sql', '')`);
+    await later.end();
+    expect(await init('--only', 'database')).toMatchObject({ migrations: [] });
+
+    for (let round = 0; round < 3; round += 1) {
+      const all = await Promise.all([1, 2, 3].map(() => init('--only', 'database')));
+      expect(all).toMatchObject([{ migrations: [] }, { migrations: [] }, { migrations: [] }]);
+    }
 
     await writeFile(file('engine-database-url'), urlOf('svc_worker'));
     await expect(init('--only', 'database')).rejects.toThrow('a URL of svc_worker, not of svc_eng');

@@ -1,5 +1,5 @@
 import { execFileSync, spawn } from 'node:child_process';
-import { existsSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { OPERATIONS as ENGINE } from '#api/engine/operations';
@@ -19,8 +19,16 @@ const PASSED_ON = {
   SHUTDOWN_TIMEOUT: '31s',
 };
 
+/** Variables of Node and of libraries, which `npm start` passes on to the programs that use them. */
+const INHERITED = {
+  NODE_EXTRA_CA_CERTS: join(home, 'ca.pem'),
+  OTEL_EXPORTER_OTLP_HEADERS: 'authorization=none',
+  AWS_REGION: 'eu-central-1',
+};
+
 beforeAll(async () => {
-  stack = await startStack({ OPS_PORT: '0', ...PASSED_ON });
+  writeFileSync(INHERITED.NODE_EXTRA_CA_CERTS, '');
+  stack = await startStack({ OPS_PORT: '0', ...PASSED_ON, ...INHERITED });
   opsUrls = stack.lines.flatMap((line) => line['ops_url'] ?? []) as string[];
   expect(opsUrls).toHaveLength(5);
 }, 120_000);
@@ -99,6 +107,12 @@ describe('npm start', () => {
       for (const program of ['engine', 'worker'] as const) {
         expect(environmentOf(program)).toMatchObject(PASSED_ON);
       }
+      const { NODE_EXTRA_CA_CERTS, OTEL_EXPORTER_OTLP_HEADERS } = INHERITED;
+      const shared = { NODE_EXTRA_CA_CERTS, OTEL_EXPORTER_OTLP_HEADERS };
+      expect(environmentOf('publisher')).toMatchObject(shared);
+      expect(environmentOf('publisher')).not.toHaveProperty('AWS_REGION');
+      expect(facade).toHaveProperty('NODE_EXTRA_CA_CERTS');
+      expect(facade).not.toHaveProperty('OTEL_EXPORTER_OTLP_HEADERS');
       expect(facade).toMatchObject({ SHUTDOWN_DELAY: '200ms', SHUTDOWN_TIMEOUT: '31s' });
     },
   );

@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
 import { supervise, type Supervised } from '#runtime/process/supervise';
 import { testFolder } from '../fixtures/test-folder.js';
 
@@ -252,6 +252,28 @@ describe('supervise', () => {
     if (code !== null) expect(await ended).toBe(code);
     await expect.poll(() => isAlive(pid)).toBe(false);
   });
+
+  it.runIf(process.platform === 'linux')(
+    'leaves no child running that is still loading when the parent is killed',
+    async () => {
+      const loading = join(home, 'loading.mjs');
+      const loaded = JSON.stringify(await program(''));
+      await writeFile(loading, `setTimeout(() => import(${loaded}), 500);`);
+      const { child, said, until } = await run(
+        `const { supervise } = await import(${JSON.stringify(supervisor)});
+         const log = { warn() {}, info() {} };
+         const one = supervise({ name: 'one', file: ${JSON.stringify(loading)}, env: {} }, { log });
+         say(String(one.pid()));
+         say('up');`,
+      );
+      await until('up');
+      const pid = Number(said[0]);
+      onTestFinished(() => void (isAlive(pid) && process.kill(pid, 'SIGKILL')));
+      child.kill('SIGKILL');
+      await expect.poll(() => isAlive(pid), { timeout: 10_000 }).toBe(false);
+    },
+    20_000,
+  );
 
   it('restarts no child after the stop signal, even if a child received it first', async () => {
     const stopping = new AbortController();
