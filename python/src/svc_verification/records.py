@@ -138,7 +138,7 @@ class Recorded:
             size = self.covered_to if is_first and one.type < 3 else one.index
             is_first &= one.type >= 3
             later.append({"event": EVENTS[one.type], "at": one.at, "log_size": size})
-        ends = {name: self.ends[name] for name in ("proof", "certificate", "passport", "trust") if name in own}
+        ends = {name: self.ends[name] for name in own}
         for end in sorted({end for end in ends.values() if end <= milliseconds(expired_through)}):
             expired = [name for name in ends if ends[name] == end]
             later.append({"event": "expired", "at": time_text(end), "artifacts": expired})
