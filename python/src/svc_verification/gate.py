@@ -32,7 +32,7 @@ class LostOutcome:
 
     tool: str
     proof_id: str
-    error: Exception
+    error: BaseException
     envelope: dict[str, Any]
 
 
@@ -131,8 +131,10 @@ class Gate:
             envelope = self._outcome(planned, receipt, result, hash_)
             try:
                 recorder.submit(envelope)
-            except Exception as error:
+            except BaseException as error:
                 self._report(planned, receipt, error, envelope)
+                if not isinstance(error, Exception):
+                    raise
 
         try:
             planned.require_unchanged(receipt)
@@ -162,8 +164,11 @@ class Gate:
                 # A cancelled tool did run: its outcome is recorded regardless.
                 with anyio.CancelScope(shield=True):
                     await recorder.submit(envelope)
-            except Exception as error:
+            except BaseException as error:
                 self._report(planned, receipt, error, envelope)
+                # The scope does not protect against `asyncio.Task.cancel`.
+                if not isinstance(error, Exception):
+                    raise
 
         try:
             planned.require_unchanged(receipt)
@@ -200,7 +205,7 @@ class Gate:
         fields |= {"result": result} | ({} if hash_ is None else {"result_hash": hash_})
         return agent_envelope(self.client.tenant_id, "outcome", fields)
 
-    def _report(self, planned: _Planned, receipt: Receipt, error: Exception, envelope: dict[str, Any]) -> None:
+    def _report(self, planned: _Planned, receipt: Receipt, error: BaseException, envelope: dict[str, Any]) -> None:
         lost = LostOutcome(planned.call.tool, receipt["registry_proof_id"], error, envelope)
         # An error of the callback must not replace the result of the tool.
         with contextlib.suppress(Exception):
