@@ -9,7 +9,7 @@ import anyio
 import httpx
 import pytest
 
-from svc_verification import AsyncClient, Client, Gate, LostOutcome, admitted, canonical_hash
+from svc_verification import AsyncClient, Client, Gate, LostOutcome, SvcError, admitted, canonical_hash
 
 PROOF_ID = "019aa2c1e07b70008a3e5d6b7c8d9e0f"
 SETTINGS: dict[str, Any] = {"engine_url": "http://engine", "tenant_id": "acme", "api_key": "key"}
@@ -74,3 +74,19 @@ def test_an_outcome_whose_recording_is_interrupted_is_reported_as_lost() -> None
     with pytest.raises(KeyboardInterrupt):
         book()
     assert [one.envelope["result"] for one in lost] == ["succeeded"]
+
+
+class Book:
+    async def __call__(self, seats: list[int]) -> list[int]:
+        return seats
+
+
+def test_an_object_whose_call_is_a_coroutine_needs_a_gate_with_an_async_client() -> None:
+    # With a blocking client, the call would return before the coroutine ran.
+    with pytest.raises(SvcError, match="needs an AsyncClient"):
+        admitted(gate_of(Client, receipt_of, []), tool="book")(Book())
+
+    async def run() -> list[int]:
+        return await admitted(gate_of(AsyncClient, receipt_of, []), tool="book")(Book())([2])
+
+    assert anyio.run(run) == [2]

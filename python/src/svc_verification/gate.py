@@ -235,9 +235,12 @@ def admitted(
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         name = tool if tool is not None else getattr(function, "__name__", "")
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        # An object that is called may define its `__call__` as a coroutine or generator function.
+        called = [function, getattr(function, "__call__", function)]  # noqa: B004
+        if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in called):
             raise SvcError("invalid_input", f"{name} is a generator function: decorate its caller")
-        if inspect.iscoroutinefunction(function) != isinstance(gate.client, AsyncClient):
+        is_coroutine = any(map(inspect.iscoroutinefunction, called))
+        if is_coroutine != isinstance(gate.client, AsyncClient):
             raise SvcError("invalid_input", f"{name}: a coroutine function needs an AsyncClient, others a Client")
         signature = inspect.signature(function)
 
@@ -257,11 +260,13 @@ def admitted(
                 fields=lambda: ToolFields() if fields is None else fields(*args, **named),
             )
 
-        if inspect.iscoroutinefunction(function):
+        if is_coroutine:
 
             @wraps(function)
             async def run_async(*args: P.args, **named: P.kwargs) -> Any:
-                return await gate.run_async(call_of(*args, **named), lambda: function(*args, **named))
+                return await gate.run_async(
+                    call_of(*args, **named), lambda: cast(Awaitable[Any], function(*args, **named))
+                )
 
             return cast(Callable[P, R], run_async)
 
