@@ -8,8 +8,10 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from langchain_core.tools import BaseTool
 
 from svc_verification import AsyncClient, Client, Gate, LostOutcome, SvcError, admitted, canonical_hash
+from svc_verification.langchain import admit_tool
 
 PROOF_ID = "019aa2c1e07b70008a3e5d6b7c8d9e0f"
 SETTINGS: dict[str, Any] = {"engine_url": "http://engine", "tenant_id": "acme", "api_key": "key"}
@@ -90,3 +92,28 @@ def test_an_object_whose_call_is_a_coroutine_needs_a_gate_with_an_async_client()
         return await admitted(gate_of(AsyncClient, receipt_of, []), tool="book")(Book())([2])
 
     assert anyio.run(run) == [2]
+
+
+class Booking(BaseTool):
+    name: str = "book"
+    description: str = "Books a table."
+
+    def _run(self, seats: int) -> str:
+        return f"a table for {seats}"
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["invoke", "ainvoke"])
+def test_a_langchain_class_without_a_coroutine_needs_a_blocking_client(*, is_async: bool) -> None:
+    sent = list[str]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(json.loads(request.content)["kind"])
+        return receipt_of(request)
+
+    tool = admit_tool(Booking(), gate_of(Client, answer, []))
+
+    async def run() -> Any:
+        return await tool.ainvoke({"seats": 2})
+
+    assert (anyio.run(run) if is_async else tool.invoke({"seats": 2})) == "a table for 2"
+    assert sent == ["admission", "outcome"]
