@@ -28,8 +28,9 @@ ProofPage = tuple[list[dict[str, Any]], str | None]
 MAX_ENGINE_BYTES = 128 * 1024 * 1024
 MAX_PUBLIC_BYTES = 4 * 1024 * 1024
 AFTER_PAUSE = Response(0, {}, b"")
-# A followed redirect would send the API key to its target.
-HTTP: dict[str, Any] = {"follow_redirects": False}
+# A followed redirect would send the API key to its target. httpx decompresses each chunk as a whole, before the client
+# can count its bytes: a response of a few kilobytes could fill the memory.
+HTTP: dict[str, Any] = {"follow_redirects": False, "headers": {"accept-encoding": "identity"}}
 
 
 class _Settings:
@@ -128,6 +129,9 @@ class _Body:
 
     def __init__(self, request: Request, response: httpx.Response) -> None:
         self.request, self.response, self.content = request, response, bytearray()
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            message = "the response is compressed, although the request does not accept that"
+            raise SvcError("unexpected_response", message, status=response.status_code)
 
     def add(self, chunk: bytes) -> None:
         self.content += chunk
