@@ -1,13 +1,68 @@
-"""Responses that a client must not read."""
+"""Requests that cannot be sent, and responses that a client must not read."""
 
 import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from svc_verification import SvcError
+from svc_verification import Client, SvcError, canonical_hash
 
-from .test_admissions import PROOF_ID, client_of
+from .test_admissions import PENDING, PROOF_ID, client_of
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.lookup("proof", "a" * 70_000),
+        lambda client: client.verify_proof({"proof_id": PROOF_ID, "more": float("nan")}),
+        lambda client: client.read_run(PROOF_ID, "\ud800"),
+        lambda client: client.list_page(agent="\ud800"),
+    ],
+)
+def test_a_request_that_cannot_be_sent_is_invalid_input(call: Callable[[Client], Any]) -> None:
+    with client_of(lambda _: httpx.Response(503)) as client, pytest.raises(SvcError) as caught:
+        call(client)
+    assert caught.value.code == "invalid_input"
+
+
+def test_a_key_file_that_is_not_text_is_invalid_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(b"svc_sk_\xff")
+    monkeypatch.setenv("SVC_API_KEY_FILE", str(file))
+    with (
+        Client(engine_url="http://engine", tenant_id="acme") as client,
+        pytest.raises(SvcError, match="cannot be read") as caught,
+    ):
+        client.read_proof(PROOF_ID)
+    assert caught.value.code == "invalid_input"
+
+
+@pytest.mark.parametrize("delay", ["Mon, 01 Jan 2029 00:00:00 +99999999999999", "Mon, 01 Jan 99999999999 00:00:00 GMT"])
+def test_a_retry_after_that_is_not_an_http_date_is_ignored(delay: str) -> None:
+    answer = httpx.Response(503, headers={"retry-after": delay})
+    with client_of(lambda _: answer) as client, pytest.raises(SvcError) as caught:
+        client.lookup("proof", PROOF_ID)
+    assert (caught.value.code, caught.value.retry_after) == ("unavailable", None)
+
+
+def test_an_approval_may_have_expired_in_the_year_0() -> None:
+    request_hash = "ab" * 32
+    receipt = {
+        "schema_version": "svc.agent.admission.response/1.0",
+        "receipt_id": f"svc-agent-admission-{request_hash[:16]}",
+        "status": "APPROVAL_REQUIRED",
+        "request_hash": request_hash,
+        "registry_proof_id": PROOF_ID,
+        "vee_recorded": True,
+    }
+    receipt |= {"response_hash": canonical_hash(receipt)}
+    status = {"state": "approval_required", "receipt": receipt, "expires_at": "0000-01-01T00:00:00.000Z"}
+    with client_of(lambda _: httpx.Response(202, json=PENDING | status)) as client, pytest.raises(SvcError) as caught:
+        client.wait_for_approval(PROOF_ID)
+    assert caught.value.code == "approval_required"
 
 
 def test_a_compressed_response_is_not_decompressed() -> None:

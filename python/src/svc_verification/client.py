@@ -120,8 +120,9 @@ def _api_key_of_environment() -> str:
         return _required(key, "api_key", "SVC_API_KEY_FILE or SVC_API_KEY")
     try:
         return Path(file).read_text().strip()
-    except OSError as error:
-        raise SvcError("invalid_input", f"SVC_API_KEY_FILE {file} cannot be read") from error
+    except (OSError, ValueError):
+        # The error of bytes that are not text has the bytes of the key.
+        raise SvcError("invalid_input", f"SVC_API_KEY_FILE {file} cannot be read") from None
 
 
 class _Body:
@@ -144,6 +145,8 @@ class _Body:
 
 
 def _no_response(request: Request, error: Exception) -> SvcError:
+    if isinstance(error, httpx.InvalidURL):
+        return SvcError("invalid_input", f"the address of the request is not valid: {error}")
     if isinstance(error, (httpx.TimeoutException, TimeoutError)):
         return SvcError("timeout", f"no complete response in {request.timeout:g} s")
     return SvcError("network", f"no complete response from {httpx.URL(request.url).host} ({type(error).__name__})")
@@ -331,7 +334,7 @@ class Client(_Calls):
                     if time.monotonic() > end:
                         raise TimeoutError
                 return body.complete()
-        except (httpx.HTTPError, TimeoutError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise _no_response(step, error) from error
 
     def list_proofs(self, **conditions: Unpack[ProofFilter]) -> Iterator[dict[str, Any]]:
@@ -386,7 +389,7 @@ class AsyncClient(_Calls):
                     async for chunk in response.aiter_bytes():
                         body.add(chunk)
                     return body.complete()
-        except (httpx.HTTPError, TimeoutError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise _no_response(step, error) from error
 
     async def list_proofs(self, **conditions: Unpack[ProofFilter]) -> AsyncIterator[dict[str, Any]]:

@@ -195,15 +195,17 @@ def is_time(value: object) -> bool:
     if not isinstance(value, str) or not TIME.fullmatch(value):
         return False
     try:
-        # The calendar repeats after 400 years, and datetime has no year 0.
-        datetime.fromisoformat(f"{2000 + int(value[:4]) % 400}{value[4:-1]}")
+        milliseconds(value)
     except ValueError:
         return False
     return True
 
 
 def milliseconds(time: str) -> int:
-    return (datetime.fromisoformat(time) - EPOCH) // timedelta(milliseconds=1)
+    # The calendar repeats after 400 years, which have 146,097 days, and datetime has no year 0.
+    cycles, year = divmod(int(time[:4]), 400)
+    since_1970 = datetime.fromisoformat(f"{2000 + year}{time[4:]}") - EPOCH
+    return (since_1970 + timedelta(days=146_097) * (cycles - 5)) // timedelta(milliseconds=1)
 
 
 def time_text(number: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from . import forms
 from .admissions import require_proof_id
 from .documents import AEP, EXPORT, PROOF_ENTRY, RECEIPT_EVIDENCE, RUN_PACKAGE, VERDICT
-from .encoding import canonical, is_proof_id
+from .encoding import canonical_json, is_proof_id
 from .errors import InvalidError, SvcError
 from .forms import having
 from .models import Exchange, ProofFilter, Receipt
@@ -88,7 +88,8 @@ def verify_proof(service: Service, deadline: Deadline, proof: str | dict[str, An
         can_assert_validity=forms.is_boolean,
         checks=forms.items(having(name=forms.is_text, result=forms.one_of("pass", "fail", "not_applicable"))),
     )
-    exchange = yield from service.exchange(deadline, "/v1/proofs/verify", form, body=canonical(document))
+    body = canonical_json(document).encode()
+    exchange = yield from service.exchange(deadline, "/v1/proofs/verify", form, body=body)
     if exchange.response["can_assert_validity"] != (exchange.response["status"] in forms.ASSERTING):
         raise SvcError("unexpected_response", "can_assert_validity does not follow from the status")
     return exchange
