@@ -27,7 +27,7 @@ from svc_verification.admissions import Expected
 from svc_verification.answers import status_in
 from svc_verification.crypto import pae, thumbprint, verify_ed25519
 from svc_verification.documents import EXECUTE_RECEIPT
-from svc_verification.encoding import base64_bytes, parse_json, read_base64url, sha256
+from svc_verification.encoding import base64_bytes, is_time, milliseconds, parse_json, read_base64url, sha256
 from svc_verification.entries import leaf_hash, read_entry
 from svc_verification.errors import InvalidError
 from svc_verification.merkle import inclusion_root
@@ -139,6 +139,34 @@ def test_a_second_decision_repeats_the_number_of_its_own_pending_proof(
 def test_a_text_with_two_meanings_is_rejected(text: bytes, code: str) -> None:
     with pytest.raises(InvalidError, match=code):
         parse_json(text)
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "2026-02-30T00:00:00.000Z",
+        "2026-01-01T23:60:00.000Z",
+        "2026-01-01T23:59:60.000Z",
+        # `datetime` of Python 3.14 takes this as the next midnight.
+        "2026-01-01T24:00:00.000Z",
+    ],
+)
+def test_a_time_out_of_range_is_rejected(time: str) -> None:
+    assert not is_time(time)
+
+
+@pytest.mark.parametrize(
+    ("time", "number"),
+    [
+        ("0000-02-29T00:00:00.000Z", -62_162_121_600_000),
+        ("0001-01-01T00:00:00.000Z", -62_135_596_800_000),
+        ("1970-01-01T00:00:00.001Z", 1),
+        ("9999-12-31T23:59:59.999Z", 253_402_300_799_999),
+    ],
+)
+def test_the_years_0_to_9999_have_times(time: str, number: int) -> None:
+    assert is_time(time)
+    assert milliseconds(time) == number
 
 
 @pytest.mark.parametrize("name", ["request", "agent-admission"])
