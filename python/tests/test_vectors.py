@@ -235,6 +235,13 @@ def test_ed25519_accepts_the_signatures_of_rfc_8032_only() -> None:
         assert not verify_ed25519(public, message + b"!", signature)
 
 
+def test_the_text_of_a_note_may_be_one_empty_line() -> None:
+    key = Ed25519PrivateKey.generate()
+    vkey = Vkey("log.example", b"hash", key.public_key().public_bytes_raw())
+    line = base64.b64encode(vkey.key_hash + key.sign(b"\n")).decode()
+    assert open_note(f"\n\n— {vkey.name} {line}\n", [vkey]) == ("\n", [vkey])
+
+
 @pytest.mark.parametrize(("time", "counts"), [(0, False), (1, True), (2**53 - 1, True), (2**53, False)])
 def test_a_cosignature_counts_only_with_a_time(time: int, counts: bool) -> None:
     key = Ed25519PrivateKey.generate()
