@@ -294,3 +294,14 @@ def test_evidence_proves_an_answer_until_it_expires(evidence: dict[str, Any]) ->
     with pytest.raises(SvcError) as unpinned:
         verify_evidence(text, Pins())
     assert unpinned.value.code == "unusable_pin"
+
+
+@pytest.mark.parametrize(("length", "is_entry"), [(512, True), (513, False)])
+def test_an_entry_states_the_origin_of_a_log_as_a_name(length: int, is_entry: bool) -> None:
+    snapshot = json.loads(NEXT["entries"][17]["canonical"])
+    snapshot["logs"].append({**snapshot["logs"][0], "shard": 1, "origin": "é" * length})
+    if is_entry:
+        assert read_entry(canonical_json(snapshot).encode()) == snapshot
+    else:
+        with pytest.raises(InvalidError, match="malformed_entry"):
+            read_entry(canonical_json(snapshot).encode())
