@@ -305,3 +305,10 @@ def test_an_entry_states_the_origin_of_a_log_as_a_name(length: int, is_entry: bo
     else:
         with pytest.raises(InvalidError, match="malformed_entry"):
             read_entry(canonical_json(snapshot).encode())
+
+
+@pytest.mark.parametrize("pinned", [{"log_origin": "log.example"}, {"policy": "quorum none\n"}])
+def test_the_origin_and_policy_of_a_log_need_its_vkey(pinned: dict[str, str]) -> None:
+    with pytest.raises(SvcError) as caught:
+        Pins(**pinned)
+    assert (caught.value.code, caught.value.fault) == ("unusable_pin", "malformed_vkey")
