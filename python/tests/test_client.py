@@ -8,9 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from svc_verification import Client, SvcError, canonical_hash
+from svc_verification import Client, Pins, SvcError, canonical_hash, verify_export
 
 from .test_admissions import PENDING, PROOF_ID, client_of
+from .test_vectors import vectors
 
 
 @pytest.mark.parametrize(
@@ -77,3 +78,25 @@ def test_a_compressed_response_is_not_decompressed() -> None:
         client.lookup("proof", PROOF_ID)
     assert caught.value.code == "unexpected_response"
     assert [one.headers["accept-encoding"] for one in requests] == ["identity"]
+
+
+def test_an_answer_may_have_more_members_than_this_version_knows() -> None:
+    case = vectors("proof-export")
+    document = case["document"]
+    verdict = {**document["verdict"], "artifacts": {**document["verdict"]["artifacts"], "more": 1}, "more": 1}
+    parts = {name: {**document[name], "more": 1} for name in ("inclusion", "key")}
+    view = {
+        "schema_version": "svc.registry.proof_view/1.0",
+        "effect": "ADMIT",
+        "leaf_index": 1,
+        "log_entry": document["entry"],
+    }
+    answers = {
+        "export": {**document, **parts, "verdict": verdict, "more": 1},
+        document["proof_id"]: {**view, "proof_id": document["proof_id"], "aep": document["aep"], "verdict": verdict},
+    }
+    with client_of(lambda request: httpx.Response(200, json=answers[request.url.path.split("/")[-1]])) as client:
+        exported = client.export_proof(document["proof_id"]).response
+        assert client.read_proof(document["proof_id"]).response["verdict"] == verdict
+    # An export that is verified has exactly the known members.
+    assert verify_export(exported, Pins(**case["trust"])).fault == "unknown_member"
