@@ -12,7 +12,7 @@ from typing import Any
 
 import rfc8785
 
-from .errors import InvalidError, raising, require
+from .errors import InvalidError, SvcError, raising, require
 
 MAX_DEPTH = 32
 KINDS = ("proof", "passport", "certificate", "trust")
@@ -199,6 +199,12 @@ def is_time(value: object) -> bool:
     except ValueError:
         return False
     return True
+
+
+def require_time(now: str | None) -> None:
+    """Rejects a clock that the caller states in another form: times are compared as text."""
+    if now is not None and not is_time(now):
+        raise SvcError("invalid_input", "/now: expected RFC 3339 UTC with milliseconds")
 
 
 def milliseconds(time: str) -> int:

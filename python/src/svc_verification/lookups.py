@@ -75,8 +75,7 @@ def lookup(
         proved: Proved | None = None
         if pins is not None:
             evidence = yield from read_evidence(service, deadline, identifier)
-            route = "generic" if kind == "identifier" else kind
-            proved = verify_evidence(evidence, pins, identifier=identifier, route=route, view=view, max_age=max_age)
+            proved = verify_evidence(evidence, pins, identifier=identifier, route=kind, view=view, max_age=max_age)
             if not agrees(proved.answer, record):
                 # Reads answer and evidence again if they may come from different snapshots.
                 if generation == proved.log_index or attempt >= ROUNDS.attempts:
