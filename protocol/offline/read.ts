@@ -84,10 +84,10 @@ function signedPart(
   ctx: z.RefinementCtx,
 ): SignedDocument {
   const { envelope } = proof_record;
-  const { aep } = readAep(parseEnvelope(envelope).payload);
-  if (aep === null) {
+  const { aep, isCanonical } = readAep(parseEnvelope(envelope).payload);
+  if (aep === null || !isCanonical) {
     const path = ['proof_record', 'envelope', 'payload'];
-    ctx.addIssue({ code: 'custom', path, message: 'the payload is not an AEP' });
+    ctx.addIssue({ code: 'custom', path, message: 'the payload is not a canonical AEP' });
     return z.NEVER;
   }
   const { proof_id } = aep;

@@ -69,6 +69,8 @@ export type RecordedEvent =
 
 /** Stands for null. */
 export const NONE = 2 ** 48 - 1;
+/** The last time that a log entry can state. */
+const LAST_TIME = Date.UTC(9999, 11, 31, 23, 59, 59, 999);
 const ENDS_AT = 34;
 const HASHES_AT = 58;
 
@@ -133,15 +135,15 @@ export function decodeProof(bytes: Uint8Array): PublicProof {
     isGone: (flags & 64) !== 0,
     revoked,
     leafIndex: required(numberAt(view, 4)),
-    acceptedAt: required(numberAt(view, 10)),
+    acceptedAt: required(timeAt(view, 10)),
     verdictSize: numberAt(view, 16),
-    verifiedAt: numberAt(view, 22),
+    verifiedAt: timeAt(view, 22),
     keyIndex: numberAt(view, 28),
     ends: [
-      numberAt(view, ENDS_AT),
-      numberAt(view, ENDS_AT + 6),
-      numberAt(view, ENDS_AT + 12),
-      numberAt(view, ENDS_AT + 18),
+      timeAt(view, ENDS_AT),
+      timeAt(view, ENDS_AT + 6),
+      timeAt(view, ENDS_AT + 12),
+      timeAt(view, ENDS_AT + 18),
     ],
     aepHash: bytes.subarray(HASHES_AT, HASHES_AT + HASH_BYTES),
     proofRecordHash: bytes.subarray(HASHES_AT + HASH_BYTES),
@@ -219,7 +221,7 @@ export function decodeHistory(bytes: Uint8Array): RecordedEvent[] {
     if (type === undefined || end > bytes.length)
       throw malformed('an event is truncated or of an unknown type');
     const index = required(numberAt(view, at + 1));
-    const time = required(numberAt(view, at + 7));
+    const time = required(timeAt(view, at + 7));
     if (index <= before) throw malformed('the events are not in log order');
     if (type === 'revoked') {
       const kind = ARTIFACT_KINDS[bytes[at + EVENT_BYTES]!];
@@ -258,6 +260,12 @@ function setNumber(bytes: Uint8Array, at: number, value: number | null): void {
 function numberAt(view: DataView, at: number): number | null {
   const number = view.getUint16(at) * 2 ** 32 + view.getUint32(at + 2);
   return number === NONE ? null : number;
+}
+
+function timeAt(view: DataView, at: number): number | null {
+  const time = numberAt(view, at);
+  if (time !== null && time > LAST_TIME) throw malformed('a time is after the year 9999');
+  return time;
 }
 
 function required(number: number | null): number {

@@ -1,9 +1,13 @@
 """Errors from responses of the service."""
 
+import copy
 import json
+import pickle
 
 import pytest
 
+from svc_verification import SvcError
+from svc_verification.gate import not_admitted
 from svc_verification.transport import Response, http_error
 
 FINAL = ["already_decided", "approver_retired", "run_closed", "run_seq_taken"]
@@ -16,3 +20,10 @@ def test_a_conflict_is_retried_only_if_it_can_end(code: str) -> None:
     error = http_error(Response(409, {"content-type": "application/problem+json"}, content))
     assert error.problem is not None
     assert error.code == ("invalid_request" if code in FINAL else "not_ready")
+
+
+def test_an_error_passes_between_processes() -> None:
+    error = not_admitted(SvcError("network", "no response", retry_after=2.0), "book", "BOOK")
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301
+        assert vars(other) == vars(error)
+        assert str(other) == str(error)

@@ -27,7 +27,7 @@ from svc_verification.admissions import Expected
 from svc_verification.answers import State, status_in
 from svc_verification.crypto import pae, thumbprint, verify_ed25519
 from svc_verification.documents import EXECUTE_RECEIPT
-from svc_verification.encoding import base64_bytes, parse_json, read_base64url, sha256, shard_of
+from svc_verification.encoding import base64_bytes, is_time, milliseconds, parse_json, read_base64url, sha256, shard_of
 from svc_verification.entries import leaf_hash, read_entry
 from svc_verification.errors import InvalidError
 from svc_verification.merkle import inclusion_root
@@ -160,6 +160,34 @@ def test_a_text_with_two_meanings_is_rejected(text: bytes, code: str) -> None:
         parse_json(text)
 
 
+@pytest.mark.parametrize(
+    "time",
+    [
+        "2026-02-30T00:00:00.000Z",
+        "2026-01-01T23:60:00.000Z",
+        "2026-01-01T23:59:60.000Z",
+        # `datetime` of Python 3.14 takes this as the next midnight.
+        "2026-01-01T24:00:00.000Z",
+    ],
+)
+def test_a_time_out_of_range_is_rejected(time: str) -> None:
+    assert not is_time(time)
+
+
+@pytest.mark.parametrize(
+    ("time", "number"),
+    [
+        ("0000-02-29T00:00:00.000Z", -62_162_121_600_000),
+        ("0001-01-01T00:00:00.000Z", -62_135_596_800_000),
+        ("1970-01-01T00:00:00.001Z", 1),
+        ("9999-12-31T23:59:59.999Z", 253_402_300_799_999),
+    ],
+)
+def test_the_years_0_to_9999_have_times(time: str, number: int) -> None:
+    assert is_time(time)
+    assert milliseconds(time) == number
+
+
 @pytest.mark.parametrize("name", ["request", "agent-admission"])
 def test_a_request_has_the_expected_canonical_form_and_hash(name: str) -> None:
     for case in vectors(name):
@@ -226,6 +254,13 @@ def test_ed25519_accepts_the_signatures_of_rfc_8032_only() -> None:
         assert not verify_ed25519(public, message + b"!", signature)
 
 
+def test_the_text_of_a_note_may_be_one_empty_line() -> None:
+    key = Ed25519PrivateKey.generate()
+    vkey = Vkey("log.example", b"hash", key.public_key().public_bytes_raw())
+    line = base64.b64encode(vkey.key_hash + key.sign(b"\n")).decode()
+    assert open_note(f"\n\n— {vkey.name} {line}\n", [vkey]) == ("\n", [vkey])
+
+
 @pytest.mark.parametrize(("time", "counts"), [(0, False), (1, True), (2**53 - 1, True), (2**53, False)])
 def test_a_cosignature_counts_only_with_a_time(time: int, counts: bool) -> None:
     key = Ed25519PrivateKey.generate()
@@ -278,3 +313,21 @@ def test_evidence_proves_an_answer_until_it_expires(evidence: dict[str, Any]) ->
     with pytest.raises(SvcError) as unpinned:
         verify_evidence(text, Pins())
     assert unpinned.value.code == "unusable_pin"
+
+
+@pytest.mark.parametrize(("length", "is_entry"), [(512, True), (513, False)])
+def test_an_entry_states_the_origin_of_a_log_as_a_name(length: int, is_entry: bool) -> None:
+    snapshot = json.loads(NEXT["entries"][17]["canonical"])
+    snapshot["logs"].append({**snapshot["logs"][0], "shard": 1, "origin": "é" * length})
+    if is_entry:
+        assert read_entry(canonical_json(snapshot).encode()) == snapshot
+    else:
+        with pytest.raises(InvalidError, match="malformed_entry"):
+            read_entry(canonical_json(snapshot).encode())
+
+
+@pytest.mark.parametrize("pinned", [{"log_origin": "log.example"}, {"policy": "quorum none\n"}])
+def test_the_origin_and_policy_of_a_log_need_its_vkey(pinned: dict[str, str]) -> None:
+    with pytest.raises(SvcError) as caught:
+        Pins(**pinned)
+    assert (caught.value.code, caught.value.fault) == ("unusable_pin", "malformed_vkey")

@@ -219,8 +219,12 @@ export async function poll<R extends Receipt>(
       admission = readAdmission(answer, wanted);
     } catch (error) {
       const denial = error instanceof SdkError ? error.denial : undefined;
-      if (denial !== undefined)
-        await withProofId(proofId, () => requireSecondDecision(denial.receipt));
+      if (denial === undefined) {
+        return await withProofId(proofId, () => {
+          throw error;
+        });
+      }
+      await withProofId(proofId, () => requireSecondDecision(denial.receipt));
       throw error;
     }
     if (admission.state === 'admitted') {

@@ -22,6 +22,7 @@ import { bulkVerification } from '#runtime/crypto/sodium';
 import { alterations } from '../fixtures/altered.js';
 import { sha256 } from '../fixtures/leaves.js';
 import { admitted, aepKey, exportOf, logVkey, ORIGIN } from '../fixtures/worked-log.js';
+import { nextVectors } from '../fixtures/next-vectors.js';
 import { refusal } from '../fixtures/refusal.js';
 import { offlineVectors } from '../fixtures/offline-vectors/published.js';
 import { outcomeOf, type OfflineApi } from '../fixtures/offline-vectors/vector.js';
@@ -46,6 +47,18 @@ describe('verifyOffline', () => {
       ]);
       if (!isPlace) expect([what, result]).toMatchObject([what, { authentic: false }]);
     }
+  });
+
+  it('reports receipt evidence whose payload is not canonical as malformed', () => {
+    const evidence = structuredClone(nextVectors.receipt_evidence);
+    const { envelope } = evidence.proof_record;
+    envelope.payload = Buffer.concat([
+      Buffer.from(envelope.payload, 'base64'),
+      Buffer.from(' '),
+    ]).toString('base64');
+    expect(verifyOffline(JSON.stringify(evidence), trust, crypto)).toMatchObject({
+      faults: [{ code: 'malformed_export', pointer: '/proof_record/envelope/payload' }],
+    });
   });
 
   it('accepts text, bytes from any JavaScript realm, and a parsed value', () => {

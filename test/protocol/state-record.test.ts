@@ -85,6 +85,8 @@ it.each([
 );
 
 const RECORD = proofs[0]!.record;
+/** One millisecond after the year 9999. */
+const TOO_LATE = [0xe6, 0x77, 0xd2, 0x1f, 0xdc, 0];
 const changedAt = (at: number, ...bytes: number[]): Uint8Array => {
   const record = Uint8Array.from(RECORD);
   record.set(bytes, at);
@@ -103,9 +105,19 @@ it.each([
   ['a time without a verdict', changedAt(1, 0b1000)],
   ['a verdict that does not cover the leaf', changedAt(21, 6)],
   ['a key that is activated later', changedAt(33, 6)],
+  ['an acceptance after the year 9999', changedAt(10, ...TOO_LATE)],
+  ['a verdict after the year 9999', changedAt(22, ...TOO_LATE)],
+  ['a validity that ends after the year 9999', changedAt(34, ...TOO_LATE)],
   ['the certificate of a denial', changedAt(1, 0b01_1001)],
   ['the end of an artifact that does not exist', changedAt(1, 0b01_0000)],
   ['an additional byte', concat(RECORD, Uint8Array.of(0))],
 ])('a proof record with %s is malformed', (_, record) => {
   expect(attempt(() => decodeProof(record))).toBeUndefined();
+});
+
+it('a history with a time after the year 9999 is malformed', () => {
+  const event = Uint8Array.of(1, 0, 0, 0, 0, 0, 13, ...TOO_LATE);
+  expect(attempt(() => decodeHistory(event))).toBeUndefined();
+  event.set([0xdb, 0xff], 11);
+  expect(decodeHistory(event)).toHaveLength(1);
 });

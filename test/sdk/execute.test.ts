@@ -142,6 +142,29 @@ describe('pending admission', () => {
   });
 });
 
+it('the error of a failed poll names the accepted admission', async () => {
+  const schema_version = 'svc.runtime.admission_status/1.0';
+  const pending = { schema_version, proof_id: UNKNOWN, state: 'pending' };
+  for (const [status, code] of [
+    [500, 'engine_failed'],
+    [404, 'unexpected_response'],
+  ] as const) {
+    const options = {
+      engineUrl: 'http://engine.example',
+      apiKey: 'key',
+      tenantId: 'acme',
+      fetch: (_: unknown, { method }: RequestInit = {}) =>
+        Promise.resolve(
+          method === 'POST'
+            ? Response.json(pending, { status: 202, headers: { 'Retry-After': '0' } })
+            : new Response(null, { status }),
+        ),
+    };
+    const error = await sdkError(executeIntentHttp(options, intent()), code);
+    expect(error.proofId).toBe(UNKNOWN);
+  }
+});
+
 describe('admitHttp', () => {
   const agent = { id: 'agent-7', framework: 'none' };
 

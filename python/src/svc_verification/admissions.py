@@ -139,8 +139,10 @@ def follow(service: Service, deadline: Deadline, expected: Expected) -> Steps[Re
         try:
             receipt, _ = _read_admission(response, wanted)
         except SvcError as error:
+            error.proof_id = error.proof_id or proof_id
             if error.denial is not None:
-                yield from _require_second_decision(service, deadline, expected, error.denial["receipt"])
+                with _naming(proof_id):
+                    yield from _require_second_decision(service, deadline, expected, error.denial["receipt"])
             raise
         with _naming(proof_id):
             if receipt is not None:

@@ -28,8 +28,9 @@ ProofPage = tuple[list[dict[str, Any]], str | None]
 MAX_ENGINE_BYTES = 128 * 1024 * 1024
 MAX_PUBLIC_BYTES = 4 * 1024 * 1024
 AFTER_PAUSE = Response(0, {}, b"")
-# A followed redirect would send the API key to its target.
-HTTP: dict[str, Any] = {"follow_redirects": False}
+# A followed redirect would send the API key to its target. httpx decompresses each chunk as a whole, before the client
+# can count its bytes: a response of a few kilobytes could fill the memory.
+HTTP: dict[str, Any] = {"follow_redirects": False, "headers": {"accept-encoding": "identity"}}
 
 
 class _Settings:
@@ -119,8 +120,9 @@ def _api_key_of_environment() -> str:
         return _required(key, "api_key", "SVC_API_KEY_FILE or SVC_API_KEY")
     try:
         return Path(file).read_text().strip()
-    except OSError as error:
-        raise SvcError("invalid_input", f"SVC_API_KEY_FILE {file} cannot be read") from error
+    except (OSError, ValueError):
+        # The error of bytes that are not text has the bytes of the key.
+        raise SvcError("invalid_input", f"SVC_API_KEY_FILE {file} cannot be read") from None
 
 
 class _Body:
@@ -128,6 +130,9 @@ class _Body:
 
     def __init__(self, request: Request, response: httpx.Response) -> None:
         self.request, self.response, self.content = request, response, bytearray()
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            message = "the response is compressed, although the request does not accept that"
+            raise SvcError("unexpected_response", message, status=response.status_code)
 
     def add(self, chunk: bytes) -> None:
         self.content += chunk
@@ -140,6 +145,8 @@ class _Body:
 
 
 def _no_response(request: Request, error: Exception) -> SvcError:
+    if isinstance(error, httpx.InvalidURL):
+        return SvcError("invalid_input", f"the address of the request is not valid: {error}")
     if isinstance(error, (httpx.TimeoutException, TimeoutError)):
         return SvcError("timeout", f"no complete response in {request.timeout:g} s")
     return SvcError("network", f"no complete response from {httpx.URL(request.url).host} ({type(error).__name__})")
@@ -327,7 +334,7 @@ class Client(_Calls):
                     if time.monotonic() > end:
                         raise TimeoutError
                 return body.complete()
-        except (httpx.HTTPError, TimeoutError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise _no_response(step, error) from error
 
     def list_proofs(self, **conditions: Unpack[ProofFilter]) -> Iterator[dict[str, Any]]:
@@ -382,7 +389,7 @@ class AsyncClient(_Calls):
                     async for chunk in response.aiter_bytes():
                         body.add(chunk)
                     return body.complete()
-        except (httpx.HTTPError, TimeoutError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise _no_response(step, error) from error
 
     async def list_proofs(self, **conditions: Unpack[ProofFilter]) -> AsyncIterator[dict[str, Any]]:

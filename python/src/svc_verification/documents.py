@@ -192,43 +192,54 @@ PROOF_ENTRY, KEY_ENTRY = proof_entry(is_time), key_entry(is_time, f.KEY_BYTES)
 APPROVAL = f.or_null(
     f.members(envelope=APPROVAL_ENVELOPE, registration=REGISTRATION, entry=APPROVER_ENTRY, tlog_proof=TEXT_OR_NULL)
 )
-VERDICT = f.members(
-    f.asserts_by_status,
-    verification_status=f.is_status,
-    can_assert_validity=f.is_boolean,
-    artifacts=f.members(**dict.fromkeys(KINDS, f.is_status)),
-    verified_at=f.either(is_time, f.is_null),
-    log_size=f.is_index,
-)
+_STATUSES: dict[str, f.Form] = dict.fromkeys(KINDS, f.is_status)
+_VERDICT: dict[str, f.Form] = {
+    "verification_status": f.is_status,
+    "can_assert_validity": f.is_boolean,
+    "artifacts": f.members(**_STATUSES),
+    "verified_at": f.either(is_time, f.is_null),
+    "log_size": f.is_index,
+}
 
 
 def _is_disclosure(one: Any) -> bool:
     return isinstance(one, list) and len(one) == 3 and f.is_hash(one[0]) and f.is_text(one[1]) and one[1] != ""
 
 
+_KEY: dict[str, f.Form] = {"entry": KEY_ENTRY, "tlog_proof": TEXT_OR_NULL}
 _EVIDENCE: dict[str, f.Form] = {
     "proof_record": PROOF_RECORD,
     "entry": PROOF_ENTRY,
-    "key": f.members(entry=KEY_ENTRY, tlog_proof=TEXT_OR_NULL),
+    "key": f.members(**_KEY),
     "approval": APPROVAL,
     "disclosures": f.items(_is_disclosure),
     "tlog_proof": TEXT_OR_NULL,
 }
-EXPORT = f.members(
-    schema_version=f.version("svc.registry.proof_export/1.1"),
-    proof_id=is_proof_id,
-    aep=AEP,
-    envelope=ENVELOPE,
-    proof_record=PROOF_RECORD,
-    entry=PROOF_ENTRY,
-    inclusion=f.members(
-        leaf_index=f.is_index, tree_size=f.is_index, path=f.items(f.bytes_form(32), 64), checkpoint=f.is_text
-    ),
-    key=_EVIDENCE["key"],
-    approval=APPROVAL,
-    disclosures=_EVIDENCE["disclosures"],
-    verdict=VERDICT,
-    log_vkey=lambda value: value is None or (f.is_text(value) and value != ""),
+_INCLUSION: dict[str, f.Form] = {
+    "leaf_index": f.is_index,
+    "tree_size": f.is_index,
+    "path": f.items(f.bytes_form(32), 64),
+    "checkpoint": f.is_text,
+}
+_EXPORT: dict[str, f.Form] = {
+    "schema_version": f.version("svc.registry.proof_export/1.1"),
+    "proof_id": is_proof_id,
+    "aep": AEP,
+    "envelope": ENVELOPE,
+    "proof_record": PROOF_RECORD,
+    "entry": PROOF_ENTRY,
+    "inclusion": f.members(**_INCLUSION),
+    "key": _EVIDENCE["key"],
+    "approval": APPROVAL,
+    "disclosures": _EVIDENCE["disclosures"],
+    "verdict": f.members(f.asserts_by_status, **_VERDICT),
+    "log_vkey": lambda value: value is None or (f.is_text(value) and value != ""),
+}
+EXPORT = f.members(**_EXPORT)
+# An engine of a later version may add members to its answers, but not to signed documents in them.
+ANSWERED_VERDICT = f.having(f.asserts_by_status, **_VERDICT | {"artifacts": f.having(**_STATUSES)})
+ANSWERED_EXPORT = f.having(
+    **_EXPORT | {"inclusion": f.having(**_INCLUSION), "key": f.having(**_KEY), "verdict": ANSWERED_VERDICT}
 )
 RECEIPT_EVIDENCE = f.members(schema_version=f.version(EVIDENCE), **_EVIDENCE)
 DISCLOSED = f.members(schema_version=f.version(DISCLOSURE), **_EVIDENCE)

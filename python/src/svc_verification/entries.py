@@ -78,7 +78,7 @@ def _is_usable(value: Any) -> bool:
 
 
 def _is_vkey(value: Any) -> bool:
-    return isinstance(value, str) and f.matches(lambda text: parse_vkey(text) is not None, value)
+    return f.is_name(value) and f.matches(lambda text: parse_vkey(text) is not None, value)
 
 
 def _is_range(value: Any) -> bool:
@@ -120,7 +120,7 @@ SNAPSHOT = _logged(
     logs=f.items(
         f.members(
             shard=lambda value: f.is_index(value) and value < 4096,
-            origin=lambda value: f.is_text(value) and value != "",
+            origin=f.is_name,
             size=f.is_index,
             root=f.is_root,
             expired_through=_is_since_1970,

@@ -75,6 +75,10 @@ class SvcError(Exception):
     tool: str | None = None
     action: str | None = None
 
+    def __post_init__(self) -> None:
+        # `pickle` and `copy` call the class with these arguments, whichever way it was called before.
+        self.args = (self.code, self.message)
+
     def __str__(self) -> str:
         return self.message
 

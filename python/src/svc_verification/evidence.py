@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .answers import Answer, State, identify, route_of, status_in
+from .answers import ROUTES, Answer, State, identify, route_of, status_in
 from .encoding import (
     base64_bytes,
     canonical,
@@ -17,6 +17,7 @@ from .encoding import (
     milliseconds,
     parse_json,
     read_base64,
+    require_time,
     sha256,
     shard_of,
 )
@@ -94,6 +95,10 @@ def verify_evidence(
     Raises `SvcError`: `evidence_outdated` for an answer that no longer holds, else `evidence_rejected`. A revocation
     holds at any age.
     """
+    require_time(now)
+    route = "generic" if route == "identifier" else route
+    if route not in (None, *ROUTES) or view not in (None, "history", "chain"):
+        raise SvcError("invalid_input", f"/route or /view: there is no lookup {route} with the view {view}")
     if pins.log is None:
         raise SvcError("unusable_pin", "evidence needs pins of a log")
     try:

@@ -32,7 +32,7 @@ class LostOutcome:
 
     tool: str
     proof_id: str
-    error: Exception
+    error: BaseException
     envelope: dict[str, Any]
 
 
@@ -131,8 +131,10 @@ class Gate:
             envelope = self._outcome(planned, receipt, result, hash_)
             try:
                 recorder.submit(envelope)
-            except Exception as error:
+            except BaseException as error:
                 self._report(planned, receipt, error, envelope)
+                if not isinstance(error, Exception):
+                    raise
 
         try:
             planned.require_unchanged(receipt)
@@ -162,8 +164,11 @@ class Gate:
                 # A cancelled tool did run: its outcome is recorded regardless.
                 with anyio.CancelScope(shield=True):
                     await recorder.submit(envelope)
-            except Exception as error:
+            except BaseException as error:
                 self._report(planned, receipt, error, envelope)
+                # The scope does not protect against `asyncio.Task.cancel`.
+                if not isinstance(error, Exception):
+                    raise
 
         try:
             planned.require_unchanged(receipt)
@@ -200,7 +205,7 @@ class Gate:
         fields |= {"result": result} | ({} if hash_ is None else {"result_hash": hash_})
         return agent_envelope(self.client.tenant_id, "outcome", fields)
 
-    def _report(self, planned: _Planned, receipt: Receipt, error: Exception, envelope: dict[str, Any]) -> None:
+    def _report(self, planned: _Planned, receipt: Receipt, error: BaseException, envelope: dict[str, Any]) -> None:
         lost = LostOutcome(planned.call.tool, receipt["registry_proof_id"], error, envelope)
         # An error of the callback must not replace the result of the tool.
         with contextlib.suppress(Exception):
@@ -230,9 +235,12 @@ def admitted(
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         name = tool if tool is not None else getattr(function, "__name__", "")
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        # An object that is called may define its `__call__` as a coroutine or generator function.
+        called = [function, getattr(function, "__call__", function)]  # noqa: B004
+        if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in called):
             raise SvcError("invalid_input", f"{name} is a generator function: decorate its caller")
-        if inspect.iscoroutinefunction(function) != isinstance(gate.client, AsyncClient):
+        is_coroutine = any(map(inspect.iscoroutinefunction, called))
+        if is_coroutine != isinstance(gate.client, AsyncClient):
             raise SvcError("invalid_input", f"{name}: a coroutine function needs an AsyncClient, others a Client")
         signature = inspect.signature(function)
 
@@ -252,11 +260,13 @@ def admitted(
                 fields=lambda: ToolFields() if fields is None else fields(*args, **named),
             )
 
-        if inspect.iscoroutinefunction(function):
+        if is_coroutine:
 
             @wraps(function)
             async def run_async(*args: P.args, **named: P.kwargs) -> Any:
-                return await gate.run_async(call_of(*args, **named), lambda: function(*args, **named))
+                return await gate.run_async(
+                    call_of(*args, **named), lambda: cast(Awaitable[Any], function(*args, **named))
+                )
 
             return cast(Callable[P, R], run_async)
 

@@ -71,12 +71,11 @@ def lookup(
     for attempt in count(1):
         response = yield from service.send(deadline, "GET", path, query=query)
         record = _read(response, kind, identifier, view)
-        generation = _snapshot_number(response, "x-svc-snapshot-generation")
+        snapshot = generation, _, _ = _snapshot_of(response)
         proved: Proved | None = None
         if pins is not None:
             evidence = yield from read_evidence(service, deadline, identifier)
-            route = "generic" if kind == "identifier" else kind
-            proved = verify_evidence(evidence, pins, identifier=identifier, route=route, view=view, max_age=max_age)
+            proved = verify_evidence(evidence, pins, identifier=identifier, route=kind, view=view, max_age=max_age)
             if not agrees(proved.answer, record):
                 # Reads answer and evidence again if they may come from different snapshots.
                 if generation == proved.log_index or attempt >= ROUNDS.attempts:
@@ -85,19 +84,9 @@ def lookup(
                 yield Pause(min(ROUNDS.backoff(attempt), max(0.0, deadline.remaining())))
                 continue
             record = proved.answer
+            snapshot = proved.log_index, proved.tree_size, proved.time
         verdict = record.get("verification", record)
-        issued_at = response.headers.get("x-svc-snapshot-issued-at", "")
-        if not is_time(issued_at):
-            raise unexpected(response, "the response has no x-svc-snapshot-issued-at")
-        return Lookup(
-            record,
-            verdict["verification_status"],
-            verdict["can_assert_validity"],
-            generation,
-            _snapshot_number(response, "x-svc-tree-size"),
-            issued_at,
-            proved,
-        )
+        return Lookup(record, verdict["verification_status"], verdict["can_assert_validity"], *snapshot, proved)
     raise AssertionError("unreachable")
 
 
@@ -176,6 +165,15 @@ def _read(response: Response, kind: str, identifier: str, view: str | None) -> A
     if names != {identifier} or ANSWERED[kind] not in (None, record["artifact_kind"]):
         raise unexpected(response, "the response is about another artifact")
     return record
+
+
+def _snapshot_of(response: Response) -> tuple[int, int, str]:
+    """The generation, size and time of the snapshot, as the server states them."""
+    issued_at = response.headers.get("x-svc-snapshot-issued-at", "")
+    if not is_time(issued_at):
+        raise unexpected(response, "the response has no x-svc-snapshot-issued-at")
+    generation = _snapshot_number(response, "x-svc-snapshot-generation")
+    return generation, _snapshot_number(response, "x-svc-tree-size"), issued_at
 
 
 def _snapshot_number(response: Response, name: str) -> int:

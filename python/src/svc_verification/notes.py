@@ -47,7 +47,7 @@ def parse_vkey(vkey: str, kind: int = ED25519) -> Vkey:
 def parse_note(note: str) -> tuple[str, list[Signature]]:
     """The text of a signed note, and its signatures."""
     text, separator, lines = note.rpartition("\n\n")
-    is_note = separator and text and lines.endswith("\n") and not re.search("[\0-\x09\x0b-\x1f]", text)
+    is_note = separator and lines.endswith("\n") and not re.search("[\0-\x09\x0b-\x1f]", text)
     require(is_note and 1 <= lines.count("\n") <= 64, "malformed_note")
     return text + "\n", [_parse_signature(line) for line in lines.split("\n")[:-1]]
 

@@ -18,6 +18,7 @@ from .encoding import (
     document_hash,
     parse_json,
     read_base64url,
+    require_time,
     sha256,
     time_text,
 )
@@ -102,6 +103,7 @@ def verify_export(
     With `receipt`, the document must be about it. A `tlog_proof` replaces the inclusion proof of the document.
     `now` replaces the clock of the reader.
     """
+    require_time(now)
     result = OfflineResult(authentic=False, included=None if pins.log is None else False)
     try:
         _verify_document(result, document, pins, receipt, tlog_proof, now)

@@ -7,8 +7,8 @@ from typing import Any
 
 from . import forms
 from .admissions import require_proof_id
-from .documents import AEP, EXPORT, PROOF_ENTRY, RECEIPT_EVIDENCE, RUN_PACKAGE, VERDICT
-from .encoding import canonical, is_proof_id
+from .documents import AEP, ANSWERED_EXPORT, ANSWERED_VERDICT, PROOF_ENTRY, RECEIPT_EVIDENCE, RUN_PACKAGE
+from .encoding import canonical_json, is_proof_id
 from .errors import InvalidError, SvcError
 from .forms import having
 from .models import Exchange, ProofFilter, Receipt
@@ -42,7 +42,7 @@ def read_proof(service: Service, deadline: Deadline, proof_id: str) -> Steps[Exc
         leaf_index=forms.is_index,
         log_entry=PROOF_ENTRY,
         aep=forms.or_null(AEP),
-        verdict=VERDICT,
+        verdict=ANSWERED_VERDICT,
     )
     return service.exchange(deadline, f"/v1/proofs/{require_proof_id(proof_id)}", form)
 
@@ -69,7 +69,7 @@ def export_proof(
 ) -> Steps[Exchange]:
     if format_ not in FORMATS:
         raise SvcError("invalid_input", f"/format: the format must be one of {', '.join(FORMATS)}")
-    form = {"json": EXPORT, "aep-json": AEP}.get(format_)
+    form = {"json": ANSWERED_EXPORT, "aep-json": AEP}.get(format_)
     query = {"format": format_} | ({} if disclose is None else {"disclose": ",".join(disclose)})
     path = f"/v1/proofs/{require_proof_id(proof_id)}/export"
     exchange = yield from service.exchange(deadline, path, form, query=query, accept=FORMATS[format_])
@@ -88,7 +88,8 @@ def verify_proof(service: Service, deadline: Deadline, proof: str | dict[str, An
         can_assert_validity=forms.is_boolean,
         checks=forms.items(having(name=forms.is_text, result=forms.one_of("pass", "fail", "not_applicable"))),
     )
-    exchange = yield from service.exchange(deadline, "/v1/proofs/verify", form, body=canonical(document))
+    body = canonical_json(document).encode()
+    exchange = yield from service.exchange(deadline, "/v1/proofs/verify", form, body=body)
     if exchange.response["can_assert_validity"] != (exchange.response["status"] in forms.ASSERTING):
         raise SvcError("unexpected_response", "can_assert_validity does not follow from the status")
     return exchange

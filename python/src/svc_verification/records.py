@@ -11,6 +11,7 @@ from .errors import InvalidError
 from .forms import ASSERTING, is_ascending
 
 NONE = 2**48 - 1
+LAST_TIME = milliseconds("9999-12-31T23:59:59.999Z")
 # The ids of a proof (spec/encoding.md, 5). An identifier matches the first field with its prefix.
 PREFIXES = {
     "proof_id": "",
@@ -56,6 +57,7 @@ def _read_history(data: bytes) -> Iterator[Event]:
         length = 46 if data[0] == REVOKED else 13
         _require(1 <= data[0] <= REVOKED and len(data) >= length)
         index, at = _numbers(data[1:13])
+        _require(index != NONE and at <= LAST_TIME)
         kind = reason = None
         if data[0] == REVOKED:
             _require(data[13] < len(KINDS))
@@ -81,6 +83,7 @@ class Recorded:
         self.index, accepted, self.covered_to, verified, self.activation, *ends = _numbers(record[4:58])
         self.ends = dict(zip(KINDS, ends, strict=True))
         _require(self.has_artifacts or set(ends[1:]) == {NONE})
+        _require(all(time <= LAST_TIME or time == NONE for time in (verified, *ends)) and accepted <= LAST_TIME)
         _require(self.index != NONE and (self.activation == NONE or self.activation < self.index))
         _require({self.verdict == 0, self.covered_to == NONE, verified == NONE} != {True, False})
         _require(self.covered_to > self.index)
@@ -143,7 +146,7 @@ class Recorded:
             size = self.covered_to if is_first and one.type < 3 else one.index
             is_first &= one.type >= 3
             later.append({"event": EVENTS[one.type], "at": one.at, "log_size": size})
-        ends = {name: self.ends[name] for name in ("proof", "certificate", "passport", "trust") if name in own}
+        ends = {name: self.ends[name] for name in own}
         for end in sorted({end for end in ends.values() if end <= milliseconds(expired_through)}):
             expired = [name for name in ends if ends[name] == end]
             later.append({"event": "expired", "at": time_text(end), "artifacts": expired})

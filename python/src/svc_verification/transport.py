@@ -15,7 +15,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 
-from .encoding import canonical, parse_json, sha256
+from .encoding import canonical_json, parse_json, sha256
 from .errors import Code, InvalidError, SvcError
 from .forms import Form, having, is_index, is_text, items, read
 from .models import Exchange
@@ -83,6 +83,9 @@ Steps = Generator[Request | Pause, Response, T]
 
 
 def _http_date(text: str) -> float | None:
+    """IMF-fixdate, the only form that a sender may use."""
+    if not re.fullmatch("[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT", text):
+        return None
     try:
         return parsedate_to_datetime(text).timestamp()
     except ValueError:
@@ -123,7 +126,10 @@ class Service:
 
         Gives up at once when the delay exceeds the remaining time.
         """
-        url = self.base + path + (f"?{urlencode(query)}" if query else "")
+        try:
+            url = self.base + path + (f"?{urlencode(query)}" if query else "")
+        except UnicodeError as cause:
+            raise SvcError("invalid_input", "a value of the query contains a lone surrogate") from cause
         headers = {**self.headers, "accept": accept}
         if body is not None:
             headers["content-type"] = "application/json"
@@ -161,7 +167,7 @@ class Service:
         """A GET, or a POST of a body, with hashes of request and response. Without a form, the response is bytes."""
         method = "GET" if body is None else "POST"
         query = options.get("query") or {}
-        asked = canonical({"method": method, "path": path, "query": query}) if body is None else body
+        asked = canonical_json({"method": method, "path": path, "query": query}).encode() if body is None else body
         response = yield from self.read(deadline, method, path, body=body, **options)
         if form is None and response.media_type != options["accept"]:
             raise unexpected(response, f"the response is not {options['accept']}")

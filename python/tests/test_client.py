@@ -1,0 +1,102 @@
+"""Requests that cannot be sent, and responses that a client must not read."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from svc_verification import Client, Pins, SvcError, canonical_hash, verify_export
+
+from .test_admissions import PENDING, PROOF_ID, client_of
+from .test_vectors import vectors
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.lookup("proof", "a" * 70_000),
+        lambda client: client.verify_proof({"proof_id": PROOF_ID, "more": float("nan")}),
+        lambda client: client.read_run(PROOF_ID, "\ud800"),
+        lambda client: client.list_page(agent="\ud800"),
+    ],
+)
+def test_a_request_that_cannot_be_sent_is_invalid_input(call: Callable[[Client], Any]) -> None:
+    with client_of(lambda _: httpx.Response(503)) as client, pytest.raises(SvcError) as caught:
+        call(client)
+    assert caught.value.code == "invalid_input"
+
+
+def test_a_key_file_that_is_not_text_is_invalid_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(b"svc_sk_\xff")
+    monkeypatch.setenv("SVC_API_KEY_FILE", str(file))
+    with (
+        Client(engine_url="http://engine", tenant_id="acme") as client,
+        pytest.raises(SvcError, match="cannot be read") as caught,
+    ):
+        client.read_proof(PROOF_ID)
+    assert caught.value.code == "invalid_input"
+
+
+@pytest.mark.parametrize("delay", ["Mon, 01 Jan 2029 00:00:00 +99999999999999", "Mon, 01 Jan 99999999999 00:00:00 GMT"])
+def test_a_retry_after_that_is_not_an_http_date_is_ignored(delay: str) -> None:
+    answer = httpx.Response(503, headers={"retry-after": delay})
+    with client_of(lambda _: answer) as client, pytest.raises(SvcError) as caught:
+        client.lookup("proof", PROOF_ID)
+    assert (caught.value.code, caught.value.retry_after) == ("unavailable", None)
+
+
+def test_an_approval_may_have_expired_in_the_year_0() -> None:
+    request_hash = "ab" * 32
+    receipt = {
+        "schema_version": "svc.agent.admission.response/1.0",
+        "receipt_id": f"svc-agent-admission-{request_hash[:16]}",
+        "status": "APPROVAL_REQUIRED",
+        "request_hash": request_hash,
+        "registry_proof_id": PROOF_ID,
+        "vee_recorded": True,
+    }
+    receipt |= {"response_hash": canonical_hash(receipt)}
+    status = {"state": "approval_required", "receipt": receipt, "expires_at": "0000-01-01T00:00:00.000Z"}
+    with client_of(lambda _: httpx.Response(202, json=PENDING | status)) as client, pytest.raises(SvcError) as caught:
+        client.wait_for_approval(PROOF_ID)
+    assert caught.value.code == "approval_required"
+
+
+def test_a_compressed_response_is_not_decompressed() -> None:
+    requests = list[httpx.Request]()
+    bomb = gzip.compress(gzip.compress(bytes(10_000_000)))
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        return httpx.Response(200, headers={"content-encoding": "gzip, gzip"}, stream=httpx.ByteStream(bomb))
+
+    with client_of(answer) as client, pytest.raises(SvcError, match="compressed") as caught:
+        client.lookup("proof", PROOF_ID)
+    assert caught.value.code == "unexpected_response"
+    assert [one.headers["accept-encoding"] for one in requests] == ["identity"]
+
+
+def test_an_answer_may_have_more_members_than_this_version_knows() -> None:
+    case = vectors("proof-export")
+    document = case["document"]
+    verdict = {**document["verdict"], "artifacts": {**document["verdict"]["artifacts"], "more": 1}, "more": 1}
+    parts = {name: {**document[name], "more": 1} for name in ("inclusion", "key")}
+    view = {
+        "schema_version": "svc.registry.proof_view/1.0",
+        "effect": "ADMIT",
+        "leaf_index": 1,
+        "log_entry": document["entry"],
+    }
+    answers = {
+        "export": {**document, **parts, "verdict": verdict, "more": 1},
+        document["proof_id"]: {**view, "proof_id": document["proof_id"], "aep": document["aep"], "verdict": verdict},
+    }
+    with client_of(lambda request: httpx.Response(200, json=answers[request.url.path.split("/")[-1]])) as client:
+        exported = client.export_proof(document["proof_id"]).response
+        assert client.read_proof(document["proof_id"]).response["verdict"] == verdict
+    # An export that is verified has exactly the known members.
+    assert verify_export(exported, Pins(**case["trust"])).fault == "unknown_member"

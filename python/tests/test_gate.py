@@ -1,0 +1,119 @@
+"""The gate without a service."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from langchain_core.tools import BaseTool
+
+from svc_verification import AsyncClient, Client, Gate, LostOutcome, SvcError, admitted, canonical_hash
+from svc_verification.langchain import admit_tool
+
+PROOF_ID = "019aa2c1e07b70008a3e5d6b7c8d9e0f"
+SETTINGS: dict[str, Any] = {"engine_url": "http://engine", "tenant_id": "acme", "api_key": "key"}
+
+
+def receipt_of(request: httpx.Request) -> httpx.Response:
+    """Admits every request."""
+    request_hash = canonical_hash(json.loads(request.content))
+    receipt = {
+        "schema_version": "svc.agent.admission.response/1.0",
+        "receipt_id": f"svc-agent-admission-{request_hash[:16]}",
+        "status": "ADMITTED",
+        "request_hash": request_hash,
+        "registry_proof_id": PROOF_ID,
+        "vee_recorded": True,
+    }
+    return httpx.Response(200, json=receipt | {"response_hash": canonical_hash(receipt)})
+
+
+def is_outcome(request: httpx.Request) -> bool:
+    return bool(json.loads(request.content)["kind"] == "outcome")
+
+
+def gate_of(kind: type[Client] | type[AsyncClient], answer: Callable[..., Any], lost: list[LostOutcome]) -> Gate:
+    client = kind(transport=httpx.MockTransport(answer), **SETTINGS)
+    return Gate(client, {"id": "agent-7"}, on_outcome_error=lost.append)
+
+
+def test_an_outcome_whose_recording_is_cancelled_is_reported_as_lost() -> None:
+    recording, lost = asyncio.Event(), list[LostOutcome]()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if is_outcome(request):
+            recording.set()
+            await anyio.sleep_forever()
+        return receipt_of(request)
+
+    async def run() -> None:
+        @admitted(gate_of(AsyncClient, answer, lost), tool="book")
+        async def book() -> int:
+            return 4
+
+        task = asyncio.create_task(book())
+        await recording.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    assert [one.envelope["result"] for one in lost] == ["succeeded"]
+
+
+def test_an_outcome_whose_recording_is_interrupted_is_reported_as_lost() -> None:
+    lost = list[LostOutcome]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if is_outcome(request):
+            raise KeyboardInterrupt
+        return receipt_of(request)
+
+    book = admitted(gate_of(Client, answer, lost), tool="book")(lambda: 4)
+    with pytest.raises(KeyboardInterrupt):
+        book()
+    assert [one.envelope["result"] for one in lost] == ["succeeded"]
+
+
+class Book:
+    async def __call__(self, seats: list[int]) -> list[int]:
+        return seats
+
+
+def test_an_object_whose_call_is_a_coroutine_needs_a_gate_with_an_async_client() -> None:
+    # With a blocking client, the call would return before the coroutine ran.
+    with pytest.raises(SvcError, match="needs an AsyncClient"):
+        admitted(gate_of(Client, receipt_of, []), tool="book")(Book())
+
+    async def run() -> list[int]:
+        return await admitted(gate_of(AsyncClient, receipt_of, []), tool="book")(Book())([2])
+
+    assert anyio.run(run) == [2]
+
+
+class Booking(BaseTool):
+    name: str = "book"
+    description: str = "Books a table."
+
+    def _run(self, seats: int) -> str:
+        return f"a table for {seats}"
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["invoke", "ainvoke"])
+def test_a_langchain_class_without_a_coroutine_needs_a_blocking_client(*, is_async: bool) -> None:
+    sent = list[str]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(json.loads(request.content)["kind"])
+        return receipt_of(request)
+
+    tool = admit_tool(Booking(), gate_of(Client, answer, []))
+
+    async def run() -> Any:
+        return await tool.ainvoke({"seats": 2})
+
+    assert (anyio.run(run) if is_async else tool.invoke({"seats": 2})) == "a table for 2"
+    assert sent == ["admission", "outcome"]
