@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { rateOf, requireCorrect, runBatches } from '../harness/batch-load.js';
 import { batchBody, executeAtRate, sendBatch } from '../harness/engine-api.js';
 import { newRun } from '../harness/items.js';
-import { LOOKUP_EVERY_MS, untilValid } from '../harness/public-api.js';
+import { LOOKUP_EVERY_MS, untilIdle, untilValid } from '../harness/public-api.js';
 import {
   resultOf,
   UnexpectedAnswers,
@@ -33,6 +33,8 @@ async function measure({ dir, redis, quick, signal, cleanup }: RunContext) {
   const full = await runBatches(stack, options);
   requireCorrect(full);
   const fullRate = rateOf(full);
+  // Otherwise the first samples wait for the backlog of the full rate.
+  await untilIdle(stack, signal);
   const unexpected = new UnexpectedAnswers();
   const done = new AbortController();
   const stopping = AbortSignal.any([done.signal, signal]);
