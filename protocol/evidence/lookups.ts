@@ -6,7 +6,7 @@ import { push, type MapValue } from '../map/page.js';
 import {
   aepKeyMapKey,
   decodeAepKey,
-  decodeHistory,
+  decodeHistoryOf,
   decodeProof,
   proofMapKey,
   shardOf,
@@ -91,7 +91,7 @@ function* proofsOf(
       continue;
     }
     const proof = decodeProof(value.record);
-    const found = { proof, history: decodeHistory(value.history), key: null };
+    const found = { proof, history: decodeHistoryOf(proof, value.history), key: null };
     proofs.set(id, found);
     if (proof.keyIndex === null) continue;
     push(signedBy, toHex(aepKeyMapKey(shardOf(id), proof.keyIndex)), found);

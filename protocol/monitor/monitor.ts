@@ -38,6 +38,7 @@ export interface MonitorOptions {
 
 /** A hostile log must not fill the state. */
 const MAX_LASTING = 1000;
+const MAX_LOOKS = 1000;
 
 /** The merge delay in seconds while the log has no snapshot entry to declare one. */
 const DEFAULT_MERGE_DELAY = 60;
@@ -53,8 +54,8 @@ interface Served {
 export class Monitor {
   private readonly state: MonitorState;
   private rebuild: Rebuild;
-  /** The last poll before the log grew to its present size. */
-  private before: EarlierLook | null = null;
+  /** The last poll at each earlier size that matters to an unread entry, in ascending order. */
+  private looks: readonly EarlierLook[];
   /** When the main source last served the checkpoint of `state.head`. */
   private lookedAt: number | null = null;
   /** Watched proofs whose signed promise verified. */
@@ -66,6 +67,7 @@ export class Monitor {
 
   constructor(private readonly options: MonitorOptions) {
     this.state = options.state;
+    this.looks = options.state.looks ?? [];
     this.rebuild = this.rebuildFrom(options.state.rebuilt);
   }
 
@@ -202,11 +204,20 @@ export class Monitor {
     const { size, root } = tree.head;
     if (!isAccepted || size < (head?.size ?? 0)) return false;
     if (size !== head?.size) {
-      this.before = head && { size: head.size, at: this.lookedAt ?? head.at };
+      if (head !== null) this.addLook({ size: head.size, at: this.lookedAt ?? head.at });
       this.state.head = { size, root: toBase64(root), note, at: this.options.now() };
     }
     this.lookedAt = this.options.now();
     return true;
+  }
+
+  private addLook(look: EarlierLook): void {
+    const { size } = this.rebuild.log.state;
+    const looks = [...this.looks, look];
+    const first = looks.findLastIndex((one) => one.size <= size);
+    this.looks = looks.slice(Math.max(0, first));
+    // Without its own poll, an entry is checked against an earlier one, which raises no false alarm.
+    if (this.looks.length > MAX_LOOKS) this.looks = this.looks.toSpliced(1, 1);
   }
 
   private async compare(other: Served, tree: SignedTree, note: string): Promise<boolean> {
@@ -231,8 +242,8 @@ export class Monitor {
     return new Rebuild({ ...crypto, origin: pin.origin, shard: 0 }, store, rebuilt);
   }
 
-  private async readEntries(tree: SignedTree, before = this.before): Promise<void> {
-    while (await this.rebuild.step(tree, before, this.report)) await this.save();
+  private async readEntries(tree: SignedTree): Promise<void> {
+    while (await this.rebuild.step(tree, this.looks, this.report)) await this.save();
   }
 
   /** Pages are not synced to disk, because they can be rebuilt from the log. */
@@ -242,13 +253,16 @@ export class Monitor {
     } catch (error) {
       if (!(error instanceof ProtocolError) || error.code !== 'malformed_map_page') throw error;
       this.rebuild = this.rebuildFrom(NOTHING_REBUILT);
-      await this.readEntries(tree, null);
+      await this.readEntries(tree);
       await run();
     }
   }
 
   private save(): Promise<void> {
     this.state.rebuilt = this.rebuild.log;
+    const isRead = this.rebuild.log.state.size === this.state.head?.size;
+    if (isRead || this.looks.length === 0) delete this.state.looks;
+    else this.state.looks = [...this.looks];
     return this.options.save(this.state);
   }
 

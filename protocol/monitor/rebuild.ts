@@ -60,14 +60,14 @@ export class Rebuild {
   /**
    * Processes the next entries of a tree that extends the rebuilt one.
    *
-   * @param before the previous poll of the log, to check the merge delay; null without one
+   * @param looks earlier polls of the log in ascending order, to check the merge delay
    * @param end where to stop, at most the size of the tree
    * @returns false when there are no more entries
    * @throws ProtocolError `malformed_tile`; `malformed_map_page` when the store is damaged
    */
   async step(
     tree: SignedTree,
-    before: EarlierLook | null,
+    looks: readonly EarlierLook[],
     report: Report,
     end = tree.head.size,
   ): Promise<boolean> {
@@ -84,7 +84,7 @@ export class Rebuild {
         if (ignored.has(at)) report(ignoredEntry(at, entry), at);
         else if (entry?.type === 'key') report(keyEntry(at, entry));
         else if (entry?.type === 'snapshot') this.checkSnapshot(at, entry, report);
-        if (entry !== null) this.checkMergeDelay(at, entry, before, report);
+        if (entry !== null) this.checkMergeDelay(at, entry, looks, report);
       }
     }
     return true;
@@ -127,17 +127,18 @@ export class Rebuild {
 
   /**
    * The time of a proof may be much earlier than its append, so proofs are not checked: the next entry of
-   * another type shows by when they were appended.
+   * another type shows by when they were appended. The last poll whose checkpoint lacks the entry decides.
    */
   private checkMergeDelay(
     index: number,
     entry: LogEntry,
-    before: EarlierLook | null,
+    looks: readonly EarlierLook[],
     report: Report,
   ): void {
     const delay = this.log.snapshot?.entry.max_merge_delay;
-    if (entry.type === 'proof' || before === null || delay === undefined) return;
-    if (index < before.size || before.at - parseTime(entry.time) <= delay * 1000) return;
+    const before = looks.findLast(({ size }) => size <= index);
+    if (entry.type === 'proof' || before === undefined || delay === undefined) return;
+    if (before.at - parseTime(entry.time) <= delay * 1000) return;
     const detail = `the entry was appended at ${entry.time}, but the checkpoint at ${formatTime(before.at)} does not cover it; the snapshot declares a merge delay of at most ${delay} s`;
     report({ code: 'merge_delay_exceeded', where: `entry ${index}`, detail });
   }

@@ -24,6 +24,8 @@ const stateSchema = z.strictObject({
       at: z.int(),
     })
     .nullable(),
+  /** Earlier polls that the check of the unread entries needs; absent if every entry is read. */
+  looks: z.array(z.strictObject({ size: logIndexSchema, at: z.int() })).exactOptional(),
   /** The largest size and snapshot index of each source. */
   sources: z.record(
     z.string(),

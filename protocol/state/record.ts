@@ -17,6 +17,11 @@ const REVOCATION_BYTES = EVENT_BYTES + 1 + HASH_BYTES;
 /** Verdicts and events, in the order of their numbers in a record. */
 const VERDICTS = ['none', 'pass', 'fail'] as const;
 const EVENTS = ['passed', 'failed', 'restored', 'erased', 'lost', 'revoked'] as const;
+const VERDICT_EVENTS: ReadonlySet<string> = new Set<(typeof EVENTS)[number]>([
+  'passed',
+  'failed',
+  'restored',
+]);
 
 /** Times are milliseconds since 1970. */
 export interface PublicProof {
@@ -233,6 +238,15 @@ export function decodeHistory(bytes: Uint8Array): RecordedEvent[] {
     }
     before = index;
     at = end;
+  }
+  return events;
+}
+
+/** The history of a proof. A proof has a verdict exactly if its history has an event of a verdict. */
+export function decodeHistoryOf({ verdict }: PublicProof, bytes: Uint8Array): RecordedEvent[] {
+  const events = decodeHistory(bytes);
+  if (events.some(({ type }) => VERDICT_EVENTS.has(type)) === (verdict === 'none')) {
+    throw malformed('the history contradicts the verdict');
   }
   return events;
 }

@@ -73,7 +73,9 @@ def test_offline_verification_has_the_expected_result(case: dict[str, Any]) -> N
 
 
 def test_a_proof_that_awaits_its_first_verdict_does_not_resolve() -> None:
-    records = {one["key"]: bytes.fromhex(one["record"]) for one in vectors("next")["map"]}
+    values = vectors("next")["map"]
+    records = {one["key"]: bytes.fromhex(one["record"]) for one in values}
+    histories = {one["key"]: bytes.fromhex(one["history"]) for one in values}
     key, record = next(
         (key, one) for key, one in records.items() if key.startswith("01") and one[1] >> 4 == 1 and not one[2]
     )
@@ -83,8 +85,8 @@ def test_a_proof_that_awaits_its_first_verdict_does_not_resolve() -> None:
         entry for one in vectors("next")["evidence"] if (entry := one["snapshot"])["logs"][0]["shard"] == shard
     )
     statuses = []
-    for one in (record, without_verdict):
-        proof = Recorded(key[2:], one, b"")
+    for one, history in ((record, histories[key]), (without_verdict, b"")):
+        proof = Recorded(key[2:], one, history)
         proof.add_key(records["02" + shard.to_bytes(2).hex() + activation.to_bytes(14).hex()])
         answer = State(snapshot, {proof.id: proof}, {}, {}).answer("proof", proof.id)
         statuses.append(status_in(answer))

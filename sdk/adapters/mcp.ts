@@ -227,14 +227,20 @@ async function gateToolCall(
     },
     ...rest,
   };
+  const progress = { hasRun: false };
   try {
     return await gate.guard(
       call,
-      async (admission) => withProof(await run(), admission),
+      async (admission) => {
+        progress.hasRun = true;
+        return withProof(await run(), admission);
+      },
       outcomeOf,
     );
   } catch (error) {
-    if (isNotAdmitted(error) && error.code !== 'aborted' && !isTask) return failedTool(error);
+    // The tool itself may throw the error of another admitted tool.
+    const isRejected = !progress.hasRun && isNotAdmitted(error);
+    if (isRejected && error.code !== 'aborted' && !isTask) return failedTool(error);
     throw error;
   }
 }

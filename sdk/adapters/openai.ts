@@ -43,11 +43,17 @@ export function admitTool<F extends (options: never) => unknown>(
         ...{ tool: name, arguments: input, context },
         ...{ toolCallId: details?.toolCall?.callId, signal: details?.signal },
       };
+      const progress = { hasRun: false };
       try {
-        return await gate.guard(call, () => execute(input, context, details));
+        return await gate.guard(call, () => {
+          progress.hasRun = true;
+          return execute(input, context, details);
+        });
       } catch (error) {
+        // The tool itself may throw the error of another admitted tool.
+        const isRejected = !progress.hasRun && isNotAdmitted(error);
         // The default error function would tell the model to try again.
-        const isResult = isNotAdmitted(error) && error.code !== 'aborted';
+        const isResult = isRejected && error.code !== 'aborted';
         if (!isResult || (outputSchema && typeof errorFunction === 'function')) throw error;
         return isZod(outputSchema) ? error : error.message;
       }

@@ -315,7 +315,14 @@ function withVerdict(
 ): Lookup {
   const { verification_status, can_assert_validity } =
     'verification' in found.record ? found.record.verification : found.record;
-  return { verification_status, can_assert_validity, ...found, retryAfterMs: retryAfter };
+  // Otherwise the header could delay a resolved answer until the deadline.
+  const isResolved = 'lookup' in found.record && found.record.lookup.matched_on !== null;
+  return {
+    verification_status,
+    can_assert_validity,
+    ...found,
+    retryAfterMs: isResolved ? null : retryAfter,
+  };
 }
 
 /** Larger than any public document: a package of 100 proofs has several hundred kilobytes. */

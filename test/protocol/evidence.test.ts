@@ -13,6 +13,7 @@ import type { MapValue } from '#protocol/map/page';
 import { COSIGNATURE_TYPE, formatVkey } from '#protocol/note';
 import { readLog, type PinnedLog } from '#protocol/offline/trust';
 import type { SnapshotEntry } from '#protocol/schemas/log-entry';
+import { decodeProof, encodeProof } from '#protocol/state/record';
 import {
   logKey,
   openEvidenceLog,
@@ -227,6 +228,8 @@ describe('evidence', () => {
   const SHARE = `04${ofToken.identifier.slice(0, 32)}`;
   const rehashed = (record: Uint8Array): Uint8Array =>
     utf8(fromUtf8(record).replace(/.(?="\}$)/, (last) => (last === '0' ? '1' : '0')));
+  const withoutVerdict = (record: Uint8Array): Uint8Array =>
+    encodeProof({ ...decodeProof(record), verdict: 'none', verdictSize: null, verifiedAt: null });
   const firstLog = (members: object) => (entry: SnapshotEntry) => ({
     ...entry,
     logs: [{ ...entry.logs[0]!, ...members }],
@@ -258,6 +261,26 @@ describe('evidence', () => {
         change: replace(`01${WORKED.valid}`, (value) => ({
           ...value,
           record: flipped(value.record, 3),
+        })),
+      },
+      'malformed_record',
+    ],
+    [
+      'a verdict that the history lacks',
+      {
+        change: replace(`01${WORKED.valid}`, (value) => ({
+          ...value,
+          history: new Uint8Array(0),
+        })),
+      },
+      'malformed_record',
+    ],
+    [
+      'an event of a verdict that the record lacks',
+      {
+        change: replace(`01${WORKED.valid}`, (value) => ({
+          ...value,
+          record: withoutVerdict(value.record),
         })),
       },
       'malformed_record',

@@ -279,6 +279,35 @@ describe('monitor of one source', () => {
     expect(codes(await monitor.pass([filesOf(log.files)]))).toEqual(['merge_delay_exceeded']);
   });
 
+  it.each(['the same monitor', 'another monitor'])(
+    'reports such entries also when %s reads them after an interrupted pass',
+    async (which) => {
+      const monitor = open();
+      const pass = (files: ServedLog['files']): Promise<readonly Finding[]> =>
+        which === 'the same monitor'
+          ? monitor.pass([filesOf(files)])
+          : look({ main: filesOf(files) });
+      ahead = 60_500;
+      await pass(log.files);
+      await log.append(log.status(4, 'proof'));
+      log.publish();
+      const damaged = new Map(log.files);
+      damaged.delete(`tile/entries/000.p/${String(log.size)}`);
+      expect(codes(await pass(damaged))).toEqual(['log_damaged']);
+      expect(stored.looks).toHaveLength(1);
+      await log.append(log.status(1, 'proof'));
+      log.publish();
+      expect(await pass(log.files)).toMatchObject([
+        { code: 'merge_delay_exceeded', where: 'entry 11' },
+        { code: 'merge_delay_exceeded', where: 'entry 12' },
+      ]);
+      await log.append(log.proof(30, log.keys.aep));
+      log.publish();
+      expect(await pass(log.files)).toEqual([]);
+      expect(stored.looks).toBeUndefined();
+    },
+  );
+
   it('rebuilds the map when a stored page is damaged', async () => {
     await look();
     for (const page of store.pages.values()) page.fill(0);

@@ -10,6 +10,7 @@ import {
 } from '@modelcontextprotocol/sdk/types.js';
 import { describe, expect, it } from 'vitest';
 import * as z from 'zod';
+import { admitted } from '#sdk/adapters/function';
 import { admitClient, admitServer, NOT_ADMITTED_META, PROOF_ID_META } from '#sdk/adapters/mcp';
 import { canonicalHash, type JsonValue } from '#sdk/index';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
@@ -229,6 +230,22 @@ describe('admitServer', () => {
       await client.ping();
       await client.close();
     }
+  });
+
+  it('does not report a tool that ran as not admitted when an admitted function in it did not run', async () => {
+    const server = new Server({ name: 'low', version: '1.0.0' }, { capabilities: { tools: {} } });
+    admitServer(server, world.common);
+    const remove = admitted(() => 'done', { ...world.common, tool: 'deleteAuditLog' });
+    server.setRequestHandler(CallToolRequestSchema, async () => {
+      await remove();
+      return { content: [] };
+    });
+    const client = new Client({ name: 'agent', version: '1.0.0' });
+    await joined(server, client);
+    await expect(called(client, 'clean_up')).rejects.toThrow('deleteAuditLog did not run');
+    expect(world.admitted).toHaveLength(1);
+    expect(await world.outcomesOf(world.admitted[0]!)).toMatchObject([{ result: 'failed' }]);
+    await client.close();
   });
 
   it('throws for a server whose tools were registered before, because they would run without admission', () => {

@@ -9,6 +9,7 @@ import {
 } from '@openai/agents-core';
 import { describe, expect, it } from 'vitest';
 import * as z from 'zod';
+import { admitted } from '#sdk/adapters/function';
 import { admitTool } from '#sdk/adapters/openai';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 
@@ -132,6 +133,20 @@ describe('admitTool for OpenAI Agents', () => {
     });
     expect(await structured.invoke({} as never, '{}')).toEqual({ ok: false });
     expect(seen).toMatchObject([{ name: 'SdkError', code: 'policy_denied' }]);
+  });
+
+  it('passes the error of an admitted function in a tool that ran to the error function of the tool', async () => {
+    const remove = admitted(() => 'done', { ...world.common, tool: 'deleteAuditLog' });
+    const cleanUp = admitTool(
+      tool,
+      world.common,
+    )({
+      ...deletion,
+      name: 'clean_up',
+      execute: () => remove(),
+      errorFunction: (_context, error) => `failed: ${(error as Error).message}`,
+    });
+    expect(await cleanUp.invoke({} as never, '{}')).toMatch(/^failed: deleteAuditLog did not run/);
   });
 
   it('rejects a tool that it cannot stop', () => {

@@ -105,6 +105,7 @@ it('svc monitor > exits with 2 for wrong settings, and 3 when a source is unreac
     [['monitor', api.url], /pin the log with --log-vkey/],
     [['monitor', api.url, '--log-vkey', 'x'], /not usable/],
     [['monitor', api.url, '--metrics-port', '70000'], /Expected a port/],
+    [['monitor', api.url, '--once', '--interval', '0'], /Expected whole seconds, at least 1/],
     [['monitor', 'http://', '--log-vkey', log.keys.log.vkey], /not a URL/],
     [['monitor', 's3://bucket/log', '--log-vkey', log.keys.log.vkey], /not a plain http/],
     [['monitor', api.url, '--log-vkey', log.keys.log.vkey, '--watch', bad], /neither a receipt/],

@@ -50,6 +50,7 @@ describe('svc command', () => {
     [['lookup', 'a', '--timeout', 'soon']],
     [['follow', 'neither-proof-nor-batch']],
     [['follow', `batch_${UNKNOWN}`, '--log-vkey', vkeysOf(testKeys()).logVkey]],
+    [['log', '0', '--log-vkey', vkeysOf(testKeys()).logVkey, '--max-age', '600']],
     [['export', UNKNOWN, '--out', '--json']],
   ])('exits with 2 for the command line %j', async ([args], { cli: { run } }) => {
     const { code, stdout, stderr } = await run(args);

@@ -72,17 +72,32 @@ describe('lookupHttp with wait', () => {
     expect(network.seen).toHaveLength(3);
   });
 
-  it.each([
-    ['40', 1],
-    ['0', 4],
-  ])('after a Retry-After of %s, pauses until the caller aborts', async (seconds, requests) => {
-    const change: typeof fetch = async (url, init) => {
+  const withRetryAfter =
+    (seconds: string): typeof fetch =>
+    async (url, init) => {
       const { status, headers, body } = await fetch(url, init);
       const changed = { ...Object.fromEntries(headers), 'retry-after': seconds };
       return new Response(body, { status, headers: changed });
     };
+
+  it('returns a resolved answer at once, even with a Retry-After', async () => {
+    const identifier = registry.addProof();
+    await publish();
+    const call = { ...options, fetch: withRetryAfter('0'), timeoutMs: 2_000 };
+    expect(await lookupHttp(call, { kind: 'proof', identifier, wait: true })).toMatchObject({
+      verification_status: 'VALID',
+      retryAfterMs: null,
+    });
+    expect(network.seen).toHaveLength(1);
+  });
+
+  it.each([
+    ['40', 1],
+    ['0', 4],
+  ])('after a Retry-After of %s, pauses until the caller aborts', async (seconds, requests) => {
     const stopping = new AbortController();
-    const call = { ...options, fetch: change, timeoutMs: 60_000, signal: stopping.signal };
+    const limits = { timeoutMs: 60_000, signal: stopping.signal };
+    const call = { ...options, fetch: withRetryAfter(seconds), ...limits };
     const waiting = lookupHttp(call, { ...young(), wait: true });
     setTimeout(() => stopping.abort(), 700);
     await sdkError(waiting, 'aborted');

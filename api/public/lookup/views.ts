@@ -6,7 +6,7 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import { proofEntrySchema } from '#protocol/schemas/log-entry';
 import { unresolvedBody } from '#protocol/state/answers';
 import { malformed } from '#protocol/snapshot/malformed';
-import { decodeHistory } from '#protocol/state/record';
+import { decodeHistoryOf } from '#protocol/state/record';
 import { chainView, historyView, membersOf, type RecordedProof } from '#protocol/state/views';
 import type { ArtifactKind } from '#protocol/status';
 import type { PublicContext } from '../operation.js';
@@ -23,8 +23,8 @@ export function unresolvedResponse(kind: ArtifactKind, requested: string): Facad
 }
 
 export function proofIn(resolved: Resolved | null): RecordedProof | null {
-  const [proof] = resolved?.proofs ?? [];
-  return proof ? { ...proof, history: decodeHistory(proof.history) } : null;
+  const [found] = resolved?.proofs ?? [];
+  return found ? { ...found, history: decodeHistoryOf(found.proof, found.history) } : null;
 }
 
 /** Reads verdict and inclusion proof from one snapshot, so that both are under one checkpoint. */

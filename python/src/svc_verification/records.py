@@ -92,6 +92,8 @@ class Recorded:
         self.aep_hash, self.proof_record_hash = record[58:90].hex(), record[90:].hex()
         self.history = list(_read_history(history))
         _require(is_ascending([one.index for one in self.history]))
+        # Verdict entries give a proof its verdict, and each change of the verdict is an event.
+        _require((self.verdict != 0) == any(one.type <= 3 for one in self.history))
 
     def add_key(self, record: bytes) -> None:
         _require(len(record) == 52 and record[:2] == b"\2\0")

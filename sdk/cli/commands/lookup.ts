@@ -138,7 +138,8 @@ export function addLog(add: AddCommand): Command {
     },
   );
   command.argument('<LEAF_INDEX>').addOption(outOption());
-  return addEvidencePins(command);
+  for (const option of logPinOptions()) command.addOption(option);
+  return command;
 }
 
 export function addKeys(add: AddCommand): Command {

@@ -20,9 +20,9 @@ interface MonitorOptions {
 
 const collect = (value: string, before: string[] = []): string[] => [...before, value];
 
-const wholeNumber = (text: string): number => {
-  if (/^[0-9]{1,6}$/.test(text)) return Number(text);
-  throw new InvalidArgumentError('Expected a whole number.');
+const seconds = (text: string): number => {
+  if (/^[1-9][0-9]{0,5}$/.test(text)) return Number(text);
+  throw new InvalidArgumentError('Expected whole seconds, at least 1.');
 };
 
 export function addMonitor(add: AddCommand): Command {
@@ -51,7 +51,7 @@ export function addMonitor(add: AddCommand): Command {
       collect,
     )
     .option('--once', 'look once')
-    .option('--interval <SECONDS>', 'time between two polls', wholeNumber, 10)
+    .option('--interval <SECONDS>', 'time between two polls', seconds, 10)
     .option('--metrics-port <PORT>', 'serve Prometheus metrics on this loopback port', port);
 }
 
