@@ -97,7 +97,7 @@ function environments(
   config: StartConfig,
   database: Bootstrapped,
 ): Record<ProgramName, Environment> {
-  /** Variables of Node and of libraries, which are no settings of this project. */
+  /** Variables of Node and of libraries, not settings of this project. */
   const inherited = (names: RegExp): Environment =>
     Object.fromEntries(
       Object.entries(config.env).filter(

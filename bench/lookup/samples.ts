@@ -66,7 +66,7 @@ async function lookUpAll(
   const left = ids.values();
   const lookUp = async (): Promise<void> => {
     for (const id of left) {
-      const { status: found, body } = await getVerified(url + PROOF_PATH + id);
+      const { status: found, body } = await getVerified(url + PROOF_PATH + id, status);
       requireVerdict(id, found, body, status);
       bodies.set(PROOF_PATH + id, body);
     }
@@ -75,10 +75,10 @@ async function lookUpAll(
   return bodies;
 }
 
-/** Waits for the verifier, which may be behind the publisher. */
-async function getVerified(url: string): ReturnType<typeof get> {
+/** Waits for the verifier, which may be behind: a proof is not found before its first verdict. */
+async function getVerified(url: string, wanted: 200 | 404): ReturnType<typeof get> {
   let answer = await get(url);
-  for (let i = 0; i < 600 && answer.body.includes('BACKEND_LOOKUP_REQUIRED'); i += 1) {
+  for (let i = 0; i < 600 && wanted === 200 && answer.status === 404; i += 1) {
     await sleep(100);
     answer = await get(url);
   }

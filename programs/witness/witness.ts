@@ -63,7 +63,7 @@ async function answer(
   if (size === oldSize && !equalBytes(root, latest.root)) {
     return {
       status: 409,
-      body: 'the checkpoint has another root than the last one of this size\n',
+      body: 'the checkpoint has the size of the last cosigned checkpoint, but another root\n',
     };
   }
   const claim = { size1: latest.size, root1: latest.root, size2: size, root2: root, path: proof };

@@ -246,7 +246,7 @@ export class Monitor {
     while (await this.rebuild.step(tree, this.looks, this.report)) await this.save();
   }
 
-  /** Pages are not synced to disk, because they can be rebuilt from the log. */
+  /** Rebuilds the map if a page is damaged: pages are not synced to disk, because the log has their content. */
   private async repairing(tree: SignedTree, run: () => Promise<void>): Promise<void> {
     try {
       await run();

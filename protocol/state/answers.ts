@@ -86,8 +86,8 @@ export const NOT_FOUND_BODY = JSON.stringify({
 });
 
 /**
- * Whether the next verdict entry will give the proof its first verdict. Until then no lookup resolves
- * the proof. A proof whose payload is gone or whose key is not active never gets a verdict.
+ * Whether the proof has no verdict yet, and can still get one. No lookup resolves such a proof. A proof
+ * whose payload is gone or whose key is not active never gets a verdict, and does resolve.
  */
 export function awaitsVerdict({ proof, key }: Pick<ProofFacts, 'proof' | 'key'>): boolean {
   const { leafIndex, verdict, isGone } = proof;
@@ -203,7 +203,7 @@ function tileDownloads(leafIndex: number, size: number): string {
 /**
  * The lookup response about a package, as JSON text.
  *
- * @param members the facts about its proofs, in their order; null for a proof that the map lacks. The
+ * @param members the facts about its proofs, in their order; null for a proof that does not resolve. The
  *   package does not resolve if a proof is null or there are no proofs.
  */
 export function packageAnswer(

@@ -214,7 +214,7 @@ export async function exportProofHttp<F extends ExportFormat = 'json'>(
   return exported;
 }
 
-/** Rejects an export that discloses other values: the caller may pass the file on without a look at it. */
+/** Rejects an export that discloses other values: the caller may pass the file on unread. */
 function requireWithheld(
   response: ExportFormats[ExportFormat],
   disclosed: readonly string[],

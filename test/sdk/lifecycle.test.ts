@@ -261,7 +261,7 @@ it('svc lists, shows, packages and revokes proofs, shares a package, and creates
   await run('revoke', String(key!['key_id']));
   await sdkError(admitHttp(own, { ...action, tool: 'mail.send' }), 'unauthenticated');
 
-  // A rejected request leaves no empty file, which would reject the next attempt.
+  // A rejected request leaves no empty file, which the next attempt would not overwrite.
   for (let attempt = 0; attempt < 2; attempt++) {
     const expired = ['--scope', 'read', '--expires', '2026-01-01T00:00:00.000Z'];
     const rejected = await svc(['create-key', ...expired, '--out', 'expired.key'], {

@@ -137,7 +137,7 @@ describe('expiries', () => {
     expect(await recordExpiries(registry.verify, 100)).toBe(0);
   });
 
-  it('are recorded when the leaf passes again if they passed while it failed, and hide no failed check', async () => {
+  it('of a failing leaf are recorded when the leaf passes again, and hide no failed check', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 1 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();

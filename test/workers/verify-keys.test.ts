@@ -71,7 +71,7 @@ describe('signing keys', () => {
     expect(await counted()).toEqual([all, 1, ['1 leaves do not verify']]);
   });
 
-  it('when compromised, void leaves that do not count as failing once an artifact has expired', async () => {
+  it('when compromised, void leaves that do not count as failing, even after an artifact expired', async () => {
     await setValidity(registry.admin, TENANT, {
       proof: null,
       certificate: null,

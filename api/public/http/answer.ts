@@ -20,7 +20,7 @@ export const CACHE_VERDICT = 'public, max-age=1';
 const CACHE_FIXED = 'public, max-age=60';
 export const CACHE_IMMUTABLE = 'public, max-age=31536000, immutable';
 export const CACHE_NEVER = 'no-store';
-/** For responses to a share token. */
+/** For responses to a request that may contain a share token. */
 const CACHE_PRIVATE = 'private, no-store';
 
 export const JSON_TYPE = 'application/json; charset=utf-8';
@@ -50,8 +50,8 @@ export interface Answer {
 }
 
 /**
- * Sends an answer with the headers of its snapshot, or 304 when If-None-Match matches. If the request may
- * contain a share token, no cache may store the answer, and it gets no ETag.
+ * Sends an answer with the headers of its snapshot, or 304 when If-None-Match matches. If the request
+ * may contain a share token, the answer has no ETag, and no cache may store it.
  */
 export function send(
   { req, res, requestId, secret = false }: Exchange,

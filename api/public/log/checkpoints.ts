@@ -52,10 +52,10 @@ export class Checkpoints {
     const file = await this.read.file;
     const before = this.cosigned?.checkpoint.size ?? -1;
     if (file !== null && file.checkpoint.size <= size && file.checkpoint.size >= before) {
-      // A cosigned checkpoint was current when it was cosigned, which may be long before this server started.
+      // A checkpoint behind the snapshot was current when witnesses cosigned it, perhaps before this server started.
       const isNew = file.checkpoint.size > before;
-      const cosignedAt = isNew ? Math.min(now, file.cosignedAt) : this.cosigned!.currentAt;
-      this.cosigned = { ...file, currentAt: file.checkpoint.size === size ? now : cosignedAt };
+      const lastCurrentAt = isNew ? Math.min(now, file.cosignedAt) : this.cosigned!.currentAt;
+      this.cosigned = { ...file, currentAt: file.checkpoint.size === size ? now : lastCurrentAt };
     }
     const { cosigned } = this;
     if (cosigned === null || leafIndex >= cosigned.checkpoint.size) return own;

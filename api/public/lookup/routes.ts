@@ -237,7 +237,7 @@ export interface LookupTarget {
 /** Responds to a lookup: at once, unless it needs a page that is not in memory, or log files. */
 function answerLookup(exchange: Exchange, target: LookupTarget): void | Promise<void> {
   const { route, view } = target;
-  // On this route every identifier counts as a token.
+  // On the share route every identifier counts as a token.
   if (route.isSecret === true) exchange.secret = true;
   const fail = (error: unknown): void => sendFailure(exchange, error);
   try {

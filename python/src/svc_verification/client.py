@@ -121,7 +121,7 @@ def _api_key_of_environment() -> str:
     try:
         return Path(file).read_text().strip()
     except (OSError, ValueError):
-        # The error of bytes that are not text has the bytes of the key.
+        # Without a cause: a `UnicodeDecodeError` has the bytes of the key.
         raise SvcError("invalid_input", f"SVC_API_KEY_FILE {file} cannot be read") from None
 
 

@@ -76,7 +76,7 @@ class SvcError(Exception):
     action: str | None = None
 
     def __post_init__(self) -> None:
-        # `pickle` and `copy` call the class with these arguments, whichever way it was called before.
+        # `pickle` and `copy` call the class with `args`, which `dataclasses.replace` leaves empty.
         self.args = (self.code, self.message)
 
     def __str__(self) -> str:

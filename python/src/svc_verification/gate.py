@@ -235,7 +235,7 @@ def admitted(
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         name = tool if tool is not None else getattr(function, "__name__", "")
-        # An object that is called may define its `__call__` as a coroutine or generator function.
+        # The `__call__` of a callable object may be a coroutine or generator function.
         called = [function, getattr(function, "__call__", function)]  # noqa: B004
         if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in called):
             raise SvcError("invalid_input", f"{name} is a generator function: decorate its caller")

@@ -64,7 +64,7 @@ def admit_tool(
     copy = tool.model_copy()
     # Bypasses pydantic, because these methods are not fields of the model.
     object.__setattr__(copy, "_run", run)
-    # Without a coroutine of its own, the tool calls `_run` of the copy in a thread.
+    # The default `_arun` calls `_run` of the copy in a thread.
     if type(tool)._arun is not BaseTool._arun:
         object.__setattr__(copy, "_arun", run_async)
     return copy

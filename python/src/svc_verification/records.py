@@ -103,6 +103,7 @@ class Recorded:
 
     @property
     def awaits_verdict(self) -> bool:
+        """Whether the proof has no verdict yet, and can still get one: no lookup resolves such a proof."""
         is_active = self.active_from <= self.index < min(self.retired_from, self.compromised_from)
         return self.verdict == 0 and not self.is_gone and is_active
 

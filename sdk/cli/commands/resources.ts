@@ -300,7 +300,7 @@ export function addCreateKey(add: AddCommand): Command {
       try {
         created = await sdk.createApiKeyHttp(engine(), input);
       } catch (error) {
-        // An empty file would reject the next attempt.
+        // The next attempt does not overwrite a file.
         await rm(out, { force: true });
         throw error;
       }

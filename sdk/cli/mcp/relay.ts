@@ -107,7 +107,7 @@ export function openRelay(options: RelayOptions) {
     return toServer(message);
   }
 
-  /** Servers do not respond to a cancelled request, so only this ends it. */
+  /** A server need not respond to a cancelled request, so the request would stay pending. */
   function forget(request: Pending): void {
     const key = keyOf(request.id);
     if (pending.get(key) === request) pending.delete(key);

@@ -88,7 +88,7 @@ async function readState(file: string, origin: string): Promise<MonitorState> {
   throw new UsageError(`${file} belongs to the log ${state.origin}: choose another directory`);
 }
 
-/** Identifies the content of a file that is replaced and never changed; null for a missing file. */
+/** Identifies the content of a file that is only replaced as a whole; null for a missing file. */
 async function versionOf(file: string): Promise<string | null> {
   try {
     const { ino, mtimeNs } = await stat(file, { bigint: true });

@@ -110,7 +110,7 @@ describe('verdict page', () => {
     },
   );
 
-  it('claims no revocation or expiry of an artifact that may depend on the cause', async () => {
+  it('names both possible causes of a dependent status: the artifact, and something it depends on', async () => {
     const claims = async (name: string): Promise<string> => section('says', (await ask(name)).text);
     expect(await claims('revoked')).toContain('The proof was issued. It was later revoked.');
     expect(await claims('revoked trust')).toContain('It, or something it depends on, was later');
