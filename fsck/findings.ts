@@ -18,6 +18,9 @@ export const FINDINGS = {
   // The log in the database
   leaf_missing: row(RESTORE),
   leaf_altered: row(RESTORE),
+  log_head_missing: row(
+    'insert the row as expected here, unless another finding shows that the log lost leaves: appends fail until then',
+  ),
   leaf_beyond_head: row(`delete the row; ${WHO}`),
   leaf_misfiled: row(RESTORE),
   tile_missing: row('write the tile as recomputed here: appends fail until then'),

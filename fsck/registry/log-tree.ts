@@ -162,6 +162,7 @@ export class LogTree {
 export async function checkHead(sql: Pool, report: Report): Promise<number> {
   const head = await readSnapshot(sql, readHead);
   const { size } = head;
+  if (head.isMissing) report('log_head_missing', 'svc.log_head', `a row with tree_size ${size}`);
   for (const index of head.entriesBeyond) {
     report('leaf_beyond_head', `svc.log_entry leaf_index=${index}`, `no leaf at ${size} or beyond`);
   }

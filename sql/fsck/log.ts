@@ -171,7 +171,9 @@ async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf
 
 /** The log head and the rows that contradict it, from one snapshot. */
 export interface HeadRows {
+  /** The size of the head, or of the leaves if the row of the head is missing. */
   size: number;
+  isMissing: boolean;
   /** Log rows at or beyond the size of the head. */
   entriesBeyond: number[];
   tilesBeyond: { level: number; index: number; hashes: number }[];
@@ -180,11 +182,12 @@ export interface HeadRows {
 }
 
 export async function readHead(sql: Db): Promise<HeadRows> {
-  const [head] = await sql<[Pick<HeadRows, 'size' | 'lastCheckpoint' | 'lastVerdict'>]>`
-    select tree_size as size,
+  const [head] = await sql<[Omit<HeadRows, 'entriesBeyond' | 'tilesBeyond'>]>`
+    select coalesce(tree_size, (select max(leaf_index) + 1 from svc.log_entry), 0) as size,
+      tree_size is null as "isMissing",
       coalesce((select max(tree_size) from svc.checkpoint), 0) as "lastCheckpoint",
       coalesce((select max(last_index) + 1 from svc.verdict where frontier), 0) as "lastVerdict"
-    from svc.log_head`;
+    from (select) as always left join svc.log_head on true`;
   const beyond = await sql<{ leaf: number }[]>`
     select leaf_index as leaf from svc.log_entry where leaf_index >= ${head.size}
     order by leaf_index limit 100`;

@@ -2,6 +2,7 @@ import { proofEntryBytes, type ProofEntryInput, proofEntryText } from '#protocol
 import type { LogEntry } from '#protocol/schemas/log-entry';
 import type { Environment } from '#protocol/schemas/primitives';
 import type { Effect } from '#protocol/status';
+import type { TileReader } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
 import { arrayOf } from '../db/columns.js';
 import type { Db, Fragment } from '../db/transaction.js';
@@ -91,6 +92,27 @@ export async function readTile(sql: Db, level: number, index: number): Promise<U
   const [row] = await sql<{ hashes: Buffer }[]>`
     select hashes from svc.tile where level = ${level} and tile_index = ${index}`;
   return row?.hashes ?? null;
+}
+
+/** The most tiles that a cache holds, 8 MiB: the leaves of one run may lie in thousands of tiles. */
+const CACHED_TILES = 1_024;
+
+/**
+ * Keeps the tiles read last, so that reading leaves in log order reads each stored tile about once.
+ * A missing tile reads as empty, so every check that needs the tile fails.
+ */
+export function tileCache(sql: Db): TileReader {
+  const tiles = new Map<string, Promise<Uint8Array>>();
+  return (level, index) => {
+    const name = `${level}/${index}`;
+    const known = tiles.get(name);
+    if (known !== undefined) return known;
+    const tile = readTile(sql, level, index).then((bytes) => bytes ?? new Uint8Array());
+    tiles.set(name, tile);
+    const [oldest = name] = tiles.keys();
+    if (tiles.size > CACHED_TILES) tiles.delete(oldest);
+    return tile;
+  };
 }
 
 /** An entry other than a proof, with its canonical bytes. */

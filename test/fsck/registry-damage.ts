@@ -324,6 +324,7 @@ export const ALONE: [what: string, ...Damage][] = [
     { leaf_missing: 1 },
     () => `${failed('0')} delete from svc.log_entry where leaf_index = 0`,
   ],
+  ['a missing log head', { log_head_missing: 1 }, () => 'delete from svc.log_head'],
   ['a missing policy set', { policy_set_altered: 1 }, () => 'delete from svc.policy_set'],
   [
     'missing leaves of proofs of a package, a token and a batch',

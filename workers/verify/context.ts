@@ -1,13 +1,11 @@
 import type { KeyStates } from '#protocol/state/key-states';
-import type { TileReader } from '#protocol/tiles';
 import type { Check, ProofCrypto } from '#protocol/verify';
 import type { WakeableSleep } from '#runtime/concurrency';
 import { healthCheck, Heartbeat, type Readiness } from '#runtime/ops/health';
 import type { Logger } from '#runtime/process/log';
-import { type Db, pipeline, type Pool, type Transaction } from '#sql/db/transaction';
+import { pipeline, type Pool, type Transaction } from '#sql/db/transaction';
 import type { Signer } from '#runtime/crypto/key-uri';
 import type { LeafEvidence } from '#sql/log/leaf-checks';
-import { readTile } from '#sql/log/log';
 
 /** The key that signs verdict entries. */
 export interface VerdictSigner extends Pick<Signer, 'sign'> {
@@ -60,19 +58,6 @@ export async function lockVerdicts(tx: Transaction): Promise<number> {
     tx<[{ now: Date }]>`select clock_timestamp() as now`,
   );
   return now.getTime();
-}
-
-/** Reads each stored tile once. A missing tile reads as empty, so every check that needs the tile fails. */
-export function tileCache(sql: Db): TileReader {
-  const tiles = new Map<string, Promise<Uint8Array>>();
-  return (level, index) => {
-    const name = `${level}/${index}`;
-    const known = tiles.get(name);
-    if (known !== undefined) return known;
-    const tile = readTile(sql, level, index).then((bytes) => bytes ?? new Uint8Array());
-    tiles.set(name, tile);
-    return tile;
-  };
 }
 
 /**

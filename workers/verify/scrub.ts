@@ -6,6 +6,7 @@ import type { Check } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { transaction } from '#sql/db/transaction';
 import { readEvidence } from '#sql/log/leaf-checks';
+import { tileCache } from '#sql/log/log';
 import {
   verifiedPrefix,
   insertExpiries,
@@ -25,7 +26,7 @@ import {
   outcomeOf,
   trustedKeys,
 } from './check-leaf.js';
-import { lockVerdicts, tileCache, type VerifyContext, voidingKey } from './context.js';
+import { lockVerdicts, type VerifyContext, voidingKey } from './context.js';
 import { verdictOn } from './expiries.js';
 
 /**

@@ -13,7 +13,7 @@ import { OperatorError } from '#runtime/process/operator-error';
 import { pipeline, transaction, type Transaction } from '#sql/db/transaction';
 import { endedOrigins, latestCheckpoint, type StoredCheckpoint } from '#sql/log/checkpoints';
 import { keysInLog } from '#sql/log/keys';
-import { type EntryBody } from '#sql/log/log';
+import { type EntryBody, tileCache } from '#sql/log/log';
 import {
   appendVerdict,
   coversOtherLeaves,
@@ -31,7 +31,6 @@ import {
 import {
   lockVerdicts,
   LogDamagedError,
-  tileCache,
   type VerdictSigner,
   type VerifyContext,
 } from './context.js';

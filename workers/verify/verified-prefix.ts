@@ -16,6 +16,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
 import { readEvidence, type LeafEvidence } from '#sql/log/leaf-checks';
 import { compromisesIn } from '#sql/log/keys';
+import { tileCache } from '#sql/log/log';
 import {
   logAndPrefix,
   verifiedPrefix,
@@ -35,13 +36,7 @@ import {
   extendHistory,
   keysFor,
 } from './check-leaf.js';
-import {
-  lockVerdicts,
-  LogDamagedError,
-  tileCache,
-  type VerifyContext,
-  voidingKey,
-} from './context.js';
+import { lockVerdicts, LogDamagedError, type VerifyContext, voidingKey } from './context.js';
 import { kindsByLeaf, verdictOn } from './expiries.js';
 
 /**

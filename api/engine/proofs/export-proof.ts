@@ -6,6 +6,7 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-export';
 import type { Pool } from '#sql/db/transaction';
 import { firstCheckpointFrom } from '#sql/log/checkpoints';
+import { tileCache } from '#sql/log/log';
 import { proofHistory } from '#sql/proofs/read';
 import type { EngineContext } from '../context.js';
 import { requireAcceptable, tenantOperation } from '../http/gates.js';
@@ -135,7 +136,8 @@ async function readExport(
   const verdict = statementOf(stored, history);
   if (verdict.verified_at === null) throw new Problem('pending_verdict');
   const checkpoint = await firstCheckpointFrom(sql, verdict.log_size);
-  const { under } = await proveInclusion(sql, stored, entry, checkpoint);
+  const read = tileCache(sql);
+  const { under } = await proveInclusion(read, stored, entry, checkpoint);
   if (under === null) throw new Problem('pending_checkpoint');
   const { aep, record } = payload;
   const { checkpoint: covering, proof } = under;
@@ -147,7 +149,7 @@ async function readExport(
     proof_record: record,
     entry,
     inclusion: proof,
-    ...(await proveKeys(sql, stored, aep.key_id, history.keys, covering)),
+    ...(await proveKeys(read, stored, aep.key_id, history.keys, covering)),
     disclosures: chosen(payload.disclosures, disclosed),
     verdict,
     log_vkey: vkeyFor(covering.note, ctx),

@@ -17,11 +17,10 @@ import { approverActivationOf } from '#protocol/approvals';
 import { ProtocolError } from '#protocol/errors';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { openNote, parseVkey } from '#protocol/note';
-import { inclusionFromTiles } from '#protocol/tiles';
+import { inclusionFromTiles, type TileReader } from '#protocol/tiles';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
-import type { Db } from '#sql/db/transaction';
 import { latestCheckpoint, type StoredCheckpoint } from '#sql/log/checkpoints';
-import { readTile } from '#sql/log/log';
+import { tileCache } from '#sql/log/log';
 import { addLogFields } from '../http/request-context.js';
 import { sendRevalidatable } from '../http/respond.js';
 import { ETAG_HEADER, NOT_MODIFIED } from '../operation.js';
@@ -55,7 +54,12 @@ export const inclusionOperation = tenantOperation(
     const { stored, entry, proven } = await inTenant(async (sql, tenantNo) => {
       const stored = await findProof(sql, tenantNo, proofId);
       const { entry } = documentsOf(stored);
-      const proven = await proveInclusion(sql, stored, entry, await latestCheckpoint(sql));
+      const proven = await proveInclusion(
+        tileCache(sql),
+        stored,
+        entry,
+        await latestCheckpoint(sql),
+      );
       return { stored, entry, proven };
     });
     addLogFields(res, { proof_id: stored.proofId });
@@ -103,9 +107,14 @@ export interface ProvenInclusion {
   under: { checkpoint: StoredCheckpoint; path: Uint8Array[]; proof: InclusionProof } | null;
 }
 
-/** Proves a leaf from O(log n) tiles, and verifies the proof. @throws Problem integrity_failure */
+/**
+ * Proves a leaf from O(log n) tiles, and verifies the proof.
+ *
+ * @param read returns no bytes for a missing tile
+ * @throws Problem integrity_failure
+ */
 export async function proveInclusion(
-  sql: Db,
+  read: TileReader,
   stored: StoredProof,
   entry: LogEntry,
   checkpoint: StoredCheckpoint | null,
@@ -120,11 +129,16 @@ export async function proveInclusion(
     if (signed.size !== treeSize || !equalBytes(signed.root, root)) {
       throw altered(stored, `the note of checkpoint ${treeSize}`);
     }
-    const path = await inclusionFromTiles(nativeSha256, index, treeSize, async (level, at) => {
-      const tile = await readTile(sql, level, at);
-      if (tile === null) throw altered(stored, `the missing tile ${level}/${at}`);
-      return tile;
-    });
+    const path = await inclusionFromTiles(
+      nativeSha256,
+      index,
+      treeSize,
+      async (level, at, width) => {
+        const tile = await read(level, at, width);
+        if (tile.length === 0) throw altered(stored, `the missing tile ${level}/${at}`);
+        return tile;
+      },
+    );
     if (!verifyInclusion(nativeSha256, { index, size: treeSize, leafHash: hash, path, root })) {
       throw altered(stored, `the path to the root of checkpoint ${treeSize}`);
     }
@@ -155,26 +169,33 @@ export function activationOf(
 /**
  * Proves, under the checkpoint, the log entry that activated the AEP key of a proof. For a second
  * decision, also returns the approval and proves the entry that activated its registration.
+ *
+ * @param proven the proofs made so far under this checkpoint, by the index of the entry
  */
 export async function proveKeys(
-  sql: Db,
+  read: TileReader,
   stored: StoredProof,
   keyId: string,
   keys: readonly KeyedEntry[] | null,
   checkpoint: StoredCheckpoint | null,
+  proven = new Map<number, string | null>(),
 ): Promise<Pick<ProofExport, 'key' | 'approval'>> {
   const prove = async <E extends LogEntry>(activation: KeyedEntry<E> | null, what: string) => {
     if (activation === null) throw altered(stored, what);
     const { entry, leafIndex } = activation;
-    const proven = await proveInclusion(sql, stored, entry, checkpoint, leafIndex);
-    return { entry, tlog_proof: tlogProofOf(proven) };
+    let tlogProof = proven.get(leafIndex);
+    if (tlogProof === undefined) {
+      tlogProof = tlogProofOf(await proveInclusion(read, stored, entry, checkpoint, leafIndex));
+      proven.set(leafIndex, tlogProof);
+    }
+    return { entry, tlog_proof: tlogProof };
   };
   const key = await prove(activationOf(keys ?? [], keyId), 'key_id');
   if (stored.approval === null) return { key, approval: null };
   const { envelope, registration } = stored.approval.stored;
   const activation = approverActivationOf(keys ?? [], envelope.statement.registration_hash);
-  const proven = await prove(activation, 'the registration of the approver');
-  return { key, approval: { envelope, registration, ...proven } };
+  const activated = await prove(activation, 'the registration of the approver');
+  return { key, approval: { envelope, registration, ...activated } };
 }
 
 /** The log key that verifies a checkpoint, possibly a retired key; the current key if no known key verifies it. */

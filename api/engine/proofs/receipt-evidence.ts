@@ -5,6 +5,7 @@ import { receiptEvidenceSchema, type ReceiptEvidence } from '#protocol/schemas/p
 import type { Pool } from '#sql/db/transaction';
 import { firstCheckpointFrom } from '#sql/log/checkpoints';
 import { keysInLog } from '#sql/log/keys';
+import { tileCache } from '#sql/log/log';
 import { tenantOperation } from '../http/gates.js';
 import { Problem } from '../http/problem.js';
 import { addLogFields } from '../http/request-context.js';
@@ -57,14 +58,15 @@ export async function readEvidence(
   const { entry, payload } = documentsOf(stored);
   if (payload === null) throw new Problem('payload_erased');
   const checkpoint = await firstCheckpointFrom(sql, stored.leafIndex + 1);
-  const proven = await proveInclusion(sql, stored, entry, checkpoint);
+  const read = tileCache(sql);
+  const proven = await proveInclusion(read, stored, entry, checkpoint);
   const { aep, disclosures, record } = payload;
   const keys = await keysInLog(sql, [aep.key_id]);
   return {
     schema_version: SCHEMA.receiptEvidence,
     proof_record: record,
     entry,
-    ...(await proveKeys(sql, stored, aep.key_id, keys, checkpoint)),
+    ...(await proveKeys(read, stored, aep.key_id, keys, checkpoint)),
     disclosures: disclosures.filter(([, name]) => isDisclosed(name)),
     tlog_proof: tlogProofOf(proven),
   };

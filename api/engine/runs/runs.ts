@@ -13,6 +13,7 @@ import { readRun, runKeyOf, type RunMember } from '#sql/admissions/runs';
 import type { Pool } from '#sql/db/transaction';
 import { firstCheckpointFrom, type StoredCheckpoint } from '#sql/log/checkpoints';
 import { keysInLog } from '#sql/log/keys';
+import { tileCache } from '#sql/log/log';
 import { tenantOperation } from '../http/gates.js';
 import { parseQuery } from '../http/paging.js';
 import { Problem } from '../http/problem.js';
@@ -123,30 +124,47 @@ async function packageOf(
 ): Promise<RunPackage> {
   const checkpoint = await firstCheckpointFrom(sql, end.leafIndex + 1);
   if (checkpoint === null) throw new Problem('pending_checkpoint');
-  const close = await memberOf(sql, tenantNo, checkpoint, end.proofId);
+  const reads = sharedReads(sql);
+  const close = await memberOf(sql, tenantNo, reads, checkpoint, end.proofId);
   if (close.proof_record === null) throw new Problem('payload_erased');
   const documents: RunPackage['members'] = [];
   for (const { proofId } of members) {
-    documents.push(await memberOf(sql, tenantNo, checkpoint, proofId));
+    documents.push(await memberOf(sql, tenantNo, reads, checkpoint, proofId));
   }
   return { schema_version: SCHEMA.runPackage, close, members: documents };
+}
+
+/** Reads each tile and the entries of each key, and proves these entries, once for all members. */
+function sharedReads(sql: Pool) {
+  const keys = new Map<string, ReturnType<typeof keysInLog>>();
+  return {
+    tile: tileCache(sql),
+    proven: new Map<number, string | null>(),
+    keys(keyId: string): ReturnType<typeof keysInLog> {
+      const known = keys.get(keyId) ?? keysInLog(sql, [keyId]);
+      keys.set(keyId, known);
+      return known;
+    },
+  };
 }
 
 async function memberOf(
   sql: Pool,
   tenantNo: number,
+  reads: ReturnType<typeof sharedReads>,
   checkpoint: StoredCheckpoint,
   proofId: string,
 ): Promise<RunPackage['members'][number]> {
   const stored = await findProof(sql, tenantNo, proofId);
   const { entry, payload } = documentsOf(stored);
-  const tlogProof = tlogProofOf(await proveInclusion(sql, stored, entry, checkpoint));
+  const tlogProof = tlogProofOf(await proveInclusion(reads.tile, stored, entry, checkpoint));
   if (tlogProof === null) throw new Problem('pending_checkpoint');
   const shared = { schema_version: SCHEMA.disclosure, entry, tlog_proof: tlogProof } as const;
   if (payload === null) {
     return { ...shared, proof_record: null, key: null, approval: null, disclosures: [] };
   }
   const { key_id: keyId } = payload.aep;
-  const proven = await proveKeys(sql, stored, keyId, await keysInLog(sql, [keyId]), checkpoint);
+  const keys = await reads.keys(keyId);
+  const proven = await proveKeys(reads.tile, stored, keyId, keys, checkpoint, reads.proven);
   return { ...shared, proof_record: payload.record, ...proven, disclosures: [] };
 }

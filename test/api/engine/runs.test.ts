@@ -1,4 +1,5 @@
 import { describe, expect } from 'vitest';
+import { TENANT_CONNECTIONS, TenantConnections } from '#api/engine/tenant-connections';
 import { verifyRun, type RunResult } from '#protocol/run';
 import { runPackageSchema, type RunPackage } from '#protocol/schemas/run';
 import { nativeCrypto } from '#runtime/crypto/node';
@@ -8,7 +9,7 @@ import {
   newRunId,
   outcomeEnvelope,
 } from '../../fixtures/agent.js';
-import { workBatches, type Reply } from '../../fixtures/engine.js';
+import { headersFor, workBatches, type Reply } from '../../fixtures/engine.js';
 import { eraseProof } from '../../fixtures/erase.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { engineTest, type Setup } from './setup.js';
@@ -155,6 +156,30 @@ describe('package of a run', () => {
     expect(result).toMatchObject({ complete: true, faults: [], missing: [] });
     expect(result.decidable && result.close?.proof_id).toBe(close);
     expect(result.decidable && result.members?.map(({ proof_id }) => proof_id)).toEqual(members);
+  });
+
+  it('reads each tile and the entries of each key once', async ({ setup }) => {
+    const { id } = await closedRun(setup);
+    await setup.publish();
+    const reads: { text: string; values: unknown[] }[] = [];
+    const sql = new Proxy(setup.registry.engine, {
+      apply(pool, self, given: [readonly string[], ...unknown[]]) {
+        const [texts, ...values] = given;
+        reads.push({ text: texts.join('?'), values });
+        return Reflect.apply(pool, self, given) as unknown;
+      },
+    });
+    const tenantSql = new TenantConnections({ ...TENANT_CONNECTIONS, sql });
+    await setup.withEngine({ tenantSql }, async ({ call }) => {
+      const path = `/v1/runs/${id}/package?agent=${AGENT}`;
+      const reply = await call({ method: 'GET', path, headers: headersFor(setup.key) });
+      expect(reply.json).toEqual(await packageOf(setup, id));
+    });
+    const from = (table: string) => reads.filter(({ text }) => text.includes(`from ${table} `));
+    const tiles = from('svc.tile').map(({ values }) => values.join('/'));
+    expect(tiles).not.toEqual([]);
+    expect(tiles).toEqual([...new Set(tiles)]);
+    expect(from('svc.log_entry')).toHaveLength(1);
   });
 
   it('keeps the commitments of erased members', async ({ setup }) => {
