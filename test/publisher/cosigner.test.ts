@@ -4,7 +4,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Checkpoints } from '#api/public/log/checkpoints';
-import { directorySource } from '#api/public/snapshot/source';
+import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { openCheckpoint } from '#protocol/checkpoint';
 import { cosign } from '#protocol/cosignature';
 import { verifyEvidence } from '#protocol/evidence/verify';
@@ -255,9 +255,10 @@ it('cosigner > stores no cosignature after another publisher took the lease', as
   expect(published()).toBeNull();
 });
 
-function openCheckpoints(): Checkpoints {
+function openCheckpoints(changes: Partial<SnapshotSource> = {}): Checkpoints {
   const log = [parseVkey(snapshot.logVkey)] as const;
-  return new Checkpoints(directorySource(snapshot.directory), log, snapshot.clock);
+  const source = { ...directorySource(snapshot.directory), ...changes };
+  return new Checkpoints(source, log, snapshot.clock);
 }
 
 it('public API > serves the cosigned checkpoint, and tlog-proofs and evidence under it', async () => {
@@ -284,6 +285,15 @@ it('public API > serves the cosigned checkpoint, and tlog-proofs and evidence un
     { identifier: identifier!, log, now: snapshot.clock.now() },
   );
   expect(proved.witnesses).toEqual(['w1', 'w2', 'w3']);
+  // A cache must not keep the evidence from before the cosignatures.
+  const current = snapshot.publicServer();
+  await current.poller.refresh();
+  const uncosigned = openCheckpoints({ logFile: () => Promise.resolve(null) });
+  const tags = [uncosigned, openCheckpoints()].map(async (checkpoints) => {
+    const { tag } = await checkpoints.snapshotProof(current.poller.current!);
+    return evidence.headers.get('etag')!.includes(tag);
+  });
+  expect(await Promise.all(tags)).toEqual([false, true]);
 
   // The origin could keep an old cosigned checkpoint, so a server with a newer snapshot serves the
   // old checkpoint only for minutes.

@@ -1,9 +1,10 @@
 import { equalBytes, fromUtf8 } from '#protocol/bytes';
 import { type Checkpoint, openCheckpointNote } from '#protocol/checkpoint';
 import { latestStatedTime } from '#protocol/cosignature';
+import { hashHex } from '#protocol/hash';
 import { COSIGNED_PATH } from '#protocol/snapshot/location';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
-import { nativeVerify } from '#runtime/crypto/node';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { Clock } from '#runtime/process/clock';
 import type { Snapshot } from '../snapshot/snapshot.js';
 import type { SnapshotSource } from '../snapshot/source.js';
@@ -24,6 +25,14 @@ interface CosignedCheckpoint extends ServedCheckpoint {
   cosignedAt: number;
 }
 
+interface SnapshotProof {
+  snapshot: Snapshot;
+  /** The checkpoint from which the proof was made. */
+  note: string;
+  text: string;
+  tag: string;
+}
+
 /**
  * Chooses the checkpoint to serve: the newest cosigned checkpoint that the snapshot covers, else the
  * snapshot's own, which no witness has cosigned yet.
@@ -31,6 +40,8 @@ interface CosignedCheckpoint extends ServedCheckpoint {
 export class Checkpoints {
   private read: { at: number; file: Promise<CosignedCheckpoint | null> } | null = null;
   private cosigned: (ServedCheckpoint & { currentAt: number }) | null = null;
+  /** The last result of `snapshotProof`, which every answer with evidence needs. */
+  private proof: SnapshotProof | null = null;
 
   constructor(
     private readonly source: SnapshotSource,
@@ -62,12 +73,20 @@ export class Checkpoints {
     return now - cosigned.currentAt > MAX_BEHIND_MS ? own : cosigned;
   }
 
-  /** The tlog-proof of the snapshot entry, under a cosigned checkpoint of the same tree if there is one. */
-  async snapshotProof(snapshot: Snapshot): Promise<string> {
+  /**
+   * The tlog-proof of the snapshot entry, under a cosigned checkpoint of the same tree if there is one;
+   * `tag` identifies it among the proofs of this entry.
+   */
+  async snapshotProof(snapshot: Snapshot): Promise<SnapshotProof> {
     const { location, checkpoint: own } = snapshot.opened;
     const { note, checkpoint } = await this.newest(snapshot, snapshot.generation);
-    if (!equalBytes(checkpoint.root, own.root)) return location.tlog_proof;
-    return location.tlog_proof.replace(snapshot.checkpointNote, () => note);
+    const { proof } = this;
+    if (proof?.snapshot === snapshot && proof.note === note) return proof;
+    const isSameTree = equalBytes(checkpoint.root, own.root);
+    const text = isSameTree
+      ? location.tlog_proof.replace(snapshot.checkpointNote, () => note)
+      : location.tlog_proof;
+    return (this.proof = { snapshot, note, text, tag: hashHex(nativeSha256, text) });
   }
 
   /** The cosigned checkpoint file; null if it is missing or unreadable. */

@@ -12,7 +12,6 @@ import type { Exchange, PublicContext } from '../operation.js';
 import {
   sendFailure,
   CACHE_VERDICT,
-  hashTag,
   JSON_TYPE,
   mayHoldToken,
   send,
@@ -271,17 +270,16 @@ function sendVerdict(exchange: Exchange, { route, requested }: LookupTarget): vo
 
 async function sendEvidence(exchange: Exchange, { requested }: LookupTarget): Promise<void> {
   const snapshot = currentValidSnapshot(exchange.ctx);
-  const tlogProof = await exchange.ctx.checkpoints.snapshotProof(snapshot);
+  const proof = await exchange.ctx.checkpoints.snapshotProof(snapshot);
   const evidence = await whenFetched(() =>
     buildEvidence(nativeSha256, requested, (query) => snapshot.search(query), {
       snapshot: snapshot.entry,
-      tlogProof,
+      tlogProof: proof.text,
     }),
   );
-  const text = JSON.stringify(evidence);
-  const body = sendable(text);
-  // The ETag hashes the whole body, because cosignatures arrive after their snapshot.
-  const etag = hashTag(text);
+  const body = sendable(JSON.stringify(evidence));
+  // Of one generation, only the proof changes: cosignatures arrive after their snapshot.
+  const etag = proof.tag;
   send(exchange, snapshot, { status: 200, type: JSON_TYPE, cache: CACHE_VERDICT, body, etag });
 }
 
