@@ -33,7 +33,7 @@ const SCENARIOS: readonly Scenario[] = [
   memory,
 ];
 const DEFAULT_PROOFS = 1_000_000;
-/** More proofs than the recent lookups hold, so that the registry also has older proofs. */
+/** More proofs than the window for recent lookups holds, so that the registry also has older proofs. */
 const MIN_PROOFS = 200_000;
 
 const USAGE = `npm run bench               run all scenarios; writes bench/results/latest.json

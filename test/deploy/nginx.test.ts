@@ -1,9 +1,12 @@
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
+import { UNREAD_DETAILS } from '#api/http/responses';
+import { Problem } from '#api/public/http/problem';
+import { freePort } from '../fixtures/free-port.js';
 import { skipsNginx, startPublicCache, withoutNginx } from '../fixtures/nginx.js';
 import { TestSnapshot } from '../fixtures/snapshot.js';
 
 const snapshot = new TestSnapshot();
-afterEach(() => snapshot.close());
+afterAll(() => snapshot.close());
 
 const snapshotHeaders = ({ headers }: Response): [string, string][] =>
   [...headers].filter(([name]) => /^x-svc-(tree|snapshot)-/.test(name));
@@ -48,4 +51,20 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     expect(snapshotHeaders(replaced)).toEqual(snapshotHeaders(await fetch(direct.url + path)));
     expect(snapshotHeaders(replaced)).not.toEqual(snapshotHeaders(unchanged));
   });
+
+  it.each([
+    ['a malformed URI', '/%zz', 400, 'malformed_request'],
+    ['a long URI', `/${'a'.repeat(9_000)}`, 431, 'headers_too_large'],
+  ] as const)(
+    'answers %s with the problem of the public API',
+    async (_name, path, status, code) => {
+      const cache = await startPublicCache(await freePort());
+      onTestFinished(cache.close);
+      const response = await fetch(cache.url + path);
+      expect(response.status).toBe(status);
+      expect(response.headers.get('content-type')).toBe('application/problem+json');
+      expect(response.headers.get('cache-control')).toBe('no-store');
+      expect(await response.json()).toEqual(new Problem(code, UNREAD_DETAILS[code]).document());
+    },
+  );
 });

@@ -206,7 +206,7 @@ export class Observation {
     );
   }
 
-  /** The required signs that have not appeared, without log lines: programs may write those later. */
+  /** The required signs that have not appeared yet, except log lines, which programs may write later. */
   private missing(): string[] {
     const { unready, status, alert } = this.signals ?? {};
     const required: [Source, RegExp | undefined][] = [

@@ -26,7 +26,7 @@ const FIRST_PACKAGE = '(select min(package_id::text)::uuid from svc.trust_packag
 
 const set = (table: string, change: string, id: string): string =>
   `update svc.${table} set ${change} where proof_id = ${id};`;
-/** A verdict of the scrubber on a leaf, so that fsck finds only the damage. */
+/** Stores the scrubber's verdict on a damaged leaf: without it fsck also reports the missing verdict. */
 const failed = (leaf: string, outcome = 'fail'): string => `
   insert into svc.verdict (frontier, first_index, last_index, tree_size, root, outcome, checks)
   select false, l, l, h.tree_size, '\\x${'00'.repeat(32)}', '${outcome}', '[]'

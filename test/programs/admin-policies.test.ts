@@ -292,7 +292,7 @@ describe('admin policy simulate', () => {
     expect(write.mock.calls.join('')).toContain(shown);
   });
 
-  it('simulates budgets with counters of the draft set that start at midnight', async () => {
+  it('simulates budgets with the counters of the draft set, from 0 at midnight', async () => {
     const items = Array.from({ length: 3 }, () => registry.item({ action: 'SIMULATE_COUNTED' }));
     for (const item of items) await registry.admitAll([item]);
     const counted = schema.replace(

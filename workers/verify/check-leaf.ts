@@ -152,7 +152,7 @@ const C_OF_CHANGE = 0x63;
 interface KnownEntry {
   bytes: Uint8Array;
   entry: KeyEntry | null;
-  /** The digest before and after the entry. */
+  /** The digests of the key entries before this entry, and including it. */
   digests: [before: Buffer, after: Buffer];
 }
 const known = new Map<number, KnownEntry>();

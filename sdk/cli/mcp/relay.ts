@@ -93,7 +93,7 @@ export function openRelay(options: RelayOptions) {
   }
 
   async function fromHostNotification(method: string, message: Message): Promise<void> {
-    // Drops the call, because a server could run it without an id.
+    // Drops a call without an id: a server could run it, but no answer could be sent.
     if (method === 'tools/call') return log('dropped a tools/call without an id');
     const found = pending.get(keyOf(paramsOf(message)['requestId']));
     if (method === 'notifications/cancelled' && found !== undefined && 'stop' in found) {

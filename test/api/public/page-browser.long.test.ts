@@ -93,7 +93,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       ];
     }
 
-    it('has no accessibility violation, third-party request or stored data in any state', async () => {
+    it('has no accessibility violation, sends no third-party request and stores no data, in any state', async () => {
       const { page, requests, complaints } = await open({ viewport: PHONE });
       const pages: [string, string][] = [
         ['home', `${origin}/`],
