@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { concat, utf8, fromHex, toHex } from '#protocol/bytes';
+import { concat, utf8, fromHex, isWellFormed, toHex } from '#protocol/bytes';
 import {
   parseStrict,
   type JsonValue,
@@ -7,11 +7,34 @@ import {
   canonicalize,
   isCanonical,
 } from '#protocol/json';
-import { strictJson } from '../fixtures/json-arbitrary.js';
 import { refusal } from '../fixtures/refusal.js';
 import fc from 'fast-check';
 import serialize from 'canonicalize';
 import rfc8785 from '../vectors/rfc8785.json' with { type: 'json' };
+
+const text = fc
+  .string({ unit: 'binary', maxLength: 8 })
+  .filter((value) => isWellFormed(value) && !value.includes('\0'));
+
+const number = fc
+  .oneof(fc.double({ noNaN: true, noDefaultInfinity: true }), fc.maxSafeInteger())
+  .filter(
+    (value) => !Number.isInteger(value) || Number.isSafeInteger(value) || Math.abs(value) >= 1e21,
+  );
+
+/** Every JSON value that the strict parser accepts, a few levels deep. */
+const strictJson: fc.Arbitrary<JsonValue> = fc.letrec<{ value: JsonValue }>((tie) => ({
+  value: fc.oneof(
+    { maxDepth: 5, withCrossShrink: true },
+    fc.constantFrom(null, true, false),
+    number,
+    text,
+    fc.array(tie('value'), { maxLength: 5 }),
+    fc
+      .uniqueArray(fc.tuple(text, tie('value')), { maxLength: 5, selector: ([name]) => name })
+      .map((members) => Object.fromEntries(members)),
+  ),
+})).value;
 
 const parse = (text: string): JsonValue => parseStrict(utf8(text));
 const refused = (text: string) => {

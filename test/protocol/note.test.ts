@@ -1,4 +1,3 @@
-import { createPrivateKey, sign as nodeSign } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { fromBase64, toHex } from '#protocol/bytes';
@@ -9,29 +8,21 @@ import { formatVkey, keyId, openNote, parseVkey, signNote } from '#protocol/note
 import { formatTlogProof, parseTlogProof } from '#protocol/tlog-proof';
 import { leafHashes } from '../fixtures/leaves.js';
 import { refusal } from '../fixtures/refusal.js';
-import rfc8032 from '../vectors/rfc8032.json' with { type: 'json' };
+import { testKey } from '../fixtures/worked-log.js';
 
 // The example of the C2SP signed-note specification.
 const VKEY = 'example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k';
 const NOTE =
   'This is an example message.\n\n— example.com/foo Uw2QOkn8srV1yJGh2VYRlL1Tnagv1YEq6TfXppzi2ONncAlTgK7Ztg1ERYNZXsYjOBH3mFXmRKuwHjG1Yu72IneyaQM=\n';
 
-/** A signer from an RFC 8032 test key. */
-function signer(name: string, vector: number) {
-  const { seed, public_key } = rfc8032[vector]!;
-  const pkcs8 = Buffer.from(`302e020100300506032b657004220420${seed}`, 'hex');
-  const key = createPrivateKey({ key: pkcs8, format: 'der', type: 'pkcs8' });
-  const publicKey = new Uint8Array(Buffer.from(public_key, 'hex'));
-  return {
-    name,
-    publicKey,
-    keyHash: keyId(nobleSha256, name, publicKey),
-    vkey: formatVkey(nobleSha256, name, publicKey),
-    sign: (message: Uint8Array) => nodeSign(null, message, key),
-  };
-}
-
-const log = signer('example.com/log', 0);
+const { publicKey, sign } = testKey(0);
+const name = 'example.com/log';
+const log = {
+  name,
+  keyHash: keyId(nobleSha256, name, publicKey),
+  vkey: formatVkey(nobleSha256, name, publicKey),
+  sign,
+};
 
 describe('signed notes', () => {
   it('reproduce the example of the specification', () => {

@@ -46,15 +46,6 @@ it('an approval admits the request of an API key that expires before the worker 
   expect((await secondOf(sent)).aep.decision).toMatchObject({ effect: 'ADMIT' });
 });
 
-it('an approver’s `reject` causes a denial with the reasons of the pending proof', async () => {
-  const pending = await held();
-  const { aep } = await secondOf(
-    await send(approver.approve(about(pending), { decision: 'reject' })),
-  );
-  expect(aep.decision).toEqual({ effect: 'DENY', reasons: ['hold'] });
-  expectProblem(await setup.post(AGENT, pending.envelope), 403, 'policy_denied');
-});
-
 it('an approval does not waive another policy of the set in force', async () => {
   const pending = await held();
   await activate({ permit: PERMIT, hold: HOLD, never: 'forbid (principal, action, resource);' });

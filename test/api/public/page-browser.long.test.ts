@@ -226,12 +226,6 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
           'this page contradicts the log, which proves the status NOT_FOUND',
         ],
         [
-          'NOT_FOUND for a proof in the log',
-          'valid',
-          () => asPage(htmlOf('valid', liarOrigin), liar.logVkey, states.snapshot.logVkey),
-          'this page contradicts the log, which proves the status VALID',
-        ],
-        [
           'another log',
           'valid',
           () => asPage(htmlOf('valid', liarOrigin)),

@@ -154,18 +154,6 @@ describe('verdict page', () => {
     for (const change of spoiled) await expect(packagePage(change)).rejects.toThrow();
     await packagePage(() => undefined);
   });
-
-  it.each(['x', 'share_token'])(
-    'is not cacheable when an unknown parameter may contain a share token: %s',
-    async (name) => {
-      const { identifier } = page.state('shared');
-      const { status, headers } = await call(`/?${name}=${identifier}`);
-      expect(status).toBe(200);
-      expect(headers['cache-control']).toBe('private, no-store');
-      expect(headers['etag']).toBeUndefined();
-      expect((await call('/')).headers['cache-control']).not.toContain('private');
-    },
-  );
 });
 
 describe('HTML page of a package', () => {
@@ -228,18 +216,6 @@ describe('share link page', () => {
       (one) => !/^share_/.test(one.identifier),
     )) {
       expect.soft((await askFor(identifier)).text, name).not.toMatch(/share_\w/);
-    }
-  });
-
-  it('is not cacheable and sends no Referer header', async () => {
-    const tokens = [...SHARED, ...UNRESOLVABLE].map((name) => page.state(name).identifier);
-    const odd = [`${tokens[0]}x`, 'share_x', 'SHARE_x', encodeURIComponent('%73hare_x')];
-    for (const identifier of [...tokens, ...odd, `share_${'x'.repeat(2000)}`, 'share_x&id=y']) {
-      const { headers, text } = await askFor(identifier);
-      expect(headers['cache-control']).toBe('private, no-store');
-      expect(headers.etag).toBeUndefined();
-      expect(headers['referrer-policy']).toBe('no-referrer');
-      expect(only(/<title>([^<]*)<\/title>/, text)).not.toContain('hare_');
     }
   });
 
