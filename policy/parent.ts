@@ -3,8 +3,8 @@ import type { Parent } from '#sql/admissions/intake';
 export type ParentFault = 'parent_not_found' | 'parent_not_admitted';
 
 /**
- * Why the parent of a subject is invalid, or null. The parent of an outcome must be an admitted
- * action, not a denial or another outcome. An admission may follow from any proof of the tenant.
+ * Why the parent of a subject is invalid, or null. The parent of an outcome must be the admission of
+ * an action. An admission may follow from any proof of the tenant whose payload is not erased.
  */
 export function parentFault(
   kind: 'admission' | 'outcome',

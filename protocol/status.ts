@@ -60,8 +60,11 @@ export function isProofOnly({ effect, isOutcome }: Decided): boolean {
   return effect !== 'ADMIT' || isOutcome;
 }
 
-/** Whether a public response is about an outcome: it has an admitted proof and no certificate. */
-export function isOutcomeAnswer(
+/**
+ * Whether a public response is about an outcome or the close of a run: it has a proof with the effect
+ * ADMIT and no certificate. The log does not show which of the two.
+ */
+export function isReportAnswer(
   artifact: { effect?: unknown },
   references: Readonly<Record<string, unknown>>,
 ): boolean {

@@ -109,7 +109,7 @@ export const listedProofSchema = z
     environment: environmentSchema,
     lane: z.enum(['execute', 'agent']),
     effect: effectSchema,
-    /** The action; null for an outcome. */
+    /** The action; null for an outcome or a close. */
     action: actionSchema.nullable(),
     /** The intent id; null for agent requests. */
     intent_id: textSchema.nullable(),
@@ -118,7 +118,7 @@ export const listedProofSchema = z
     tool: textSchema.nullable(),
     run: runSchema.nullable(),
     parent_proof_id: proofIdSchema.nullable(),
-    /** Whether the API key was restricted to the agent; null for execute requests. */
+    /** Whether the API key was restricted to the agent; null for execute requests, and after an erasure. */
     bound: z.boolean().nullable(),
     /** The batch in which the admission was first accepted; null for an admission outside of batches. */
     batch_id: batchIdSchema.nullable(),

@@ -25,7 +25,7 @@ export type RevocationOutcome = LoggedRevocation | { state: 'refused'; code: Rev
 
 export type RevocationRequestResult =
   | { outcome: 'unknown_proof' }
-  /** A denial or an outcome has no artifact except its proof. */
+  /** Only the admission of an action has artifacts besides its proof. */
   | { outcome: 'absent_artifact' }
   | { outcome: 'revoked'; revocation: LoggedRevocation }
   /** `stored`: a worker will append or reject the request. `repeat`: the request is already pending. */

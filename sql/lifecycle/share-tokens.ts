@@ -28,7 +28,7 @@ export type CreateOutcome =
   | { outcome: 'created'; createdAt: number }
   /** The tenant has no such proof or package. */
   | { outcome: 'unknown_target' }
-  /** A denial or an outcome has no artifact except its proof. */
+  /** Only the admission of an action has artifacts besides its proof. */
   | { outcome: 'absent_artifact' }
   | { outcome: 'expiry_over' };
 

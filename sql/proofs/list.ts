@@ -28,7 +28,8 @@ export interface ProofInList {
   action: string | null;
   intentId: string | null;
   parent: string | null;
-  bound: boolean;
+  /** Null after an erasure. */
+  bound: boolean | null;
   /** The batch that the admission was accepted with; null for a single admission. */
   batchId: string | null;
   /** Agent, tool and run are from the request: absent when it states none, and after an erasure. */
@@ -202,6 +203,7 @@ async function scanLeaves(
     agent === undefined && tool === undefined && bound === undefined
       ? tx``
       : tx`and exists (select from svc.intake i where i.proof_id = seen.proof_id
+          and i.request is not null
           and (${bound ?? null}::boolean is null or (lane = 2 and i.bound = ${bound ?? null}))
           and (${agent ?? null}::text is null or lane = 2
             and convert_from(i.request, 'UTF8')::jsonb #>> '{agent,id}' = ${agent ?? null})
@@ -229,7 +231,7 @@ async function scanLeaves(
         and (${dateOf(acceptedBefore)}::timestamptz is null or at < ${dateOf(acceptedBefore)}))
     select c.scanned, c.least, m.proof_id as "proofId", m.leaf_index as "leafIndex", m.environment,
       m.lane, m.effect, m.is_outcome as "isOutcome", m.action, m.intent_id as "intentId",
-      m.parent, i.request, coalesce(i.bound, false) as bound,
+      m.parent, i.request, case when i.request is not null then i.bound end as bound,
       m.at as "acceptedAt", m.key_id as "keyId", m.has_payload as "hasPayload"
     from counted c left join matching m on true
     left join lateral (select request, bound from svc.intake where proof_id = m.proof_id offset 0) i

@@ -3,7 +3,7 @@ import {
   ARTIFACT_KINDS,
   canAssertValidity,
   EFFECTS,
-  isOutcomeAnswer,
+  isReportAnswer,
   packageStatus,
   STATUSES,
   verificationStatus,
@@ -90,10 +90,10 @@ describe('packageStatus', () => {
   });
 });
 
-it('isOutcomeAnswer > distinguishes a proof of an outcome from an action, a denial and a package', () => {
+it('isReportAnswer > distinguishes a proof of an outcome from an action, a denial and a package', () => {
   const [proof_id, certificate_id] = ['00', 'cert_00'];
-  expect(isOutcomeAnswer({ effect: 'ADMIT' }, { proof_id })).toBe(true);
-  expect(isOutcomeAnswer({ effect: 'ADMIT' }, { proof_id, certificate_id })).toBe(false);
-  expect(isOutcomeAnswer({ effect: 'DENY' }, { proof_id })).toBe(false);
-  expect(isOutcomeAnswer({ effect: 'ADMIT' }, {})).toBe(false);
+  expect(isReportAnswer({ effect: 'ADMIT' }, { proof_id })).toBe(true);
+  expect(isReportAnswer({ effect: 'ADMIT' }, { proof_id, certificate_id })).toBe(false);
+  expect(isReportAnswer({ effect: 'DENY' }, { proof_id })).toBe(false);
+  expect(isReportAnswer({ effect: 'ADMIT' }, {})).toBe(false);
 });

@@ -364,6 +364,7 @@ it('svc overlay stores, tests, activates and deactivates the rules of a folder',
     ['list'],
     ['put'],
     ['test'],
+    ['test', '--id', id],
     ['activate', '--id', id],
     ['put', '--rules', 'none'],
   ]) {

@@ -122,11 +122,11 @@ function parentProblem(kind: NamedParent['kind'], parent: Parent | null): Proble
 
 const PARENT_FAULTS = {
   parent_not_found: [
-    'This tenant has no proof with the id in parent_proof_id. If its admission is pending, wait until it is decided.',
-    'must be the id of a proof of this tenant',
+    'This tenant has no proof with the id in parent_proof_id, or the payload of the proof was erased. If the admission is pending, wait until it is decided.',
+    'must be the id of a proof of this tenant whose payload is not erased',
   ],
   parent_not_admitted: [
-    'The parent of an outcome must be an admitted action, not a denial or another outcome. Send the proof id of the admission.',
+    'The parent of an outcome must be the admission of an action. Send the proof id of the admission.',
     'must be the id of an admitted action',
   ],
 } as const;

@@ -74,8 +74,8 @@ export const createPackageOperation = documentOperation(
 
 const FAULTS: Record<MemberFault, string> = {
   unknown: 'is not the id of a proof of this tenant',
-  denied: 'is a denial, not an admission',
-  outcome: 'is the outcome of an action, not its admission',
+  denied: 'is a denial or a required approval, not an admission',
+  outcome: 'is an outcome or the close of a run, not the admission of an action',
   erased: 'has been erased',
 };
 

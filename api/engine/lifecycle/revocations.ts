@@ -150,8 +150,8 @@ async function requestRevocation(
 export function artifactAbsent(verb: 'Revoke' | 'Share'): Problem {
   return new Problem(
     'artifact_absent',
-    `A denial or an outcome has no artifact except its proof. ${verb} the proof instead.`,
-    at('/artifact_kind', 'must be `proof`, because this proof is a denial or an outcome'),
+    `Only the admission of an action has artifacts besides its proof. ${verb} the proof instead.`,
+    at('/artifact_kind', 'must be `proof`, because this proof is not the admission of an action'),
   );
 }
 

@@ -295,7 +295,8 @@ interface Headline {
   notAsserted: string[];
 }
 
-function headlineOf({ aep, verdict }: ProofExport): Headline {
+function headlineOf(exported: ProofExport): Headline {
+  const { aep, verdict } = exported;
   const { verification_status: status, artifacts } = verdict;
   const asserts = verdict.can_assert_validity && canAssertValidity(status);
   const sandbox = aep.environment === 'sandbox';
@@ -322,7 +323,7 @@ function headlineOf({ aep, verdict }: ProofExport): Headline {
     asserts,
     asserted: asserts
       ? [
-          decided(aep.subject, effect),
+          decided(exported),
           ...(ended.length > 0
             ? [`Artifacts of this proof that are no longer valid: ${ended.join(', ')}.`]
             : []),
@@ -365,19 +366,25 @@ function assertsNothing(status: string): string {
   return `This proof ${end}. It no longer asserts anything. The fields below show what it recorded.`;
 }
 
-function decided({ kind }: AepSubject, effect: Effect): string {
-  const object =
-    kind === 'outcome'
-      ? 'the report on how an admitted action ended'
-      : kind === 'close'
-        ? 'the end of the run named below'
-        : 'the action named below';
+function decided({ aep, approval }: ProofExport): string {
+  // No policy decides about an outcome or a close, nor about an action that an approver rejects.
+  if (aep.subject.kind === 'outcome') {
+    return 'The report on how an admitted action ended is recorded, signed and in the log.';
+  }
+  if (aep.subject.kind === 'close') {
+    return 'The end of the run named below is recorded, signed and in the log.';
+  }
+  const { effect } = aep.decision;
   const was = {
     ADMIT: 'was admitted',
     DENY: 'was denied',
     REQUIRE_APPROVAL: 'was not admitted without an approval',
   }[effect];
-  return `By the policy in force when it was accepted, ${object} ${was}. That ${NOUNS[effect]} is recorded, signed and in the log.`;
+  const decision =
+    approval?.envelope.statement.decision === 'reject'
+      ? 'The approver named below rejected the action named below'
+      : `By the policy in force when it was accepted, the action named below ${was}`;
+  return `${decision}. That ${NOUNS[effect]} is recorded, signed and in the log.`;
 }
 
 function notInferable({ kind }: AepSubject, effect: Effect): string {

@@ -100,12 +100,14 @@ const querySchema = z
       )
       .exactOptional(),
     action: actionSchema
-      .describe('Proofs with exactly this action. Outcomes have no action and never match.')
+      .describe(
+        'Proofs with exactly this action. Outcomes and closes have no action and never match.',
+      )
       .exactOptional(),
     status: z
       .enum(LISTED_STATUSES, `expected one of ${LISTED_STATUSES.join(', ')}`)
       .describe(
-        'Current status of the proof itself. `BACKEND_LOOKUP_REQUIRED`: not verified yet, or verification failed.',
+        'Current status of the proof itself. `BACKEND_LOOKUP_REQUIRED`: not verified yet, or no longer verified.',
       )
       .exactOptional(),
     effect: effectSchema.describe('The decision.').exactOptional(),
@@ -125,7 +127,7 @@ const querySchema = z
     batch: batchIdSchema.describe('Proofs of the items of this batch.').exactOptional(),
     bound: z
       .enum(['true', 'false'], 'expected true or false')
-      .describe('Whether the API key was restricted to the agent.')
+      .describe('Whether the API key was restricted to the agent. Erased proofs never match.')
       .exactOptional(),
     from: timeSchema.describe('Accepted at this time or later.').exactOptional(),
     to: timeSchema.describe('Accepted before this time.').exactOptional(),

@@ -1,5 +1,5 @@
 import type { ArtifactKind, VerificationStatus } from '#protocol/status';
-import { isOutcome, membersIn, type Relayed } from './relayed.js';
+import { isReport, membersIn, type Relayed } from './relayed.js';
 
 /** Text and symbol of a verdict. Symbols differ in shape as well as colour (WCAG 1.4.1). */
 export interface VerdictCopy {
@@ -55,7 +55,7 @@ export function verdictCopy(relayed: Relayed, byToken = false): VerdictCopy {
   if (lookup.matched_on === null) return byToken ? UNRESOLVABLE_TOKEN : UNRESOLVED;
   if (artifact.effect === 'DENY') return denialCopy(relayed);
   if (artifact.effect === 'REQUIRE_APPROVAL') return requiredApprovalCopy(relayed);
-  if (isOutcome(relayed) && asserts) return OUTCOME;
+  if (isReport(relayed) && asserts) return REPORT;
   const headline = POSITIVE[status]?.(kind);
   if (headline !== undefined) {
     return {
@@ -97,15 +97,18 @@ const RECORDED = [
   'The verification system checked that proof and its place in the log.',
 ];
 
-/** The headline is neutral: the action may have failed, and its result is not public. */
-const OUTCOME: VerdictCopy = {
+/**
+ * The headline is neutral: an action may have failed, and the log shows neither its result nor
+ * whether an action or a run ended.
+ */
+const REPORT: VerdictCopy = {
   mark: 'open',
-  headline: 'Outcome recorded',
-  lead: 'An agent reported how an action ended. This is a valid proof of the report.',
-  claims: ['A report on a previously admitted action was recorded.', ...RECORDED],
+  headline: 'Report recorded',
+  lead: 'An agent reported that an action or a run ended. This is a valid proof of the report.',
+  claims: ['A report on the end of an action or of a run was recorded.', ...RECORDED],
   nonClaims: [
-    'That the action succeeded, or that the report is true. No passport, certificate or trust follows from an outcome.',
-    'What the action was, who reported it, or its result. None of this is public.',
+    'That an action succeeded, or that the report is true. No passport, certificate or trust follows from a report.',
+    'What ended, who reported it, or its result. None of this is public.',
     `That this stays true. The proof can be revoked or expire. ${ENDS}`,
   ],
 };
@@ -157,7 +160,7 @@ function denialCopy({ artifact_kind: kind, verification }: Relayed): VerdictCopy
       headline: 'Denied',
       lead: `The action was denied. This is a valid ${kind} of the denial.`,
       claims: [
-        'An action was denied: the policy in force did not permit it.',
+        'An action was denied, by the policy in force or by an approver.',
         'The log named below contains the signed proof of the denial.',
         'The verification system checked that proof and its place in the log.',
       ],

@@ -6,7 +6,7 @@ import {
   type PublicTrustChain,
 } from '#protocol/schemas/facade';
 import { assertsByStatus } from '#protocol/schemas/primitives';
-import { isOutcomeAnswer } from '#protocol/status';
+import { isReportAnswer } from '#protocol/status';
 import type { Answer } from '../http/answer.js';
 
 /** An unknown status or effect is an error: the page never guesses a verdict. */
@@ -52,9 +52,9 @@ export function readAnswer(answer: Pick<Answer, 'status' | 'body'>): Relayed | n
   return relayedSchema.parse(document);
 }
 
-/** Whether the proof records an outcome: its effect is ADMIT, but it has no certificate. */
-export function isOutcome({ artifact, references }: Relayed): boolean {
-  return isOutcomeAnswer(artifact, references);
+/** Whether the proof records an outcome or the close of a run. */
+export function isReport({ artifact, references }: Relayed): boolean {
+  return isReportAnswer(artifact, references);
 }
 
 /** The members of a package; null for any other artifact. */

@@ -4,7 +4,7 @@ import { type Effect, type VerificationStatus, TRUST_CHAIN_SEQUENCE } from '#pro
 import { html, type Html } from '../../docs/html.js';
 import { count, NOUN, SHORT, upperFirst, type Mark } from './copy.js';
 import { copyButton, fact, fold, markOf, time, ownPath, pageUrl } from './document.js';
-import { membersIn, stringsIn, type Member, type Relayed, isOutcome } from './relayed.js';
+import { membersIn, stringsIn, type Member, type Relayed, isReport } from './relayed.js';
 
 export function basisSection(resolved: Relayed, treeSize: number): Html {
   const { artifact, integrity, verification } = resolved;
@@ -281,8 +281,8 @@ function sentence(relayed: Relayed): string {
   if (artifact.effect === 'REQUIRE_APPROVAL') {
     return 'A required approval has no passport, certificate or trust: its chain ends with the verification.';
   }
-  if (isOutcome(relayed)) {
-    return 'An outcome has no passport, certificate or trust: its chain ends with the verification.';
+  if (isReport(relayed)) {
+    return 'A report has no passport, certificate or trust: its chain ends with the verification.';
   }
   if (!chain.available) return 'The chain is not complete: some stages are missing.';
   if (!verification.can_assert_validity) {

@@ -16,7 +16,7 @@ import {
   membersSection,
   tally,
 } from './sections.js';
-import { isOutcome, membersIn, ownId, wasShared, type PageModel, type Relayed } from './relayed.js';
+import { isReport, membersIn, ownId, wasShared, type PageModel, type Relayed } from './relayed.js';
 
 export interface VerdictView extends PageModel {
   identifier: string;
@@ -116,7 +116,7 @@ function assertion(relayed: Relayed | null): string {
   if (relayed.artifact.effect === 'REQUIRE_APPROVAL') {
     return 'Yes, for the proof that an approval was required';
   }
-  return isOutcome(relayed) ? 'Yes, for the proof that an outcome was reported' : 'Yes';
+  return isReport(relayed) ? 'Yes, for the proof of the report' : 'Yes';
 }
 
 /** A note on ids that resolve only among recent proofs, with a link to the proof id. */

@@ -25,8 +25,10 @@ const ACTIONS = {
   test: async (engine, { cases, id, since }) =>
     sdk.testOverlayHttp(engine, {
       overlay_id: given(id, '--id'),
-      ...(cases !== undefined && { cases: await readCases(cases) }),
-      ...(since !== undefined && { since }),
+      // Without both, the command would exit with 0 although nothing was tested.
+      ...(cases === undefined
+        ? { since: given(since, '--cases or --since') }
+        : { cases: await readCases(cases), ...(since !== undefined && { since }) }),
     }),
   activate: async (engine, { cases, id }) =>
     sdk.activateOverlayHttp(engine, {
@@ -43,7 +45,7 @@ export function addOverlay(add: AddCommand): Command {
       name: 'overlay',
       summary: 'Store, test, activate or deactivate an overlay of the tenant',
       description:
-        'An overlay only forbids, on top of the policy set of the operator. `put` stores the rules of a folder and prints the id. `test` runs the cases; with --since, it also evaluates the admissions since that time, and records nothing; it exits 1 when a case fails. `activate` requires that every case passes and that each rule decides at least one case. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key with the scope policy.',
+        'An overlay only forbids, on top of the policy set of the operator. `put` stores the rules of a folder and prints the id. `test` runs the cases, evaluates the admissions since --since, or both, and records nothing; it exits 1 when a case fails. `activate` requires that every case passes and that each rule decides at least one case. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key with the scope policy.',
       examples: [
         'svc overlay put --rules overlay/',
         'svc overlay test --id 4a7d…9c21 --cases cases.json --since 2026-11-20T00:00:00.000Z',
@@ -57,17 +59,19 @@ export function addOverlay(add: AddCommand): Command {
     .option('--id <ID>', 'id of the overlay')
     .option('--rules <FOLDER>', 'folder with one file, <rule id>.cedar, for each rule')
     .option('--cases <FILE>', 'JSON array of cases, as for `admin policy test`')
-    .option('--since <TIME>', 'with test: also evaluate the admissions since this time');
+    .option('--since <TIME>', 'with test: evaluate the admissions since this time');
 }
 
 async function overlay(invocation: Invocation<OverlayOptions>): Promise<ExitCode> {
   const { argument, json, options, terminal } = invocation;
   const run = (ACTIONS as Documents)[argument]!;
   const document = await run(invocation.engine(), options);
-  const failed = 'cases' in document && (document.cases as { failed: number } | null)?.failed;
-  const code = failed ? EXIT.negative : EXIT.success;
+  const cases = 'cases' in document ? (document.cases as { failed: number } | null) : null;
+  const code = cases === null || cases.failed === 0 ? EXIT.success : EXIT.negative;
   printDocument(terminal, json, document);
-  if (!json && argument === 'test') terminal.print(styled(code, failed ? 'FAILED' : 'PASSED'));
+  if (!json && cases !== null) {
+    terminal.print(styled(code, cases.failed === 0 ? 'PASSED' : 'FAILED'));
+  }
   return code;
 }
 

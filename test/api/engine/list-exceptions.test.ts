@@ -1,5 +1,6 @@
 import { describe, expect } from 'vitest';
 import { insertVerdicts } from '#sql/log/verdicts';
+import { admissionEnvelope } from '../../fixtures/agent.js';
 import { eraseProof } from '../../fixtures/erase.js';
 import { listPage, type Query } from '../../fixtures/proof-list.js';
 import { engineTest, type Setup } from './setup.js';
@@ -11,6 +12,19 @@ const idsOf = async ({ engine, key }: Setup, query: Query): Promise<string[]> =>
 
 const firstPage = (setup: Setup, status: string, filter: Query = {}) =>
   idsOf(setup, { status, limit: '1', ...filter });
+
+it('list of proofs > has an erased proof without anything about its agent', async ({ setup }) => {
+  const { db, engine, key } = setup;
+  const { json } = await setup.post('/v1/agent/admissions', admissionEnvelope());
+  const erased = String(json['registry_proof_id']);
+  const newest = async (query: Query = {}) =>
+    (await listPage(engine, { limit: '1', ...query }, key)).proofs[0];
+  const about = { proof_id: erased, agent: 'agent-7', bound: false };
+  expect(await newest({ bound: 'false' })).toMatchObject(about);
+  await eraseProof(db, erased);
+  expect(await newest()).toMatchObject({ ...about, agent: null, tool: null, bound: null });
+  expect(await newest({ bound: 'false' })).toBeUndefined();
+});
 
 describe('list of proofs with a status filter', () => {
   // Without a status filter, one request does not scan 4,100 proofs.

@@ -66,7 +66,8 @@ it('PDF export > contains every fact of the proof', async () => {
   expect(text.split('\n')).toContain(sha256);
 });
 
-it('PDF export > names the approver of a second decision', async () => {
+/** A second decision of an approver, and the hash of the registration. */
+function approvalOf(decision: 'approve' | 'reject') {
   const { approve, registration, registrationHash } = newApprover();
   const pending = { proof_id: admitted.proofId, aep_hash: '0'.repeat(64) };
   const { entry, tlog_proof } = documentFor().key;
@@ -78,12 +79,34 @@ it('PDF export > names the approver of a second decision', async () => {
     change: 'activate' as const,
     registration_hash: registrationHash,
   };
-  const text = await textOf({
-    approval: { envelope: approve(pending), registration, entry: activation, tlog_proof },
-  });
-  const lines = text.split('\n');
+  const envelope = approve(pending, { decision });
+  return { approval: { envelope, registration, entry: activation, tlog_proof }, registrationHash };
+}
+
+it('PDF export > names the approver of a second decision', async () => {
+  const { approval, registrationHash } = approvalOf('approve');
+  const lines = (await textOf({ approval })).split('\n');
   expect(lines).toContain('Approved by');
   for (const fact of ['ops-lead', registrationHash]) expect(lines).toContain(fact);
+});
+
+describe('PDF', () => {
+  const agent = { id: 'a', bound: false };
+  const run = { id: admitted.proofId, seq: 0 };
+  const members_hash = '0'.repeat(64);
+  const outcome = { agent, parent_proof_id: admitted.proofId, result: 'failed' } as const;
+  it.each<[string, PaperOptions, string | null]>([
+    ['an admission', {}, 'the action named below was admitted'],
+    ['a denial', { effect: 'DENY' }, 'the action named below was denied'],
+    ['a rejection', { effect: 'DENY', approval: approvalOf('reject').approval }, null],
+    ['an outcome', { subject: { kind: 'outcome', ...outcome } }, null],
+    ['a close', { subject: { kind: 'close', agent, run, count: 0, members_hash } }, null],
+  ])('of %s asserts only a decision that a policy made', async (_what, options, expected) => {
+    const text = (await textOf(options)).replaceAll(/\s+/g, ' ');
+    const decision = /By the policy in force when it was accepted, ([^.]*)\./.exec(text);
+    expect(decision?.[1] ?? null).toBe(expected);
+    expect(text).toContain('recorded, signed and in the log.');
+  });
 });
 
 describe('PDF verdict', () => {
