@@ -18,8 +18,8 @@ import { arrayOf, bytesInJson, bytesOf, fromUuid } from '../db/columns.js';
 import { type Db, type Fragment, pipeline, type Transaction } from '../db/transaction.js';
 import { type Decision, UNLIMITED, validUntil, type Validity } from '../proofs/rebuild-aep.js';
 import {
-  entryBytesOf,
   entryColumns,
+  entryOrEmpty,
   entryRows,
   type EntryRow,
   KIND_NUMBERS,
@@ -261,7 +261,7 @@ async function rightEdge(
       level > 0
         ? await tileRoots(tx, sha256, level, from, to)
         : isLast && from === last.from
-          ? last.entries.map((row) => leafHash(sha256, entryBytesOf(row)))
+          ? last.entries.map((row) => leafHash(sha256, entryOrEmpty(row)))
           : (await entryRows(tx, from, to)).map(({ bytes }) => leafHash(sha256, bytes));
     if (!equalBytes(concat(...expected), hashes.subarray((from - first) * HASH_BYTES))) {
       throw new TileDamagedError(

@@ -53,9 +53,6 @@ export const entryColumns = (sql: Db) => sql`
   encode(e.proof_record_hash, 'hex') as "proofRecordHash", e.effect, e.is_outcome as "isOutcome",
   e.environment, e.key_id as "keyId", e.validity as "entryValidity", e.body`;
 
-/** The canonical bytes of a leaf, as hashed into the tree. */
-export const entryBytesOf = (row: EntryRow): Uint8Array => bytesOf(row, proofEntryBytes);
-
 function bytesOf(row: EntryRow, proofBytes: (entry: ProofEntryInput) => Uint8Array): Uint8Array {
   // The row of an adopted proof has the published bytes.
   if (row.kind !== PROOF || row.body !== null) return row.body ?? new Uint8Array();
@@ -73,7 +70,10 @@ function bytesOf(row: EntryRow, proofBytes: (entry: ProofEntryInput) => Uint8Arr
   });
 }
 
-/** The entry bytes; empty for a damaged row, so that the other rows can still be read. */
+/**
+ * The canonical bytes of a leaf, as hashed into the tree; empty for a damaged row, so that the other rows
+ * can still be read.
+ */
 export function entryOrEmpty(row: EntryRow, proofBytes = proofEntryBytes): Uint8Array {
   try {
     return bytesOf(row, proofBytes);
@@ -176,8 +176,8 @@ export async function entriesBetween(sql: Db, from: number, to: number): Promise
   return rows.map((row) => entryOrEmpty(row, uncheckedBytes));
 }
 
-/** The canonical entry bytes with indexes in [from, to), in order. */
+/** The entry bytes with indexes in [from, to), in order, as `entryOrEmpty` returns them. */
 export async function entryRows(sql: Db, from: number, to: number) {
   const rows = await rowsBetween(sql, from, to);
-  return rows.map((row) => ({ leafIndex: row.leafIndex, bytes: entryBytesOf(row) }));
+  return rows.map((row) => ({ leafIndex: row.leafIndex, bytes: entryOrEmpty(row) }));
 }

@@ -119,6 +119,11 @@ describe('facts schema', () => {
     expect(read(text)).toMatchObject({ success: false });
   });
 
+  it('reports too many facts in one error, whatever their names and values', () => {
+    const text = `{${Array.from({ length: 33 }, (_, i) => `"F${i}":{}`).join()}}`;
+    expect(read(text).error?.issues).toMatchObject([{ message: 'expected 1 to 32 facts' }]);
+  });
+
   it('reads every value that it accepts unchanged from its canonical form', () => {
     const decimal = fc
       .tuple(fc.bigInt(-(2n ** 63n) + 1n, 2n ** 63n - 1n), fc.integer({ min: 1, max: 4 }))

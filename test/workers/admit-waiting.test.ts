@@ -5,6 +5,7 @@ import { acceptIntake } from '#sql/admissions/intake';
 import { activePolicy } from '#sql/admissions/policies';
 import { announcePending, OUTCOMES_CHANNEL, pendingOlderThan } from '#sql/admissions/outcomes';
 import { unpackIds } from '#sql/db/columns';
+import { TileDamagedError } from '#sql/log/append';
 import { jwkThumbprint } from '#protocol/keys';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { DeferredError, NO_METRICS, SigningKeyInactiveError } from '#workers/admit/context';
@@ -17,7 +18,7 @@ import { PolicySetError } from '#policy/policy-set';
 import { accepted, aepOf, itemWith, stateOf } from '../fixtures/admissions.js';
 import { agentItem, closeEnvelope, newRunId } from '../fixtures/agent.js';
 import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
-import { beforeRow } from '../fixtures/database.js';
+import { beforeRow, withoutTriggers } from '../fixtures/database.js';
 import { freshSigner, TENANT } from '../fixtures/registry.js';
 import { eventually } from '../fixtures/stack.js';
 import { useRegistry } from '../fixtures/use-registry.js';
@@ -92,6 +93,30 @@ describe('admission stays pending after a failure that it did not cause:', () =>
       cause: expect.any(PolicySetError) as Error,
     });
     await change(`files #- '{policies,more}'`);
+    await isProvedLater();
+  });
+
+  it('a damaged row that the next append checks', async () => {
+    const id = await accepted(registry, registry.item());
+    await processAdmissions(registry.admit, [id]);
+    const setKey = (keyId: string) =>
+      withoutTriggers(db, `update svc.log_entry set key_id = '${keyId}' where proof_id = '${id}'`);
+    await setKey('damaged');
+    await expect(processAdmissions(registry.admit, [waiting])).rejects.toThrow(TileDamagedError);
+    await setKey(registry.admit.keyId);
+    await isProvedLater();
+  });
+
+  it('a key entry that this version cannot read', async () => {
+    const setBody = (expression: string) =>
+      withoutTriggers(
+        db,
+        `update svc.log_entry set body = ${expression}
+          where leaf_index = (select max(leaf_index) from svc.log_entry where kind = 3)`,
+      );
+    await setBody(`body || '\\x20'`);
+    await expect(processAdmissions(registry.admit, [waiting])).rejects.toThrow(/unreadable/);
+    await setBody('substring(body for length(body) - 1)');
     await isProvedLater();
   });
 });

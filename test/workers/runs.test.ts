@@ -189,6 +189,13 @@ describe('closes of one group', () => {
     expect(row?.transactions).toBe(1);
   });
 
+  it('do not end a run that an earlier close of the group could not end', async () => {
+    const id = newRunId();
+    const closes = [close(id, 1), close(id, 0)];
+    await accept(...closes);
+    expect(await work(...closes)).toEqual(['run_incomplete', 'proved']);
+  });
+
   it('are appended, except a close whose stored request differs from the accepted request', async () => {
     const [first, altered, last] = [
       close(newRunId(), 0),

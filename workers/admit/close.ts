@@ -24,7 +24,7 @@ export async function closedRunsOf(tx: Db, intakes: readonly PendingIntake[]): P
     const closing = await closingOf(tx, tenantNo, place);
     const run = `${tenantNo} ${place?.runKey ?? ''}`;
     closings.push(ended.has(run) ? { ...closing, runFault: RUN_CLOSED } : closing);
-    ended.add(run);
+    if (closing.runFault === null) ended.add(run);
   }
   return closings;
 }

@@ -1,6 +1,7 @@
 import { equalBytes } from '#protocol/bytes';
-import { parseEntry } from '#protocol/entries';
+import { readEntry } from '#protocol/entries';
 import type { KeyedEntry } from '#protocol/keys';
+import type { LogEntry } from '#protocol/schemas/log-entry';
 import { KeyStates } from '#protocol/state/key-states';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { Db, Pool } from '#sql/db/transaction';
@@ -39,7 +40,7 @@ export class KeyEntryReader {
     if (!isSame) return this.add(this.keysOf([], null), sql, await keyEntriesFrom(sql, 0));
     const added = last === null ? rows : rows.slice(1);
     if (added.length === 0) return known;
-    const parsed = added.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }));
+    const parsed = added.map((row) => ({ leafIndex: row.leafIndex, entry: readable(row) }));
     return (this.known = this.keysOf([...known.entries, ...parsed], added.at(-1)!));
   }
 
@@ -51,6 +52,15 @@ export class KeyEntryReader {
 export function statesOf(entries: readonly KeyedEntry[], origin: string | undefined): KeyStates {
   const origins = origin === undefined ? [] : [origin];
   return new KeyStates({ sha256: nativeSha256, verify: nativeVerify, origins }, entries);
+}
+
+/** @throws an error that keeps admissions pending: a later version may have appended the entry */
+function readable({ leafIndex, body }: EntryBody): LogEntry {
+  const entry = readEntry(body);
+  if (entry !== null) return entry;
+  throw new Error(
+    `the key entry at index ${leafIndex} is unreadable: update this worker, or run fsck`,
+  );
 }
 
 const isSameRow = (row: EntryBody, other: EntryBody): boolean =>

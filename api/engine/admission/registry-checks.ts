@@ -91,14 +91,14 @@ function factProblem(declared: DeclaredFacts, facts: Facts): Problem | null {
 
 const PARENTS_PER_QUERY = 1_000;
 
-/** The problems of requests whose parent proof is missing or not an admitted action, by index. */
+/** The problems of new requests whose parent proof is missing or not an admitted action, by index. */
 export async function parentProblems(
   { tenantSql }: TenantContext,
   tenantNo: number,
   requests: Requests,
 ): Promise<Map<number, Problem>> {
-  const children = [...requests].flatMap(([index, { parent }]) =>
-    parent === null ? [] : [{ index, ...parent }],
+  const children = [...requests].flatMap(([index, { parent, ...request }]) =>
+    parent === null ? [] : [{ ...request, ...parent, index }],
   );
   const found = new Map<number, Problem>();
   for (let start = 0; start < children.length; start += PARENTS_PER_QUERY) {
@@ -110,6 +110,13 @@ export async function parentProblems(
       if (problem !== null) found.set(index, problem);
     });
   }
+  if (found.size === 0) return found;
+  // A repeated request gets the first receipt, even if its parent has been erased since.
+  const rejected = children.filter(({ index }) => found.has(index));
+  const admitted = await tenantSql.run(tenantNo, (sql) => findAdmitted(sql, tenantNo, rejected));
+  rejected.forEach(({ index }, i) => {
+    if (admitted[i] !== null) found.delete(index);
+  });
   return found;
 }
 

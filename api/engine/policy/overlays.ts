@@ -19,6 +19,7 @@ import {
   storeOverlay,
 } from '#sql/admissions/overlays';
 import { activePolicy, readPolicySet, type StoredPolicySet } from '#sql/admissions/policies';
+import type { Pool } from '#sql/db/transaction';
 import type { EngineContext } from '../context.js';
 import { documentOperation, tenantOperation } from '../http/gates.js';
 import { listOperation } from '../http/paging.js';
@@ -91,15 +92,15 @@ export const storeOverlayOperation = documentOperation(
     problems: ['invalid_overlay', 'too_many_overlays', 'policy_missing'],
   },
   async (call, { rules }) => {
-    const { caller, ctx, inTenant, res } = call;
+    const { caller, ctx, res } = call;
     requireFit(await inTurn(caller, async () => overlayProblems(await setInForce(ctx), rules)));
     const document = documentOf(rules);
-    const stored = await inTenant((sql, tenantNo) =>
+    const stored = await changed(call, document.digest, (sql, tenantNo) =>
       storeOverlay(sql, tenantNo, caller.keyNo, document, MOST_OVERLAYS),
     );
     if (stored === null) throw new Problem('unauthenticated');
-    if (!stored) throw new Problem('too_many_overlays');
-    sendJson(res, 201, overlayDocument(await overlayOf(call, toHex(document.digest))));
+    if (stored === false) throw new Problem('too_many_overlays');
+    sendJson(res, 201, overlayDocument(stored));
   },
 );
 
@@ -209,13 +210,16 @@ export const activateOverlayOperation = documentOperation(
   async (call, { cases }) => {
     const { caller, req, res } = call;
     const id = String(req.params['overlay_id']);
-    await inTurn(caller, () => activated(call, id, cases));
-    sendJson(res, 200, overlayDocument(await overlayOf(call, id)));
+    sendJson(res, 200, overlayDocument(await inTurn(caller, () => activated(call, id, cases))));
   },
 );
 
-async function activated(call: Call, id: string, cases: readonly PolicyCase[]): Promise<void> {
-  const { caller, ctx, inTenant } = call;
+async function activated(
+  call: Call,
+  id: string,
+  cases: readonly PolicyCase[],
+): Promise<OverlayRow> {
+  const { caller, ctx } = call;
   for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
     const base = await setInForce(ctx);
     const inUse = await policiesInUse(ctx.sql);
@@ -231,11 +235,11 @@ async function activated(call: Call, id: string, cases: readonly PolicyCase[]): 
     for (const other of inUse) {
       if (!other.digest.equals(base.digest)) sets.push(await combine(other, rules));
     }
-    const done = await inTenant((sql, tenantNo) =>
+    const active = await changed(call, overlay.digest, (sql, tenantNo) =>
       activateOverlay(sql, tenantNo, caller.keyNo, overlay.digest, sets),
     );
-    if (done === null) throw new Problem('unauthenticated');
-    if (done) return;
+    if (active === null) throw new Problem('unauthenticated');
+    if (active !== false) return active;
   }
   throw new Problem('tenant_busy');
 }
@@ -253,24 +257,42 @@ export const deactivateOverlayOperation = tenantOperation(
     problems: ['overlay_not_found'],
   },
   async (call) => {
-    const { caller, inTenant, req, res } = call;
-    const overlay = await overlayOf(call, String(req.params['overlay_id']));
-    const done = await inTenant((sql, tenantNo) =>
-      activateOverlay(sql, tenantNo, caller.keyNo, overlay.digest, null),
+    const { caller, req, res } = call;
+    const { digest } = await overlayOf(call, String(req.params['overlay_id']));
+    const inactive = await changed(call, digest, (sql, tenantNo) =>
+      activateOverlay(sql, tenantNo, caller.keyNo, digest, null),
     );
-    if (done === null) throw new Problem('unauthenticated');
-    sendJson(res, 200, overlayDocument(await overlayOf(call, toHex(overlay.digest))));
+    if (!inactive) throw new Problem('unauthenticated');
+    sendJson(res, 200, overlayDocument(inactive));
   },
 );
 
 async function overlayOf({ inTenant }: Pick<Call, 'inTenant'>, id: string): Promise<OverlayRow> {
-  const digest = HASH_PATTERN.test(id) ? Buffer.from(id, 'hex') : null;
-  const [overlay] =
-    digest === null
-      ? []
-      : await inTenant((sql, tenantNo) => listOverlays(sql, tenantNo, 1, null, digest));
+  if (!HASH_PATTERN.test(id)) throw new Problem('overlay_not_found');
+  return inTenant((sql, tenantNo) => readOverlay(sql, tenantNo, Buffer.from(id, 'hex')));
+}
+
+async function readOverlay(sql: Pool, tenantNo: number, digest: Buffer): Promise<OverlayRow> {
+  const [overlay] = await listOverlays(sql, tenantNo, 1, null, digest);
   if (overlay === undefined) throw new Problem('overlay_not_found');
   return overlay;
+}
+
+/**
+ * Makes a change, and reads the overlay on the same connection: after a wait for another one, the problem
+ * `tenant_busy` would deny the change.
+ *
+ * @returns the result of `change` if nothing was changed
+ */
+function changed<T extends false | null>(
+  { inTenant }: Pick<Call, 'inTenant'>,
+  digest: Buffer,
+  change: (sql: Pool, tenantNo: number) => Promise<true | T>,
+): Promise<OverlayRow | T> {
+  return inTenant(async (sql, tenantNo) => {
+    const done = await change(sql, tenantNo);
+    return done === true ? readOverlay(sql, tenantNo, digest) : done;
+  });
 }
 
 async function setInForce({ sql }: Pick<EngineContext, 'sql'>): Promise<StoredPolicySet> {

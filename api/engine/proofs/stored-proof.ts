@@ -6,9 +6,10 @@ import {
   type Receipt,
   type ReceiptFacts,
 } from '#protocol/aep';
-import { equalBytes, toHex } from '#protocol/bytes';
+import { equalBytes, toHex, utf8 } from '#protocol/bytes';
 import { type Disclosure, disclosuresOf, saltsFrom } from '#protocol/commitments';
-import { isAepKeyEntry, proofEntryBytes } from '#protocol/entries';
+import { isAepKeyEntry, proofEntryText } from '#protocol/entries';
+import { attempt } from '#protocol/errors';
 import { hashHex } from '#protocol/hash';
 import {
   effectiveVerdicts,
@@ -78,7 +79,7 @@ export function documentsOf(stored: StoredProof): ProofDocuments {
   return { entry: entryOf(stored), payload: payloadOf(stored) };
 }
 
-export function entryOf(stored: StoredProof): ProofEntry {
+function entryOf(stored: StoredProof): ProofEntry {
   return {
     schema_version: SCHEMA.logEntry,
     type: 'proof',
@@ -93,13 +94,17 @@ export function entryOf(stored: StoredProof): ProofEntry {
   };
 }
 
+/** The bytes of the entry without checks of its fields: those of a damaged row differ from the leaf. */
+export const entryBytesOf = (stored: StoredProof): Uint8Array =>
+  attempt(() => utf8(proofEntryText(entryOf(stored)))) ?? new Uint8Array();
+
 /**
  * Whether the log has this row's leaf at this index: at another index the row would get another
  * proof's verdict.
  */
 export function isLogged(stored: StoredProof): boolean {
   const { hasIntakeTime, leafHash: inTree } = stored;
-  const hash = leafHash(nativeSha256, proofEntryBytes(entryOf(stored)));
+  const hash = leafHash(nativeSha256, entryBytesOf(stored));
   return hasIntakeTime && inTree !== null && equalBytes(hash, inTree);
 }
 

@@ -10,7 +10,6 @@ import { decidedIn } from '#protocol/aep';
 import { approvalAt, approverActivationOf } from '#protocol/approvals';
 import { fromHex, toHex } from '#protocol/bytes';
 import { disclosedIn } from '#protocol/commitments';
-import { proofEntryBytes } from '#protocol/entries';
 import { isUsablePublicKey, smallOrderPublicKeys } from '#protocol/ed25519';
 import { ProtocolError } from '#protocol/errors';
 import { hashHex } from '#protocol/hash';
@@ -34,7 +33,7 @@ import { json } from '../operation.js';
 import { documentOperation } from '../http/gates.js';
 import type { EngineContext } from '../context.js';
 import {
-  entryOf,
+  entryBytesOf,
   isLogged,
   isRowOf,
   keyOf,
@@ -180,7 +179,7 @@ async function verifyStored(
   const keyId = signed?.aep.key_id ?? stored.keyId;
   const states = await keyStatesOf(sql, keys);
   const known = states.at(keyId, leafIndex);
-  const entry = proofEntryBytes(entryOf(stored));
+  const entry = entryBytesOf(stored);
   const aep = signed?.open.payload ?? stored.aep;
   const signature = signed?.open.signature ?? stored.signature;
   const derived: Check[] =

@@ -3,6 +3,7 @@ import { agentReceiptSchema } from '#protocol/schemas/index';
 import { createTenant, setAllowlisted, setLane } from '#sql/tenants/administration';
 import { admissionEnvelope, outcomeEnvelope } from '../../fixtures/agent.js';
 import { executeBody, type Reply } from '../../fixtures/engine.js';
+import { eraseProof } from '../../fixtures/erase.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { engineTest, keyIdOf, type Setup } from './setup.js';
 
@@ -86,6 +87,23 @@ describe('outcome envelope', () => {
       },
     );
     expect((await admit(outcome)).status).toBe(200);
+  });
+
+  it('gets the first receipt again after its parent was erased', async ({
+    admit,
+    proved,
+    setup: { db, post },
+  }) => {
+    const parent = await proved();
+    const outcome = outcomeEnvelope(parent);
+    const first = await admit(outcome);
+    await eraseProof(db, parent);
+    const repeated = await admit(outcome);
+    expect(repeated).toMatchObject({ status: 200, bytes: first.bytes });
+    const other = outcomeEnvelope(parent);
+    expectProblem(await admit(other), 422, 'parent_not_found');
+    const batch = await post('/v1/batches', [outcome, other]);
+    expect(batch.json['counts']).toMatchObject({ admitted: 1, invalid: 1 });
   });
 });
 

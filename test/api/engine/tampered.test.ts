@@ -26,6 +26,8 @@ describe('altered database rows', () => {
   it.for([
     ['log_entry', `effect = 'ADMIT'`],
     ['log_entry', `environment = 'live'`],
+    ['log_entry', `environment = 'other'`],
+    ['log_entry', `validity = '{"proof":"x"}'`],
     ['log_entry', 'lane = 2'],
     ['log_entry', 'is_outcome = true'],
     ['log_entry', `key_id = repeat('A', 43)`],
