@@ -1,16 +1,19 @@
-import { fromBase64Url } from '#protocol/bytes';
+import { fromBase64Url, toBase64Url } from '#protocol/bytes';
 import { isUsablePublicKey } from '#protocol/ed25519';
-import { entryBytes, revocationReasonBytes } from '#protocol/entries';
+import { entryBytes, readEntry, revocationReasonBytes } from '#protocol/entries';
+import { attempt } from '#protocol/errors';
 import type { Sha256 } from '#protocol/hash';
 import { isProofId } from '#protocol/ids';
 import type { KeyedEntry } from '#protocol/keys';
+import { parseVkey } from '#protocol/note';
 import type { AepKeyEntry, KeyEntry } from '#protocol/schemas/log-entry';
-import type { ArtifactKind } from '#protocol/status';
+import { type ArtifactKind, type Decided, isProofOnly } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { AdministrationError, joinTransaction } from '../tenants/audit.js';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
 import { appendLocked, lockHead } from '../log/append.js';
 import { keysInLog } from '../log/keys.js';
+import { statusEntriesOf } from '../log/log.js';
 import { databaseTime } from '../log/verdicts.js';
 
 interface Key {
@@ -40,11 +43,19 @@ export async function intactKeys(sql: Db, keyIds: readonly string[] = []): Promi
 }
 
 /** All log entries about the key, not filtered by use, because a key has only one use. */
-async function entriesOf(sql: Db, keyId: string): Promise<KeyEntry[]> {
-  return (await intactKeys(sql, [keyId])).flatMap(({ entry }) =>
+function entriesOf(keys: readonly KeyedEntry[], keyId: string): KeyEntry[] {
+  return keys.flatMap(({ entry }) =>
     entry.type === 'key' && 'key_id' in entry && entry.key_id === keyId ? [entry] : [],
   );
 }
+
+/** Whether a log key has this public key, in base64url. */
+const isLogKey = (keys: readonly KeyedEntry[], sha256: Sha256, publicKey: string): boolean =>
+  keys.some(({ entry }) => {
+    const vkey = entry.type === 'key' && entry.use === 'log' ? entry.vkey : null;
+    const named = vkey === null ? undefined : attempt(() => parseVkey(vkey, sha256));
+    return named !== undefined && toBase64Url(named.publicKey) === publicKey;
+  });
 
 /**
  * Appends a key entry and returns its index. A key is activated once; only an activated key can be
@@ -65,8 +76,10 @@ export function appendKeyChange(
     }
     const { use = 'aep' } = key;
     const size = await lockHead(tx);
-    const before = await entriesOf(tx, key.keyId);
-    if (key.change === 'activate' && before.length > 0) {
+    const keys = await intactKeys(tx, [key.keyId]);
+    const before = entriesOf(keys, key.keyId);
+    const isUsed = before.length > 0 || isLogKey(keys, sha256, key.publicKey);
+    if (key.change === 'activate' && isUsed) {
       throw new AdministrationError(`key ${key.keyId} is already in the log: generate a new one`);
     }
     const isKnown = before.some((entry) => entry.use === use && entry.change === 'activate');
@@ -97,7 +110,7 @@ export async function ensureKeyActive(
   sha256: Sha256,
   key: Key,
 ): Promise<void> {
-  if ((await entriesOf(sql, key.keyId)).length > 0) return;
+  if (entriesOf(await intactKeys(sql, [key.keyId]), key.keyId).length > 0) return;
   await appendKeyChange(sql, sha256, { ...key, change: 'activate' });
 }
 
@@ -114,7 +127,8 @@ export interface Revocation {
  * Revokes an artifact permanently and returns the index of its log entry. The database stores the
  * reason as `svc.registry.revocation_reason/1.0`; the log has only its hash.
  *
- * @throws AdministrationError when the proof is unknown
+ * @throws AdministrationError when the proof is unknown, or the artifact is absent or already revoked: monitors
+ *   and fsck report such an entry, which the log would keep
  */
 export function appendRevocation(
   sql: Pool | Transaction,
@@ -134,8 +148,21 @@ export function appendRevocation(
   const reasonHash = Buffer.from(sha256(document));
   return joinTransaction(sql, async (tx) => {
     const size = await lockHead(tx);
-    const [proof] = await tx`select from svc.log_entry where proof_id = ${proofId}::uuid`;
-    if (proof === undefined) throw unknown;
+    const [decided] = await tx<Decided[]>`
+      select effect, is_outcome as "isOutcome" from svc.log_entry where proof_id = ${proofId}::uuid`;
+    if (decided === undefined) throw unknown;
+    if (artifactKind !== 'proof' && isProofOnly(decided)) {
+      throw new AdministrationError(
+        `${proofId} is a denial or an outcome and has no ${artifactKind}: revoke its proof`,
+      );
+    }
+    for (const { leafIndex, body } of await statusEntriesOf(tx, [proofId], size)) {
+      const entry = readEntry(body);
+      if (entry?.type !== 'status' || entry.artifact_kind !== artifactKind) continue;
+      throw new AdministrationError(
+        `the ${artifactKind} of ${proofId} is already revoked, by leaf ${leafIndex}`,
+      );
+    }
     await tx`
       insert into svc.revocation_reason (reason_hash, document)
       values (${reasonHash}, ${document})`;

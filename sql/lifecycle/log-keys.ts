@@ -104,10 +104,11 @@ export function appendLogKeyChange(
  * with that key.
  */
 async function lastSize(tx: Transaction, vkey: LogVkey): Promise<number> {
-  const size = await latestCheckpointBy(tx, [vkey]);
+  // Before the checkpoints by the key are read: the publisher may sign another one meanwhile.
   const [row] = await tx<[{ newest: number; isOurs: boolean }]>`
     select coalesce(max(tree_size), 0) as newest,
       pg_try_advisory_xact_lock(7566947, 1) as "isOurs" from svc.checkpoint`;
+  const size = await latestCheckpointBy(tx, [vkey]);
   if (size < row.newest || row.isOurs) return size;
   throw new AdministrationError(
     'the running publisher signs with this key: restart it with the successor first',

@@ -1,11 +1,18 @@
-import { expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
+import { toBase64Url } from '#protocol/bytes';
+import { jwkThumbprint } from '#protocol/keys';
+import { parseVkey } from '#protocol/note';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { AdministrationError } from '#sql/tenants/administration';
+import { type Transaction, transaction } from '#sql/db/transaction';
 import { appendKeyChange, appendRevocation } from '#sql/lifecycle/entries';
+import { appendLogKeyChange } from '#sql/lifecycle/log-keys';
 import { treeSize } from '#sql/log/log';
+import { admissionEnvelope, agentItem } from '../fixtures/agent.js';
+import { testLog } from '../fixtures/checkpoints.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
-const { registry } = useRegistry('file');
+const { db, registry } = useRegistry('file');
 
 it('appendKeyChange > rejects the retirement of a key that was never activated', async () => {
   const stranger = { keyId: 'A'.repeat(43), publicKey: 'A'.repeat(43) };
@@ -17,6 +24,56 @@ it('appendKeyChange > rejects the retirement of a key that was never activated',
     });
     await expect(ended).rejects.toThrow(/never activated/);
   }
+});
+
+it('appendKeyChange > rejects the activation of a log key', async () => {
+  const { publicKey, vkey } = testLog(db);
+  await appendLogKeyChange(registry.admin, parseVkey(vkey), 'activate');
+  const keyId = jwkThumbprint(nativeSha256, publicKey);
+  for (const use of ['aep', 'aep_root', 'verifier'] as const) {
+    const key = { use, keyId, publicKey: toBase64Url(publicKey), change: 'activate' as const };
+    const activated = appendKeyChange(registry.admin, nativeSha256, key);
+    await expect(activated).rejects.toThrow('already in the log');
+  }
+});
+
+describe('appendLogKeyChange', () => {
+  /** Runs `then` after the first query of the checkpoints. */
+  const afterFirstRead = (tx: Transaction, then: () => Promise<void>): Transaction => {
+    let isFirst = true;
+    return new Proxy(tx, {
+      apply: (target, self, given: [string | readonly string[]]) => {
+        const query = Reflect.apply(target, self, given) as Promise<unknown>;
+        if (!isFirst || !String(given[0]).includes('from svc.checkpoint')) return query;
+        isFirst = false;
+        return query.then(async (rows) => {
+          await then();
+          return rows;
+        });
+      },
+    });
+  };
+
+  it('rejects the retirement of a key that signs a checkpoint meanwhile', async () => {
+    const [current, next] = [
+      testLog(db, 'test.example/rotated'),
+      testLog(db, 'test.example/rotated'),
+    ];
+    await current.publish();
+    for (const { vkey } of [current, next]) {
+      await appendLogKeyChange(registry.admin, parseVkey(vkey), 'activate');
+    }
+    const lease = await db.as('svc_publisher', 1).reserve();
+    await lease`select pg_advisory_lock(7566947, 1)`;
+    const before = await treeSize(registry.engine);
+    const retired = transaction(registry.admin, (tx) => {
+      const read = afterFirstRead(tx, () => current.publish());
+      return appendLogKeyChange(read, parseVkey(current.vkey), 'retire');
+    });
+    await expect(retired).rejects.toThrow('the running publisher signs with this key');
+    expect(await treeSize(registry.engine)).toBe(before);
+    lease.release();
+  });
 });
 
 const revocation = { artifactKind: 'proof' as const, reason: 'wrong', actor: 'auditor' };
@@ -32,4 +89,18 @@ it('appendRevocation > appends nothing for an unknown proof', async () => {
     await expect(revoked).rejects.toThrow(AdministrationError);
   }
   expect(await treeSize(registry.engine)).toBe(before);
+});
+
+it('appendRevocation > appends nothing for an artifact that is absent or already revoked', async () => {
+  const admitted = registry.item();
+  const denied = agentItem(registry, admissionEnvelope({ action: 'DELETE_AUDIT_LOG' }));
+  const [admittedId = '', deniedId = ''] = await registry.admitAll([admitted, denied]);
+  const leafIndex = await registry.revoke(admittedId, 'certificate');
+  const again = registry.revoke(admittedId, 'certificate');
+  await expect(again).rejects.toThrow(`already revoked, by leaf ${leafIndex}`);
+  const absent = registry.revoke(deniedId, 'certificate');
+  await expect(absent).rejects.toThrow('has no certificate');
+  expect(await treeSize(registry.engine)).toBe(leafIndex + 1);
+  await registry.revoke(admittedId, 'trust');
+  await registry.revoke(deniedId, 'proof');
 });

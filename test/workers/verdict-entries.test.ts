@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { toBase64 } from '#protocol/bytes';
 import { parseEntry } from '#protocol/entries';
+import { parseVkey } from '#protocol/note';
 import { LISTED_LEAVES, type VerdictEntry } from '#protocol/schemas/log-entry';
 import { rootFromTiles } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
@@ -9,6 +10,7 @@ import { isSignedVerdict } from '#protocol/verdict-entries';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { setValidity } from '#sql/tenants/administration';
 import { transaction } from '#sql/db/transaction';
+import { appendLogKeyChange } from '#sql/lifecycle/log-keys';
 import { appendLocked, lockHead } from '#sql/log/append';
 import { keysInLog } from '#sql/log/keys';
 import { tileCache, treeSize } from '#sql/log/log';
@@ -19,6 +21,7 @@ import { scanExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
 import { appendVerdictEntry } from '#workers/verify/verdict-entries';
 import { runVerifier, VERIFIER_DEFAULTS } from '#workers/verify/verifier';
+import { testLog } from '../fixtures/checkpoints.js';
 import { beforeRow } from '../fixtures/database.js';
 import { TENANT } from '../fixtures/registry.js';
 import { eventually } from '../fixtures/stack.js';
@@ -203,6 +206,16 @@ describe('appendVerdictEntry', () => {
     await signer.retire();
     await expect(append()).rejects.toThrow('is not active');
     expect(await entries()).toHaveLength(1);
+  });
+
+  it('rejects a name without a log key before the first checkpoint', async () => {
+    const key = parseVkey(testLog(db, 'a/log').vkey);
+    await appendLogKeyChange(registry.admin, key, 'activate');
+    await expect(verifyAndAppend()).rejects.toThrow('LOG_ORIGIN is example.org/log');
+    expect(await append({ ...signer, origin: 'a/log' })).toBe('appended');
+    await db.sql`
+      insert into svc.ended_log (origin, tree_size, reason) values ('a/log', 1, 'a test')`;
+    expect(await append({ ...signer, origin: 'next/log' })).toBe('appended');
   });
 
   it('reports every leaf again for a log that continues a retired log', async () => {

@@ -1,7 +1,9 @@
 import { toBase64 } from '#protocol/bytes';
 import { readEntry } from '#protocol/entries';
+import { attempt } from '#protocol/errors';
 import type { KeyedEntry } from '#protocol/keys';
 import { verifyConsistency } from '#protocol/merkle';
+import { parseVkey } from '#protocol/note';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { LISTED_LEAVES, MAX_SNAPSHOT_MS, type VerdictEntry } from '#protocol/schemas/log-entry';
 import { KeyStates } from '#protocol/state/key-states';
@@ -136,15 +138,24 @@ function requireActive(
       `verifier key ${keyId} is not active in the log, so no verdict entry is appended: activate it with admin verifier-key activate <key.pem>, or start the verifier with the active key`,
     );
   }
+  // The publisher stops at an entry for another log, and monitors report it forever.
   const [published] = checkpoint?.note.split('\n') ?? [];
-  const hasEnded = ended.includes(origin);
-  if (hasEnded || (published !== undefined && published !== origin)) {
+  const names = published === undefined ? namesOfLogKeys(entries) : [published];
+  const current = names.filter((name) => !ended.includes(name));
+  if (ended.includes(origin) || (current.length > 0 && !current.includes(origin))) {
     throw new OperatorError(
-      `LOG_ORIGIN is ${origin}, which is retired or not the log of the last checkpoint: set the LOG_ORIGIN of the publisher`,
+      `LOG_ORIGIN is ${origin}, which is retired or not the name of this log: set the LOG_ORIGIN of the publisher, whose log key the log activates`,
     );
   }
   return keys;
 }
+
+const namesOfLogKeys = (entries: readonly KeyedEntry[]): string[] =>
+  entries.flatMap(({ entry }) =>
+    entry.type === 'key' && entry.use === 'log'
+      ? (attempt(() => parseVkey(entry.vkey, nativeSha256).name) ?? [])
+      : [],
+  );
 
 const PAGE = 10;
 
