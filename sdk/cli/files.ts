@@ -6,8 +6,7 @@ import { parseStrict, type JsonValue } from '../../protocol/json.js';
 import { canonicalHash, SdkError, type RequestHashEnvelope } from '../index.js';
 import { UsageError, type Invocation } from './config.js';
 
-export const outOption = (): Option =>
-  new Option('-o, --out <FILE>', 'write to FILE instead of standard output');
+export const outOption = new Option('-o, --out <FILE>', 'write to FILE instead of standard output');
 
 export const inputName = (file: string): string => (file === '-' ? 'standard input' : file);
 
