@@ -1,27 +1,31 @@
 import express, { type ErrorRequestHandler, type Express, type RequestHandler } from 'express';
-import { BusyError } from '#runtime/concurrency/limiter';
+import { BusyError, Limiter } from '#runtime/concurrency/limiter';
 import { logRarely } from '#runtime/process/log';
 import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';
 import { DamagedEntryError } from '#sql/proofs/read';
 import { createAuthenticate } from './http/authenticate.js';
-import type { EngineContext } from './context.js';
+import { type EngineContext, type QueryTenant, TENANT_CONNECTIONS } from './context.js';
 import { requestContext, addLogFields, requestIdOf } from './http/request-context.js';
 import { engineOpenApi } from './openapi/document.js';
 import type { EngineDeps } from './operation.js';
 import { OPERATIONS } from './operations.js';
 import { Problem, sendProblem, type ProblemCode } from './http/problem.js';
-import { createFactCheck, createReadDeclaredFacts } from './admission/registry-checks.js';
+import { createReadDeclaredFacts, createRegistryCheck } from './admission/registry-checks.js';
 import { createCapacityCheck, createSubmit } from './admission/submit.js';
 
 /** The engine API. The caller opens and closes every resource. */
 export function createEngine(ctx: EngineContext): Express {
   const readDeclaredFacts = createReadDeclaredFacts(ctx);
+  const ofTenants = new Limiter(TENANT_CONNECTIONS);
+  const queryTenant: QueryTenant = (tenantNo, work, ...args) =>
+    ofTenants.run(tenantNo, () => work(ctx.tenantSql, tenantNo, ...args));
   const deps: EngineDeps = {
     ctx,
+    queryTenant,
     authenticate: createAuthenticate(ctx),
     requireCapacity: createCapacityCheck(ctx),
     readDeclaredFacts,
-    checkFacts: createFactCheck(ctx, readDeclaredFacts),
+    checkRegistry: createRegistryCheck(queryTenant, readDeclaredFacts),
     submit: createSubmit(ctx),
     openApi: engineOpenApi(OPERATIONS.map(({ spec }) => spec)),
   };

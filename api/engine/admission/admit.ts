@@ -35,7 +35,7 @@ import { clientGone } from '../http/respond.js';
 import { type EngineDeps, type Operation, type OperationSpec, json, specOf } from '../operation.js';
 import { requireKeyAllows } from './key-restriction.js';
 import { sendOutcome, sendPending } from './outcome.js';
-import { type Checked, parentProblems, runProblems } from './registry-checks.js';
+import type { Checked } from './registry-checks.js';
 
 /** How one API translates its requests to admissions, and responds. */
 export interface AdmissionApi {
@@ -104,7 +104,7 @@ async function accept<Body extends AdmissionBody>(
 ) {
   const { ctx } = deps;
   const caller = await authorizeAdmission(deps, spec, req, res);
-  const bytes = await readBody(req, ctx.bodyLimit);
+  const bytes = await readBody(req);
   const idempotencyKey = readAdmissionHeaders(req, spec);
   const { value, pointerOf } = await api.translate(deps, caller, parseJson(bytes));
   return submitBody(deps, type, caller, value, idempotencyKey, res).catch((error: unknown) => {
@@ -123,20 +123,14 @@ async function submitBody<Body extends AdmissionBody>(
   idempotencyKey: string | null,
   res: Response,
 ) {
-  const { ctx } = deps;
   const { body, ...parsed } = parseAdmission(type, value);
   if (body.idempotency_key !== undefined) {
     res.setHeader('X-Svc-Idempotency-Key', body.idempotency_key);
   }
   requireAllowed(body, caller);
-  const [invalidFact = null] = await deps.checkFacts(caller.tenantNo, [parsed]);
-  if (invalidFact !== null) throw invalidFact;
   const { keyNo, tenantNo } = caller;
-  const [parentProblem] = (await parentProblems(ctx, tenantNo, [[0, parsed]])).values();
-  if (parentProblem !== undefined) throw parentProblem;
-  const [runProblem] = (await runProblems(ctx, tenantNo, [[0, parsed]])).values();
-  if (runProblem !== undefined) throw runProblem;
-
+  const [problem] = (await deps.checkRegistry(tenantNo, new Map([[0, parsed]]))).values();
+  if (problem !== undefined) throw problem;
   const intake = await deps.submit({
     tenantNo,
     keyNo,
@@ -372,9 +366,7 @@ export const readAdmissionOperation = tenantOperation(
   },
   async ({ caller, ctx, inTenant, req, res }) => {
     const proofId = String(req.params['proof_id']);
-    const state = isProofId(proofId)
-      ? await inTenant((sql, tenantNo) => admissionState(sql, tenantNo, proofId))
-      : null;
+    const state = isProofId(proofId) ? await inTenant(admissionState, proofId) : null;
     if (state === null) throw new Problem('admission_not_found');
     addLogFields(res, { proof_id: proofId });
     if (state === 'pending') sendPending(res, proofId);

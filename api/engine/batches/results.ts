@@ -72,9 +72,7 @@ export const readBatchOperation = tenantOperation(
 
 async function requireBatch({ inTenant, req }: Call): Promise<Batch> {
   const batchId = String(req.params['batch_id']);
-  const batch = isBatchId(batchId)
-    ? await inTenant((sql, tenantNo) => readBatch(sql, tenantNo, batchId))
-    : null;
+  const batch = isBatchId(batchId) ? await inTenant(readBatch, batchId) : null;
   if (batch === null) throw new Problem('batch_not_found');
   return batch;
 }
@@ -182,9 +180,7 @@ async function* readResults(
   };
   for (let start = from; start < end; start += AT_A_TIME) {
     const most = Math.min(AT_A_TIME, end - start);
-    const found = await inTenant((sql, tenantNo) =>
-      batchOutcomes(sql, tenantNo, batchId, start, most),
-    );
+    const found = await inTenant(batchOutcomes, batchId, start, most);
     if (found === null) return;
     let part: Uint8Array[] = [];
     let bytes = 0;

@@ -130,7 +130,10 @@ function bounded(pointer: string): string {
   return pointer.slice(0, pointer.lastIndexOf('/', LONGEST_POINTER));
 }
 
-export function readBody(req: IncomingMessage, limit: number): Promise<Buffer> {
+/** Fits the longest valid body with every character escaped: only white space makes a valid body longer. */
+export const BODY_LIMIT = 64 * 1024;
+
+export function readBody(req: IncomingMessage, limit = BODY_LIMIT): Promise<Buffer> {
   return readJsonBody(req, limit).catch((error: unknown) => {
     throw bodyProblem(error);
   });

@@ -94,9 +94,7 @@ export const storeOverlayOperation = documentOperation(
     const { caller, ctx, inTenant, res } = call;
     requireFit(await inTurn(caller, async () => overlayProblems(await setInForce(ctx), rules)));
     const document = documentOf(rules);
-    const stored = await inTenant((sql, tenantNo) =>
-      storeOverlay(sql, tenantNo, caller.keyNo, document, MOST_OVERLAYS),
-    );
+    const stored = await inTenant(storeOverlay, caller.keyNo, document, MOST_OVERLAYS);
     if (stored === null) throw new Problem('unauthenticated');
     if (!stored) throw new Problem('too_many_overlays');
     sendJson(res, 201, overlayDocument(await overlayOf(call, toHex(document.digest))));
@@ -231,9 +229,7 @@ async function activated(call: Call, id: string, cases: readonly PolicyCase[]): 
     for (const other of inUse) {
       if (!other.digest.equals(base.digest)) sets.push(await combine(other, rules));
     }
-    const done = await inTenant((sql, tenantNo) =>
-      activateOverlay(sql, tenantNo, caller.keyNo, overlay.digest, sets),
-    );
+    const done = await inTenant(activateOverlay, caller.keyNo, overlay.digest, sets);
     if (done === null) throw new Problem('unauthenticated');
     if (done) return;
   }
@@ -255,9 +251,7 @@ export const deactivateOverlayOperation = tenantOperation(
   async (call) => {
     const { caller, inTenant, req, res } = call;
     const overlay = await overlayOf(call, String(req.params['overlay_id']));
-    const done = await inTenant((sql, tenantNo) =>
-      activateOverlay(sql, tenantNo, caller.keyNo, overlay.digest, null),
-    );
+    const done = await inTenant(activateOverlay, caller.keyNo, overlay.digest, null);
     if (done === null) throw new Problem('unauthenticated');
     sendJson(res, 200, overlayDocument(await overlayOf(call, toHex(overlay.digest))));
   },
@@ -265,10 +259,7 @@ export const deactivateOverlayOperation = tenantOperation(
 
 async function overlayOf({ inTenant }: Pick<Call, 'inTenant'>, id: string): Promise<OverlayRow> {
   const digest = HASH_PATTERN.test(id) ? Buffer.from(id, 'hex') : null;
-  const [overlay] =
-    digest === null
-      ? []
-      : await inTenant((sql, tenantNo) => listOverlays(sql, tenantNo, 1, null, digest));
+  const [overlay] = digest === null ? [] : await inTenant(listOverlays, 1, null, digest);
   if (overlay === undefined) throw new Problem('overlay_not_found');
   return overlay;
 }

@@ -383,10 +383,10 @@ it('the test of an overlay ends while the tenant admits faster than the engine e
     registry.admitAll(Array.from({ length: count }, () => registry.item()));
   for (let n = 0; n < MOST_SIMULATED; n += 250) await admitSome(250);
   let reads = 0;
-  const inTenant: Call['inTenant'] = async (work) => {
+  const inTenant: Call['inTenant'] = async (work, ...args) => {
     reads += 1;
     if (reads <= 20) await admitSome(100);
-    return work(registry.engine, registry.tenantNo);
+    return work(registry.engine, registry.tenantNo, ...args);
   };
   const policy = await replayPolicies()(shipped);
   const { admissions } = await simulated({ inTenant }, policy, '2020-01-01T00:00:00.000Z');
