@@ -35,6 +35,8 @@ export interface CommandSpec<Options = object> {
   run: (invocation: Invocation<Options>) => Promise<ExitCode>;
 }
 
+export const NEEDS_ENGINE = 'Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.';
+
 export const commonOptions = [
   new Option('--json', 'print results, and errors on standard error, as JSON'),
   new Option('--timeout <SECONDS>', 'limit the whole call (default: 60)').argParser(milliseconds),

@@ -2,11 +2,9 @@ import { Option } from 'commander';
 import { utf8 } from '../../../protocol/bytes.js';
 import { isProofId } from '../../../protocol/ids.js';
 import * as sdk from '../../index.js';
-import { type CommandSpec, type Invocation, UsageError } from '../config.js';
+import { type CommandSpec, type Invocation, NEEDS_ENGINE, UsageError } from '../config.js';
 import { EXIT, type ExitCode, row, styled } from '../terminal.js';
 import { outOption, sendExport, writeResponse } from '../files.js';
-
-const NEEDS_ENGINE = 'Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.';
 
 interface FileOptions<Format> {
   format: Format;

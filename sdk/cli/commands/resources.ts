@@ -5,11 +5,9 @@ import { isBatchId, isPackageId, isProofId } from '../../../protocol/ids.js';
 import { API_KEY_ID_PATTERN, SCOPES } from '../../../protocol/schemas/api-keys.js';
 import { EFFECTS, type ArtifactKind, ARTIFACT_KINDS } from '../../../protocol/status.js';
 import * as sdk from '../../index.js';
-import { type CommandSpec, type Invocation, UsageError } from '../config.js';
+import { type CommandSpec, type Invocation, NEEDS_ENGINE, UsageError } from '../config.js';
 import { createFile, hashOfFile } from '../files.js';
 import { EXIT, type ExitCode, row } from '../terminal.js';
-
-const NEEDS_ENGINE = 'Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.';
 
 type ListOptions = Omit<sdk.ProofFilter, 'bound'> & { bound?: 'true' | 'false'; limit?: string };
 
@@ -183,45 +181,44 @@ export function printDocument(
   return EXIT.success;
 }
 
-export const revokeCommand: CommandSpec<{ kind?: ArtifactKind; reason?: string; actor?: string }> =
-  {
-    name: 'revoke',
-    summary: 'Revoke an artifact of a proof, a share token or an API key, permanently',
-    description: `ID is a proof id, the hash of a share token (\`svc list share-tokens\`) or the id of an API key (\`svc list keys\`). Each artifact depends on those before it, in the order proof, passport, certificate, trust: --kind revokes that artifact and those after it. Reason and actor stay private: the log has their hash. ${NEEDS_ENGINE}`,
-    examples: [
-      'svc revoke 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --kind certificate --reason "wrong day" --actor compliance@acme.example',
-      'svc revoke a1b2c3d4e5f6',
-    ],
-    argument: '<ID>',
-    options: [
-      kindOption('the artifact to revoke'),
-      ['--reason <TEXT>', 'why'],
-      ['--actor <TEXT>', 'who revokes'],
-    ],
-    run: async (invocation) => {
-      const { argument: id, engine, options } = invocation;
-      const { kind, reason, actor } = options;
-      if (isProofId(id)) {
-        if (kind === undefined || reason === undefined || actor === undefined) {
-          throw new UsageError(
-            'revoking an artifact of a proof needs --kind, --reason and --actor',
-          );
-        }
-        const input = { proof_id: id, artifact_kind: kind, reason, actor };
-        return printDocument(invocation, await sdk.revokeArtifactHttp(engine(), input));
+type RevokeOptions = { kind?: ArtifactKind; reason?: string; actor?: string };
+
+export const revokeCommand: CommandSpec<RevokeOptions> = {
+  name: 'revoke',
+  summary: 'Revoke an artifact of a proof, a share token or an API key, permanently',
+  description: `ID is a proof id, the hash of a share token (\`svc list share-tokens\`) or the id of an API key (\`svc list keys\`). Each artifact depends on those before it, in the order proof, passport, certificate, trust: --kind revokes that artifact and those after it. Reason and actor stay private: the log has their hash. ${NEEDS_ENGINE}`,
+  examples: [
+    'svc revoke 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --kind certificate --reason "wrong day" --actor compliance@acme.example',
+    'svc revoke a1b2c3d4e5f6',
+  ],
+  argument: '<ID>',
+  options: [
+    kindOption('the artifact to revoke'),
+    ['--reason <TEXT>', 'why'],
+    ['--actor <TEXT>', 'who revokes'],
+  ],
+  run: async (invocation) => {
+    const { argument: id, engine, options } = invocation;
+    const { kind, reason, actor } = options;
+    if (isProofId(id)) {
+      if (kind === undefined || reason === undefined || actor === undefined) {
+        throw new UsageError('revoking an artifact of a proof needs --kind, --reason and --actor');
       }
-      if ((kind ?? reason ?? actor) !== undefined) {
-        throw new UsageError('--kind, --reason and --actor need a proof id');
-      }
-      if (HASH_PATTERN.test(id)) await sdk.revokeShareTokenHttp(engine(), { token_hash: id });
-      else if (API_KEY_ID_PATTERN.test(id)) await sdk.revokeApiKeyHttp(engine(), { key_id: id });
-      else
-        throw new UsageError(
-          `${id} is neither a proof id, the hash of a share token nor the id of an API key`,
-        );
-      return printDocument(invocation, { revoked: id });
-    },
-  };
+      const input = { proof_id: id, artifact_kind: kind, reason, actor };
+      return printDocument(invocation, await sdk.revokeArtifactHttp(engine(), input));
+    }
+    if ((kind ?? reason ?? actor) !== undefined) {
+      throw new UsageError('--kind, --reason and --actor need a proof id');
+    }
+    if (HASH_PATTERN.test(id)) await sdk.revokeShareTokenHttp(engine(), { token_hash: id });
+    else if (API_KEY_ID_PATTERN.test(id)) await sdk.revokeApiKeyHttp(engine(), { key_id: id });
+    else
+      throw new UsageError(
+        `${id} is neither a proof id, the hash of a share token nor the id of an API key`,
+      );
+    return printDocument(invocation, { revoked: id });
+  },
+};
 
 export const shareCommand: CommandSpec<{ kind?: ArtifactKind; expires?: string }> = {
   name: 'share',
