@@ -83,12 +83,6 @@ export const ENGINE_DEFAULTS = {
   coalesceItems: 256,
   batchLimit: 32 * 1024 * 1024,
   batchesAtOnce: 4,
-  logVkey: null,
-  retiredLogVkeys: [],
-  // Half the throughput of one log, so that one tenant cannot use all of it.
-  rateLimit: 5_000,
-  redis: null,
-  maxQueuedAdmissions: 100_000,
 } as const;
 
 export type AdmissionOutcome = 'accepted' | 'replayed' | 'refused';

@@ -35,7 +35,9 @@ export function createEngine(ctx: EngineContext): Express {
   app.set('query parser', 'simple');
   app.use(requestContext(ctx));
   app.use(routerOf(deps));
-  app.use(notFound);
+  app.use(() => {
+    throw new Problem('route_not_found');
+  });
   app.use(toProblem(ctx));
   return app;
 }
@@ -66,14 +68,9 @@ function only(methods: string[]): RequestHandler {
       });
     }
     res.setHeader('Allow', allow);
-    res.statusCode = 204;
-    res.end();
+    res.status(204).end();
   };
 }
-
-const notFound: RequestHandler = () => {
-  throw new Problem('route_not_found');
-};
 
 /** 503s that a tenant causes with its own load: in the access log, but not logged as errors. */
 const CAUSED_BY_TENANT: ReadonlySet<ProblemCode> = new Set(['tenant_busy', 'too_many_batches']);

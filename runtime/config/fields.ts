@@ -67,6 +67,7 @@ export const maxMergeDelay = duration(
     'longest time from a receipt to a checkpoint that covers its entry; snapshots declare it',
   );
 
+// Half the throughput of one log, so that one tenant cannot use all of it.
 export const rateLimit = wholeNumber(1, 1_000_000, '5000').describe(
   'requests per second of a tenant without a limit of its own',
 );

@@ -102,46 +102,36 @@ async function accept<Body extends AdmissionBody>(
   req: Request,
   res: Response,
 ) {
-  const { ctx } = deps;
   const caller = await authorizeAdmission(deps, spec, req, res);
   const bytes = await readBody(req);
   const idempotencyKey = readAdmissionHeaders(req, spec);
   const { value, pointerOf } = await api.translate(deps, caller, parseJson(bytes));
-  return submitBody(deps, type, caller, value, idempotencyKey, res).catch((error: unknown) => {
+  try {
+    const { body, ...parsed } = parseAdmission(type, value);
+    if (body.idempotency_key !== undefined) {
+      res.setHeader('X-Svc-Idempotency-Key', body.idempotency_key);
+    }
+    requireAllowed(body, caller);
+    const { keyNo, tenantNo } = caller;
+    const [problem] = (await deps.checkRegistry(tenantNo, new Map([[0, parsed]]))).values();
+    if (problem !== undefined) throw problem;
+    const intake = await deps.submit({
+      tenantNo,
+      keyNo,
+      ...parsed,
+      requestHash: Buffer.from(parsed.requestHash, 'hex'),
+      idempotencyKey,
+      requestId: requestIdOf(res),
+      traceparent: traceparentOf(res),
+    });
+    if (!('proofId' in intake)) throw new Problem(intake.outcome);
+    return { tenantNo, proofId: intake.proofId, isRepeat: intake.outcome === 'repeat' };
+  } catch (error) {
     if (error instanceof Problem) {
       for (const fault of error.options.errors ?? []) fault.pointer = pointerOf(fault.pointer);
     }
     throw error;
-  });
-}
-
-async function submitBody<Body extends AdmissionBody>(
-  deps: EngineDeps,
-  type: RequestType<Body>,
-  caller: Caller,
-  value: JsonValue,
-  idempotencyKey: string | null,
-  res: Response,
-) {
-  const { body, ...parsed } = parseAdmission(type, value);
-  if (body.idempotency_key !== undefined) {
-    res.setHeader('X-Svc-Idempotency-Key', body.idempotency_key);
   }
-  requireAllowed(body, caller);
-  const { keyNo, tenantNo } = caller;
-  const [problem] = (await deps.checkRegistry(tenantNo, new Map([[0, parsed]]))).values();
-  if (problem !== undefined) throw problem;
-  const intake = await deps.submit({
-    tenantNo,
-    keyNo,
-    ...parsed,
-    requestHash: Buffer.from(parsed.requestHash, 'hex'),
-    idempotencyKey,
-    requestId: requestIdOf(res),
-    traceparent: traceparentOf(res),
-  });
-  if (!('proofId' in intake)) throw new Problem(intake.outcome);
-  return { tenantNo, proofId: intake.proofId, isRepeat: intake.outcome === 'repeat' };
 }
 
 export type AdmissionBody = ExecuteRequest | AgentEnvelope;

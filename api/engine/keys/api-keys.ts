@@ -138,7 +138,6 @@ export const revokeApiKeyOperation = tenantOperation(
       : 'unknown';
     if (outcome === 'unknown') throw new Problem('key_not_found');
     if (outcome === 'rejected') throw new Problem('unauthenticated');
-    res.statusCode = 204;
-    res.end();
+    res.status(204).end();
   },
 );

@@ -175,7 +175,6 @@ export const revokeShareTokenOperation = tenantOperation(
       HASH_PATTERN.test(hex) &&
       (await inTenant(revokeShareToken, { tokenHash, keyNo: caller.keyNo }));
     if (!revoked) throw new Problem('share_token_not_found');
-    res.statusCode = 204;
-    res.end();
+    res.status(204).end();
   },
 );
