@@ -1,7 +1,6 @@
-import { announcingQueue, ENGINE_DEFAULTS } from '#api/engine/context';
+import { announcingQueue, ENGINE_DEFAULTS, TENANT_CONNECTIONS } from '#api/engine/context';
 import { createEngine } from '#api/engine/engine';
 import { engineReadiness } from '#api/engine/operations';
-import { TENANT_CONNECTIONS, TenantConnections } from '#api/engine/tenant-connections';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { unreadProblem } from '#api/engine/http/problem';
 import { createOutcomeWaiter } from '#api/engine/admission/wait';
@@ -87,7 +86,7 @@ await runService('engine', engineConfig, async (program) => {
   const engine = createEngine({
     ...ENGINE_DEFAULTS,
     sql,
-    tenantSql: new TenantConnections({ ...TENANT_CONNECTIONS, sql: tenantSql }),
+    tenantSql,
     queue,
     waiting,
     revocations,

@@ -208,12 +208,7 @@ const RECEIPT_STATUS = {
 } as const satisfies Record<Effect, Receipt['status']>;
 
 export function receiptBytes(receipt: Receipt): Uint8Array {
-  return orderedBytes(orderedReceipt(receipt));
-}
-
-/** The receipt with its members in canonical order, as `orderedBytes` requires. */
-export function orderedReceipt(receipt: Receipt) {
-  return {
+  return orderedBytes({
     receipt_id: receipt.receipt_id,
     registry_proof_id: receipt.registry_proof_id,
     request_hash: receipt.request_hash,
@@ -221,7 +216,7 @@ export function orderedReceipt(receipt: Receipt) {
     schema_version: receipt.schema_version,
     status: receipt.status,
     vee_recorded: receipt.vee_recorded,
-  };
+  });
 }
 
 /** The DSSE envelope of an AEP's bytes; `signature` covers their pre-authentication encoding. */

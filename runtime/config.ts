@@ -1,14 +1,19 @@
 import { join, resolve } from 'node:path';
 import * as z from 'zod';
 import * as field from './config/fields.js';
-import { ConfigError, type Environment, FROM_FILES } from './config/fields.js';
 import { logKeysIn } from './config/pins.js';
+import {
+  ConfigError,
+  type Environment,
+  FROM_FILES,
+  read as readSettings,
+  type Values,
+} from './config/read.js';
 import { isKeyUri } from './crypto/key-uri.js';
 import { LOG_LEVELS, type LogLevel } from './process/log.js';
 
+export { ConfigError, type Environment } from './config/read.js';
 export {
-  ConfigError,
-  type Environment,
   defaultOpsPort,
   LOCAL_ORIGIN,
   opsPortOf,
@@ -22,7 +27,7 @@ export {
 // Only this module reads `process.env`; tests pass another environment.
 
 const read = <Shape extends z.ZodRawShape>(shape: Shape, env: Environment) =>
-  field.read(shape, env, settingNames());
+  readSettings(shape, env, settingNames());
 
 /** Reads the settings of a program that serves. */
 function readProcess<Shape extends z.ZodRawShape>(
@@ -30,7 +35,7 @@ function readProcess<Shape extends z.ZodRawShape>(
   env: Environment,
 ) {
   const v = read<Shape & typeof field.processSettings>(shape, env);
-  const process = v as field.Values<typeof field.processSettings>;
+  const process = v as Values<typeof field.processSettings>;
   return {
     ...v,
     ops: { port: process.opsPort, bind: process.opsBind },

@@ -1,3 +1,4 @@
+import type { Limits } from '#runtime/concurrency/limiter';
 import type { Clock } from '#runtime/process/clock';
 import type { RedisClient } from '#runtime/queue/redis';
 import type { Tracing } from '#runtime/ops/tracing';
@@ -8,15 +9,14 @@ import { announcePending } from '#sql/admissions/outcomes';
 import type { Pool } from '#sql/db/transaction';
 import type { RevocationOutcome } from '#sql/lifecycle/revocations';
 import type { PdfRequest } from './pdf/render.js';
-import type { TenantConnections } from './tenant-connections.js';
 import type { OutcomeWaiter } from './admission/wait.js';
 
 /** Dependencies and settings of the engine. The program that starts it opens and closes them. */
 export interface EngineContext {
   /** Connections for admissions and authentication only, so that reads cannot starve them. */
   sql: Pool;
-  /** Connections for every other request of a tenant. */
-  tenantSql: TenantConnections;
+  /** Connections for every other request of a tenant: at least `TENANT_CONNECTIONS.total`. */
+  tenantSql: Pool;
   /** Wakes the workers. Jobs and announcements carry only ids, so the loss of a message loses no data. */
   queue: Pick<AdmitQueue, 'addBatches' | 'addRevocations' | 'ping'> & { announce: Announce };
   waiting: OutcomeWaiter;
@@ -29,18 +29,14 @@ export interface EngineContext {
   waitMs: number;
   /**
    * Admissions that arrive within `coalesceMs` share a transaction, a job and a micro-batch of a
-   * worker, up to `coalesceItems`. A group of `coalesceEnough` admissions does not wait for more.
+   * worker, up to `coalesceItems`.
    */
   coalesceMs: number;
-  coalesceEnough: number;
   coalesceItems: number;
-  bodyLimit: number;
-  /** Largest batch body, in bytes. `bodyLimit` applies to each item. */
+  /** Largest batch body, in bytes. `BODY_LIMIT` applies to each item. */
   batchLimit: number;
   /** Concurrent batch commits. The memory budget for batch bodies is this number times `batchLimit`. */
   batchesAtOnce: number;
-  /** Concurrent batches per tenant. A batch is in memory until it is durable. */
-  batchesOfOneTenant: number;
   /** The log's C2SP verifier key for exports; null if not configured. */
   logVkey: string | null;
   /** Former log keys, for exports under checkpoints that they signed. */
@@ -66,22 +62,27 @@ export interface EngineContext {
   metrics?: EngineMetrics;
 }
 
+/** Runs queries on a connection that shows only rows of the tenant. */
+export type QueryTenant = <Args extends unknown[], T>(
+  tenantNo: number,
+  work: (sql: Pool, tenantNo: number, ...args: Args) => Promise<T>,
+  ...args: Args
+) => Promise<T>;
+
+/** Slow reads delay only their own tenant. */
+export const TENANT_CONNECTIONS = {
+  total: 8,
+  perOwner: 2,
+  maxWaiting: 1_000,
+  timeoutMs: 2_000,
+} as const satisfies Limits;
+
 export const ENGINE_DEFAULTS = {
   waitMs: 10_000,
   coalesceMs: 25,
-  coalesceEnough: 16,
   coalesceItems: 256,
-  // Fits the longest valid body with every character escaped: only white space makes a valid body longer.
-  bodyLimit: 64 * 1024,
   batchLimit: 32 * 1024 * 1024,
   batchesAtOnce: 4,
-  batchesOfOneTenant: 2,
-  logVkey: null,
-  retiredLogVkeys: [],
-  // Half the throughput of one log, so that one tenant cannot use all of it.
-  rateLimit: 5_000,
-  redis: null,
-  maxQueuedAdmissions: 100_000,
 } as const;
 
 export type AdmissionOutcome = 'accepted' | 'replayed' | 'refused';

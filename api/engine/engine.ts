@@ -1,27 +1,31 @@
 import express, { type ErrorRequestHandler, type Express, type RequestHandler } from 'express';
-import { BusyError } from '#runtime/concurrency/limiter';
+import { BusyError, Limiter } from '#runtime/concurrency/limiter';
 import { logRarely } from '#runtime/process/log';
 import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';
 import { DamagedEntryError } from '#sql/proofs/read';
 import { createAuthenticate } from './http/authenticate.js';
-import type { EngineContext } from './context.js';
+import { type EngineContext, type QueryTenant, TENANT_CONNECTIONS } from './context.js';
 import { requestContext, addLogFields, requestIdOf } from './http/request-context.js';
 import { engineOpenApi } from './openapi/document.js';
 import type { EngineDeps } from './operation.js';
 import { OPERATIONS } from './operations.js';
 import { Problem, sendProblem, type ProblemCode } from './http/problem.js';
-import { createFactCheck, createReadDeclaredFacts } from './admission/registry-checks.js';
+import { createReadDeclaredFacts, createRegistryCheck } from './admission/registry-checks.js';
 import { createCapacityCheck, createSubmit } from './admission/submit.js';
 
 /** The engine API. The caller opens and closes every resource. */
 export function createEngine(ctx: EngineContext): Express {
   const readDeclaredFacts = createReadDeclaredFacts(ctx);
+  const ofTenants = new Limiter(TENANT_CONNECTIONS);
+  const queryTenant: QueryTenant = (tenantNo, work, ...args) =>
+    ofTenants.run(tenantNo, () => work(ctx.tenantSql, tenantNo, ...args));
   const deps: EngineDeps = {
     ctx,
+    queryTenant,
     authenticate: createAuthenticate(ctx),
     requireCapacity: createCapacityCheck(ctx),
     readDeclaredFacts,
-    checkFacts: createFactCheck(ctx, readDeclaredFacts),
+    checkRegistry: createRegistryCheck(queryTenant, readDeclaredFacts),
     submit: createSubmit(ctx),
     openApi: engineOpenApi(OPERATIONS.map(({ spec }) => spec)),
   };
@@ -31,7 +35,9 @@ export function createEngine(ctx: EngineContext): Express {
   app.set('query parser', 'simple');
   app.use(requestContext(ctx));
   app.use(routerOf(deps));
-  app.use(notFound);
+  app.use(() => {
+    throw new Problem('route_not_found');
+  });
   app.use(toProblem(ctx));
   return app;
 }
@@ -62,14 +68,9 @@ function only(methods: string[]): RequestHandler {
       });
     }
     res.setHeader('Allow', allow);
-    res.statusCode = 204;
-    res.end();
+    res.status(204).end();
   };
 }
-
-const notFound: RequestHandler = () => {
-  throw new Problem('route_not_found');
-};
 
 /** 503s that a tenant causes with its own load: in the access log, but not logged as errors. */
 const CAUSED_BY_TENANT: ReadonlySet<ProblemCode> = new Set(['tenant_busy', 'too_many_batches']);

@@ -1,26 +1,30 @@
 import type { Request, RequestHandler, Response } from 'express';
 import type * as z from 'zod';
+import { utf8 } from '#protocol/bytes';
 import { STRICT_JSON_CODES } from '#protocol/errors';
 import type { Scope } from '#protocol/schemas/api-keys';
 import type { Pool } from '#sql/db/transaction';
-import type {
-  OperationSpec as DescribedOperation,
-  ResponseSpec,
-  OpenApiDocument,
+import {
+  type OperationSpec as DescribedOperation,
+  type ResponseSpec,
+  type OpenApiDocument,
+  revalidated,
 } from '../openapi/types.js';
-import type { CheckFacts, ReadDeclaredFacts } from './admission/registry-checks.js';
+import type { CheckRegistry, ReadDeclaredFacts } from './admission/registry-checks.js';
 import type { Submit } from './admission/submit.js';
-import type { EngineContext } from './context.js';
+import type { EngineContext, QueryTenant } from './context.js';
 import type { Authenticate, Caller } from './http/authenticate.js';
 import type { ProblemCode } from './http/problem.js';
+import { serveFixed } from './http/respond.js';
 
 export interface EngineDeps {
   ctx: EngineContext;
+  queryTenant: QueryTenant;
   authenticate: Authenticate;
   /** Throws a 503 while the queue of undecided admissions is full. */
   requireCapacity: () => Promise<void>;
   readDeclaredFacts: ReadDeclaredFacts;
-  checkFacts: CheckFacts;
+  checkRegistry: CheckRegistry;
   submit: Submit;
   openApi: OpenApiDocument;
 }
@@ -45,8 +49,11 @@ export interface Call extends EngineDeps {
   res: Response;
   caller: Caller;
   type: string;
-  /** Runs queries on a connection that shows only rows of the caller's tenant. */
-  inTenant: <T>(work: (sql: Pool, tenantNo: number) => Promise<T>) => Promise<T>;
+  /** `queryTenant` of the caller's tenant. */
+  inTenant: <Args extends unknown[], T>(
+    work: (sql: Pool, tenantNo: number, ...args: Args) => Promise<T>,
+    ...args: Args
+  ) => Promise<T>;
 }
 
 export type SpecOf = Omit<OperationSpec, 'problems' | 'produces'> &
@@ -68,8 +75,34 @@ export function json(
   };
 }
 
-export const ETAG_HEADER = { ETag: 'Strong; send it back in `If-None-Match`.' };
-export const NOT_MODIFIED = { 304: { description: 'Not modified: the sent ETag is current.' } };
+/** The specification of an operation without an API key. */
+export const publicSpec = (spec: Omit<SpecOf, 'method' | 'tag' | 'scopes'>): OperationSpec =>
+  specOf({ ...spec, method: 'get', tag: 'Service', scopes: [] });
+
+/**
+ * An operation that serves the same text to everyone.
+ *
+ * @param policy the Content-Security-Policy of a page
+ */
+export function fixedOperation(
+  spec: Pick<SpecOf, 'id' | 'path' | 'summary' | 'description'>,
+  type: string,
+  response: ResponseSpec,
+  textOf: (openApi: OpenApiDocument) => string,
+  policy?: string,
+): Operation {
+  return {
+    spec: publicSpec({
+      ...spec,
+      produces: [type],
+      responses: revalidated(response),
+    }),
+    handler: ({ openApi }) => {
+      const typed = type.startsWith('text/') ? `${type}; charset=utf-8` : type;
+      return serveFixed(typed, utf8(textOf(openApi)), policy);
+    },
+  };
+}
 
 const KEYED: readonly ProblemCode[] = [
   'unauthenticated',

@@ -3,21 +3,20 @@ import { utf8 } from '#protocol/bytes';
 import { healthCheck, type Readiness } from '#runtime/ops/health';
 import { documentation } from '../docs/operations.js';
 import * as admissions from './admission/admit.js';
-import { approveOperation } from './admission/approve.js';
+import { approvalRequestOperation, approveOperation } from './admission/approve.js';
 import { APPROVAL_PAGE } from './admission/approval-page.js';
-import { approvalRequestOperation } from './admission/approval-request.js';
 import { evaluationOperation } from './admission/evaluate.js';
 import { createBatchOperation } from './batches/create-batch.js';
 import * as batches from './batches/results.js';
 import type { EngineContext } from './context.js';
-import { sendBytes, serveFixed } from './http/respond.js';
+import { sendBytes } from './http/respond.js';
 import * as apiKeys from './keys/api-keys.js';
 import * as approvers from './keys/approvers.js';
 import * as packages from './lifecycle/packages.js';
 import * as revocations from './lifecycle/revocations.js';
 import * as shareTokens from './lifecycle/share-tokens.js';
 import { READER_TEXT } from './openapi/document.js';
-import { ETAG_HEADER, json, NOT_MODIFIED, specOf, type Operation } from './operation.js';
+import { fixedOperation, json, publicSpec, type Operation } from './operation.js';
 import * as overlays from './policy/overlays.js';
 import { exportOperation } from './proofs/export-proof.js';
 import { inclusionOperation } from './proofs/inclusion.js';
@@ -27,11 +26,8 @@ import * as runs from './runs/runs.js';
 import { replayOperation } from './verification/replay-proof.js';
 import { verifyOperation } from './verification/verify-proof.js';
 
-const PUBLIC = { method: 'get', tag: 'Service', scopes: [] } as const;
-
 const healthzOperation: Operation = {
-  spec: specOf({
-    ...PUBLIC,
+  spec: publicSpec({
     id: 'healthz',
     path: '/healthz',
     summary: 'Check liveness',
@@ -49,8 +45,7 @@ const readinessSchema = z.strictObject({
 });
 
 const readyzOperation: Operation = {
-  spec: specOf({
-    ...PUBLIC,
+  spec: publicSpec({
     id: 'readyz',
     path: '/readyz',
     summary: 'Check readiness',
@@ -93,18 +88,8 @@ export function engineReadiness({
 }
 
 const documentationOperations = documentation('Engine API', READER_TEXT).map(
-  ({ spec, type, response, textOf, policy }): Operation => ({
-    spec: specOf({
-      ...PUBLIC,
-      ...spec,
-      produces: [type],
-      responses: { 200: { ...response, headers: ETAG_HEADER }, ...NOT_MODIFIED },
-    }),
-    handler: ({ openApi }) => {
-      const typed = type.startsWith('text/') ? `${type}; charset=utf-8` : type;
-      return serveFixed(typed, utf8(textOf(openApi)), policy);
-    },
-  }),
+  ({ spec, type, response, textOf, policy }) =>
+    fixedOperation(spec, type, response, textOf, policy),
 );
 
 /** The first matching path wins, so `/v1/proofs/verify` comes before the path of a proof. */

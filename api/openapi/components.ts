@@ -11,21 +11,15 @@ import {
   type JsonObject,
 } from './types.js';
 
-/** JSON Schemas of an API: a component for each document and each shared part. */
-export interface Components {
-  schemas: Record<string, JsonObject>;
-  refTo: (schema: z.ZodType) => JsonObject;
-  bodyRefTo: (schema: z.ZodType) => JsonObject;
-  /** Query parameters of an operation, as clients send them, before the schema transforms the values. */
-  query(spec: OperationSpec): { properties: Record<string, JsonObject>; required: string[] };
-}
+export type Components = ReturnType<typeof componentsOf>;
 
 type Registry = ReturnType<typeof z.registry<{ id: string }>>;
 
+/** JSON Schemas of an API: a component for each document and each shared part. */
 export function componentsOf<Spec extends OperationSpec>(
   specs: readonly Spec[],
   { problems, answersMayGainMembers }: ApiDescription<Spec>,
-): Components {
+) {
   const members = Object.entries(problems.members).flatMap(([code, schema]) =>
     schema === undefined ? [] : [{ code, schema }],
   );
@@ -52,12 +46,13 @@ export function componentsOf<Spec extends OperationSpec>(
   const named = Object.fromEntries([
     ...[...sent].map((id) => [sentName(id), renamed(schemas[id]!, sentName)]),
     ...[...answered].map((id) => [id, gains(id) ? opened(schemas[id]!) : schemas[id]!]),
-  ]) as Components['schemas'];
+  ]) as Record<string, JsonObject>;
   return {
     schemas: Object.fromEntries(Object.entries(named).sort(([a], [b]) => (a < b ? -1 : 1))),
-    refTo: (schema) => ({ $ref: COMPONENT + idOf(schema) }),
-    bodyRefTo: (schema) => ({ $ref: COMPONENT + sentName(idOf(schema)) }),
-    query: ({ query }) => {
+    refTo: (schema: z.ZodType) => ({ $ref: COMPONENT + idOf(schema) }),
+    bodyRefTo: (schema: z.ZodType) => ({ $ref: COMPONENT + sentName(idOf(schema)) }),
+    /** Query parameters of an operation, as clients send them, before the schema transforms the values. */
+    query: ({ query }: OperationSpec) => {
       const converted = query === undefined ? {} : (asSent[idOf(query)] ?? {});
       return {
         properties: (converted['properties'] ?? {}) as Record<string, JsonObject>,

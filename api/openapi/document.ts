@@ -21,10 +21,10 @@ export function openApiDocument<Spec extends OperationSpec>(
   api: ApiDescription<Spec>,
 ): OpenApiDocument {
   const components = componentsOf(specs, api);
-  const writer = new OperationWriter(api, components);
+  const operation = operationWriter(api, components);
   const paths: OpenApiDocument['paths'] = {};
   for (const spec of specs) {
-    paths[spec.path] = { ...paths[spec.path], [spec.method]: writer.operation(spec) };
+    paths[spec.path] = { ...paths[spec.path], [spec.method]: operation(spec) };
   }
   return {
     openapi: '3.1.1',
@@ -54,18 +54,15 @@ const IF_NONE_MATCH = headerParameter(
   'A known `ETag`: 304 if it is still current.',
 );
 
-class OperationWriter<Spec extends OperationSpec> {
-  private readonly sample: (schema: JsonObject) => unknown;
+/** Returns the function that describes an operation. */
+function operationWriter<Spec extends OperationSpec>(
+  api: ApiDescription<Spec>,
+  components: Components,
+) {
+  const sample = sampler(components.schemas, api.worked);
 
-  constructor(
-    private readonly api: ApiDescription<Spec>,
-    private readonly components: Components,
-  ) {
-    this.sample = sampler(components.schemas, api.worked);
-  }
-
-  operation(spec: Spec): OpenApiOperation {
-    const { words, members } = this.api.access(spec);
+  function operation(spec: Spec): OpenApiOperation {
+    const { words, members } = api.access(spec);
     return {
       operationId: spec.id,
       tags: [spec.tag],
@@ -75,22 +72,22 @@ class OperationWriter<Spec extends OperationSpec> {
         .join('\n\n'),
       ...members,
       parameters: [
-        ...this.pathParameters(spec),
-        ...this.queryParameters(spec),
-        ...this.api.requestHeadersOf(spec),
+        ...pathParameters(spec),
+        ...queryParameters(spec),
+        ...api.requestHeadersOf(spec),
         ...('304' in spec.responses ? [IF_NONE_MATCH] : []),
         ...Object.entries(spec.headers ?? {}).map(([name, description]) =>
-          headerParameter(name, description, this.api.headerSchemas[name]),
+          headerParameter(name, description, api.headerSchemas[name]),
         ),
       ],
-      ...(spec.body !== undefined && { requestBody: this.requestBody(spec.body) }),
-      responses: this.responses(spec),
+      ...(spec.body !== undefined && { requestBody: requestBody(spec.body) }),
+      responses: responses(spec),
     };
   }
 
-  private pathParameters({ path }: Spec): OpenApiParameter[] {
+  function pathParameters({ path }: Spec): OpenApiParameter[] {
     return [...path.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => {
-      const { schema, ...description } = this.api.inPath[name] ?? {};
+      const { schema, ...description } = api.inPath[name] ?? {};
       return {
         name,
         in: 'path',
@@ -101,8 +98,8 @@ class OperationWriter<Spec extends OperationSpec> {
     });
   }
 
-  private queryParameters(spec: Spec): OpenApiParameter[] {
-    const { properties, required } = this.components.query(spec);
+  function queryParameters(spec: Spec): OpenApiParameter[] {
+    const { properties, required } = components.query(spec);
     return Object.entries(properties).map(([name, { description, ...schema }]) => ({
       name,
       in: 'query',
@@ -112,8 +109,8 @@ class OperationWriter<Spec extends OperationSpec> {
     }));
   }
 
-  private requestBody({ schema, examples, limit, alsoAs = {} }: NonNullable<Spec['body']>) {
-    const { bodyRefTo } = this.components;
+  function requestBody({ schema, examples, limit, alsoAs = {} }: NonNullable<Spec['body']>) {
+    const { bodyRefTo } = components;
     const others = Object.entries(alsoAs).map(([type, content]) => [
       type,
       { schema: typeof content === 'string' ? { type: 'string' } : bodyRefTo(content) },
@@ -128,40 +125,39 @@ class OperationWriter<Spec extends OperationSpec> {
     };
   }
 
-  private responses(spec: Spec): Record<string, OpenApiResponse> {
-    const problems = this.api.problems.of(spec);
+  function responses(spec: Spec): Record<string, OpenApiResponse> {
+    const problems = api.problems.of(spec);
     const statuses = new Set([
       ...Object.keys(spec.responses).map(Number),
-      ...problems.map((code) => this.entryOf(code)[0]),
+      ...problems.map((code) => entryOf(code)[0]),
     ]);
     return Object.fromEntries(
       [...statuses]
         .sort((a, b) => a - b)
         .map((status) => {
-          const codes = problems.filter((code) => this.entryOf(code)[0] === status);
-          return [String(status), this.response(spec, status, codes)];
+          const codes = problems.filter((code) => entryOf(code)[0] === status);
+          return [String(status), response(spec, status, codes)];
         }),
     );
   }
 
-  private entryOf(code: string): readonly [status: number, title: string] {
-    const entry = this.api.problems.table[code];
+  function entryOf(code: string): readonly [status: number, title: string] {
+    const entry = api.problems.table[code];
     if (entry === undefined) throw new Error(`unknown problem code ${code}`);
     return entry;
   }
 
-  private response(spec: Spec, status: number, codes: readonly string[]): OpenApiResponse {
-    const { api } = this;
+  function response(spec: Spec, status: number, codes: readonly string[]): OpenApiResponse {
     const own = spec.responses[status];
     const content: Record<string, OpenApiContent> = {};
     for (const [type, one] of Object.entries(own?.content ?? {})) {
-      content[type] = this.media(type, one, own!);
+      content[type] = media(type, one, own!);
     }
-    if (codes.length > 0) content['application/problem+json'] = this.problems(status, codes);
+    if (codes.length > 0) content['application/problem+json'] = problemContent(status, codes);
     return {
       description: [
         ...(own ? [own.description] : []),
-        ...codes.map((code) => `\`${code}\`: ${this.entryOf(code)[1]}.`),
+        ...codes.map((code) => `\`${code}\`: ${entryOf(code)[1]}.`),
       ].join('\n\n'),
       headers: {
         ...Object.fromEntries(
@@ -183,44 +179,42 @@ class OperationWriter<Spec extends OperationSpec> {
     };
   }
 
-  private media(type: string, content: Content, response: ResponseSpec): OpenApiContent {
+  function media(type: string, content: Content, response: ResponseSpec): OpenApiContent {
     const { example, examples } = response;
     if (content === 'binary') return {};
     if (content === 'text') {
-      const value = example ?? this.api.worked.texts[type];
+      const value = example ?? api.worked.texts[type];
       return {
         schema: { type: 'string' },
         ...(value !== undefined && { examples: { example: { value } } }),
       };
     }
-    const schema = this.components.refTo(content);
+    const schema = components.refTo(content);
     return {
       schema,
-      examples: valuesOf(examples ?? { example: example ?? this.sample(schema) }),
+      examples: valuesOf(examples ?? { example: example ?? sample(schema) }),
     };
   }
 
-  private problems(status: number, codes: readonly string[]): OpenApiContent {
-    const { members } = this.api.problems;
+  function problemContent(status: number, codes: readonly string[]): OpenApiContent {
+    const { members } = api.problems;
     const plain = codes.filter((code) => members[code] === undefined);
     const special = codes.filter((code) => members[code] !== undefined);
     const kinds = [...(plain.length > 0 ? [plain] : []), ...special.map((code) => [code])].map(
-      (group) => this.problem(status, group),
+      (group) => problemSchema(status, group),
     );
     return {
       schema: kinds.length === 1 ? kinds[0]! : { oneOf: kinds },
-      examples: valuesOf(
-        Object.fromEntries(codes.map((code) => [code, this.problemExample(code)])),
-      ),
+      examples: valuesOf(Object.fromEntries(codes.map((code) => [code, problemExample(code)]))),
     };
   }
 
-  private problem(status: number, codes: readonly string[]): JsonObject {
-    const { schema, members } = this.api.problems;
+  function problemSchema(status: number, codes: readonly string[]): JsonObject {
+    const { schema, members } = api.problems;
     const all = [schema, ...codes.flatMap((code) => members[code] ?? [])];
     return {
       type: 'object',
-      allOf: all.map(this.components.refTo),
+      allOf: all.map(components.refTo),
       properties: {
         type: { enum: codes.map((code) => `urn:svc:problem:${code}`) },
         status: { const: status },
@@ -229,13 +223,14 @@ class OperationWriter<Spec extends OperationSpec> {
     };
   }
 
-  private problemExample(code: string): unknown {
-    const { problems } = this.api;
+  function problemExample(code: string): unknown {
+    const { problems } = api;
     const schema = problems.members[code];
     if (schema === undefined) return problems.example(code);
-    const sample = this.sample(this.components.refTo(schema));
-    return problems.example(code, sample as Record<string, unknown>);
+    return problems.example(code, sample(components.refTo(schema)) as Record<string, unknown>);
   }
+
+  return operation;
 }
 
 function headersOf(headers: Record<string, string>): Record<string, OpenApiHeader> {

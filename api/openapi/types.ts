@@ -14,6 +14,14 @@ export interface ResponseSpec {
   examples?: Record<string, unknown>;
 }
 
+export const ETAG_HEADER = { ETag: 'Strong; send it back in `If-None-Match`.' };
+
+/** The 200 and 304 responses of an operation that sends an ETag. */
+export const revalidated = (response: ResponseSpec): Record<200 | 304, ResponseSpec> => ({
+  200: { ...response, headers: { ...response.headers, ...ETAG_HEADER } },
+  304: { description: 'Not modified: the sent ETag is current.' },
+});
+
 /** Specification of one operation. The OpenAPI document is generated from these specifications only. */
 export interface OperationSpec<Code extends string = string> {
   id: string;

@@ -3,7 +3,7 @@ import { STRICT_JSON_CODES } from '#protocol/errors';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
-import type { OperationSpec, ResponseSpec } from '../openapi/types.js';
+import type { OperationSpec } from '../openapi/types.js';
 import type { ProblemCode } from './http/problem.js';
 import type { Checkpoints } from './log/checkpoints.js';
 import type { SnapshotPoller } from './snapshot/poller.js';
@@ -25,15 +25,6 @@ export interface PublicSpec extends OperationSpec<ProblemCode> {
 export interface Operation {
   spec: PublicSpec;
   handler: Handler;
-}
-
-/** The 200 and 304 responses of an operation that sends an ETag. */
-export function revalidated(response: ResponseSpec): PublicSpec['responses'] {
-  const headers = { ...response.headers, ETag: 'Strong; send it back in `If-None-Match`.' };
-  return {
-    200: { ...response, headers },
-    304: { description: 'Not modified: the sent ETag is current.' },
-  };
 }
 
 const WITH_BODY: readonly ProblemCode[] = [

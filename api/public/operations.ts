@@ -1,12 +1,12 @@
 import { documentation } from '../docs/operations.js';
 import { openApiDocument } from '../openapi/document.js';
-import type { OpenApiDocument } from '../openapi/types.js';
+import { type OpenApiDocument, revalidated } from '../openapi/types.js';
 import { serveFixed } from './http/answer.js';
 import { HEALTH_OPERATIONS } from './http/health.js';
 import { LOG_OPERATIONS } from './log/operations.js';
 import { EVIDENCE_OPERATIONS, LOOKUP_OPERATIONS, VIEW_OPERATIONS } from './lookup/operations.js';
 import { publicDescription, READER_TEXT } from './openapi/description.js';
-import { revalidated, type Operation } from './operation.js';
+import type { Operation } from './operation.js';
 import { PAGE_OPERATIONS } from './page.js';
 
 let document: OpenApiDocument | undefined;

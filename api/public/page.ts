@@ -4,7 +4,7 @@ import { QUERY_NAMES, type VerdictRoute } from '#protocol/lookup-routes';
 import { formatVkey } from '#protocol/note';
 import { chainView, historyView } from '#protocol/state/views';
 import { nativeSha256 } from '#runtime/crypto/node';
-import type { OperationSpec } from '../openapi/types.js';
+import { type OperationSpec, revalidated } from '../openapi/types.js';
 import { pagePolicy, readScript } from '../pages/assets.js';
 import {
   CACHE_NEVER,
@@ -19,7 +19,7 @@ import { Problem } from './http/problem.js';
 import { mayAppear, resolve } from './lookup/resolve.js';
 import { lookupAt, NOT_YET, originForm, verdictAnswer } from './lookup/routes.js';
 import { lookupResponse, proofIn } from './lookup/views.js';
-import { type Exchange, type PublicContext, revalidated, type Operation } from './operation.js';
+import type { Exchange, PublicContext, Operation } from './operation.js';
 import { ICON, SCRIPT, STYLE } from './page/assets.js';
 import {
   homeView,

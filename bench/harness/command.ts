@@ -49,7 +49,10 @@ export async function reportResults(file: string, results: readonly Result[]): P
     if (more.length > 0) print(`${name}: ${more.join('; ')}`);
   }
   const missed = results.filter(({ ok }) => ok === false).map(({ name }) => name);
-  await writeResults(file, { node: process.version, results });
+  await mkdir(dirname(file), { recursive: true });
+  const text = JSON.stringify({ node: process.version, results }, null, 2);
+  await writeFile(`${file}.tmp`, `${text}\n`);
+  await rename(`${file}.tmp`, file);
   print(`\nmissed: ${missed.join('; ') || 'none'}\n${file}`);
   return missed.length === 0;
 }
@@ -57,12 +60,6 @@ export async function reportResults(file: string, results: readonly Result[]): P
 /** `latest` is the last complete run, which a quick or partial run never replaces. */
 export function resultsFile(kind: 'latest' | 'quick' | 'partial'): string {
   return join(packageRoot, 'bench', 'results', `${kind}.json`);
-}
-
-async function writeResults(file: string, results: object): Promise<void> {
-  await mkdir(dirname(file), { recursive: true });
-  await writeFile(`${file}.tmp`, `${JSON.stringify(results, null, 2)}\n`);
-  await rename(`${file}.tmp`, file);
 }
 
 function rowOf({ value, unit, against, ratio, target, ok }: Result): object {

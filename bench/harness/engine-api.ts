@@ -3,7 +3,7 @@ import { Agent, request, type IncomingMessage } from 'node:http';
 import { json } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ExecuteReceipt } from '#protocol/schemas/admission';
-import { bodyAt, bodyTemplates, newRun, requestAt, type ItemSource } from './items.js';
+import { executeBody, newRun, requestAt, type ItemSource } from './items.js';
 import type { UnexpectedAnswers } from './scenario.js';
 
 export const EXECUTE_PATH = '/v1/intents/execute';
@@ -112,14 +112,10 @@ export async function executeAtRate(
   onReceipt: (answered: Answered, body: string) => Promise<void> | void,
 ): Promise<void> {
   const { credentials, perSecond, count, unexpected, signal } = options;
-  // Built on first use: the templates of a thousand tenants would delay the first request.
-  const templates = new Map<Credential, string[]>();
   const run = newRun();
   const send = async (n: number, due: number): Promise<void> => {
     const credential = credentials[n % credentials.length]!;
-    const own = templates.get(credential) ?? bodyTemplates(credential);
-    templates.set(credential, own);
-    const body = bodyAt(own, run, n);
+    const body = executeBody({ tenantId: credential.tenantId, run }, n);
     const answered = await admitOnce(engineUrl + EXECUTE_PATH, credential, body, unexpected, due);
     if (answered !== null) await onReceipt(answered, body);
   };

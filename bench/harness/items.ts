@@ -114,23 +114,15 @@ const toolAt = (n: number): (typeof TOOLS)[number] => TOOLS[(n >> 1) % TOOLS.len
 const actionAt = (n: number): string =>
   isDenied(n) ? 'DELETE_AUDIT_LOG' : toolAt(n).toUpperCase();
 
+/** The body of the `n`th execution of a run that the policy admits. */
+export const executeBody = (source: ItemSource, n: number): string =>
+  JSON.stringify(executeAt(source, n + Math.floor(n / (ONE_DENIED_IN - 1))));
+
 /** Placeholder in a template. No tenant ID and no action contains this character. */
 const MARK = '@';
 
 const SHAPES = 224;
 
-/**
- * Execute bodies that the policy admits, with `MARK` in place of the part that makes a body unique.
- * `wrk-executes.lua` fills in that part, by the same rule as `bodyAt`.
- */
-export function bodyTemplates({ tenantId }: Pick<ItemSource, 'tenantId'>): string[] {
-  return Array.from({ length: SHAPES }, (_, n) => n)
-    .filter((n) => !isDenied(n))
-    .map((n) => JSON.stringify(executeAt({ tenantId, run: MARK }, n)));
-}
-
-export function bodyAt(templates: readonly string[], run: string, n: number): string {
-  const template = templates[n % templates.length];
-  if (template === undefined) throw new Error('no templates');
-  return template.replaceAll(MARK, `${run}.${String(n)}`);
-}
+/** Bodies in which `wrk-executes.lua` replaces `MARK`, so that no body repeats. */
+export const executeTemplates = (tenantId: string): string[] =>
+  Array.from({ length: SHAPES }, (_, n) => executeBody({ tenantId, run: MARK }, n));

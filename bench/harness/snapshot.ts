@@ -34,19 +34,16 @@ export async function liveBytes(
   snapshotDir: string,
   { location, checkpoint }: OpenedLocation,
 ): Promise<number> {
-  const paths = [LOCATION_PATH, CHECKPOINT_PATH, ...logPaths(checkpoint.size)];
+  const logPaths = tilesBetween(0, checkpoint.size).flatMap(({ level, index, width }) => {
+    const tile = tilePath(level, index, width);
+    return level === 0 ? [tile, entriesPath(index, width)] : [tile];
+  });
+  const paths = [LOCATION_PATH, CHECKPOINT_PATH, ...logPaths];
   let bytes = 0;
   for (const path of paths) bytes += (await stat(join(snapshotDir, path))).size;
   const pages = [location.map, location.shares].flatMap((page) => pageIdOf(page) ?? []);
   for (const page of pages) bytes += await mapBytes(snapshotDir, page);
   return bytes;
-}
-
-function logPaths(size: number): string[] {
-  return tilesBetween(0, size).flatMap(({ level, index, width }) => {
-    const tile = tilePath(level, index, width);
-    return level === 0 ? [tile, entriesPath(index, width)] : [tile];
-  });
 }
 
 async function mapBytes(snapshotDir: string, top: PageId): Promise<number> {

@@ -29,11 +29,6 @@ export function requireTools(tools: Iterable<Tool>): void {
   );
 }
 
-interface InstalledServer {
-  pid: number;
-  close: () => Promise<void>;
-}
-
 const START_MS = 10_000;
 
 /**
@@ -45,7 +40,7 @@ export async function startInstalled(
   tool: Tool,
   args: readonly string[],
   isServing: () => Promise<boolean>,
-): Promise<InstalledServer> {
+) {
   const server = spawn(toolPath(tool), args, { stdio: ['ignore', 'ignore', 'pipe'] });
   let stderr = '';
   server.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()));

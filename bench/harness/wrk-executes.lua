@@ -1,6 +1,6 @@
 -- For wrk, in one thread: posts unique execute bodies and prints the result as one line of JSON. Called as
 --   wrk ... -s wrk-executes.lua <url> -- <templates> <run>
--- with a file of templates (filled in as by `bodyAt` in items.ts).
+-- with a file of templates, in which a unique text replaces each @ (`executeTemplates` in items.ts).
 
 local threads = {}
 local templates = {}

@@ -10,7 +10,7 @@ import {
   EXECUTE_PATH,
   type Credential,
 } from './engine-api.js';
-import { bodyTemplates, newRun } from './items.js';
+import { executeTemplates, newRun } from './items.js';
 import { toolPath } from './tools.js';
 
 export const CONNECTIONS = 64;
@@ -121,7 +121,7 @@ export async function runExecuteLoad(load: {
 }): Promise<ExecuteLoadResult> {
   const { credential, watched, dir, ...options } = load;
   const templatesFile = join(dir, 'execute.templates');
-  await writeFile(templatesFile, bodyTemplates(credential).join('\n'));
+  await writeFile(templatesFile, executeTemplates(credential.tenantId).join('\n'));
   const cpuSince = startCpu(watched);
   const { quantiles, ...result } = await runWrk<
     Omit<ExecuteLoadResult, 'latencies' | 'cpu'> & { quantiles: number[] }

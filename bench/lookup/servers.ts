@@ -13,12 +13,7 @@ import { startProgram } from '../harness/stack.js';
 import { toolPath, startInstalled } from '../harness/tools.js';
 import { LOAD_CORE } from '../harness/wrk.js';
 
-/** A server that is pinned to a core. The compared servers use this core one at a time. */
-interface PinnedServer {
-  url: string;
-  pid: number;
-}
-
+/** The core of the compared servers, which use it one at a time. */
 export const SERVER_CORE = 0;
 
 /** The public API as operators run it, in one process. */
@@ -26,7 +21,7 @@ export async function startPublicApi(
   registry: BenchRegistry,
   recentLookupLimit: number,
   cleanup: Cleanup,
-): Promise<PinnedServer> {
+): Promise<{ url: string; pid: number }> {
   const server = startProgram('facade', registry, { recentLookupLimit }, cleanup);
   const url = await urlOf(server);
   await pin(server.pid, SERVER_CORE);

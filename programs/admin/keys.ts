@@ -101,17 +101,8 @@ async function issue(
   const expiresAt = await act((tx) =>
     insertApiKey(tx, { keyId, tenantId, secretHash, scopes, restriction, reviewRef, lifetime }),
   );
-  return {
-    document: {
-      api_key: text,
-      key_id: keyId,
-      tenant_id: tenantId,
-      scopes,
-      restriction,
-      review: reviewRef,
-      expires_at: expiresAt,
-    },
-  };
+  const issued = { tenantId, scopes, restriction, review: reviewRef, expiresAt };
+  return { document: { api_key: text, key_id: keyId, ...snakeCase(issued) } };
 }
 
 interface RestrictionOptions {
@@ -147,19 +138,10 @@ async function rotate(
   const rotated = await act((tx) =>
     rotateApiKey(tx, { oldKeyId, newKeyId: keyId, secretHash, overlap }),
   );
-  return {
-    document: {
-      api_key: text,
-      key_id: keyId,
-      tenant_id: rotated.tenantId,
-      scopes: rotated.scopes,
-      restriction: rotated.restriction,
-      review: rotated.reviewRef,
-      expires_at: rotated.newExpiresAt,
-      replaces: oldKeyId,
-      replaced_until: rotated.oldExpiresAt,
-    },
-  };
+  const { tenantId, scopes, restriction, reviewRef: review } = rotated;
+  const issued = { tenantId, scopes, restriction, review, expiresAt: rotated.newExpiresAt };
+  const replaced = { replaces: oldKeyId, replaced_until: rotated.oldExpiresAt };
+  return { document: { api_key: text, key_id: keyId, ...snakeCase(issued), ...replaced } };
 }
 
 /** Returns the id of a key. Accepts the whole key as well, for reports of leaked keys. */

@@ -68,7 +68,8 @@ export async function makeSecretFiles(
   secret('postgres-password', password, 'postgres');
   // PostgreSQL's container reads this URL through the file's group. A private file of the operator gets no
   // group access, because on a host another program may have this group number.
-  const isByHand = isPrivateFile(join(directory, 'owner-database-url'));
+  const ownerUrl = join(directory, 'owner-database-url');
+  const isByHand = existsSync(ownerUrl) && (statSync(ownerUrl).mode & 0o077) === 0;
   secret(
     'owner-database-url',
     () => `postgres://svc_owner:${password()}@${database}`,
@@ -115,9 +116,6 @@ export async function makeSecretFiles(
   }
   return made;
 }
-
-const isPrivateFile = (file: string): boolean =>
-  existsSync(file) && (statSync(file).mode & 0o077) === 0;
 
 /**
  * The Unix users of a container deployment, one per program, so that a compromised program cannot

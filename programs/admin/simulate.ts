@@ -1,7 +1,7 @@
 import { SingleBar } from 'cli-progress';
 import { type FileHandle, open } from 'node:fs/promises';
 import { preparePolicyEngine } from '#policy/decide';
-import { type Change, decidedSince, startSimulation } from '#policy/simulation';
+import { decidedSince, startSimulation } from '#policy/simulation';
 import { OperatorError } from '#runtime/process/operator-error';
 import { decidedFrom, lastAcceptedBefore } from '#sql/admissions/decided';
 import type { StoredPolicySet } from '#sql/admissions/policies';
@@ -37,7 +37,7 @@ export async function simulate(
   try {
     for await (const page of decidedSince((first) => decidedFrom(sql, first, PAGE), start)) {
       const changed = page.map(add).filter((one) => one !== null);
-      await all?.appendFile(linesOf(changed));
+      await all?.appendFile(changed.map((one) => `${JSON.stringify(one)}\n`).join(''));
       const last = page.at(-1)!;
       bar.update(last.leafIndex + 1 - start, { at: last.at.toISOString() });
     }
@@ -68,9 +68,6 @@ async function createFile(file: string): Promise<FileHandle> {
     throw new OperatorError(`${file} cannot be written: ${code}`, { cause });
   }
 }
-
-const linesOf = (changes: readonly Change[]): string =>
-  changes.map((one) => `${JSON.stringify(one)}\n`).join('');
 
 /** A period such as 90m, 12h or 7d, in milliseconds. */
 function periodOf(text: string): number {

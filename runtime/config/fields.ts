@@ -1,27 +1,23 @@
-import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import * as z from 'zod';
 import { isKeyUri } from '../crypto/key-uri.js';
 import { LOG_LEVELS } from '../process/log.js';
-import { readPrivateFile } from '../process/files.js';
-import { isForOperator, OperatorError } from '../process/operator-error.js';
 import { readRedisAddress } from '../queue/redis-address.js';
-import { refusedVariables } from './refused.js';
+import { ConfigError } from './read.js';
 
 // The description of a setting becomes its row in docs/configuration.md.
 
 const UNIT_MS: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
 /** A duration in milliseconds; the unit is seconds when omitted. */
-function duration(least: number, most: number, message: string) {
-  return z.string().transform((text, context) => {
-    const match = /^(\d{1,9})(ms|s|m|h|d)?$/.exec(text);
-    const value = Number(match?.[1]) * UNIT_MS[match?.[2] ?? 's']!;
-    if (value >= least && value <= most) return value;
-    context.addIssue({ code: 'custom', message });
-    return z.NEVER;
-  });
-}
+const duration = (least: number, most: number, message: string) =>
+  z
+    .string()
+    .transform((text) => {
+      const match = /^(\d{1,9})(ms|s|m|h|d)?$/.exec(text);
+      return Number(match?.[1]) * UNIT_MS[match?.[2] ?? 's']!;
+    })
+    .refine((value) => value >= least && value <= most, message);
 
 export const required = (message: string): z.ZodString =>
   z.string({ error: (issue) => (issue.input === undefined ? `is not set: ${message}` : message) });
@@ -71,6 +67,7 @@ export const maxMergeDelay = duration(
     'longest time from a receipt to a checkpoint that covers its entry; snapshots declare it',
   );
 
+// Half the throughput of one log, so that one tenant cannot use all of it.
 export const rateLimit = wholeNumber(1, 1_000_000, '5000').describe(
   'requests per second of a tenant without a limit of its own',
 );
@@ -238,15 +235,13 @@ export const snapshotUrl = z
   .describe('URL of the snapshot, instead of the directory');
 
 /** Must be ASCII and short, because it is printed and encoded as a QR code. */
-export const anyPublicUrl = z.string().transform((text, context) => {
-  const url = plainUrl(text);
-  if (url !== null && url.href.length <= 200) return url.href.replace(/\/+$/, '');
-  context.addIssue({
-    code: 'custom',
-    message: 'must be an http or https URL like https://registry.example.org',
-  });
-  return z.NEVER;
-});
+export const anyPublicUrl = z
+  .string()
+  .refine(
+    (text) => (plainUrl(text)?.href.length ?? Infinity) <= 200,
+    'must be an http or https URL like https://registry.example.org',
+  )
+  .transform((text) => new URL(text).href.replace(/\/+$/, ''));
 
 export const publicUrl = anyPublicUrl
   .nullable()
@@ -380,99 +375,3 @@ export const traceRatio = z
   .default('1')
   .transform(Number)
   .describe('share of requests that are traced when their `traceparent` does not decide');
-
-export type Environment = Readonly<Record<string, string | undefined>>;
-
-/** Lists every configuration problem, each with the setting to change. */
-export class ConfigError extends OperatorError {
-  override name = 'ConfigError';
-  readonly problems: readonly string[];
-
-  constructor(problems: readonly string[]) {
-    super(`Invalid configuration:\n${problems.map((one) => `  - ${one}`).join('\n')}`);
-    this.problems = problems;
-  }
-}
-
-/**
- * Variables with secrets or trusted keys, which can be read from a file, e.g. `DATABASE_URL_FILE`.
- */
-export const FROM_FILES: readonly string[] = [
-  'DATABASE_URL',
-  'DATABASE_READ_URL',
-  'REDIS_URL',
-  'WITNESS_LOG_VKEYS',
-];
-
-const LONGEST_FILE = 64 * 1024;
-
-/** A value, or the problem with the file that should have it. Never quotes the file. */
-type Found = { value?: string } | { problem: string };
-
-function fromFile(variable: string, file: string): Found {
-  let value;
-  try {
-    // Only files of URLs must be private: a URL can contain a password, while vkeys are public.
-    const read = variable.endsWith('_URL_FILE')
-      ? readPrivateFile(file, `file of ${variable}`, true)
-      : readFileSync(file, 'utf8');
-    value = read.trim();
-  } catch (cause) {
-    if (isForOperator(cause)) return { problem: cause.message };
-    const { code = 'unknown' } = cause as NodeJS.ErrnoException;
-    return { problem: `${variable} names ${file}, which cannot be read (${code})` };
-  }
-  if (value === '') return { problem: `${variable} names ${file}, which is empty` };
-  if (value.length <= LONGEST_FILE) return { value };
-  return { problem: `${variable} names ${file}, which has more than 65,536 characters` };
-}
-
-function find(env: Environment, name: string): Found {
-  const given = env[name]?.trim() ?? '';
-  const variable = `${name}_FILE`;
-  const file = FROM_FILES.includes(name) ? (env[variable]?.trim() ?? '') : '';
-  if (file === '') return given === '' ? {} : { value: given };
-  if (given === '') return fromFile(variable, file);
-  return { problem: `${name} and ${variable} are both set: keep one of them` };
-}
-
-type Camel<Name extends string> = Name extends `${infer First}_${infer Rest}`
-  ? `${Lowercase<First>}${Capitalize<Camel<Rest>>}`
-  : Lowercase<Name>;
-
-/** Settings by name: `databaseUrl` for DATABASE_URL. */
-export type Values<Shape extends z.ZodRawShape> = {
-  [Name in keyof Shape & string as Camel<Name>]: z.output<Shape[Name]>;
-};
-
-const camel = (name: string): string =>
-  name.toLowerCase().replace(/_(.)/g, (_, letter: string) => letter.toUpperCase());
-
-/**
- * Treats an empty variable as unset. Rejects variables that misspell a setting of any program or name
- * a former setting, and ignores all others outside `shape`.
- */
-export function read<Shape extends z.ZodRawShape>(
-  shape: Shape,
-  env: Environment,
-  settings: ReadonlySet<string>,
-): Values<Shape> {
-  const given: Record<string, string> = {};
-  const problems = new Map(refusedVariables(env, settings).map((problem) => [problem, problem]));
-  for (const name of Object.keys(shape)) {
-    const found = find(env, name);
-    if ('problem' in found) problems.set(name, found.problem);
-    else if (found.value !== undefined) given[name] = found.value;
-  }
-  const result = z.object(shape).safeParse(given);
-  if (result.success && problems.size === 0) {
-    const values = Object.entries(result.data).map(([name, value]) => [camel(name), value]);
-    return Object.fromEntries(values) as Values<Shape>;
-  }
-  // Reports a variable with an unusable file only once.
-  const issues = (result.error?.issues ?? []).filter(({ path }) => !problems.has(String(path[0])));
-  throw new ConfigError([
-    ...problems.values(),
-    ...issues.map((issue) => `${issue.path.join('.')} ${issue.message}`),
-  ]);
-}

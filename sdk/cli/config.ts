@@ -1,8 +1,8 @@
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { type Argument, InvalidArgumentError, Option } from 'commander';
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { attempt } from '../../protocol/errors.js';
-import type { CallOptions, EngineOptions, PublicOptions } from '../index.js';
+import type { EngineOptions, PublicOptions } from '../index.js';
 import type { ExitCode, Terminal } from './terminal.js';
 
 export interface CommonOptions {
@@ -14,33 +14,30 @@ export interface CommonOptions {
   tenant?: string;
 }
 
-export interface Invocation<Options = object> {
+export interface Invocation<Options = object> extends ReturnType<typeof settingsOf> {
   argument: string;
   args: string[];
   options: Options;
   json: boolean;
-  /** Reads the settings on demand: a command that sends no key requires none. */
-  engine: () => EngineOptions;
-  registry: () => PublicOptions;
-  tenant: () => string;
   terminal: Terminal;
   signal: AbortSignal;
 }
 
-export interface CommandTexts {
+/** A subcommand, which also has the common options. */
+export interface CommandSpec<Options = object> {
   name: string;
   summary: string;
   description: string;
   examples: readonly string[];
+  argument?: string | Argument;
+  usage?: string;
+  options?: readonly (Option | readonly [flags: string, description: string])[];
+  run: (invocation: Invocation<Options>) => Promise<ExitCode>;
 }
 
-/** Adds a subcommand with the common options to the program. The caller adds arguments and further options. */
-export type AddCommand = <Options>(
-  texts: CommandTexts,
-  run: (invocation: Invocation<Options>) => Promise<ExitCode>,
-) => Command;
+export const NEEDS_ENGINE = 'Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.';
 
-export const commonOptions = (): Option[] => [
+export const commonOptions = [
   new Option('--json', 'print results, and errors on standard error, as JSON'),
   new Option('--timeout <SECONDS>', 'limit the whole call (default: 60)').argParser(milliseconds),
   new Option('--engine-url <URL>', 'address of the engine').env('SVC_ENGINE_URL'),
@@ -60,28 +57,27 @@ export function port(text: string): number {
   throw new InvalidArgumentError('Expected a port.');
 }
 
-export function engineOptions(options: CommonOptions, signal: AbortSignal): EngineOptions {
+/** Reads the settings on demand: a command that sends no key requires none. */
+export function settingsOf(
+  { engineUrl, publicUrl, tenant, timeout }: CommonOptions,
+  { redactor }: Terminal,
+  signal: AbortSignal,
+) {
+  const call = { signal, ...(timeout !== undefined && { timeoutMs: timeout }) };
+  const tenantId = (): string => required(tenant, '--tenant', 'SVC_TENANT_ID');
   return {
-    ...callOptions(options, signal),
-    engineUrl: address(options.engineUrl, '--engine-url', 'SVC_ENGINE_URL'),
-    apiKey: apiKey(process.env),
-    tenantId: tenantId(options),
+    tenant: tenantId,
+    registry: (): PublicOptions => ({
+      ...call,
+      publicUrl: address(publicUrl, '--public-url', 'SVC_PUBLIC_URL'),
+    }),
+    engine: (): EngineOptions => {
+      const url = address(engineUrl, '--engine-url', 'SVC_ENGINE_URL');
+      const key = apiKey(process.env);
+      redactor.protect(key);
+      return { ...call, engineUrl: url, apiKey: key, tenantId: tenantId() };
+    },
   };
-}
-
-export function tenantId({ tenant }: CommonOptions): string {
-  return required(tenant, '--tenant', 'SVC_TENANT_ID');
-}
-
-export function publicOptions(options: CommonOptions, signal: AbortSignal): PublicOptions {
-  return {
-    ...callOptions(options, signal),
-    publicUrl: address(options.publicUrl, '--public-url', 'SVC_PUBLIC_URL'),
-  };
-}
-
-function callOptions({ timeout }: CommonOptions, signal: AbortSignal): CallOptions {
-  return timeout === undefined ? { signal } : { signal, timeoutMs: timeout };
 }
 
 function required(value: string | undefined, option: string, variable: string): string {

@@ -6,8 +6,7 @@ import { parseStrict, type JsonValue } from '../../protocol/json.js';
 import { canonicalHash, SdkError, type RequestHashEnvelope } from '../index.js';
 import { UsageError, type Invocation } from './config.js';
 
-export const outOption = (): Option =>
-  new Option('-o, --out <FILE>', 'write to FILE instead of standard output');
+export const outOption = new Option('-o, --out <FILE>', 'write to FILE instead of standard output');
 
 export const inputName = (file: string): string => (file === '-' ? 'standard input' : file);
 
@@ -56,7 +55,8 @@ export async function sendExport<T>(
   file: string,
   send: (document: never) => Promise<T>,
 ): Promise<T> {
-  if (file !== '-' && !(await isFile(file))) {
+  const found = file === '-' ? null : await stat(file).catch(() => null);
+  if (file !== '-' && (found === null || found.isDirectory())) {
     throw new UsageError(`${file} is neither a proof id nor a file`);
   }
   const document = await readDocument(file);
@@ -66,14 +66,6 @@ export async function sendExport<T>(
     if (!(cause instanceof SdkError) || cause.code !== 'invalid_input') throw cause;
     const message = `${inputName(file)} is not what \`svc export\` writes: ${cause.message}`;
     throw new UsageError(message, { cause });
-  }
-}
-
-async function isFile(name: string): Promise<boolean> {
-  try {
-    return !(await stat(name)).isDirectory();
-  } catch {
-    return false;
   }
 }
 

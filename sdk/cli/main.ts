@@ -1,12 +1,10 @@
-import { Command, CommanderError, type OutputConfiguration } from 'commander';
+import { Command, CommanderError, Option, type OutputConfiguration } from 'commander';
 import { SdkError } from '../index.js';
 import {
-  type AddCommand,
   commonOptions,
+  type CommandSpec,
   type CommonOptions,
-  engineOptions,
-  publicOptions,
-  tenantId,
+  settingsOf,
   UsageError,
 } from './config.js';
 import { EXIT, type ExitCode, exitCodeOf, type Terminal } from './terminal.js';
@@ -14,13 +12,42 @@ import * as admit from './commands/admit.js';
 import * as approve from './commands/approve.js';
 import * as lookup from './commands/lookup.js';
 import * as proofs from './commands/proofs.js';
-import { addHook } from './commands/hook.js';
-import { addOverlay } from './commands/overlay.js';
-import { addMcp } from './commands/mcp.js';
-import { addMcpInstall } from './commands/mcp-install.js';
-import { addMonitor } from './commands/monitor.js';
+import { hookCommand } from './commands/hook.js';
+import { overlayCommand } from './commands/overlay.js';
+import { mcpCommand } from './commands/mcp.js';
+import { mcpInstallCommand } from './commands/mcp-install.js';
+import { monitorCommand } from './commands/monitor.js';
 import * as resources from './commands/resources.js';
-import { addVerify } from './commands/verify.js';
+import { verifyCommand } from './commands/verify.js';
+
+const COMMANDS: readonly CommandSpec<never>[] = [
+  lookup.lookupCommand,
+  verifyCommand,
+  admit.admitCommand,
+  admit.followCommand,
+  approve.approveCommand,
+  approve.approverCommand,
+  approve.registerApproverCommand,
+  approve.retireApproverCommand,
+  proofs.exportCommand,
+  proofs.inclusionCommand,
+  proofs.replayCommand,
+  resources.listCommand,
+  resources.showCommand,
+  resources.revokeCommand,
+  resources.shareCommand,
+  resources.packageCommand,
+  resources.createKeyCommand,
+  lookup.evidenceCommand,
+  lookup.logCommand,
+  lookup.keysCommand,
+  resources.hashCommand,
+  overlayCommand,
+  monitorCommand,
+  hookCommand,
+  mcpCommand,
+  mcpInstallCommand,
+];
 
 const HELP = `
 Settings, from the environment:
@@ -51,29 +78,16 @@ export async function main(
   // Read before parsing, because a parse error must be printed in the requested form, too.
   const json = typed.includes('--json');
   let exitCode: ExitCode = EXIT.undecided;
-  const program = buildProgram(version, (texts, run) => {
-    const execute = async (args: string[], options: CommonOptions): Promise<void> => {
-      requireValues(typed, options);
-      exitCode = await run({
-        argument: args[0] as string,
-        args,
-        options: options as never,
-        json,
-        terminal,
-        signal,
-        engine: () => {
-          const engine = engineOptions(options, signal);
-          terminal.redactor.protect(engine.apiKey);
-          return engine;
-        },
-        registry: () => publicOptions(options, signal),
-        tenant: () => tenantId(options),
-      });
-    };
-    return new Command(texts.name).action((...given: unknown[]) => {
-      const [argument, options] = given.length === 3 ? given : [[], ...given];
-      const args = [argument].flat().filter((one) => one !== undefined);
-      return execute(args as string[], options as CommonOptions);
+  const program = buildProgram(version, async ({ run }, args, options) => {
+    requireValues(typed, options);
+    exitCode = await run({
+      argument: args[0] as string,
+      args,
+      options: options as never,
+      json,
+      terminal,
+      signal,
+      ...settingsOf(options, terminal, signal),
     });
   });
   let isMisused = false;
@@ -101,7 +115,7 @@ export async function main(
 }
 
 export function helpTexts(): string[] {
-  const program = buildProgram('', ({ name }) => new Command(name));
+  const program = buildProgram('', () => Promise.resolve());
   return [program, ...program.commands].map((command) => {
     let text = '';
     configureOutput(program, { writeOut: (part) => (text += part) });
@@ -110,7 +124,9 @@ export function helpTexts(): string[] {
   });
 }
 
-function buildProgram(version: string, addAction: AddCommand): Command {
+type Execute = (spec: CommandSpec<never>, args: string[], options: CommonOptions) => Promise<void>;
+
+function buildProgram(version: string, execute: Execute): Command {
   const program = new Command('svc')
     .usage('COMMAND [ARGUMENT] [OPTIONS]')
     .description('Admit executions, and verify their proofs.')
@@ -118,44 +134,28 @@ function buildProgram(version: string, addAction: AddCommand): Command {
     .helpCommand('help [COMMAND]', 'print the help of a command')
     .configureHelp({ subcommandTerm: (command) => command.name() })
     .addHelpText('after', HELP);
-  const add: AddCommand = (texts, run) =>
-    addAction(texts, run)
-      .summary(texts.summary)
-      .description(`${texts.summary}.\n\n${texts.description}`)
-      .addHelpText('after', `\nExamples:\n${texts.examples.map((one) => `  ${one}`).join('\n')}`);
-  for (const define of [
-    lookup.addLookup,
-    addVerify,
-    admit.addAdmit,
-    admit.addFollow,
-    approve.addApprove,
-    approve.addApprover,
-    approve.addRegisterApprover,
-    approve.addRetireApprover,
-    proofs.addExport,
-    proofs.addInclusion,
-    proofs.addReplay,
-    resources.addList,
-    resources.addShow,
-    resources.addRevoke,
-    resources.addShare,
-    resources.addPackage,
-    resources.addCreateKey,
-    lookup.addEvidence,
-    lookup.addLog,
-    lookup.addKeys,
-    resources.addHash,
-    addOverlay,
-    addMonitor,
-    addHook,
-    addMcp,
-    addMcpInstall,
-  ]) {
-    const command = define(add);
-    for (const option of commonOptions()) command.addOption(option);
-    program.addCommand(command);
-  }
+  for (const spec of COMMANDS) program.addCommand(buildCommand(spec, execute));
   return program;
+}
+
+function buildCommand(spec: CommandSpec<never>, execute: Execute): Command {
+  const { name, summary, description, examples, argument, usage, options = [] } = spec;
+  const command = new Command(name)
+    .summary(summary)
+    .description(`${summary}.\n\n${description}`)
+    .addHelpText('after', `\nExamples:\n${examples.map((one) => `  ${one}`).join('\n')}`)
+    .action((...given: unknown[]) => {
+      const [first, own] = given.length === 3 ? given : [[], ...given];
+      const args = [first].flat().filter((one) => one !== undefined);
+      return execute(spec, args as string[], own as CommonOptions);
+    });
+  if (typeof argument === 'string') command.argument(argument);
+  else if (argument !== undefined) command.addArgument(argument);
+  if (usage !== undefined) command.usage(usage);
+  for (const option of [...options, ...commonOptions]) {
+    command.addOption(option instanceof Option ? option : new Option(...option));
+  }
+  return command;
 }
 
 function configureOutput(program: Command, output: OutputConfiguration): void {

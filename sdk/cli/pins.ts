@@ -15,18 +15,20 @@ export interface PinOptions {
   maxAge?: number;
 }
 
-export const logPinOptions = (): Option[] => [
+export const logPinOptions = [
   new Option('--pins <FILE>', 'trust the keys in this output of `svc keys`'),
   new Option('--log-vkey <VKEY>', 'trust this log key, a C2SP vkey'),
   new Option('--log-origin <ORIGIN>', 'origin of the log (default: the name in its vkey)'),
   new Option('--policy <FILE>', 'require the quorum of witnesses in this C2SP tlog-policy'),
 ];
 
-export const maxAgeOption = (): Option =>
+export const evidencePinOptions = [
+  ...logPinOptions,
   new Option('--max-age <SECONDS>', 'reject older evidence (default: 86400)').argParser((text) => {
     if (/^[0-9]{1,5}$/.test(text)) return Number(text) * 1000;
     throw new InvalidArgumentError('Expected seconds, as in --max-age 60.');
-  });
+  }),
+];
 
 /** The pinned keys; a pinned log includes the policy. */
 export async function readPins(options: PinOptions): Promise<OfflineTrust> {

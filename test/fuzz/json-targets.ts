@@ -7,6 +7,7 @@ import {
 } from '#api/engine/batches/parse-batch';
 import { parseCursor, formatCursor } from '#api/engine/http/paging';
 import { parseBody, parseDocument, parseJson } from '#api/engine/http/parse-body';
+import { Problem } from '#api/engine/http/problem';
 import { envelopeOf, evaluationOperation } from '#api/engine/admission/evaluate';
 import { OPERATIONS } from '#api/engine/operations';
 import { requestedByBody } from '#api/public/lookup/routes';
@@ -127,7 +128,9 @@ function split(make: () => Splitter, input: Uint8Array, size: number): SplitItem
   for (let at = 0; at < input.length; at += size) {
     items.push(...splitter.push(Buffer.from(input.slice(at, at + size))).map(copied));
   }
-  return [...items, ...splitter.end().map(copied)];
+  const last = splitter.end();
+  if (last instanceof Problem) throw last;
+  return [...items, ...last.map(copied)];
 }
 
 function copied(item: SplitItem): SplitItem {

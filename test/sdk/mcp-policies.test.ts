@@ -7,7 +7,7 @@ import { readPolicyFolder } from '#policy/policy-set';
 import { packageRoot } from '#runtime/process/files';
 import { NOT_ADMITTED_META } from '#sdk/adapters/mcp';
 import { describe as describeCall } from '#sdk/cli/mcp/mapping';
-import { normalPath } from '#sdk/cli/mcp/paths';
+import { normalPath } from '#sdk/cli/mcp/mapping';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 import { activateApprovalSet, activateSet } from '../fixtures/approval-world.js';
 import { metaOf, ownServer, published, textOf, useProxies } from '../fixtures/mcp-proxy.js';

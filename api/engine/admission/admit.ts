@@ -35,7 +35,7 @@ import { clientGone } from '../http/respond.js';
 import { type EngineDeps, type Operation, type OperationSpec, json, specOf } from '../operation.js';
 import { requireKeyAllows } from './key-restriction.js';
 import { sendOutcome, sendPending } from './outcome.js';
-import { type Checked, parentProblems, runProblems } from './registry-checks.js';
+import type { Checked } from './registry-checks.js';
 
 /** How one API translates its requests to admissions, and responds. */
 export interface AdmissionApi {
@@ -102,52 +102,36 @@ async function accept<Body extends AdmissionBody>(
   req: Request,
   res: Response,
 ) {
-  const { ctx } = deps;
   const caller = await authorizeAdmission(deps, spec, req, res);
-  const bytes = await readBody(req, ctx.bodyLimit);
+  const bytes = await readBody(req);
   const idempotencyKey = readAdmissionHeaders(req, spec);
   const { value, pointerOf } = await api.translate(deps, caller, parseJson(bytes));
-  return submitBody(deps, type, caller, value, idempotencyKey, res).catch((error: unknown) => {
+  try {
+    const { body, ...parsed } = parseAdmission(type, value);
+    if (body.idempotency_key !== undefined) {
+      res.setHeader('X-Svc-Idempotency-Key', body.idempotency_key);
+    }
+    requireAllowed(body, caller);
+    const { keyNo, tenantNo } = caller;
+    const [problem] = (await deps.checkRegistry(tenantNo, new Map([[0, parsed]]))).values();
+    if (problem !== undefined) throw problem;
+    const intake = await deps.submit({
+      tenantNo,
+      keyNo,
+      ...parsed,
+      requestHash: Buffer.from(parsed.requestHash, 'hex'),
+      idempotencyKey,
+      requestId: requestIdOf(res),
+      traceparent: traceparentOf(res),
+    });
+    if (!('proofId' in intake)) throw new Problem(intake.outcome);
+    return { tenantNo, proofId: intake.proofId, isRepeat: intake.outcome === 'repeat' };
+  } catch (error) {
     if (error instanceof Problem) {
       for (const fault of error.options.errors ?? []) fault.pointer = pointerOf(fault.pointer);
     }
     throw error;
-  });
-}
-
-async function submitBody<Body extends AdmissionBody>(
-  deps: EngineDeps,
-  type: RequestType<Body>,
-  caller: Caller,
-  value: JsonValue,
-  idempotencyKey: string | null,
-  res: Response,
-) {
-  const { ctx } = deps;
-  const { body, ...parsed } = parseAdmission(type, value);
-  if (body.idempotency_key !== undefined) {
-    res.setHeader('X-Svc-Idempotency-Key', body.idempotency_key);
   }
-  requireAllowed(body, caller);
-  const [invalidFact = null] = await deps.checkFacts(caller.tenantNo, [parsed]);
-  if (invalidFact !== null) throw invalidFact;
-  const { keyNo, tenantNo } = caller;
-  const [parentProblem] = (await parentProblems(ctx, tenantNo, [[0, parsed]])).values();
-  if (parentProblem !== undefined) throw parentProblem;
-  const [runProblem] = (await runProblems(ctx, tenantNo, [[0, parsed]])).values();
-  if (runProblem !== undefined) throw runProblem;
-
-  const intake = await deps.submit({
-    tenantNo,
-    keyNo,
-    ...parsed,
-    requestHash: Buffer.from(parsed.requestHash, 'hex'),
-    idempotencyKey,
-    requestId: requestIdOf(res),
-    traceparent: traceparentOf(res),
-  });
-  if (!('proofId' in intake)) throw new Problem(intake.outcome);
-  return { tenantNo, proofId: intake.proofId, isRepeat: intake.outcome === 'repeat' };
 }
 
 export type AdmissionBody = ExecuteRequest | AgentEnvelope;
@@ -372,9 +356,7 @@ export const readAdmissionOperation = tenantOperation(
   },
   async ({ caller, ctx, inTenant, req, res }) => {
     const proofId = String(req.params['proof_id']);
-    const state = isProofId(proofId)
-      ? await inTenant((sql, tenantNo) => admissionState(sql, tenantNo, proofId))
-      : null;
+    const state = isProofId(proofId) ? await inTenant(admissionState, proofId) : null;
     if (state === null) throw new Problem('admission_not_found');
     addLogFields(res, { proof_id: proofId });
     if (state === 'pending') sendPending(res, proofId);

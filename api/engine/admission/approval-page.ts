@@ -1,9 +1,7 @@
-import { utf8 } from '#protocol/bytes';
 import { html, type Html } from '../../docs/html.js';
 import { pagePolicy, readScript } from '../../pages/assets.js';
 import { BASE_STYLE } from '../../pages/style.js';
-import { serveFixed } from '../http/respond.js';
-import { ETAG_HEADER, NOT_MODIFIED, type Operation, specOf } from '../operation.js';
+import { fixedOperation, type Operation } from '../operation.js';
 
 const PATH = '/approve';
 
@@ -114,52 +112,35 @@ const PAGE = html`<!doctype html>
     </body>
   </html> `;
 
-const fixed = (
-  id: string,
-  path: string,
-  summary: string,
-  type: string,
-  text: () => string,
-  policy?: string,
-): Operation => ({
-  spec: specOf({
-    id,
-    method: 'get',
-    path,
-    tag: 'Service',
-    summary,
-    scopes: [],
-    produces: [type],
-    responses: {
-      200: { description: 'The file.', content: { [type]: 'text' }, headers: ETAG_HEADER },
-      ...NOT_MODIFIED,
-    },
-  }),
-  handler: () => serveFixed(`${type}; charset=utf-8`, utf8(text()), policy),
-});
+const file = (type: string) => ({ description: 'The file.', content: { [type]: 'text' as const } });
 
 /** The page needs no API key; the approver enters one. */
 export const APPROVAL_PAGE: readonly Operation[] = [
-  fixed(
-    'approvalPage',
-    PATH,
-    'Show the page for approvals',
+  fixedOperation(
+    { id: 'approvalPage', path: PATH, summary: 'Show the page for approvals' },
     'text/html',
+    file('text/html'),
     () => PAGE.text,
     pagePolicy("'none'"),
   ),
-  fixed(
-    'approvalStyle',
-    `${PATH}/style.css`,
-    'Get the style sheet of the page for approvals',
+  fixedOperation(
+    {
+      id: 'approvalStyle',
+      path: `${PATH}/style.css`,
+      summary: 'Get the style sheet of the page for approvals',
+    },
     'text/css',
+    file('text/css'),
     () => STYLE,
   ),
-  fixed(
-    'approvalScript',
-    `${PATH}/approve.js`,
-    'Get the script of the page for approvals',
+  fixedOperation(
+    {
+      id: 'approvalScript',
+      path: `${PATH}/approve.js`,
+      summary: 'Get the script of the page for approvals',
+    },
     'text/javascript',
+    file('text/javascript'),
     () => readScript('approval-page/approve.js'),
   ),
 ];

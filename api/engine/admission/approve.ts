@@ -3,12 +3,16 @@ import { whyNotApprove } from '#policy/approval-fault';
 import { readRequest } from '#policy/derive-aep';
 import { isActiveApprover } from '#protocol/approvals';
 import { canonicalBytes, parseStrict } from '#protocol/json';
+import { isProofId } from '#protocol/ids';
 import { admissionStatusSchema } from '#protocol/schemas/admission';
+import { approvalRequestSchema, type ApprovalRequest } from '#protocol/schemas/approval-request';
 import { approvalSchema } from '#protocol/schemas/approvals';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { nativeCrypto } from '#runtime/crypto/node';
 import { acceptApproval } from '#sql/admissions/approvals';
 import { readPinnedIntake } from '#sql/admissions/intake';
+import { admissionState } from '#sql/admissions/outcomes';
+import { policyAnnotations } from '#sql/admissions/policies';
 import { readApprover } from '#sql/lifecycle/approvers';
 import { asTenants } from '#sql/db/transaction';
 import { keysInLog } from '#sql/log/keys';
@@ -20,9 +24,11 @@ import { requireOwnTenant, tenantOperation } from '../http/gates.js';
 import { parseBody, readBody } from '../http/parse-body.js';
 import { Problem } from '../http/problem.js';
 import { addLogFields, newUuidHex, requestIdOf } from '../http/request-context.js';
+import { sendJson } from '../http/respond.js';
 import { type Call, json } from '../operation.js';
+import { readEvidence } from '../proofs/receipt-evidence.js';
 import { requireKeyAllows, requireKeyEnvironment } from './key-restriction.js';
-import { sendPending } from './outcome.js';
+import { approvalRequired, sendPending, sentencesOf } from './outcome.js';
 
 const SEED_BYTES = 32;
 
@@ -76,24 +82,19 @@ export const approveOperation = tenantOperation(
   },
   async ({ caller, ctx, inTenant, req, res }) => {
     requireKeyEnvironment(caller);
-    const envelope = parseBody(
-      approvalSchema,
-      await readBody(req, ctx.bodyLimit),
-      SCHEMA.approvalEnvelope,
-    );
+    const envelope = parseBody(approvalSchema, await readBody(req), SCHEMA.approvalEnvelope);
     const { aep_hash, proof_id: pendingId, registration_hash, tenant_id } = envelope.statement;
     requireOwnTenant(caller, tenant_id, '/statement/tenant_id');
     addLogFields(res, { proof_id: pendingId });
-    const found = await inTenant(async (sql, tenantNo) => {
-      const [pending, registration, keys, size] = [
-        await readPendingProof(sql, tenantNo, pendingId),
-        await asTenants(sql, [tenantNo], (tx) => readApprover(tx, tenantNo, registration_hash)),
-        await keysInLog(sql),
-        await treeSize(sql),
-      ];
-      return { pending, registration, keys, size };
-    });
-    const { keys, pending, registration, size } = found;
+    const [pending, registration, keys, size] = await inTenant(
+      async (sql, tenantNo) =>
+        [
+          await readPendingProof(sql, tenantNo, pendingId),
+          await asTenants(sql, [tenantNo], (tx) => readApprover(tx, tenantNo, registration_hash)),
+          await keysInLog(sql),
+          await treeSize(sql),
+        ] as const,
+    );
     if (pending === null) throw new Problem('pending_proof_not_found');
     if (caller.restriction !== null) await requireKeyMayApprove(caller, inTenant, pendingId);
     if (keys === null) throw new Error('a key entry of the log is unreadable');
@@ -110,9 +111,7 @@ export const approveOperation = tenantOperation(
       approval: canonicalBytes(stored),
       keyNo: caller.keyNo,
     };
-    const accepted = await inTenant((sql, tenantNo) =>
-      acceptApproval(sql, tenantNo, item, (time) => faultAt(time.getTime())),
-    );
+    const accepted = await inTenant(acceptApproval, item, (time) => faultAt(time.getTime()));
     switch (accepted.outcome) {
       case 'already_decided':
       case 'run_closed':
@@ -140,10 +139,52 @@ async function requireKeyMayApprove(
   inTenant: Call['inTenant'],
   pendingId: string,
 ): Promise<void> {
-  const intake = await inTenant((sql, tenantNo) => readPinnedIntake(sql, tenantNo, pendingId));
+  const intake = await inTenant(readPinnedIntake, pendingId);
   if (intake === null) throw rejected('the pending proof was erased');
   requireKeyAllows(caller, readRequest(intake, parseStrict(intake.request)), '/statement/proof_id');
 }
 
 const rejected = (fault: string): Problem =>
   new Problem('approval_rejected', `Nothing was admitted: ${fault}.`);
+
+/** A key with the scope `approve` may read every value of a pending proof, and no other proof. */
+export const approvalRequestOperation = tenantOperation(
+  {
+    id: 'readApprovalRequest',
+    method: 'get',
+    path: '/v1/approvals/{proof_id}',
+    tag: 'Admission',
+    summary: 'Retrieve a proof that requires an approval',
+    description:
+      'The signed proof that requires an approval, with every value that its AEP commits to, facts included. An approver recomputes `aep_hash` and the commitments before signing.',
+    scopes: ['approve'],
+    responses: {
+      200: json('The pending proof, and until when it can be approved.', approvalRequestSchema),
+    },
+    problems: ['pending_proof_not_found', 'already_decided', 'payload_erased', 'integrity_failure'],
+  },
+  async ({ caller, ctx, inTenant, req, res }) => {
+    const proofId = String(req.params['proof_id']);
+    const outcome = isProofId(proofId) ? await inTenant(admissionState, proofId) : null;
+    if (outcome === null) throw new Problem('pending_proof_not_found');
+    addLogFields(res, { proof_id: proofId });
+    if (outcome !== 'pending' && outcome.state === 'erased') throw new Problem('payload_erased');
+    if (outcome === 'pending' || outcome.state === 'refused') throw requiresNone();
+    if (outcome.proofId !== proofId) throw new Problem('already_decided');
+    if (outcome.effect !== 'REQUIRE_APPROVAL') throw requiresNone();
+    const evidence = await inTenant(readEvidence, proofId, () => true);
+    const request: ApprovalRequest = {
+      schema_version: SCHEMA.approvalRequest,
+      evidence,
+      expires_at: approvalRequired(outcome).expires_at,
+      sentences: sentencesOf(
+        outcome.reasons,
+        await policyAnnotations(ctx.sql, caller.tenantNo, outcome.policyDigest),
+      ),
+    };
+    sendJson(res, 200, request);
+  },
+);
+
+const requiresNone = (): Problem =>
+  new Problem('pending_proof_not_found', 'This proof requires no approval. Check its id.');

@@ -116,7 +116,8 @@ export function envelopeOf(
       at(`/context/facts/${twice}`, `states the same fact as ${pointer}`),
     );
   }
-  const facts = { ...stated, ...mapValues(derived) };
+  const values = [...derived].map(([name, { value }]) => [name, value as JsonValue] as const);
+  const facts = { ...stated, ...Object.fromEntries(values) };
   const value = {
     schema_version: SCHEMA.agentEnvelope,
     kind: 'admission',
@@ -143,10 +144,6 @@ const AUTHZEN: AdmissionApi = {
     throw new Problem('decision_pending', { headers });
   },
 };
-
-function mapValues(derived: ReadonlyMap<string, Derived>): Record<string, JsonValue> {
-  return Object.fromEntries([...derived].map(([name, { value }]) => [name, value as JsonValue]));
-}
 
 const POINTERS: Record<string, string> = {
   '/agent/id': '/subject/id',

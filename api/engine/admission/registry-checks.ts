@@ -6,7 +6,7 @@ import type { Facts } from '#protocol/schemas/facts';
 import { findAdmitted, findParents, type Lane, type Parent } from '#sql/admissions/intake';
 import { activePolicy, readPolicySet } from '#sql/admissions/policies';
 import { readRunStates, type RunPlace, type RunState } from '#sql/admissions/runs';
-import type { EngineContext } from '../context.js';
+import type { EngineContext, QueryTenant } from '../context.js';
 import { at, Problem } from '../http/problem.js';
 
 // A worker repeats these checks under the append lock. The engine makes them to reject a request at once.
@@ -26,14 +26,11 @@ export interface NamedParent {
   proofId: string;
 }
 
-type TenantContext = Pick<EngineContext, 'tenantSql'>;
-type Requests = Iterable<readonly [index: number, request: Checked]>;
+type Requests = ReadonlyMap<number, Checked>;
+type Problems = Map<number, Problem>;
 
-/** Returns for each request null, or a problem if the active policy set does not declare its facts. */
-export type CheckFacts = (
-  tenantNo: number,
-  requests: readonly Checked[],
-) => Promise<(Problem | null)[]>;
+/** Returns the problems of requests that the registry does not allow, by index. */
+export type CheckRegistry = (tenantNo: number, requests: Requests) => Promise<Problems>;
 
 /** Time for which the engine caches the active policy set. */
 const FRESH_MS = 1_000;
@@ -59,24 +56,42 @@ export function createReadDeclaredFacts({ sql }: Pick<EngineContext, 'sql'>): Re
   };
 }
 
-export function createFactCheck(
-  { tenantSql }: TenantContext,
+export function createRegistryCheck(
+  queryTenant: QueryTenant,
   readDeclaredFacts: ReadDeclaredFacts,
-): CheckFacts {
+): CheckRegistry {
   return async (tenantNo, requests) => {
-    const problemsUnder = (known: DeclaredFacts | null): (Problem | null)[] =>
-      requests.map(({ facts }) => known && factProblem(known, facts));
-    const isSound = (problems: (Problem | null)[]): boolean =>
-      problems.every((problem) => problem === null);
-    if (requests.every(({ facts }) => Object.keys(facts).length === 0)) return problemsUnder(null);
-    const problems = problemsUnder(await readDeclaredFacts(FRESH_MS));
-    if (isSound(problems)) return problems;
-    const current = problemsUnder(await readDeclaredFacts());
-    if (isSound(current)) return current;
-    // A repeated request gets the first receipt, whatever set is active now.
-    const admitted = await tenantSql.run(tenantNo, (own) => findAdmitted(own, tenantNo, requests));
-    return current.map((problem, i) => (admitted[i] === null ? problem : null));
+    const runs = await runProblems(queryTenant, tenantNo, requests);
+    const parents = await parentProblems(queryTenant, tenantNo, requests);
+    const facts = await factProblems(queryTenant, readDeclaredFacts, tenantNo, requests);
+    // A problem of the facts takes precedence, then a problem of the parent.
+    return new Map([...runs, ...parents, ...facts]);
   };
+}
+
+/** The problems of requests with facts that the active policy set does not declare. */
+async function factProblems(
+  queryTenant: QueryTenant,
+  readDeclaredFacts: ReadDeclaredFacts,
+  tenantNo: number,
+  requests: Requests,
+): Promise<Problems> {
+  const withFacts = [...requests].filter(([, { facts }]) => Object.keys(facts).length > 0);
+  const faulty = (declared: DeclaredFacts | null) =>
+    withFacts.flatMap(([index, request]) => {
+      const problem = declared && factProblem(declared, request.facts);
+      return problem === null ? [] : [{ index, request, problem }];
+    });
+  if (withFacts.length === 0 || faulty(await readDeclaredFacts(FRESH_MS)).length === 0) {
+    return new Map();
+  }
+  const current = faulty(await readDeclaredFacts());
+  if (current.length === 0) return new Map();
+  // A repeated request gets the first receipt, whatever set is active now.
+  const repeated = current.map(({ request }) => request);
+  const admitted = await queryTenant(tenantNo, findAdmitted, repeated);
+  const left = current.filter((_, i) => admitted[i] === null);
+  return new Map(left.map(({ index, problem }) => [index, problem]));
 }
 
 function factProblem(declared: DeclaredFacts, facts: Facts): Problem | null {
@@ -92,19 +107,19 @@ function factProblem(declared: DeclaredFacts, facts: Facts): Problem | null {
 const PARENTS_PER_QUERY = 1_000;
 
 /** The problems of new requests whose parent proof is missing or not an admitted action, by index. */
-export async function parentProblems(
-  { tenantSql }: TenantContext,
+async function parentProblems(
+  queryTenant: QueryTenant,
   tenantNo: number,
   requests: Requests,
-): Promise<Map<number, Problem>> {
+): Promise<Problems> {
   const children = [...requests].flatMap(([index, { parent, ...request }]) =>
     parent === null ? [] : [{ ...request, ...parent, index }],
   );
-  const found = new Map<number, Problem>();
+  const found: Problems = new Map();
   for (let start = 0; start < children.length; start += PARENTS_PER_QUERY) {
     const some = children.slice(start, start + PARENTS_PER_QUERY);
     const proofIds = some.map(({ proofId }) => proofId);
-    const parents = await tenantSql.run(tenantNo, (sql) => findParents(sql, tenantNo, proofIds));
+    const parents = await queryTenant(tenantNo, findParents, proofIds);
     some.forEach(({ index, kind }, i) => {
       const problem = parentProblem(kind, parents[i] ?? null);
       if (problem !== null) found.set(index, problem);
@@ -113,7 +128,7 @@ export async function parentProblems(
   if (found.size === 0) return found;
   // A repeated request gets the first receipt, even if its parent has been erased since.
   const rejected = children.filter(({ index }) => found.has(index));
-  const admitted = await tenantSql.run(tenantNo, (sql) => findAdmitted(sql, tenantNo, rejected));
+  const admitted = await queryTenant(tenantNo, findAdmitted, rejected);
   rejected.forEach(({ index }, i) => {
     if (admitted[i] !== null) found.delete(index);
   });
@@ -142,18 +157,16 @@ const PARENT_FAULTS = {
  * The problems of requests in closed runs, and of closes of incomplete runs, by index. The insert,
  * not this check, detects that a `seq` is in use.
  */
-export async function runProblems(
-  { tenantSql }: TenantContext,
+async function runProblems(
+  queryTenant: QueryTenant,
   tenantNo: number,
   requests: Requests,
-): Promise<Map<number, Problem>> {
+): Promise<Problems> {
   const inRuns = [...requests].flatMap(([index, { run, ...request }]) =>
     run === null ? [] : [{ ...request, index, run }],
   );
   if (inRuns.length === 0) return new Map();
-  const states = await tenantSql.run(tenantNo, (sql) =>
-    readRunStates(sql, tenantNo, inRuns, incompletenessOf),
-  );
+  const states = await queryTenant(tenantNo, readRunStates, inRuns, incompletenessOf);
   return new Map(
     inRuns.flatMap(({ index, run }, i) => {
       const problem = runProblem(run, states[i]!);

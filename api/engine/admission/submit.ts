@@ -28,6 +28,9 @@ const SEED_BYTES = 32;
 /** How long a single admission waits for others: the admissions of one client often arrive together. */
 const ALONE_MS = 2;
 
+/** A group of this size does not wait for more. */
+const ENOUGH_ITEMS = 16;
+
 /** One group commits while the next gathers: concurrent commits would make groups smaller and cost more. */
 const MAX_RUNNING_GROUPS = 1;
 
@@ -81,7 +84,7 @@ export function createSubmit(ctx: EngineContext): Submit {
     maxWaitMs: ctx.coalesceMs,
     aloneMs: ALONE_MS,
     maxItems: ctx.coalesceItems,
-    enoughItems: ctx.coalesceEnough,
+    enoughItems: ENOUGH_ITEMS,
     maxRunning: MAX_RUNNING_GROUPS,
     isRetryAlone: (error) =>
       !isUnavailable(error) && !isLockTimeout(error) && !(error instanceof PolicyMissingError),

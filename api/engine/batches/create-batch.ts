@@ -9,10 +9,10 @@ import { readBatch } from '#sql/batches/read';
 import { ADMISSION_HEADERS } from '../admission/admit.js';
 import { ENGINE_DEFAULTS, wakeWorkers, type EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
-import { parentProblems, runProblems } from '../admission/registry-checks.js';
 import { keepTraces } from '../admission/submit.js';
 import { authorizeAdmission, readAdmissionHeaders } from '../http/gates.js';
 import { newUuidHex, addLogFields, requestIdOf, traceparentOf } from '../http/request-context.js';
+import { BODY_LIMIT } from '../http/parse-body.js';
 import { Problem } from '../http/problem.js';
 import { sendJson } from '../http/respond.js';
 import { json, specOf, type EngineDeps, type Operation } from '../operation.js';
@@ -88,24 +88,28 @@ const spec = specOf({
 
 export const createBatchOperation: Operation = { spec, handler: createBatch };
 
+/** Concurrent batches per tenant. A batch is in memory until it is durable. */
+export const BATCHES_OF_ONE_TENANT = 2;
 /** Longest wait of a complete batch for a free commit slot, in milliseconds. */
 const COMMIT_TIMEOUT_MS = 2_000;
 
 /** Checks a batch in the same order as a single admission. */
 function createBatch(deps: EngineDeps): RequestHandler {
   const { ctx } = deps;
-  const perTenant = ctx.batchesOfOneTenant;
-  const uploads = new BatchUploads({ perTenant, budget: ctx.batchesAtOnce * ctx.batchLimit });
+  const uploads = new BatchUploads({
+    perTenant: BATCHES_OF_ONE_TENANT,
+    budget: ctx.batchesAtOnce * ctx.batchLimit,
+  });
   const commits = new Limiter({
     total: ctx.batchesAtOnce,
-    perOwner: perTenant,
-    maxWaiting: perTenant,
+    perOwner: BATCHES_OF_ONE_TENANT,
+    maxWaiting: BATCHES_OF_ONE_TENANT,
     timeoutMs: COMMIT_TIMEOUT_MS,
   });
   const room = roomOf(ctx);
   const limits = {
     body: ctx.batchLimit,
-    item: ctx.bodyLimit,
+    item: BODY_LIMIT,
     // A batch that can never fit gets 413, not a 503 that invites a retry.
     items: Math.min(BATCH_ITEMS_MAX, room.own),
   };
@@ -158,24 +162,11 @@ async function accept(
   room: Room,
   commits: Limiter,
 ): Promise<{ batchId: string; isRepeat: boolean }> {
-  const { checkFacts, ctx } = deps;
+  const { ctx } = deps;
   const { total, itemsHash, items } = batch;
-  const wrong = new Map(batch.problems);
-  for (const [index, problem] of await parentProblems(ctx, tenantNo, items)) {
-    wrong.set(index, problem);
-  }
-  const all = [...items];
-  const facts = await checkFacts(
-    tenantNo,
-    all.map(([, item]) => item),
-  );
-  all.forEach(([index], at) => {
-    const problem = facts[at] ?? null;
-    if (problem !== null) wrong.set(index, problem);
-  });
-  for (const [index, problem] of await runProblems(ctx, tenantNo, all)) wrong.set(index, problem);
+  const wrong = new Map([...batch.problems, ...(await deps.checkRegistry(tenantNo, items))]);
   const accepted: BatchItem[] = [];
-  for (const [index, item] of all) if (!wrong.has(index)) accepted.push({ index, ...item });
+  for (const [index, item] of items) if (!wrong.has(index)) accepted.push({ index, ...item });
   const batchHex = newUuidHex();
   const { traceparent, ...request } = about;
   const intake = {
@@ -199,7 +190,7 @@ async function accept(
       // Rejects the items whose `seq` is in use, and tries again with the other items.
       const problems = new Map(batch.problems);
       for (const index of outcome.indexes) problems.set(index, new Problem(outcome.outcome));
-      const left = new Map(all.filter(([index]) => !problems.has(index)));
+      const left = new Map([...items].filter(([index]) => !problems.has(index)));
       const rest = { ...batch, items: left, problems };
       return accept(deps, { tenantNo, keyNo }, rest, about, room, commits);
     }

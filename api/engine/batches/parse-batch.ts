@@ -26,11 +26,8 @@ function unsplittable(code: 'malformed_json' | 'invalid_field', fault: string): 
 export interface Splitter {
   /** Returns the items that this piece completes; none after a fault. */
   push(piece: Buffer): SplitItem[];
-  /**
-   * Returns the last item, which the end of the body completes.
-   * @throws Problem if the body cannot be split
-   */
-  end(): SplitItem[];
+  /** Returns the last item, which the end of the body completes, or why the body cannot be split. */
+  end(): SplitItem[] | Problem;
 }
 
 const isSpace = (code: number | undefined): boolean =>
@@ -150,8 +147,7 @@ export function arraySplitter(itemLimit: number): Splitter {
     end() {
       if (fault === null && place === 'before') broken('the body is empty', 0);
       if (fault === null && place === 'inside') broken('the array is not closed', 0);
-      if (fault !== null) throw fault;
-      return [];
+      return fault ?? [];
     },
   };
 }
@@ -214,76 +210,56 @@ export async function parseBatch(
   caller: Caller,
   upload: BatchUpload,
 ): Promise<ParsedBatch> {
-  try {
-    const { type, chunks } = streamBody(req, limits.body, [JSON_ARRAY, JSON_LINES], upload.evicted);
-    const splitter = type === JSON_LINES ? lineSplitter(limits.item) : arraySplitter(limits.item);
-    const parser = new BatchParser(limits, caller);
-    for await (const chunk of chunks) {
-      await upload.received(chunk.length);
-      await parser.take(splitter.push(chunk));
-    }
-    upload.complete();
-    return await parser.end(splitter);
-  } catch (error) {
-    throw bodyProblem(error);
-  }
-}
+  const items = new Map<number, ParsedItem>();
+  const problems = new Map<number, Problem>();
+  const hash = createHash('sha256');
+  let total = 0;
+  let began = performance.now();
 
-class BatchParser {
-  private readonly items = new Map<number, ParsedItem>();
-  private readonly problems = new Map<number, Problem>();
-  private readonly hash = createHash('sha256');
-  private total = 0;
-  private began = performance.now();
-
-  constructor(
-    private readonly limits: BatchLimits,
-    private readonly caller: Caller,
-  ) {}
-
-  async take(found: SplitItem[]): Promise<void> {
-    for (const item of found) {
-      this.parse(item);
-      if (performance.now() - this.began < YIELD_AFTER_MS) continue;
-      await setImmediate();
-      this.began = performance.now();
-    }
-  }
-
-  async end(splitter: Splitter): Promise<ParsedBatch> {
-    let last: SplitItem[] = [];
-    let fault: Problem | null = null;
-    try {
-      last = splitter.end();
-    } catch (error) {
-      if (!(error instanceof Problem)) throw error;
-      fault = error;
-    }
-    await this.take(last);
-    const { hash, items, problems, total } = this;
-    if (total === 0) fault ??= new Problem('empty_batch');
-    return { total, items, problems, itemsHash: hash.digest(), fault };
-  }
-
-  private parse(item: SplitItem): void {
-    const { limits } = this;
-    const index = this.total;
-    this.total += 1;
-    if (this.total > limits.items) {
+  function parse(item: SplitItem): void {
+    const index = total;
+    total += 1;
+    if (total > limits.items) {
       throw new Problem(
         'too_many_items',
         `A batch has at most ${String(limits.items)} items. Nothing was accepted. Split it into several batches.`,
       );
     }
     try {
-      const found = parseItem(item, limits.item, this.caller);
-      this.items.set(index, { ...found, proofId: newUuidHex() });
-      this.hash.update(tag(found.lane)).update(found.requestHash, 'hex');
+      const found = parseItem(item, limits.item, caller);
+      items.set(index, { ...found, proofId: newUuidHex() });
+      hash.update(tag(found.lane)).update(found.requestHash, 'hex');
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      this.problems.set(index, error);
-      this.hash.update(tag(INVALID)).update('bytes' in item ? sha256(item.bytes) : item.tooLong);
+      problems.set(index, error);
+      hash.update(tag(INVALID)).update('bytes' in item ? sha256(item.bytes) : item.tooLong);
     }
+  }
+
+  async function parseAll(found: SplitItem[]): Promise<void> {
+    for (const item of found) {
+      parse(item);
+      if (performance.now() - began < YIELD_AFTER_MS) continue;
+      await setImmediate();
+      began = performance.now();
+    }
+  }
+
+  try {
+    const { type, chunks } = streamBody(req, limits.body, [JSON_ARRAY, JSON_LINES], upload.evicted);
+    const splitter = type === JSON_LINES ? lineSplitter(limits.item) : arraySplitter(limits.item);
+    for await (const chunk of chunks) {
+      await upload.received(chunk.length);
+      await parseAll(splitter.push(chunk));
+    }
+    upload.complete();
+    const last = splitter.end();
+    if (!(last instanceof Problem)) await parseAll(last);
+    const empty = total === 0 ? new Problem('empty_batch') : null;
+    const fault = last instanceof Problem ? last : empty;
+    return { total, items, problems, itemsHash: hash.digest(), fault };
+  } catch (error) {
+    throw bodyProblem(error);
   }
 }
 

@@ -1,7 +1,6 @@
 import * as z from 'zod';
-import { orderedReceipt } from '#protocol/aep';
 import { utf8 } from '#protocol/bytes';
-import { canonicalBytes, orderedBytes, type JsonValue } from '#protocol/json';
+import { canonicalBytes, type JsonValue } from '#protocol/json';
 import { BATCH_ID_PATTERN, isBatchId } from '#protocol/ids';
 import {
   batchListSchema,
@@ -72,9 +71,7 @@ export const readBatchOperation = tenantOperation(
 
 async function requireBatch({ inTenant, req }: Call): Promise<Batch> {
   const batchId = String(req.params['batch_id']);
-  const batch = isBatchId(batchId)
-    ? await inTenant((sql, tenantNo) => readBatch(sql, tenantNo, batchId))
-    : null;
+  const batch = isBatchId(batchId) ? await inTenant(readBatch, batchId) : null;
   if (batch === null) throw new Problem('batch_not_found');
   return batch;
 }
@@ -182,14 +179,13 @@ async function* readResults(
   };
   for (let start = from; start < end; start += AT_A_TIME) {
     const most = Math.min(AT_A_TIME, end - start);
-    const found = await inTenant((sql, tenantNo) =>
-      batchOutcomes(sql, tenantNo, batchId, start, most),
-    );
+    const found = await inTenant(batchOutcomes, batchId, start, most);
     if (found === null) return;
     let part: Uint8Array[] = [];
     let bytes = 0;
     for (const item of found.items) {
-      const result = resultBytes(await resultOf(item, found.requestId, sentences));
+      const document = await resultOf(item, found.requestId, sentences);
+      const result = canonicalBytes(document as unknown as JsonValue);
       part.push(result);
       bytes += result.length;
       if (bytes < PART_BYTES) continue;
@@ -228,21 +224,6 @@ async function resultOf(
   }
   const state = outcome.state === 'proved' ? 'denied' : outcome.state;
   return { ...failed(state, result), ...own };
-}
-
-/** Canonical JSON. Writing the members in sorted order is several times faster than sorting them. */
-function resultBytes(result: BatchResult): Uint8Array {
-  const { expires_at, index, problem, proof_id, receipt, replayed, state, status } = result;
-  if (problem !== undefined) return canonicalBytes(result as unknown as JsonValue);
-  return orderedBytes({
-    ...(expires_at !== undefined && { expires_at }),
-    index,
-    ...(proof_id !== undefined && { proof_id }),
-    ...(receipt && { receipt: orderedReceipt(receipt) }),
-    ...(replayed && { replayed }),
-    state,
-    status,
-  });
 }
 
 const COMMA = utf8(',');

@@ -115,8 +115,8 @@ export function tenantOperation(partial: SpecOf, handle: (call: Call) => Promise
       requireApiVersion(req);
       const type = requireAcceptable(req, spec.produces);
       const { tenantNo } = caller;
-      const inTenant: Call['inTenant'] = (work) =>
-        deps.ctx.tenantSql.run(tenantNo, (sql) => work(sql, tenantNo));
+      const inTenant: Call['inTenant'] = (work, ...args) =>
+        deps.queryTenant(tenantNo, work, ...args);
       await handle({ ...deps, req, res, caller, type, inTenant });
     };
   };
@@ -131,7 +131,7 @@ export function documentOperation<T>(
 ): Operation {
   const { limit, schema } = spec.body;
   return tenantOperation(spec, async (call) => {
-    const bytes = await readBody(call.req, limit ?? call.ctx.bodyLimit);
+    const bytes = await readBody(call.req, limit);
     await handle(call, parseBody(schema, bytes, version));
   });
 }

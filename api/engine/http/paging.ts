@@ -108,7 +108,7 @@ export function listOperation<T>(
       const after = cursor === undefined ? null : placeAt(list, cursor, id);
       const most = Number(limit);
       // Reads one item more than the page, to know whether a next page exists.
-      const found = await inTenant((sql) => read(sql, tenantNo, most + 1, after));
+      const found = await inTenant(read, most + 1, after);
       const members = found.slice(0, most);
       const last = found.length > most ? members.at(-1) : undefined;
       const place = last === undefined ? null : placeOf(last);

@@ -28,17 +28,13 @@ export function parseJson(bytes: Uint8Array): JsonValue {
   try {
     return parseStrict(bytes);
   } catch (error) {
-    if (!(error instanceof ProtocolError) || !isProblemCode(error.code)) throw error;
+    if (!(error instanceof ProtocolError) || !Object.hasOwn(PROBLEMS, error.code)) throw error;
     const detail = bytes.length === 0 ? 'the body is empty' : error.message;
-    throw new Problem(error.code, `The body is not acceptable JSON: ${detail}.`, {
+    throw new Problem(error.code as ProblemCode, `The body is not acceptable JSON: ${detail}.`, {
       errors: [{ pointer: bounded(error.pointer ?? ''), detail }],
       cause: error,
     });
   }
-}
-
-function isProblemCode(code: string): code is ProblemCode {
-  return Object.hasOwn(PROBLEMS, code);
 }
 
 /** The first of these faults in a body determines the problem code: others may follow from it. */
@@ -130,7 +126,10 @@ function bounded(pointer: string): string {
   return pointer.slice(0, pointer.lastIndexOf('/', LONGEST_POINTER));
 }
 
-export function readBody(req: IncomingMessage, limit: number): Promise<Buffer> {
+/** Fits the longest valid body with every character escaped: only white space makes a valid body longer. */
+export const BODY_LIMIT = 64 * 1024;
+
+export function readBody(req: IncomingMessage, limit = BODY_LIMIT): Promise<Buffer> {
   return readJsonBody(req, limit).catch((error: unknown) => {
     throw bodyProblem(error);
   });

@@ -260,20 +260,18 @@ export const PROBLEM_MEMBERS: Partial<Record<ProblemCode, z.ZodObject>> = {
 const RETRY = { 'Retry-After': 'Seconds to wait before retrying.' };
 
 export const PROBLEM_HEADERS: Partial<Record<ProblemCode, Record<string, string>>> = {
+  ...Object.fromEntries(
+    Object.entries(HEADERS).flatMap(([code, sent]) =>
+      'Retry-After' in sent ? [[code, RETRY]] : [],
+    ),
+  ),
   unauthenticated: { 'WWW-Authenticate': 'How to authenticate: `ApiKey`.' },
   unsupported_media_type: { Accept: 'The supported media types.' },
   unsupported_content_encoding: {
     'Accept-Encoding': '`identity`: send the body without encoding.',
   },
-  pending_checkpoint: RETRY,
   rate_limited: { 'Retry-After': 'Seconds until the next request is allowed.' },
-  database_unavailable: RETRY,
-  tenant_busy: RETRY,
-  upload_too_slow: {
-    ...RETRY,
-    Connection: '`close`: the rest of the body is not read.',
-  },
-  policy_missing: RETRY,
+  upload_too_slow: { ...RETRY, Connection: '`close`: the rest of the body is not read.' },
   decision_pending: { ...RETRY, Location: 'Path of the admission.' },
 };
 

@@ -24,7 +24,7 @@ export function sendRevalidatable(
   body: Uint8Array,
 ): void {
   res.vary('Accept');
-  sendWithETag(req, res, 'private, no-cache', { type, body, etag: etagOf(body) });
+  sendWithETag(req, res, 'private, no-cache', type, body, etagOf(body));
 }
 
 /** @param policy the Content-Security-Policy of a page */
@@ -32,7 +32,7 @@ export function serveFixed(type: string, body: Uint8Array, policy?: string): Req
   const etag = etagOf(body);
   return (req, res) => {
     if (policy !== undefined) res.setHeader('Content-Security-Policy', policy);
-    sendWithETag(req, res, 'public, no-cache', { type, body, etag });
+    sendWithETag(req, res, 'public, no-cache', type, body, etag);
   };
 }
 
@@ -40,17 +40,14 @@ function sendWithETag(
   req: Request,
   res: Response,
   caching: string,
-  { type, body, etag }: { type: string; body: Uint8Array; etag: string },
+  type: string,
+  body: Uint8Array,
+  etag: string,
 ): void {
   res.setHeader('ETag', etag);
   res.setHeader('Cache-Control', caching);
-  res.statusCode = 200;
-  if (!req.fresh) {
-    sendBytes(res, 200, type, body);
-    return;
-  }
-  res.statusCode = 304;
-  res.end();
+  if (req.fresh) res.status(304).end();
+  else sendBytes(res, 200, type, body);
 }
 
 function etagOf(body: Uint8Array): string {

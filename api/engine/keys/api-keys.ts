@@ -64,9 +64,7 @@ export const createApiKeyOperation = documentOperation(
     const { keyId, secretHash, text } = newApiKey();
     const { scopes, restriction = null } = document;
     const made = { keyId, secretHash, scopes: [...new Set(scopes)], restriction, expiresAt };
-    const key = await inTenant((sql, tenantNo) =>
-      createTenantKey(sql, tenantNo, caller.keyNo, made),
-    );
+    const key = await inTenant(createTenantKey, caller.keyNo, made);
     if (key === null) throw new Problem('unauthenticated');
     sendJson(res, 201, { schema_version: SCHEMA.apiKey, api_key: text, ...membersOf(key) });
   },
@@ -136,11 +134,10 @@ export const revokeApiKeyOperation = tenantOperation(
   async ({ caller, inTenant, req, res }) => {
     const keyId = String(req.params['key_id']);
     const outcome = API_KEY_ID_PATTERN.test(keyId)
-      ? await inTenant((sql, tenantNo) => revokeTenantKey(sql, tenantNo, caller.keyNo, keyId))
+      ? await inTenant(revokeTenantKey, caller.keyNo, keyId)
       : 'unknown';
     if (outcome === 'unknown') throw new Problem('key_not_found');
     if (outcome === 'rejected') throw new Problem('unauthenticated');
-    res.statusCode = 204;
-    res.end();
+    res.status(204).end();
   },
 );

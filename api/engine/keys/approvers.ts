@@ -70,9 +70,7 @@ export const registerApproverOperation = documentOperation(
         at('/signature', 'does not verify under public_key'),
       );
     }
-    const approver = await inTenant((sql, tenantNo) =>
-      registerTenantApprover(sql, tenantNo, caller.keyNo, registration),
-    );
+    const approver = await inTenant(registerTenantApprover, caller.keyNo, registration);
     if (approver === null) throw new Problem('unauthenticated');
     if (approver === 'too_many') throw new Problem('too_many_approvers');
     if (approver.state === 'retired') throw new Problem('approver_retired');
@@ -135,7 +133,7 @@ export const retireApproverOperation = tenantOperation(
   async ({ caller, inTenant, req, res }) => {
     const hash = String(req.params['registration_hash']);
     const approver = HASH_PATTERN.test(hash)
-      ? await inTenant((sql, tenantNo) => retireTenantApprover(sql, tenantNo, caller.keyNo, hash))
+      ? await inTenant(retireTenantApprover, caller.keyNo, hash)
       : 'unknown';
     if (approver === 'unknown') throw new Problem('approver_not_found');
     if (approver === null) throw new Problem('unauthenticated');

@@ -19,7 +19,8 @@ import { newUuidHex } from '../http/request-context.js';
 import { listOperation } from '../http/paging.js';
 import { Problem } from '../http/problem.js';
 import { sendJson, sendRevalidatable } from '../http/respond.js';
-import { ETAG_HEADER, json, NOT_MODIFIED } from '../operation.js';
+import { revalidated } from '../../openapi/types.js';
+import { json } from '../operation.js';
 import { documentOperation, tenantOperation } from '../http/gates.js';
 
 function membersOf({ packageId, proofIds, createdAt }: TrustPackage) {
@@ -55,14 +56,12 @@ export const createPackageOperation = documentOperation(
     problems: ['package_member_unfit'],
   },
   async ({ caller, inTenant, res }, document) => {
-    const created = await inTenant((sql, tenantNo) =>
-      createPackage(sql, tenantNo, {
-        packageId: `pkg_${newUuidHex()}`,
-        keyNo: caller.keyNo,
-        proofIds: document.proof_ids,
-        membersHash: nativeSha256(canonicalBytes(document.proof_ids)),
-      }),
-    );
+    const created = await inTenant(createPackage, {
+      packageId: `pkg_${newUuidHex()}`,
+      keyNo: caller.keyNo,
+      proofIds: document.proof_ids,
+      membersHash: nativeSha256(canonicalBytes(document.proof_ids)),
+    });
     if (created.outcome === 'unfit') throw unfit(created.faults);
     const { package: made } = created;
     const isNew = created.outcome === 'created';
@@ -117,17 +116,12 @@ export const readPackageOperation = tenantOperation(
     tag: 'Lifecycle',
     summary: 'Retrieve a trust package',
     scopes: ['read', 'lifecycle'],
-    responses: {
-      200: json('The package, which never changes.', packageSchema, ETAG_HEADER),
-      ...NOT_MODIFIED,
-    },
+    responses: revalidated(json('The package, which never changes.', packageSchema)),
     problems: ['package_not_found'],
   },
   async ({ inTenant, req, res }) => {
     const packageId = String(req.params['package_id']);
-    const found = isPackageId(packageId)
-      ? await inTenant((sql, tenantNo) => readPackage(sql, tenantNo, packageId))
-      : null;
+    const found = isPackageId(packageId) ? await inTenant(readPackage, packageId) : null;
     if (found === null) throw new Problem('package_not_found');
     const document = { schema_version: SCHEMA.package, ...membersOf(found) };
     sendRevalidatable(req, res, 'application/json', canonicalBytes(document));

@@ -120,7 +120,7 @@ async function requestRevocation(
   const until = performance.now() + ctx.waitMs;
   const signal = clientGone(res);
   for (;;) {
-    const request = await inTenant((sql) => insertRevocationRequest(sql, tenantNo, item));
+    const request = await inTenant(insertRevocationRequest, item);
     if (request.outcome === 'unknown_proof') throw new Problem('proof_not_found');
     if (request.outcome === 'absent_artifact') throw artifactAbsent('Revoke');
     if (request.outcome === 'revoked') return request.revocation;
@@ -180,7 +180,7 @@ export const readRevocationOperation = tenantOperation(
     const artifactKind = ARTIFACT_KINDS.find((kind) => kind === req.params['artifact_kind']);
     const state =
       isProofId(proofId) && artifactKind !== undefined
-        ? await inTenant((sql, tenantNo) => revocationState(sql, tenantNo, proofId, artifactKind))
+        ? await inTenant(revocationState, proofId, artifactKind)
         : null;
     if (state === null || artifactKind === undefined) throw new Problem('revocation_not_found');
     addLogFields(res, { proof_id: proofId });

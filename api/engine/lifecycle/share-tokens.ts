@@ -67,14 +67,12 @@ export const createShareTokenOperation = documentOperation(
     const expiresAt = document.expires_at === undefined ? null : parseTime(document.expires_at);
     const token = `share_${randomBytes(TOKEN_BYTES).toString('base64url')}`;
     const tokenHash = hashHex(nativeSha256, utf8(token));
-    const created = await inTenant((sql, tenantNo) =>
-      createShareToken(sql, tenantNo, {
-        tokenHash: Buffer.from(tokenHash, 'hex'),
-        keyNo: caller.keyNo,
-        target,
-        expiresAt,
-      }),
-    );
+    const created = await inTenant(createShareToken, {
+      tokenHash: Buffer.from(tokenHash, 'hex'),
+      keyNo: caller.keyNo,
+      target,
+      expiresAt,
+    });
     if (created.outcome !== 'created') throw rejection(created.outcome, target);
     sendJson(res, 201, {
       schema_version: SCHEMA.shareToken,
@@ -175,11 +173,8 @@ export const revokeShareTokenOperation = tenantOperation(
     const tokenHash = Buffer.from(hex, 'hex');
     const revoked =
       HASH_PATTERN.test(hex) &&
-      (await inTenant((sql, tenantNo) =>
-        revokeShareToken(sql, tenantNo, { tokenHash, keyNo: caller.keyNo }),
-      ));
+      (await inTenant(revokeShareToken, { tokenHash, keyNo: caller.keyNo }));
     if (!revoked) throw new Problem('share_token_not_found');
-    res.statusCode = 204;
-    res.end();
+    res.status(204).end();
   },
 );

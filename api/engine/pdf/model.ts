@@ -49,7 +49,7 @@ const given = (label: string, text: string | null | undefined): Field[] =>
 
 /** @param json bytes of the attached export */
 export function buildPdfModel(document: ProofExport, json: Uint8Array, pageUrl: string): PdfModel {
-  const { proof_id } = document;
+  const { entry, proof_id } = document;
   const headline = headlineOf(document);
   return {
     proofId: proof_id,
@@ -74,7 +74,11 @@ export function buildPdfModel(document: ProofExport, json: Uint8Array, pageUrl: 
       {
         title: 'Hashes',
         note: 'SHA-256 of canonical bytes (RFC 8785), in hexadecimal. The section Decision has the policy hashes.',
-        fields: hashFields(document, json),
+        fields: [
+          field('AEP', exact(entry.aep_hash)),
+          field('Proof record', exact(entry.proof_record_hash)),
+          field('Attached file', exact(hashHex(nativeSha256, json))),
+        ],
       },
       { title: 'Signature and keys', fields: keyFields(document) },
     ],
@@ -263,14 +267,6 @@ function logFields(document: ProofExport): Field[] {
       ...(path.length > 0 ? path : [words('empty: the entry is the only leaf')]),
     ),
     field('Checkpoint', ...note),
-  ];
-}
-
-function hashFields({ entry }: ProofExport, json: Uint8Array) {
-  return [
-    field('AEP', exact(entry.aep_hash)),
-    field('Proof record', exact(entry.proof_record_hash)),
-    field('Attached file', exact(hashHex(nativeSha256, json))),
   ];
 }
 

@@ -108,10 +108,9 @@ export async function simulated(
     most: MOST_SIMULATED,
   });
   const breathe = yielding();
-  const oldest = await inTenant((sql, tenantNo) => oldestOfNewest(sql, tenantNo, MOST_SIMULATED));
+  const oldest = await inTenant(oldestOfNewest, MOST_SIMULATED);
   const complete = oldest === undefined || oldest.at.getTime() < from;
-  const read = (first: number) =>
-    inTenant((sql, tenantNo) => tenantDecidedFrom(sql, tenantNo, first, PAGE));
+  const read = (first: number) => inTenant(tenantDecidedFrom, first, PAGE);
   let left = MOST_SIMULATED;
   for await (const page of decidedSince(read, oldest?.leafIndex ?? 0)) {
     // Ends even while the tenant admits faster than this loop evaluates.

@@ -95,8 +95,13 @@ export const storeOverlayOperation = documentOperation(
     const { caller, ctx, res } = call;
     requireFit(await inTurn(caller, async () => overlayProblems(await setInForce(ctx), rules)));
     const document = documentOf(rules);
-    const stored = await changed(call, document.digest, (sql, tenantNo) =>
-      storeOverlay(sql, tenantNo, caller.keyNo, document, MOST_OVERLAYS),
+    const stored = await changed(
+      call,
+      document.digest,
+      storeOverlay,
+      caller.keyNo,
+      document,
+      MOST_OVERLAYS,
     );
     if (stored === null) throw new Problem('unauthenticated');
     if (stored === false) throw new Problem('too_many_overlays');
@@ -235,8 +240,13 @@ async function activated(
     for (const other of inUse) {
       if (!other.digest.equals(base.digest)) sets.push(await combine(other, rules));
     }
-    const active = await changed(call, overlay.digest, (sql, tenantNo) =>
-      activateOverlay(sql, tenantNo, caller.keyNo, overlay.digest, sets),
+    const active = await changed(
+      call,
+      overlay.digest,
+      activateOverlay,
+      caller.keyNo,
+      overlay.digest,
+      sets,
     );
     if (active === null) throw new Problem('unauthenticated');
     if (active !== false) return active;
@@ -259,9 +269,7 @@ export const deactivateOverlayOperation = tenantOperation(
   async (call) => {
     const { caller, req, res } = call;
     const { digest } = await overlayOf(call, String(req.params['overlay_id']));
-    const inactive = await changed(call, digest, (sql, tenantNo) =>
-      activateOverlay(sql, tenantNo, caller.keyNo, digest, null),
-    );
+    const inactive = await changed(call, digest, activateOverlay, caller.keyNo, digest, null);
     if (!inactive) throw new Problem('unauthenticated');
     sendJson(res, 200, overlayDocument(inactive));
   },
@@ -269,7 +277,7 @@ export const deactivateOverlayOperation = tenantOperation(
 
 async function overlayOf({ inTenant }: Pick<Call, 'inTenant'>, id: string): Promise<OverlayRow> {
   if (!HASH_PATTERN.test(id)) throw new Problem('overlay_not_found');
-  return inTenant((sql, tenantNo) => readOverlay(sql, tenantNo, Buffer.from(id, 'hex')));
+  return inTenant(readOverlay, Buffer.from(id, 'hex'));
 }
 
 async function readOverlay(sql: Pool, tenantNo: number, digest: Buffer): Promise<OverlayRow> {
@@ -284,13 +292,14 @@ async function readOverlay(sql: Pool, tenantNo: number, digest: Buffer): Promise
  *
  * @returns the result of `change` if nothing was changed
  */
-function changed<T extends false | null>(
+function changed<Args extends unknown[], T extends false | null>(
   { inTenant }: Pick<Call, 'inTenant'>,
   digest: Buffer,
-  change: (sql: Pool, tenantNo: number) => Promise<true | T>,
+  change: (sql: Pool, tenantNo: number, ...args: Args) => Promise<true | T>,
+  ...args: Args
 ): Promise<OverlayRow | T> {
   return inTenant(async (sql, tenantNo) => {
-    const done = await change(sql, tenantNo);
+    const done = await change(sql, tenantNo, ...args);
     return done === true ? readOverlay(sql, tenantNo, digest) : done;
   });
 }

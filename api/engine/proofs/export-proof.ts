@@ -14,7 +14,8 @@ import { parseQuery } from '../http/paging.js';
 import { at, Problem } from '../http/problem.js';
 import { addLogFields } from '../http/request-context.js';
 import { sendRevalidatable } from '../http/respond.js';
-import { ETAG_HEADER, NOT_MODIFIED, type Call } from '../operation.js';
+import { ETAG_HEADER, revalidated } from '../../openapi/types.js';
+import type { Call } from '../operation.js';
 import { proveInclusion, proveKeys, vkeyFor } from './inclusion.js';
 import { statementOf, documentsOf, findWithPayload } from './stored-proof.js';
 
@@ -77,22 +78,19 @@ export const exportOperation = tenantOperation(
     scopes: ['export'],
     query: querySchema,
     produces: ['application/json', AEP_PAYLOAD_TYPE, 'application/pdf'],
-    responses: {
-      200: {
-        description: 'The proof as a file.',
-        content: {
-          // Clients that accept only application/json get the AEP under this type.
-          'application/json': z.union([proofExportSchema, aepSchema]),
-          [AEP_PAYLOAD_TYPE]: aepSchema,
-          'application/pdf': 'binary',
-        },
-        headers: {
-          ...ETAG_HEADER,
-          'Content-Disposition': 'Attachment with a file name made from the proof id.',
-        },
+    responses: revalidated({
+      description: 'The proof as a file.',
+      content: {
+        // Clients that accept only application/json get the AEP under this type.
+        'application/json': z.union([proofExportSchema, aepSchema]),
+        [AEP_PAYLOAD_TYPE]: aepSchema,
+        'application/pdf': 'binary',
       },
-      ...NOT_MODIFIED,
-    },
+      headers: {
+        ...ETAG_HEADER,
+        'Content-Disposition': 'Attachment with a file name made from the proof id.',
+      },
+    }),
     problems: [
       'invalid_query',
       'proof_not_found',
@@ -110,7 +108,8 @@ export const exportOperation = tenantOperation(
     const format: Format = FORMATS[query.format];
     const type = requireAcceptable(req, format.types);
     const proofId = String(req.params['proof_id']);
-    const disclosed = namesIn(query.disclose ?? REQUEST_HASH);
+    const { disclose = REQUEST_HASH } = query;
+    const disclosed = disclose === '' ? [] : disclose.split(',');
     const body = await format.make(call, proofId, disclosed);
     addLogFields(res, { proof_id: proofId });
     res.setHeader('Content-Disposition', `attachment; filename="${format.fileName(proofId)}"`);
@@ -156,8 +155,6 @@ async function readExport(
   };
 }
 
-const namesIn = (list: string): string[] => (list === '' ? [] : list.split(','));
-
 /** The name `x` means `fact.x` if no disclosure is named `x`. */
 function chosen(all: readonly Disclosure[], given: readonly string[]): Disclosure[] {
   const names = new Set(all.map(([, name]) => name));
@@ -184,7 +181,7 @@ async function exportJson(
 }
 
 async function exportAep({ inTenant }: Call, proofId: string): Promise<Uint8Array> {
-  const stored = await inTenant((sql, tenantNo) => findWithPayload(sql, tenantNo, proofId));
+  const stored = await inTenant(findWithPayload, proofId);
   const { payload } = documentsOf(stored);
   if (payload === null || stored.aep === null) throw new Problem('payload_erased');
   return stored.aep;

@@ -23,7 +23,7 @@ import { latestCheckpoint, type StoredCheckpoint } from '#sql/log/checkpoints';
 import { tileCache } from '#sql/log/log';
 import { addLogFields } from '../http/request-context.js';
 import { sendRevalidatable } from '../http/respond.js';
-import { ETAG_HEADER, NOT_MODIFIED } from '../operation.js';
+import { revalidated } from '../../openapi/types.js';
 import { tenantOperation } from '../http/gates.js';
 import { Problem } from '../http/problem.js';
 import type { EngineContext } from '../context.js';
@@ -39,14 +39,10 @@ export const inclusionOperation = tenantOperation(
     description: 'Returns JSON or, for `Accept: text/plain`, a C2SP tlog-proof.',
     scopes: ['read'],
     produces: ['application/json', 'text/plain'],
-    responses: {
-      200: {
-        description: 'The leaf of the proof and its path to a signed checkpoint.',
-        content: { 'application/json': inclusionResponseSchema, 'text/plain': 'text' },
-        headers: ETAG_HEADER,
-      },
-      ...NOT_MODIFIED,
-    },
+    responses: revalidated({
+      description: 'The leaf of the proof and its path to a signed checkpoint.',
+      content: { 'application/json': inclusionResponseSchema, 'text/plain': 'text' },
+    }),
     problems: ['proof_not_found', 'pending_checkpoint', 'integrity_failure'],
   },
   async ({ inTenant, req, res, type }) => {

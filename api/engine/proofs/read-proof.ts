@@ -33,7 +33,8 @@ import {
 } from '../http/paging.js';
 import { addLogFields } from '../http/request-context.js';
 import { sendRevalidatable, sendJson } from '../http/respond.js';
-import { ETAG_HEADER, json, NOT_MODIFIED, type Call } from '../operation.js';
+import { revalidated } from '../../openapi/types.js';
+import { json, type Call } from '../operation.js';
 import { statementOf, documentsOf, findProof } from './stored-proof.js';
 
 export const readProofOperation = tenantOperation(
@@ -44,14 +45,12 @@ export const readProofOperation = tenantOperation(
     tag: 'Proofs',
     summary: 'Retrieve a proof',
     scopes: ['read'],
-    responses: {
-      200: json(
+    responses: revalidated(
+      json(
         'The proof record with its AEP, receipt and log entry, its current verdict and its status history.',
         proofViewSchema,
-        ETAG_HEADER,
       ),
-      ...NOT_MODIFIED,
-    },
+    ),
     problems: ['proof_not_found', 'integrity_failure'],
   },
   async ({ inTenant, req, res }) => {

@@ -10,7 +10,8 @@ import { tenantOperation } from '../http/gates.js';
 import { Problem } from '../http/problem.js';
 import { addLogFields } from '../http/request-context.js';
 import { sendRevalidatable } from '../http/respond.js';
-import { ETAG_HEADER, json, NOT_MODIFIED } from '../operation.js';
+import { revalidated } from '../../openapi/types.js';
+import { json } from '../operation.js';
 import { proveInclusion, proveKeys, tlogProofOf } from './inclusion.js';
 import { documentsOf, findWithPayload } from './stored-proof.js';
 
@@ -27,21 +28,14 @@ export const receiptEvidenceOperation = tenantOperation(
       'until a signed checkpoint covers the entry, at the latest after the `max_merge_delay` of the ' +
       'snapshot. Keep the evidence: with it a monitor finds an omitted entry.',
     scopes: ['read'],
-    responses: {
-      200: json(
-        'The signed proof record, the log entry and its inclusion.',
-        receiptEvidenceSchema,
-        ETAG_HEADER,
-      ),
-      ...NOT_MODIFIED,
-    },
+    responses: revalidated(
+      json('The signed proof record, the log entry and its inclusion.', receiptEvidenceSchema),
+    ),
     problems: ['proof_not_found', 'payload_erased', 'integrity_failure'],
   },
   async ({ inTenant, req, res }) => {
     const proofId = String(req.params['proof_id']);
-    const evidence = await inTenant((sql, tenantNo) =>
-      readEvidence(sql, tenantNo, proofId, (name) => name === REQUEST_HASH),
-    );
+    const evidence = await inTenant(readEvidence, proofId, (name) => name === REQUEST_HASH);
     addLogFields(res, { proof_id: proofId });
     sendRevalidatable(req, res, 'application/json', canonicalBytes(evidence));
   },

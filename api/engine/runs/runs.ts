@@ -18,7 +18,8 @@ import { tenantOperation } from '../http/gates.js';
 import { parseQuery } from '../http/paging.js';
 import { Problem } from '../http/problem.js';
 import { sendJson, sendRevalidatable } from '../http/respond.js';
-import { ETAG_HEADER, json, NOT_MODIFIED, type Call } from '../operation.js';
+import { revalidated } from '../../openapi/types.js';
+import { json, type Call } from '../operation.js';
 import { proveInclusion, proveKeys, tlogProofOf } from '../proofs/inclusion.js';
 import { documentsOf, findProof } from '../proofs/stored-proof.js';
 
@@ -46,9 +47,7 @@ export const readRunOperation = tenantOperation(
 async function findRun({ inTenant, req }: Pick<Call, 'inTenant' | 'req'>) {
   const { agent } = parseQuery(querySchema, req);
   const id = String(req.params['run']);
-  const all = PROOF_ID_PATTERN.test(id)
-    ? await inTenant((sql, tenantNo) => readRun(sql, tenantNo, runKeyOf(agent, id)))
-    : [];
+  const all = PROOF_ID_PATTERN.test(id) ? await inTenant(readRun, runKeyOf(agent, id)) : [];
   if (all.length === 0) throw new Problem('run_not_found');
   return {
     id,
@@ -91,10 +90,7 @@ export const runPackageOperation = tenantOperation(
       'no facts and no hashes of requests. Calls that never reached the service cannot be seen.',
     scopes: ['export'],
     query: querySchema,
-    responses: {
-      200: json('Every proof of the run, under one checkpoint.', runPackageSchema, ETAG_HEADER),
-      ...NOT_MODIFIED,
-    },
+    responses: revalidated(json('Every proof of the run, under one checkpoint.', runPackageSchema)),
     problems: [
       'invalid_query',
       'run_not_found',
@@ -108,9 +104,7 @@ export const runPackageOperation = tenantOperation(
     const { close, members } = await findRun(call);
     if (close === null || close.leafIndex === null) throw new Problem('run_open');
     const end = close.leafIndex;
-    const body = await call.inTenant((sql, tenantNo) =>
-      packageOf(sql, tenantNo, members, { ...close, leafIndex: end }),
-    );
+    const body = await call.inTenant(packageOf, members, { ...close, leafIndex: end });
     sendRevalidatable(call.req, call.res, 'application/json', canonicalBytes(body));
   },
 );

@@ -42,8 +42,16 @@ import {
   statementsOf,
 } from '../proofs/stored-proof.js';
 import { activationOf, vkeyFor } from '../proofs/inclusion.js';
-import { submissionOf, submittedChecks, type Submission } from './submission.js';
-import { causeOf, completed, passOr, statusChecks, statusOf } from './submission.js';
+import {
+  causeOf,
+  completed,
+  passOr,
+  statusChecks,
+  statusOf,
+  submissionOf,
+  submittedChecks,
+  type Submission,
+} from './submission.js';
 
 /** Limit in bytes. An export, with three copies of its AEP, has about 6 KiB, but far more with long names. */
 export const SUBMISSION_LIMIT = 256 * 1024;
@@ -141,19 +149,19 @@ async function verifyAbsent(sql: Db, { signed }: Submission): Promise<Findings> 
   ]);
   const states = await keyStatesOf(sql, keys ?? []);
   const key = keyId === null ? null : keyOf(states, keys ?? [], keyId, logSize);
-  const registered = passOr('registered', false, NOT_REGISTERED);
+  const made = [passOr('registered', false, NOT_REGISTERED)];
+  if (key !== null) {
+    const why = `the state of the key in the log is ${key.state}`;
+    made.push(passOr('signing_key', key.state === 'active', why));
+  }
   return {
-    checks: completed([registered, ...(key === null ? [] : [keyCheck(key.state)])], NOT_REGISTERED),
+    checks: completed(made, NOT_REGISTERED),
     effect: null,
     key,
     verdict: null,
     logSize,
     unusableKey: false,
   };
-}
-
-function keyCheck(state: string): VerifyCheck {
-  return passOr('signing_key', state === 'active', `the state of the key in the log is ${state}`);
 }
 
 async function verifyStored(

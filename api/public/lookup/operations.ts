@@ -10,7 +10,7 @@ import {
 import { evidenceSchema } from '#protocol/evidence/document';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { snapshotEntrySchema } from '#protocol/schemas/log-entry';
-import type { ResponseSpec } from '../../openapi/types.js';
+import { type ResponseSpec, revalidated } from '../../openapi/types.js';
 import { BODY_LIMIT, Problem, type ProblemCode } from '../http/problem.js';
 import {
   EXAMPLE_ID,
@@ -23,7 +23,7 @@ import {
   exampleTrustPackage,
   exampleUnresolvedHistory,
 } from '../openapi/examples.js';
-import { revalidated, type Handler, type Operation, type PublicSpec } from '../operation.js';
+import type { Handler, Operation, PublicSpec } from '../operation.js';
 import { postLookup, parameterOf, VERIFY } from './routes.js';
 import { VIEW_PATHS, type ViewName } from './views.js';
 

@@ -1,4 +1,4 @@
-import { InvalidArgumentError, type Command } from 'commander';
+import { InvalidArgumentError, Option } from 'commander';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { utf8 } from '../../../protocol/bytes.js';
@@ -6,11 +6,11 @@ import { isBatchId, isProofId } from '../../../protocol/ids.js';
 import { parseStrict, type JsonValue } from '../../../protocol/json.js';
 import { mapInOrder } from '../../engine/batch.js';
 import * as sdk from '../../index.js';
-import { type AddCommand, type Invocation, UsageError } from '../config.js';
+import { type CommandSpec, type Invocation, UsageError } from '../config.js';
 import { type ExitCode, EXIT, row, styled, type Terminal } from '../terminal.js';
 import { inputName, readText, writeOutput } from '../files.js';
-import { evidencePins, type PinOptions } from '../pins.js';
-import { addEvidencePins, printLookup } from './lookup.js';
+import { evidencePinOptions, evidencePins, type PinOptions } from '../pins.js';
+import { printLookup } from './lookup.js';
 
 interface AdmitOptions {
   batchItems?: number;
@@ -18,29 +18,29 @@ interface AdmitOptions {
   quiet?: true;
 }
 
-export function addAdmit(add: AddCommand): Command {
-  return add(
-    {
-      name: 'admit',
-      summary: 'Admit a file of executions and agent envelopes',
-      description:
-        'FILE has one item per line; - reads standard input. An item is an execute request, which may omit schema_version and tenant_id, or an agent envelope with its requested_at and its nonce, or with a dedupe_key of your own in place of the nonce. The command checks all lines before it sends the first batch. Admitting the same file again returns the first receipts, so repeat an interrupted command. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
-        'With --evidence, the directory gets the evidence of each receipt: the signed proof, for `svc verify --offline` and `svc monitor --watch`. The command reports evidence that it could not fetch or store, and admits the other items. Run it again to fetch the missing evidence, or, once a checkpoint covers the proofs, to fetch all evidence with inclusion proofs.\n\n' +
-        'With --json, standard output has one result per line, and the last line of standard error the counts and the rate.\n\n' +
-        'Exits 0 when every item was admitted, 1 when an item was rejected or invalid, 4 when no item was rejected but the policy denied an item or requires an approval, and 3 when the command could not finish, or could not store the evidence of an admission.',
-      examples: [
-        'svc admit actions.ndjson',
-        'svc admit actions.ndjson --json | jq -r .proof_id',
-        `echo '{"intent_id":"i-1","action":"SEND_REPORT"}' | svc admit -`,
-      ],
-    },
-    admit,
-  )
-    .argument('<FILE>')
-    .option('--batch-items <N>', 'limit the items of one batch (default: 10000)', batchItems)
-    .option('--evidence <DIR>', 'store the evidence of each receipt in this directory')
-    .option('-q, --quiet', 'show no progress bar');
-}
+export const admitCommand: CommandSpec = {
+  name: 'admit',
+  summary: 'Admit a file of executions and agent envelopes',
+  description:
+    'FILE has one item per line; - reads standard input. An item is an execute request, which may omit schema_version and tenant_id, or an agent envelope with its requested_at and its nonce, or with a dedupe_key of your own in place of the nonce. The command checks all lines before it sends the first batch. Admitting the same file again returns the first receipts, so repeat an interrupted command. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
+    'With --evidence, the directory gets the evidence of each receipt: the signed proof, for `svc verify --offline` and `svc monitor --watch`. The command reports evidence that it could not fetch or store, and admits the other items. Run it again to fetch the missing evidence, or, once a checkpoint covers the proofs, to fetch all evidence with inclusion proofs.\n\n' +
+    'With --json, standard output has one result per line, and the last line of standard error the counts and the rate.\n\n' +
+    'Exits 0 when every item was admitted, 1 when an item was rejected or invalid, 4 when no item was rejected but the policy denied an item or requires an approval, and 3 when the command could not finish, or could not store the evidence of an admission.',
+  examples: [
+    'svc admit actions.ndjson',
+    'svc admit actions.ndjson --json | jq -r .proof_id',
+    `echo '{"intent_id":"i-1","action":"SEND_REPORT"}' | svc admit -`,
+  ],
+  argument: '<FILE>',
+  options: [
+    new Option('--batch-items <N>', 'limit the items of one batch (default: 10000)').argParser(
+      batchItems,
+    ),
+    ['--evidence <DIR>', 'store the evidence of each receipt in this directory'],
+    ['-q, --quiet', 'show no progress bar'],
+  ],
+  run: admit,
+};
 
 async function admit(invocation: Invocation<AdmitOptions>): Promise<ExitCode> {
   const { argument: file, options, json, terminal } = invocation;
@@ -164,19 +164,16 @@ function itemOf(value: JsonValue, tenantId: string): sdk.BatchItem {
   } as never);
 }
 
-export function addFollow(add: AddCommand): Command {
-  const command = add<PinOptions>(
-    {
-      name: 'follow',
-      summary: 'Wait for the public verdict on a proof, or for all results of a batch',
-      description:
-        'A proof needs SVC_PUBLIC_URL; a batch needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. Exits like `svc lookup` and `svc admit`, and 3 after --timeout. With a pinned log, the command verifies the verdict like `svc lookup`.',
-      examples: ['svc follow 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --timeout 30'],
-    },
-    follow,
-  );
-  return addEvidencePins(command.argument('<PROOF_ID|BATCH_ID>'));
-}
+export const followCommand: CommandSpec<PinOptions> = {
+  name: 'follow',
+  summary: 'Wait for the public verdict on a proof, or for all results of a batch',
+  description:
+    'A proof needs SVC_PUBLIC_URL; a batch needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. Exits like `svc lookup` and `svc admit`, and 3 after --timeout. With a pinned log, the command verifies the verdict like `svc lookup`.',
+  examples: ['svc follow 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --timeout 30'],
+  argument: '<PROOF_ID|BATCH_ID>',
+  options: [...evidencePinOptions],
+  run: follow,
+};
 
 async function follow(invocation: Invocation<PinOptions>): Promise<ExitCode> {
   const { argument: id, options } = invocation;

@@ -1,4 +1,4 @@
-import { Option, type Command } from 'commander';
+import { Option } from 'commander';
 import { generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
 import { stat, writeFile } from 'node:fs/promises';
@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline/promises';
 import { approvalExpiry, describeSubject } from '../../../protocol/approval-request.js';
 import * as sdk from '../../index.js';
 import { requireApprover } from '../../engine/approvals.js';
-import { type AddCommand, type Invocation, UsageError } from '../config.js';
+import { type CommandSpec, type Invocation, UsageError } from '../config.js';
 import { createFile, readDocument, readText } from '../files.js';
 import { EXIT, type ExitCode, row, styled, type Terminal } from '../terminal.js';
 
@@ -15,80 +15,70 @@ interface KeyOptions {
   registration: string;
 }
 
-const keyOptions = (): Option[] => [
+const keyOptions = [
   new Option('--key <FILE>', 'private key of the approver, in PEM').makeOptionMandatory(),
   new Option('--registration <FILE>', 'registration of the approver').default('registration.json'),
 ];
 
-export function addApprover(add: AddCommand): Command {
-  const command = add<KeyOptions>(
-    {
-      name: 'approver',
-      summary: 'Create the registration of an approver, and a key unless it exists',
-      description:
-        'NAME is the name of the approver for policies and auditors. Register the file with `svc register-approver`, and keep it: `svc approve` needs both files. A new key file has the mode 0600. An existing key is Ed25519 in PEM, as from `openssl genpkey -algorithm ed25519`. Needs SVC_TENANT_ID, and sends no request.',
-      examples: ['svc approver ops-lead --key ops-lead.pem'],
-    },
-    async ({ argument: approver, json, options, tenant, terminal }) => {
-      const tenantId = tenant();
-      await createKey(options.key);
-      const privateKey = await readKey(options.key);
-      const registration = await sdk.createApproverRegistration({ tenantId, approver, privateKey });
-      // Never replaces a registration: the approver could no longer approve under the old registration.
-      await createFile(options.registration, sdk.canonicalJson(registration));
-      const created = {
-        registration_hash: sdk.canonicalHash(registration),
-        key: options.key,
-        registration: options.registration,
-      };
-      if (json) terminal.printJson(created);
-      else {
-        for (const one of Object.entries(created)) terminal.print(...row(...one));
-        terminal.printError(`next: svc register-approver ${options.registration}`);
-      }
-      return EXIT.success;
-    },
-  ).argument('<NAME>');
-  for (const option of keyOptions()) command.addOption(option);
-  return command;
-}
+export const approverCommand: CommandSpec<KeyOptions> = {
+  name: 'approver',
+  summary: 'Create the registration of an approver, and a key unless it exists',
+  description:
+    'NAME is the name of the approver for policies and auditors. Register the file with `svc register-approver`, and keep it: `svc approve` needs both files. A new key file has the mode 0600. An existing key is Ed25519 in PEM, as from `openssl genpkey -algorithm ed25519`. Needs SVC_TENANT_ID, and sends no request.',
+  examples: ['svc approver ops-lead --key ops-lead.pem'],
+  argument: '<NAME>',
+  options: keyOptions,
+  run: async ({ argument: approver, json, options, tenant, terminal }) => {
+    const tenantId = tenant();
+    await createKey(options.key);
+    const privateKey = await readKey(options.key);
+    const registration = await sdk.createApproverRegistration({ tenantId, approver, privateKey });
+    // Never replaces a registration: the approver could no longer approve under the old registration.
+    await createFile(options.registration, sdk.canonicalJson(registration));
+    const created = {
+      registration_hash: sdk.canonicalHash(registration),
+      key: options.key,
+      registration: options.registration,
+    };
+    if (json) terminal.printJson(created);
+    else {
+      for (const one of Object.entries(created)) terminal.print(...row(...one));
+      terminal.printError(`next: svc register-approver ${options.registration}`);
+    }
+    return EXIT.success;
+  },
+};
 
 const NEEDS = 'Needs SVC_ENGINE_URL, SVC_TENANT_ID and an API key with the scope approvers.';
 
-export function addRegisterApprover(add: AddCommand): Command {
-  return add(
-    {
-      name: 'register-approver',
-      summary: 'Register an approver, whose approvals then count',
-      description: `FILE is the registration, which \`svc approver\` or the page for approvals created. The log has its hash. Registering it again changes nothing. ${NEEDS}`,
-      examples: ['svc register-approver registration.json', 'svc list approvers'],
-    },
-    async ({ argument: file, engine, json, terminal }) => {
-      const registration = (await readDocument(file)) as never as sdk.ApproverRegistration;
-      const approver = await sdk.registerApproverHttp(engine(), registration);
-      printApprover(terminal, json, approver);
-      return EXIT.success;
-    },
-  ).argument('<FILE>');
-}
+export const registerApproverCommand: CommandSpec = {
+  name: 'register-approver',
+  summary: 'Register an approver, whose approvals then count',
+  description: `FILE is the registration, which \`svc approver\` or the page for approvals created. The log has its hash. Registering it again changes nothing. ${NEEDS}`,
+  examples: ['svc register-approver registration.json', 'svc list approvers'],
+  argument: '<FILE>',
+  run: async ({ argument: file, engine, json, terminal }) => {
+    const registration = (await readDocument(file)) as never as sdk.ApproverRegistration;
+    const approver = await sdk.registerApproverHttp(engine(), registration);
+    printApprover(terminal, json, approver);
+    return EXIT.success;
+  },
+};
 
-export function addRetireApprover(add: AddCommand): Command {
-  return add(
-    {
-      name: 'retire-approver',
-      summary: 'Retire an approver permanently; earlier decisions stay valid',
-      description: `HASH is the hash of the registration (\`svc list approvers\`). ${NEEDS}`,
-      examples: [
-        'svc retire-approver d12f20a82d4668f7cdd1da49f95ab398114804deab5970121239a94b116845e5',
-      ],
-    },
-    async ({ argument: registration_hash, engine, json, terminal }) => {
-      const approver = await sdk.retireApproverHttp(engine(), { registration_hash });
-      printApprover(terminal, json, approver);
-      return EXIT.success;
-    },
-  ).argument('<HASH>');
-}
+export const retireApproverCommand: CommandSpec = {
+  name: 'retire-approver',
+  summary: 'Retire an approver permanently; earlier decisions stay valid',
+  description: `HASH is the hash of the registration (\`svc list approvers\`). ${NEEDS}`,
+  examples: [
+    'svc retire-approver d12f20a82d4668f7cdd1da49f95ab398114804deab5970121239a94b116845e5',
+  ],
+  argument: '<HASH>',
+  run: async ({ argument: registration_hash, engine, json, terminal }) => {
+    const approver = await sdk.retireApproverHttp(engine(), { registration_hash });
+    printApprover(terminal, json, approver);
+    return EXIT.success;
+  },
+};
 
 function printApprover(terminal: Terminal, json: boolean, approver: sdk.RegisteredApprover): void {
   if (json) return terminal.printJson(approver);
@@ -113,26 +103,24 @@ async function createKey(file: string): Promise<void> {
 
 type ApproveOptions = KeyOptions & { reject?: true; yes?: true };
 
-export function addApprove(add: AddCommand): Command {
-  const command = add<ApproveOptions>(
-    {
-      name: 'approve',
-      summary: 'Approve or reject an action that requires an approval',
-      description:
-        'Shows what is requested, signs the decision with the key of a registered approver, and waits for the second decision. The command recomputes the AEP hash that it signs, and every value that it shows, from the signed proof, except the explanations of policies, which the engine states. Needs SVC_ENGINE_URL, SVC_TENANT_ID and an API key with the scope approve.\n\n' +
-        'Exits 0 when the action is admitted, 4 when it is denied, also by --reject, 1 when the engine shows values that do not fit the proof, and 3 when you did not confirm, the approval was rejected, or its effect is not known.',
-      examples: [
-        'svc approve 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --key ops-lead.pem',
-        'svc approve 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --key ops-lead.pem --reject --yes',
-      ],
-    },
-    approve,
-  ).argument('<PROOF_ID>');
-  for (const option of keyOptions()) command.addOption(option);
-  return command
-    .option('--reject', 'reject the action')
-    .option('-y, --yes', 'do not ask for confirmation');
-}
+export const approveCommand: CommandSpec<ApproveOptions> = {
+  name: 'approve',
+  summary: 'Approve or reject an action that requires an approval',
+  description:
+    'Shows what is requested, signs the decision with the key of a registered approver, and waits for the second decision. The command recomputes the AEP hash that it signs, and every value that it shows, from the signed proof, except the explanations of policies, which the engine states. Needs SVC_ENGINE_URL, SVC_TENANT_ID and an API key with the scope approve.\n\n' +
+    'Exits 0 when the action is admitted, 4 when it is denied, also by --reject, 1 when the engine shows values that do not fit the proof, and 3 when you did not confirm, the approval was rejected, or its effect is not known.',
+  examples: [
+    'svc approve 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --key ops-lead.pem',
+    'svc approve 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --key ops-lead.pem --reject --yes',
+  ],
+  argument: '<PROOF_ID>',
+  options: [
+    ...keyOptions,
+    ['--reject', 'reject the action'],
+    ['-y, --yes', 'do not ask for confirmation'],
+  ],
+  run: approve,
+};
 
 async function approve(invocation: Invocation<ApproveOptions>): Promise<ExitCode> {
   const { argument: proof_id, json, options, terminal } = invocation;

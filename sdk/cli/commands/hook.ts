@@ -1,4 +1,4 @@
-import type { Command } from 'commander';
+import { Option } from 'commander';
 import { once } from 'node:events';
 import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage } from 'node:http';
@@ -13,7 +13,7 @@ import type { AdapterOptions, Admission, GatedCall } from '../../adapters/option
 import { type AdmissionStore, openRounds } from '../../adapters/rounds.js';
 import { canonicalHash } from '../../canonical.js';
 import {
-  type AddCommand,
+  type CommandSpec,
   hookToken,
   type Invocation,
   isBearer,
@@ -43,29 +43,29 @@ const BREAKER_MS = 2_000;
 const KEPT_MS = 24 * 60 * 60_000;
 const MAX_BODY_BYTES = 64 * 1024 * 1024;
 
-export function addHook(add: AddCommand): Command {
-  return add<HookOptions>(
-    {
-      name: 'hook',
-      summary: 'Admit the tool calls of Claude Code, as its hook',
-      description:
-        'Reads the JSON input of a Claude Code hook on standard input, and prints its JSON output. PreToolUse requests an admission, with a hash of the tool input; PostToolUse, PostToolUseFailure and PermissionDenied record the outcome. A call without an admission is denied, with the reason for the model; the permission rules of Claude Code apply to every other call. A decision may take 10 seconds, or --timeout. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
-        'With --listen, svc serves HTTP hooks on a loopback port until interrupted. Each request must carry the token in the environment variable SVC_HOOK_TOKEN: Authorization: Bearer TOKEN. A rejected request gets a denial with the status 200, because Claude Code may run the tool after other statuses; with --observe, it gets the status 400.\n\n' +
-        'Exits 0 with an output, and 2, which blocks the tool, after every failure. Set "onFailure": "block" on the hook too: Claude Code otherwise runs the tool when a hook cannot start or takes too long.',
-      examples: [
-        'svc hook --agent my-laptop < hook.json',
-        'SVC_HOOK_TOKEN=… svc hook --agent my-laptop --listen 8377',
-      ],
-    },
-    hook,
-  )
-    .option('--agent <ID>', 'ID of the agent in proofs', 'claude-code')
-    .option('--wait-for-approval <SECONDS>', 'wait for required approvals', milliseconds)
-    .option('--observe', 'report calls without an admission, and block none')
-    .option('--map <FILE>', 'take actions and facts from tool inputs as FILE describes')
-    .option('--state <DIR>', 'keep admissions here until the outcome (default: ~/.svc/hooks)')
-    .option('--listen <PORT>', 'serve HTTP hooks on this loopback port', port);
-}
+export const hookCommand: CommandSpec<HookOptions> = {
+  name: 'hook',
+  summary: 'Admit the tool calls of Claude Code, as its hook',
+  description:
+    'Reads the JSON input of a Claude Code hook on standard input, and prints its JSON output. PreToolUse requests an admission, with a hash of the tool input; PostToolUse, PostToolUseFailure and PermissionDenied record the outcome. A call without an admission is denied, with the reason for the model; the permission rules of Claude Code apply to every other call. A decision may take 10 seconds, or --timeout. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
+    'With --listen, svc serves HTTP hooks on a loopback port until interrupted. Each request must carry the token in the environment variable SVC_HOOK_TOKEN: Authorization: Bearer TOKEN. A rejected request gets a denial with the status 200, because Claude Code may run the tool after other statuses; with --observe, it gets the status 400.\n\n' +
+    'Exits 0 with an output, and 2, which blocks the tool, after every failure. Set "onFailure": "block" on the hook too: Claude Code otherwise runs the tool when a hook cannot start or takes too long.',
+  examples: [
+    'svc hook --agent my-laptop < hook.json',
+    'SVC_HOOK_TOKEN=… svc hook --agent my-laptop --listen 8377',
+  ],
+  options: [
+    new Option('--agent <ID>', 'ID of the agent in proofs').default('claude-code'),
+    new Option('--wait-for-approval <SECONDS>', 'wait for required approvals').argParser(
+      milliseconds,
+    ),
+    ['--observe', 'report calls without an admission, and block none'],
+    ['--map <FILE>', 'take actions and facts from tool inputs as FILE describes'],
+    ['--state <DIR>', 'keep admissions here until the outcome (default: ~/.svc/hooks)'],
+    new Option('--listen <PORT>', 'serve HTTP hooks on this loopback port').argParser(port),
+  ],
+  run: hook,
+};
 
 async function hook(invocation: Invocation<HookOptions>): Promise<ExitCode> {
   const { options, signal, terminal } = invocation;

@@ -1,10 +1,10 @@
-import { Option, type Command } from 'commander';
+import { Option } from 'commander';
 import { utf8 } from '../../../protocol/bytes.js';
 import { lookupNameOf, pathLookupOf } from '../../../protocol/lookup-routes.js';
 import * as sdk from '../../index.js';
-import { type AddCommand, type Invocation, UsageError } from '../config.js';
+import { type CommandSpec, type Invocation, UsageError } from '../config.js';
 import { outOption, writeOutput } from '../files.js';
-import { evidencePins, logPinOptions, maxAgeOption, type PinOptions } from '../pins.js';
+import { evidencePinOptions, evidencePins, logPinOptions, type PinOptions } from '../pins.js';
 import { EXIT, type ExitCode, type Part, verdictExit, row, styled } from '../terminal.js';
 
 interface LookupOptions extends PinOptions {
@@ -21,81 +21,68 @@ const VIEWS = {
     sdk.readTrustPackageHttp(options, { trust_id: identifier }),
 };
 
-export function addLookup(add: AddCommand): Command {
-  const command = add<LookupOptions>(
-    {
-      name: 'lookup',
-      summary:
-        'Look up the public verdict on a proof, certificate, passport, trust artifact, share or package',
-      description:
-        'Needs SVC_PUBLIC_URL and no key. Exits 0 when the verdict asserts validity, 4 when it asserts the validity of a denial, 1 when it asserts no validity, and 3 without a verdict: not verified yet, not resolved, or registry unreachable. With a pinned log, the command verifies the verdict against evidence of the log; it exits 1 when the evidence does not prove the verdict, and 3 when the evidence is too old.',
-      examples: [
-        'svc lookup 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
-        'svc lookup cert_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --json',
-      ],
-    },
-    async (invocation) => {
-      const { argument: identifier, options, registry } = invocation;
-      const kind = options.kind ?? kindOf(identifier);
-      const call = { ...registry(), ...(await evidencePins(options)) };
-      const wait = options.wait === true;
-      if (options.view === undefined || wait) {
-        const found = await sdk.lookupHttp(call, { kind, identifier, wait });
-        if (options.view === undefined) return printLookup(invocation, identifier, found);
-      }
-      const query = { kind, identifier } as sdk.ViewQuery;
-      const { record, evidence } = await VIEWS[options.view](call, query);
-      const found = await sdk.lookupHttp(call, query);
-      invocation.terminal.printJson(record);
-      for (const parts of evidenceRows(evidence)) invocation.terminal.printError(...parts);
-      return lookupExit(found);
-    },
-  );
-  command
-    .argument('<ID>')
-    .addOption(kindOption())
-    .option('--wait', 'while the ID is too new for the public snapshot, look it up again')
-    .addOption(
-      new Option('--view <VIEW>', 'print this document in place of the verdict').choices(
-        Object.keys(VIEWS),
-      ),
-    );
-  return addEvidencePins(command);
-}
+const kindOption = new Option('--kind <KIND>', 'kind of the ID (default: by its form)').choices(
+  sdk.LOOKUP_KINDS,
+);
 
-const kindOption = (): Option =>
-  new Option('--kind <KIND>', 'kind of the ID (default: by its form)').choices(sdk.LOOKUP_KINDS);
+export const lookupCommand: CommandSpec<LookupOptions> = {
+  name: 'lookup',
+  summary:
+    'Look up the public verdict on a proof, certificate, passport, trust artifact, share or package',
+  description:
+    'Needs SVC_PUBLIC_URL and no key. Exits 0 when the verdict asserts validity, 4 when it asserts the validity of a denial, 1 when it asserts no validity, and 3 without a verdict: not verified yet, not resolved, or registry unreachable. With a pinned log, the command verifies the verdict against evidence of the log; it exits 1 when the evidence does not prove the verdict, and 3 when the evidence is too old.',
+  examples: [
+    'svc lookup 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
+    'svc lookup cert_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --json',
+  ],
+  argument: '<ID>',
+  options: [
+    kindOption,
+    ['--wait', 'while the ID is too new for the public snapshot, look it up again'],
+    new Option('--view <VIEW>', 'print this document in place of the verdict').choices(
+      Object.keys(VIEWS),
+    ),
+    ...evidencePinOptions,
+  ],
+  run: async (invocation) => {
+    const { argument: identifier, options, registry } = invocation;
+    const kind = options.kind ?? kindOf(identifier);
+    const call = { ...registry(), ...(await evidencePins(options)) };
+    const wait = options.wait === true;
+    if (options.view === undefined || wait) {
+      const found = await sdk.lookupHttp(call, { kind, identifier, wait });
+      if (options.view === undefined) return printLookup(invocation, identifier, found);
+    }
+    const query = { kind, identifier } as sdk.ViewQuery;
+    const { record, evidence } = await VIEWS[options.view](call, query);
+    const found = await sdk.lookupHttp(call, query);
+    invocation.terminal.printJson(record);
+    for (const parts of evidenceRows(evidence)) invocation.terminal.printError(...parts);
+    return lookupExit(found);
+  },
+};
 
-export function addEvidencePins(command: Command): Command {
-  for (const option of [...logPinOptions(), maxAgeOption()]) command.addOption(option);
-  return command;
-}
-
-export function addEvidence(add: AddCommand): Command {
-  const command = add<LookupOptions & { out?: string }>(
-    {
-      name: 'evidence',
-      summary: 'Retrieve the evidence behind a public verdict, as a file for offline verification',
-      description:
-        'Needs SVC_PUBLIC_URL and no key. With a pinned log, the command verifies the evidence before it writes it. `svc verify --offline` reads the file.',
-      examples: [
-        'svc evidence 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f > evidence.json',
-        'svc evidence cert_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --pins pins.json -o evidence.json',
-      ],
-    },
-    async ({ argument: identifier, options, registry, terminal }) => {
-      const query = { kind: options.kind ?? kindOf(identifier), identifier };
-      const call = { ...registry(), ...(await evidencePins(options)) };
-      const { bytes, evidence } = await sdk.readEvidenceHttp(call, query);
-      if (options.out === undefined) terminal.printBytes(bytes);
-      else await writeOutput(options.out, bytes);
-      for (const parts of evidenceRows(evidence)) terminal.printError(...parts);
-      return EXIT.success;
-    },
-  );
-  command.argument('<ID>').addOption(kindOption()).addOption(outOption());
-  return addEvidencePins(command);
-}
+export const evidenceCommand: CommandSpec<LookupOptions & { out?: string }> = {
+  name: 'evidence',
+  summary: 'Retrieve the evidence behind a public verdict, as a file for offline verification',
+  description:
+    'Needs SVC_PUBLIC_URL and no key. With a pinned log, the command verifies the evidence before it writes it. `svc verify --offline` reads the file.',
+  examples: [
+    'svc evidence 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f > evidence.json',
+    'svc evidence cert_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --pins pins.json -o evidence.json',
+  ],
+  argument: '<ID>',
+  options: [kindOption, outOption, ...evidencePinOptions],
+  run: async ({ argument: identifier, options, registry, terminal }) => {
+    const query = { kind: options.kind ?? kindOf(identifier), identifier };
+    const call = { ...registry(), ...(await evidencePins(options)) };
+    const { bytes, evidence } = await sdk.readEvidenceHttp(call, query);
+    if (options.out === undefined) terminal.printBytes(bytes);
+    else await writeOutput(options.out, bytes);
+    for (const parts of evidenceRows(evidence)) terminal.printError(...parts);
+    return EXIT.success;
+  },
+};
 
 const NOTHING_VERIFIED = 'nothing: the registry is trusted; pin the log to verify';
 
@@ -116,48 +103,39 @@ function evidenceRows(evidence: sdk.Proved | null): Part[][] {
   ];
 }
 
-export function addLog(add: AddCommand): Command {
-  const command = add<PinOptions & { out?: string }>(
-    {
-      name: 'log',
-      summary: 'Retrieve an entry of the public log, and its inclusion proof',
-      description:
-        'Needs SVC_PUBLIC_URL and no key. Prints the entry; -o writes its C2SP .tlog-proof to a file. With a pinned log, the command verifies the inclusion, and exits 1 when the log does not include the entry.',
-      examples: ['svc log 0', 'svc log 17 --pins pins.json -o entry-17.tlog-proof'],
-    },
-    async ({ argument, options, registry, terminal }) => {
-      if (!/^(0|[1-9][0-9]{0,14})$/.test(argument)) {
-        throw new UsageError(`${argument} is not a leaf index: give a number from 0`);
-      }
-      const call = { ...registry(), ...(await evidencePins(options)) };
-      const found = await sdk.readLogEntryHttp(call, { leaf_index: Number(argument) });
-      terminal.printJson(found.entry);
-      if (options.out !== undefined) await writeOutput(options.out, utf8(found.tlogProof));
-      terminal.printError(...row('verified', found.verified ? 'in the log' : NOTHING_VERIFIED));
-      return EXIT.success;
-    },
-  );
-  command.argument('<LEAF_INDEX>').addOption(outOption());
-  for (const option of logPinOptions()) command.addOption(option);
-  return command;
-}
+export const logCommand: CommandSpec<PinOptions & { out?: string }> = {
+  name: 'log',
+  summary: 'Retrieve an entry of the public log, and its inclusion proof',
+  description:
+    'Needs SVC_PUBLIC_URL and no key. Prints the entry; -o writes its C2SP .tlog-proof to a file. With a pinned log, the command verifies the inclusion, and exits 1 when the log does not include the entry.',
+  examples: ['svc log 0', 'svc log 17 --pins pins.json -o entry-17.tlog-proof'],
+  argument: '<LEAF_INDEX>',
+  options: [outOption, ...logPinOptions],
+  run: async ({ argument, options, registry, terminal }) => {
+    if (!/^(0|[1-9][0-9]{0,14})$/.test(argument)) {
+      throw new UsageError(`${argument} is not a leaf index: give a number from 0`);
+    }
+    const call = { ...registry(), ...(await evidencePins(options)) };
+    const found = await sdk.readLogEntryHttp(call, { leaf_index: Number(argument) });
+    terminal.printJson(found.entry);
+    if (options.out !== undefined) await writeOutput(options.out, utf8(found.tlogProof));
+    terminal.printError(...row('verified', found.verified ? 'in the log' : NOTHING_VERIFIED));
+    return EXIT.success;
+  },
+};
 
-export function addKeys(add: AddCommand): Command {
-  return add(
-    {
-      name: 'keys',
-      summary: 'Print the keys that the registry publishes, as a file to pin',
-      description:
-        'Needs SVC_PUBLIC_URL and no key. The output is the input of `svc verify --offline --pins`. Pinning trusts the registry once: compare the keys with those that the operator publishes elsewhere.',
-      examples: ['svc keys > pins.json'],
-    },
-    async ({ registry, terminal }) => {
-      const { record } = await sdk.readPublicKeysHttp(registry());
-      terminal.printJson(record);
-      return EXIT.success;
-    },
-  );
-}
+export const keysCommand: CommandSpec = {
+  name: 'keys',
+  summary: 'Print the keys that the registry publishes, as a file to pin',
+  description:
+    'Needs SVC_PUBLIC_URL and no key. The output is the input of `svc verify --offline --pins`. Pinning trusts the registry once: compare the keys with those that the operator publishes elsewhere.',
+  examples: ['svc keys > pins.json'],
+  run: async ({ registry, terminal }) => {
+    const { record } = await sdk.readPublicKeysHttp(registry());
+    terminal.printJson(record);
+    return EXIT.success;
+  },
+};
 
 export const EFFECT_NOTES = {
   ADMIT: '',

@@ -1,7 +1,7 @@
-import type { Command } from 'commander';
+import { Option } from 'commander';
 import { mkdir } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
-import { type AddCommand, apiKeyFile, type Invocation, UsageError } from '../config.js';
+import { type CommandSpec, apiKeyFile, type Invocation, UsageError } from '../config.js';
 import { diffLines, HOSTS, planInstall, writeInstall } from '../mcp/install.js';
 import { EXIT, type ExitCode } from '../terminal.js';
 import { mcpOptions, type McpOptions } from './mcp.js';
@@ -12,27 +12,24 @@ interface InstallOptions extends McpOptions {
   dryRun?: true;
 }
 
-export function addMcpInstall(add: AddCommand): Command {
-  const command = add<InstallOptions>(
-    {
-      name: 'mcp install',
-      summary: 'Put svc mcp between a host and one of its MCP servers',
-      description: `Edits the configuration of HOST: ${Object.keys(HOSTS).join(', ')}. SERVER is the command or the URL of a server; without SERVER, svc wraps the server NAME of the file. Prints the change, and keeps a backup. The file gets SVC_ENGINE_URL, SVC_TENANT_ID and the path in SVC_API_KEY_FILE, but no key.`,
-      examples: [
-        'svc mcp install claude-desktop --name files -- npx -y @modelcontextprotocol/server-filesystem /srv/data',
-        'svc mcp install vscode --name files --map map.json --dry-run',
-      ],
-    },
-    install,
-  )
-    .argument('<HOST...>')
-    .usage('[options] <HOST> [-- SERVER...]')
-    .requiredOption('--name <NAME>', 'name of the server in the configuration')
-    .option('--file <FILE>', 'edit FILE instead of the default configuration file of the host')
-    .option('--dry-run', 'print the change only');
-  for (const option of mcpOptions()) command.addOption(option);
-  return command;
-}
+export const mcpInstallCommand: CommandSpec<InstallOptions> = {
+  name: 'mcp install',
+  summary: 'Put svc mcp between a host and one of its MCP servers',
+  description: `Edits the configuration of HOST: ${Object.keys(HOSTS).join(', ')}. SERVER is the command or the URL of a server; without SERVER, svc wraps the server NAME of the file. Prints the change, and keeps a backup. The file gets SVC_ENGINE_URL, SVC_TENANT_ID and the path in SVC_API_KEY_FILE, but no key.`,
+  examples: [
+    'svc mcp install claude-desktop --name files -- npx -y @modelcontextprotocol/server-filesystem /srv/data',
+    'svc mcp install vscode --name files --map map.json --dry-run',
+  ],
+  argument: '<HOST...>',
+  usage: '[options] <HOST> [-- SERVER...]',
+  options: [
+    new Option('--name <NAME>', 'name of the server in the configuration').makeOptionMandatory(),
+    ['--file <FILE>', 'edit FILE instead of the default configuration file of the host'],
+    ['--dry-run', 'print the change only'],
+    ...mcpOptions,
+  ],
+  run: install,
+};
 
 async function install(invocation: Invocation<InstallOptions>): Promise<ExitCode> {
   const { args, options, terminal } = invocation;

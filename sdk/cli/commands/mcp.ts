@@ -1,12 +1,12 @@
-import { Option, type Command } from 'commander';
+import { Option } from 'commander';
 import { randomBytes } from 'node:crypto';
 import { openGate } from '../../adapters/gate.js';
 import type { CommonOptions } from '../../adapters/options.js';
-import { openRun } from '../../adapters/run.js';
+import { type AgentRun, openRun } from '../../adapters/run.js';
 import type { SdkError } from '../../errors.js';
 import type { EngineOptions } from '../../options.js';
 import {
-  type AddCommand,
+  type CommandSpec,
   type Invocation,
   mcpEnvironment,
   milliseconds,
@@ -18,7 +18,7 @@ import { listenForHosts } from '../mcp/http-host.js';
 import { connectHttp } from '../mcp/http-server.js';
 import { readMapping } from '../mcp/mapping.js';
 import type { Connection } from '../mcp/message.js';
-import { type ProxyOptions, serveHost } from '../mcp/proxy.js';
+import { openRelay, type RelayOptions } from '../mcp/relay.js';
 import { openStdioHost, startServer } from '../mcp/stdio.js';
 import { EXIT, type ExitCode } from '../terminal.js';
 
@@ -39,29 +39,7 @@ export interface McpOptions {
   waitForApproval?: number;
 }
 
-export function addMcp(add: AddCommand): Command {
-  const command = add<McpOptions>(
-    {
-      name: 'mcp',
-      summary: 'Admit every tool call between an MCP host and an MCP server',
-      description:
-        'TARGET is the command of a server, after --, or the URL of one. Needs SVC_ENGINE_URL, SVC_TENANT_ID and SVC_API_KEY_FILE. A call runs only after an ADMITTED receipt; the model reads every rejection as a failed tool. Everything except tool calls passes unchanged. The server gets no SVC_* variables; SVC_MCP_SERVER_TOKEN is the bearer token for a URL.\n\n' +
-        'Exits 0 after the host has disconnected, and 1 after the server has ended. --timeout limits the wait for a decision: 5 seconds by default.',
-      examples: [
-        'svc mcp -- npx -y @modelcontextprotocol/server-filesystem /srv/data',
-        'svc mcp --map map.json --wait-for-approval 300 https://mcp.example/mcp',
-        'SVC_MCP_LISTEN_TOKEN=… svc mcp --listen 8931 -- node server.js',
-      ],
-    },
-    run,
-  ).argument('<TARGET...>');
-  for (const option of mcpOptions()) command.addOption(option);
-  return command.addOption(
-    new Option('--listen <PORT>', 'serve hosts over HTTP on this loopback port').argParser(port),
-  );
-}
-
-export const mcpOptions = (): Option[] => [
+export const mcpOptions = [
   new Option('--agent <ID>', 'agent id in the proofs').default('svc-mcp'),
   new Option('--map <FILE>', 'JSON file that maps arguments of tools to actions and facts'),
   new Option(
@@ -71,6 +49,25 @@ export const mcpOptions = (): Option[] => [
   new Option('--observe', 'request decisions, but run every call at once'),
   new Option('--run', 'number the requests of each session as a run, and close it at the end'),
 ];
+
+export const mcpCommand: CommandSpec<McpOptions> = {
+  name: 'mcp',
+  summary: 'Admit every tool call between an MCP host and an MCP server',
+  description:
+    'TARGET is the command of a server, after --, or the URL of one. Needs SVC_ENGINE_URL, SVC_TENANT_ID and SVC_API_KEY_FILE. A call runs only after an ADMITTED receipt; the model reads every rejection as a failed tool. Everything except tool calls passes unchanged. The server gets no SVC_* variables; SVC_MCP_SERVER_TOKEN is the bearer token for a URL.\n\n' +
+    'Exits 0 after the host has disconnected, and 1 after the server has ended. --timeout limits the wait for a decision: 5 seconds by default.',
+  examples: [
+    'svc mcp -- npx -y @modelcontextprotocol/server-filesystem /srv/data',
+    'svc mcp --map map.json --wait-for-approval 300 https://mcp.example/mcp',
+    'SVC_MCP_LISTEN_TOKEN=… svc mcp --listen 8931 -- node server.js',
+  ],
+  argument: '<TARGET...>',
+  options: [
+    ...mcpOptions,
+    new Option('--listen <PORT>', 'serve hosts over HTTP on this loopback port').argParser(port),
+  ],
+  run,
+};
 
 async function run(invocation: Invocation<McpOptions>): Promise<ExitCode> {
   const { args, options, signal, terminal } = invocation;
@@ -172,4 +169,34 @@ async function listen(
   if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve));
   await listener.close();
   return 'host';
+}
+
+interface ProxyOptions extends Omit<RelayOptions, 'run' | 'toHost' | 'toServer'> {
+  /** Opens a connection to the server. */
+  connect: () => Promise<Connection>;
+  /** Opens the run of a session; undefined if sessions have no run. */
+  openRun: (() => AgentRun) | undefined;
+}
+
+/** Serves one host until the host or the server ends. Returns which one ended. */
+async function serveHost(
+  host: Connection,
+  { connect, openRun, ...options }: ProxyOptions,
+): Promise<'host' | 'server'> {
+  const server = await connect();
+  const run = openRun?.();
+  const relay = openRelay({ ...options, run, toHost: host.send, toServer: server.send });
+  const ended = await Promise.race([
+    host.read(relay.host).then(() => 'host' as const),
+    server.read(relay.server).then(() => 'server' as const),
+  ]);
+  if (ended === 'host') relay.stopAdmitting();
+  // Results that arrive while the server ends still count.
+  await server.close();
+  await relay.close();
+  await run
+    ?.close()
+    .catch((error: Error) => options.log(`run ${run.id} is open: ${error.message}`));
+  await host.close();
+  return ended;
 }

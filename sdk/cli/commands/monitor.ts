@@ -1,7 +1,7 @@
-import { InvalidArgumentError, type Command } from 'commander';
+import { InvalidArgumentError, Option } from 'commander';
 import { FINDINGS, type Finding } from '../../../protocol/monitor/findings.js';
 import { crypto } from '../../pins.js';
-import { port, UsageError, type AddCommand, type Invocation } from '../config.js';
+import { port, UsageError, type CommandSpec, type Invocation } from '../config.js';
 import { readText } from '../files.js';
 import { serveMetrics } from '../monitor/metrics.js';
 import { runMonitor, type MonitorPass } from '../monitor/run.js';
@@ -25,35 +25,37 @@ const seconds = (text: string): number => {
   throw new InvalidArgumentError('Expected whole seconds, at least 1.');
 };
 
-export function addMonitor(add: AddCommand): Command {
-  return add<MonitorOptions>(
-    {
-      name: 'monitor',
-      summary: 'Follow a log from outside, and report what breaks its promises',
-      description:
-        'URL is the address of the public API or of a static mirror; a directory works too. Reads every entry under the pinned log key, rebuilds the map of proofs and compares it with each snapshot entry. Compares the checkpoints of all mirrors. Watches receipts, their evidence, exports and lists of proof ids. Prints one line for each finding; notices do not change the exit code.\n\n' +
-        'Exits 0 without an alarm, 1 with an alarm, including an alarm of an earlier run with the same --state, and 3 when a source is unreachable. Without --once it runs until interrupted, and exits with the code of the last pass.',
-      examples: [
-        "svc monitor https://public.example --log-vkey 'public.example/log+1a2b3c4d+AQID…' --once",
-        'svc monitor https://public.example --log-vkey "$LOG_VKEY" --state /var/lib/monitor --mirror https://mirror.example --watch receipt.json',
-      ],
-    },
-    run,
-  )
-    .argument('<URL>')
-    .option('--log-vkey <VKEY>', 'trust this log key, a C2SP vkey; repeat for former keys', collect)
-    .option('--policy <FILE>', 'require the quorum of witnesses in this C2SP tlog-policy')
-    .option('--state <DIR>', 'save the log and its map in this directory, and resume from it')
-    .option('--mirror <URL>', 'compare with this address too; repeatable', collect)
-    .option(
+export const monitorCommand: CommandSpec<MonitorOptions> = {
+  name: 'monitor',
+  summary: 'Follow a log from outside, and report what breaks its promises',
+  description:
+    'URL is the address of the public API or of a static mirror; a directory works too. Reads every entry under the pinned log key, rebuilds the map of proofs and compares it with each snapshot entry. Compares the checkpoints of all mirrors. Watches receipts, their evidence, exports and lists of proof ids. Prints one line for each finding; notices do not change the exit code.\n\n' +
+    'Exits 0 without an alarm, 1 with an alarm, including an alarm of an earlier run with the same --state, and 3 when a source is unreachable. Without --once it runs until interrupted, and exits with the code of the last pass.',
+  examples: [
+    "svc monitor https://public.example --log-vkey 'public.example/log+1a2b3c4d+AQID…' --once",
+    'svc monitor https://public.example --log-vkey "$LOG_VKEY" --state /var/lib/monitor --mirror https://mirror.example --watch receipt.json',
+  ],
+  argument: '<URL>',
+  options: [
+    new Option(
+      '--log-vkey <VKEY>',
+      'trust this log key, a C2SP vkey; repeat for former keys',
+    ).argParser(collect),
+    ['--policy <FILE>', 'require the quorum of witnesses in this C2SP tlog-policy'],
+    ['--state <DIR>', 'save the log and its map in this directory, and resume from it'],
+    new Option('--mirror <URL>', 'compare with this address too; repeatable').argParser(collect),
+    new Option(
       '--watch <FILE>',
       'watch the proofs in this file (a receipt, evidence, an export or a list of proof ids) or directory; repeatable',
-      collect,
-    )
-    .option('--once', 'look once')
-    .option('--interval <SECONDS>', 'time between two polls', seconds, 10)
-    .option('--metrics-port <PORT>', 'serve Prometheus metrics on this loopback port', port);
-}
+    ).argParser(collect),
+    ['--once', 'look once'],
+    new Option('--interval <SECONDS>', 'time between two polls').argParser(seconds).default(10),
+    new Option('--metrics-port <PORT>', 'serve Prometheus metrics on this loopback port').argParser(
+      port,
+    ),
+  ],
+  run,
+};
 
 async function run(invocation: Invocation<MonitorOptions>): Promise<ExitCode> {
   const { argument, options, terminal, json, signal } = invocation;

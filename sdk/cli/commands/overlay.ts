@@ -1,8 +1,8 @@
-import { Argument, type Command } from 'commander';
+import { Argument } from 'commander';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import * as sdk from '../../index.js';
-import { type AddCommand, type Invocation, UsageError } from '../config.js';
+import { type CommandSpec, type Invocation, UsageError } from '../config.js';
 import { readJson, readText } from '../files.js';
 import { EXIT, type ExitCode, styled } from '../terminal.js';
 import { printDocument } from './resources.js';
@@ -39,28 +39,26 @@ const ACTIONS = {
     sdk.deactivateOverlayHttp(engine, { overlay_id: given(id, '--id') }),
 } satisfies Documents;
 
-export function addOverlay(add: AddCommand): Command {
-  return add<OverlayOptions>(
-    {
-      name: 'overlay',
-      summary: 'Store, test, activate or deactivate an overlay of the tenant',
-      description:
-        'An overlay only forbids, on top of the policy set of the operator. `put` stores the rules of a folder and prints the id. `test` runs the cases, evaluates the admissions since --since, or both, and records nothing; it exits 1 when a case fails. `activate` requires that every case passes and that each rule decides at least one case. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key with the scope policy.',
-      examples: [
-        'svc overlay put --rules overlay/',
-        'svc overlay test --id 4a7d…9c21 --cases cases.json --since 2026-11-20T00:00:00.000Z',
-        'svc overlay activate --id 4a7d…9c21 --cases cases.json',
-        'svc list overlays',
-      ],
-    },
-    overlay,
-  )
-    .addArgument(new Argument('<ACTION>', 'operation').choices(Object.keys(ACTIONS)))
-    .option('--id <ID>', 'id of the overlay')
-    .option('--rules <FOLDER>', 'folder with one file, <rule id>.cedar, for each rule')
-    .option('--cases <FILE>', 'JSON array of cases, as for `admin policy test`')
-    .option('--since <TIME>', 'with test: evaluate the admissions since this time');
-}
+export const overlayCommand: CommandSpec<OverlayOptions> = {
+  name: 'overlay',
+  summary: 'Store, test, activate or deactivate an overlay of the tenant',
+  description:
+    'An overlay only forbids, on top of the policy set of the operator. `put` stores the rules of a folder and prints the id. `test` runs the cases, evaluates the admissions since --since, or both, and records nothing; it exits 1 when a case fails. `activate` requires that every case passes and that each rule decides at least one case. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key with the scope policy.',
+  examples: [
+    'svc overlay put --rules overlay/',
+    'svc overlay test --id 4a7d…9c21 --cases cases.json --since 2026-11-20T00:00:00.000Z',
+    'svc overlay activate --id 4a7d…9c21 --cases cases.json',
+    'svc list overlays',
+  ],
+  argument: new Argument('<ACTION>', 'operation').choices(Object.keys(ACTIONS)),
+  options: [
+    ['--id <ID>', 'id of the overlay'],
+    ['--rules <FOLDER>', 'folder with one file, <rule id>.cedar, for each rule'],
+    ['--cases <FILE>', 'JSON array of cases, as for `admin policy test`'],
+    ['--since <TIME>', 'with test: evaluate the admissions since this time'],
+  ],
+  run: overlay,
+};
 
 async function overlay(invocation: Invocation<OverlayOptions>): Promise<ExitCode> {
   const { argument, json, options, terminal } = invocation;
@@ -68,7 +66,7 @@ async function overlay(invocation: Invocation<OverlayOptions>): Promise<ExitCode
   const document = await run(invocation.engine(), options);
   const cases = 'cases' in document ? (document.cases as { failed: number } | null) : null;
   const code = cases === null || cases.failed === 0 ? EXIT.success : EXIT.negative;
-  printDocument(terminal, json, document);
+  printDocument(invocation, document);
   if (!json && cases !== null) {
     terminal.print(styled(code, cases.failed === 0 ? 'PASSED' : 'FAILED'));
   }

@@ -1,15 +1,13 @@
-import { Option, type Command } from 'commander';
+import { Option } from 'commander';
 import { rm, writeFile } from 'node:fs/promises';
 import { HASH_PATTERN } from '../../../protocol/schemas/primitives.js';
 import { isBatchId, isPackageId, isProofId } from '../../../protocol/ids.js';
 import { API_KEY_ID_PATTERN, SCOPES } from '../../../protocol/schemas/api-keys.js';
 import { EFFECTS, type ArtifactKind, ARTIFACT_KINDS } from '../../../protocol/status.js';
 import * as sdk from '../../index.js';
-import { type AddCommand, type Invocation, UsageError } from '../config.js';
+import { type CommandSpec, type Invocation, NEEDS_ENGINE, UsageError } from '../config.js';
 import { createFile, hashOfFile } from '../files.js';
-import { EXIT, type ExitCode, row, type Terminal } from '../terminal.js';
-
-const NEEDS_ENGINE = 'Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.';
+import { EXIT, type ExitCode, row } from '../terminal.js';
 
 type ListOptions = Omit<sdk.ProofFilter, 'bound'> & { bound?: 'true' | 'false'; limit?: string };
 
@@ -40,35 +38,30 @@ const TEXT_FILTERS = {
   to: 'accepted before this time',
 };
 
-export function addList(add: AddCommand): Command {
-  const command = add<ListOptions>(
-    {
-      name: 'list',
-      summary:
-        'List proofs, batches, packages, share tokens, API keys, approvers or overlays, newest first',
-      description: `WHAT is ${Object.keys(LISTS).join(', ')}; default proofs. Filters apply to proofs only. --json prints one object per line. ${NEEDS_ENGINE}`,
-      examples: [
-        'svc list --agent support-agent-7 --effect DENY --limit 20',
-        'svc list --parent 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --json',
-        'svc list keys',
-      ],
-    },
-    list,
-  )
-    .argument('[WHAT]')
-    .option('--limit <N>', 'stop after N items')
-    .addOption(new Option('--effect <EFFECT>', 'with this decision').choices(EFFECTS))
-    .addOption(
-      new Option('--bound <BOUND>', 'whether the key was restricted to the agent').choices([
-        'true',
-        'false',
-      ]),
-    );
-  for (const [name, meaning] of Object.entries(TEXT_FILTERS)) {
-    command.option(`--${name} <${name.toUpperCase()}>`, meaning);
-  }
-  return command;
-}
+export const listCommand: CommandSpec<ListOptions> = {
+  name: 'list',
+  summary:
+    'List proofs, batches, packages, share tokens, API keys, approvers or overlays, newest first',
+  description: `WHAT is ${Object.keys(LISTS).join(', ')}; default proofs. Filters apply to proofs only. --json prints one object per line. ${NEEDS_ENGINE}`,
+  examples: [
+    'svc list --agent support-agent-7 --effect DENY --limit 20',
+    'svc list --parent 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --json',
+    'svc list keys',
+  ],
+  argument: '[WHAT]',
+  options: [
+    ['--limit <N>', 'stop after N items'],
+    new Option('--effect <EFFECT>', 'with this decision').choices(EFFECTS),
+    new Option('--bound <BOUND>', 'whether the key was restricted to the agent').choices([
+      'true',
+      'false',
+    ]),
+    ...Object.entries(TEXT_FILTERS).map(
+      ([name, meaning]) => [`--${name} <${name.toUpperCase()}>`, meaning] as const,
+    ),
+  ],
+  run: list,
+};
 
 async function list({
   argument: what = 'proofs',
@@ -127,31 +120,36 @@ function columns(item: object): string {
     .join('  ');
 }
 
-export function addShow(add: AddCommand): Command {
-  return add<{ agent?: string; kind?: ArtifactKind }>(
-    {
-      name: 'show',
-      summary: 'Show a proof, run, batch, package or revocation as stored by the engine',
-      description: `ID is a proof id, batch id or package id. With --agent, ID is the id of a run of this agent. With --kind, ID is a proof id, and the command shows the revocation of this artifact of the proof. ${NEEDS_ENGINE}`,
-      examples: [
-        'svc show 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
-        'svc show 019aa2c1d0007000b1b2b3b4b5b6b7b8 --agent support-agent-7',
-        'svc show 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --kind certificate',
-      ],
-    },
-    async ({ argument: id, options: { agent, kind }, engine, terminal, json }) => {
-      const document = await read(engine(), id, agent, kind);
-      printDocument(terminal, json, document);
-      return EXIT.success;
-    },
-  )
-    .argument('<ID>')
-    .option('--agent <AGENT>', 'show the run with this ID, of this agent')
-    .addOption(kindOption('show the revocation of this artifact'));
-}
-
 const kindOption = (meaning: string): Option =>
   new Option('--kind <KIND>', meaning).choices(ARTIFACT_KINDS);
+
+const expiresOption = new Option(
+  '--expires <TIME>',
+  'expire at this time: RFC 3339 in UTC with milliseconds',
+);
+
+export const showCommand: CommandSpec<{ agent?: string; kind?: ArtifactKind }> = {
+  name: 'show',
+  summary: 'Show a proof, run, batch, package or revocation as stored by the engine',
+  description: `ID is a proof id, batch id or package id. With --agent, ID is the id of a run of this agent. With --kind, ID is a proof id, and the command shows the revocation of this artifact of the proof. ${NEEDS_ENGINE}`,
+  examples: [
+    'svc show 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
+    'svc show 019aa2c1d0007000b1b2b3b4b5b6b7b8 --agent support-agent-7',
+    'svc show 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --kind certificate',
+  ],
+  argument: '<ID>',
+  options: [
+    ['--agent <AGENT>', 'show the run with this ID, of this agent'],
+    kindOption('show the revocation of this artifact'),
+  ],
+  run: async (invocation) => {
+    const {
+      argument: id,
+      options: { agent, kind },
+    } = invocation;
+    return printDocument(invocation, await read(invocation.engine(), id, agent, kind));
+  },
+};
 
 async function read(
   engine: sdk.EngineOptions,
@@ -168,98 +166,93 @@ async function read(
   throw new UsageError(`${id} is neither a proof id nor the id of a batch or package`);
 }
 
-export function printDocument(terminal: Terminal, json: boolean, document: object): void {
-  if (json) return terminal.printJson(document);
-  for (const [name, value] of Object.entries(document)) {
-    if (name === 'schema_version') continue;
-    terminal.print(...row(name, typeof value === 'string' ? value : JSON.stringify(value)));
+/** Prints a document, and returns the exit code of success. */
+export function printDocument(
+  { json, terminal }: Pick<Invocation, 'json' | 'terminal'>,
+  document: object,
+): ExitCode {
+  if (json) terminal.printJson(document);
+  else {
+    for (const [name, value] of Object.entries(document)) {
+      if (name === 'schema_version') continue;
+      terminal.print(...row(name, typeof value === 'string' ? value : JSON.stringify(value)));
+    }
   }
+  return EXIT.success;
 }
 
-export function addRevoke(add: AddCommand): Command {
-  return add<{ kind?: ArtifactKind; reason?: string; actor?: string }>(
-    {
-      name: 'revoke',
-      summary: 'Revoke an artifact of a proof, a share token or an API key, permanently',
-      description: `ID is a proof id, the hash of a share token (\`svc list share-tokens\`) or the id of an API key (\`svc list keys\`). Each artifact depends on those before it, in the order proof, passport, certificate, trust: --kind revokes that artifact and those after it. Reason and actor stay private: the log has their hash. ${NEEDS_ENGINE}`,
-      examples: [
-        'svc revoke 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --kind certificate --reason "wrong day" --actor compliance@acme.example',
-        'svc revoke a1b2c3d4e5f6',
-      ],
-    },
-    async ({ argument: id, options: { kind, reason, actor }, engine, terminal, json }) => {
-      if (isProofId(id)) {
-        if (kind === undefined || reason === undefined || actor === undefined) {
-          throw new UsageError(
-            'revoking an artifact of a proof needs --kind, --reason and --actor',
-          );
-        }
-        const input = { proof_id: id, artifact_kind: kind, reason, actor };
-        printDocument(terminal, json, await sdk.revokeArtifactHttp(engine(), input));
-        return EXIT.success;
+type RevokeOptions = { kind?: ArtifactKind; reason?: string; actor?: string };
+
+export const revokeCommand: CommandSpec<RevokeOptions> = {
+  name: 'revoke',
+  summary: 'Revoke an artifact of a proof, a share token or an API key, permanently',
+  description: `ID is a proof id, the hash of a share token (\`svc list share-tokens\`) or the id of an API key (\`svc list keys\`). Each artifact depends on those before it, in the order proof, passport, certificate, trust: --kind revokes that artifact and those after it. Reason and actor stay private: the log has their hash. ${NEEDS_ENGINE}`,
+  examples: [
+    'svc revoke 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --kind certificate --reason "wrong day" --actor compliance@acme.example',
+    'svc revoke a1b2c3d4e5f6',
+  ],
+  argument: '<ID>',
+  options: [
+    kindOption('the artifact to revoke'),
+    ['--reason <TEXT>', 'why'],
+    ['--actor <TEXT>', 'who revokes'],
+  ],
+  run: async (invocation) => {
+    const { argument: id, engine, options } = invocation;
+    const { kind, reason, actor } = options;
+    if (isProofId(id)) {
+      if (kind === undefined || reason === undefined || actor === undefined) {
+        throw new UsageError('revoking an artifact of a proof needs --kind, --reason and --actor');
       }
-      if ((kind ?? reason ?? actor) !== undefined) {
-        throw new UsageError('--kind, --reason and --actor need a proof id');
-      }
-      if (HASH_PATTERN.test(id)) await sdk.revokeShareTokenHttp(engine(), { token_hash: id });
-      else if (API_KEY_ID_PATTERN.test(id)) await sdk.revokeApiKeyHttp(engine(), { key_id: id });
-      else
-        throw new UsageError(
-          `${id} is neither a proof id, the hash of a share token nor the id of an API key`,
-        );
-      printDocument(terminal, json, { revoked: id });
-      return EXIT.success;
-    },
-  )
-    .argument('<ID>')
-    .addOption(kindOption('the artifact to revoke'))
-    .option('--reason <TEXT>', 'why')
-    .option('--actor <TEXT>', 'who revokes');
-}
+      const input = { proof_id: id, artifact_kind: kind, reason, actor };
+      return printDocument(invocation, await sdk.revokeArtifactHttp(engine(), input));
+    }
+    if ((kind ?? reason ?? actor) !== undefined) {
+      throw new UsageError('--kind, --reason and --actor need a proof id');
+    }
+    if (HASH_PATTERN.test(id)) await sdk.revokeShareTokenHttp(engine(), { token_hash: id });
+    else if (API_KEY_ID_PATTERN.test(id)) await sdk.revokeApiKeyHttp(engine(), { key_id: id });
+    else
+      throw new UsageError(
+        `${id} is neither a proof id, the hash of a share token nor the id of an API key`,
+      );
+    return printDocument(invocation, { revoked: id });
+  },
+};
 
-const expiresOption = (): Option =>
-  new Option('--expires <TIME>', 'expire at this time: RFC 3339 in UTC with milliseconds');
+export const shareCommand: CommandSpec<{ kind?: ArtifactKind; expires?: string }> = {
+  name: 'share',
+  summary: 'Create a share token, which shows one artifact or one package to anyone who has it',
+  description: `ID is a proof id or a package id. The token is printed once, because the service stores only its hash; \`svc revoke\` takes the hash. ${NEEDS_ENGINE}`,
+  examples: [
+    'svc share 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --kind certificate',
+    'svc share pkg_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --expires 2027-01-01T00:00:00.000Z',
+  ],
+  argument: '<ID>',
+  options: [kindOption('the artifact of the proof (default: proof)'), expiresOption],
+  run: async (invocation) => {
+    const { argument: id, engine, options } = invocation;
+    const { kind, expires } = options;
+    const expiry = expires === undefined ? {} : { expires_at: expires };
+    if (isPackageId(id) && kind !== undefined) throw new UsageError('a package has no --kind');
+    const input = isPackageId(id)
+      ? ({ artifact_kind: 'package', package_id: id, ...expiry } as const)
+      : { artifact_kind: kind ?? ('proof' as const), proof_id: id, ...expiry };
+    return printDocument(invocation, await sdk.createShareTokenHttp(engine(), input));
+  },
+};
 
-export function addShare(add: AddCommand): Command {
-  return add<{ kind?: ArtifactKind; expires?: string }>(
-    {
-      name: 'share',
-      summary: 'Create a share token, which shows one artifact or one package to anyone who has it',
-      description: `ID is a proof id or a package id. The token is printed once, because the service stores only its hash; \`svc revoke\` takes the hash. ${NEEDS_ENGINE}`,
-      examples: [
-        'svc share 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --kind certificate',
-        'svc share pkg_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --expires 2027-01-01T00:00:00.000Z',
-      ],
-    },
-    async ({ argument: id, options: { kind, expires }, engine, terminal, json }) => {
-      const expiry = expires === undefined ? {} : { expires_at: expires };
-      if (isPackageId(id) && kind !== undefined) throw new UsageError('a package has no --kind');
-      const input = isPackageId(id)
-        ? ({ artifact_kind: 'package', package_id: id, ...expiry } as const)
-        : { artifact_kind: kind ?? ('proof' as const), proof_id: id, ...expiry };
-      printDocument(terminal, json, await sdk.createShareTokenHttp(engine(), input));
-      return EXIT.success;
-    },
-  )
-    .argument('<ID>')
-    .addOption(kindOption('the artifact of the proof (default: proof)'))
-    .addOption(expiresOption());
-}
-
-export function addPackage(add: AddCommand): Command {
-  return add(
-    {
-      name: 'package',
-      summary: 'Create a package: one public id for 1 to 100 admissions',
-      description: `The same proofs in the same order return the same package. ${NEEDS_ENGINE}`,
-      examples: ['svc package 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f 019aa2c1e0a17d2e9b4f6a7c8d9e0f1a'],
-    },
-    async ({ args, engine, terminal, json }) => {
-      printDocument(terminal, json, await sdk.createPackageHttp(engine(), { proof_ids: args }));
-      return EXIT.success;
-    },
-  ).argument('<PROOF_ID...>');
-}
+export const packageCommand: CommandSpec = {
+  name: 'package',
+  summary: 'Create a package: one public id for 1 to 100 admissions',
+  description: `The same proofs in the same order return the same package. ${NEEDS_ENGINE}`,
+  examples: ['svc package 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f 019aa2c1e0a17d2e9b4f6a7c8d9e0f1a'],
+  argument: '<PROOF_ID...>',
+  run: async (invocation) => {
+    const { args, engine } = invocation;
+    return printDocument(invocation, await sdk.createPackageHttp(engine(), { proof_ids: args }));
+  },
+};
 
 interface KeyOptions {
   scope: string[];
@@ -271,75 +264,66 @@ interface KeyOptions {
   out: string;
 }
 
-export function addCreateKey(add: AddCommand): Command {
-  return add<KeyOptions>(
-    {
-      name: 'create-key',
-      summary: 'Create an API key, for example one for each agent',
-      description: `Writes the key to a new file with the mode 0600. The options restrict the key to an agent, to actions, tools and an environment; in a pattern, * matches any characters. ${NEEDS_ENGINE} The key needs the scope keys.`,
-      examples: [
-        'svc create-key --scope admit --agent support-agent-7 --tool "refunds.*" -o support-agent-7.key',
-      ],
-    },
-    async ({ options, engine, terminal, json }) => {
-      const { scope, agent, action, tool, environment, expires, out } = options;
-      const restriction = {
-        ...(agent !== undefined && { agent_id: agent }),
-        ...(action !== undefined && { actions: action }),
-        ...(tool !== undefined && { tools: tool }),
-        ...(environment !== undefined && { environment }),
-      };
-      const input = {
-        scopes: scope,
-        ...(Object.keys(restriction).length > 0 && { restriction }),
-        ...(expires !== undefined && { expires_at: expires }),
-      } as sdk.ApiKeyInput;
-      // Creates the file first: a key that cannot be written would be lost.
-      await createFile(out, '', 0o600);
-      let created: sdk.CreatedApiKey;
-      try {
-        created = await sdk.createApiKeyHttp(engine(), input);
-      } catch (error) {
-        // The next attempt does not overwrite a file.
-        await rm(out, { force: true });
-        throw error;
-      }
-      const { api_key: key, ...document } = created;
-      await writeFile(out, `${key}\n`);
-      printDocument(terminal, json, { ...document, file: out });
-      return EXIT.success;
-    },
-  )
-    .addOption(
-      new Option('--scope <SCOPE...>', 'what the key may do').choices(SCOPES).makeOptionMandatory(),
-    )
-    .option('--agent <AGENT>', 'only for this agent id')
-    .option('--action <PATTERN...>', 'only for these actions')
-    .option('--tool <PATTERN...>', 'only for these tools')
-    .addOption(
-      new Option('--environment <NAME>', 'only while the tenant is in this environment').choices([
-        'sandbox',
-        'live',
-      ]),
-    )
-    .addOption(expiresOption())
-    .requiredOption('-o, --out <FILE>', 'write the key to this new file');
-}
+export const createKeyCommand: CommandSpec<KeyOptions> = {
+  name: 'create-key',
+  summary: 'Create an API key, for example one for each agent',
+  description: `Writes the key to a new file with the mode 0600. The options restrict the key to an agent, to actions, tools and an environment; in a pattern, * matches any characters. ${NEEDS_ENGINE} The key needs the scope keys.`,
+  examples: [
+    'svc create-key --scope admit --agent support-agent-7 --tool "refunds.*" -o support-agent-7.key',
+  ],
+  options: [
+    new Option('--scope <SCOPE...>', 'what the key may do').choices(SCOPES).makeOptionMandatory(),
+    ['--agent <AGENT>', 'only for this agent id'],
+    ['--action <PATTERN...>', 'only for these actions'],
+    ['--tool <PATTERN...>', 'only for these tools'],
+    new Option('--environment <NAME>', 'only while the tenant is in this environment').choices([
+      'sandbox',
+      'live',
+    ]),
+    expiresOption,
+    new Option('-o, --out <FILE>', 'write the key to this new file').makeOptionMandatory(),
+  ],
+  run: async (invocation) => {
+    const { engine, options } = invocation;
+    const { scope, agent, action, tool, environment, expires, out } = options;
+    const restriction = {
+      ...(agent !== undefined && { agent_id: agent }),
+      ...(action !== undefined && { actions: action }),
+      ...(tool !== undefined && { tools: tool }),
+      ...(environment !== undefined && { environment }),
+    };
+    const input = {
+      scopes: scope,
+      ...(Object.keys(restriction).length > 0 && { restriction }),
+      ...(expires !== undefined && { expires_at: expires }),
+    } as sdk.ApiKeyInput;
+    // Creates the file first: a key that cannot be written would be lost.
+    await createFile(out, '', 0o600);
+    let created: sdk.CreatedApiKey;
+    try {
+      created = await sdk.createApiKeyHttp(engine(), input);
+    } catch (error) {
+      // The next attempt does not overwrite a file.
+      await rm(out, { force: true });
+      throw error;
+    }
+    const { api_key: key, ...document } = created;
+    await writeFile(out, `${key}\n`);
+    return printDocument(invocation, { ...document, file: out });
+  },
+};
 
-export function addHash(add: AddCommand): Command {
-  return add(
-    {
-      name: 'hash',
-      summary: 'Hash the JSON value in a file, in the form that envelopes and proofs use',
-      description:
-        'FILE has one JSON value; - reads standard input. Prints the SHA-256 of its RFC 8785 form, as in arguments_hash, result_hash and request_hash. Sends no request.',
-      examples: [`echo '{"amount":480}' | svc hash -`],
-    },
-    async ({ argument, terminal, json }) => {
-      const hash = await hashOfFile(argument);
-      if (json) terminal.printJson({ hash });
-      else terminal.print(hash);
-      return EXIT.success;
-    },
-  ).argument('<FILE>');
-}
+export const hashCommand: CommandSpec = {
+  name: 'hash',
+  summary: 'Hash the JSON value in a file, in the form that envelopes and proofs use',
+  description:
+    'FILE has one JSON value; - reads standard input. Prints the SHA-256 of its RFC 8785 form, as in arguments_hash, result_hash and request_hash. Sends no request.',
+  examples: [`echo '{"amount":480}' | svc hash -`],
+  argument: '<FILE>',
+  run: async ({ argument, terminal, json }) => {
+    const hash = await hashOfFile(argument);
+    if (json) terminal.printJson({ hash });
+    else terminal.print(hash);
+    return EXIT.success;
+  },
+};

@@ -1,4 +1,3 @@
-import type { Command } from 'commander';
 import { toBase64 } from '../../../protocol/bytes.js';
 import { agentText, subjectRows } from '../../../protocol/approval-request.js';
 import { attempt } from '../../../protocol/errors.js';
@@ -8,10 +7,10 @@ import * as sdk from '../../index.js';
 import { parseStrict } from '../../../protocol/json.js';
 import { SCHEMA } from '../../../protocol/schemas/ids.js';
 import { HASH_PATTERN } from '../../../protocol/schemas/primitives.js';
-import { type AddCommand, type Invocation, UsageError } from '../config.js';
+import { type CommandSpec, type Invocation, UsageError } from '../config.js';
 import { EXIT, type ExitCode, verdictExit, row, styled, type Terminal } from '../terminal.js';
 import { hashOfFile, sendExport, readInput } from '../files.js';
-import { evidencePins, logPinOptions, maxAgeOption, readPins, type PinOptions } from '../pins.js';
+import { evidencePinOptions, evidencePins, readPins, type PinOptions } from '../pins.js';
 import { EFFECT_NOTES, kindOf, printLookup } from './lookup.js';
 
 type VerifyOptions = PinOptions & {
@@ -21,34 +20,31 @@ type VerifyOptions = PinOptions & {
   arguments?: string;
 };
 
-export function addVerify(add: AddCommand): Command {
-  const command = add<VerifyOptions>(
-    {
-      name: 'verify',
-      summary: 'Verify a proof with the verification system, or offline with pinned keys',
-      description:
-        'FILE is an output of `svc export`; - reads standard input. With --offline FILE may also be the evidence of a receipt, or the package of a run, which is then checked for completeness. Online, the verification system answers check by check; this needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. --offline sends no request, and trusts only signatures of the pinned keys. The offline result is that the proof is authentic and in the log, never that it is valid: the proof may have been revoked since. A proof that has expired is EXPIRED, and a proof that the file reports as revoked is REVOKED. With --arguments, the proof must be of a call with exactly the arguments in a JSON file; export it with --disclose arguments_hash. An output of `svc evidence` proves the verdict at its time: --offline prints that verdict while the evidence is recent enough, and a revocation at any age.\n\n' +
-        'Exits 0 for a proof of an admission, 4 for a proof of a denial, 1 for a proof that is invalid, revoked or expired, and 3 when undecided: no matching key pinned, no log pinned, not verified yet, or unreachable.',
-      examples: [
-        'svc verify 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
-        'svc verify proof.json',
-        'svc verify proof.json --offline --pins pins.json',
-        'svc verify evidence.json --offline --pins pins.json --max-age 600',
-        'svc verify - --offline --pins pins.json --json < proof.json',
-      ],
-    },
-    (invocation) =>
-      invocation.options.offline === true ? verifyFileOffline(invocation) : online(invocation),
-  )
-    .argument('<PROOF_ID|FILE>')
-    .option('--offline', 'check the file here, without a network')
-    .option('--aep-key <KEY>', 'trust this AEP key, in base64url')
-    .option('--tlog-proof <FILE>', 'check inclusion with this .tlog-proof instead')
-    .option('--arguments <FILE>', 'require a disclosed hash of these arguments: a JSON file')
-    .option('--id <ID>', 'require evidence about this ID; needed for a share token');
-  for (const option of [...logPinOptions(), maxAgeOption()]) command.addOption(option);
-  return command;
-}
+export const verifyCommand: CommandSpec<VerifyOptions> = {
+  name: 'verify',
+  summary: 'Verify a proof with the verification system, or offline with pinned keys',
+  description:
+    'FILE is an output of `svc export`; - reads standard input. With --offline FILE may also be the evidence of a receipt, or the package of a run, which is then checked for completeness. Online, the verification system answers check by check; this needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. --offline sends no request, and trusts only signatures of the pinned keys. The offline result is that the proof is authentic and in the log, never that it is valid: the proof may have been revoked since. A proof that has expired is EXPIRED, and a proof that the file reports as revoked is REVOKED. With --arguments, the proof must be of a call with exactly the arguments in a JSON file; export it with --disclose arguments_hash. An output of `svc evidence` proves the verdict at its time: --offline prints that verdict while the evidence is recent enough, and a revocation at any age.\n\n' +
+    'Exits 0 for a proof of an admission, 4 for a proof of a denial, 1 for a proof that is invalid, revoked or expired, and 3 when undecided: no matching key pinned, no log pinned, not verified yet, or unreachable.',
+  examples: [
+    'svc verify 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
+    'svc verify proof.json',
+    'svc verify proof.json --offline --pins pins.json',
+    'svc verify evidence.json --offline --pins pins.json --max-age 600',
+    'svc verify - --offline --pins pins.json --json < proof.json',
+  ],
+  argument: '<PROOF_ID|FILE>',
+  options: [
+    ['--offline', 'check the file here, without a network'],
+    ['--aep-key <KEY>', 'trust this AEP key, in base64url'],
+    ['--tlog-proof <FILE>', 'check inclusion with this .tlog-proof instead'],
+    ['--arguments <FILE>', 'require a disclosed hash of these arguments: a JSON file'],
+    ['--id <ID>', 'require evidence about this ID; needed for a share token'],
+    ...evidencePinOptions,
+  ],
+  run: (invocation) =>
+    invocation.options.offline === true ? verifyFileOffline(invocation) : online(invocation),
+};
 
 async function online(invocation: Invocation<VerifyOptions>): Promise<ExitCode> {
   const { argument, options, json, terminal } = invocation;

@@ -7,12 +7,6 @@ import { UsageError } from '../config.js';
 import { writeOutput } from '../files.js';
 import { isObject, type JsonObject, objectIn } from './message.js';
 
-interface Host {
-  file: (home: string) => string;
-  /** The member of the configuration that lists the servers. */
-  list: 'mcpServers' | 'servers';
-}
-
 const desktopFolder = (home: string): string =>
   process.platform === 'darwin'
     ? join(home, 'Library', 'Application Support')
@@ -20,8 +14,14 @@ const desktopFolder = (home: string): string =>
       ? join(home, 'AppData', 'Roaming')
       : join(home, '.config');
 
-/** Hosts by name, with their configuration files. Relative paths start at the project folder. */
-export const HOSTS: Record<string, Host> = {
+/**
+ * Hosts by name, with their configuration files, and the members that list the servers. Relative paths
+ * start at the project folder.
+ */
+export const HOSTS: Record<
+  string,
+  { file: (home: string) => string; list: 'mcpServers' | 'servers' }
+> = {
   'claude-desktop': {
     file: (home) => join(desktopFolder(home), 'Claude', 'claude_desktop_config.json'),
     list: 'mcpServers',

@@ -25,7 +25,6 @@ import {
   versionIn,
 } from './message.js';
 import { openTasks } from './tasks.js';
-import { openToolList } from './tool-list.js';
 
 const INVALID = 'the message is not a JSON-RPC 2.0 message';
 /** A host with more open requests is broken or hostile. */
@@ -34,6 +33,9 @@ const PENDING_MAX = 1_000;
 const CANCEL_GRACE_MS = 2_000;
 /** Progress keeps a host from giving up while an approval is pending. */
 const PROGRESS_MS = 5_000;
+
+/** Limit of incomplete lists of tools. */
+const UNFINISHED_MAX = 100;
 
 /** A request of the host without a response. */
 type Pending = SentRequest | ToolCall;
@@ -300,4 +302,32 @@ function rejectionOf(id: RequestId, call: Message, error: unknown): Message {
   // Revisions since 2026-07-28 require `resultType`.
   const type = versionIn(call) === undefined ? {} : { resultType: 'complete' };
   return makeMessage({ jsonrpc: '2.0', id, result: { ...type, ...failedTool(error) } });
+}
+
+/** The tools of a server, as far as its `tools/list` has shown them. */
+function openToolList() {
+  let known: ReadonlySet<string> | null = null;
+  /** Incomplete lists, by the cursor of the next page. */
+  const unfinished = new Map<string, Set<string>>();
+  return {
+    /** Reads a page. */
+    note: (request: JsonObject, result: JsonObject): void => {
+      const { cursor } = request;
+      const { nextCursor, tools } = result;
+      const names = typeof cursor === 'string' ? unfinished.get(cursor) : new Set<string>();
+      if (names === undefined || !Array.isArray(tools)) return;
+      for (const tool of tools) {
+        if (isObject(tool) && typeof tool['name'] === 'string') names.add(tool['name']);
+      }
+      if (typeof nextCursor !== 'string') known = names;
+      else if (unfinished.size < UNFINISHED_MAX) unfinished.set(nextCursor, names);
+      if (typeof cursor === 'string') unfinished.delete(cursor);
+    },
+    forget: (): void => {
+      known = null;
+      unfinished.clear();
+    },
+    /** False only if the list is complete and lacks the tool. */
+    mayHave: (name: string): boolean => known?.has(name) ?? true,
+  };
 }

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect } from 'vitest';
-import { ENGINE_DEFAULTS, type EngineMetrics } from '#api/engine/context';
+import { BATCHES_OF_ONE_TENANT } from '#api/engine/batches/create-batch';
+import type { EngineMetrics } from '#api/engine/context';
 import { isBatchId } from '#protocol/ids';
 import { batchResultSchema, batchSchema, type BatchResult } from '#protocol/schemas/batch';
 import type { ListedProof } from '#protocol/schemas/proof-view';
@@ -244,7 +245,7 @@ describe('batch limits', () => {
     const headers = Object.entries(headersFor(key)).map(([name, value]) => `${name}: ${value}`);
     const head = [`POST ${BATCHES} HTTP/1.1`, 'Host: x', ...headers, 'Content-Length: 10', '', '['];
     const release = await holdLock(db.sql, 'lock table svc.api_key in access exclusive mode');
-    for (let count = 1; count <= ENGINE_DEFAULTS.batchesOfOneTenant; count += 1) {
+    for (let count = 1; count <= BATCHES_OF_ONE_TENANT; count += 1) {
       const client = await RawClient.connect({ port: Number(new URL(engine.url).port) });
       client.say(head.join('\r\n'));
       await untilLocked(db.sql, '%', count);

@@ -8,7 +8,7 @@ import type { OperationSpec } from '#api/engine/operation';
 import { OPERATIONS } from '#api/engine/operations';
 import { connect } from '#runtime/postgres/connect';
 import { type Pool, TENANT_TABLES } from '#sql/db/transaction';
-import { TENANT_CONNECTIONS, TenantConnections } from '#api/engine/tenant-connections';
+import { TENANT_CONNECTIONS } from '#api/engine/context';
 import { batchCall, executeBodies } from '../../fixtures/batches.js';
 import { exampleCall } from '../../fixtures/contract-checks.js';
 import type { TestDatabase } from '../../fixtures/database.js';
@@ -59,9 +59,8 @@ it.beforeAll(async ({ setup }) => {
   }
   // The pools have the size that the engine program gives them.
   const pool = (max: number) => connect(db.urlFor('svc_engine'), { application: APPLICATION, max });
-  const [sql, forTenants] = [pool(16), pool(TENANT_CONNECTIONS.total)];
-  closePools = () => Promise.all([sql.end({ timeout: 5 }), forTenants.end({ timeout: 5 })]);
-  const tenantSql = new TenantConnections({ ...TENANT_CONNECTIONS, sql: forTenants });
+  const [sql, tenantSql] = [pool(16), pool(TENANT_CONNECTIONS.total)];
+  closePools = () => Promise.all([sql.end({ timeout: 5 }), tenantSql.end({ timeout: 5 })]);
   enginePool = sql;
   engine = await startEngine(registry, { sql, tenantSql });
 });

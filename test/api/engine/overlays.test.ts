@@ -1,13 +1,13 @@
-import { describe, expect } from 'vitest';
+import { describe, expect, vi } from 'vitest';
+import { TENANT_CONNECTIONS } from '#api/engine/context';
 import type { Call } from '#api/engine/operation';
 import { MOST_SIMULATED, simulated } from '#api/engine/policy/overlay-evaluation';
-import { TENANT_CONNECTIONS, TenantConnections } from '#api/engine/tenant-connections';
 import { activateWithOverlays } from '#policy/overlays';
 import { makePolicySet } from '#policy/policy-set';
 import { replayPolicies } from '#policy/replay';
 import { shippedPolicy } from '#programs/shipped-policy';
-import { BusyError } from '#runtime/concurrency/limiter';
-import { asTenants, type Pool, transaction } from '#sql/db/transaction';
+import { BusyError, Limiter } from '#runtime/concurrency/limiter';
+import { asTenants, transaction } from '#sql/db/transaction';
 import { acceptIntake } from '#sql/admissions/intake';
 import { activateOverlay, policiesInUse, storeOverlay } from '#sql/admissions/overlays';
 import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
@@ -385,43 +385,42 @@ it('the test of an overlay ends while the tenant admits faster than the engine e
     registry.admitAll(Array.from({ length: count }, () => registry.item()));
   for (let n = 0; n < MOST_SIMULATED; n += 250) await admitSome(250);
   let reads = 0;
-  const inTenant: Call['inTenant'] = async (work) => {
+  const inTenant: Call['inTenant'] = async (work, ...args) => {
     reads += 1;
     if (reads <= 20) await admitSome(100);
-    return work(registry.engine, registry.tenantNo);
+    return work(registry.engine, registry.tenantNo, ...args);
   };
   const policy = await replayPolicies()(shipped);
   const { admissions } = await simulated({ inTenant }, policy, '2020-01-01T00:00:00.000Z');
   expect(admissions).toBe(MOST_SIMULATED);
 });
 
-/** Gives a connection `turns` times, and then no more. */
-class FewTurns extends TenantConnections {
-  turns = 0;
-
-  override run<T>(tenantNo: number, work: (sql: Pool) => Promise<T>): Promise<T> {
-    if (this.turns === 0) return Promise.reject(new BusyError('no turn is left'));
-    this.turns -= 1;
-    return super.run(tenantNo, work);
-  }
-}
-
 it('a change of overlays > is not answered with tenant_busy after it was made', async ({
   setup,
 }) => {
-  const tenantSql = new FewTurns({ ...TENANT_CONNECTIONS, sql: setup.registry.engine });
-  await setup.withEngine({ tenantSql }, async (engine) => {
-    const change = (turns: number, path: string, body?: object) => {
-      tenantSql.turns = turns;
-      const headers = headersFor(setup.key);
-      return engine.call({ path, headers, ...(body && { body: JSON.stringify(body) }) });
-    };
-    const made = await change(1, '/v1/overlays', overlayBody());
-    expect(made.status).toBe(201);
-    const path = `/v1/overlays/${String(made.json['overlay_id'])}`;
-    const active = await change(2, `${path}/activate`, activationBody());
-    expect(active).toMatchObject({ status: 200, json: { active: true } });
-    const inactive = await change(2, `${path}/deactivate`);
-    expect(inactive).toMatchObject({ status: 200, json: { active: false } });
-  });
+  /** How often the tenant gets a connection before there is no other. */
+  let turns = 0;
+  type Run = (this: Limiter, ...args: Parameters<Limiter['run']>) => Promise<unknown>;
+  const run = Limiter.prototype.run as Run;
+  const fewTurns: Run = function (...args) {
+    if (this['limits'] === TENANT_CONNECTIONS && --turns < 0) throw new BusyError('no turn');
+    return run.apply(this, args);
+  };
+  const spy = vi.spyOn(Limiter.prototype, 'run').mockImplementation(fewTurns);
+  await setup
+    .withEngine({}, async (engine) => {
+      const change = (count: number, path: string, body?: object) => {
+        turns = count;
+        const headers = headersFor(setup.key);
+        return engine.call({ path, headers, ...(body && { body: JSON.stringify(body) }) });
+      };
+      const made = await change(1, '/v1/overlays', overlayBody());
+      expect(made.status).toBe(201);
+      const path = `/v1/overlays/${String(made.json['overlay_id'])}`;
+      const active = await change(2, `${path}/activate`, activationBody());
+      expect(active).toMatchObject({ status: 200, json: { active: true } });
+      const inactive = await change(2, `${path}/deactivate`);
+      expect(inactive).toMatchObject({ status: 200, json: { active: false } });
+    })
+    .finally(() => spy.mockRestore());
 });

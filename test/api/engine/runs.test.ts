@@ -1,5 +1,4 @@
 import { describe, expect } from 'vitest';
-import { TENANT_CONNECTIONS, TenantConnections } from '#api/engine/tenant-connections';
 import { verifyRun, type RunResult } from '#protocol/run';
 import { runPackageSchema, type RunPackage } from '#protocol/schemas/run';
 import { nativeCrypto } from '#runtime/crypto/node';
@@ -162,14 +161,13 @@ describe('package of a run', () => {
     const { id } = await closedRun(setup);
     await setup.publish();
     const reads: { text: string; values: unknown[] }[] = [];
-    const sql = new Proxy(setup.registry.engine, {
+    const tenantSql = new Proxy(setup.registry.engine, {
       apply(pool, self, given: [readonly string[], ...unknown[]]) {
         const [texts, ...values] = given;
         reads.push({ text: texts.join('?'), values });
         return Reflect.apply(pool, self, given) as unknown;
       },
     });
-    const tenantSql = new TenantConnections({ ...TENANT_CONNECTIONS, sql });
     await setup.withEngine({ tenantSql }, async ({ call }) => {
       const path = `/v1/runs/${id}/package?agent=${AGENT}`;
       const reply = await call({ method: 'GET', path, headers: headersFor(setup.key) });

@@ -1,16 +1,14 @@
 import { describe, expect, it } from 'vitest';
-import { BusyError } from '#runtime/concurrency/limiter';
-import type { Pool } from '#sql/db/transaction';
-import { TenantConnections } from '#api/engine/tenant-connections';
+import { BusyError, Limiter } from '#runtime/concurrency/limiter';
 
-const LIMITS = { sql: {} as Pool, total: 2, perOwner: 1, maxWaiting: 2, timeoutMs: 60_000 };
+const LIMITS = { total: 2, perOwner: 1, maxWaiting: 2, timeoutMs: 60_000 };
 
 /** Units of work that run until the test finishes them, and the order in which they started. */
-function pieces(connections: TenantConnections) {
+function pieces(limiter: Limiter) {
   const began: string[] = [];
   const finish = new Map<string, () => void>();
   const run = (tenantNo: number, name: string): Promise<void> =>
-    connections.run(tenantNo, () => {
+    limiter.run(tenantNo, () => {
       began.push(name);
       return new Promise((resolve) => finish.set(name, resolve));
     });
@@ -21,9 +19,9 @@ function pieces(connections: TenantConnections) {
   return { began, run, end };
 }
 
-describe('TenantConnections', () => {
+describe('Limiter', () => {
   it('serves tenants round-robin, each up to its limit', async () => {
-    const { began, run, end } = pieces(new TenantConnections(LIMITS));
+    const { began, run, end } = pieces(new Limiter(LIMITS));
     const all = [
       run(1, 'a1'),
       run(1, 'a2'),
@@ -39,7 +37,7 @@ describe('TenantConnections', () => {
   });
 
   it('rejects work after the timeout, and at once when the queue is full', async () => {
-    const { run, end, began } = pieces(new TenantConnections({ ...LIMITS, timeoutMs: 5 }));
+    const { run, end, began } = pieces(new Limiter({ ...LIMITS, timeoutMs: 5 }));
     const first = run(1, 'a1');
     const waiting = [run(1, 'a2'), run(1, 'a3')];
     await expect(run(1, 'a4')).rejects.toThrow(BusyError);
