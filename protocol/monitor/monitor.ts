@@ -48,6 +48,8 @@ interface Served {
   files: LogFiles;
   tree: SignedTree;
   note: string;
+  /** A time before the source served the checkpoint. */
+  at: number;
 }
 
 /** Follows a log from outside, under pinned keys. */
@@ -56,7 +58,7 @@ export class Monitor {
   private rebuild: Rebuild;
   /** The last poll at each earlier size that matters to an unread entry, in ascending order. */
   private looks: readonly EarlierLook[];
-  /** When the main source last served the checkpoint of `state.head`. */
+  /** A time before the main source last served the checkpoint of `state.head`. */
   private lookedAt: number | null = null;
   /** Watched proofs whose signed promise verified. */
   private readonly verified = new WeakSet<Watched>();
@@ -139,6 +141,8 @@ export class Monitor {
 
   private async open(files: LogFiles): Promise<Served | null> {
     let served: Served | null = null;
+    // Taken before the request: a later time would report entries that were appended while files were read.
+    const at = this.options.now();
     await this.guard(files, async () => {
       const bytes = await this.readCheckpoint(files);
       if (bytes === null) {
@@ -147,7 +151,9 @@ export class Monitor {
       }
       const note = fromUtf8Lossy(bytes);
       const checkpoint = this.openNote(note, files.where);
-      if (checkpoint !== null) served = { files, note, tree: this.treeOf(checkpoint, files) };
+      if (checkpoint !== null) {
+        served = { files, note, at, tree: this.treeOf(checkpoint, files) };
+      }
     });
     if (served !== null) this.checkSize(served);
     return served;
@@ -193,7 +199,7 @@ export class Monitor {
 
   /** Accepts a checkpoint of the main source if it extends the last one. */
   private async extend(served: Served): Promise<boolean> {
-    const { files, tree, note } = served;
+    const { at, files, tree, note } = served;
     const { head } = this.state;
     let isAccepted = head === null;
     if (head !== null) {
@@ -205,9 +211,9 @@ export class Monitor {
     if (!isAccepted || size < (head?.size ?? 0)) return false;
     if (size !== head?.size) {
       if (head !== null) this.addLook({ size: head.size, at: this.lookedAt ?? head.at });
-      this.state.head = { size, root: toBase64(root), note, at: this.options.now() };
+      this.state.head = { size, root: toBase64(root), note, at };
     }
-    this.lookedAt = this.options.now();
+    this.lookedAt = at;
     return true;
   }
 

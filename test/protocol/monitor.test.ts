@@ -279,6 +279,27 @@ describe('monitor of one source', () => {
     expect(codes(await monitor.pass([filesOf(log.files)]))).toEqual(['merge_delay_exceeded']);
   });
 
+  it('dates a poll before its requests, so that slow tiles raise no false alarm', async () => {
+    const receipt = JSON.stringify({ registry_proof_id: proofIdOf(77), vee_recorded: true });
+    const watched = parseWatched(sha256, utf8(receipt), receipt, now())!;
+    await look();
+    const monitor = open();
+    await log.append(log.status(4, 'proof'));
+    log.publish();
+    const slow: LogFiles = {
+      where: 'log',
+      read: (path) => {
+        if (path.startsWith('tile/')) ahead = 61_000;
+        return filesOf(log.files).read(path);
+      },
+    };
+    expect(codes(await monitor.pass([slow], watched))).toEqual([]);
+    ahead = 0;
+    await log.append(log.status(1, 'proof'));
+    log.publish();
+    expect(codes(await monitor.pass([filesOf(log.files)]))).toEqual([]);
+  });
+
   it.each(['the same monitor', 'another monitor'])(
     'reports such entries also when %s reads them after an interrupted pass',
     async (which) => {
