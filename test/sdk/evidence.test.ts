@@ -136,10 +136,12 @@ describe('a lookup with pins', () => {
 
 type Values = Map<string, MapValue>;
 const without = (key: string) => (values: Values) => void values.delete(key);
-/** Removes the expiry of the artifacts. */
+/** Removes the expiry of all artifacts. */
 const withoutEnds = (values: Values) => {
-  const { record, history } = values.get(`01${revoked}`)!;
-  values.set(`01${revoked}`, { record: record.slice().fill(0xff, 34, 58), history });
+  for (const key of [`01${revoked}`, `01${valid}`]) {
+    const { record, history } = values.get(key)!;
+    values.set(key, { record: record.slice().fill(0xff, 34, 58), history });
+  }
 };
 /** Copies the record of an admitted proof, which has no revocation. */
 const withAdmitted = (key: string) => (values: Values) =>
@@ -236,6 +238,22 @@ describe('svc', () => {
       expect(stdout).toMatch(/^age +[0-9]+ s$/m);
       expect(stdout).toMatch(/^trusted +log log.example\/svc, key [0-9a-f]{8}, no witness$/m);
     }
+  });
+
+  it('lookup --view exits with 0 only if the printed document asserts validity', async () => {
+    const earlier = await server.snapshot({
+      change: (values) => {
+        withoutEnds(values);
+        withAdmitted(`01${revoked}`)(values);
+      },
+    });
+    server.answers = server.evidence = await server.snapshot({ more: 1 });
+    server.alterEvidence = (evidence) => {
+      server.answers = server.evidence = earlier;
+      return evidence;
+    };
+    const { code, lines } = await run('lookup', CERTIFICATE, '--view', 'history');
+    expect([code, lines]).toMatchObject([1, [{ verification_status: 'REVOKED' }]]);
   });
 
   it('evidence writes a file that verify reads offline, with its age', async () => {
