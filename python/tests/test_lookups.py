@@ -48,3 +48,17 @@ def test_an_unknown_lookup_or_another_form_of_time_is_invalid_input(options: dic
 def test_an_identifier_is_a_kind_of_lookup() -> None:
     answers = [verify_evidence(json.dumps(EVIDENCE), PINS, route=route).answer for route in ("identifier", "generic")]
     assert answers[0] == answers[1]
+
+
+def test_an_old_revocation_does_not_prove_the_validity_of_other_artifacts() -> None:
+    _, own, _, key = EVIDENCE["lookups"]
+    identifier = "cert_019aa2c1e07b70008a3e5d6b7c8d9e0f"
+    text = json.dumps(EVIDENCE | {"identifier": identifier, "lookups": [own, key]})
+    time, later = EVIDENCE["snapshot"]["time"], "2026-12-22T08:32:00.000Z"
+    chain = verify_evidence(text, PINS, view="chain", now=time).answer
+    verdicts = [link["verification_status"] for link in chain["links"]]
+    assert verdicts == [None, None, "VALID", "EXPIRED", "REVOKED", "REVOKED"]
+    assert verify_evidence(text, PINS, now=later).answer["verification"]["verification_status"] == "REVOKED"
+    with pytest.raises(SvcError, match="evidence_expired") as outdated:
+        verify_evidence(text, PINS, view="chain", now=later)
+    assert outdated.value.code == "evidence_outdated"

@@ -213,7 +213,8 @@ describe('a malicious server', () => {
     ['a snapshot after its end', 16 * MINUTE, undefined],
     ['a snapshot older than the reader accepts', 5 * MINUTE, 4 * MINUTE],
   ])('can replay %s only for the answer REVOKED', async (_name, age, maxAgeMs) => {
-    server.answers = server.evidence = await server.snapshot({ time: Date.now() - age });
+    const change = withoutEnds;
+    server.answers = server.evidence = await server.snapshot({ time: Date.now() - age, change });
     const aged = { ...options, ...(maxAgeMs !== undefined && { maxAgeMs }) };
     for (const identifier of [valid, absent]) {
       await sdkError(lookupHttp(aged, { kind: 'proof', identifier }), 'evidence_outdated');
@@ -221,6 +222,11 @@ describe('a malicious server', () => {
     const found = await lookupHttp(aged, { kind: 'certificate', identifier: CERTIFICATE });
     expect(found.verification_status).toBe('REVOKED');
     expect(found.evidence!.age_ms).toBeGreaterThanOrEqual(age);
+    expect((await readHistoryHttp(aged, REVOKED)).record.verification_status).toBe('REVOKED');
+    // The chain and the package also assert the validity of other artifacts.
+    await sdkError(readTrustChainHttp(aged, REVOKED), 'evidence_outdated');
+    const ofPackage = { kind: 'package', identifier: WORKED.package } as const;
+    await sdkError(lookupHttp(aged, ofPackage), 'evidence_outdated');
     const limit = maxAgeMs === undefined ? [] : ['--max-age', String(maxAgeMs / 1000)];
     expect((await run('lookup', valid, ...limit)).code).toBe(3);
     expect((await run('lookup', CERTIFICATE, ...limit)).code).toBe(1);
