@@ -10,7 +10,8 @@ import {
   openLocation,
   type OpenedLocation,
 } from '../snapshot/location.js';
-import { parseTime } from '../time.js';
+import { MAX_SNAPSHOT_MS } from '../schemas/log-entry.js';
+import { formatTime, parseTime } from '../time.js';
 import { statusOf } from '../state/answers.js';
 import { logKeysOf, withLogKeys } from '../state/log-keys.js';
 import { parseTlogProof } from '../tlog-proof.js';
@@ -276,10 +277,15 @@ export class Monitor {
     const { snapshot } = this.rebuild.log;
     if (snapshot === null) {
       this.add('snapshot_expired', this.options.pin.origin, 'the log has no snapshot entry');
-    } else if (parseTime(snapshot.entry.valid_until) <= this.options.now()) {
-      const detail = `the snapshot expired at ${snapshot.entry.valid_until}, and the log has no newer snapshot`;
-      this.add('snapshot_expired', `entry ${snapshot.index}`, detail);
+      return;
     }
+    // Readers assert nothing from a snapshot 24 hours after its expiry scan either.
+    const { logs, valid_until } = snapshot.entry;
+    const scanned = parseTime(logs[0]!.expired_through);
+    const end = Math.min(parseTime(valid_until), scanned + MAX_SNAPSHOT_MS);
+    if (end > this.options.now()) return;
+    const detail = `the snapshot expired at ${formatTime(end)}, and the log has no newer snapshot`;
+    this.add('snapshot_expired', `entry ${snapshot.index}`, detail);
   }
 
   /** Checks that the snapshot of a source is in the log, and that the source served no newer one before. */

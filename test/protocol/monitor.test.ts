@@ -269,6 +269,21 @@ describe('monitor of one source', () => {
     expect(codes(await look())).toEqual(['snapshot_expired']);
   });
 
+  it('reports a snapshot as expired 24 hours after its expiry scan, whatever it states', async () => {
+    const day = 24 * 60 * 60;
+    const declared = log.snapshot.bind(log);
+    log.snapshot = (members) => {
+      const [time, valid_until] = [secondsIn(day - 60), secondsIn(day + 840)];
+      return { ...declared(members), time, valid_until };
+    };
+    // The verdict entry with the expiry scan is the last but one.
+    await log.snapshotAll();
+    ahead = 1000 * (day - 2) - 1;
+    expect(await look()).toEqual([]);
+    ahead += 1;
+    expect(codes(await look())).toEqual(['snapshot_expired']);
+  });
+
   it('reports an entry that an earlier checkpoint should have covered', async () => {
     await look();
     const monitor = open();
