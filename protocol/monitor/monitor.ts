@@ -364,10 +364,10 @@ export class Monitor {
   }
 
   private async compareNote(one: Watched, tree: SignedTree): Promise<void> {
-    const { proofId, tlogProof = null } = one;
-    if (tlogProof === null || this.compared.has(one)) return;
+    const { proofId, checkpoint: given = null } = one;
+    if (given === null || this.compared.has(one)) return;
     try {
-      const note = parseTlogProof(tlogProof).checkpoint;
+      const note = given.startsWith('c2sp.org/') ? parseTlogProof(given).checkpoint : given;
       // Requires no quorum, because a registry sends evidence before the witnesses cosign.
       const unwitnessed = { ...this.pin, policy: null };
       const { checkpoint } = openPinned(note, unwitnessed, this.options.crypto.verify);

@@ -11,6 +11,7 @@ import { COSIGNED_PATH, LOCATION_PATH } from '#protocol/snapshot/location';
 import { cosign } from '#protocol/cosignature';
 import { COSIGNATURE_TYPE, formatVkey, noteSigner, splitNote } from '#protocol/note';
 import { parseTime } from '#protocol/time';
+import { parseTlogProof } from '#protocol/tlog-proof';
 import { nativeVerify } from '#runtime/crypto/node';
 import { sha256 } from '../fixtures/leaves.js';
 import { logKey } from '../fixtures/evidence-log.js';
@@ -447,8 +448,13 @@ describe('monitor of watched proofs', () => {
       tlog_proof: string;
     };
     const entry = { proof_id: proofIdOf(0), aep_hash: 'cc'.repeat(32) };
-    const found = await look({ watched: text({ entry, tlog_proof }) });
-    expect(codes(found)).toEqual(['log_forked', 'receipt_contradicted']);
+    // Receipt evidence has a tlog-proof, an export has the checkpoint alone.
+    const { checkpoint } = parseTlogProof(tlog_proof);
+    for (const proved of [{ tlog_proof }, { inclusion: { checkpoint } }]) {
+      stored = newState(ORIGIN);
+      const found = await look({ watched: text({ entry, ...proved }) });
+      expect(codes(found)).toEqual(['log_forked', 'receipt_contradicted']);
+    }
   });
 
   it('reports each change of the status of a watched proof id', async () => {
