@@ -1,6 +1,9 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { Evidence } from '#protocol/evidence/document';
+import { cosign } from '#protocol/cosignature';
 import type { MapValue } from '#protocol/map/page';
+import { COSIGNATURE_TYPE, formatVkey, noteSigner, splitNote } from '#protocol/note';
+import { parseTlogProof } from '#protocol/tlog-proof';
 import {
   lookupHttp,
   readHistoryHttp,
@@ -11,6 +14,7 @@ import {
 } from '#sdk/index';
 import { logKey, openEvidenceLog, WORKED } from '../fixtures/evidence-log.js';
 import { openEvidenceServer, type EvidenceServer } from '../fixtures/evidence-server.js';
+import { sha256 } from '../fixtures/leaves.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { openFolder, svc, type Folder } from '../fixtures/svc.js';
 
@@ -244,6 +248,22 @@ describe('svc', () => {
       expect(stdout).toMatch(/^age +[0-9]+ s$/m);
       expect(stdout).toMatch(/^trusted +log log.example\/svc, key [0-9a-f]{8}, no witness$/m);
     }
+  });
+
+  it('follow waits until the witnesses of the policy have cosigned the checkpoint', async () => {
+    const { name, publicKey, sign } = logKey('witness.example/w1');
+    const witness = noteSigner(sha256, name, { publicKey, sign }, COSIGNATURE_TYPE);
+    const vkey = formatVkey(sha256, name, publicKey, COSIGNATURE_TYPE);
+    await folder.write('policy', `witness w1 ${vkey}\nquorum w1\n`);
+    const polls = ['without a cosignature', 'cosigned'];
+    server.alterEvidence = (evidence) => {
+      if (polls.shift() !== 'cosigned') return evidence;
+      const { text } = splitNote(parseTlogProof(evidence.tlog_proof).checkpoint);
+      return { ...evidence, tlog_proof: evidence.tlog_proof + cosign(text, witness, 1) };
+    };
+    const { code, stdout } = await run('follow', valid, '--policy', 'policy');
+    expect([code, polls]).toEqual([0, []]);
+    expect(stdout).toMatch(/^trusted .*, witnesses w1$/m);
   });
 
   it('lookup --view exits with 0 only if the printed document asserts validity', async () => {
