@@ -104,10 +104,10 @@ function check(input: unknown, trust: OfflineTrust, crypto: ProofCrypto): RunRes
   }
   const { close, members } = readPackage(input);
   const end = placeOf(close, '/close', trust, crypto);
+  const placed = members.map((member, i) => placeOf(member, `/members/${i}`, trust, crypto));
   const closed = end.aep!;
   const { subject } = closed;
   if (subject.kind !== 'close') fail('not_a_close', '/close', 'the proof does not end a run');
-  const placed = members.map((member, i) => placeOf(member, `/members/${i}`, trust, crypto));
   requireLogOrder([...placed, end]);
   requireMembers(placed, subject, crypto.sha256);
   placed.forEach(({ aep }, i) => {

@@ -40,15 +40,33 @@ export function proveAnswer(
 ): { state: ProvedState; answer: ProvedAnswer } {
   const state = verifyEvidence(crypto, evidence, options);
   const answer = answerFromEvidence(crypto.sha256, state, route);
-  const { outdated, snapshot } = state;
-  const status = statusOf(answer.response);
-  // A revocation is irreversible, so its age does not matter.
-  if (outdated !== null && status !== 'REVOKED') {
-    const message = `the evidence of ${snapshot.time} is too old: the answer was ${status}`;
-    throw new ProtocolError(outdated, message);
-  }
+  requireCurrent(state, answer, answer.response);
   return { state, answer };
 }
+
+/**
+ * Requires that evidence still supports a document about its answer. A revocation is irreversible, so its age
+ * does not matter, unless the document also asserts validity: of a stage of a chain, or a member of a package.
+ *
+ * @throws ProtocolError `evidence_expired` or `evidence_too_old`
+ */
+export function requireCurrent(
+  { outdated, snapshot }: ProvedState,
+  { response }: ProvedAnswer,
+  document: unknown,
+): void {
+  const status = statusOf(response);
+  if (outdated === null || (status === 'REVOKED' && !assertsValidity(document))) return;
+  const message = `the evidence of ${snapshot.time} is too old: the answer was ${status}`;
+  throw new ProtocolError(outdated, message);
+}
+
+const assertsValidity = (document: unknown): boolean =>
+  typeof document === 'object' &&
+  document !== null &&
+  Object.entries(document).some(([name, value]) =>
+    name === 'can_assert_validity' ? value === true : assertsValidity(value),
+  );
 
 /** The answer that the public API gives on a route about the identifier in the evidence. */
 export function answerFromEvidence(

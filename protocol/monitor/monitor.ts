@@ -10,7 +10,8 @@ import {
   openLocation,
   type OpenedLocation,
 } from '../snapshot/location.js';
-import { parseTime } from '../time.js';
+import { MAX_SNAPSHOT_MS } from '../schemas/log-entry.js';
+import { formatTime, parseTime } from '../time.js';
 import { statusOf } from '../state/answers.js';
 import { logKeysOf, withLogKeys } from '../state/log-keys.js';
 import { parseTlogProof } from '../tlog-proof.js';
@@ -48,6 +49,8 @@ interface Served {
   files: LogFiles;
   tree: SignedTree;
   note: string;
+  /** A time before the source served the checkpoint. */
+  at: number;
 }
 
 /** Follows a log from outside, under pinned keys. */
@@ -56,7 +59,7 @@ export class Monitor {
   private rebuild: Rebuild;
   /** The last poll at each earlier size that matters to an unread entry, in ascending order. */
   private looks: readonly EarlierLook[];
-  /** When the main source last served the checkpoint of `state.head`. */
+  /** A time before the main source last served the checkpoint of `state.head`. */
   private lookedAt: number | null = null;
   /** Watched proofs whose signed promise verified. */
   private readonly verified = new WeakSet<Watched>();
@@ -139,6 +142,8 @@ export class Monitor {
 
   private async open(files: LogFiles): Promise<Served | null> {
     let served: Served | null = null;
+    // Taken before the request: a later time would report entries that were appended while files were read.
+    const at = this.options.now();
     await this.guard(files, async () => {
       const bytes = await this.readCheckpoint(files);
       if (bytes === null) {
@@ -147,7 +152,9 @@ export class Monitor {
       }
       const note = fromUtf8Lossy(bytes);
       const checkpoint = this.openNote(note, files.where);
-      if (checkpoint !== null) served = { files, note, tree: this.treeOf(checkpoint, files) };
+      if (checkpoint !== null) {
+        served = { files, note, at, tree: this.treeOf(checkpoint, files) };
+      }
     });
     if (served !== null) this.checkSize(served);
     return served;
@@ -193,7 +200,7 @@ export class Monitor {
 
   /** Accepts a checkpoint of the main source if it extends the last one. */
   private async extend(served: Served): Promise<boolean> {
-    const { files, tree, note } = served;
+    const { at, files, tree, note } = served;
     const { head } = this.state;
     let isAccepted = head === null;
     if (head !== null) {
@@ -205,9 +212,9 @@ export class Monitor {
     if (!isAccepted || size < (head?.size ?? 0)) return false;
     if (size !== head?.size) {
       if (head !== null) this.addLook({ size: head.size, at: this.lookedAt ?? head.at });
-      this.state.head = { size, root: toBase64(root), note, at: this.options.now() };
+      this.state.head = { size, root: toBase64(root), note, at };
     }
-    this.lookedAt = this.options.now();
+    this.lookedAt = at;
     return true;
   }
 
@@ -270,10 +277,15 @@ export class Monitor {
     const { snapshot } = this.rebuild.log;
     if (snapshot === null) {
       this.add('snapshot_expired', this.options.pin.origin, 'the log has no snapshot entry');
-    } else if (parseTime(snapshot.entry.valid_until) <= this.options.now()) {
-      const detail = `the snapshot expired at ${snapshot.entry.valid_until}, and the log has no newer snapshot`;
-      this.add('snapshot_expired', `entry ${snapshot.index}`, detail);
+      return;
     }
+    // Readers assert nothing from a snapshot 24 hours after its expiry scan either.
+    const { logs, valid_until } = snapshot.entry;
+    const scanned = parseTime(logs[0]!.expired_through);
+    const end = Math.min(parseTime(valid_until), scanned + MAX_SNAPSHOT_MS);
+    if (end > this.options.now()) return;
+    const detail = `the snapshot expired at ${formatTime(end)}, and the log has no newer snapshot`;
+    this.add('snapshot_expired', `entry ${snapshot.index}`, detail);
   }
 
   /** Checks that the snapshot of a source is in the log, and that the source served no newer one before. */
@@ -352,10 +364,10 @@ export class Monitor {
   }
 
   private async compareNote(one: Watched, tree: SignedTree): Promise<void> {
-    const { proofId, tlogProof = null } = one;
-    if (tlogProof === null || this.compared.has(one)) return;
+    const { proofId, checkpoint: given = null } = one;
+    if (given === null || this.compared.has(one)) return;
     try {
-      const note = parseTlogProof(tlogProof).checkpoint;
+      const note = given.startsWith('c2sp.org/') ? parseTlogProof(given).checkpoint : given;
       // Requires no quorum, because a registry sends evidence before the witnesses cosign.
       const unwitnessed = { ...this.pin, policy: null };
       const { checkpoint } = openPinned(note, unwitnessed, this.options.crypto.verify);

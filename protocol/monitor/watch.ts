@@ -17,8 +17,8 @@ export interface Watched {
   /** A time at which the promise existed, in milliseconds since 1970. */
   at: number;
   aepHash?: string | undefined;
-  /** A note with a checkpoint that the service gave with the promise. */
-  tlogProof?: string | null | undefined;
+  /** A checkpoint that the service gave with the promise: a note, or a tlog-proof with the note. */
+  checkpoint?: string | null | undefined;
   /** The promise with its signature, which an AEP key of the log must have made. */
   signed?: SignedDocument;
   /** Why the document proves nothing. */
@@ -31,11 +31,15 @@ const documentSchema = z.union([
     .object({ registry_proof_id: proofIdSchema })
     .transform(({ registry_proof_id }) => ({ proofId: registry_proof_id })),
   z
-    .object({ entry: entrySchema, tlog_proof: z.string().nullish() })
-    .transform(({ entry, tlog_proof }) => ({
+    .object({
+      entry: entrySchema,
+      tlog_proof: z.string().nullish(),
+      inclusion: z.object({ checkpoint: z.string() }).nullish(),
+    })
+    .transform(({ entry, inclusion, tlog_proof }) => ({
       proofId: entry.proof_id,
       aepHash: entry.aep_hash,
-      tlogProof: tlog_proof,
+      checkpoint: tlog_proof ?? inclusion?.checkpoint,
     })),
 ]);
 const signedSchema = z.object({

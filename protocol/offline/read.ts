@@ -136,8 +136,10 @@ function formFault(value: unknown, issue: z.core.$ZodIssue): OfflineFault {
   if (typeof found !== 'string') return fault('malformed_export');
   if (member === 'schema_version') return fault('wrong_schema_version');
   if (member === 'payloadType') return fault('wrong_payload_type');
-  // The AEP commits to an approval by hash only, so bad base64 in it counts as `malformed_export`.
-  const decode = issue.path[0] === 'approval' ? undefined : ENCODED[member];
+  // The AEP commits to an approval by hash only, so bad base64 in it counts as `malformed_export`. A `path` is
+  // a list, so only its items are base64.
+  const isOther = issue.path[0] === 'approval' || issue.path.at(-1) === 'path';
+  const decode = isOther ? undefined : ENCODED[member];
   if (decode !== undefined && attempt(() => decode(found)) === undefined) {
     return fault('malformed_base64', 'not canonical base64');
   }

@@ -63,6 +63,7 @@ export function recompute(
   const { state, answer } = rejecting(() => proveAnswer(crypto, evidence, route, options));
   const { snapshot } = state;
   return {
+    state,
     answer,
     snapshot: {
       tree_size: snapshot.logs[0]!.size,

@@ -8,7 +8,11 @@ import {
   notFoundSchema,
 } from '../../protocol/schemas/facade.js';
 import { attempt } from '../../protocol/errors.js';
-import { requireAgreement, type ProvedAnswer } from '../../protocol/evidence/answer.js';
+import {
+  requireAgreement,
+  requireCurrent,
+  type ProvedAnswer,
+} from '../../protocol/evidence/answer.js';
 import { namedIdentifier } from '../../protocol/evidence/build.js';
 import { parseEvidence } from '../../protocol/evidence/verify.js';
 import { BY_PATH, routeFor, type VerdictRoute } from '../../protocol/lookup-routes.js';
@@ -153,6 +157,7 @@ export async function readVerified<T>(
     const { bytes } = await registry.read(evidence, deadline);
     const proved = recompute(bytes, identifier, route, trust);
     const record = prove(proved.answer, served);
+    rejecting(() => requireCurrent(proved.state, proved.answer, record));
     try {
       rejecting(() => requireAgreement(record, served));
     } catch (error) {

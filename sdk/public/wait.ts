@@ -12,7 +12,7 @@ const UNDECIDED = ['NOT_FOUND', 'BACKEND_LOOKUP_REQUIRED'];
  * appears a few seconds after its admission, once it is verified and published.
  *
  * Throws `timeout` without a verdict; a later call may return one. Keeps polling while the registry
- * is unavailable.
+ * is unavailable, and while the witnesses of a pinned policy have not cosigned the newest checkpoint.
  */
 export async function waitForVerdictHttp(
   options: PublicOptions,
@@ -26,7 +26,7 @@ export async function waitForVerdictHttp(
       const found: Lookup | SdkError = await lookUp(registry, input, deadline).catch(
         (error: unknown) => {
           if (!(error instanceof SdkError)) throw error;
-          if (error.retryable && !deadline.signal.aborted) return error;
+          if (isTransient(error) && !deadline.signal.aborted) return error;
           // A timeout within a request carries no information, unlike the previous response.
           throw error.code === 'timeout' && last !== null ? timeoutAfter(last) : error;
         },
@@ -39,6 +39,9 @@ export async function waitForVerdictHttp(
     }
   });
 }
+
+const isTransient = ({ fault, retryable }: SdkError): boolean =>
+  retryable || fault === 'quorum_not_met';
 
 function timeoutAfter(last: Lookup | SdkError): SdkError {
   if (last instanceof SdkError) {

@@ -11,6 +11,7 @@ import { COSIGNED_PATH, LOCATION_PATH } from '#protocol/snapshot/location';
 import { cosign } from '#protocol/cosignature';
 import { COSIGNATURE_TYPE, formatVkey, noteSigner, splitNote } from '#protocol/note';
 import { parseTime } from '#protocol/time';
+import { parseTlogProof } from '#protocol/tlog-proof';
 import { nativeVerify } from '#runtime/crypto/node';
 import { sha256 } from '../fixtures/leaves.js';
 import { logKey } from '../fixtures/evidence-log.js';
@@ -248,6 +249,42 @@ describe('monitor of one source', () => {
     expect(codes(await look())).toEqual(['snapshot_expired']);
   });
 
+  it('reports a snapshot as expired 24 hours after its expiry scan, whatever it states', async () => {
+    const day = 24 * 60 * 60;
+    const declared = log.snapshot.bind(log);
+    log.snapshot = (members) => {
+      const [time, valid_until] = [secondsIn(day - 60), secondsIn(day + 840)];
+      return { ...declared(members), time, valid_until };
+    };
+    // The verdict entry with the expiry scan is the last but one.
+    await log.snapshotAll();
+    ahead = 1000 * (day - 2) - 1;
+    expect(await look()).toEqual([]);
+    ahead += 1;
+    expect(codes(await look())).toEqual(['snapshot_expired']);
+  });
+
+  it('dates a poll before its requests, so that slow tiles raise no false alarm', async () => {
+    const receipt = JSON.stringify({ registry_proof_id: proofIdOf(77), vee_recorded: true });
+    const watched = parseWatched(sha256, utf8(receipt), receipt, now())!;
+    await look();
+    const monitor = open();
+    await log.append(log.status(4, 'proof'));
+    log.publish();
+    const slow: LogFiles = {
+      where: 'log',
+      read: (path) => {
+        if (path.startsWith('tile/')) ahead = 61_000;
+        return filesOf(log.files).read(path);
+      },
+    };
+    expect(codes(await monitor.pass([slow], watched))).toEqual([]);
+    ahead = 0;
+    await log.append(log.status(1, 'proof'));
+    log.publish();
+    expect(codes(await monitor.pass([filesOf(log.files)]))).toEqual([]);
+  });
+
   it.each(['the same monitor', 'another monitor'])(
     'reports entries that an earlier checkpoint should have covered, also when %s reads them after an interrupted pass',
     async (which) => {
@@ -375,8 +412,14 @@ describe('monitor of watched proofs', () => {
     fork.entries[2] = log.entries[3]!;
     await fork.snapshotAll();
     const entry = { proof_id: proofIdOf(0), aep_hash: 'cc'.repeat(32) };
-    const found = await look({ watched: text({ entry, tlog_proof: tlogProofIn(fork) }) });
-    expect(codes(found)).toEqual(['log_forked', 'receipt_contradicted']);
+    const tlog_proof = tlogProofIn(fork);
+    // Receipt evidence has a tlog-proof, an export has the checkpoint alone.
+    const { checkpoint } = parseTlogProof(tlog_proof);
+    for (const proved of [{ tlog_proof }, { inclusion: { checkpoint } }]) {
+      stored = newState(ORIGIN);
+      const found = await look({ watched: text({ entry, ...proved }) });
+      expect(codes(found)).toEqual(['log_forked', 'receipt_contradicted']);
+    }
   });
 
   it('reports each change of the status of a watched proof id', async () => {

@@ -61,6 +61,14 @@ describe('verifyOffline', () => {
     });
   });
 
+  it('reports a text in place of the path as malformed, not as base64', () => {
+    const { inclusion, ...rest } = exportOf(admitted);
+    const document = { ...rest, inclusion: { ...inclusion, path: 'not a list' } };
+    expect(verifyOffline(document, trust, crypto)).toMatchObject({
+      faults: [{ code: 'malformed_export', pointer: '/inclusion/path' }],
+    });
+  });
+
   it('accepts text, bytes from any JavaScript realm, and a parsed value', () => {
     const text = canonicalize(exported);
     const bytes = Buffer.from(text);

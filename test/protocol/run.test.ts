@@ -12,6 +12,7 @@ import {
 } from '#protocol/run';
 import { agentEnvelopeSchema } from '#protocol/schemas/admission';
 import { type Aep, aepSchema } from '#protocol/schemas/aep';
+import { SCHEMA } from '#protocol/schemas/ids';
 import { nativeCrypto } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { sha256 } from '../fixtures/leaves.js';
@@ -62,6 +63,19 @@ it('verifyRun > reports that no log is pinned, and rejects unusable pins, whatev
   const log = { vkey: 'log.example/svc', origin: 'log.example/svc' };
   expect(() => verifyRun('{}', { log }, nativeCrypto)).toThrow(/expected name\+id\+key/);
   expect(() => verifyRun('{}', { aepKeys: ['x'] }, nativeCrypto)).toThrow(/base64url/);
+});
+
+it('verifyRun > reports a faulty member before a close that does not end a run', () => {
+  const vector = runVectors.cases.find(({ name }) => name === 'run-without-close')!;
+  const { close, members } = JSON.parse(runPackageOf(vector)) as Record<string, object[]>;
+  const faulty = [{ ...members![0]!, tlog_proof: '' }, ...members!.slice(1)];
+  const document = { schema_version: SCHEMA.runPackage, close, members: faulty };
+  const { aep_keys: aepKeys, log_vkey: vkey, log_origin: origin } = vector.trust;
+  const trust = { aepKeys, log: { vkey: vkey!, origin: origin! } };
+  const result = verifyRun(document, trust, nativeCrypto);
+  expect(result).toMatchObject({
+    faults: [{ code: 'malformed_tlog_proof', pointer: '/members/0' }],
+  });
 });
 
 const placed = (id: string, seq: number, pending: string | null = null, effect = 'ADMIT') =>

@@ -117,12 +117,15 @@ describe('svc lookup and svc follow', () => {
       }),
     );
     const views = [
-      [facades.proof, 0],
-      [facades.denied, 4],
-      [facades.revoked, 1],
+      [facades.proof, 'history', 0],
+      [facades.denied, 'history', 4],
+      [facades.revoked, 'history', 1],
+      [trust_id, 'package', 0],
+      // Only trust artifacts have this view, so the printed document does not resolve.
+      [facades.proof, 'package', 3],
     ] as const;
-    for (const [id, code] of views) {
-      const { code: exit, lines } = await run(['lookup', id, '--view', 'history']);
+    for (const [id, view, code] of views) {
+      const { code: exit, lines } = await run(['lookup', id, '--view', view]);
       expect([exit, lines]).toMatchObject([code, [{ identifier: id }]]);
     }
     expect((await run(['follow', facades.revoked])).code).toBe(1);

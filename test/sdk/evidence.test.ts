@@ -1,6 +1,9 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { Evidence } from '#protocol/evidence/document';
+import { cosign } from '#protocol/cosignature';
 import type { MapValue } from '#protocol/map/page';
+import { COSIGNATURE_TYPE, formatVkey, noteSigner, splitNote } from '#protocol/note';
+import { parseTlogProof } from '#protocol/tlog-proof';
 import {
   lookupHttp,
   readHistoryHttp,
@@ -11,6 +14,7 @@ import {
 } from '#sdk/index';
 import { logKey, openEvidenceLog, WORKED } from '../fixtures/evidence-log.js';
 import { openEvidenceServer, type EvidenceServer } from '../fixtures/evidence-server.js';
+import { sha256 } from '../fixtures/leaves.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { openFolder, svc, type Folder } from '../fixtures/svc.js';
 
@@ -136,10 +140,12 @@ describe('a lookup with pins', () => {
 
 type Values = Map<string, MapValue>;
 const without = (key: string) => (values: Values) => void values.delete(key);
-/** Removes the expiry of the artifacts. */
+/** Removes the expiry of all artifacts. */
 const withoutEnds = (values: Values) => {
-  const { record, history } = values.get(`01${revoked}`)!;
-  values.set(`01${revoked}`, { record: record.slice().fill(0xff, 34, 58), history });
+  for (const key of [`01${revoked}`, `01${valid}`]) {
+    const { record, history } = values.get(key)!;
+    values.set(key, { record: record.slice().fill(0xff, 34, 58), history });
+  }
 };
 /** Copies the record of an admitted proof, which has no revocation. */
 const withAdmitted = (key: string) => (values: Values) =>
@@ -193,7 +199,8 @@ describe('a malicious server', () => {
     ['a snapshot after its end', 16 * MINUTE, undefined],
     ['a snapshot older than the reader accepts', 5 * MINUTE, 4 * MINUTE],
   ])('can replay %s only for the answer REVOKED', async (_name, age, maxAgeMs) => {
-    server.answers = server.evidence = await server.snapshot({ time: Date.now() - age });
+    const change = withoutEnds;
+    server.answers = server.evidence = await server.snapshot({ time: Date.now() - age, change });
     const aged = { ...options, ...(maxAgeMs !== undefined && { maxAgeMs }) };
     for (const identifier of [valid, absent]) {
       await sdkError(lookupHttp(aged, { kind: 'proof', identifier }), 'evidence_outdated');
@@ -201,6 +208,11 @@ describe('a malicious server', () => {
     const found = await lookupHttp(aged, { kind: 'certificate', identifier: CERTIFICATE });
     expect(found.verification_status).toBe('REVOKED');
     expect(found.evidence!.age_ms).toBeGreaterThanOrEqual(age);
+    expect((await readHistoryHttp(aged, REVOKED)).record.verification_status).toBe('REVOKED');
+    // The chain and the package also assert the validity of other artifacts.
+    await sdkError(readTrustChainHttp(aged, REVOKED), 'evidence_outdated');
+    const ofPackage = { kind: 'package', identifier: WORKED.package } as const;
+    await sdkError(lookupHttp(aged, ofPackage), 'evidence_outdated');
     const limit = maxAgeMs === undefined ? [] : ['--max-age', String(maxAgeMs / 1000)];
     expect((await run('lookup', valid, ...limit)).code).toBe(3);
     expect((await run('lookup', CERTIFICATE, ...limit)).code).toBe(1);
@@ -218,6 +230,38 @@ describe('svc', () => {
       expect(stdout).toMatch(/^age +[0-9]+ s$/m);
       expect(stdout).toMatch(/^trusted +log log.example\/svc, key [0-9a-f]{8}, no witness$/m);
     }
+  });
+
+  it('follow waits until the witnesses of the policy have cosigned the checkpoint', async () => {
+    const { name, publicKey, sign } = logKey('witness.example/w1');
+    const witness = noteSigner(sha256, name, { publicKey, sign }, COSIGNATURE_TYPE);
+    const vkey = formatVkey(sha256, name, publicKey, COSIGNATURE_TYPE);
+    await folder.write('policy', `witness w1 ${vkey}\nquorum w1\n`);
+    const polls = ['without a cosignature', 'cosigned'];
+    server.alterEvidence = (evidence) => {
+      if (polls.shift() !== 'cosigned') return evidence;
+      const { text } = splitNote(parseTlogProof(evidence.tlog_proof).checkpoint);
+      return { ...evidence, tlog_proof: evidence.tlog_proof + cosign(text, witness, 1) };
+    };
+    const { code, stdout } = await run('follow', valid, '--policy', 'policy');
+    expect([code, polls]).toEqual([0, []]);
+    expect(stdout).toMatch(/^trusted .*, witnesses w1$/m);
+  });
+
+  it('lookup --view exits with 0 only if the printed document asserts validity', async () => {
+    const earlier = await server.snapshot({
+      change: (values) => {
+        withoutEnds(values);
+        withAdmitted(`01${revoked}`)(values);
+      },
+    });
+    server.answers = server.evidence = await server.snapshot({ more: 1 });
+    server.alterEvidence = (evidence) => {
+      server.answers = server.evidence = earlier;
+      return evidence;
+    };
+    const { code, lines } = await run('lookup', CERTIFICATE, '--view', 'history');
+    expect([code, lines]).toMatchObject([1, [{ verification_status: 'REVOKED' }]]);
   });
 
   it('evidence writes a file that verify reads offline, with its age', async () => {

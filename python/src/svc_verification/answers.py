@@ -211,6 +211,15 @@ def status_in(answer: Answer) -> str:
     return str(answer.get("verification", answer)["verification_status"])
 
 
+def asserts_validity(document: Any) -> bool:
+    """Whether a document asserts the validity of any artifact."""
+    if isinstance(document, list):
+        return any(map(asserts_validity, document))
+    if not isinstance(document, dict):
+        return False
+    return document.get("can_assert_validity") is True or any(map(asserts_validity, document.values()))
+
+
 def tile_path(folder: str, number: int) -> str:
     groups = [f"{number % 1000:03}"]
     while number >= 1000:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .answers import ROUTES, Answer, State, identify, route_of, status_in
+from .answers import ROUTES, Answer, State, asserts_validity, identify, route_of, status_in
 from .encoding import (
     base64_bytes,
     canonical,
@@ -131,7 +131,8 @@ def _verify(
     age = max(0, moment - min(map(milliseconds, times)))
     require(milliseconds(snapshot["time"]) <= moment + MAX_AHEAD, "evidence_ahead")
     answer = state.answer(route or route_of(identifier), identifier, view)
-    if status_in(answer) != "REVOKED":
+    # A revocation is irreversible, but not the validity of other artifacts: stages of a chain, members of a package.
+    if status_in(answer) != "REVOKED" or asserts_validity(answer):
         require(moment < milliseconds(snapshot["valid_until"]), "evidence_expired")
         require(age < DAY and (max_age is None or age <= 1000 * max_age), "evidence_too_old")
     size = snapshot["logs"][0]["size"]

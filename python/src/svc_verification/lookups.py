@@ -102,7 +102,8 @@ def wait_for_verdict(
                 return found
             last = f"last status {found.verification_status}"
         except SvcError as error:
-            if not error.retryable:
+            # Witnesses cosign a checkpoint after its publication.
+            if not error.retryable and error.fault != "quorum_not_met":
                 raise
             last = str(error)
         delay = VERDICT_POLL.backoff(attempt)

@@ -58,7 +58,7 @@ export const lookupCommand: CommandSpec<LookupOptions> = {
     const found = await sdk.lookupHttp(call, query);
     invocation.terminal.printJson(record);
     for (const parts of evidenceRows(evidence)) invocation.terminal.printError(...parts);
-    return lookupExit(found);
+    return viewExit(record, found);
   },
 };
 
@@ -148,6 +148,14 @@ const effectOf = ({ record }: sdk.Lookup) =>
 
 const lookupExit = (found: sdk.Lookup): ExitCode =>
   verdictExit(found.verification_status, found.can_assert_validity, effectOf(found));
+
+/** The view may be of another kind or snapshot than the verdict, so success needs both. */
+const viewExit = (view: Pick<sdk.Lookup, Asserted>, found: sdk.Lookup): ExitCode =>
+  view.can_assert_validity
+    ? lookupExit(found)
+    : verdictExit(view.verification_status, false, undefined);
+
+type Asserted = 'verification_status' | 'can_assert_validity';
 
 export function printLookup(
   { json, terminal }: Pick<Invocation, 'json' | 'terminal'>,
