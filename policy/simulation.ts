@@ -41,12 +41,13 @@ export async function* decidedSince(
  * accepted at or after `from`. Earlier admissions only set the counters, so add the admissions of a day from
  * its beginning, in log order.
  *
+ * @param engineOf the set for an admission
  * @param recorded whether counters begin at their recorded values, if the set defines the same
  * counters
  * @param most how many changes `changes` keeps, the newest first; `add` returns every change
  */
 export function startSimulation(
-  engine: Decider,
+  engineOf: (row: DecidedAdmission) => Decider,
   from: number,
   { most, recorded = false }: { most: number; recorded?: boolean },
 ) {
@@ -63,7 +64,7 @@ export function startSimulation(
   const changes: Change[] = [];
   const add = (row: DecidedAdmission): Change | null => {
     const found =
-      row.request === null ? null : redecided(engine, row, row.request, values, recorded);
+      row.request === null ? null : redecided(engineOf(row), row, row.request, values, recorded);
     if (row.at.getTime() < from) return null;
     if (row.request === null) counts.erased += 1;
     if (found === null) return null;
