@@ -7,7 +7,7 @@ import { formatTime } from '#protocol/time';
 import { type AppliedCounter, counterId, counterRefs } from '#sql/admissions/counters';
 import type { DecidedAdmission } from '#sql/admissions/decided';
 import { type DecidedState, stateOf } from '#sql/batches/chunks';
-import { policyInputOf } from '#sql/proofs/rebuild-aep';
+import { policyInputOf, readStoredApproval } from '#sql/proofs/rebuild-aep';
 import { beforesIn, type CounterValues, move, movesOf } from './counters.js';
 import type { PolicyEngine } from './decide.js';
 import { rejectionIn } from './derive-aep.js';
@@ -41,16 +41,18 @@ export async function* decidedSince(
  * accepted at or after `from`. Earlier admissions only set the counters, so add the admissions of a day from
  * its beginning, in log order.
  *
+ * @param engineOf the set for an admission
  * @param recorded whether counters begin at their recorded values, if the set defines the same
  * counters
  * @param most how many changes `changes` keeps, the newest first; `add` returns every change
  */
 export function startSimulation(
-  engine: Decider,
+  engineOf: (row: DecidedAdmission) => Decider,
   from: number,
   { most, recorded = false }: { most: number; recorded?: boolean },
 ) {
   const values: CounterValues = new Map();
+  const admitted = new Set<string>();
   const counts = {
     admissions: 0,
     unchanged: 0,
@@ -63,7 +65,9 @@ export function startSimulation(
   const changes: Change[] = [];
   const add = (row: DecidedAdmission): Change | null => {
     const found =
-      row.request === null ? null : redecided(engine, row, row.request, values, recorded);
+      row.request === null
+        ? null
+        : redecided(engineOf(row), row, row.request, { values, admitted, recorded });
     if (row.at.getTime() < from) return null;
     if (row.request === null) counts.erased += 1;
     if (found === null) return null;
@@ -77,13 +81,19 @@ export function startSimulation(
   return { counts, changes, add };
 }
 
+interface Simulated {
+  values: CounterValues;
+  /** The proofs that require an approval, but whose action the set admits without one. */
+  admitted: Set<string>;
+  recorded: boolean;
+}
+
 /** The difference between the recorded decision and that of the set; null for an outcome. */
 function redecided(
   engine: Decider,
   row: DecidedAdmission,
   bytes: Buffer,
-  values: CounterValues,
-  recorded: boolean,
+  { values, admitted, recorded }: Simulated,
 ): { kind: 'unchanged' | DecidedState | 'reasons'; change: Change } | null {
   const request = parseStrict(bytes) as unknown as ExecuteRequest | AgentEnvelope;
   const pinned = policyInputOf(row, request);
@@ -96,9 +106,14 @@ function redecided(
   });
   if (recorded) startAtRecorded(values, applied, row.budgets ?? {});
   const budgets = budgetsOf(engine.counters, pinned, beforesIn(values, applied));
-  const { effect, reasons } =
-    rejectionIn(row) ?? engine.decide({ ...pinned, budgets: inputBudgets(budgets) });
-  move(values, { effect, moves: movesOf({ budgets }, applied) });
+  const approves = readStoredApproval(row.approval)?.envelope.statement.proof_id;
+  // Under this set no second decision would follow, so the action must not count again.
+  const isAdmitted = approves !== undefined && admitted.has(approves);
+  const { effect, reasons } = isAdmitted
+    ? { effect: row.effect, reasons: row.reasons ?? [] }
+    : (rejectionIn(row) ?? engine.decide({ ...pinned, budgets: inputBudgets(budgets) }));
+  if (!isAdmitted) move(values, { effect, moves: movesOf({ budgets }, applied) });
+  if (row.effect === 'REQUIRE_APPROVAL' && effect === 'ADMIT') admitted.add(row.proofId);
   const text = (decided: Effect, by: readonly string[]) => `${decided} [${by.join(', ')}]`;
   const [before, after] = [text(row.effect, row.reasons ?? []), text(effect, reasons)];
   const change = {

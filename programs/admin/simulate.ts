@@ -1,10 +1,13 @@
 import { SingleBar } from 'cli-progress';
 import { type FileHandle, open } from 'node:fs/promises';
-import { preparePolicyEngine } from '#policy/decide';
+import { type PolicyEngine, preparePolicyEngine } from '#policy/decide';
+import { combine, rulesOf, storedSetOf } from '#policy/overlays';
 import { decidedSince, startSimulation } from '#policy/simulation';
 import { OperatorError } from '#runtime/process/operator-error';
-import { decidedFrom, lastAcceptedBefore } from '#sql/admissions/decided';
+import { type DecidedAdmission, decidedFrom, lastAcceptedBefore } from '#sql/admissions/decided';
+import { overlayIn } from '#sql/admissions/overlays';
 import type { StoredPolicySet } from '#sql/admissions/policies';
+import type { Db } from '#sql/db/transaction';
 import { treeSize } from '#sql/log/log';
 import { type Admin, type Outcome, table, UsageError } from './command.js';
 
@@ -22,9 +25,8 @@ export async function simulate(
 ): Promise<Outcome> {
   const sql = await database();
   const from = Date.now() - periodOf(since);
-  const { add, changes, counts } = startSimulation(await preparePolicyEngine(set), from, {
-    most: LISTED,
-  });
+  const engines = await openEngines(sql, set);
+  const { add, changes, counts } = startSimulation(engines.of, from, { most: LISTED });
   const all = file === undefined ? null : await createFile(file);
   const bar = new SingleBar({
     format: '{bar} {value} log entries evaluated, newest {at}',
@@ -36,6 +38,7 @@ export async function simulate(
   bar.start((await treeSize(sql)) - start, 0, { at: '' });
   try {
     for await (const page of decidedSince((first) => decidedFrom(sql, first, PAGE), start)) {
+      await engines.load(page);
       const changed = page.map(add).filter((one) => one !== null);
       await all?.appendFile(changed.map((one) => `${JSON.stringify(one)}\n`).join(''));
       const last = page.at(-1)!;
@@ -57,6 +60,25 @@ export async function simulate(
       `${admissions} admissions: ${unchanged} unchanged, ${denied} would be denied, ` +
       `${approval_required} would require an approval, ` +
       `${admitted} would be admitted, ${reasons} would have the same effect by other rules; ${erased} were skipped because they are erased\n`,
+  };
+}
+
+/** Combines the set with the overlay under which each admission was decided, as an activation would. */
+async function openEngines(sql: Db, set: StoredPolicySet) {
+  const plain = await preparePolicyEngine(set);
+  const engines = new Map<string, PolicyEngine>();
+  return {
+    load: async (page: readonly DecidedAdmission[]): Promise<void> => {
+      for (const { policyDigest } of page) {
+        const name = policyDigest.toString('hex');
+        if (engines.has(name)) continue;
+        const overlay = await overlayIn(sql, policyDigest);
+        const combined = overlay && storedSetOf(set, await combine(set, rulesOf(overlay)));
+        engines.set(name, combined === null ? plain : await preparePolicyEngine(combined));
+      }
+    },
+    of: ({ policyDigest }: DecidedAdmission): PolicyEngine =>
+      engines.get(policyDigest.toString('hex'))!,
   };
 }
 

@@ -276,7 +276,9 @@ function planCall(options: AdapterOptions, call: GatedCall): PlannedCall {
   const { tool } = call;
   try {
     const { arguments: given, ...about } = call;
-    const { hashed, ...details } = { hashed: given, ...about, ...options.describe?.(call) };
+    const described = options.describe?.(call);
+    requireSynchronous(described);
+    const { hashed, ...details } = { hashed: given, ...about, ...described };
     const arguments_hash = plainHash(hashed);
     const { agent, engine, action: chooseAction = actionOf } = options;
     const { action = chooseAction(tool), facts, run, traceparent } = details;
@@ -299,6 +301,14 @@ function planCall(options: AdapterOptions, call: GatedCall): PlannedCall {
   } catch (cause) {
     throw notAdmitted(cause, { tool: String(tool) });
   }
+}
+
+/** A promise has no members: the decision would ignore the facts in its result. */
+function requireSynchronous(described: unknown): void {
+  if (!(described instanceof Promise)) return;
+  described.catch(() => undefined);
+  const message = '/describe: must not return a promise';
+  throw new SdkError('invalid_input', message, { pointer: '/describe' });
 }
 
 function withoutUndefined(members: Record<string, unknown>): Record<string, unknown> {

@@ -13,8 +13,11 @@ type Stream = AsyncGenerator<unknown, unknown, unknown>;
  */
 export function followStream(result: unknown, onEnd: OnEnd): object | null {
   if (result instanceof ReadableStream) return followReadable(result, onEnd);
-  if (isAsyncGenerator(result)) return followGenerator(result, onEnd);
-  return null;
+  if (!isAsyncGenerator(result)) return null;
+  const followed = followGenerator(result, onEnd);
+  // Starts the body: a generator that was never started ends without its `finally`.
+  void followed.next();
+  return followed;
 }
 
 export function isAsyncGenerator(value: unknown): value is Stream {
@@ -40,13 +43,20 @@ async function* followGenerator(source: Stream, onEnd: OnEnd): Stream {
     return: (value: unknown) => source.return(value),
     [Symbol.asyncIterator]: () => tapped,
   };
+  let isRead = false;
   try {
+    yield;
+    isRead = true;
     const returned: unknown = yield* tapped;
     if (returned !== undefined) list.add(returned);
     outcome = { result: 'succeeded', resultHash: list.digest() };
     return returned;
   } finally {
-    await onEnd(outcome);
+    try {
+      if (!isRead) await source.return(undefined);
+    } finally {
+      await onEnd(outcome);
+    }
   }
 }
 

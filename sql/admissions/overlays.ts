@@ -129,6 +129,18 @@ export function activeOverlays(sql: Db): Promise<ActiveOverlay[]> {
     order by t.tenant_id`;
 }
 
+/** The overlay with which a set is combined; null for a set of the operator alone. */
+export async function overlayIn(
+  sql: Db,
+  digest: Uint8Array,
+): Promise<Pick<OverlayRow, 'document'> | null> {
+  const [row] = await sql<Pick<OverlayRow, 'document'>[]>`
+    select o.document from svc.overlay_set s
+    join svc.overlay o on o.tenant_no = s.tenant_no and o.digest = s.overlay
+    where s.digest = ${digest} limit 1`;
+  return row ?? null;
+}
+
 export async function storeOverlaySet(
   sql: Db,
   { tenantNo, digest }: ActiveOverlay,

@@ -1,15 +1,18 @@
+import { randomBytes } from 'node:crypto';
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { policyCache } from '#policy/check';
-import { combine } from '#policy/overlays';
+import { combine, documentOf } from '#policy/overlays';
 import type { Change } from '#policy/simulation';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { shippedPolicy } from '#programs/shipped-policy';
 import { packageRoot } from '#runtime/process/files';
 import { acceptIntake } from '#sql/admissions/intake';
+import { activateOverlay, policiesInUse, storeOverlay } from '#sql/admissions/overlays';
 import { activatePolicy, policyActivations, storePolicySet } from '#sql/admissions/policies';
+import { insertApiKey } from '#sql/tenants/api-keys';
 import { adminWith, done } from '../fixtures/admin.js';
 import { untilWaiting } from '../fixtures/append-lock.js';
 import { storeForeignSet } from '../fixtures/policy-set.js';
@@ -53,6 +56,16 @@ writeFileSync(
     .map((one) => JSON.stringify(one))
     .join('\n'),
 );
+
+/** The number of a new API key of the tenant. */
+async function keyWithScope(scope: string): Promise<number> {
+  const keyId = randomBytes(6).toString('hex');
+  const about = { tenantId: TENANT, secretHash: randomBytes(32), reviewRef: 'review-1' };
+  await insertApiKey(registry.admin, { ...about, keyId, scopes: [scope] });
+  const [{ no }] = await db.sql<[{ no: number }]>`
+    select key_no as no from svc.api_key where key_id = ${keyId}`;
+  return no;
+}
 
 const schema = readFileSync(join(SHIPPED, 'schema.cedarschema'), 'utf8');
 
@@ -255,6 +268,26 @@ describe('admin policy simulate', () => {
       /^ADMIT/,
     );
     expect((await admin('policy', 'simulate', folder, '--since', 'long')).code).toBe(2);
+  });
+
+  it('keeps the overlay under which an admission was decided', async () => {
+    const rules = {
+      'not-laid-over': 'forbid (principal, action, resource == Svc::Operation::"LAID_OVER");',
+    };
+    const managing = await keyWithScope('policy');
+    const whose = [registry.engine, registry.tenantNo, managing] as const;
+    const overlay = documentOf(rules);
+    const inUse = await policiesInUse(registry.engine);
+    const sets = await Promise.all(inUse.map((set) => combine(set, rules)));
+    expect(await storeOverlay(...whose, overlay, 10)).toBe(true);
+    expect(await activateOverlay(...whose, overlay.digest, sets)).toBe(true);
+    onTestFinished(async () => {
+      await activateOverlay(...whose, overlay.digest, null);
+    });
+    const [denied] = await registry.admitAll([registry.item({ action: 'LAID_OVER' })]);
+    const folder = folderWith({ 'more.cedar': 'permit (principal, action, resource);' });
+    const { changes } = await done(admin('policy', 'simulate', folder, '--since', '1h'));
+    expect((changes as Change[]).filter(({ proof_id }) => proof_id === denied)).toEqual([]);
   });
 
   it('prints the newest 100 differences and counts the rest, and writes all to a file', async () => {

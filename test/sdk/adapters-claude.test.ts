@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { readdir, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
@@ -105,6 +106,14 @@ describe('svc hook', () => {
       { kind: 'admission', agent: { id: 'laptop', framework: 'claude-code' }, action: 'BASH' },
       { kind: 'outcome', result: 'succeeded' },
     ]);
+  });
+
+  it('hashes every member of the input, also one named `__proto__`', async () => {
+    const text = '{"__proto__":{"path":"/etc"},"path":"/srv"}';
+    const input = JSON.stringify(hookInput('PreToolUse')).replace('{"command":"ls"}', text);
+    expect(await hook(input)).toMatchObject({ code: 0, lines: [{}] });
+    const hash = createHash('sha256').update(text).digest('hex');
+    expect(sent()).toMatchObject([{ arguments_hash: hash }]);
   });
 
   it('removes admissions without an outcome after a day', async () => {

@@ -56,6 +56,9 @@ describe('streamed result of an admitted function', () => {
       break;
     }
     expect(closed).toBe(true);
+    const unread = await words(false);
+    await unread.return(undefined);
+    expect(world.admitted).toHaveLength(3);
     for (const proofId of world.admitted) {
       expect(await world.outcomesOf(proofId)).toMatchObject([{ result: 'failed' }]);
     }

@@ -1,5 +1,11 @@
 import { expect } from 'vitest';
-import { type AdapterOptions, type GatedCall, openGate, openRun } from '#sdk/adapters/index';
+import {
+  type AdapterOptions,
+  type CallDetails,
+  type GatedCall,
+  openGate,
+  openRun,
+} from '#sdk/adapters/index';
 import { openRounds } from '#sdk/adapters/rounds';
 import { readProofHttp, readRunHttp } from '#sdk/index';
 import { notAdmitted } from '../fixtures/adapter-world.js';
@@ -68,6 +74,20 @@ it('describe > replaces members of the envelope, and stops a call whose facts ch
   amount = 'much';
   const { message } = await notAdmitted(gate.begin(call), 'invalid_input');
   expect(message).toContain('/facts/amount');
+});
+
+it('describe > stops a call when it returns a promise, whose facts no decision would regard', async ({
+  world,
+}) => {
+  const { facts } = refund('600.00');
+  const describe = (() => Promise.resolve({ facts })) as unknown as () => CallDetails;
+  const gate = openGate(optionsIn(world, { describe, action: () => 'READ_ORDER' }));
+  const { message } = await notAdmitted(
+    gate.guard({ tool: 'read-order', arguments: {} }, () => expect.unreachable()),
+    'invalid_input',
+  );
+  expect(message).toContain('/describe');
+  expect(world.network.seen).toEqual([]);
 });
 
 it('guard > runs no tool whose arguments, action or name change after the last step of the admission', async ({

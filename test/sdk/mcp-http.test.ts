@@ -245,6 +245,24 @@ describe('svc mcp --listen', () => {
     expect(result.got).toContain('"n":9007199254740993');
   });
 
+  it('rejects a call of a stateless client that two JSON parsers could read differently', async () => {
+    const url = await listening(ownServer('deploy.mjs'));
+    for (const progressToken of [undefined, 1]) {
+      const _meta = { 'io.modelcontextprotocol/protocolVersion': '2026-07-28', progressToken };
+      const params = { name: 'refund', arguments: { amount: '1' }, _meta };
+      const call = { jsonrpc: '2.0', id: 'own', method: 'tools/call', params };
+      const sent = JSON.stringify(call).replace('"amount":"1"', '"amount":"9","amount":"1"');
+      const answer = await post(url, sent, {
+        'Mcp-Method': 'tools/call',
+        'Mcp-Name': 'refund',
+        'Mcp-Protocol-Version': '2026-07-28',
+      });
+      expect(await answer.json()).toMatchObject({ id: 'own', error: { code: -32602 } });
+    }
+    expect(proxies.sent()).toEqual([]);
+    expect(await proxies.ran()).toEqual([]);
+  });
+
   it('rejects requests without the token, from web pages, and with an invalid form', async () => {
     const url = await listening(ownServer('deploy.mjs'));
     const json = { 'Content-Type': 'application/json' };

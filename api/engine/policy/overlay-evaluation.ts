@@ -103,7 +103,7 @@ export async function simulated(
   since: string,
 ) {
   const from = parseTime(since);
-  const { add, changes, counts } = startSimulation(engine, from, {
+  const { add, changes, counts } = startSimulation(() => engine, from, {
     recorded: true,
     most: MOST_SIMULATED,
   });

@@ -1,4 +1,4 @@
-import { statedRun } from '#sql/proofs/rebuild-aep';
+import { type PinnedIntake, statedRun } from '#sql/proofs/rebuild-aep';
 import { fromHex, toHex } from '#protocol/bytes';
 import { canonicalize, parseStrict, type JsonValue } from '#protocol/json';
 import { aepDecisionSchema, type Aep } from '#protocol/schemas/aep';
@@ -10,6 +10,7 @@ import {
   replayBodySchema,
   replaySchema,
 } from '#protocol/schemas/proof-export';
+import { rejectionIn } from '#policy/derive-aep';
 import { CEDAR_VERSION } from '#policy/policy-set';
 import {
   decideUnder,
@@ -108,7 +109,7 @@ async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<Js
     counterfactual:
       otherDigest === undefined
         ? null
-        : await counterfactual(sql, caller, otherDigest, policy, outcome, aep),
+        : await counterfactual(sql, caller, otherDigest, policy, intake, outcome, aep),
   };
   return answer as unknown as JsonValue;
 }
@@ -133,18 +134,21 @@ async function counterfactual(
   { tenantNo }: Caller,
   digest: string,
   policy: ReplayPolicy,
+  intake: PinnedIntake,
   { input }: Replayed,
   aep: JsonValue,
 ): Promise<Counterfactual | null> {
   const set = await readTenantPolicySet(sql, tenantNo, fromHex(digest));
   if (set === null) throw new Problem('policy_unknown', at('/policy_digest', 'is not known'));
   if (input === null) return null;
-  const decision = decideUnder(await policies(set), policy, input);
+  const other = await policies(set);
+  const { effect, reasons } = rejectionIn(intake) ?? decideUnder(other, policy, input);
+  const decision = { effect, reasons: [...reasons] };
   const recorded = aepDecisionSchema.safeParse((aep as Partial<Aep> | null)?.decision).data;
   return {
     policy_digest: digest,
     decision,
     sentences: sentencesOf(decision.reasons, new Map(Object.entries(set.files.sentences))),
-    differs: recorded === undefined || canonicalize(recorded) !== canonicalize({ ...decision }),
+    differs: recorded === undefined || canonicalize(recorded) !== canonicalize(decision),
   };
 }

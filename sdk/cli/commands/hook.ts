@@ -6,7 +6,7 @@ import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import * as z from 'zod';
-import { parseStrict } from '../../../protocol/json.js';
+import { isObject, parseStrict } from '../../../protocol/json.js';
 import { deny, HOOK_EVENTS, openHook } from '../../adapters/claude-hook.js';
 import { openGate } from '../../adapters/gate.js';
 import type { AdapterOptions, Admission, GatedCall } from '../../adapters/options.js';
@@ -114,7 +114,8 @@ function gateOptions(
 const hookSchema = z.looseObject({
   hook_event_name: z.enum(HOOK_EVENTS),
   tool_name: z.string().exactOptional(),
-  tool_input: z.record(z.string(), z.unknown()).exactOptional(),
+  // Not z.record, which drops a member `__proto__` that the tool gets.
+  tool_input: z.custom<JsonObject>(isObject).exactOptional(),
   tool_use_id: z.string().exactOptional(),
 });
 

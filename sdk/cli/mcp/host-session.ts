@@ -154,10 +154,12 @@ export function openHostSession(isStateless: boolean): HostSession {
 }
 
 function renumber(message: Message, id: RequestId, progressToken: unknown): Message {
-  const { params, ...rest } = message.json;
-  if (progressToken === undefined) return { ...message, ...makeMessage({ ...message.json, id }) };
+  const { isStrict, json } = message;
+  const { params, ...rest } = json;
+  if (progressToken === undefined) return { ...makeMessage({ ...json, id }), isStrict };
   const _meta = { ...objectIn(params as JsonObject, '_meta'), progressToken: id };
-  return makeMessage({ ...rest, id, params: { ...(params as JsonObject), _meta } });
+  const renumbered = { ...rest, id, params: { ...(params as JsonObject), _meta } };
+  return { ...makeMessage(renumbered), isStrict };
 }
 
 function withSubscription(holder: JsonObject, id: RequestId): JsonObject {

@@ -23,6 +23,12 @@ export interface Pending {
   aep_hash: string;
 }
 
+interface SecondAep {
+  decision: object;
+  evidence: object;
+  policy: { digest: string };
+}
+
 /** Tests of approvals, with an approver and a policy set that requires an approval of `PAY`. */
 export function approvalTest() {
   const it = engineTest({ rateLimit: 100_000 });
@@ -70,7 +76,7 @@ export function approvalTest() {
     const stateOf = async () => (await setup.get(`/v1/admissions/${proof_id}`)).status;
     await expect.poll(stateOf).not.toBe(202);
     const { json } = await setup.get(`/v1/proofs/${proof_id}`);
-    return { proof_id, aep: json['aep'] as { decision: object; evidence: object } };
+    return { proof_id, aep: json['aep'] as SecondAep };
   }
 
   return { it, setup, approver, activate, held, heldBy, shown, about, send, secondOf };

@@ -3,6 +3,7 @@ import { checkProof } from '#fsck/registry/check-leaf';
 import { KeyHistory } from '#fsck/registry/context';
 import { leafHash } from '#protocol/merkle';
 import { verifyRun } from '#protocol/run';
+import { SCHEMA } from '#protocol/schemas/ids';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { readEvidence } from '#sql/log/leaf-checks';
 import { keyEntries } from '#sql/log/keys';
@@ -44,6 +45,21 @@ it('an approval admits the request of an API key that expires before the worker 
   engine.worker.rests = false;
   await engine.worker.work();
   expect((await secondOf(sent)).aep.decision).toMatchObject({ effect: 'ADMIT' });
+});
+
+it('the rejection of an approver remains a denial in a replay under another set', async () => {
+  const pending = await held();
+  const sent = await send(approver.approve(about(pending), { decision: 'reject' }));
+  const { aep, proof_id } = await secondOf(sent);
+  const { json } = await setup.post('/v1/proofs/replay', {
+    schema_version: SCHEMA.replayRequest,
+    proof_id,
+    policy_digest: aep.policy.digest,
+  });
+  expect(json).toMatchObject({
+    result: 'match',
+    counterfactual: { decision: { effect: 'DENY', reasons: ['hold'] }, differs: false },
+  });
 });
 
 it('an approval does not waive another policy of the set in force', async () => {
