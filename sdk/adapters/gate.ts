@@ -305,8 +305,8 @@ function planCall(options: AdapterOptions, call: GatedCall): PlannedCall {
 
 /** A promise has no members: the decision would ignore the facts in its result. */
 function requireSynchronous(described: unknown): void {
-  if (!(described instanceof Promise)) return;
-  described.catch(() => undefined);
+  if (typeof (described as Partial<Promise<unknown>> | undefined)?.then !== 'function') return;
+  Promise.resolve(described).catch(() => undefined);
   const message = '/describe: must not return a promise';
   throw new SdkError('invalid_input', message, { pointer: '/describe' });
 }
