@@ -243,6 +243,11 @@ it('fsck > exits with 2 for unknown options or missing settings, and names them'
   const { env } = await plantation.copy();
   expect(await checked(env, '--only', 'facade')).toMatchObject({ code: 2 });
   expect(await checked(env, '--wait', 'long')).toMatchObject({ code: 2 });
+  const state = await checked(env, '--state', join(env['PINS_FILE'] ?? '', 'fsck.json'));
+  expect(state).toMatchObject({
+    code: 2,
+    err: expect.stringMatching(/fsck.json cannot be used/) as string,
+  });
   const cases: [Record<string, string>, RegExp][] = [
     [{ ...env, DATABASE_URL: '' }, /DATABASE_URL is not set/],
     [{ ...env, PINS_FILE: '' }, /PINS_FILE names .*pins.json, which cannot be read/],
