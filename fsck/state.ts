@@ -1,4 +1,4 @@
-import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { LogFiles } from '#protocol/monitor/files';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
@@ -70,7 +70,7 @@ export class StateStore {
 
   /** @param restart ignore the progress of an earlier run */
   static async open(file: string, identity: RunIdentity, restart: boolean): Promise<StateStore> {
-    const found = await readState(file);
+    const found = await usable(file);
     const isSame = found !== null && JSON.stringify(found.identity) === JSON.stringify(identity);
     const known = isSame ? found : { version: 4 as const, identity, generation: 0, run: null };
     return new StateStore(file, { ...known, run: restart ? null : known.run });
@@ -82,6 +82,26 @@ export class StateStore {
     await mkdir(dirname(this.file), { recursive: true });
     await writeFile(`${this.file}.new`, JSON.stringify(this.content), { mode: 0o600 });
     await rename(`${this.file}.new`, this.file);
+  }
+}
+
+/**
+ * Reads the file, and tests that it can be replaced: a run that cannot save its end would lose its findings.
+ */
+async function usable(file: string): Promise<StateFile | null> {
+  try {
+    const found = await readState(file);
+    await mkdir(dirname(file), { recursive: true });
+    await writeFile(`${file}.new`, '');
+    await rm(`${file}.new`);
+    return found;
+  } catch (cause) {
+    const { code } = cause as NodeJS.ErrnoException;
+    if (code === undefined) throw cause;
+    throw new OperatorError(
+      `The state file ${file} cannot be used (${code}): set DATA_DIR to a directory that this user can write, or name another file with --state`,
+      { cause },
+    );
   }
 }
 

@@ -8,6 +8,7 @@ import {
   opsPortOf,
   opsPortsOf,
   SETTINGS,
+  settingNames,
   type DrainConfig,
   type StartConfig,
 } from '#runtime/config';
@@ -98,10 +99,10 @@ function environments(
   database: Bootstrapped,
 ): Record<ProgramName, Environment> {
   /** Variables of Node and of libraries, not settings of this project. */
-  const inherited = (names: RegExp): Environment =>
+  const inherited = (isWanted: (name: string) => boolean): Environment =>
     Object.fromEntries(
       Object.entries(config.env).filter(
-        (entry): entry is [string, string] => names.test(entry[0]) && entry[1] !== undefined,
+        (entry): entry is [string, string] => isWanted(entry[0]) && entry[1] !== undefined,
       ),
     );
   /** The child's own settings, and the settings of this program that the child reads too. */
@@ -114,8 +115,8 @@ function environments(
     const ops = opsPortOf(config.ops, PROGRAMS.indexOf(name));
     const isTraced = 'OTEL_EXPORTER_OTLP_ENDPOINT' in SETTINGS[name];
     return {
-      ...inherited(/^NODE_EXTRA_CA_CERTS$/),
-      ...(isTraced && inherited(/^OTEL_EXPORTER_OTLP_/)),
+      ...inherited((one) => one === 'NODE_EXTRA_CA_CERTS'),
+      ...(isTraced && inherited((one) => one.startsWith('OTEL_EXPORTER_OTLP_'))),
       ...Object.fromEntries(given),
       ...ops,
       ...own,
@@ -124,9 +125,11 @@ function environments(
   const role = (name: ProgramRole): Environment => ({ DATABASE_URL: database.roleUrl(name) });
   const queue = config.redisUrl !== null && { REDIS_URL: config.redisUrl };
   const place = config.snapshotPlace;
-  const cloud = inherited(/^(?:AWS|GOOGLE)_/);
+  const settings = settingNames();
+  /** The libraries of clouds and of key devices read many variables, such as HOME or SOFTHSM2_CONF. */
+  const outside = inherited((name) => !settings.has(name));
   const snapshot: Environment = isBucket(place)
-    ? { SNAPSHOT_STORE: place, ...cloud }
+    ? { SNAPSHOT_STORE: place, ...outside }
     : { SNAPSHOT_DIR: place };
   const log = {
     LOG_ORIGIN: config.logOrigin,
@@ -142,14 +145,14 @@ function environments(
     verifier: child('verifier', {
       ...role('svc_verifier'),
       ...log,
-      ...(isKeyUri(config.verifierKeyFile) && cloud),
+      ...(isKeyUri(config.verifierKeyFile) && outside),
       VERIFIER_KEY_FILE: config.verifierKeyFile,
     }),
     publisher: child('publisher', {
       ...role('svc_publisher'),
       ...snapshot,
       ...log,
-      ...(isKeyUri(config.logKeyFile) && cloud),
+      ...(isKeyUri(config.logKeyFile) && outside),
       LOG_KEY_FILE: config.logKeyFile,
     }),
     facade: child('facade', { ...snapshot, PINS_FILE: join(config.dataDir, 'pins.json') }),

@@ -377,7 +377,7 @@ export const SETTINGS = {
   fsck: fsckSettings,
 };
 
-const settingNames = (): ReadonlySet<string> =>
+export const settingNames = (): ReadonlySet<string> =>
   new Set([
     ...Object.values(SETTINGS).flatMap(Object.keys),
     ...FROM_FILES.map((name) => `${name}_FILE`),

@@ -16,6 +16,7 @@ import { isBucket, openStore } from '#runtime/store/open';
 import { filesIn } from '#runtime/store/store';
 import { recordFsck, recordMaintenance } from '#sql/ops/maintenance';
 import { openFiles } from '#sdk/cli/monitor/files';
+import { plain, plainLines } from '../admin/command.js';
 import { openDatabase } from '../database.js';
 
 const USAGE = `npm run fsck -- [options]     check the registry and the public snapshot completely
@@ -87,7 +88,7 @@ export async function check(
       return 2;
     }
     const why = trouble(error, env);
-    terminal.err(`${why}\n`);
+    terminal.err(`${plainLines(why)}\n`);
     // With --json the incomplete result is JSON, too.
     if (isJson) {
       const document = { clean: false, exit_code: 3, findings: [], not_checked: [why] };
@@ -193,15 +194,15 @@ export function databaseName(url: string): string {
 function readable(result: FsckResult, seconds: number): string {
   const lines: string[] = [];
   for (const { code, grave, where, expected, advice } of result.reported) {
-    lines.push(`${grave ? 'CORRUPT' : 'notice '} ${code}  ${where}`);
-    lines.push(`        expected: ${expected}`, `        do: ${advice}`);
+    lines.push(`${grave ? 'CORRUPT' : 'notice '} ${code}  ${plain(where)}`);
+    lines.push(`        expected: ${plain(expected)}`, `        do: ${advice}`);
   }
   const counts = Object.entries(result.counts) as [FindingCode, number][];
   for (const [code, count] of counts) {
     const listed = result.reported.filter((finding) => finding.code === code).length;
     if (count > listed) lines.push(`${code}: ${String(count - listed)} more`);
   }
-  for (const what of result.unchecked) lines.push(`NOT CHECKED: ${what}`);
+  for (const what of result.unchecked) lines.push(`NOT CHECKED: ${plain(what)}`);
   for (const what of result.skipped) lines.push(`left out: ${what}`);
   return `${[...lines, summary(result, counts, seconds)].join('\n')}\n`;
 }

@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { attempt } from '#protocol/errors';
 import { readPrivateFile } from '../process/files.js';
 import { OperatorError } from '../process/operator-error.js';
 import { publicKeyInSpki, type Signer } from './key-uri.js';
@@ -23,7 +24,7 @@ export function parsePkcs11Uri(uri: string): Pkcs11Uri {
   const [path = '', query = ''] = uri.slice('pkcs11:'.length).split('?');
   const attributes = new Map<string, string>();
   for (const part of [...path.split(';'), ...query.split('&')].filter((one) => one !== '')) {
-    const [name = '', value = ''] = part.split('=');
+    const [name = '', value = ''] = part.split(/=(.*)/s);
     const isKnown = ['token', 'id', 'module-path', 'pin-source'].includes(name);
     if (!isKnown || attributes.has(name)) throw invalid(`${name} is unknown or repeated`);
     attributes.set(name, value);
@@ -33,14 +34,20 @@ export function parsePkcs11Uri(uri: string): Pkcs11Uri {
     if (value === '') throw invalid(`${name} is missing`);
     return value;
   };
-  const text = (name: string): string => decodeURIComponent(given(name));
+  const text = (name: string): string => {
+    const encoded = given(name);
+    const decoded = attempt(() => decodeURIComponent(encoded));
+    if (decoded === undefined) throw invalid(`${name} is not percent-encoded`);
+    return decoded;
+  };
   // Only the id selects a key: given a label, pkcs11-tool signs with any key of the token.
   const key = ['--id', hexOf(given('id'))];
   const pinSource = text('pin-source');
-  if (!pinSource.startsWith('file:/')) throw invalid('pin-source does not name a file');
+  const pinFile = attempt(() => fileURLToPath(pinSource));
+  if (pinFile === undefined) throw invalid('pin-source does not name a file');
   return {
     selection: ['--module', text('module-path'), '--token-label', text('token'), ...key],
-    pinFile: fileURLToPath(pinSource),
+    pinFile,
   };
 }
 

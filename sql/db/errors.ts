@@ -59,15 +59,16 @@ export function isUnavailable(error: unknown): boolean {
   return typeof code === 'string' && (DRIVER_CODES.has(code) || SQLSTATES.test(code));
 }
 
+/** Names no setting: a URL may also come from DATABASE_READ_URL, or from a file of `admin init`. */
 const UNUSABLE: Record<string, string> = {
-  '28P01': 'the database rejected the password in DATABASE_URL',
-  '28000': 'the database rejected the user in DATABASE_URL',
-  '3D000': 'the server has no database with the name in DATABASE_URL',
+  '28P01': 'the database rejected the password in its URL',
+  '28000': 'the database rejected the user in its URL',
+  '3D000': 'the server has no database with the name in the URL',
   '3F000': 'the database has no registry yet: prepare it (npm run admin -- init)',
   '42P01': 'the database lacks tables of this version: prepare it (npm run admin -- init)',
   '42703': 'the database lacks columns of this version: prepare it (npm run admin -- init)',
   '42501':
-    'the role in DATABASE_URL lacks privileges of this version: prepare it (npm run admin -- init)',
+    'the role in the URL lacks privileges of this version: prepare it (npm run admin -- init)',
 };
 
 /** Runs a program's first query: its errors name the cause and the next step. */

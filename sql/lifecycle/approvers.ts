@@ -176,13 +176,20 @@ function ofTenant(
   );
 }
 
-/** All approvers of a tenant, oldest first. */
-export const listApprovers = (sql: Db, tenantId: string): Promise<ApproverRow[]> =>
-  approversWhere(
+/**
+ * All approvers of a tenant, oldest first.
+ *
+ * @throws AdministrationError
+ */
+export async function listApprovers(sql: Db, tenantId: string): Promise<ApproverRow[]> {
+  const [tenant] = await sql<{ no: number }[]>`
+    select tenant_no as no from svc.tenant where tenant_id = ${tenantId}`;
+  if (tenant === undefined) throw noTenant(tenantId);
+  return approversWhere(
     sql,
-    sql`a.tenant_no = (select tenant_no from svc.tenant where tenant_id = ${tenantId})
-      order by a.created_at, a.registration_hash`,
+    sql`a.tenant_no = ${tenant.no} order by a.created_at, a.registration_hash`,
   );
+}
 
 async function approversWhere(sql: Db, condition: Fragment): Promise<ApproverRow[]> {
   type Row = Pick<ApproverRow, 'registrationHash' | 'createdBy' | 'createdAt'> & {

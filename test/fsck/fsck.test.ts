@@ -3,7 +3,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { combine, documentOf } from '#policy/overlays';
-import { databaseName } from '#programs/fsck/main';
+import { check, databaseName } from '#programs/fsck/main';
 import { publisherMetrics } from '#programs/metrics/publisher';
 import { packageRoot } from '#runtime/process/files';
 import { createRegistry } from '#runtime/ops/ops';
@@ -129,7 +129,7 @@ it.each([
 });
 
 describe('fsck of the registry', () => {
-  const check = async (damages: readonly Damage[]): Promise<void> => {
+  const expectAll = async (damages: readonly Damage[]): Promise<void> => {
     const { env, damage } = await plantation.copy();
     for (const [number, one] of damages.entries()) await damage(planted(sound, one, number));
     const sum: Record<string, number> = {};
@@ -138,8 +138,8 @@ describe('fsck of the registry', () => {
     }
     expectFound(await checked(env, '--only', 'registry'), sum);
   };
-  it.each(TOGETHER)('finds every damage in %s', async (_what, damages) => check(damages));
-  it.each(ALONE)('finds %s', async (_what, ...damage) => check([damage]));
+  it.each(TOGETHER)('finds every damage in %s', async (_what, damages) => expectAll(damages));
+  it.each(ALONE)('finds %s', async (_what, ...damage) => expectAll([damage]));
 
   const ADMISSIONS =
     'admissions neither pending, rejected nor proved: a lost leaf may be their proof';
@@ -239,10 +239,26 @@ describe('killed fsck run', () => {
   });
 });
 
+it('fsck > prints a damaged text without control characters, which could hide its finding', async () => {
+  const { env, damage } = await plantation.copy();
+  await damage(
+    `insert into svc.fixture values (e'a\\x1b[2J\\nno corruption', sha256('{}'), '{"a":1}')`,
+  );
+  let out = '';
+  const terminal = { out: (text: string) => (out += text), err: () => undefined };
+  expect(await check(['--only', 'registry'], terminal, env)).toBe(1);
+  expect(out).toContain('fixture_ref=a\ufffd[2J\ufffdno corruption\n');
+});
+
 it('fsck > exits with 2 for unknown options or missing settings, and names them', async () => {
   const { env } = await plantation.copy();
   expect(await checked(env, '--only', 'facade')).toMatchObject({ code: 2 });
   expect(await checked(env, '--wait', 'long')).toMatchObject({ code: 2 });
+  const state = await checked(env, '--state', join(env['PINS_FILE'] ?? '', 'fsck.json'));
+  expect(state).toMatchObject({
+    code: 2,
+    err: expect.stringMatching(/fsck.json cannot be used/) as string,
+  });
   const cases: [Record<string, string>, RegExp][] = [
     [{ ...env, DATABASE_URL: '' }, /DATABASE_URL is not set/],
     [{ ...env, PINS_FILE: '' }, /PINS_FILE names .*pins.json, which cannot be read/],

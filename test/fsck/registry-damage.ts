@@ -126,6 +126,7 @@ const columns: Damage[] = [
   ],
   [{ intake_differs: 1 }, (id) => set('intake', `accepted_at = accepted_at + interval '1 ms'`, id)],
   [{ intake_differs: 1 }, (id) => set('intake', `environment = 'live'`, id)],
+  [{ intake_differs: 1 }, (id) => set('intake', 'approves = proof_id', id)],
   [{ intake_differs: 1, verdict_passes: 1 }, (id) => set('intake', 'tenant_no = 9999', id)],
   column('intake', 'intake_differs', 'lane = 3 - lane'),
   column('intake', 'request_altered', flip('request_hash', 1)),

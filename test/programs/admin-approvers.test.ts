@@ -59,7 +59,7 @@ describe('admin approver', () => {
     ]);
   });
 
-  it('rejects a registration that is of another tenant, not signed by its key, or malformed', async () => {
+  it('rejects a registration that is of another tenant, not signed by its key, or malformed, and unknown names', async () => {
     const own = newApprover().registration;
     for (const [registration, why] of [
       [newApprover('rival').registration, /of the tenant rival/],
@@ -69,6 +69,7 @@ describe('admin approver', () => {
     ] as const) {
       expect((await admin('approver', 'add', TENANT, fileOf(registration))).err).toMatch(why);
     }
+    expect((await admin('approver', 'list', 'none')).err).toMatch(/unknown tenant none/);
     const unknown = '00'.repeat(32);
     expect((await admin('approver', 'retire', unknown, '--confirm', unknown)).err).toMatch(
       /never activated/,

@@ -138,6 +138,10 @@ describe('admin init', () => {
       expect(all).toMatchObject([{ migrations: [] }, { migrations: [] }, { migrations: [] }]);
     }
 
+    const wrong = Object.assign(new URL(urlOf('svc_admin')), { password: 'wrong' }).href;
+    await writeFile(file('owner-database-url'), wrong);
+    await expect(init('--only', 'database')).rejects.toThrow('rejected the password in its URL (');
+    await writeFile(file('owner-database-url'), owner);
     await writeFile(file('engine-database-url'), urlOf('svc_worker'));
     await expect(init('--only', 'database')).rejects.toThrow('a URL of svc_worker, not of svc_eng');
   });

@@ -6,6 +6,7 @@ import { OPERATIONS as ENGINE } from '#api/engine/operations';
 import { OPERATIONS as PUBLIC } from '#api/public/operations';
 import { packageRoot } from '#runtime/process/files';
 import { scrape, valueOf, type Scrape } from '../fixtures/exposition.js';
+import { openToken, skipsSoftHsm } from '../fixtures/signing-devices.js';
 import { startStack, type ProgramName, type RunningStack } from '../fixtures/stack.js';
 import { testFolder } from '../fixtures/test-folder.js';
 
@@ -127,6 +128,19 @@ describe('npm start', () => {
     expect(third.code).toBe(1);
     expect(third.err).toContain('is in use: set ENGINE_PORT');
   });
+
+  it.skipIf(skipsSoftHsm)(
+    'passes the variables of a key device on to its program',
+    async () => {
+      const token = await testFolder();
+      const VERIFIER_KEY_FILE = openToken(token)('01');
+      const SOFTHSM2_CONF = join(token, 'softhsm2.conf');
+      const env = { DATA_DIR: join(home, 'device'), VERIFIER_KEY_FILE, SOFTHSM2_CONF };
+      const { code, err } = await startAnother(env, '"msg":"all programs started"');
+      expect({ code, err }).toMatchObject({ code: 0 });
+    },
+    60_000,
+  );
 });
 
 describe('metrics of a running stack', () => {

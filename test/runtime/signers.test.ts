@@ -47,6 +47,17 @@ describe.skipIf(skipsSoftHsm)('a key in a PKCS#11 token', () => {
     await expect(openSigner(uri('01', wrong))).rejects.toThrow(/CKR_PIN_INCORRECT/);
     await expect(openSigner(uri('03'))).rejects.toThrow(/pkcs11-tool failed .*%03/);
     await expect(openSigner(uri('02'))).rejects.toThrow(/not an Ed25519 key/);
+    const named = (token: string, pin: string): string =>
+      uri('01')
+        .replace('token=svc', `token=${token}`)
+        .replace(/pin-source=.*/, `pin-source=${pin}`);
+    await expect(openSigner(named('a=b', `file://${wrong}`))).rejects.toThrow(/"a=b"/);
+    await expect(openSigner(named('%zz', `file://${wrong}`))).rejects.toThrow(
+      /token is not percent-encoded. A key is named like/,
+    );
+    await expect(openSigner(named('svc', 'file://etc/svc/pin'))).rejects.toThrow(
+      /pin-source does not name a file. A key is named like/,
+    );
     const inUri = `${uri('01')}&pin-value=4321`;
     const error = await openSigner(inUri).then(
       () => new Error('opened'),
