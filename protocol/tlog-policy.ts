@@ -90,7 +90,8 @@ class PolicyReader {
       if (this.quorum !== undefined) throw malformed('the quorum is already defined');
       this.quorum = first === 'none' ? null : this.find(first);
     } else {
-      throw malformed(`this is not a valid log, witness, group or quorum: ${keyword}`);
+      // Quotes nothing: the path of a private key instead of a policy would put the key into the log.
+      throw malformed('expected a valid log, witness, group or quorum');
     }
   }
 

@@ -105,4 +105,8 @@ describe('policy', () => {
   ])('with %s is malformed', (_, text) => {
     expect(refusal(() => parsePolicy(text)).code).toBe('malformed_policy');
   });
+
+  it('is not quoted if it is another file, such as a private key', () => {
+    expect(refusal(() => parsePolicy('4bX0secret=\n')).message).not.toContain('secret');
+  });
 });

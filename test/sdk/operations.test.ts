@@ -188,7 +188,7 @@ test('svc has a command for every operation of both APIs', async () => {
     'list overlays',
     'list approvers',
     'overlay put --rules .',
-    `overlay test --id ${HASH}`,
+    `overlay test --id ${HASH} --since 2026-11-20T00:00:00.000Z`,
     `overlay activate --id ${HASH} --cases cases.json`,
     `overlay deactivate --id ${HASH}`,
     `show ${PROOF}`,

@@ -12,7 +12,23 @@ const LONGEST_POINTER = 512;
 
 /** @param version the supported version, for union schemas: their errors do not name the version */
 export function parseBody<T>(schema: z.ZodType<T>, bytes: Uint8Array, version?: string): T {
-  return parseDocument(schema, parseJson(bytes), version);
+  const value = parseJson(bytes);
+  requireFewMembers(value);
+  return parseDocument(schema, value, version);
+}
+
+/** The limit of members of each object and items of each array in a body; batches have their own limit. */
+const MOST_MEMBERS = 1_000;
+
+/** zod reports a fault of each item: for 120,000 items it would stop the engine for a second. */
+function requireFewMembers(value: JsonValue, pointer = ''): void {
+  if (typeof value !== 'object' || value === null) return;
+  const members = Object.entries(value);
+  if (members.length > MOST_MEMBERS) {
+    const detail = `expected at most ${MOST_MEMBERS} members or items`;
+    throw violation([{ code: 'invalid_field', pointer: bounded(pointer), detail }]);
+  }
+  for (const [name, member] of members) requireFewMembers(member, pointer + pointerStep(name));
 }
 
 /** The validation step of `parseBody`, for bodies whose schema depends on their content. */

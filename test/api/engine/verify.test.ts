@@ -6,6 +6,7 @@ import { setValidity } from '#sql/tenants/administration';
 import { recordExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
 import { alterations } from '../../fixtures/altered.js';
+import { expectProblem } from '../../fixtures/problem.js';
 import { TENANT } from '../../fixtures/registry.js';
 import { allWays, byAep, byId, checkOf } from '../../fixtures/verify-call.js';
 import { engineTest, ofProof, type Body, verdictOn } from './setup.js';
@@ -50,6 +51,17 @@ describe('POST /v1/proofs/verify', () => {
     const document = await setup.exported(await setup.admitOne());
     const reply = await setup.post(PATH, JSON.stringify(document) + ' '.repeat(64 * 1024));
     expect(reply).toMatchObject({ status: 200, json: { status: 'VALID' } });
+  });
+
+  it('rejects an array with more items than any export has, with one error', async ({ setup }) => {
+    const document = await setup.exported(await setup.admitOne());
+    const reasons = Array.from({ length: 1_001 }, () => 0);
+    const aep = { ...document.aep, decision: { effect: 'DENY', reasons } };
+    const reply = await setup.post(PATH, { ...document, aep });
+    expectProblem(reply, 400, 'invalid_field');
+    expect(reply.json['errors']).toEqual([
+      { pointer: '/aep/decision/reasons', detail: 'expected at most 1000 members or items' },
+    ]);
   });
 
   it('detects any single change in an export', async ({ setup }) => {
