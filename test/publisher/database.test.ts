@@ -109,8 +109,9 @@ describe('publisher on PostgreSQL', () => {
     expect(await two.runCycle()).toEqual({ outcome: 'standby' });
     // The leader's connection is cut, so the database releases its lock.
     await db.sql`
-      select pg_terminate_backend(pid) from pg_locks
-      where locktype = 'advisory' and granted and classid = ${0x737663} and objid = 1`;
+      select pg_terminate_backend(l.pid) from pg_locks l join pg_database d on d.oid = l.database
+      where d.datname = current_database() and locktype = 'advisory' and granted
+        and classid = ${0x737663} and objid = 1`;
     await expect.poll(() => two.runCycle()).toMatchObject({ outcome: 'published' });
     expect(await one.runCycle()).toEqual({ outcome: 'standby' });
     await two.close();
