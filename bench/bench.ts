@@ -33,7 +33,7 @@ const SCENARIOS: readonly Scenario[] = [
   memory,
 ];
 const DEFAULT_PROOFS = 1_000_000;
-/** More proofs than the window for recent lookups holds, so that the registry also has older proofs. */
+/** More than `RECENT_LOOKUP_LIMIT`, so that the registry also has proofs that generic lookups do not search. */
 const MIN_PROOFS = 200_000;
 
 const USAGE = `npm run bench               run all scenarios; writes bench/results/latest.json

@@ -86,7 +86,8 @@ export class StateStore {
 }
 
 /**
- * Reads the file, and tests that it can be replaced: a run that cannot save its end would lose its findings.
+ * Reads the file, and checks at the start that this run can replace it: a run that cannot write the file at
+ * its end would lose its findings.
  */
 async function usable(file: string): Promise<StateFile | null> {
   try {

@@ -38,10 +38,10 @@ export async function* decidedSince(
 
 /**
  * Evaluates decided admissions under another set. Counts and lists the changed decisions among admissions
- * accepted at or after `from`. Earlier admissions only set the counters, so add the admissions of a day from
- * its beginning, in log order.
+ * accepted at or after `from`. Earlier admissions only set the counters: call `add` in log order, beginning
+ * no later than with the first admission of the day of `from`.
  *
- * @param engineOf the set for an admission
+ * @param engineOf the engine that decides an admission
  * @param recorded whether counters begin at their recorded values, if the set defines the same
  * counters
  * @param most how many changes `changes` keeps, the newest first; `add` returns every change
@@ -83,7 +83,7 @@ export function startSimulation(
 
 interface Simulated {
   values: CounterValues;
-  /** The proofs that require an approval, but whose action the set admits without one. */
+  /** The recorded proofs that require an approval, and whose action the simulated set admits without one. */
   admitted: Set<string>;
   recorded: boolean;
 }
@@ -107,7 +107,7 @@ function redecided(
   if (recorded) startAtRecorded(values, applied, row.budgets ?? {});
   const budgets = budgetsOf(engine.counters, pinned, beforesIn(values, applied));
   const approves = readStoredApproval(row.approval)?.envelope.statement.proof_id;
-  // Under this set no second decision would follow, so the action must not count again.
+  // This set already admitted the pending action, so the second decision must not count the action again.
   const isAdmitted = approves !== undefined && admitted.has(approves);
   const { effect, reasons } = isAdmitted
     ? { effect: row.effect, reasons: row.reasons ?? [] }

@@ -126,7 +126,7 @@ function environments(
   const queue = config.redisUrl !== null && { REDIS_URL: config.redisUrl };
   const place = config.snapshotPlace;
   const settings = settingNames();
-  /** The libraries of clouds and of key devices read many variables, such as HOME or SOFTHSM2_CONF. */
+  /** SDKs of object stores and PKCS #11 modules read many variables, such as HOME or SOFTHSM2_CONF. */
   const outside = inherited((name) => !settings.has(name));
   const snapshot: Environment = isBucket(place)
     ? { SNAPSHOT_STORE: place, ...outside }

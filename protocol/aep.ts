@@ -35,8 +35,8 @@ export interface AepInput extends Omit<
   decision: { effect: Effect; reasons: readonly string[] };
   policy: Omit<Aep['policy'], 'engine'>;
   /**
-   * The tenant's validity settings applied to `accepted_at`; a denial or an outcome uses only the
-   * setting for the proof.
+   * The tenant's validity settings applied to `accepted_at`; a proof other than the admission of an
+   * action uses only the setting for the proof.
    */
   valid_until: FullValidity;
 }

@@ -88,8 +88,8 @@ export interface StatusFacts extends Decided {
 /**
  * The public status of an artifact; the first matching rule wins.
  *
- * 1. A check failed, the proof is unverified, or the artifact does not exist because the proof is a
- *    denial or an outcome: no statement.
+ * 1. A check failed, the proof is unverified, or the artifact does not exist because the proof is not
+ *    the admission of an action: no statement.
  * 2. Revoked: neither a later pass nor a compromise of the signing key undoes a revocation.
  * 3. Erased or voided: no statement.
  * 4. Expired.
@@ -141,7 +141,7 @@ export const TRUST_CHAIN_SEQUENCE = [
   'trust_established',
 ] as const;
 
-/** The chains of an admitted action, and of a denial or an outcome. */
+/** The chains of the admission of an action, and of every other proof. */
 export const TRUST_CHAIN = {
   FULL: { available: true, sequence: TRUST_CHAIN_SEQUENCE },
   PROOF_ONLY: { available: false, sequence: TRUST_CHAIN_SEQUENCE.slice(0, 3) },

@@ -90,7 +90,7 @@ class PolicyReader {
       if (this.quorum !== undefined) throw malformed('the quorum is already defined');
       this.quorum = first === 'none' ? null : this.find(first);
     } else {
-      // Quotes nothing: the path of a private key instead of a policy would put the key into the log.
+      // Quotes no line: if an operator names a private key file by mistake, the message must not show the key.
       throw malformed('expected a valid log, witness, group or quorum');
     }
   }

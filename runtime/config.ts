@@ -347,7 +347,7 @@ const fsckSettings = {
   LOG_LEVEL: field.logLevel,
 };
 
-/** @param only the half to check; null for both */
+/** @param only the half to check, registry or snapshot; null for both */
 export function fsckConfig(only: 'registry' | 'snapshot' | null, env: Environment = process.env) {
   const url = fsckSettings.DATABASE_URL;
   const DATABASE_URL = only === 'snapshot' ? url.optional() : url;

@@ -51,7 +51,7 @@ export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSign
       foundDown();
       log.warn(
         { err: error },
-        'Redis is unreachable: this worker finds batches and revocations in PostgreSQL until it answers',
+        'Redis is unreachable: this worker finds batches and revocations in PostgreSQL until Redis answers',
       );
     } else if (error === null && downSince !== null) {
       const seconds = Math.round((performance.now() - downSince) / 1_000);

@@ -15,7 +15,7 @@ import type { OutcomeWaiter } from './admission/wait.js';
 export interface EngineContext {
   /** Connections for admissions and authentication only, so that reads cannot starve them. */
   sql: Pool;
-  /** Connections for every other request of a tenant: at least `TENANT_CONNECTIONS.total`. */
+  /** Connections for the other requests of tenants: at least `TENANT_CONNECTIONS.total`. */
   tenantSql: Pool;
   /** Wakes the workers. Jobs and announcements carry only ids, so the loss of a message loses no data. */
   queue: Pick<AdmitQueue, 'addBatches' | 'addRevocations' | 'ping'> & { announce: Announce };
@@ -28,8 +28,8 @@ export interface EngineContext {
   /** How long a request waits for its decision before the engine responds with 202. */
   waitMs: number;
   /**
-   * Admissions that arrive within `coalesceMs` share a transaction, a job and a micro-batch of a
-   * worker, up to `coalesceItems`.
+   * Up to `coalesceItems` admissions that arrive within `coalesceMs` share a transaction and an
+   * announcement to the workers.
    */
   coalesceMs: number;
   coalesceItems: number;
@@ -62,14 +62,14 @@ export interface EngineContext {
   metrics?: EngineMetrics;
 }
 
-/** Runs queries on a connection that shows only rows of the tenant. */
+/** Runs queries on a connection on which row-level security shows only rows of the tenant. */
 export type QueryTenant = <Args extends unknown[], T>(
   tenantNo: number,
   work: (sql: Pool, tenantNo: number, ...args: Args) => Promise<T>,
   ...args: Args
 ) => Promise<T>;
 
-/** Slow reads delay only their own tenant. */
+/** Limits for `tenantSql`: slow reads of one tenant must not delay other tenants. */
 export const TENANT_CONNECTIONS = {
   total: 8,
   perOwner: 2,

@@ -49,7 +49,7 @@ export interface Call extends EngineDeps {
   res: Response;
   caller: Caller;
   type: string;
-  /** `queryTenant` of the caller's tenant. */
+  /** Runs queries for the caller's tenant, as `QueryTenant` does. */
   inTenant: <Args extends unknown[], T>(
     work: (sql: Pool, tenantNo: number, ...args: Args) => Promise<T>,
     ...args: Args
@@ -75,7 +75,7 @@ export function json(
   };
 }
 
-/** The specification of an operation without an API key. */
+/** The specification of an operation that needs no API key. */
 export const publicSpec = (spec: Omit<SpecOf, 'method' | 'tag' | 'scopes'>): OperationSpec =>
   specOf({ ...spec, method: 'get', tag: 'Service', scopes: [] });
 

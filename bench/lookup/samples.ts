@@ -95,7 +95,7 @@ function requireVerdict(id: string, status: number, body: Buffer, wanted: 200 | 
   const verdict = `"verification_status":"${wanted === 200 ? 'VALID' : 'NOT_FOUND'}"`;
   const isItsOwn = wanted === 404 || body.includes(id);
   if (status !== wanted || !body.includes(verdict) || !isItsOwn) {
-    throw new Error(`${id} is answered ${String(status)} ${body.toString()}`);
+    throw new Error(`${id}: status ${String(status)}, ${body.toString()}`);
   }
 }
 

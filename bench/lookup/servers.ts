@@ -13,7 +13,7 @@ import { startProgram } from '../harness/stack.js';
 import { toolPath, startInstalled } from '../harness/tools.js';
 import { LOAD_CORE } from '../harness/wrk.js';
 
-/** The core of the compared servers, which use it one at a time. */
+/** The CPU core of the compared servers, which run one at a time. */
 export const SERVER_CORE = 0;
 
 /** The public API as operators run it, in one process. */

@@ -138,7 +138,8 @@ async function randomPage({ engine }: Outsider, batch: SentBatch): Promise<Batch
     const limit = from === start ? PAGE : Math.min(LONGEST_PAGE, start - from);
     const url = `${engine.engineUrl}/v1/batches/${batch.batchId}/results?limit=${String(limit)}`;
     const response = await fetch(url + cursor, { headers: engineHeaders(engine) });
-    if (response.status !== 200) throw new Error(`results are answered ${String(response.status)}`);
+    if (response.status !== 200)
+      throw new Error(`the results of a batch: status ${String(response.status)}`);
     const page = (await response.json()) as BatchResults;
     if (from === start) return page.results;
     if (page.next_cursor === null) throw new Error(`results end before ${String(start)}`);
@@ -164,7 +165,7 @@ export async function gatherEvidence(
   const { response: exported } = await exportProofHttp(engine, proof);
   const path = `/log/proof/${String(verdict.integrity.leaf_index)}`;
   const response = await fetch(registry.publicUrl + path);
-  if (response.status !== 200) throw new Error(`${path} is answered ${String(response.status)}`);
+  if (response.status !== 200) throw new Error(`${path}: status ${String(response.status)}`);
   return { verdict, exported, tlogProof: await response.text() };
 }
 

@@ -43,7 +43,11 @@ async function run({ dir, redis, quick, signal, cleanup }: RunContext) {
   return tenantsResults(points, unexpected);
 }
 
-/** Compares each number of tenants with one tenant, round by round. @param points one tenant first */
+/**
+ * Compares the cost of each number of tenants with the cost of one tenant, within each round.
+ *
+ * @param points the first is for one tenant
+ */
 function tenantsResults(points: readonly TenantsPoint[], unexpected: UnexpectedAnswers): Result[] {
   const results = comparedWithFirst(
     points.map(({ tenants, rounds }) => {

@@ -63,7 +63,7 @@ export async function simulate(
   };
 }
 
-/** Combines the set with the overlay under which each admission was decided, as an activation would. */
+/** The engine of each admission: the set, combined with the overlay that decided the admission, if any. */
 async function openEngines(sql: Db, set: StoredPolicySet) {
   const plain = await preparePolicyEngine(set);
   const engines = new Map<string, PolicyEngine>();

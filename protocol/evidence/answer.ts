@@ -45,8 +45,9 @@ export function proveAnswer(
 }
 
 /**
- * Requires that evidence still supports a document about its answer. A revocation is irreversible, so its age
- * does not matter, unless the document also asserts validity: of a stage of a chain, or a member of a package.
+ * Requires that the evidence of an answer is recent enough for a document about this answer. A revocation is
+ * irreversible, so evidence of any age proves it, unless the document also asserts validity: of a stage of a
+ * chain, or a member of a package.
  *
  * @throws ProtocolError `evidence_expired` or `evidence_too_old`
  */

@@ -142,7 +142,7 @@ export class Monitor {
 
   private async open(files: LogFiles): Promise<Served | null> {
     let served: Served | null = null;
-    // Taken before the request: a later time would report entries that were appended while files were read.
+    // Taken before the request: with a later time, entries appended during the reads would count as late.
     const at = this.options.now();
     await this.guard(files, async () => {
       const bytes = await this.readCheckpoint(files);
@@ -223,7 +223,7 @@ export class Monitor {
     const looks = [...this.looks, look];
     const first = looks.findLastIndex((one) => one.size <= size);
     this.looks = looks.slice(Math.max(0, first));
-    // Without its own poll, an entry is checked against an earlier one, which raises no false alarm.
+    // Drops a poll: its entries are then checked against an earlier poll, which raises no false alarm.
     if (this.looks.length > MAX_LOOKS) this.looks = this.looks.toSpliced(1, 1);
   }
 
@@ -279,7 +279,7 @@ export class Monitor {
       this.add('snapshot_expired', this.options.pin.origin, 'the log has no snapshot entry');
       return;
     }
-    // Readers assert nothing from a snapshot 24 hours after its expiry scan either.
+    // Readers also reject a snapshot 24 hours after its expiry scan, whatever its `valid_until`.
     const { logs, valid_until } = snapshot.entry;
     const scanned = parseTime(logs[0]!.expired_through);
     const end = Math.min(parseTime(valid_until), scanned + MAX_SNAPSHOT_MS);

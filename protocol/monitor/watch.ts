@@ -17,7 +17,7 @@ export interface Watched {
   /** A time at which the promise existed, in milliseconds since 1970. */
   at: number;
   aepHash?: string | undefined;
-  /** A checkpoint that the service gave with the promise: a note, or a tlog-proof with the note. */
+  /** The checkpoint in the watched document: a note, or a tlog-proof that contains the note. */
   checkpoint?: string | null | undefined;
   /** The promise with its signature, which an AEP key of the log must have made. */
   signed?: SignedDocument;

@@ -136,8 +136,8 @@ function formFault(value: unknown, issue: z.core.$ZodIssue): OfflineFault {
   if (typeof found !== 'string') return fault('malformed_export');
   if (member === 'schema_version') return fault('wrong_schema_version');
   if (member === 'payloadType') return fault('wrong_payload_type');
-  // The AEP commits to an approval by hash only, so bad base64 in it counts as `malformed_export`. A `path` is
-  // a list, so only its items are base64.
+  // Bad base64 in an approval is `malformed_export`: the AEP commits to an approval only by its hash. The items
+  // of `path` are base64, but `path` itself is a list.
   const isOther = issue.path[0] === 'approval' || issue.path.at(-1) === 'path';
   const decode = isOther ? undefined : ENCODED[member];
   if (decode !== undefined && attempt(() => decode(found)) === undefined) {

@@ -69,7 +69,7 @@ const facadeIntegritySchema = z.strictObject({
 });
 
 const referenceSchema = z.string().exactOptional();
-/** All ids of the proof. A denial or an outcome has only the four required ids. */
+/** All ids of the proof. Only the admission of an action has more than the four required ids. */
 const facadeReferencesSchema = z.looseObject({
   proof_id: proofIdSchema,
   registry_proof_id: proofIdSchema,

@@ -387,6 +387,6 @@ function notify<T>(callback: ((value: T) => unknown) | undefined, value: T): voi
   try {
     Promise.resolve(callback?.(value)).catch(() => undefined);
   } catch {
-    // Errors of callbacks are ignored.
+    // A callback that throws must not fail the call.
   }
 }

@@ -6,7 +6,7 @@ import { copyWith } from './tool.js';
 /** A `StructuredTool` of `@langchain/core`, such as a `DynamicStructuredTool` or a result of `tool()`. */
 export interface AnyLangChainTool {
   name: string;
-  /** Runs the tool through its `_call`, as every other method does. */
+  /** Runs the tool through its `_call`, as LangChain's other methods do. */
   invoke(input: never, config?: never): Promise<unknown>;
 }
 

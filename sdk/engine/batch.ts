@@ -225,7 +225,7 @@ export type BatchItemResult = {
   | { state: 'admitted'; receipt: Admitted<Receipt> }
   | { state: 'denied'; denial: Denial }
   | { state: 'approval_required'; approval: RequiredApproval }
-  /** `refused`: accepted, but closed before its signature. `invalid`: the item was never accepted. */
+  /** `refused`: accepted, but rejected before its signature. `invalid`: the item was never accepted. */
   | { state: 'refused' | 'invalid'; problem: ServiceProblem }
   /** The item, or its fault, was erased later. */
   | { state: 'erased'; problem: ServiceProblem }

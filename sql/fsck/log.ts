@@ -129,7 +129,7 @@ async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf
         case when i.environment <> e.environment then 'environment' end,
         case when i.tenant_no <> e.tenant_no then 'tenant_no' end,
         case when i.lane <> e.lane then 'lane' end,
-        -- Without an approval this column would release the deduplication key.
+        -- Rows with "approves" are exempt from deduplication, so each of them must have an approval.
         case when (i.approves is null) <> (i.approval is null) then 'approves' end], null) as differing,
       encode(i.run_key, 'hex') as "runKey", i.run_seq as seq, i.run_closes as closes,
       x.proof_id is not null as "isErased", d.leaf_index is not null as "isErasureDue"

@@ -127,8 +127,8 @@ export interface Revocation {
  * Revokes an artifact permanently and returns the index of its log entry. The database stores the
  * reason as `svc.registry.revocation_reason/1.0`; the log has only its hash.
  *
- * @throws AdministrationError when the proof is unknown, or the artifact is absent or already revoked: monitors
- *   and fsck report such an entry, which the log would keep
+ * @throws AdministrationError when the proof is unknown, or the artifact is absent or already revoked: the log
+ *   would keep such an entry forever, and monitors and fsck would report it
  */
 export function appendRevocation(
   sql: Pool | Transaction,
@@ -153,7 +153,7 @@ export function appendRevocation(
     if (decided === undefined) throw unknown;
     if (artifactKind !== 'proof' && isProofOnly(decided)) {
       throw new AdministrationError(
-        `${proofId} is a denial or an outcome and has no ${artifactKind}: revoke its proof`,
+        `${proofId} is not the admission of an action, so it has no ${artifactKind}: revoke its proof`,
       );
     }
     for (const { leafIndex, body } of await statusEntriesOf(tx, [proofId], size)) {

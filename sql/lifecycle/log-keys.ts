@@ -104,7 +104,8 @@ export function appendLogKeyChange(
  * with that key.
  */
 async function lastSize(tx: Transaction, vkey: LogVkey): Promise<number> {
-  // Before the checkpoints by the key are read: the publisher may sign another one meanwhile.
+  // Read first: a checkpoint that the publisher signs with this key between the queries makes `size`
+  // greater than `newest`, so the retirement is rejected.
   const [row] = await tx<[{ newest: number; isOurs: boolean }]>`
     select coalesce(max(tree_size), 0) as newest,
       pg_try_advisory_xact_lock(7566947, 1) as "isOurs" from svc.checkpoint`;

@@ -32,8 +32,8 @@ export type CreatePackageOutcome =
   | { outcome: 'unfit'; faults: Map<number, MemberFault> };
 
 /**
- * Creates a package of the tenant's own admitted proofs, outcomes excluded. The same proofs in the same
- * order are the same package.
+ * Creates a package of the tenant's own admissions of actions. The same proofs in the same order are the
+ * same package.
  */
 export function createPackage(
   sql: Pool,

@@ -57,7 +57,7 @@ export const UNLIMITED: Validity = {
   trust: null,
 };
 
-/** When a proof's artifacts expire; a denial or an outcome has only its proof. */
+/** When a proof's artifacts expire. Only the admission of an action has artifacts besides its proof. */
 export function validUntil(
   acceptedAt: number,
   validity: Validity | null,

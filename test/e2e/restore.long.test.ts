@@ -111,7 +111,7 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
     expect(await check(service)).toMatchObject({ code: 0, findings: [] });
   }, 120_000);
 
-  it('lets the log continue on a base backup without the WAL archive after log adopt, and every lost proof is public again', async () => {
+  it('continues the log on a base backup without the WAL archive: log adopt makes every lost proof public again', async () => {
     const older = await copyOf('adopted');
     await older.start();
     // A copy of the directory would contain the publisher's lock.

@@ -107,7 +107,7 @@ it('fsck > records corruption until a run of registry and snapshot is clean', as
   expect(await runs()).toEqual({ code: 0, err: '', isEnded: true, metric: 0 });
 });
 
-it('fsck > does not blame the published record of a proof for a damaged row', async () => {
+it('fsck > reports a damaged row, but not the published record of its proof', async () => {
   const { env, damage } = await plantation.copy();
   await damage(
     `update svc.log_entry set at = at + interval '1 ms' where proof_id = ${proofAt(100)}`,

@@ -249,14 +249,14 @@ describe('monitor of one source', () => {
     expect(codes(await look())).toEqual(['snapshot_expired']);
   });
 
-  it('reports a snapshot as expired 24 hours after its expiry scan, whatever it states', async () => {
+  it('reports a snapshot as expired 24 hours after its expiry scan, even before its valid_until', async () => {
     const day = 24 * 60 * 60;
     const declared = log.snapshot.bind(log);
     log.snapshot = (members) => {
       const [time, valid_until] = [secondsIn(day - 60), secondsIn(day + 840)];
       return { ...declared(members), time, valid_until };
     };
-    // The verdict entry with the expiry scan is the last but one.
+    // The snapshot entry is the last entry; the verdict entry with the expiry scan precedes it.
     await log.snapshotAll();
     ahead = 1000 * (day - 2) - 1;
     expect(await look()).toEqual([]);
@@ -413,7 +413,7 @@ describe('monitor of watched proofs', () => {
     await fork.snapshotAll();
     const entry = { proof_id: proofIdOf(0), aep_hash: 'cc'.repeat(32) };
     const tlog_proof = tlogProofIn(fork);
-    // Receipt evidence has a tlog-proof, an export has the checkpoint alone.
+    // Receipt evidence has a tlog-proof, and an export has only the checkpoint.
     const { checkpoint } = parseTlogProof(tlog_proof);
     for (const proved of [{ tlog_proof }, { inclusion: { checkpoint } }]) {
       stored = newState(ORIGIN);

@@ -65,7 +65,7 @@ it('verifyRun > reports that no log is pinned, and rejects unusable pins, whatev
   expect(() => verifyRun('{}', { aepKeys: ['x'] }, nativeCrypto)).toThrow(/base64url/);
 });
 
-it('verifyRun > reports a faulty member before a close that does not end a run', () => {
+it('verifyRun > reports a faulty member, even if the close does not end a run', () => {
   const vector = runVectors.cases.find(({ name }) => name === 'run-without-close')!;
   const { close, members } = JSON.parse(runPackageOf(vector)) as Record<string, object[]>;
   const faulty = [{ ...members![0]!, tlog_proof: '' }, ...members!.slice(1)];

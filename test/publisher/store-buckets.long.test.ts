@@ -21,7 +21,7 @@ const SERVERS = [
     name: 'S3',
     skips: skipsS3,
     start: startS3,
-    /** Makes the SDK connect to `url`, where the network injects faults. */
+    /** Makes the AWS SDK connect to `url`, the proxy that injects network faults. */
     connect: (url: string) => void Object.assign(process.env, awsSettings(url)),
     at: (bucket: string) => `s3://${bucket}`,
     open: (where: string, _url: string, silentMs?: number) => new S3Store(where, silentMs),

@@ -76,7 +76,7 @@ it('describe > replaces members of the envelope, and stops a call whose facts ch
   expect(message).toContain('/facts/amount');
 });
 
-it('describe > stops a call when it returns a promise, whose facts no decision would regard', async ({
+it('describe > stops the call if it returns a promise, because the decision would ignore its facts', async ({
   world,
 }) => {
   const { facts } = refund('600.00');

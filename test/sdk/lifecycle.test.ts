@@ -141,7 +141,7 @@ it('Svc > rejects a key, a share token or an export that shows or permits more t
   }
   const withheld = { proof_id, disclose: [] };
   await new Svc(world.options).proofs.export(withheld);
-  // Answers with the export that discloses the hash of the request.
+  // An engine that ignores `disclose=` and so discloses the hash of the request.
   const ignoring: typeof fetch = (input, init) =>
     fetch((input as URL).href.replace('&disclose=', ''), init);
   const lying = new Svc({ ...world.options, fetch: ignoring });

@@ -189,7 +189,7 @@ describe('closes of one group', () => {
     expect(row?.transactions).toBe(1);
   });
 
-  it('do not end a run that an earlier close of the group could not end', async () => {
+  it('end a run that an earlier close of the group could not end', async () => {
     const id = newRunId();
     const closes = [close(id, 1), close(id, 0)];
     await accept(...closes);

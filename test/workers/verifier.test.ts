@@ -72,7 +72,7 @@ describe('verifier', () => {
     expect((await scrub(registry.verify, 1000)).changed).toBe(1);
   });
 
-  it('fails no sound leaf when another verifier extends the prefix while a scrub pass starts', async () => {
+  it('fails no valid leaf when another verifier extends the prefix while a scrub pass starts', async () => {
     await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     // More leaves than a tile has.

@@ -64,7 +64,7 @@ describe.skipIf(skipsRedis)(`a worker without Redis${withoutRedis}`, () => {
       await expect.poll(() => stateOf(registry, ids[0]!), WAIT).toMatchObject({ state: 'proved' });
       await proved();
       expect(named()).toEqual([
-        'Redis is unreachable: this worker finds batches and revocations in PostgreSQL until it answers',
+        'Redis is unreachable: this worker finds batches and revocations in PostgreSQL until Redis answers',
       ]);
       expect(worker.isQueueUp()).toBe(false);
       expect(await worker.readiness()).toMatchObject({

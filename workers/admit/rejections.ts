@@ -126,7 +126,7 @@ function faultOfParent(subject: AepSubject, parent: Parent | null = null): Fault
   if (!('parent_proof_id' in subject)) return null;
   const fault = parentFault(subject.kind, parent);
   if (fault === null) return null;
-  const detail = `${fault}: the engine accepted a parent that the policy forbids`;
+  const detail = `${fault}: the engine accepted a request whose parent is invalid`;
   return { code: 'processing_failed', detail };
 }
 

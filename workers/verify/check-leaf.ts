@@ -152,7 +152,7 @@ const C_OF_CHANGE = 0x63;
 interface KnownEntry {
   bytes: Uint8Array;
   entry: KeyEntry | null;
-  /** The digests of the key entries before this entry, and including it. */
+  /** The digests of the key entries before this entry, and up to and including this entry. */
   digests: [before: Buffer, after: Buffer];
 }
 const known = new Map<number, KnownEntry>();

@@ -144,7 +144,7 @@ function requireActive(
   const current = names.filter((name) => !ended.includes(name));
   if (ended.includes(origin) || (current.length > 0 && !current.includes(origin))) {
     throw new OperatorError(
-      `LOG_ORIGIN is ${origin}, which is retired or not the name of this log: set the LOG_ORIGIN of the publisher, whose log key the log activates`,
+      `LOG_ORIGIN is ${origin}, which is retired or not the name of this log: set LOG_ORIGIN to that of the publisher, the name of an active log key`,
     );
   }
   return keys;

@@ -29,7 +29,7 @@ export interface NamedParent {
 type Requests = ReadonlyMap<number, Checked>;
 type Problems = Map<number, Problem>;
 
-/** Returns the problems of requests that the registry does not allow, by index. */
+/** Checks requests against the registry, and returns the problems of rejected requests by index. */
 export type CheckRegistry = (tenantNo: number, requests: Requests) => Promise<Problems>;
 
 /** Time for which the engine caches the active policy set. */
@@ -64,7 +64,7 @@ export function createRegistryCheck(
     const runs = await runProblems(queryTenant, tenantNo, requests);
     const parents = await parentProblems(queryTenant, tenantNo, requests);
     const facts = await factProblems(queryTenant, readDeclaredFacts, tenantNo, requests);
-    // A problem of the facts takes precedence, then a problem of the parent.
+    // The caller gets one problem per request: of the facts before the parent, and of the parent before the run.
     return new Map([...runs, ...parents, ...facts]);
   };
 }
@@ -144,7 +144,7 @@ function parentProblem(kind: NamedParent['kind'], parent: Parent | null): Proble
 
 const PARENT_FAULTS = {
   parent_not_found: [
-    'This tenant has no proof with the id in parent_proof_id, or the payload of the proof was erased. If the admission is pending, wait until it is decided.',
+    'This tenant has no proof with the id in parent_proof_id, or the payload of the proof was erased. If the parent is pending, wait until it is decided.',
     'must be the id of a proof of this tenant whose payload is not erased',
   ],
   parent_not_admitted: [

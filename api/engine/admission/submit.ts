@@ -28,7 +28,7 @@ const SEED_BYTES = 32;
 /** How long a single admission waits for others: the admissions of one client often arrive together. */
 const ALONE_MS = 2;
 
-/** A group of this size does not wait for more. */
+/** A group of this size is submitted without a wait for further admissions. */
 const ENOUGH_ITEMS = 16;
 
 /** One group commits while the next gathers: concurrent commits would make groups smaller and cost more. */

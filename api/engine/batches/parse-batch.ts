@@ -26,7 +26,7 @@ function unsplittable(code: 'malformed_json' | 'invalid_field', fault: string): 
 export interface Splitter {
   /** Returns the items that this piece completes; none after a fault. */
   push(piece: Buffer): SplitItem[];
-  /** Returns the last item, which the end of the body completes, or why the body cannot be split. */
+  /** Returns the item that the end of the body completes, if any, or why the body cannot be split. */
   end(): SplitItem[] | Problem;
 }
 

@@ -12,7 +12,7 @@ export interface BatchUpload {
   readonly evicted: AbortSignal;
   /** Waits while the memory budget is used up. @throws Problem too_many_batches, upload_too_slow */
   received(bytes: number): Promise<void>;
-  /** Marks the body as complete; it is then not evicted any more. */
+  /** Marks the body as complete: complete bodies are never evicted. */
   complete(): void;
   release(): void;
 }

@@ -17,10 +17,10 @@ export function parseBody<T>(schema: z.ZodType<T>, bytes: Uint8Array, version?: 
   return parseDocument(schema, value, version);
 }
 
-/** The limit of members of each object and items of each array in a body; batches have their own limit. */
+/** Limit of members of an object and of items of an array; admissions and batches have other limits. */
 const MOST_MEMBERS = 1_000;
 
-/** zod reports a fault of each item: for 120,000 items it would stop the engine for a second. */
+/** zod reports a fault of each item: 120,000 faults would block the event loop for a second. */
 function requireFewMembers(value: JsonValue, pointer = ''): void {
   if (typeof value !== 'object' || value === null) return;
   const members = Object.entries(value);

@@ -177,13 +177,13 @@ const DETAILS = {
   too_many_approvers:
     'This tenant has registered the maximum number of approvers, including retired approvers. Contact the operator.',
   internal_error:
-    'The engine failed and cannot confirm an admission. Send the request again: the same body is admitted once, but a repeated evaluation is another admission.',
+    'The engine failed and cannot confirm an admission. Send the request again: the same body is admitted once, but a repeated AuthZEN evaluation is another admission.',
   admission_failed:
     'The engine could not process the admission and quarantined it. Nothing was admitted. Contact the operator.',
   revocation_failed:
     'The engine could not process the revocation and quarantined it. Nothing was revoked. Contact the operator.',
   database_unavailable:
-    'The engine cannot reach the database. Send the request again: the same body is admitted once, but a repeated evaluation is another admission.',
+    'The engine cannot reach the database. Send the request again: the same body is admitted once, but a repeated AuthZEN evaluation is another admission.',
   tenant_busy:
     'The request waited too long for a connection or a lock. Nothing was changed. Send it again.',
   queue_too_deep:

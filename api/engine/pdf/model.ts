@@ -207,7 +207,7 @@ function reasonFields(reasons: readonly string[], denied: boolean): Field[] {
   );
 }
 
-/** The proof's artifacts; for a denial or an outcome only the proof itself. */
+/** The proof's artifacts: only the proof itself, unless the proof is the admission of an action. */
 function endFields({ aep }: ProofExport): Field[] {
   const ends: Partial<Record<ArtifactKind, string | null>> = aep.valid_until;
   return ARTIFACT_KINDS.filter((kind) => kind in ends).map((kind) =>
@@ -215,7 +215,7 @@ function endFields({ aep }: ProofExport): Field[] {
   );
 }
 
-/** The steps of the trust chain, in the order of `trust_chain.sequence`. A denial or an outcome has only the first three steps. */
+/** The steps of the trust chain, in the order of `trust_chain.sequence`. Only the admission of an action has more than three. */
 function chainFields({ aep, entry, proof_id, verdict }: ProofExport): Field[] {
   const { artifacts } = verdict;
   const { fixture_hash: hash, fixture_ref: ref } = aep.evidence;
@@ -363,7 +363,7 @@ function assertsNothing(status: string): string {
 }
 
 function decided({ aep, approval }: ProofExport): string {
-  // No policy decides about an outcome or a close, nor about an action that an approver rejects.
+  // The text names the policy only for its own decisions: not for a report, nor for an approver's rejection.
   if (aep.subject.kind === 'outcome') {
     return 'The report on how an admitted action ended is recorded, signed and in the log.';
   }
@@ -379,7 +379,7 @@ function decided({ aep, approval }: ProofExport): string {
   const decision =
     approval?.envelope.statement.decision === 'reject'
       ? 'The approver named below rejected the action named below'
-      : `By the policy in force when it was accepted, the action named below ${was}`;
+      : `By the policy in force when the engine accepted the request, the action named below ${was}`;
   return `${decision}. That ${NOUNS[effect]} is recorded, signed and in the log.`;
 }
 

@@ -287,10 +287,10 @@ async function readOverlay(sql: Pool, tenantNo: number, digest: Buffer): Promise
 }
 
 /**
- * Makes a change, and reads the overlay on the same connection: after a wait for another one, the problem
- * `tenant_busy` would deny the change.
+ * Makes a change, then reads the overlay on the same connection. A wait for a second connection could fail
+ * with `tenant_busy`, whose text states that nothing was changed.
  *
- * @returns the result of `change` if nothing was changed
+ * @returns the overlay; the result of `change` if nothing was changed
  */
 function changed<Args extends unknown[], T extends false | null>(
   { inTenant }: Pick<Call, 'inTenant'>,

@@ -94,7 +94,7 @@ function entryOf(stored: StoredProof): ProofEntry {
   };
 }
 
-/** The bytes of the entry without checks of its fields: those of a damaged row differ from the leaf. */
+/** The bytes of the entry, from unchecked fields: the bytes from a damaged row differ from the leaf. */
 export const entryBytesOf = (stored: StoredProof): Uint8Array =>
   attempt(() => utf8(proofEntryText(entryOf(stored)))) ?? new Uint8Array();
 

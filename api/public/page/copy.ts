@@ -98,8 +98,8 @@ const RECORDED = [
 ];
 
 /**
- * The headline is neutral: an action may have failed, and the log shows neither its result nor
- * whether an action or a run ended.
+ * The headline is neutral: an action may have failed, and the log shows neither a result nor whether
+ * the report is about an action or a run.
  */
 const REPORT: VerdictCopy = {
   mark: 'open',

@@ -93,7 +93,7 @@ def lookup(
 def wait_for_verdict(
     service: Service, deadline: Deadline, proof_id: str, pins: Pins | None, max_age: float | None
 ) -> Steps[Lookup]:
-    """Polls for the public verdict on a proof. Continues while the registry is unavailable."""
+    """Polls for the public verdict on a proof, also while the registry is unavailable or a quorum is missing."""
     last = "no response"
     for attempt in count(1):
         try:
@@ -102,7 +102,7 @@ def wait_for_verdict(
                 return found
             last = f"last status {found.verification_status}"
         except SvcError as error:
-            # Witnesses cosign a checkpoint after its publication.
+            # Keep polling for a quorum: witnesses cosign a checkpoint only after its publication.
             if not error.retryable and error.fault != "quorum_not_met":
                 raise
             last = str(error)

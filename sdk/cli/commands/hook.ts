@@ -114,7 +114,7 @@ function gateOptions(
 const hookSchema = z.looseObject({
   hook_event_name: z.enum(HOOK_EVENTS),
   tool_name: z.string().exactOptional(),
-  // Not z.record, which drops a member `__proto__` that the tool gets.
+  // z.record would drop a member `__proto__`, which the tool receives.
   tool_input: z.custom<JsonObject>(isObject).exactOptional(),
   tool_use_id: z.string().exactOptional(),
 });

@@ -149,7 +149,7 @@ const effectOf = ({ record }: sdk.Lookup) =>
 const lookupExit = (found: sdk.Lookup): ExitCode =>
   verdictExit(found.verification_status, found.can_assert_validity, effectOf(found));
 
-/** The view may be of another kind or snapshot than the verdict, so success needs both. */
+/** Success only if view and verdict assert validity: they may be of different kinds or snapshots. */
 const viewExit = (view: Pick<sdk.Lookup, Asserted>, found: sdk.Lookup): ExitCode =>
   view.can_assert_validity
     ? lookupExit(found)

@@ -34,7 +34,7 @@ const CANCEL_GRACE_MS = 2_000;
 /** Progress keeps a host from giving up while an approval is pending. */
 const PROGRESS_MS = 5_000;
 
-/** Limit of incomplete lists of tools. */
+/** Limit of tool lists of which the host has not read the last page. */
 const UNFINISHED_MAX = 100;
 
 /** A request of the host without a response. */

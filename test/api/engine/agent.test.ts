@@ -89,7 +89,7 @@ describe('outcome envelope', () => {
     expect((await admit(outcome)).status).toBe(200);
   });
 
-  it('gets the first receipt again after its parent was erased', async ({
+  it('gets the first receipt again, even after its parent was erased', async ({
     admit,
     proved,
     setup: { db, post },

@@ -100,7 +100,9 @@ describe('concurrent executions', () => {
     expect(await setup.treeSize()).toBe(before + 1);
   });
 
-  it('share few jobs, and each gets its own receipt', async ({ setup: { key, withEngine } }) => {
+  it('share few announcements, and each gets its own receipt', async ({
+    setup: { key, withEngine },
+  }) => {
     await withEngine({ coalesceMs: 200, coalesceItems: 64 }, async ({ call, worker }) => {
       worker.rests = true;
       const bodies = Array.from({ length: 128 }, () => executeBody());

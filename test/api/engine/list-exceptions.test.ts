@@ -13,7 +13,9 @@ const idsOf = async ({ engine, key }: Setup, query: Query): Promise<string[]> =>
 const firstPage = (setup: Setup, status: string, filter: Query = {}) =>
   idsOf(setup, { status, limit: '1', ...filter });
 
-it('list of proofs > has an erased proof without anything about its agent', async ({ setup }) => {
+it('list of proofs > shows an erased proof without agent, tool and restriction', async ({
+  setup,
+}) => {
   const { db, engine, key } = setup;
   const { json } = await setup.post('/v1/agent/admissions', admissionEnvelope());
   const erased = String(json['registry_proof_id']);

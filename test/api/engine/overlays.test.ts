@@ -395,10 +395,8 @@ it('the test of an overlay ends while the tenant admits faster than the engine e
   expect(admissions).toBe(MOST_SIMULATED);
 });
 
-it('a change of overlays > is not answered with tenant_busy after it was made', async ({
-  setup,
-}) => {
-  /** How often the tenant gets a connection before there is no other. */
+it('a change of overlays > needs no second connection after the change', async ({ setup }) => {
+  /** How many more times the tenant gets a connection; each further wait fails. */
   let turns = 0;
   type Run = (this: Limiter, ...args: Parameters<Limiter['run']>) => Promise<unknown>;
   const run = Limiter.prototype.run as Run;

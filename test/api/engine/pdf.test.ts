@@ -66,7 +66,7 @@ it('PDF export > contains every fact of the proof', async () => {
   expect(text.split('\n')).toContain(sha256);
 });
 
-/** A second decision of an approver, and the hash of the registration. */
+/** An approver's decision about a pending proof, and the hash of the approver's registration. */
 function approvalOf(decision: 'approve' | 'reject') {
   const { approve, registration, registrationHash } = newApprover();
   const pending = { proof_id: admitted.proofId, aep_hash: '0'.repeat(64) };
@@ -103,7 +103,9 @@ describe('PDF', () => {
     ['a close', { subject: { kind: 'close', agent, run, count: 0, members_hash } }, null],
   ])('of %s asserts only a decision that a policy made', async (_what, options, expected) => {
     const text = (await textOf(options)).replaceAll(/\s+/g, ' ');
-    const decision = /By the policy in force when it was accepted, ([^.]*)\./.exec(text);
+    const decision = /By the policy in force when the engine accepted the request, ([^.]*)\./.exec(
+      text,
+    );
     expect(decision?.[1] ?? null).toBe(expected);
     expect(text).toContain('recorded, signed and in the log.');
   });

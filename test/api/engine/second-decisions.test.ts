@@ -47,7 +47,7 @@ it('an approval admits the request of an API key that expires before the worker 
   expect((await secondOf(sent)).aep.decision).toMatchObject({ effect: 'ADMIT' });
 });
 
-it('the rejection of an approver remains a denial in a replay under another set', async () => {
+it('a replay under another set keeps the denial by an approver', async () => {
   const pending = await held();
   const sent = await send(approver.approve(about(pending), { decision: 'reject' }));
   const { aep, proof_id } = await secondOf(sent);

@@ -54,7 +54,7 @@ describe('response to an identifier', () => {
     ['older than the merge delay', -61_000, undefined],
     ['made in the future', 60_000, undefined],
   ])(
-    'has Retry-After only if an unresolved identifier is too young for the snapshot: %s',
+    'has Retry-After only if the snapshot may not cover the unresolved identifier yet: %s',
     async (_, ms, expected) => {
       const id = proofIdAt(snapshot.clock.now() + ms, 'young');
       for (const path of [

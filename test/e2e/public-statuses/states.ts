@@ -47,7 +47,7 @@ export const SECRET = 'must-not-be-public';
 const LIVE = 'acme-live';
 const DENIED = 'DELETE_AUDIT_LOG';
 const SHORT_S = 1;
-/** Longer than a request may take on a slow machine. */
+/** Milliseconds until a token expires: longer than a request takes on a slow machine. */
 const SHORT_TOKEN_MS = 2_000;
 /** Longer than a publish cycle takes on a slow machine. */
 const FADING_S = 8;

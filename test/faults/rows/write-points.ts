@@ -32,7 +32,7 @@ const act =
     await client.acts.sendNew(kind);
   };
 
-/** The verifier scans for expiries once per second, and the first scans find no expired token yet. */
+/** Failed expiry scans, one per second: more than usual, because the first scans find no expired token yet. */
 const SCANS = 4;
 
 /** How the insert of proofs begins; the insert of revocations has other columns. */
