@@ -71,7 +71,8 @@ export const maxMergeDelay = duration(
 export const rateLimit = wholeNumber(1, 1_000_000, '5000').describe(
   'requests per second of a tenant without a limit of its own',
 );
-export const maxQueuedAdmissions = wholeNumber(1, 100_000_000, '100000').describe(
+// From 4 on, a batch of one item fits into the quarter of the queue that one tenant's batches may fill.
+export const maxQueuedAdmissions = wholeNumber(4, 100_000_000, '100000').describe(
   'undecided admissions at which the engine stops accepting more; batches may use half of this number',
 );
 export const recentLookupLimit = wholeNumber(1, 100_000_000, '100000').describe(
