@@ -196,6 +196,14 @@ describe('closes of one group', () => {
     expect(await work(...closes)).toEqual(['run_incomplete', 'proved']);
   });
 
+  it('do not end a run if the worker rejects an earlier close of the group', async () => {
+    const id = newRunId();
+    const unknownKey = { ...close(id, 0), keyNo: 999_999 };
+    const early = close(id, 1);
+    await accept(unknownKey, early);
+    expect(await work(unknownKey, early)).toEqual(['api_key_revoked', 'run_incomplete']);
+  });
+
   it('are appended, except a close whose stored request differs from the accepted request', async () => {
     const [first, altered, last] = [
       close(newRunId(), 0),

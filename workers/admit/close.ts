@@ -4,7 +4,7 @@ import type { PendingIntake } from '#sql/admissions/append';
 import { membersOf, placesOf, type RunPlace } from '#sql/admissions/runs';
 import { statedRun } from '#sql/proofs/rebuild-aep';
 import type { Db } from '#sql/db/transaction';
-import { type Fault, RUN_CLOSED } from './rejections.js';
+import type { Fault } from './rejections.js';
 
 interface Closing {
   closedRun: ClosedRun | null;
@@ -17,21 +17,16 @@ export async function closedRunsOf(tx: Db, intakes: readonly PendingIntake[]): P
     tx,
     intakes.map(({ proofId }) => proofId),
   );
-  const ended = new Set<string>();
   const closings: Closing[] = [];
   for (const { proofId, tenantNo } of intakes) {
-    const place = places.get(proofId);
-    const closing = await closingOf(tx, tenantNo, place);
-    const run = `${tenantNo} ${place?.runKey ?? ''}`;
-    closings.push(ended.has(run) ? { ...closing, runFault: RUN_CLOSED } : closing);
-    if (closing.runFault === null) ended.add(run);
+    closings.push(await closingOf(tx, tenantNo, places.get(proofId)));
   }
   return closings;
 }
 
 async function closingOf(tx: Db, tenantNo: number, place: RunPlace | undefined): Promise<Closing> {
   const run = place === undefined ? [] : await membersOf(tx, tenantNo, place.runKey);
-  // Excludes another pending close, which will be rejected because this close ends the run.
+  // Excludes another pending close: it is rejected if this close ends the run.
   const members = run.filter(({ closes }) => !closes);
   const detail = incompletenessOf(members)(place?.seq ?? 0);
   const logged = members.map((member) => ({ ...member, aepHash: member.aepHash ?? '' }));

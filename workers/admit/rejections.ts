@@ -76,16 +76,22 @@ export async function faultsOf(
   const approved = items.filter(({ intake }) => intake.approval !== null);
   const seconds = await readSecondDecisions(tx, idsOf(approved));
   const places = await placesOf(tx, idsOf(items.filter(isInRun)));
+  /** The runs that a close of this group ends. */
+  const ended = new Set<string>();
   return new Map(
     items.flatMap((item) => {
       const { intake, subject } = item;
+      const place = places.get(intake.proofId);
+      const run = `${intake.tenantNo} ${place?.runKey ?? ''}`;
       const fault =
         gateFault(context, subject, gates.get(intake.proofId)) ??
         faultOfParent(subject, parentsByItem.get(item)) ??
         lossFault(item, adopted) ??
         approvalFault(intake, seconds.get(intake.proofId), keys, size) ??
-        (isInRun(item) ? faultOfRun(item, places.get(intake.proofId)) : null) ??
+        (isInRun(item) ? faultOfRun(item, place) : null) ??
+        (ended.has(run) ? RUN_CLOSED : null) ??
         item.runFault;
+      if (fault === null && intake.runCloses === true) ended.add(run);
       return fault === null ? [] : [[intake.proofId, fault]];
     }),
   );
@@ -174,7 +180,7 @@ function approvalFault(
   return detail === null ? null : { code: 'approval_rejected', detail };
 }
 
-export const RUN_CLOSED: Fault = {
+const RUN_CLOSED: Fault = {
   code: 'run_closed',
   detail: 'the run was closed before signing',
 };

@@ -13,23 +13,29 @@ const LONGEST_POINTER = 512;
 /** @param version the supported version, for union schemas: their errors do not name the version */
 export function parseBody<T>(schema: z.ZodType<T>, bytes: Uint8Array, version?: string): T {
   const value = parseJson(bytes);
-  requireFewMembers(value);
+  const count = countMembers(value);
+  if (count > MOST_IN_BODY) throw tooMany('', `${MOST_IN_BODY} members and items in all`);
   return parseDocument(schema, value, version);
 }
 
 /** Limit of members of an object and of items of an array; admissions and batches have other limits. */
 const MOST_MEMBERS = 1_000;
+/** The limit of all members and items in a body. */
+const MOST_IN_BODY = 10_000;
 
 /** zod reports a fault of each item: 120,000 faults would block the event loop for a second. */
-function requireFewMembers(value: JsonValue, pointer = ''): void {
-  if (typeof value !== 'object' || value === null) return;
+function countMembers(value: JsonValue, pointer = ''): number {
+  if (typeof value !== 'object' || value === null) return 0;
   const members = Object.entries(value);
-  if (members.length > MOST_MEMBERS) {
-    const detail = `expected at most ${MOST_MEMBERS} members or items`;
-    throw violation([{ code: 'invalid_field', pointer: bounded(pointer), detail }]);
-  }
-  for (const [name, member] of members) requireFewMembers(member, pointer + pointerStep(name));
+  if (members.length > MOST_MEMBERS) throw tooMany(pointer, `${MOST_MEMBERS} members or items`);
+  const counts = members.map(([name, one]) => countMembers(one, pointer + pointerStep(name)));
+  return counts.reduce((sum, count) => sum + count, members.length);
 }
+
+const tooMany = (pointer: string, most: string): Problem =>
+  violation([
+    { code: 'invalid_field', pointer: bounded(pointer), detail: `expected at most ${most}` },
+  ]);
 
 /** The validation step of `parseBody`, for bodies whose schema depends on their content. */
 export function parseDocument<T>(schema: z.ZodType<T>, value: JsonValue, version?: string): T {

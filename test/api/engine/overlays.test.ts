@@ -422,3 +422,16 @@ it('a change of overlays > needs no second connection after the change', async (
     })
     .finally(() => spy.mockRestore());
 });
+
+it('cases of an overlay > are rejected with one error when they have very many members', async ({
+  setup,
+}) => {
+  const reasons = Array.from({ length: 1_000 }, () => 0);
+  const cases = Array.from({ length: 10 }, () => ({ ...overlayCase(), reasons }));
+  const path = `/v1/overlays/${'0'.repeat(64)}/test`;
+  const reply = await setup.post(path, overlayTestBody({ cases }));
+  expectProblem(reply, 400, 'invalid_field');
+  expect(reply.json['errors']).toEqual([
+    { pointer: '', detail: 'expected at most 10000 members and items in all' },
+  ]);
+});
