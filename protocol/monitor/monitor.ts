@@ -1,5 +1,5 @@
 import { equalBytes, fromBase64, fromBase64Url, fromUtf8Lossy, toBase64, toHex } from '../bytes.js';
-import type { Checkpoint } from '../checkpoint.js';
+import { uncheckedCheckpoint, type Checkpoint } from '../checkpoint.js';
 import { ProtocolError } from '../errors.js';
 import { isSignedBy } from '../offline.js';
 import { openPinned, type LogPin } from '../offline/trust.js';
@@ -368,6 +368,8 @@ export class Monitor {
     if (given === null || this.compared.has(one)) return;
     try {
       const note = given.startsWith('c2sp.org/') ? parseTlogProof(given).checkpoint : given;
+      // The checkpoint of another log, such as the retired log that this log continues, does not bind this log.
+      if (uncheckedCheckpoint(note).origin !== this.pin.origin) return;
       // Requires no quorum, because a registry sends evidence before the witnesses cosign.
       const unwitnessed = { ...this.pin, policy: null };
       const { checkpoint } = openPinned(note, unwitnessed, this.options.crypto.verify);
