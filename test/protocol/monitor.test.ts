@@ -275,7 +275,8 @@ describe('monitor of one source', () => {
     const slow: LogFiles = {
       where: 'log',
       read: (path) => {
-        if (path.startsWith('tile/')) ahead = 61_000;
+        // Longer than the merge delay, and than the snapshot is valid.
+        if (path.startsWith('tile/')) ahead = 1_000_000;
         return filesOf(log.files).read(path);
       },
     };
