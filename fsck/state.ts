@@ -93,8 +93,9 @@ async function usable(file: string): Promise<StateFile | null> {
   try {
     const found = await readState(file);
     await mkdir(dirname(file), { recursive: true });
-    await writeFile(`${file}.new`, '');
-    await rm(`${file}.new`);
+    // Under another name than `save` uses: a second run must not empty the file that the first run saves.
+    await writeFile(`${file}.probe`, '');
+    await rm(`${file}.probe`, { force: true });
     return found;
   } catch (cause) {
     const { code } = cause as NodeJS.ErrnoException;

@@ -1,5 +1,5 @@
 import { equalBytes, fromBase64, fromBase64Url, fromUtf8Lossy, toBase64, toHex } from '../bytes.js';
-import type { Checkpoint } from '../checkpoint.js';
+import { uncheckedCheckpoint, type Checkpoint } from '../checkpoint.js';
 import { ProtocolError } from '../errors.js';
 import { isSignedBy } from '../offline.js';
 import { openPinned, type LogPin } from '../offline/trust.js';
@@ -90,7 +90,7 @@ export class Monitor {
       await this.guard(main, () => this.repairing(tree, () => this.readEntries(tree)));
       // The entries just read may have retired the key that signed the checkpoint.
       this.openNote(served.note, main.where);
-      if (this.rebuild.log.state.size === served.tree.head.size) this.checkValidity();
+      if (this.rebuild.log.state.size === served.tree.head.size) this.checkValidity(served.at);
     }
     const { head } = this.state;
     if (head !== null) {
@@ -273,7 +273,7 @@ export class Monitor {
     return this.options.save(this.state);
   }
 
-  private checkValidity(): void {
+  private checkValidity(at: number): void {
     const { snapshot } = this.rebuild.log;
     if (snapshot === null) {
       this.add('snapshot_expired', this.options.pin.origin, 'the log has no snapshot entry');
@@ -283,7 +283,7 @@ export class Monitor {
     const { logs, valid_until } = snapshot.entry;
     const scanned = parseTime(logs[0]!.expired_through);
     const end = Math.min(parseTime(valid_until), scanned + MAX_SNAPSHOT_MS);
-    if (end > this.options.now()) return;
+    if (end > at) return;
     const detail = `the snapshot expired at ${formatTime(end)}, and the log has no newer snapshot`;
     this.add('snapshot_expired', `entry ${snapshot.index}`, detail);
   }
@@ -368,6 +368,8 @@ export class Monitor {
     if (given === null || this.compared.has(one)) return;
     try {
       const note = given.startsWith('c2sp.org/') ? parseTlogProof(given).checkpoint : given;
+      // The checkpoint of another log, such as the retired log that this log continues, does not bind this log.
+      if (uncheckedCheckpoint(note).origin !== this.pin.origin) return;
       // Requires no quorum, because a registry sends evidence before the witnesses cosign.
       const unwitnessed = { ...this.pin, policy: null };
       const { checkpoint } = openPinned(note, unwitnessed, this.options.crypto.verify);

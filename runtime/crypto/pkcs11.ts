@@ -43,7 +43,8 @@ export function parsePkcs11Uri(uri: string): Pkcs11Uri {
   // Only the id selects a key: given a label, pkcs11-tool signs with any key of the token.
   const key = ['--id', hexOf(given('id'))];
   const pinSource = text('pin-source');
-  const pinFile = attempt(() => fileURLToPath(pinSource));
+  // A URL has no relative path: file:pin would be read as /pin.
+  const pinFile = /^file:\//i.test(pinSource) ? attempt(() => fileURLToPath(pinSource)) : undefined;
   if (pinFile === undefined) throw invalid('pin-source does not name a file');
   return {
     selection: ['--module', text('module-path'), '--token-label', text('token'), ...key],

@@ -1,7 +1,8 @@
 import { fork } from 'node:child_process';
-import { readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { StateStore } from '#fsck/state';
 import { combine, documentOf } from '#policy/overlays';
 import { check, databaseName } from '#programs/fsck/main';
 import { publisherMetrics } from '#programs/metrics/publisher';
@@ -250,15 +251,24 @@ it('fsck > prints a damaged text without control characters, which could hide it
   expect(out).toContain('fixture_ref=a\ufffd[2J\ufffdno corruption\n');
 });
 
+it('fsck > keeps the state that another run is saving when it starts', async () => {
+  const { env } = await plantation.copy();
+  const file = join(env['DATA_DIR'] ?? '', 'fsck.json');
+  await writeFile(`${file}.new`, 'saved');
+  await StateStore.open(file, { log: '', database: null, snapshot: null }, false);
+  expect(await readFile(`${file}.new`, 'utf8')).toBe('saved');
+});
+
 it('fsck > exits with 2 for unknown options or missing settings, and names them', async () => {
   const { env } = await plantation.copy();
   expect(await checked(env, '--only', 'facade')).toMatchObject({ code: 2 });
   expect(await checked(env, '--wait', 'long')).toMatchObject({ code: 2 });
-  const state = await checked(env, '--state', join(env['PINS_FILE'] ?? '', 'fsck.json'));
-  expect(state).toMatchObject({
-    code: 2,
-    err: expect.stringMatching(/fsck.json cannot be used/) as string,
-  });
+  const locked = join(env['DATA_DIR'] ?? '', 'locked.json');
+  await mkdir(`${locked}.probe`);
+  for (const file of [join(env['PINS_FILE'] ?? '', 'fsck.json'), locked]) {
+    const { code, err } = await checked(env, '--state', file);
+    expect([code, err]).toMatchObject([2, expect.stringContaining(`${file} cannot be used`)]);
+  }
   const cases: [Record<string, string>, RegExp][] = [
     [{ ...env, DATABASE_URL: '' }, /DATABASE_URL is not set/],
     [{ ...env, PINS_FILE: '' }, /PINS_FILE names .*pins.json, which cannot be read/],

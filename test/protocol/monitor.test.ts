@@ -1,5 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest';
-import { fromUtf8, utf8 } from '#protocol/bytes';
+import { fromBase64, fromUtf8, utf8 } from '#protocol/bytes';
+import { formatCheckpoint } from '#protocol/checkpoint';
 import { UnreachableError, type LogFiles } from '#protocol/monitor/files';
 import type { Finding } from '#protocol/monitor/findings';
 import { MemoryPages } from '#protocol/monitor/map-store';
@@ -9,9 +10,9 @@ import { parseWatched, type Watched } from '#protocol/monitor/watch';
 import { readLog } from '#protocol/offline/trust';
 import { COSIGNED_PATH, LOCATION_PATH } from '#protocol/snapshot/location';
 import { cosign } from '#protocol/cosignature';
-import { COSIGNATURE_TYPE, formatVkey, noteSigner, splitNote } from '#protocol/note';
+import { COSIGNATURE_TYPE, formatVkey, noteSigner, signNote, splitNote } from '#protocol/note';
 import { parseTime } from '#protocol/time';
-import { parseTlogProof } from '#protocol/tlog-proof';
+import { formatTlogProof, parseTlogProof } from '#protocol/tlog-proof';
 import { nativeVerify } from '#runtime/crypto/node';
 import { sha256 } from '../fixtures/leaves.js';
 import { logKey } from '../fixtures/evidence-log.js';
@@ -274,7 +275,8 @@ describe('monitor of one source', () => {
     const slow: LogFiles = {
       where: 'log',
       read: (path) => {
-        if (path.startsWith('tile/')) ahead = 61_000;
+        // Longer than the merge delay, and than the snapshot is valid.
+        if (path.startsWith('tile/')) ahead = 1_000_000;
         return filesOf(log.files).read(path);
       },
     };
@@ -419,6 +421,17 @@ describe('monitor of watched proofs', () => {
       stored = newState(ORIGIN);
       const found = await look({ watched: text({ entry, ...proved }) });
       expect(codes(found)).toEqual(['log_forked', 'receipt_contradicted']);
+    }
+  });
+
+  it('accepts a document with the checkpoint of the retired log that the log continues', async () => {
+    const [index, former] = [2, logKey('former.example/log')];
+    const entry = JSON.parse(fromUtf8(log.entries[index]!)) as object;
+    const head = { origin: former.name, size: 3, root: fromBase64(log.rootAt(3)) };
+    const checkpoint = signNote(formatCheckpoint(head), former);
+    const tlog_proof = formatTlogProof({ index, path: [], checkpoint });
+    for (const proved of [{ tlog_proof }, { inclusion: { checkpoint } }]) {
+      expect(await look({ watched: text({ entry, ...proved }) })).toEqual([]);
     }
   });
 

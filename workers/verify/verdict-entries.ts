@@ -143,9 +143,11 @@ function requireActive(
   const names = published === undefined ? namesOfLogKeys(entries) : [published];
   const current = names.filter((name) => !ended.includes(name));
   if (ended.includes(origin) || (current.length > 0 && !current.includes(origin))) {
-    throw new OperatorError(
-      `LOG_ORIGIN is ${origin}, which is retired or not the name of this log: set LOG_ORIGIN to that of the publisher, the name of an active log key`,
-    );
+    const problem =
+      published === undefined && !ended.includes(origin)
+        ? 'but the log has log keys of other names only: set LOG_ORIGIN to that of the publisher, or activate its log key with admin log-key activate <vkey>'
+        : 'which is retired or not the name of this log: set LOG_ORIGIN to that of the publisher';
+    throw new OperatorError(`LOG_ORIGIN is ${origin}, ${problem}`);
   }
   return keys;
 }
