@@ -152,9 +152,7 @@ async function run(
 }
 
 /** A failure during the check: exit code 3, never a configuration error. */
-class BrokenOff extends Error {
-  override readonly name = 'BrokenOff';
-}
+class BrokenOff extends Error {}
 
 /** Findings so far are in the state file; the next run reports them. */
 function trouble(error: unknown, env: Environment | undefined): string {

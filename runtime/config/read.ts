@@ -8,7 +8,6 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Lists every configuration problem, each with the setting to change. */
 export class ConfigError extends OperatorError {
-  override name = 'ConfigError';
   readonly problems: readonly string[];
 
   constructor(problems: readonly string[]) {

@@ -2,9 +2,7 @@
  * An error that the operator can fix. Its message states the problem and the remedy; no stack is
  * logged.
  */
-export class OperatorError extends Error {
-  override name = 'OperatorError';
-}
+export class OperatorError extends Error {}
 
 /**
  * Whether an error is for the operator. Modules that must not import this module, such as sql/, set

@@ -1,19 +1,15 @@
 /** The database could not be reached: retry later. */
 export class DatabaseUnavailableError extends Error {
-  override readonly name = 'DatabaseUnavailableError';
   readonly forOperator = true;
 }
 
 /** The database answers but cannot be used: wrong login, wrong database or no schema. */
 export class DatabaseUnusableError extends Error {
-  override readonly name = 'DatabaseUnusableError';
   readonly forOperator = true;
 }
 
 /** No policy set is active, so no admission can be accepted. */
-export class PolicyMissingError extends Error {
-  override readonly name = 'PolicyMissingError';
-}
+export class PolicyMissingError extends Error {}
 
 const DRIVER_CODES = new Set([
   'CONNECTION_CLOSED',

@@ -76,7 +76,6 @@ async function effectiveRights(sql: Pool): Promise<Right[]> {
 }
 
 export class TooMuchPrivilegeError extends Error {
-  override readonly name = 'TooMuchPrivilegeError';
   readonly forOperator = true;
 }
 

@@ -30,7 +30,6 @@ export async function serverOf(sql: Db): Promise<DatabaseServer> {
 
 /** A transaction of another session holds a lock that a migration needs. */
 export class MigrationBlockedError extends Error {
-  override readonly name = 'MigrationBlockedError';
   readonly forOperator = true;
 }
 
@@ -276,7 +275,6 @@ async function runIndexStatement(
 }
 
 export class SchemaMismatchError extends Error {
-  override readonly name = 'SchemaMismatchError';
   readonly forOperator = true;
 }
 

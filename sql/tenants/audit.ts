@@ -3,7 +3,6 @@ import { lockHead } from '../log/append.js';
 
 /** The target of an administrative command is unknown, or cannot be changed like this. */
 export class AdministrationError extends Error {
-  override readonly name = 'AdministrationError';
   readonly forOperator = true;
 }
 
