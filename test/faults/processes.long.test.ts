@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it } from 'vitest';
 import { untilLocked } from '../fixtures/hold-lock.js';
 import { eventually } from '../fixtures/stack.js';
 import { NO_ACTS } from './next-acts.js';
@@ -74,20 +74,18 @@ const largestBatch: Fault = {
   },
 };
 
-describe('requests acknowledged through a queue in PostgreSQL are neither lost nor duplicated', () => {
-  it.each([
-    rowNamed('worker killed after it signed, before the append lock'),
-    rowNamed('Postgres ends every connection, ten times in 2 s'),
-    rowNamed('engine killed while it receives a batch'),
-    postgresKilled,
-    engineKilled('before', 'unsent'),
-    engineKilled('after', 'unanswered'),
-    largestBatch,
-  ])(
-    '$name',
-    async (fault) => {
-      expect((await runFault(scene, fault)).problems).toEqual([]);
-    },
-    240_000,
-  );
-});
+it.each([
+  rowNamed('worker killed after it signed, before the append lock'),
+  rowNamed('Postgres ends every connection, ten times in 2 s'),
+  rowNamed('engine killed while it receives a batch'),
+  postgresKilled,
+  engineKilled('before', 'unsent'),
+  engineKilled('after', 'unanswered'),
+  largestBatch,
+])(
+  'requests acknowledged through a queue in PostgreSQL are neither lost nor duplicated > $name',
+  async (fault) => {
+    expect((await runFault(scene, fault)).problems).toEqual([]);
+  },
+  240_000,
+);

@@ -95,28 +95,26 @@ describe('publisher with a new key', () => {
   });
 });
 
-describe('standby that has only the old key', () => {
-  it('remains a standby, and its readiness names the unknown key', async () => {
-    const leader = rotated();
-    await grow(leader);
-    const standby = snapshot.publisher();
-    // The standby reports the key at once, while the leader still runs.
-    await expect(standby.runCycle()).rejects.toMatchObject({ key: idOf(newLogVkey) });
-    await leader.close();
-    const signed = checkpointFile();
-    const stopping = new AbortController();
-    const watch = publisherReadiness();
-    const log = logger('publisher', 'silent');
-    const running = runPublisher(standby, { signal: stopping.signal, log, watch });
-    const expected = {
-      ready: false,
-      details: { status: 'unavailable', role: 'standby', unknown_signer: idOf(newLogVkey) },
-    };
-    await expect.poll(() => watch.find()).toMatchObject(expected);
-    stopping.abort();
-    await running;
-    expect(checkpointFile()).toBe(signed);
-  });
+it('standby that has only the old key > remains a standby, and its readiness names the unknown key', async () => {
+  const leader = rotated();
+  await grow(leader);
+  const standby = snapshot.publisher();
+  // The standby reports the key at once, while the leader still runs.
+  await expect(standby.runCycle()).rejects.toMatchObject({ key: idOf(newLogVkey) });
+  await leader.close();
+  const signed = checkpointFile();
+  const stopping = new AbortController();
+  const watch = publisherReadiness();
+  const log = logger('publisher', 'silent');
+  const running = runPublisher(standby, { signal: stopping.signal, log, watch });
+  const expected = {
+    ready: false,
+    details: { status: 'unavailable', role: 'standby', unknown_signer: idOf(newLogVkey) },
+  };
+  await expect.poll(() => watch.find()).toMatchObject(expected);
+  stopping.abort();
+  await running;
+  expect(checkpointFile()).toBe(signed);
 });
 
 it('public API server > accepts both keys when both are pinned, and checks consistency across the rotation', async () => {

@@ -282,37 +282,31 @@ describe('an overlay', () => {
 
 const FORBID = 'forbid (principal, action, resource)';
 
-describe('POST /v1/overlays', () => {
-  it.for([
-    ['a permit', 'permit (principal, action, resource);', /can only forbid/],
-    [
-      'a sentence with U+0000',
-      '@sentence("a\\0b") forbid (principal, action, resource);',
-      /U\+0000/,
-    ],
-    ['a required approval', `@requires("approval") ${FORBID};`, /annotation @requires/],
-    ['a syntax error', `${FORBID}\nwhen { context.lane = "agent" };`, /^line 2, column \d+: /],
-    ['an unknown attribute', `${FORBID} when { context.nothing };`, /nothing/],
-    ['a rule that can never apply', `${FORBID} when { 1 == 2 };`, /impossible/],
-    ['two policies', `${FORBID}; permit (principal, action, resource);`, /unexpected token/],
-    ['a template', 'forbid (principal == ?principal, action, resource);', /template/],
-    [
-      'a test for an attribute of an expression',
-      `${FORBID} when { (if true then context else context) has tool };`,
-      /use `has` only for attributes/,
-    ],
-    ['deep nesting', `${FORBID} when { ${'('.repeat(300)}true${')'.repeat(300)} };`, /at most/],
-    ['a slow pattern', `${FORBID} when { context.lane like "${'*a'.repeat(500)}" };`, /at most/],
-  ] as const)('rejects %s', async ([, text, expected], { setup }) => {
-    const reply = await setup.post(
-      '/v1/overlays',
-      overlayBody({ 'no-deletions': NO_DELETIONS, bad: text }),
-    );
-    expectProblem(reply, 422, 'invalid_overlay');
-    const errors = reply.json['errors'] as { pointer: string; detail: string }[];
-    expect(errors.map(({ pointer }) => pointer)).toEqual(errors.map(() => '/rules/bad'));
-    expect(errors[0]!.detail).toMatch(expected);
-  });
+it.for([
+  ['a permit', 'permit (principal, action, resource);', /can only forbid/],
+  ['a sentence with U+0000', '@sentence("a\\0b") forbid (principal, action, resource);', /U\+0000/],
+  ['a required approval', `@requires("approval") ${FORBID};`, /annotation @requires/],
+  ['a syntax error', `${FORBID}\nwhen { context.lane = "agent" };`, /^line 2, column \d+: /],
+  ['an unknown attribute', `${FORBID} when { context.nothing };`, /nothing/],
+  ['a rule that can never apply', `${FORBID} when { 1 == 2 };`, /impossible/],
+  ['two policies', `${FORBID}; permit (principal, action, resource);`, /unexpected token/],
+  ['a template', 'forbid (principal == ?principal, action, resource);', /template/],
+  [
+    'a test for an attribute of an expression',
+    `${FORBID} when { (if true then context else context) has tool };`,
+    /use `has` only for attributes/,
+  ],
+  ['deep nesting', `${FORBID} when { ${'('.repeat(300)}true${')'.repeat(300)} };`, /at most/],
+  ['a slow pattern', `${FORBID} when { context.lane like "${'*a'.repeat(500)}" };`, /at most/],
+] as const)('POST /v1/overlays > rejects %s', async ([, text, expected], { setup }) => {
+  const reply = await setup.post(
+    '/v1/overlays',
+    overlayBody({ 'no-deletions': NO_DELETIONS, bad: text }),
+  );
+  expectProblem(reply, 422, 'invalid_overlay');
+  const errors = reply.json['errors'] as { pointer: string; detail: string }[];
+  expect(errors.map(({ pointer }) => pointer)).toEqual(errors.map(() => '/rules/bad'));
+  expect(errors[0]!.detail).toMatch(expected);
 });
 
 it('an overlay is tested and activated only with cases of its tenant that cover each rule', async ({
