@@ -18,7 +18,8 @@ import { MALFORMED, STATUSES } from '../e2e/public-statuses/table.js';
 import { alterations } from '../fixtures/altered.js';
 import { withoutTriggers } from '../fixtures/database.js';
 import { eraseProof } from '../fixtures/erase.js';
-import { ORIGIN, vectors, WORKED } from '../fixtures/evidence-log.js';
+import { ORIGIN, WORKED } from '../fixtures/evidence-log.js';
+import { nextVectors } from '../fixtures/next-vectors.js';
 import type { PublicLog } from '../fixtures/public-log.js';
 import { hasPython, pythonLines, runPython } from '../fixtures/python.js';
 import { randomLog, randomNumbers } from '../fixtures/random-log.js';
@@ -71,7 +72,7 @@ describe.runIf(hasPython)('Python', () => {
 
   it('verifies the evidence of the vectors, and rejects altered evidence', async () => {
     const now = '2026-11-22T08:32:00.000Z';
-    const asked = vectors.evidence.map((evidence) => ({
+    const asked = nextVectors.evidence.map((evidence) => ({
       evidence,
       now,
       identifier: /^[0-9a-f]{64}$/.test(evidence.identifier) ? WORKED.token : evidence.identifier,
@@ -79,7 +80,7 @@ describe.runIf(hasPython)('Python', () => {
     const verify = (inputs: readonly { evidence: unknown }[]) =>
       pythonLines<Proved>(
         'evidence.py',
-        [vectors.log_vkey, '--lines'],
+        [nextVectors.log_vkey, '--lines'],
         inputs.map((one) => ({ ...one, evidence: JSON.stringify(one.evidence) })),
       );
     expect(accepted(await verify(asked))).toHaveLength(asked.length);

@@ -165,8 +165,8 @@ describe.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
       await there.write('evidence.json', JSON.stringify(evidence));
       expect(await there.paste(entry)).toMatch(/^included: leaf /);
       expect(await there.paste(map)).toMatch(/^in the map: 01/);
-      const [lookup, ...others] = evidence.lookups;
-      const record = altered(lookup!.record!);
+      const [lookup, ...others] = evidence.lookups as { record: string }[];
+      const record = altered(lookup!.record);
       const lookups = [{ ...lookup, record }, ...others];
       await there.write('evidence.json', JSON.stringify({ ...evidence, lookups }));
       await expect(there.paste(map)).rejects.toThrow();
