@@ -99,7 +99,7 @@ describe('erased proof', () => {
     const [id = '', revoked = ''] = await world.admit(2, {});
     const packageId = await world.bundle([id]);
     await world.share({ artifactKind: 'trust', proofId: id });
-    await world.revoke(revoked, 'proof');
+    await world.registry.revoke(revoked, 'proof');
     await world.registry.verifyAll();
     await publish();
     const routes = routesOf(id, packageId, world.tokens[0]!);
