@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { untilLocked } from '../fixtures/hold-lock.js';
+import { untilWaiting } from '../fixtures/hold-lock.js';
 import { eventually } from '../fixtures/stack.js';
 import { NO_ACTS } from './next-acts.js';
 import { lasting, type Fault, type Scene } from './fault.js';
@@ -30,7 +30,7 @@ const postgresKilled = lasting(
   async ({ world: { database } }) => {
     // The server closes the connection that holds the lock, which releases the lock.
     await database.holdAppendLock();
-    await untilLocked(database.sql, 'svc-worker%');
+    await untilWaiting(database.sql, 1, 'svc-worker%');
     database.signal('SIGKILL');
     await database.running.exited;
   },

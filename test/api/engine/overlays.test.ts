@@ -15,7 +15,7 @@ import { processAdmissions } from '#workers/admit/process';
 import { admissionEnvelope } from '../../fixtures/agent.js';
 import { beforeRow } from '../../fixtures/database.js';
 import { headersFor, workBatches } from '../../fixtures/engine.js';
-import { holdLock, untilLocked } from '../../fixtures/hold-lock.js';
+import { holdLock, untilWaiting } from '../../fixtures/hold-lock.js';
 import {
   activationBody,
   NO_DELETIONS,
@@ -251,7 +251,7 @@ describe('an overlay', () => {
       const remove = await beforeRow(db, 'insert on svc.intake', held);
       const release = await holdLock(db.sql, 'select pg_advisory_xact_lock(1)');
       const storing = store();
-      await untilLocked(db.sql, '%');
+      await untilWaiting(db.sql);
       await activated(setup);
       await release();
       const { json, status } = await storing;
