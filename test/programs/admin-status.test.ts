@@ -1,6 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import { attentionFor } from '#programs/admin/status';
 import { type Facts } from '#programs/admin/status/facts';
@@ -10,6 +8,7 @@ import { readUpkeep, recordMaintenance } from '#sql/ops/maintenance';
 import { adminWith } from '../fixtures/admin.js';
 import { testLog } from '../fixtures/checkpoints.js';
 import { issueKey } from '../fixtures/engine.js';
+import { serveLocally } from '../fixtures/local-server.js';
 import { startTcpProxy } from '../fixtures/tcp-proxy.js';
 import { testRegistry } from './world.js';
 
@@ -30,14 +29,13 @@ const READINESS = {
 const beats: (() => Promise<void>)[] = [];
 
 await issueKey(registry);
-const facade = createServer((_req, res) => {
+const facade = await serveLocally((_req, res) => {
   res.end(JSON.stringify({ status: 'ready', age_ms: 500, refusal: null }));
 });
-await new Promise<void>((resolve) => facade.listen(0, '127.0.0.1', resolve));
-afterAll(() => void facade.close());
+afterAll(() => facade.close());
 const env = {
   DATABASE_URL: db.urlFor('svc_admin'),
-  PUBLIC_URL: `http://127.0.0.1:${String((facade.address() as AddressInfo).port)}`,
+  PUBLIC_URL: facade.url,
 };
 const admin = adminWith(env);
 await registry.admitAll([registry.item(), registry.item()]);
