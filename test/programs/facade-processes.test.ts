@@ -2,7 +2,7 @@ import { request } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, expect, it } from 'vitest';
 import { scrape, valueOf } from '../fixtures/exposition.js';
-import { startProgram, type RunningProgram } from '../fixtures/program.js';
+import { isAlive, startProgram, type RunningProgram } from '../fixtures/program.js';
 import { testSnapshot } from './world.js';
 
 interface LogLine {
@@ -47,15 +47,6 @@ async function start(env: Record<string, string>): Promise<RunningFacade> {
   };
   started.push(facade);
   return facade;
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 const restarts = (facade: RunningFacade): number =>

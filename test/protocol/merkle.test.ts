@@ -9,7 +9,7 @@ import {
   verifyConsistency,
   verifyInclusion,
 } from '#protocol/merkle';
-import { leafHashes, sha256 } from '../fixtures/leaves.js';
+import { leafHashes, sha256, withFlippedBit } from '../fixtures/leaves.js';
 import { refusal } from '../fixtures/refusal.js';
 import { consistencyPath, inclusionPath, rootOf } from '../fixtures/tree.js';
 
@@ -73,14 +73,14 @@ describe('inclusion proofs', () => {
         const refuses = (change: Partial<typeof claim>) => {
           expect(verifyInclusion(sha256, { ...claim, ...change })).toBe(false);
         };
-        refuses({ root: turned(root, bit) });
-        refuses({ leafHash: turned(claim.leafHash, bit) });
+        refuses({ root: withFlippedBit(root, bit) });
+        refuses({ leafHash: withFlippedBit(claim.leafHash, bit) });
         refuses({ path: [...path, root] });
         refuses({ path: [leaves[0]!, ...path] });
         refuses({ root: root.subarray(1) });
         if (path.length === 0) return;
         const i = at % path.length;
-        refuses({ path: path.with(i, turned(path[i]!, bit)) });
+        refuses({ path: path.with(i, withFlippedBit(path[i]!, bit)) });
         refuses({ path: path.toSpliced(i, 1) });
         refuses({ path: path.toSpliced(i, 0, path[i]!) });
         refuses({ path: path.with(i, path[i]!.subarray(1)) });
@@ -144,16 +144,16 @@ it('consistency proofs > are rejected with any bit flipped, any hash omitted or 
       const refuses = (change: Partial<typeof claim>) => {
         expect(verifyConsistency(sha256, { ...claim, ...change })).toBe(false);
       };
-      refuses({ root1: turned(root1, bit) });
+      refuses({ root1: withFlippedBit(root1, bit) });
       refuses({ path: [...path, root2] });
       refuses({ root1: root1.subarray(1) });
       // A proof from the empty tree does not cover the second root, because every tree extends the empty tree.
-      if (size1 > 0) refuses({ root2: turned(root2, bit) });
+      if (size1 > 0) refuses({ root2: withFlippedBit(root2, bit) });
       if (other !== size1 && other <= size2) refuses({ size1: other });
       if (size1 > 0 && size1 < size2) refuses({ size1: size2, size2: size1 });
       if (path.length === 0) return;
       const i = at % path.length;
-      refuses({ path: path.with(i, turned(path[i]!, bit)) });
+      refuses({ path: path.with(i, withFlippedBit(path[i]!, bit)) });
       refuses({ path: path.toSpliced(i, 1) });
       refuses({ path: path.toSpliced(i, 0, path[i]!) });
       refuses({ path: [] });
@@ -182,9 +182,3 @@ describe('CompactRange', () => {
     );
   });
 });
-
-function turned(bytes: Uint8Array, bit: number): Uint8Array {
-  const copy = Uint8Array.from(bytes);
-  copy[bit >> 3]! ^= 1 << (bit & 7);
-  return copy;
-}

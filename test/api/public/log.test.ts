@@ -7,6 +7,7 @@ import type { Facade } from '#protocol/schemas/facade';
 import { decodeEntryBundle } from '#protocol/tiles';
 import { parseTlogProof } from '#protocol/tlog-proof';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { withFlippedBit } from '../../fixtures/leaves.js';
 import { entryOf, ORIGIN, TestSnapshot } from '../../fixtures/snapshot.js';
 
 const snapshot = new TestSnapshot();
@@ -123,15 +124,11 @@ describe('/log', () => {
     const tile = join(snapshot.directory, 'tile/0/001');
     const bundle = join(snapshot.directory, 'tile/entries/001');
     const kept = [readFileSync(tile), readFileSync(bundle)] as const;
-    const changedTile = Buffer.from(kept[0]);
-    changedTile[32 * 9]! ^= 1;
-    writeFileSync(tile, changedTile);
+    writeFileSync(tile, withFlippedBit(kept[0], 8 * 32 * 9));
     expect((await get('/log/proof/300')).status).toBe(503);
     expect((await get('/log/proof/265')).status).toBe(503);
     writeFileSync(tile, kept[0]);
-    const changedBundle = Buffer.from(kept[1]);
-    changedBundle[20]! ^= 1;
-    writeFileSync(bundle, changedBundle);
+    writeFileSync(bundle, withFlippedBit(kept[1], 8 * 20));
     expect((await get('/log/entry/256')).status).toBe(503);
     writeFileSync(bundle, kept[1]);
     rmSync(tile);
