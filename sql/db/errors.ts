@@ -1,12 +1,10 @@
+import { OperatorError } from '#runtime/process/operator-error';
+
 /** The database could not be reached: retry later. */
-export class DatabaseUnavailableError extends Error {
-  readonly forOperator = true;
-}
+export class DatabaseUnavailableError extends OperatorError {}
 
 /** The database answers but cannot be used: wrong login, wrong database or no schema. */
-export class DatabaseUnusableError extends Error {
-  readonly forOperator = true;
-}
+export class DatabaseUnusableError extends OperatorError {}
 
 /** No policy set is active, so no admission can be accepted. */
 export class PolicyMissingError extends Error {}
