@@ -1,12 +1,12 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { openCheckpoint } from '#protocol/checkpoint';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import type { Facade } from '#protocol/schemas/facade';
 import { decodeEntryBundle } from '#protocol/tiles';
 import { parseTlogProof } from '#protocol/tlog-proof';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { openCheckpoint } from '../../fixtures/checkpoints.js';
 import { withFlippedBit } from '../../fixtures/leaves.js';
 import { entryOf, ORIGIN, TestSnapshot } from '../../fixtures/snapshot.js';
 
@@ -37,12 +37,7 @@ describe('/log', () => {
     const checkpoint = await get('/log/checkpoint');
     expect(checkpoint).toMatchObject({ status: 200, type: 'text/plain; charset=utf-8' });
     expect(checkpoint.cache).toBe('public, max-age=1');
-    const { size } = openCheckpoint(
-      checkpoint.bytes.toString(),
-      snapshot.logVkey,
-      ORIGIN,
-      nativeVerify,
-    );
+    const { size } = openCheckpoint(checkpoint.bytes.toString(), snapshot.logVkey, ORIGIN);
     expect(size).toBe(600);
     for (const [path, length] of [
       ['/log/tile/0/000', 8192],
@@ -98,12 +93,7 @@ describe('/log', () => {
       expect(reply).toMatchObject({ status: 200, type: 'text/plain; charset=utf-8' });
       const proof = parseTlogProof(reply.bytes.toString());
       expect(proof.index).toBe(index);
-      const { size, root } = openCheckpoint(
-        proof.checkpoint,
-        snapshot.logVkey,
-        ORIGIN,
-        nativeVerify,
-      );
+      const { size, root } = openCheckpoint(proof.checkpoint, snapshot.logVkey, ORIGIN);
       const entry = await get(`/log/entry/${index}`);
       expect(entry.type).toBe('application/json; charset=utf-8');
       const leaf = leafHash(nativeSha256, entry.bytes);
