@@ -52,8 +52,8 @@ function startFromMade(): Promise<EmbeddedPostgres> {
   return start();
 }
 
-async function start(settings?: Record<string, string>): Promise<EmbeddedPostgres> {
-  const database = await startEmbeddedPostgres({ dataDir, ...(settings ? { settings } : {}) });
+async function start(): Promise<EmbeddedPostgres> {
+  const database = await startEmbeddedPostgres({ dataDir });
   running.push(database);
   return database;
 }

@@ -24,7 +24,7 @@ it.beforeAll(async ({ setup: own }) => {
     registry.item({ action: 'GET_USER_DETAILS' }),
   ]);
 });
-const list = (query: Query | string = {}, apiKey = key) => listReply(setup.engine, query, apiKey);
+const list = (query: Query) => listReply(setup.engine, query, key);
 const page = (query: Query = {}) => listPage(setup.engine, query, key);
 const all = (query: Query = {}) => listAll(setup.engine, query, key);
 

@@ -38,12 +38,10 @@ const stored = async ({ post }: Setup, rules?: Record<string, string>, own: Head
   return String(reply.json['overlay_id']);
 };
 
-/** Activates an overlay with this rule, and with a case that the rule decides. */
-async function activated(setup: Setup, rule = NO_DELETIONS, action?: string, own: Headers = {}) {
-  const id = await stored(setup, { 'no-deletions': rule }, own);
-  const tenant = own['X-Svc-Tenant-Id'];
-  const body = activationBody([overlayCase(action, tenant)]);
-  const reply = await setup.post(`/v1/overlays/${id}/activate`, body, own);
+/** Activates an overlay that forbids deletions. */
+async function activated(setup: Setup) {
+  const id = await stored(setup, { 'no-deletions': NO_DELETIONS });
+  const reply = await setup.post(`/v1/overlays/${id}/activate`, activationBody([overlayCase()]));
   expect(reply.json).toMatchObject({ overlay_id: id, active: true, unfit_rules: [] });
   return id;
 }
