@@ -9,9 +9,7 @@ import { SnapshotHalf } from './snapshot-half.js';
 const CHUNK = 4 * TILE_WIDTH;
 const SAVE_EVERY_MS = 2_000;
 /** The run was stopped; its state is kept. */
-export class Stopped extends Error {
-  override readonly name = 'Stopped';
-}
+export class Stopped extends Error {}
 
 /**
  * Checks the registry, the snapshot, or both and their agreement. It rebuilds the public map from the

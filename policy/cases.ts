@@ -63,9 +63,7 @@ export const policyCaseSchema = z.strictObject({
 export type PolicyCase = z.infer<typeof policyCaseSchema>;
 
 /** The cases are unusable; the message names the invalid case and its fault. */
-export class PolicyCasesError extends OperatorError {
-  override name = 'PolicyCasesError';
-}
+export class PolicyCasesError extends OperatorError {}
 
 /** Parses cases from a JSON list, or from JSON objects on separate lines. */
 export function parsePolicyCases(bytes: Uint8Array): PolicyCase[] {

@@ -89,11 +89,7 @@ export function readRequest(
 }
 
 /** The stored admission differs from the accepted one, so it must not be committed. */
-export class IntakeMismatchError extends Error {
-  override readonly name = 'IntakeMismatchError';
-}
+export class IntakeMismatchError extends Error {}
 
 /** This version does not know the request type of the admission; a newer version may. */
-export class UnknownRequestTypeError extends Error {
-  override readonly name = 'UnknownRequestTypeError';
-}
+export class UnknownRequestTypeError extends Error {}

@@ -14,9 +14,7 @@ import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
 import { countersSchema } from './counters.js';
 
 /** The texts do not parse, do not validate, or do not match their digest. */
-export class PolicySetError extends OperatorError {
-  override name = 'PolicySetError';
-}
+export class PolicySetError extends OperatorError {}
 
 export const messages = (errors: { message: string }[]): string =>
   errors.map((error) => error.message).join('; ');

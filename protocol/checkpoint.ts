@@ -1,9 +1,8 @@
 import { fromBase64, toBase64 } from './bytes.js';
 import type { Ed25519Verify } from './ed25519.js';
 import { ProtocolError } from './errors.js';
-import { nobleSha256, type Sha256 } from './hash.js';
 import { HASH_BYTES } from './merkle.js';
-import { openNote, parseVkey, type LogVkey, type Vkey } from './note.js';
+import { openNote, type LogVkey, type Vkey } from './note.js';
 
 /** The head of a log (C2SP tlog-checkpoint). */
 export interface Checkpoint {
@@ -81,15 +80,4 @@ export function openCheckpointNote(
   const counted = vkeys.filter(({ maxSize = Infinity }) => checkpoint.size <= maxSize);
   if (counted.length === vkeys.length) return { checkpoint, key };
   return { checkpoint, key: openNote(note, counted, verify).key };
-}
-
-export function openCheckpoint(
-  note: string,
-  vkey: string | Vkey,
-  origin: string,
-  verify: Ed25519Verify,
-  sha256: Sha256 = nobleSha256,
-): Checkpoint {
-  const pinned = typeof vkey === 'string' ? parseVkey(vkey, sha256) : vkey;
-  return openCheckpointNote(note, [pinned], origin, verify).checkpoint;
 }

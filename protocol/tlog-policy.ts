@@ -157,7 +157,7 @@ export interface QuorumCheck {
 /**
  * Checks whether the witnesses that cosigned a note meet the quorum of a policy. Ignores signatures
  * of other keys and signatures that do not verify. Does not check the log's own signature: see
- * `openCheckpoint`. Throws `malformed_note`.
+ * `openCheckpointNote`. Throws `malformed_note`.
  */
 export function checkQuorum(note: string, policy: TlogPolicy, verify: Ed25519Verify): QuorumCheck {
   const cosigned: QuorumCheck['cosigned'] = [];

@@ -43,7 +43,7 @@ export function formatTlogProof({ extra, index, path, checkpoint }: TlogProof): 
 
 /**
  * Parses a tlog-proof. Text that {@link formatTlogProof} would not write is `malformed_tlog_proof`.
- * To verify the proof, use `openCheckpoint` and `verifyInclusion` with the leaf.
+ * To verify the proof, use `openCheckpointNote` and `verifyInclusion` with the leaf.
  */
 export function parseTlogProof(text: string): TlogProof {
   try {

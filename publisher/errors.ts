@@ -26,8 +26,6 @@ export type StopCode =
  * message names the options.
  */
 export class FatalPublishError extends OperatorError {
-  override name = 'FatalPublishError';
-
   constructor(
     readonly code: StopCode,
     message: string,
@@ -38,17 +36,13 @@ export class FatalPublishError extends OperatorError {
 }
 
 /** Another publisher holds the lease. Not a fault: this publisher becomes the standby. */
-export class LeaseLostError extends Error {
-  override readonly name = 'LeaseLostError';
-}
+export class LeaseLostError extends Error {}
 
 /**
  * The published data is signed by an unknown key, such as after a key change that this publisher
  * missed. The publisher must not lead: it cannot prove that its tree extends what that key signed.
  */
 export class UnknownSignerError extends OperatorError {
-  override name = 'UnknownSignerError';
-
   /** @param key `name+hex(key id)` */
   constructor(
     readonly key: string,
@@ -84,6 +78,4 @@ export function unknownSigner(
 }
 
 /** A page of a map is missing or damaged: the publisher rebuilds the maps from the registry. */
-export class LostPageError extends Error {
-  override readonly name = 'LostPageError';
-}
+export class LostPageError extends Error {}

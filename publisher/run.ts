@@ -167,8 +167,9 @@ class CycleLog {
       logRarely(this.log, 'warn', {}, `publisher: nothing was published: ${message}`);
     else {
       // Cycles that fail for the same reason may name different files, so the text names none.
-      const { code, name } = error as NodeJS.ErrnoException;
-      const text = `publisher: the cycle failed (${code ?? name}); nothing was published`;
+      const { code, constructor, name } = error as NodeJS.ErrnoException;
+      const reason = code ?? (name === 'Error' ? constructor.name : name);
+      const text = `publisher: the cycle failed (${reason}); nothing was published`;
       logRarely(this.log, 'error', { err: error }, text);
     }
     this.hasFailed = true;

@@ -1,7 +1,7 @@
 import { Console } from 'node:console';
 import { mkdir, rename, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { isForOperator } from '#runtime/process/operator-error';
+import { OperatorError } from '#runtime/process/operator-error';
 import { packageRoot } from '#runtime/process/files';
 import type { Bound, Result } from './scenario.js';
 
@@ -29,7 +29,7 @@ export async function runCommand(
   } catch (error) {
     process.exitCode = 1;
     if (stopping.signal.aborted) print('Stopped; no results were written.');
-    else if (isForOperator(error)) print(error.message);
+    else if (error instanceof OperatorError) print(error.message);
     else if (error instanceof UsageError || isParseError(error)) {
       process.exitCode = 2;
       print(`${error.message}\n${usage}`);

@@ -6,9 +6,7 @@ import { OperatorError } from '#runtime/process/operator-error';
 import type { Pool, Transaction } from '#sql/db/transaction';
 
 /** The command line is invalid; the message has the correct usage. */
-export class UsageError extends Error {
-  override readonly name = 'UsageError';
-}
+export class UsageError extends Error {}
 
 /** The resources of a running command. */
 export interface Admin {

@@ -1,7 +1,7 @@
 import { userInfo } from 'node:os';
 import { Command, CommanderError } from 'commander';
 import { adminConfig, readLogLevel, statusConfig, type Environment } from '#runtime/config';
-import { isForOperator } from '#runtime/process/operator-error';
+import { OperatorError } from '#runtime/process/operator-error';
 import { isConnectionLost } from '#sql/db/errors';
 import { withAuditContext } from '#sql/tenants/audit';
 import type { Pool } from '#sql/db/transaction';
@@ -184,7 +184,7 @@ async function execute(
 }
 
 function trouble(error: unknown, env: Environment | undefined): string {
-  if (isForOperator(error) || error instanceof UsageError) return error.message;
+  if (error instanceof OperatorError || error instanceof UsageError) return error.message;
   if (!(error instanceof Error)) return String(error);
   if (isConnectionLost(error)) {
     return `the connection to the database was lost: ${error.message}. Check whether the command took effect before you repeat it.`;

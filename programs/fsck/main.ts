@@ -11,7 +11,7 @@ import type { LogFiles } from '#protocol/monitor/files';
 import { pinKeys } from '#protocol/snapshot/trust';
 import { fsckConfig, readLogLevel, type Environment, type FsckConfig } from '#runtime/config';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { isForOperator, OperatorError } from '#runtime/process/operator-error';
+import { OperatorError } from '#runtime/process/operator-error';
 import { isBucket, openStore } from '#runtime/store/open';
 import { filesIn } from '#runtime/store/store';
 import { recordFsck, recordMaintenance } from '#sql/ops/maintenance';
@@ -83,7 +83,7 @@ export async function check(
     isJson = given.json;
     return await run(given, terminal, env);
   } catch (error) {
-    if (isForOperator(error)) {
+    if (error instanceof OperatorError) {
       terminal.err(`${error.message}\n`);
       return 2;
     }
@@ -152,9 +152,7 @@ async function run(
 }
 
 /** A failure during the check: exit code 3, never a configuration error. */
-class BrokenOff extends Error {
-  override readonly name = 'BrokenOff';
-}
+class BrokenOff extends Error {}
 
 /** Findings so far are in the state file; the next run reports them. */
 function trouble(error: unknown, env: Environment | undefined): string {

@@ -7,7 +7,7 @@ import type { CycleContext } from '../context.js';
 import { FatalPublishError, unknownSigner } from '../errors.js';
 import type { RegistryView } from '../registry/sql-registry.js';
 import type { Published, PublishedCheckpoint } from '../store/reader.js';
-import { entryAt } from './public-state.js';
+import { verdictEntryAt } from './public-state.js';
 import { behind, ended, forked, mismatch, type TreeHead, VerifiedTree } from './tree.js';
 
 /** A head that the next tree must extend, and its source. */
@@ -78,7 +78,7 @@ async function lastVerdict(
   // Reads the entry in one query with the entries before it, which the cycle needs next.
   const from = Math.max(memory.progress?.state.log.size ?? 0, row.leafIndex - chunkLeaves);
   if (from < row.leafIndex) await tree.entries(from, row.leafIndex + 1);
-  const verdict = await entryAt(tree, row.leafIndex, 'verdict');
+  const verdict = await verdictEntryAt(tree, row.leafIndex);
   const { to, root } = verdict.entry;
   if (await tree.extends({ size: to, root: fromBase64(root) })) return verdict;
   throw mismatch(`its first ${to} leaves do not have the root that the verifier computed`);

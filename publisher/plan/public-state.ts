@@ -1,6 +1,5 @@
 import { isSince1970, readEntry } from '#protocol/entries';
 import type { MapHead } from '#protocol/map/pages';
-import type { LogEntry } from '#protocol/schemas/log-entry';
 import { keysChangedBy, type LogContext } from '#protocol/state/key-entries';
 import { EMPTY_LOG, type LogKey, type LogState } from '#protocol/state/log-state';
 import { aepKeyMapKey, decodeAepKey, NONE } from '#protocol/state/record';
@@ -98,7 +97,7 @@ async function restoreLogState(
     ctx.registry.latestEntry('verdict', size),
     ctx.registry.latestEntry('snapshot', size),
   ]);
-  const lastVerdict = verdict && (await entryAt(tree, verdict.leafIndex, 'verdict'));
+  const lastVerdict = verdict && (await verdictEntryAt(tree, verdict.leafIndex));
   if (lastVerdict === null) throw mismatch(`it has no verdict entry below leaf ${size}`);
   const { index, entry } = lastVerdict;
   const { keys, retiredAt } = await restoreKeys(ctx, tree, size, map);
@@ -166,14 +165,10 @@ async function countProofs(
   return new Map(counted.map(({ id }) => [id, proofs.get(id) ?? 0]));
 }
 
-/** Returns the entry at `index`. Stops the publisher unless the entry has this type. */
-export async function entryAt<Type extends LogEntry['type']>(
-  tree: VerifiedTree,
-  index: number,
-  type: Type,
-): Promise<{ index: number; entry: Extract<LogEntry, { type: Type }> }> {
+/** Returns the verdict entry at `index`. Stops the publisher for any other entry. */
+export async function verdictEntryAt(tree: VerifiedTree, index: number) {
   const [bytes] = await tree.entries(index, index + 1);
   const entry = readEntry(bytes!);
-  if (entry?.type !== type) throw mismatch(`leaf ${index} is not a ${type} entry`);
-  return { index, entry: entry as Extract<LogEntry, { type: Type }> };
+  if (entry?.type !== 'verdict') throw mismatch(`leaf ${index} is not a verdict entry`);
+  return { index, entry };
 }

@@ -71,9 +71,7 @@ export interface Replica {
 }
 
 /** The replica cannot be used at the moment. The registry itself may be intact. */
-export class ReplicaUnusableError extends OperatorError {
-  override name = 'ReplicaUnusableError';
-}
+export class ReplicaUnusableError extends OperatorError {}
 
 export const replicaBehind = (): ReplicaUnusableError =>
   new ReplicaUnusableError(

@@ -1,7 +1,5 @@
 /** Too much work is queued. Nothing was done: retry later. */
-export class BusyError extends Error {
-  override readonly name = 'BusyError';
-}
+export class BusyError extends Error {}
 
 export interface Limits {
   /** Limit of concurrent units of work over all owners. */

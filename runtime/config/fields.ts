@@ -22,17 +22,14 @@ const duration = (least: number, most: number, message: string) =>
 export const required = (message: string): z.ZodString =>
   z.string({ error: (issue) => (issue.input === undefined ? `is not set: ${message}` : message) });
 
-const portNumber = (message: string) =>
-  z
-    .string()
-    .regex(/^\d{1,5}$/, message)
-    .transform(Number)
-    .refine((value) => value <= 65_535, 'must be at most 65535');
+const portNumber = z
+  .string()
+  .regex(/^\d{1,5}$/, 'must be a port number, or 0 for any free port')
+  .transform(Number)
+  .refine((value) => value <= 65_535, 'must be at most 65535');
 
 export const port = (fallback: string, of: string) =>
-  portNumber('must be a port number, or 0 for any free port')
-    .prefault(fallback)
-    .describe(`port of ${of}; 0 takes any free port`);
+  portNumber.prefault(fallback).describe(`port of ${of}; 0 takes any free port`);
 
 export const wholeNumber = (least: number, most: number, fallback: string) =>
   z
@@ -342,7 +339,7 @@ export function opsPortsOf({ port, bind }: OpsConfig, count: number) {
 
 /** The settings of every program that serves. */
 export const processSettings = {
-  OPS_PORT: portNumber('must be a port number, or 0 for any free port')
+  OPS_PORT: portNumber
     .nullable()
     .default(null)
     .describe(

@@ -1,14 +1,13 @@
 import { readFileSync } from 'node:fs';
 import * as z from 'zod';
 import { readPrivateFile } from '../process/files.js';
-import { isForOperator, OperatorError } from '../process/operator-error.js';
+import { OperatorError } from '../process/operator-error.js';
 import { refusedVariables } from './refused.js';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Lists every configuration problem, each with the setting to change. */
 export class ConfigError extends OperatorError {
-  override name = 'ConfigError';
   readonly problems: readonly string[];
 
   constructor(problems: readonly string[]) {
@@ -41,7 +40,7 @@ function fromFile(variable: string, file: string): Found {
       : readFileSync(file, 'utf8');
     value = read.trim();
   } catch (cause) {
-    if (isForOperator(cause)) return { problem: cause.message };
+    if (cause instanceof OperatorError) return { problem: cause.message };
     const { code = 'unknown' } = cause as NodeJS.ErrnoException;
     return { problem: `${variable} names ${file}, which cannot be read (${code})` };
   }

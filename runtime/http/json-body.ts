@@ -6,8 +6,6 @@ export type BodyRefusal =
 
 /** The request body has the wrong type, is too large or is incomplete. */
 export class BodyRefusedError extends Error {
-  override readonly name = 'BodyRefusedError';
-
   constructor(
     readonly code: BodyRefusal,
     message: string,

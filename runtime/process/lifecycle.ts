@@ -2,7 +2,7 @@ import { format } from 'node:util';
 import { withTimeout } from '../concurrency.js';
 import { readLogLevel, type DrainConfig } from '../config.js';
 import { logger, type Logger, type LogLevel } from './log.js';
-import { isForOperator } from './operator-error.js';
+import { OperatorError } from './operator-error.js';
 
 export interface ProgramContext {
   signal: AbortSignal;
@@ -67,7 +67,7 @@ async function drain(
 }
 
 function report(name: string, log: Logger, error: unknown): void {
-  if (isForOperator(error)) {
+  if (error instanceof OperatorError) {
     // A person at a terminal reads several problems more easily without JSON.
     if (process.stderr.isTTY) process.stderr.write(`${name}: ${error.message}\n`);
     else log.fatal(error.message);

@@ -1,7 +1,5 @@
 /** A task neither ended nor progressed within its limit. */
-export class HungError extends Error {
-  override readonly name = 'HungError';
-}
+export class HungError extends Error {}
 
 const LOOK_EVERY_MS = 1_000;
 

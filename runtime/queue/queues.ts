@@ -18,9 +18,7 @@ import { packRequestIds, type RequestIds } from '../http/request-ids.js';
 import { withTimeout } from '../concurrency.js';
 
 /** The queue timed out or failed. The job may have been enqueued all the same. */
-export class QueueUnavailableError extends Error {
-  override name = 'QueueUnavailableError';
-}
+export class QueueUnavailableError extends Error {}
 
 const READY_MS = 5_000;
 const ANSWER_MS = 3_000;

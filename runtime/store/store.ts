@@ -26,9 +26,7 @@ export interface SnapshotStore {
 }
 
 /** A request to the bucket failed. */
-export class StoreError extends OperatorError {
-  override readonly name = 'StoreError';
-}
+export class StoreError extends OperatorError {}
 
 export const filesIn = (store: SnapshotStore): LogFiles => ({
   where: store.where,

@@ -119,9 +119,7 @@ function unpack({
 }
 
 /** Admissions of a pending chunk are missing or have no payload, so the chunk cannot be claimed. */
-export class ChunkIncompleteError extends Error {
-  override readonly name = 'ChunkIncompleteError';
-}
+export class ChunkIncompleteError extends Error {}
 
 /**
  * Claims pending admissions in this transaction, and returns the ids of the claimed admissions.

@@ -192,7 +192,7 @@ async function insertAdmissions(
 ): Promise<ItemAdmissions> {
   const pointing = admissionsOf(batch);
   const conflicts = new Set<Admission | undefined>();
-  for (const some of slices(pointing.admissions, ROWS_PER_STATEMENT)) {
+  for (const some of slices(pointing.admissions)) {
     const rows = some.map(({ row }) => row);
     const found = await insertOrFind(tx, rows, (open) =>
       storeAdmissions(tx, open, { policy: pins, singly: false }),
@@ -253,7 +253,7 @@ async function insertWatches(
   before: readonly Admission[],
 ): Promise<Record<'pending' | DecidedState, number>> {
   const counts = { pending: 0, admitted: 0, denied: 0, approval_required: 0 };
-  for (const rows of slices(before, ROWS_PER_STATEMENT)) {
+  for (const rows of slices(before)) {
     const decided = await tx<{ id: string; state: DecidedState }[]>`
       select proof_id as id, ${decidedState(tx)} as state
       from svc.log_entry e where tenant_no = ${tenantNo}
@@ -302,8 +302,8 @@ async function insertChunks(
   }
 }
 
-function slices<T>(all: readonly T[], size: number): T[][] {
-  return Array.from({ length: Math.ceil(all.length / size) }, (_, i) =>
-    all.slice(i * size, (i + 1) * size),
+function slices<T>(all: readonly T[]): T[][] {
+  return Array.from({ length: Math.ceil(all.length / ROWS_PER_STATEMENT) }, (_, i) =>
+    all.slice(i * ROWS_PER_STATEMENT, (i + 1) * ROWS_PER_STATEMENT),
   );
 }

@@ -1,19 +1,13 @@
+import { OperatorError } from '#runtime/process/operator-error';
+
 /** The database could not be reached: retry later. */
-export class DatabaseUnavailableError extends Error {
-  override readonly name = 'DatabaseUnavailableError';
-  readonly forOperator = true;
-}
+export class DatabaseUnavailableError extends OperatorError {}
 
 /** The database answers but cannot be used: wrong login, wrong database or no schema. */
-export class DatabaseUnusableError extends Error {
-  override readonly name = 'DatabaseUnusableError';
-  readonly forOperator = true;
-}
+export class DatabaseUnusableError extends OperatorError {}
 
 /** No policy set is active, so no admission can be accepted. */
-export class PolicyMissingError extends Error {
-  override readonly name = 'PolicyMissingError';
-}
+export class PolicyMissingError extends Error {}
 
 const DRIVER_CODES = new Set([
   'CONNECTION_CLOSED',

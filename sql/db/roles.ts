@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { OperatorError } from '#runtime/process/operator-error';
 import { type Pool, unconfinedTables } from './transaction.js';
 import { mapStartupDbErrors } from './errors.js';
 
@@ -75,10 +76,7 @@ async function effectiveRights(sql: Pool): Promise<Right[]> {
   return rows.map(right);
 }
 
-export class TooMuchPrivilegeError extends Error {
-  override readonly name = 'TooMuchPrivilegeError';
-  readonly forOperator = true;
-}
+export class TooMuchPrivilegeError extends OperatorError {}
 
 /**
  * Requires that the connected role is not a superuser, cannot create or assume other roles, owns

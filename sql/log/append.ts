@@ -231,9 +231,7 @@ const jsonOf = (budgets: Decision['budgets']): string | null =>
  * A stored tile differs from the log. Nothing is appended, because a tree built on a wrong hash stays
  * wrong. An operator must repair the tile.
  */
-export class TileDamagedError extends Error {
-  override readonly name = 'TileDamagedError';
-}
+export class TileDamagedError extends Error {}
 
 /**
  * Returns the partial tiles that the next `count` leaves extend, after a check: a level-0 tile must

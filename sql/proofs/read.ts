@@ -112,9 +112,7 @@ export async function proofHistory(
 }
 
 /** A status row of the proof differs from its log entry: it may have been a revocation. */
-export class DamagedEntryError extends Error {
-  override readonly name = 'DamagedEntryError';
-}
+export class DamagedEntryError extends Error {}
 
 export interface StatusOf {
   proofId: string;

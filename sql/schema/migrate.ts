@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { OperatorError } from '#runtime/process/operator-error';
 import { mapStartupDbErrors } from '../db/errors.js';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
 
@@ -29,10 +30,7 @@ export async function serverOf(sql: Db): Promise<DatabaseServer> {
 }
 
 /** A transaction of another session holds a lock that a migration needs. */
-export class MigrationBlockedError extends Error {
-  override readonly name = 'MigrationBlockedError';
-  readonly forOperator = true;
-}
+export class MigrationBlockedError extends OperatorError {}
 
 export interface MigrateOptions {
   /** Longest wait for one lock; other statements queue behind the wait. */
@@ -275,10 +273,7 @@ async function runIndexStatement(
   }
 }
 
-export class SchemaMismatchError extends Error {
-  override readonly name = 'SchemaMismatchError';
-  readonly forOperator = true;
-}
+export class SchemaMismatchError extends OperatorError {}
 
 /**
  * Rejects a schema that lacks a migration of this version, or has a later migration marked as

@@ -1,11 +1,9 @@
+import { OperatorError } from '#runtime/process/operator-error';
 import { type Db, type Pool, type Transaction, transaction } from '../db/transaction.js';
 import { lockHead } from '../log/append.js';
 
 /** The target of an administrative command is unknown, or cannot be changed like this. */
-export class AdministrationError extends Error {
-  override readonly name = 'AdministrationError';
-  readonly forOperator = true;
-}
+export class AdministrationError extends OperatorError {}
 
 export function noTenant(tenantId: string): AdministrationError {
   return new AdministrationError(

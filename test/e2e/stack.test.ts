@@ -1,8 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { readdirSync, statSync } from 'node:fs';
 import { cp, mkdtemp, readFile } from 'node:fs/promises';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -14,6 +12,7 @@ import { executeReceiptSchema } from '#protocol/schemas/admission';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { adminWith, type AdminLine } from '../fixtures/admin.js';
+import { serveLocally } from '../fixtures/local-server.js';
 import { publishedLog } from '../fixtures/published-log.js';
 import { startProgram } from '../fixtures/program.js';
 import { eventually, startStack, type RunningStack } from '../fixtures/stack.js';
@@ -65,7 +64,7 @@ const attributeOf = (attributes: Attribute[], name: string) =>
 
 let bodies = '';
 const spans: (ExportedSpan & { service: string | undefined })[] = [];
-const collector = createServer((req, res) => {
+const collector = await serveLocally((req, res) => {
   const chunks: Buffer[] = [];
   req.on('data', (chunk: Buffer) => chunks.push(chunk));
   req.on('end', () => {
@@ -107,14 +106,12 @@ describe('admissions in a running stack', () => {
     actions = lines.map((line) => JSON.parse(line) as Action);
     // A strict umask must not hide the snapshot from a public API server of another account.
     const umask = process.umask(0o077);
-    await new Promise<void>((resolve) => collector.listen(0, '127.0.0.1', resolve));
-    const { port } = collector.address() as AddressInfo;
-    stack = await startStack({ OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}` });
+    stack = await startStack({ OTEL_EXPORTER_OTLP_ENDPOINT: collector.url });
     process.umask(umask);
   }, 90_000);
   afterAll(async () => {
     await stack.destroy();
-    collector.close();
+    await collector.close();
   });
 
   it('answer each allowed action with a receipt, and a denied action with 403 and its receipt', async () => {

@@ -1,5 +1,5 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { untilLocked } from '../fixtures/hold-lock.js';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { untilWaiting } from '../fixtures/hold-lock.js';
 import { eventually } from '../fixtures/stack.js';
 import { NO_ACTS } from './next-acts.js';
 import { lasting, type Fault, type Scene } from './fault.js';
@@ -30,7 +30,7 @@ const postgresKilled = lasting(
   async ({ world: { database } }) => {
     // The server closes the connection that holds the lock, which releases the lock.
     await database.holdAppendLock();
-    await untilLocked(database.sql, 'svc-worker%');
+    await untilWaiting(database.sql, 1, 'svc-worker%');
     database.signal('SIGKILL');
     await database.running.exited;
   },
@@ -74,20 +74,18 @@ const largestBatch: Fault = {
   },
 };
 
-describe('requests acknowledged through a queue in PostgreSQL are neither lost nor duplicated', () => {
-  it.each([
-    rowNamed('worker killed after it signed, before the append lock'),
-    rowNamed('Postgres ends every connection, ten times in 2 s'),
-    rowNamed('engine killed while it receives a batch'),
-    postgresKilled,
-    engineKilled('before', 'unsent'),
-    engineKilled('after', 'unanswered'),
-    largestBatch,
-  ])(
-    '$name',
-    async (fault) => {
-      expect((await runFault(scene, fault)).problems).toEqual([]);
-    },
-    240_000,
-  );
-});
+it.each([
+  rowNamed('worker killed after it signed, before the append lock'),
+  rowNamed('Postgres ends every connection, ten times in 2 s'),
+  rowNamed('engine killed while it receives a batch'),
+  postgresKilled,
+  engineKilled('before', 'unsent'),
+  engineKilled('after', 'unanswered'),
+  largestBatch,
+])(
+  'requests acknowledged through a queue in PostgreSQL are neither lost nor duplicated > $name',
+  async (fault) => {
+    expect((await runFault(scene, fault)).problems).toEqual([]);
+  },
+  240_000,
+);

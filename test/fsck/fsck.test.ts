@@ -194,50 +194,48 @@ it('fsck > accepts an overlay combined with a policy set', async () => {
   expect((await checked(env, '--only', 'registry')).corrupt).toEqual({});
 });
 
-describe('killed fsck run', () => {
-  it('resumes at its last position and keeps its findings', async () => {
-    const { env, damage } = await plantation.copy();
-    const stateFile = join(env['DATA_DIR'] ?? '', 'fsck.json');
-    // Damages a proof before the position at which the process is killed, and a proof after that
-    // position.
-    for (const id of [sound.world.old[100]!, sound.world.fresh[35]!]) {
-      await damage(`update svc.intake set accepted_at = accepted_at + interval '1 ms'
+it('killed fsck run > resumes at its last position and keeps its findings', async () => {
+  const { env, damage } = await plantation.copy();
+  const stateFile = join(env['DATA_DIR'] ?? '', 'fsck.json');
+  // Damages a proof before the position at which the process is killed, and a proof after that
+  // position.
+  for (const id of [sound.world.old[100]!, sound.world.fresh[35]!]) {
+    await damage(`update svc.intake set accepted_at = accepted_at + interval '1 ms'
         where proof_id = '${id}'`);
-    }
-    const { logVkey } = sound;
-    const [name = '', hash = ''] = logVkey.split('+');
-    const databaseUrl = env['DATABASE_URL'] ?? '';
-    const signal = await killed({
-      databaseUrl,
-      directory: null,
-      stateFile,
-      logVkey,
-      identity: { log: `${name}+${hash}`, database: databaseName(databaseUrl), snapshot: null },
-      dieAt: 256,
-    });
-    expect(signal).toBe('SIGKILL');
-    const kept = await readFile(stateFile, 'utf8');
-
-    const { corrupt, document } = await checked(env, '--only', 'registry');
-    expect(document['resumed_from']).toBe(256);
-    expect(corrupt).toEqual({ intake_differs: 2 });
-
-    await writeFile(stateFile, kept);
-    const restarted = await checked(env, '--only', 'registry', '--restart');
-    expect(restarted.document['resumed_from']).toBe(0);
-    expect(restarted.corrupt).toEqual({ intake_differs: 2 });
-
-    // A finished run leaves no state to resume.
-    expect((await checked(env, '--only', 'registry')).document['resumed_from']).toBe(0);
-
-    // The log was rewritten, so the saved state is invalid.
-    await writeFile(stateFile, kept);
-    await damage(`update svc.tile set hashes = set_byte(hashes, 3, get_byte(hashes, 3) # 1)
-      where level = 1`);
-    const other = await checked(env, '--only', 'registry');
-    expect(other.document['resumed_from']).toBe(0);
-    expect(other.corrupt).toEqual({ intake_differs: 2, tile_altered: 1 });
+  }
+  const { logVkey } = sound;
+  const [name = '', hash = ''] = logVkey.split('+');
+  const databaseUrl = env['DATABASE_URL'] ?? '';
+  const signal = await killed({
+    databaseUrl,
+    directory: null,
+    stateFile,
+    logVkey,
+    identity: { log: `${name}+${hash}`, database: databaseName(databaseUrl), snapshot: null },
+    dieAt: 256,
   });
+  expect(signal).toBe('SIGKILL');
+  const kept = await readFile(stateFile, 'utf8');
+
+  const { corrupt, document } = await checked(env, '--only', 'registry');
+  expect(document['resumed_from']).toBe(256);
+  expect(corrupt).toEqual({ intake_differs: 2 });
+
+  await writeFile(stateFile, kept);
+  const restarted = await checked(env, '--only', 'registry', '--restart');
+  expect(restarted.document['resumed_from']).toBe(0);
+  expect(restarted.corrupt).toEqual({ intake_differs: 2 });
+
+  // A finished run leaves no state to resume.
+  expect((await checked(env, '--only', 'registry')).document['resumed_from']).toBe(0);
+
+  // The log was rewritten, so the saved state is invalid.
+  await writeFile(stateFile, kept);
+  await damage(`update svc.tile set hashes = set_byte(hashes, 3, get_byte(hashes, 3) # 1)
+      where level = 1`);
+  const other = await checked(env, '--only', 'registry');
+  expect(other.document['resumed_from']).toBe(0);
+  expect(other.corrupt).toEqual({ intake_differs: 2, tile_altered: 1 });
 });
 
 it('fsck > prints a damaged text without control characters, which could hide its finding', async () => {

@@ -17,7 +17,7 @@ import {
   toHex,
   utf8,
 } from '#protocol/bytes';
-import { formatCheckpoint, openCheckpoint, parseCheckpoint } from '#protocol/checkpoint';
+import { formatCheckpoint, parseCheckpoint } from '#protocol/checkpoint';
 import { nobleSha256 } from '#protocol/hash';
 import { formatVkey, openNote, parseVkey } from '#protocol/note';
 import { formatTime, parseTime } from '#protocol/time';
@@ -25,6 +25,7 @@ import { formatTlogProof, parseTlogProof } from '#protocol/tlog-proof';
 import { nativeVerify } from '#runtime/crypto/node';
 import { engineConfig, facadeConfig, publisherConfig } from '#runtime/config';
 import { parsing, texts, vectors, must, type Target } from './target.js';
+import { openCheckpoint } from '../fixtures/checkpoints.js';
 
 const checkpoint = vectors<{ origin: string; text: string; vkey: string; note: string }>(
   'checkpoint',
@@ -86,8 +87,7 @@ export const TEXT_TARGETS: readonly Target[] = [
     name: 'checkpoint-note',
     seeds: texts(checkpoint.note),
     run: parsing(
-      (input) =>
-        openCheckpoint(fromUtf8Lossy(input), checkpoint.vkey, checkpoint.origin, nativeVerify),
+      (input) => openCheckpoint(fromUtf8Lossy(input), checkpoint.vkey, checkpoint.origin),
       (opened) => must(formatCheckpoint(opened) === checkpoint.text, 'an unsigned checkpoint'),
     ),
   },

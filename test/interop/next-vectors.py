@@ -3,7 +3,6 @@
 Prints the document. The keys are public test keys.
 """
 
-import base64
 import hashlib
 import hmac
 import json
@@ -11,11 +10,11 @@ import json
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from reducer import PublicLog
 from svc_verification.crypto import pae
-from svc_verification.encoding import base64text, base64url, canonical, document_hash, milliseconds, sha256
-from svc_verification.merkle import value_hash
-from svc_verification.records import NONE
-from trees import inclusion_path, lookup, map_root, tree_root, u48
+from svc_verification.encoding import base64text, base64url, canonical, document_hash, sha256
+from svc_verification.entries import aep_key_key
+from trees import inclusion_path, lookup, map_root, tree_root
 
 ORIGIN = "log.example/svc"
 
@@ -177,23 +176,6 @@ class Proof:
     def salt(self, name):
         return hmac.new(self.seed, name.encode(), hashlib.sha256).hexdigest()
 
-    def record(self, index, covered_to, verified_at, gone=False, revoked=0):
-        effects = ["ADMIT", "DENY", "REQUIRE_APPROVAL"]
-        flags = effects.index(self.effect) | (len(self.ends) > 1) << 3 | 1 << 4 | gone << 6
-        kinds = ("proof", "passport", "certificate", "trust")
-        ends = [self.ends.get(kind) for kind in kinds]
-        return (
-            bytes([1, flags, revoked, 0])
-            + u48(index)
-            + u48(milliseconds(self.accepted_at))
-            + u48(covered_to)
-            + u48(milliseconds(verified_at))
-            + u48(WORKER_KEY_INDEX)
-            + b"".join(u48(NONE if end is None else milliseconds(end)) for end in ends)
-            + bytes.fromhex(self.aep_hash)
-            + bytes.fromhex(self.proof_record_hash)
-        )
-
 
 def entry(kind, time, **members):
     return {"schema_version": "svc.registry.entry/1.1", "type": kind, "time": time} | members
@@ -213,15 +195,6 @@ def verdict(time, previous, to, expired_through, failed=(), restored=()):
     )
     signed = canonical({"origin": ORIGIN} | unsigned)
     return unsigned | {"sig": verifier_key.sign("svc.registry.verdict", signed)}
-
-
-def key_record(key_id, first, retired=NONE, compromised=NONE):
-    thumbprint = base64.urlsafe_b64decode(key_id + "=")
-    return bytes([2, 0]) + thumbprint + u48(first) + u48(retired) + u48(compromised)
-
-
-def event(kind, index, time, more=b""):
-    return bytes([kind]) + u48(index) + u48(milliseconds(time)) + more
 
 
 # The worked log
@@ -449,31 +422,17 @@ log.append(verdict(time(31), 13, 16, time(31), restored=[11]))  # leaf 16
 covered = len(log)
 
 erased = (held, held_too, denied)
-changes = {
-    admitted: event(1, 13, time(8)) + event(6, 14, time(9), b"\x02" + bytes.fromhex(reason_hash)),
-    outcome: event(2, 13, time(8)) + event(3, 16, time(31)),
-} | {proof: event(1, 13, time(8)) + event(4, 15, time(10)) for proof in erased}
 
 
 def proof_key(proof):
     return b"\x01" + bytes.fromhex(proof.id)
 
 
-values = {}
-for index, proof in enumerate(proofs, FIRST_PROOF):
-    record = proof.record(
-        index,
-        13,
-        time(31) if proof is outcome else time(8),
-        gone=proof in erased,
-        revoked=0b0100 if proof is admitted else 0,
-    )
-    values[proof_key(proof)] = (record, changes.get(proof, event(1, 13, time(8))))
-key_of_worker_key = b"\x02" + WORKER_KEY_INDEX.to_bytes(16, "big")
-values[key_of_worker_key] = (
-    key_record(worker_key.id, WORKER_KEY_INDEX + 1, delegation["until_index"]),
-    b"",
-)
+public_log = PublicLog(ORIGIN)
+for one in log:
+    public_log.append(canonical(one))
+values = public_log.map()
+key_of_worker_key = aep_key_key(0, WORKER_KEY_INDEX)
 
 token = f"share_{base64url(bytes(range(32)))}"
 token_hash = sha256(token.encode())

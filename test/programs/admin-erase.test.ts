@@ -54,46 +54,44 @@ describe('admin erase', () => {
   });
 });
 
-describe('admin erase tenant', () => {
-  it('completes in a second run after the first run was killed', async () => {
-    const items = Array.from({ length: 1_000 }, (_, i) =>
-      registry.item({ intent_id: `${MARK}-${i}` }),
-    );
-    await registry.admitAll(items);
-    const left = async (): Promise<number> => {
-      const [row] = await db.sql<{ n: number }[]>`
+it('admin erase tenant > completes in a second run after the first run was killed', async () => {
+  const items = Array.from({ length: 1_000 }, (_, i) =>
+    registry.item({ intent_id: `${MARK}-${i}` }),
+  );
+  await registry.admitAll(items);
+  const left = async (): Promise<number> => {
+    const [row] = await db.sql<{ n: number }[]>`
         select count(*)::int as n from svc.intake where request is not null`;
-      return row!.n;
-    };
-    const total = await left();
-    const child = spawn(
-      process.execPath,
-      [join(packageRoot, 'dist', 'programs', 'admin.js'), 'erase', 'tenant', ...line(TENANT)],
-      { env: { ...process.env, DATABASE_URL: db.urlFor('svc_erase') }, stdio: 'ignore' },
-    );
-    const gone = new Promise((resolve) => child.once('exit', resolve));
-    while ((await left()) === total && child.exitCode === null) await sleep(5);
-    child.kill('SIGKILL');
-    await gone;
-    const open = registry.item();
-    await acceptIntake(registry.engine, [open]);
-    const remaining = await left();
-    expect(remaining).toBeLessThan(total);
+    return row!.n;
+  };
+  const total = await left();
+  const child = spawn(
+    process.execPath,
+    [join(packageRoot, 'dist', 'programs', 'admin.js'), 'erase', 'tenant', ...line(TENANT)],
+    { env: { ...process.env, DATABASE_URL: db.urlFor('svc_erase') }, stdio: 'ignore' },
+  );
+  const gone = new Promise((resolve) => child.once('exit', resolve));
+  while ((await left()) === total && child.exitCode === null) await sleep(5);
+  child.kill('SIGKILL');
+  await gone;
+  const open = registry.item();
+  await acceptIntake(registry.engine, [open]);
+  const remaining = await left();
+  expect(remaining).toBeLessThan(total);
 
-    const second = await erase('erase', 'tenant', ...line(TENANT));
-    // One admission is undecided, so the command has to run again.
-    expect(second).toMatchObject({ code: 1, json: { erased: remaining - 1, unsettled: 1 } });
-    expect(second.err).toContain(`of ${TENANT} erased`);
-    await processAdmissions(registry.admit, [open.proofId]);
-    const third = await erase('erase', 'tenant', ...line(TENANT));
-    expect(third).toMatchObject({ code: 0, json: { erased: 1, unsettled: 0 } });
+  const second = await erase('erase', 'tenant', ...line(TENANT));
+  // One admission is undecided, so the command has to run again.
+  expect(second).toMatchObject({ code: 1, json: { erased: remaining - 1, unsettled: 1 } });
+  expect(second.err).toContain(`of ${TENANT} erased`);
+  await processAdmissions(registry.admit, [open.proofId]);
+  const third = await erase('erase', 'tenant', ...line(TENANT));
+  expect(third).toMatchObject({ code: 0, json: { erased: 1, unsettled: 0 } });
 
-    expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
-    const [rest] = await db.sql`
+  expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
+  const [rest] = await db.sql`
       select (select count(*)::int from svc.idempotency_key) as keys,
         (select count(*)::int from (select proof_id from svc.log_entry where kind = 1) p
           full join svc.erasure e using (proof_id)
           where p.proof_id is null or e.proof_id is null) as unmatched`;
-    expect(rest).toEqual({ keys: 0, unmatched: 0 });
-  });
+  expect(rest).toEqual({ keys: 0, unmatched: 0 });
 });

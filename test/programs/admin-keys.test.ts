@@ -1,7 +1,7 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { apiKeySecretHash, parseApiKey } from '#runtime/crypto/api-key';
 import { done } from '../fixtures/admin.js';
-import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
+import { APPEND_LOCK, holdLock, untilWaiting } from '../fixtures/hold-lock.js';
 import { executeBody, headersFor, startEngine } from '../fixtures/engine.js';
 import { TENANT } from '../fixtures/registry.js';
 import { testRegistry } from './world.js';
@@ -101,14 +101,14 @@ describe('admin key revoke', () => {
 
   it('waits for the append lock, so that no admission of the key is signed afterwards', async () => {
     const issued = await issue();
-    const lock = await holdAppendLock(db.sql);
+    const unlock = await holdLock(db.sql, APPEND_LOCK);
     let returned = false;
     const revoked = done(admin('key', 'revoke', String(issued['key_id']))).then(() => {
       returned = true;
     });
     await untilWaiting(db.sql);
     expect(returned).toBe(false);
-    await lock.commit();
+    await unlock();
     await revoked;
   });
 });

@@ -14,7 +14,7 @@ import { activateOverlay, policiesInUse, storeOverlay } from '#sql/admissions/ov
 import { activatePolicy, policyActivations, storePolicySet } from '#sql/admissions/policies';
 import { insertApiKey } from '#sql/tenants/api-keys';
 import { adminWith, done } from '../fixtures/admin.js';
-import { untilWaiting } from '../fixtures/append-lock.js';
+import { untilWaiting } from '../fixtures/hold-lock.js';
 import { storeForeignSet } from '../fixtures/policy-set.js';
 import { TENANT } from '../fixtures/registry.js';
 import { testFolder } from '../fixtures/test-folder.js';

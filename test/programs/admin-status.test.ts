@@ -1,6 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import { attentionFor } from '#programs/admin/status';
 import { type Facts } from '#programs/admin/status/facts';
@@ -10,6 +8,7 @@ import { readUpkeep, recordMaintenance } from '#sql/ops/maintenance';
 import { adminWith } from '../fixtures/admin.js';
 import { testLog } from '../fixtures/checkpoints.js';
 import { issueKey } from '../fixtures/engine.js';
+import { serveLocally } from '../fixtures/local-server.js';
 import { startTcpProxy } from '../fixtures/tcp-proxy.js';
 import { testRegistry } from './world.js';
 
@@ -30,14 +29,13 @@ const READINESS = {
 const beats: (() => Promise<void>)[] = [];
 
 await issueKey(registry);
-const facade = createServer((_req, res) => {
+const facade = await serveLocally((_req, res) => {
   res.end(JSON.stringify({ status: 'ready', age_ms: 500, refusal: null }));
 });
-await new Promise<void>((resolve) => facade.listen(0, '127.0.0.1', resolve));
-afterAll(() => void facade.close());
+afterAll(() => facade.close());
 const env = {
   DATABASE_URL: db.urlFor('svc_admin'),
-  PUBLIC_URL: `http://127.0.0.1:${String((facade.address() as AddressInfo).port)}`,
+  PUBLIC_URL: facade.url,
 };
 const admin = adminWith(env);
 await registry.admitAll([registry.item(), registry.item()]);
@@ -129,25 +127,23 @@ it('admin status > reports ADMISSIONS_PAUSED although the environment is open', 
   expect(code).toBe(1);
 });
 
-describe('admin backup record', () => {
-  it('records a backup, and shows it in the metrics of the publisher', async () => {
-    const ages = async () =>
-      (await readUpkeep(db.as('svc_publisher'))).maintenance.map(({ kind, endedAt }) => [
-        kind,
-        endedAt !== null,
-      ]);
-    expect(await ages()).toEqual([
-      ['backup', false],
-      ['fsck', false],
+it('admin backup record > records a backup, and shows it in the metrics of the publisher', async () => {
+  const ages = async () =>
+    (await readUpkeep(db.as('svc_publisher'))).maintenance.map(({ kind, endedAt }) => [
+      kind,
+      endedAt !== null,
     ]);
-    expect((await admin('backup', 'record')).code).toBe(0);
-    expect(await ages()).toEqual([
-      ['backup', true],
-      ['fsck', false],
-    ]);
-    await expect(recordMaintenance(db.as('svc_publisher'))).rejects.toThrow(/permission denied/);
-    await expect(recordMaintenance(db.sql)).rejects.toThrow(/cannot record this: log in as/);
-  });
+  expect(await ages()).toEqual([
+    ['backup', false],
+    ['fsck', false],
+  ]);
+  expect((await admin('backup', 'record')).code).toBe(0);
+  expect(await ages()).toEqual([
+    ['backup', true],
+    ['fsck', false],
+  ]);
+  await expect(recordMaintenance(db.as('svc_publisher'))).rejects.toThrow(/permission denied/);
+  await expect(recordMaintenance(db.sql)).rejects.toThrow(/cannot record this: log in as/);
 });
 
 describe('attentionFor', () => {

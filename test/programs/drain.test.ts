@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { acceptIntake } from '#sql/admissions/intake';
 import { executeBody, headersFor, issueKey } from '../fixtures/engine.js';
+import { holdLock, untilWaiting } from '../fixtures/hold-lock.js';
 import { startProgram } from '../fixtures/program.js';
 import { testFolder } from '../fixtures/test-folder.js';
 import { programsOn, testRegistry, testSnapshot } from './world.js';
@@ -17,25 +18,6 @@ const readyz = async (url: string) => {
   const reply = await fetch(`${url}/readyz`, { headers: { connection: 'close' } });
   return { status: reply.status, readiness: ((await reply.json()) as { status: string }).status };
 };
-
-/** Locks a table until the returned function is called. */
-async function hold(table: string): Promise<() => Promise<void>> {
-  const connection = await db.sql.reserve();
-  await connection.unsafe(`begin; lock table svc.${table} in access exclusive mode`);
-  return async () => {
-    await connection.unsafe('rollback');
-    connection.release();
-  };
-}
-
-const untilWaiting = (application: string): Promise<unknown> =>
-  expect
-    .poll(
-      () => db.sql`
-        select from pg_stat_activity where application_name like ${`${application}%`}
-          and datname = current_database() and wait_event_type = 'Lock'`,
-    )
-    .not.toHaveLength(0);
 
 describe('after SIGTERM', () => {
   it('the engine finishes receiving its current batch and exits', async () => {
@@ -75,10 +57,10 @@ describe('after SIGTERM', () => {
     ['verifier', 'verdict'],
     ['publisher', 'checkpoint'],
   ] as const)('%s finishes its current work and exits', async ([name, table]) => {
-    const release = await hold(table);
+    const release = await holdLock(db.sql, `lock table svc.${table} in access exclusive mode`);
     if (name === 'worker') await acceptIntake(registry.engine, [registry.item()]);
     const program = await start(name);
-    await untilWaiting(`svc-${name}`);
+    await untilWaiting(db.sql, 1, `svc-${name}%`);
     program.signal();
     let hasEnded = false;
     void program.exited.then(() => (hasEnded = true));

@@ -1,8 +1,8 @@
 import { request } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, expect, it } from 'vitest';
 import { scrape, valueOf } from '../fixtures/exposition.js';
-import { startProgram, type RunningProgram } from '../fixtures/program.js';
+import { isAlive, startProgram, type RunningProgram } from '../fixtures/program.js';
 import { testSnapshot } from './world.js';
 
 interface LogLine {
@@ -47,15 +47,6 @@ async function start(env: Record<string, string>): Promise<RunningFacade> {
   };
   started.push(facade);
   return facade;
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 const restarts = (facade: RunningFacade): number =>
@@ -103,58 +94,56 @@ function holdRequest(url: string): { finish: () => void; answer: Promise<number>
   return { finish: () => req.end('}'), answer };
 }
 
-describe('public API processes on one port', () => {
-  it('share the port, have separate operations listeners, and are replaced without a refused connection', async () => {
-    const facade = await start({ PUBLIC_PROCESSES: '2', OPS_PORT: '0' });
-    const started = () => facade.lines().filter(({ msg }) => msg === 'started');
-    // Both children and their parent log `started`.
-    await expect.poll(() => new Set(started().map(({ instance }) => instance)).size).toBe(3);
-    const allOpsUrls = () => facade.lines().flatMap(({ ops_url: url }) => url ?? []);
-    const opsUrls = allOpsUrls();
-    for (let i = 0; i < 20; i += 1) expect(await lookUp(facade.url, proof)).toBe(200);
-    const scraped = await Promise.all(opsUrls.map(scrape));
-    const sizes = scraped.map((one) => valueOf(one, 'svc_snapshot_tree_size'));
-    expect(sizes).toEqual([treeSize, treeSize]);
-    const counts = scraped.map((one) => valueOf(one, 'svc_lookups_total', { status: 'VALID' })!);
-    expect(counts[0]! + counts[1]!).toBe(20);
-    for (const url of opsUrls) expect((await fetch(`${url}/readyz`)).status).toBe(200);
+it('public API processes on one port > share the port, have separate operations listeners, and are replaced without a refused connection', async () => {
+  const facade = await start({ PUBLIC_PROCESSES: '2', OPS_PORT: '0' });
+  const started = () => facade.lines().filter(({ msg }) => msg === 'started');
+  // Both children and their parent log `started`.
+  await expect.poll(() => new Set(started().map(({ instance }) => instance)).size).toBe(3);
+  const allOpsUrls = () => facade.lines().flatMap(({ ops_url: url }) => url ?? []);
+  const opsUrls = allOpsUrls();
+  for (let i = 0; i < 20; i += 1) expect(await lookUp(facade.url, proof)).toBe(200);
+  const scraped = await Promise.all(opsUrls.map(scrape));
+  const sizes = scraped.map((one) => valueOf(one, 'svc_snapshot_tree_size'));
+  expect(sizes).toEqual([treeSize, treeSize]);
+  const counts = scraped.map((one) => valueOf(one, 'svc_lookups_total', { status: 'VALID' })!);
+  expect(counts[0]! + counts[1]!).toBe(20);
+  for (const url of opsUrls) expect((await fetch(`${url}/readyz`)).status).toBe(200);
 
-    const outcomes = new Map<number | string, number>();
-    let isSending = true;
-    const client = async (): Promise<void> => {
-      while (isSending) {
-        const outcome = await lookUp(facade.url, proof);
-        outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
-      }
-    };
-    const clients = [client(), client(), client()];
-    for (const number of [1, 2]) await replace(facade, `facade ${number}`);
-    isSending = false;
-    await Promise.all(clients);
-    expect(outcomes.get(200)).toBeGreaterThan(100);
-    // Only requests in the killed process may fail.
-    expect([...outcomes.keys()].filter((one) => one !== 200 && one !== 'ECONNRESET')).toEqual([]);
-    expect(outcomes.get('ECONNRESET') ?? 0).toBeLessThanOrEqual(2 * clients.length);
-
-    // Another program cannot use the ports, and its error names the setting.
-    const other = { PUBLIC_PROCESSES: '2', PUBLIC_PORT: new URL(facade.url).port };
-    const taken = [
-      ['PUBLIC_PORT', await start(other)],
-      ['OPS_PORT', await start({ OPS_PORT: new URL(allOpsUrls().at(-1)!).port })],
-    ] as const;
-    for (const [setting, second] of taken) {
-      expect(await second.exited).toBe(1);
-      expect(second.text()).toContain(`set ${setting} to another port`);
+  const outcomes = new Map<number | string, number>();
+  let isSending = true;
+  const client = async (): Promise<void> => {
+    while (isSending) {
+      const outcome = await lookUp(facade.url, proof);
+      outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
     }
+  };
+  const clients = [client(), client(), client()];
+  for (const number of [1, 2]) await replace(facade, `facade ${number}`);
+  isSending = false;
+  await Promise.all(clients);
+  expect(outcomes.get(200)).toBeGreaterThan(100);
+  // Only requests in the killed process may fail.
+  expect([...outcomes.keys()].filter((one) => one !== 200 && one !== 'ECONNRESET')).toEqual([]);
+  expect(outcomes.get('ECONNRESET') ?? 0).toBeLessThanOrEqual(2 * clients.length);
 
-    // Enough requests in flight to reach both processes.
-    const late = Array.from({ length: 8 }, () => holdRequest(facade.url));
-    await sleep(300);
-    facade.signal();
-    await sleep(300);
-    for (const { finish } of late) finish();
-    expect(await Promise.all(late.map(({ answer }) => answer))).toEqual(late.map(() => 400));
-    expect(await facade.exited).toBe(0);
-    expect(facade.pids().filter(isAlive)).toEqual([]);
-  }, 80_000);
-});
+  // Another program cannot use the ports, and its error names the setting.
+  const other = { PUBLIC_PROCESSES: '2', PUBLIC_PORT: new URL(facade.url).port };
+  const taken = [
+    ['PUBLIC_PORT', await start(other)],
+    ['OPS_PORT', await start({ OPS_PORT: new URL(allOpsUrls().at(-1)!).port })],
+  ] as const;
+  for (const [setting, second] of taken) {
+    expect(await second.exited).toBe(1);
+    expect(second.text()).toContain(`set ${setting} to another port`);
+  }
+
+  // Enough requests in flight to reach both processes.
+  const late = Array.from({ length: 8 }, () => holdRequest(facade.url));
+  await sleep(300);
+  facade.signal();
+  await sleep(300);
+  for (const { finish } of late) finish();
+  expect(await Promise.all(late.map(({ answer }) => answer))).toEqual(late.map(() => 400));
+  expect(await facade.exited).toBe(0);
+  expect(facade.pids().filter(isAlive)).toEqual([]);
+}, 80_000);

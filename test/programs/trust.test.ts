@@ -1,10 +1,10 @@
 import { writeFileSync } from 'node:fs';
-import { createServer, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
 import { readTrustedCheckpoint } from '#programs/trust';
 import { OperatorError } from '#runtime/process/operator-error';
+import { serveLocally } from '../fixtures/local-server.js';
 import { testFolder } from '../fixtures/test-folder.js';
 import { programsOn, testRegistry } from './world.js';
 
@@ -25,15 +25,13 @@ function pour(res: ServerResponse): void {
 
 const { db } = await testRegistry();
 const home = await testFolder();
-const server = createServer((req, res) => {
+const { url, close } = await serveLocally((req, res) => {
   if (req.url === '/checkpoint') res.end('a note\n');
   else if (req.url === '/huge') res.end('x'.repeat(100_000));
   else if (req.url === '/endless') pour(res);
   else res.writeHead(404).end('a page');
 });
-await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-afterAll(() => void server.close());
-const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+afterAll(close);
 const file = join(home, 'checkpoint');
 writeFileSync(file, 'a note\n');
 

@@ -18,10 +18,10 @@ import {
   logKey,
   openEvidenceLog,
   ORIGIN,
-  vectors,
   WORKED,
   type EvidenceLogOptions,
 } from '../fixtures/evidence-log.js';
+import { nextVectors } from '../fixtures/next-vectors.js';
 import { sha256 } from '../fixtures/leaves.js';
 import { refusal } from '../fixtures/refusal.js';
 
@@ -32,20 +32,20 @@ const MINUTE = 60_000;
 const DAY = 24 * 60 * MINUTE;
 
 const pin = (pinned: Partial<PinnedLog> = {}) =>
-  readLog(sha256, { vkey: vectors.log_vkey, origin: ORIGIN, ...pinned })!;
+  readLog(sha256, { vkey: nextVectors.log_vkey, origin: ORIGIN, ...pinned })!;
 const options: Omit<EvidenceOptions, 'identifier'> = {
   log: pin(),
   now: SNAPSHOT_TIME + MINUTE,
 };
 /** The identifier that a reader looks up. For a share token, evidence has only the hash of the token. */
 const lookedUp = ({ identifier }: Evidence): string =>
-  /^[0-9a-f]{64}$/.test(identifier) ? vectors.token : identifier;
+  /^[0-9a-f]{64}$/.test(identifier) ? nextVectors.token : identifier;
 const verify = (evidence: Evidence, changes: Partial<EvidenceOptions> = {}) =>
   verifyEvidence(crypto, evidence, { identifier: lookedUp(evidence), ...options, ...changes });
 const codeOf = (evidence: Evidence, changes?: Partial<EvidenceOptions>): string =>
   refusal(() => verify(evidence, changes)).code;
 
-const [ofProof, ofAbsent, ofToken, ofPackage, ofNothing] = vectors.evidence as [
+const [ofProof, ofAbsent, ofToken, ofPackage, ofNothing] = nextVectors.evidence as [
   Evidence,
   Evidence,
   Evidence,
@@ -64,7 +64,7 @@ const ownPin = { log: pin({ vkey: signer.vkey }) };
 
 describe('evidence', () => {
   it('proves presence and absence in the vectors', () => {
-    const found = vectors.evidence.map((evidence) => {
+    const found = nextVectors.evidence.map((evidence) => {
       const { found, index, ageMs, outdated } = verify(evidence);
       expect({ index, outdated }).toEqual({ index: 17, outdated: null });
       // Evidence about a text that is not an id looks up no log: only the time of the snapshot counts.
@@ -86,7 +86,7 @@ describe('evidence', () => {
   });
 
   it('is rebuilt by the builder, byte for byte', async () => {
-    for (const evidence of vectors.evidence) {
+    for (const evidence of nextVectors.evidence) {
       const built = await signed(lookedUp(evidence), { expiredThrough: EXPIRED_THROUGH });
       const { lookups, identifier, snapshot } = built;
       const { lookups: expected, ...rest } = evidence;
@@ -149,7 +149,7 @@ describe('altered evidence', () => {
       'another entry',
       ofProof,
       'snapshot',
-      to(JSON.parse(vectors.entries[16]!.canonical)),
+      to(JSON.parse(nextVectors.entries[16]!.canonical)),
       'malformed_entry',
     ],
     ['another checkpoint', ofProof, 'tlog_proof', resized, 'bad_signature'],
@@ -173,8 +173,8 @@ describe('altered evidence', () => {
   });
 
   it('never verifies when its records differ from those of the log', () => {
-    const known = vectors.evidence.map((evidence) => canonicalize(evidence as JsonValue));
-    const states = vectors.evidence.map((evidence) => verify(evidence).found);
+    const known = nextVectors.evidence.map((evidence) => canonicalize(evidence as JsonValue));
+    const states = nextVectors.evidence.map((evidence) => verify(evidence).found);
     const change = fc.record({
       which: fc.nat(4),
       at: fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true }),
@@ -185,7 +185,7 @@ describe('altered evidence', () => {
         const text = known[which]!;
         const place = Math.floor(at * text.length);
         const changed = text.slice(0, place) + String.fromCharCode(to) + text.slice(place + 1);
-        const identifier = lookedUp(vectors.evidence[which]!);
+        const identifier = lookedUp(nextVectors.evidence[which]!);
         let proved;
         try {
           proved = verifyEvidence(crypto, changed, { ...options, identifier });
@@ -193,7 +193,7 @@ describe('altered evidence', () => {
           return;
         }
         expect(proved.found).toEqual(states[which]);
-        expect(proved.snapshot).toEqual(vectors.evidence[which]!.snapshot);
+        expect(proved.snapshot).toEqual(nextVectors.evidence[which]!.snapshot);
       }),
       { numRuns: 400 },
     );
@@ -209,7 +209,7 @@ describe('evidence', () => {
     [
       'a log key after its retirement',
       ofProof,
-      { log: pin({ vkey: [{ vkey: vectors.log_vkey, from_size: 17 }] }) },
+      { log: pin({ vkey: [{ vkey: nextVectors.log_vkey, from_size: 17 }] }) },
       'unknown_signer',
     ],
     [
@@ -344,6 +344,6 @@ it('evidence > does not age by the expiry scan of a log that was not looked up',
 });
 
 it('evidence > verifies under a retired log key up to the size of its last tree', () => {
-  const log = pin({ vkey: [{ vkey: vectors.log_vkey, from_size: 18 }] });
+  const log = pin({ vkey: [{ vkey: nextVectors.log_vkey, from_size: 18 }] });
   expect(verify(ofProof, { log }).outdated).toBeNull();
 });

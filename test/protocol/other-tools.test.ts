@@ -96,7 +96,7 @@ describe.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
 
     beforeAll(async () => {
       expect(missingTools).toEqual([]);
-      const blocks = await shellBlocks('docs/verify.md', '### With other tools');
+      const blocks = await shellBlocks('### With other tools');
       expect(blocks).toHaveLength(4);
       [signature = '', hashes = '', disclosures = '', inclusion = ''] = blocks;
       place = await workplace({ AEP_KEY: aepKey, LOG_VKEY: world.log.vkey });
@@ -159,14 +159,14 @@ describe.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
 
     it('verify the snapshot entry and the record in evidence', async () => {
       const evidence = nextVectors.evidence[0]!;
-      const blocks = await shellBlocks('docs/verify.md', '### Evidence with other tools');
+      const blocks = await shellBlocks('### Evidence with other tools');
       const [entry = '', map = ''] = blocks;
       const there = await workplace({ LOG_VKEY: nextVectors.log_vkey });
       await there.write('evidence.json', JSON.stringify(evidence));
       expect(await there.paste(entry)).toMatch(/^included: leaf /);
       expect(await there.paste(map)).toMatch(/^in the map: 01/);
-      const [lookup, ...others] = evidence.lookups;
-      const record = altered(lookup!.record!);
+      const [lookup, ...others] = evidence.lookups as { record: string }[];
+      const record = altered(lookup!.record);
       const lookups = [{ ...lookup, record }, ...others];
       await there.write('evidence.json', JSON.stringify({ ...evidence, lookups }));
       await expect(there.paste(map)).rejects.toThrow();

@@ -60,20 +60,18 @@ const leaves = leafHashes(MAX);
 const store = new TileStore();
 store.append(leaves);
 
-describe('tile paths', () => {
-  it.each([
-    [0, 0, undefined, 'tile/0/000'],
-    [0, 67, undefined, 'tile/0/067'],
-    [0, 1234067, undefined, 'tile/0/x001/x234/067'],
-    [1, 1000, undefined, 'tile/1/x001/000'],
-    [2, 0, 1, 'tile/2/000.p/1'],
-    [0, 273, 112, 'tile/0/273.p/112'],
-    [0, 273, 256, 'tile/0/273'],
-    [63, 999, 255, 'tile/63/999.p/255'],
-    [0, Number.MAX_SAFE_INTEGER, undefined, 'tile/0/x009/x007/x199/x254/x740/991'],
-  ])('format level %d, index %d and width %j as %s', (level, index, width, path) => {
-    expect(tilePath(level, index, width)).toBe(path);
-  });
+it.each([
+  [0, 0, undefined, 'tile/0/000'],
+  [0, 67, undefined, 'tile/0/067'],
+  [0, 1234067, undefined, 'tile/0/x001/x234/067'],
+  [1, 1000, undefined, 'tile/1/x001/000'],
+  [2, 0, 1, 'tile/2/000.p/1'],
+  [0, 273, 112, 'tile/0/273.p/112'],
+  [0, 273, 256, 'tile/0/273'],
+  [63, 999, 255, 'tile/63/999.p/255'],
+  [0, Number.MAX_SAFE_INTEGER, undefined, 'tile/0/x009/x007/x199/x254/x740/991'],
+])('tile paths > format level %d, index %d and width %j as %s', (level, index, width, path) => {
+  expect(tilePath(level, index, width)).toBe(path);
 });
 
 describe('tiles of a log', () => {

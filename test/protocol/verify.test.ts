@@ -12,7 +12,7 @@ import { CHECK_NAMES } from '#protocol/schemas/verdict';
 import { allPassed, verifyProof, type CheckName, type ProofEvidence } from '#protocol/verify';
 import { nativeCrypto } from '#runtime/crypto/node';
 import { hashHex } from '#protocol/hash';
-import { sha256 } from '../fixtures/leaves.js';
+import { sha256, withFlippedBit } from '../fixtures/leaves.js';
 import {
   admitted,
   aepKey,
@@ -76,12 +76,6 @@ function resigned(aep: Aep, key = aepKey): Partial<ProofEvidence> {
   return { aep: bytes, signature, entry };
 }
 
-function turned(bytes: Uint8Array, bit: number): Uint8Array {
-  const copy = Uint8Array.from(bytes);
-  copy[bit >> 3]! ^= 1 << (bit & 7);
-  return copy;
-}
-
 describe('verifyProof', () => {
   it('passes for admissions and denials, with either form of inclusion proof', () => {
     expect(failed({})).toEqual([]);
@@ -97,15 +91,15 @@ describe('verifyProof', () => {
 
   it('fails when any bit of the AEP, the signature or the log entry is flipped', () => {
     for (let bit = 0; bit < admitted.aepBytes.length * 8; bit += 5) {
-      const names = failed({ aep: turned(admitted.aepBytes, bit) });
+      const names = failed({ aep: withFlippedBit(admitted.aepBytes, bit) });
       expect(names).toEqual(expect.arrayContaining(['aep_hash', 'signature', 'proof_record_hash']));
     }
     for (let bit = 0; bit < 512; bit += 7) {
-      const names = failed({ signature: turned(admitted.signature, bit) });
+      const names = failed({ signature: withFlippedBit(admitted.signature, bit) });
       expect(names).toEqual(['signature', 'proof_record_hash']);
     }
     for (let bit = 0; bit < admitted.entry.length * 8; bit += 3) {
-      expect(failed({ entry: turned(admitted.entry, bit) })).toContain('inclusion');
+      expect(failed({ entry: withFlippedBit(admitted.entry, bit) })).toContain('inclusion');
     }
   });
 

@@ -5,7 +5,6 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Checkpoints } from '#api/public/log/checkpoints';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
-import { openCheckpoint } from '#protocol/checkpoint';
 import { cosign } from '#protocol/cosignature';
 import { verifyEvidence } from '#protocol/evidence/verify';
 import { COSIGNATURE_TYPE, formatVkey, noteSigner, parseVkey } from '#protocol/note';
@@ -21,6 +20,7 @@ import { SnapshotWriter } from '#publisher/store/writer';
 import { DirectoryStore } from '#runtime/store/directory';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { logger } from '#runtime/process/log';
+import { openCheckpoint } from '../fixtures/checkpoints.js';
 import { serveLocally } from '../fixtures/local-server.js';
 import { ORIGIN, testKey } from '../fixtures/snapshot.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
@@ -97,7 +97,7 @@ function published() {
   const file = join(snapshot.directory, 'cosigned-checkpoint');
   if (!existsSync(file)) return null;
   const note = readFileSync(file, 'utf8');
-  const { size } = openCheckpoint(note, snapshot.logVkey, ORIGIN, nativeVerify);
+  const { size } = openCheckpoint(note, snapshot.logVkey, ORIGIN);
   const { isMet, cosigned } = checkQuorum(note, parsePolicy(policyText), nativeVerify);
   return { size, isMet, by: cosigned.map(({ witness }) => witness.name) };
 }

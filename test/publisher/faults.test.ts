@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import { beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, expect, it } from 'vitest';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
 /** Failures within a running process; write-order.test.ts verifies the files after each write. */
@@ -48,25 +48,23 @@ it('publisher > never exposes a partly written file', async () => {
   expect(reads).toBeGreaterThan(20);
 });
 
-describe('publish cycle', () => {
-  it.each(['entries', 'sharesNow', 'appendSnapshot', 'insertCheckpoint'] as const)(
-    'leaves the published snapshot unchanged when %s fails',
-    async (query) => {
-      const before = [fileAt('lookup/snapshot'), fileAt('checkpoint')];
-      const publisher = snapshot.publisher();
-      snapshot.registry.onCall = (name) => {
-        if (name === query) throw new Error(`no answer of ${name}`);
-      };
-      await expect(publisher.runCycle()).rejects.toThrow('no answer');
-      expect([fileAt('lookup/snapshot'), fileAt('checkpoint')]).toEqual(before);
-      snapshot.registry.onCall = () => undefined;
-      expect(await publisher.runCycle()).toMatchObject({
-        outcome: 'published',
-        treeSize: 567,
-        shareChanges: 2,
-      });
-      expect(await snapshot.registry.checkpoints()).toHaveLength(2);
-      await snapshot.published();
-    },
-  );
-});
+it.each(['entries', 'sharesNow', 'appendSnapshot', 'insertCheckpoint'] as const)(
+  'publish cycle > leaves the published snapshot unchanged when %s fails',
+  async (query) => {
+    const before = [fileAt('lookup/snapshot'), fileAt('checkpoint')];
+    const publisher = snapshot.publisher();
+    snapshot.registry.onCall = (name) => {
+      if (name === query) throw new Error(`no answer of ${name}`);
+    };
+    await expect(publisher.runCycle()).rejects.toThrow('no answer');
+    expect([fileAt('lookup/snapshot'), fileAt('checkpoint')]).toEqual(before);
+    snapshot.registry.onCall = () => undefined;
+    expect(await publisher.runCycle()).toMatchObject({
+      outcome: 'published',
+      treeSize: 567,
+      shareChanges: 2,
+    });
+    expect(await snapshot.registry.checkpoints()).toHaveLength(2);
+    await snapshot.published();
+  },
+);

@@ -1,15 +1,15 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
-import { openCheckpoint } from '#protocol/checkpoint';
 import { entryBytes } from '#protocol/entries';
 import { formatVkey, parseVkey } from '#protocol/note';
 import type { Publisher } from '#publisher/publisher';
 import { publisherReadiness, runPublisher } from '#publisher/run';
 import { UnknownSignerError } from '#publisher/errors';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { logger } from '#runtime/process/log';
 import { formatTime } from '#protocol/time';
+import { openCheckpoint } from '../fixtures/checkpoints.js';
 import { ORIGIN, testKey, type TestSnapshot } from '../fixtures/snapshot.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
@@ -57,8 +57,7 @@ describe('publisher with a new key', () => {
     const before = checkpointFile();
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
     const after = checkpointFile();
-    const open = (note: string, vkey: string) =>
-      openCheckpoint(note, vkey, ORIGIN, nativeVerify, nativeSha256);
+    const open = (note: string, vkey: string) => openCheckpoint(note, vkey, ORIGIN);
     expect(open(after, newLogVkey).size).toBe(open(before, snapshot.logVkey).size + 1);
     expect(() => open(after, snapshot.logVkey)).toThrow();
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'unchanged' });
@@ -95,28 +94,26 @@ describe('publisher with a new key', () => {
   });
 });
 
-describe('standby that has only the old key', () => {
-  it('remains a standby, and its readiness names the unknown key', async () => {
-    const leader = rotated();
-    await grow(leader);
-    const standby = snapshot.publisher();
-    // The standby reports the key at once, while the leader still runs.
-    await expect(standby.runCycle()).rejects.toMatchObject({ key: idOf(newLogVkey) });
-    await leader.close();
-    const signed = checkpointFile();
-    const stopping = new AbortController();
-    const watch = publisherReadiness();
-    const log = logger('publisher', 'silent');
-    const running = runPublisher(standby, { signal: stopping.signal, log, watch });
-    const expected = {
-      ready: false,
-      details: { status: 'unavailable', role: 'standby', unknown_signer: idOf(newLogVkey) },
-    };
-    await expect.poll(() => watch.find()).toMatchObject(expected);
-    stopping.abort();
-    await running;
-    expect(checkpointFile()).toBe(signed);
-  });
+it('standby that has only the old key > remains a standby, and its readiness names the unknown key', async () => {
+  const leader = rotated();
+  await grow(leader);
+  const standby = snapshot.publisher();
+  // The standby reports the key at once, while the leader still runs.
+  await expect(standby.runCycle()).rejects.toMatchObject({ key: idOf(newLogVkey) });
+  await leader.close();
+  const signed = checkpointFile();
+  const stopping = new AbortController();
+  const watch = publisherReadiness();
+  const log = logger('publisher', 'silent');
+  const running = runPublisher(standby, { signal: stopping.signal, log, watch });
+  const expected = {
+    ready: false,
+    details: { status: 'unavailable', role: 'standby', unknown_signer: idOf(newLogVkey) },
+  };
+  await expect.poll(() => watch.find()).toMatchObject(expected);
+  stopping.abort();
+  await running;
+  expect(checkpointFile()).toBe(signed);
 });
 
 it('public API server > accepts both keys when both are pinned, and checks consistency across the rotation', async () => {

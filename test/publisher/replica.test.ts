@@ -17,6 +17,7 @@ import { FatalPublishError } from '#publisher/errors';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { connect, type Sql } from '#runtime/postgres/connect';
 import { freshDatabase, withoutTriggers } from '../fixtures/database.js';
+import { withFlippedBit } from '../fixtures/leaves.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { replicatedDatabase, type ReplicatedDatabase } from '../fixtures/replicated.js';
 import { startProgram } from '../fixtures/program.js';
@@ -144,9 +145,7 @@ describe('publisher with a replica', () => {
         const hashes = await other.tile(level, index);
         const size = await other.treeSize();
         if (level > 0 || index !== Math.floor((size - 1) / 256)) return hashes;
-        const changed = Uint8Array.from(hashes!);
-        changed[((size - 1) % 256) * 32]! ^= 1;
-        return changed;
+        return withFlippedBit(hashes!, 8 * 32 * ((size - 1) % 256));
       },
     };
     const reading: Replica['reading'] = (work) => work(tampered);

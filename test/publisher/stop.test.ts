@@ -2,6 +2,7 @@ import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { FatalPublishError } from '#publisher/errors';
+import { withFlippedBit } from '../fixtures/leaves.js';
 import { entryOf, ORIGIN } from '../fixtures/snapshot.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
@@ -81,9 +82,8 @@ describe('publisher stops with an error that names the next step', () => {
     [
       'a published tile would have to change',
       () => {
-        const bytes = readFileSync(file('tile/0/000'));
-        bytes[100]! ^= 1;
-        writeFileSync(file('tile/0/000'), bytes);
+        const tile = file('tile/0/000');
+        writeFileSync(tile, withFlippedBit(readFileSync(tile), 8 * 100));
         removeLookup();
       },
       'published_file_differs',

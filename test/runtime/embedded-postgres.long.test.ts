@@ -15,6 +15,7 @@ import { join } from 'node:path';
 import postgres from 'postgres';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/start';
+import { isAlive } from '../fixtures/program.js';
 
 const asRoot = process.getuid?.() === 0;
 
@@ -24,14 +25,6 @@ async function query(url: string, text: string): Promise<Record<string, unknown>
     return [...(await sql.unsafe(text))];
   } finally {
     await sql.end({ timeout: 1 });
-  }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    return process.kill(pid, 0);
-  } catch {
-    return false;
   }
 }
 
@@ -59,8 +52,8 @@ function startFromMade(): Promise<EmbeddedPostgres> {
   return start();
 }
 
-async function start(settings?: Record<string, string>): Promise<EmbeddedPostgres> {
-  const database = await startEmbeddedPostgres({ dataDir, ...(settings ? { settings } : {}) });
+async function start(): Promise<EmbeddedPostgres> {
+  const database = await startEmbeddedPostgres({ dataDir });
   running.push(database);
   return database;
 }

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
 import { supervise, type Supervised } from '#runtime/process/supervise';
+import { isAlive } from '../fixtures/program.js';
 import { testFolder } from '../fixtures/test-folder.js';
 
 const lifecycle = join(import.meta.dirname, '../../dist/runtime/process/lifecycle.js');
@@ -295,11 +296,3 @@ describe('supervise', () => {
     expect(starts).toHaveLength(1);
   });
 });
-
-function isAlive(pid: number): boolean {
-  try {
-    return process.kill(pid, 0);
-  } catch {
-    return false;
-  }
-}

@@ -107,10 +107,9 @@ describe.each(backends)('admit queue on $name', (backend) => {
 
   const openQueue = () => keep(openAdmitQueue(backend.config('svc_engine'), { log }));
 
-  function openWorker(admissions: Handler, revocations?: Handler) {
-    const handlers = { admissions, ...(revocations && { revocations }) };
+  function openWorker(admissions: Handler) {
     const options = { concurrency: 1, log };
-    return keep(openConsumer(backend.config('svc_worker'), 'admit', handlers, options));
+    return keep(openConsumer(backend.config('svc_worker'), 'admit', { admissions }, options));
   }
 
   /** A worker that succeeds and records its ids. */

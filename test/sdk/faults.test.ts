@@ -85,22 +85,20 @@ it('Retry-After > makes the call fail when the delay exceeds the remaining time'
   expect(world.network.seen).toHaveLength(1);
 });
 
-describe('AbortSignal of a call', () => {
-  it.for([
-    ['a pending request', { kind: 'silent' }],
-    ['the delay before a retry', answering(503, { 'Retry-After': '20' })],
-  ] as [string, Fault][])('aborts %s', async ([, fault], { world }) => {
-    world.network.faults.push(fault);
-    const stopping = new AbortController();
-    const call = executeIntentHttp({ ...world.shaky, signal: stopping.signal }, intent());
-    call.catch(() => undefined);
-    await expect.poll(() => world.network.seen.length).toBe(1);
-    const reason = new Error('enough');
-    stopping.abort(reason);
-    const error = await sdkError(call, 'aborted');
-    expect(error).toMatchObject({ cause: reason, retryable: false });
-    expect(world.network.seen).toHaveLength(1);
-  });
+it.for([
+  ['a pending request', { kind: 'silent' }],
+  ['the delay before a retry', answering(503, { 'Retry-After': '20' })],
+] as [string, Fault][])('AbortSignal of a call > aborts %s', async ([, fault], { world }) => {
+  world.network.faults.push(fault);
+  const stopping = new AbortController();
+  const call = executeIntentHttp({ ...world.shaky, signal: stopping.signal }, intent());
+  call.catch(() => undefined);
+  await expect.poll(() => world.network.seen.length).toBe(1);
+  const reason = new Error('enough');
+  stopping.abort(reason);
+  const error = await sdkError(call, 'aborted');
+  expect(error).toMatchObject({ cause: reason, retryable: false });
+  expect(world.network.seen).toHaveLength(1);
 });
 
 describe('200 response without the receipt of the request', () => {

@@ -180,15 +180,13 @@ describe('svc mcp behind a hostile host', () => {
   });
 });
 
-describe('svc mcp behind a host that dies', () => {
-  it('records the outcomes of all open calls', async () => {
-    const host = proxies.raw({ target: deploy });
-    host.send(initialize, toolCall(1, 'wait'), toolCall(2, 'wait'));
-    await expect.poll(proxies.ran).toHaveLength(2);
-    host.die();
-    await expect.poll(proxies.sent).toEqual(['admission', 'admission', 'outcome', 'outcome']);
-    expect(await host.close()).toBe(3);
-  });
+it('svc mcp behind a host that dies > records the outcomes of all open calls', async () => {
+  const host = proxies.raw({ target: deploy });
+  host.send(initialize, toolCall(1, 'wait'), toolCall(2, 'wait'));
+  await expect.poll(proxies.ran).toHaveLength(2);
+  host.die();
+  await expect.poll(proxies.sent).toEqual(['admission', 'admission', 'outcome', 'outcome']);
+  expect(await host.close()).toBe(3);
 });
 
 describe('svc mcp in front of a hostile server', () => {

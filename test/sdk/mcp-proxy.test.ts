@@ -146,22 +146,20 @@ describe('svc mcp in front of a server that does not respond', () => {
   });
 });
 
-describe('svc mcp in front of a server that ignores the case of names', () => {
-  it('passes no call under another spelling of its members', async () => {
-    const host = proxies.raw({ target: ownServer('any-case.mjs') });
-    const call = JSON.stringify(toolCall(1, 'refund', { amount: '1.00' }));
-    const spellings = [
-      ['"method":', '"method":"ping","Method":'],
-      ['"params":', '"params":{"name":"wait"},"PARAM\u017f":'],
-      ['"name":', '"name":"wait","Name":'],
-      ['"arguments":', '"Arguments":'],
-    ] as const;
-    host.send(...spellings.map(([from, to], i) => call.replace(from, to).replace('1', `2${i}`)));
-    await expect.poll(() => host.received().length).toBe(spellings.length);
-    const errors = host.received() as { error?: { code: number } }[];
-    expect(errors.map(({ error }) => error?.code)).toEqual([-32600, -32600, -32602, -32602]);
-    expect(await proxies.ran()).toEqual([]);
-  });
+it('svc mcp in front of a server that ignores the case of names > passes no call under another spelling of its members', async () => {
+  const host = proxies.raw({ target: ownServer('any-case.mjs') });
+  const call = JSON.stringify(toolCall(1, 'refund', { amount: '1.00' }));
+  const spellings = [
+    ['"method":', '"method":"ping","Method":'],
+    ['"params":', '"params":{"name":"wait"},"PARAM\u017f":'],
+    ['"name":', '"name":"wait","Name":'],
+    ['"arguments":', '"Arguments":'],
+  ] as const;
+  host.send(...spellings.map(([from, to], i) => call.replace(from, to).replace('1', `2${i}`)));
+  await expect.poll(() => host.received().length).toBe(spellings.length);
+  const errors = host.received() as { error?: { code: number } }[];
+  expect(errors.map(({ error }) => error?.code)).toEqual([-32600, -32600, -32602, -32602]);
+  expect(await proxies.ran()).toEqual([]);
 });
 
 describe('svc mcp with numbers that no double can represent', () => {

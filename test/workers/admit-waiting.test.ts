@@ -5,6 +5,8 @@ import { acceptIntake } from '#sql/admissions/intake';
 import { activePolicy } from '#sql/admissions/policies';
 import { announcePending, OUTCOMES_CHANNEL, pendingOlderThan } from '#sql/admissions/outcomes';
 import { unpackIds } from '#sql/db/columns';
+import { transaction } from '#sql/db/transaction';
+import { lockHead } from '#sql/log/append';
 import { TileDamagedError } from '#sql/log/append';
 import { jwkThumbprint } from '#protocol/keys';
 import { nativeSha256 } from '#runtime/crypto/node';
@@ -17,7 +19,7 @@ import { UnknownRequestTypeError } from '#policy/derive-aep';
 import { PolicySetError } from '#policy/policy-set';
 import { accepted, aepOf, itemWith, stateOf } from '../fixtures/admissions.js';
 import { agentItem, closeEnvelope, newRunId } from '../fixtures/agent.js';
-import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
+import { APPEND_LOCK, holdLock, untilWaiting } from '../fixtures/hold-lock.js';
 import { beforeRow, withoutTriggers } from '../fixtures/database.js';
 import { freshSigner, TENANT } from '../fixtures/registry.js';
 import { eventually } from '../fixtures/stack.js';
@@ -198,11 +200,13 @@ describe('admission that is accepted and not yet appended', () => {
   });
 
   it('is rejected when its environment is paused while a worker waits for the append lock', async () => {
-    const lock = await holdAppendLock(db.sql);
-    const working = processAdmissions(registry.admit, [waiting]);
-    await untilWaiting(db.sql);
-    await lock.tx`update svc.lane set open = false where environment = 'sandbox'`;
-    await lock.commit();
+    let working: Promise<unknown> | undefined;
+    await transaction(db.sql, async (tx) => {
+      await lockHead(tx);
+      working = processAdmissions(registry.admit, [waiting]);
+      await untilWaiting(db.sql);
+      await tx`update svc.lane set open = false where environment = 'sandbox'`;
+    });
     await working;
     await setLane(registry.admin, 'sandbox', true);
     expect(await outcome()).toMatchObject({ state: 'refused', code: 'lane_locked' });
@@ -212,12 +216,12 @@ describe('admission that is accepted and not yet appended', () => {
     ['the environment', () => setLane(registry.admin, 'sandbox', true)],
     ['the allowlist', () => setAllowlisted(registry.admin, TENANT, true)],
   ])('is appended before a concurrent change of %s takes effect', async (_, change) => {
-    const lock = await holdAppendLock(db.sql);
+    const unlock = await holdLock(db.sql, APPEND_LOCK);
     const order: string[] = [];
     const changing = change().then(() => order.push('changed'));
     await untilWaiting(db.sql);
     order.push('appended');
-    await lock.commit();
+    await unlock();
     await changing;
     expect(order).toEqual(['appended', 'changed']);
   });

@@ -17,7 +17,7 @@ import { putFixture, setValidity } from '#sql/tenants/administration';
 import { processAdmissions } from '#workers/admit/process';
 import { accepted, aepOf, itemWith, stateOf } from '../fixtures/admissions.js';
 import { admissionEnvelope, agentItem, outcomeEnvelope } from '../fixtures/agent.js';
-import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
+import { APPEND_LOCK, holdLock, untilWaiting } from '../fixtures/hold-lock.js';
 import { issueKey } from '../fixtures/engine.js';
 import { TENANT } from '../fixtures/registry.js';
 import { useRegistry } from '../fixtures/use-registry.js';
@@ -112,17 +112,18 @@ it('concurrent workers > append one after the other, without a gap in the log', 
     await accepted(registry, registry.item()),
     await accepted(registry, registry.item()),
   ];
-  const lock = await holdAppendLock(db.sql);
+  const size = await treeSize(db.sql);
+  const unlock = await holdLock(db.sql, APPEND_LOCK);
   const working = ids.map((id) => processAdmissions(registry.admit, [id]));
   await untilWaiting(db.sql, 2);
-  await lock.commit();
+  await unlock();
   await Promise.all(working);
   const outcomes = await registry.readOutcomes(ids);
   const indexes = ids.map((id) => {
     const one = outcomes.get(id);
     return one?.state === 'proved' ? one.leafIndex : -1;
   });
-  expect(indexes.sort((a, b) => a - b)).toEqual([lock.size, lock.size + 1]);
+  expect(indexes.sort((a, b) => a - b)).toEqual([size, size + 1]);
 });
 
 const keyNoOf = async (apiKey: string): Promise<number> => {

@@ -6,7 +6,7 @@ import { CHUNK_ITEMS } from '#sql/batches/accept';
 import { acceptIntake } from '#sql/admissions/intake';
 import { dispatchChunks } from '#workers/admit/batches';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
-import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
+import { APPEND_LOCK, holdLock, untilWaiting } from '../fixtures/hold-lock.js';
 import { acceptedBatch, workItems } from '../fixtures/batch-items.js';
 import { workBatches } from '../fixtures/engine.js';
 import { useRegistry } from '../fixtures/use-registry.js';
@@ -49,7 +49,7 @@ describe('batch dispatcher', () => {
 
   it('serves single admissions before batches, and tenants in rotation', async () => {
     const queue = openAdmitQueue(config(), { log });
-    const lock = await holdAppendLock(registry.admin);
+    const unlock = await holdLock(db.sql, APPEND_LOCK);
     const big = await acceptedBatch(registry, CHUNK_ITEMS * 8);
     const worker = startAdmitWorker(registry.admit, config(), {
       ...WORKER_DEFAULTS,
@@ -58,14 +58,14 @@ describe('batch dispatcher', () => {
     await worker.ready;
     await queue.addBatches([big.hex]);
     // The first chunk waits for the lock while a single admission and another batch arrive.
-    await untilWaiting(db.sql, 1);
+    await untilWaiting(db.sql);
     const alone = registry.item();
     await acceptIntake(registry.engine, [alone]);
     await announcePending(registry.engine, [alone.proofId], ['test']);
     await untilWaiting(db.sql, 2);
     const small = await acceptedBatch(registry, 20, 'other');
     await queue.addBatches([small.hex]);
-    await lock.commit();
+    await unlock();
     await workItems(db, [big, small]);
     const [bigs, smalls] = [await places(big.ids), await places(small.ids)];
     const [single] = await places([alone.proofId]);

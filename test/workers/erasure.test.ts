@@ -13,7 +13,7 @@ import { commitRevocations } from '#workers/lifecycle/revocations';
 import { scrub } from '#workers/verify/scrub';
 import { scanExpiries } from '#workers/verify/expiries';
 import { adminOn, type AdminLine } from '../fixtures/admin.js';
-import { untilWaiting } from '../fixtures/append-lock.js';
+import { untilWaiting } from '../fixtures/hold-lock.js';
 import { eraseProof } from '../fixtures/erase.js';
 import { EventfulRegistry } from '../fixtures/eventful-registry.js';
 import { valuesHolding } from '../fixtures/marks.js';
@@ -99,7 +99,7 @@ describe('erased proof', () => {
     const [id = '', revoked = ''] = await world.admit(2, {});
     const packageId = await world.bundle([id]);
     await world.share({ artifactKind: 'trust', proofId: id });
-    await world.revoke(revoked, 'proof');
+    await world.registry.revoke(revoked, 'proof');
     await world.registry.verifyAll();
     await publish();
     const routes = routesOf(id, packageId, world.tokens[0]!);

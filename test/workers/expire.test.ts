@@ -11,7 +11,7 @@ import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { VERDICT_LOCK } from '#workers/verify/context';
 import { scrub } from '#workers/verify/scrub';
 import { runVerifier, VERIFIER_DEFAULTS } from '#workers/verify/verifier';
-import { untilWaiting } from '../fixtures/append-lock.js';
+import { untilWaiting } from '../fixtures/hold-lock.js';
 import { withoutTriggers } from '../fixtures/database.js';
 import { TENANT } from '../fixtures/registry.js';
 import { FLIP, tampering } from '../fixtures/tampering.js';

@@ -36,13 +36,13 @@ beforeEach(async () => {
   [proofId = ''] = await registry.admitAll([registry.item()]);
 });
 
-function item(overrides: Partial<RevocationItem> = {}, reason = 'it was wrong'): RevocationItem {
+function item(overrides: Partial<RevocationItem> = {}): RevocationItem {
   const artifactKind: ArtifactKind = overrides.artifactKind ?? 'proof';
   const about = overrides.proofId ?? proofId;
   const document = revocationReasonBytes({
     proof_id: about,
     artifact_kind: artifactKind,
-    reason,
+    reason: 'it was wrong',
     actor: 'auditor',
     salt: randomBytes(32).toString('hex'),
   });
@@ -66,8 +66,7 @@ async function entries(about = proofId) {
   return found.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }));
 }
 
-const stateOf = (kind: ArtifactKind = 'proof', about = proofId) =>
-  revocationState(registry.engine, registry.tenantNo, about, kind);
+const stateOf = () => revocationState(registry.engine, registry.tenantNo, proofId, 'proof');
 
 describe('revocation request', () => {
   it.each([

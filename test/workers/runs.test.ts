@@ -15,7 +15,7 @@ import {
   newRunId,
   outcomeEnvelope,
 } from '../fixtures/agent.js';
-import { holdLock, untilLocked } from '../fixtures/hold-lock.js';
+import { holdLock, untilWaiting } from '../fixtures/hold-lock.js';
 import { withoutTriggers } from '../fixtures/database.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
@@ -262,7 +262,7 @@ describe('number in a run', () => {
     // The lock makes all groups begin at the same time.
     const unlock = await holdLock(db.sql, 'lock table svc.intake in exclusive mode');
     const accepted = Promise.all(groups.map((items) => accept(...items)));
-    await untilLocked(db.sql, '%', groups.length);
+    await untilWaiting(db.sql, groups.length);
     await unlock();
     const outcomes = (await accepted).flat();
     expect(outcomes.filter((outcome) => outcome === 'accepted')).toHaveLength(seqs.length);

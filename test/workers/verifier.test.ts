@@ -14,7 +14,7 @@ import { recordErasures, recordExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { runVerifier } from '#workers/verify/verifier';
-import { untilWaiting } from '../fixtures/append-lock.js';
+import { untilWaiting } from '../fixtures/hold-lock.js';
 import { eraseProof } from '../fixtures/erase.js';
 import { freshSigner, TENANT } from '../fixtures/registry.js';
 import { FLIP, tampering } from '../fixtures/tampering.js';

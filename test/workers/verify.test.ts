@@ -12,7 +12,7 @@ import { checkLeaf } from '#workers/verify/check-leaf';
 import { LogDamagedError } from '#workers/verify/context';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { scrub } from '#workers/verify/scrub';
-import { untilWaiting } from '../fixtures/append-lock.js';
+import { untilWaiting } from '../fixtures/hold-lock.js';
 import { beforeRow } from '../fixtures/database.js';
 import { byId, FLIP, tampering } from '../fixtures/tampering.js';
 import { useRegistry } from '../fixtures/use-registry.js';

@@ -33,14 +33,10 @@ export interface AdmitContext {
 }
 
 /** The log does not list this key as active at the next index, so its signatures would not verify. */
-export class SigningKeyInactiveError extends Error {
-  override readonly name = 'SigningKeyInactiveError';
-}
+export class SigningKeyInactiveError extends Error {}
 
 /** Items stay pending because of a fault that they did not cause; the requeue retries them. */
 export class DeferredError extends Error {
-  override readonly name = 'DeferredError';
-
   constructor(count: number, cause: unknown) {
     const why = cause instanceof Error ? cause.message : String(cause);
     super(`${count} of the group's admissions deferred: ${why}`, { cause });

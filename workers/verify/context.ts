@@ -36,9 +36,7 @@ export interface VerifyContext {
 }
 
 /** The log is damaged: a leaf is missing, or verified leaves changed. */
-export class LogDamagedError extends Error {
-  override readonly name = 'LogDamagedError';
-}
+export class LogDamagedError extends Error {}
 
 /** Metrics of the verifier. */
 export interface VerifierMetrics {

@@ -46,7 +46,7 @@ export class PageWriter {
   private readonly covers: Covers;
 
   constructor(readonly doc: Doc) {
-    this.covers = coverageOf(doc, 'mono');
+    this.covers = coverageOf(doc);
     this.root = doc.struct('Document');
     doc.addStructure(this.root);
     doc.addPage();
@@ -151,13 +151,13 @@ export class PageWriter {
   }
 }
 
-/** Reports which characters a font has: PDFKit renders any other character as an empty box or nothing. */
-export function coverageOf(doc: Doc, name: FontName): Covers {
+/** Reports which characters the font of document text has: PDFKit renders any other character as an empty box or nothing. */
+export function coverageOf(doc: Doc): Covers {
   interface WithFont {
     // PDFKit does not publish the font that it parsed.
     _font: { font: { hasGlyphForCodePoint(codePoint: number): boolean } };
   }
-  const { font } = (doc.font(name) as unknown as WithFont)._font;
+  const { font } = (doc.font('mono') as unknown as WithFont)._font;
   return (codePoint) => font.hasGlyphForCodePoint(codePoint);
 }
 

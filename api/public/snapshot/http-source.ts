@@ -25,9 +25,7 @@ const STALE_CONNECTION = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE']);
  * The origin did not respond, or responded with something else: retry later. The messages are
  * public, so they never name the origin.
  */
-class OriginError extends Error {
-  override readonly name = 'OriginError';
-}
+class OriginError extends Error {}
 
 interface OriginAnswer {
   status: number;

@@ -27,19 +27,19 @@ export async function startServer(
   const exited = once(child, 'exit').catch(() => undefined);
   await once(child, 'spawn');
   child.stdin.on('error', () => undefined);
-  const endsWithin = (ms: number): Promise<boolean> =>
+  const endsInTime = (): Promise<boolean> =>
     Promise.race([
       exited.then(() => true),
-      new Promise<boolean>((resolve) => setTimeout(resolve, ms, false).unref()),
+      new Promise<boolean>((resolve) => setTimeout(resolve, GRACE_MS, false).unref()),
     ]);
   return {
     send: ({ text }) => write(child.stdin, text),
     read: (receiver) => readLines(child.stdout, receiver),
     close: async () => {
       child.stdin.end();
-      if (await endsWithin(GRACE_MS)) return;
+      if (await endsInTime()) return;
       child.kill('SIGTERM');
-      if (await endsWithin(GRACE_MS)) return;
+      if (await endsInTime()) return;
       child.kill('SIGKILL');
     },
   };

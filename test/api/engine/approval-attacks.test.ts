@@ -12,7 +12,7 @@ import { admissionEnvelope } from '../../fixtures/agent.js';
 import { newApprover } from '../../fixtures/approvals.js';
 import { withoutTriggers } from '../../fixtures/database.js';
 import { ERASURE_ORDER, eraseProof } from '../../fixtures/erase.js';
-import { untilLocked } from '../../fixtures/hold-lock.js';
+import { untilWaiting } from '../../fixtures/hold-lock.js';
 import { checked } from '../../fixtures/planted.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { TENANT } from '../../fixtures/registry.js';
@@ -55,7 +55,7 @@ const ATTACKS: Record<string, (pending: Pending) => Approval | Promise<Approval>
       transaction(db.as('svc_erase'), async (tx) => {
         await eraseAdmission(tx, pending.proof_id, ERASURE_ORDER);
         resolve();
-        await untilLocked(db.sql, '%');
+        await untilWaiting(db.sql);
       }).catch(reject);
     });
     return approver.approve(about(pending));

@@ -21,7 +21,7 @@ import {
   workBatches,
   type Reply,
 } from '../../fixtures/engine.js';
-import { holdLock, untilLocked } from '../../fixtures/hold-lock.js';
+import { holdLock, untilWaiting } from '../../fixtures/hold-lock.js';
 import { RawClient } from '../../fixtures/raw-client.js';
 import { batchTest } from './batch-setup.js';
 
@@ -248,7 +248,7 @@ describe('batch limits', () => {
     for (let count = 1; count <= BATCHES_OF_ONE_TENANT; count += 1) {
       const client = await RawClient.connect({ port: Number(new URL(engine.url).port) });
       client.say(head.join('\r\n'));
-      await untilLocked(db.sql, '%', count);
+      await untilWaiting(db.sql, count);
       client.destroy();
     }
     // The server notices a disconnect within milliseconds.

@@ -33,7 +33,7 @@ it.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
     const [admitted, denied] = [await send('100.00'), await send('1950.00')];
     await setup.publish();
     const place = await workplace({});
-    const [block = ''] = await shellBlocks('docs/verify.md', '### Disclosed values');
+    const [block = ''] = await shellBlocks('### Disclosed values');
     const recompute = async (id: string, disclosed: string, set: string, option = '') => {
       const { bytes } = await setup.get(`/v1/proofs/${id}/export?disclose=${disclosed}`);
       await place.write('proof.json', bytes);

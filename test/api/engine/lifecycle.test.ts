@@ -256,28 +256,26 @@ describe('POST /v1/share-tokens', () => {
   });
 });
 
-describe('GET /v1/share-tokens', () => {
-  it('lists hashes in pages, newest first, and never tokens', async () => {
-    const own = await setup.tenant('lister', ['lifecycle']);
-    const lister = await setup.db.sql`select tenant_no from svc.tenant where tenant_id = 'lister'`;
-    const { tenant_no: no } = lister[0] as { tenant_no: number };
-    await setup.byHand(
-      (tx) => tx`update svc.log_entry set tenant_no = ${no} where proof_id = ${proofId}::uuid`,
-    );
-    const hashes: unknown[] = [];
-    for (let n = 0; n < 7; n += 1) hashes.push((await share({}, own)).json['token_hash']);
-    // Tokens of the same millisecond need a stable order, so that no page skips or repeats a token.
-    await setup.byHand(
-      (tx) => tx`update svc.share_token set created_at = '2026-11-20T12:00:00.000Z'
+it('GET /v1/share-tokens > lists hashes in pages, newest first, and never tokens', async () => {
+  const own = await setup.tenant('lister', ['lifecycle']);
+  const lister = await setup.db.sql`select tenant_no from svc.tenant where tenant_id = 'lister'`;
+  const { tenant_no: no } = lister[0] as { tenant_no: number };
+  await setup.byHand(
+    (tx) => tx`update svc.log_entry set tenant_no = ${no} where proof_id = ${proofId}::uuid`,
+  );
+  const hashes: unknown[] = [];
+  for (let n = 0; n < 7; n += 1) hashes.push((await share({}, own)).json['token_hash']);
+  // Tokens of the same millisecond need a stable order, so that no page skips or repeats a token.
+  await setup.byHand(
+    (tx) => tx`update svc.share_token set created_at = '2026-11-20T12:00:00.000Z'
         where token_hash in (select token_hash from svc.share_token where tenant_no = ${no} limit 4)`,
-    );
-    const seen = await listShares(2, own);
-    expect(seen.map(({ token_hash }) => token_hash).sort()).toEqual([...hashes].sort());
-    expect(seen).toEqual(await listShares(200, own));
-    const times = seen.map(({ created_at }) => created_at);
-    expect(times).toEqual([...times].sort().reverse());
-    expect(JSON.stringify(seen)).not.toMatch(/share_[A-Za-z0-9_-]{43}/);
-  });
+  );
+  const seen = await listShares(2, own);
+  expect(seen.map(({ token_hash }) => token_hash).sort()).toEqual([...hashes].sort());
+  expect(seen).toEqual(await listShares(200, own));
+  const times = seen.map(({ created_at }) => created_at);
+  expect(times).toEqual([...times].sort().reverse());
+  expect(JSON.stringify(seen)).not.toMatch(/share_[A-Za-z0-9_-]{43}/);
 });
 
 it('DELETE /v1/share-tokens/{token_hash} > revokes permanently, and may be repeated', async () => {

@@ -24,7 +24,7 @@ it.beforeAll(async ({ setup: own }) => {
     registry.item({ action: 'GET_USER_DETAILS' }),
   ]);
 });
-const list = (query: Query | string = {}, apiKey = key) => listReply(setup.engine, query, apiKey);
+const list = (query: Query) => listReply(setup.engine, query, key);
 const page = (query: Query = {}) => listPage(setup.engine, query, key);
 const all = (query: Query = {}) => listAll(setup.engine, query, key);
 
@@ -183,28 +183,26 @@ describe('cursor of GET /v1/proofs', () => {
   });
 });
 
-describe('rare filter', () => {
-  it('returns empty pages with a cursor until the scan reaches an old match', async () => {
-    const [rare] = await setup.registry.admitAll([setup.registry.item({ action: 'RARE' })]);
-    // Synthetic rows between the two proofs suffice, because the list reads only columns.
-    await setup.byHand(async (tx) => {
-      const start = (await setup.treeSize()) + 1;
-      await tx`
+it('rare filter > returns empty pages with a cursor until the scan reaches an old match', async () => {
+  const [rare] = await setup.registry.admitAll([setup.registry.item({ action: 'RARE' })]);
+  // Synthetic rows between the two proofs suffice, because the list reads only columns.
+  await setup.byHand(async (tx) => {
+    const start = (await setup.treeSize()) + 1;
+    await tx`
         insert into svc.log_entry (leaf_index, kind, proof_id, at, tenant_no, lane, is_outcome, effect, environment,
           key_id, aep_hash, proof_record_hash, engine_version, signature, action, intent_id)
         select ${start}::bigint + n, 1, gen_random_uuid(), now(), ${setup.registry.tenantNo}, 1, false, 'ADMIT',
           'sandbox', 'k', sha256(''), sha256(''), 'v', '', 'COMMON', 'i'
         from generate_series(1, 9000) n`;
-    });
-    const first = await page({ action: 'RARE' });
-    expect(first.proofs).toEqual([]);
-    expect(first.next_cursor).not.toBeNull();
-    const second = await page({ action: 'RARE', cursor: first.next_cursor! });
-    expect(second.proofs).toEqual([]);
-    expect(idsOf(await all({ action: 'RARE' }))).toEqual([rare]);
-    expect(idsOf(await all({ intent_id: 'same-0' }))).toEqual(at(0, 2, 4, 6));
-    expect((await page({ intent_id: 'same-0' })).next_cursor).toBeNull();
   });
+  const first = await page({ action: 'RARE' });
+  expect(first.proofs).toEqual([]);
+  expect(first.next_cursor).not.toBeNull();
+  const second = await page({ action: 'RARE', cursor: first.next_cursor! });
+  expect(second.proofs).toEqual([]);
+  expect(idsOf(await all({ action: 'RARE' }))).toEqual([rare]);
+  expect(idsOf(await all({ intent_id: 'same-0' }))).toEqual(at(0, 2, 4, 6));
+  expect((await page({ intent_id: 'same-0' })).next_cursor).toBeNull();
 });
 
 async function leafOf(id: string): Promise<number> {

@@ -6,11 +6,10 @@ import { registerTenantApprover } from '#sql/lifecycle/approvers';
 import { revokeApiKey } from '#sql/tenants/administration';
 import { createTenantKey, revokeTenantKey, rotateApiKey } from '#sql/tenants/api-keys';
 import { admissionEnvelope } from '../../fixtures/agent.js';
-import { untilWaiting } from '../../fixtures/append-lock.js';
 import { startTcpProxy } from '../../fixtures/tcp-proxy.js';
 import { newApprover } from '../../fixtures/approvals.js';
 import { headersFor, send, type Reply } from '../../fixtures/engine.js';
-import { APPEND_LOCK, holdLock } from '../../fixtures/hold-lock.js';
+import { APPEND_LOCK, holdLock, untilWaiting } from '../../fixtures/hold-lock.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { engineTest, keyIdOf, type Setup } from './setup.js';
 

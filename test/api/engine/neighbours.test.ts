@@ -13,7 +13,7 @@ import { batchCall, executeBodies } from '../../fixtures/batches.js';
 import { exampleCall } from '../../fixtures/contract-checks.js';
 import type { TestDatabase } from '../../fixtures/database.js';
 import { executeBody, headersFor, startEngine, type TestEngine } from '../../fixtures/engine.js';
-import { holdLock, untilLocked } from '../../fixtures/hold-lock.js';
+import { holdLock, untilWaiting } from '../../fixtures/hold-lock.js';
 import type { TestRegistry } from '../../fixtures/registry.js';
 import type { Call, Reply } from '../../fixtures/send.js';
 import { engineTest, fillTenant } from './setup.js';
@@ -95,7 +95,7 @@ async function admitAndRead(): Promise<void> {
   }
 }
 
-const untilBlocked = () => untilLocked(db.sql, APPLICATION);
+const untilBlocked = () => untilWaiting(db.sql, 1, APPLICATION);
 
 it('an engine serves other tenants while many requests of one tenant wait in every operation', async () => {
   const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);

@@ -15,7 +15,7 @@ import { processAdmissions } from '#workers/admit/process';
 import { admissionEnvelope } from '../../fixtures/agent.js';
 import { beforeRow } from '../../fixtures/database.js';
 import { headersFor, workBatches } from '../../fixtures/engine.js';
-import { holdLock, untilLocked } from '../../fixtures/hold-lock.js';
+import { holdLock, untilWaiting } from '../../fixtures/hold-lock.js';
 import {
   activationBody,
   NO_DELETIONS,
@@ -38,12 +38,10 @@ const stored = async ({ post }: Setup, rules?: Record<string, string>, own: Head
   return String(reply.json['overlay_id']);
 };
 
-/** Activates an overlay with this rule, and with a case that the rule decides. */
-async function activated(setup: Setup, rule = NO_DELETIONS, action?: string, own: Headers = {}) {
-  const id = await stored(setup, { 'no-deletions': rule }, own);
-  const tenant = own['X-Svc-Tenant-Id'];
-  const body = activationBody([overlayCase(action, tenant)]);
-  const reply = await setup.post(`/v1/overlays/${id}/activate`, body, own);
+/** Activates an overlay that forbids deletions. */
+async function activated(setup: Setup) {
+  const id = await stored(setup, { 'no-deletions': NO_DELETIONS });
+  const reply = await setup.post(`/v1/overlays/${id}/activate`, activationBody([overlayCase()]));
   expect(reply.json).toMatchObject({ overlay_id: id, active: true, unfit_rules: [] });
   return id;
 }
@@ -251,7 +249,7 @@ describe('an overlay', () => {
       const remove = await beforeRow(db, 'insert on svc.intake', held);
       const release = await holdLock(db.sql, 'select pg_advisory_xact_lock(1)');
       const storing = store();
-      await untilLocked(db.sql, '%');
+      await untilWaiting(db.sql);
       await activated(setup);
       await release();
       const { json, status } = await storing;
@@ -282,37 +280,31 @@ describe('an overlay', () => {
 
 const FORBID = 'forbid (principal, action, resource)';
 
-describe('POST /v1/overlays', () => {
-  it.for([
-    ['a permit', 'permit (principal, action, resource);', /can only forbid/],
-    [
-      'a sentence with U+0000',
-      '@sentence("a\\0b") forbid (principal, action, resource);',
-      /U\+0000/,
-    ],
-    ['a required approval', `@requires("approval") ${FORBID};`, /annotation @requires/],
-    ['a syntax error', `${FORBID}\nwhen { context.lane = "agent" };`, /^line 2, column \d+: /],
-    ['an unknown attribute', `${FORBID} when { context.nothing };`, /nothing/],
-    ['a rule that can never apply', `${FORBID} when { 1 == 2 };`, /impossible/],
-    ['two policies', `${FORBID}; permit (principal, action, resource);`, /unexpected token/],
-    ['a template', 'forbid (principal == ?principal, action, resource);', /template/],
-    [
-      'a test for an attribute of an expression',
-      `${FORBID} when { (if true then context else context) has tool };`,
-      /use `has` only for attributes/,
-    ],
-    ['deep nesting', `${FORBID} when { ${'('.repeat(300)}true${')'.repeat(300)} };`, /at most/],
-    ['a slow pattern', `${FORBID} when { context.lane like "${'*a'.repeat(500)}" };`, /at most/],
-  ] as const)('rejects %s', async ([, text, expected], { setup }) => {
-    const reply = await setup.post(
-      '/v1/overlays',
-      overlayBody({ 'no-deletions': NO_DELETIONS, bad: text }),
-    );
-    expectProblem(reply, 422, 'invalid_overlay');
-    const errors = reply.json['errors'] as { pointer: string; detail: string }[];
-    expect(errors.map(({ pointer }) => pointer)).toEqual(errors.map(() => '/rules/bad'));
-    expect(errors[0]!.detail).toMatch(expected);
-  });
+it.for([
+  ['a permit', 'permit (principal, action, resource);', /can only forbid/],
+  ['a sentence with U+0000', '@sentence("a\\0b") forbid (principal, action, resource);', /U\+0000/],
+  ['a required approval', `@requires("approval") ${FORBID};`, /annotation @requires/],
+  ['a syntax error', `${FORBID}\nwhen { context.lane = "agent" };`, /^line 2, column \d+: /],
+  ['an unknown attribute', `${FORBID} when { context.nothing };`, /nothing/],
+  ['a rule that can never apply', `${FORBID} when { 1 == 2 };`, /impossible/],
+  ['two policies', `${FORBID}; permit (principal, action, resource);`, /unexpected token/],
+  ['a template', 'forbid (principal == ?principal, action, resource);', /template/],
+  [
+    'a test for an attribute of an expression',
+    `${FORBID} when { (if true then context else context) has tool };`,
+    /use `has` only for attributes/,
+  ],
+  ['deep nesting', `${FORBID} when { ${'('.repeat(300)}true${')'.repeat(300)} };`, /at most/],
+  ['a slow pattern', `${FORBID} when { context.lane like "${'*a'.repeat(500)}" };`, /at most/],
+] as const)('POST /v1/overlays > rejects %s', async ([, text, expected], { setup }) => {
+  const reply = await setup.post(
+    '/v1/overlays',
+    overlayBody({ 'no-deletions': NO_DELETIONS, bad: text }),
+  );
+  expectProblem(reply, 422, 'invalid_overlay');
+  const errors = reply.json['errors'] as { pointer: string; detail: string }[];
+  expect(errors.map(({ pointer }) => pointer)).toEqual(errors.map(() => '/rules/bad'));
+  expect(errors[0]!.detail).toMatch(expected);
 });
 
 it('an overlay is tested and activated only with cases of its tenant that cover each rule', async ({

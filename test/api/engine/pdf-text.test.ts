@@ -6,7 +6,7 @@ import { FONTS } from '#api/engine/pdf/render';
 
 const doc = new PDFDocument({ font: '' });
 doc.registerFont('mono', FONTS.mono);
-const covers = coverageOf(doc, 'mono');
+const covers = coverageOf(doc);
 
 const shown = (text: string): string =>
   safeText(text, covers)

@@ -111,36 +111,34 @@ describe('PDF', () => {
   });
 });
 
-describe('PDF verdict', () => {
-  it.each<[string, PaperOptions, string]>([
-    ['an admission', {}, 'Admitted · proof VALID'],
-    ['a sandbox admission', { environment: 'sandbox' }, 'Sandbox · Admitted · proof VALID'],
-    ['a denial', { effect: 'DENY' }, 'Denied · proof of the denial VALID'],
-    ['a revoked proof', { revoked: ['proof'] }, 'REVOKED · Admitted'],
-    ['a revoked denial', { effect: 'DENY', revoked: ['proof'] }, 'REVOKED · Denied'],
-    ['an expired proof', { expired: ['proof'] }, 'EXPIRED · Admitted'],
-    ['a failed proof', { verdict: 'fail' }, 'NOT ASSERTED · Admitted'],
-    [
-      'a proof with a revoked certificate',
-      { revoked: ['certificate'] },
-      'Admitted · proof VALID · certificate REVOKED',
-    ],
-    [
-      'an outcome',
-      {
-        subject: {
-          kind: 'outcome',
-          agent: { id: 'a', bound: false },
-          parent_proof_id: admitted.proofId,
-          result: 'failed',
-        },
+it.each<[string, PaperOptions, string]>([
+  ['an admission', {}, 'Admitted · proof VALID'],
+  ['a sandbox admission', { environment: 'sandbox' }, 'Sandbox · Admitted · proof VALID'],
+  ['a denial', { effect: 'DENY' }, 'Denied · proof of the denial VALID'],
+  ['a revoked proof', { revoked: ['proof'] }, 'REVOKED · Admitted'],
+  ['a revoked denial', { effect: 'DENY', revoked: ['proof'] }, 'REVOKED · Denied'],
+  ['an expired proof', { expired: ['proof'] }, 'EXPIRED · Admitted'],
+  ['a failed proof', { verdict: 'fail' }, 'NOT ASSERTED · Admitted'],
+  [
+    'a proof with a revoked certificate',
+    { revoked: ['certificate'] },
+    'Admitted · proof VALID · certificate REVOKED',
+  ],
+  [
+    'an outcome',
+    {
+      subject: {
+        kind: 'outcome',
+        agent: { id: 'a', bound: false },
+        parent_proof_id: admitted.proofId,
+        result: 'failed',
       },
-      'Admitted: a report that an action failed · proof VALID',
-    ],
-  ])('of %s is in the headline of every page', async (_what, options, expected) => {
-    const { pages } = await read(options);
-    for (const page of pages) expect(page.split('\n')).toContain(expected);
-  });
+    },
+    'Admitted: a report that an action failed · proof VALID',
+  ],
+])('PDF verdict > of %s is in the headline of every page', async (_what, options, expected) => {
+  const { pages } = await read(options);
+  for (const page of pages) expect(page.split('\n')).toContain(expected);
 });
 
 describe('PDF user text', () => {
@@ -172,24 +170,22 @@ describe('PDF user text', () => {
   });
 });
 
-describe('PDF export', () => {
-  it('has the same bytes in another process and time zone', async () => {
-    const once = Buffer.from(await render());
-    expect(Buffer.from(await render()).equals(once)).toBe(true);
+it('PDF export > has the same bytes in another process and time zone', async () => {
+  const once = Buffer.from(await render());
+  expect(Buffer.from(await render()).equals(once)).toBe(true);
 
-    const folder = await mkdtemp(join(tmpdir(), 'svc-pdf-'));
-    const { json, pageUrl } = pdfRequestFor();
-    await writeFile(join(folder, 'proof.json'), json);
-    const thread = pathToFileURL(join(packageRoot, 'dist', 'api', 'engine', 'pdf', 'render.js'));
-    const script = `
+  const folder = await mkdtemp(join(tmpdir(), 'svc-pdf-'));
+  const { json, pageUrl } = pdfRequestFor();
+  await writeFile(join(folder, 'proof.json'), json);
+  const thread = pathToFileURL(join(packageRoot, 'dist', 'api', 'engine', 'pdf', 'render.js'));
+  const script = `
       import { readFile, writeFile } from 'node:fs/promises';
       import render from ${JSON.stringify(thread.href)};
       const json = await readFile('proof.json');
       await writeFile('proof.pdf', await render({ json, pageUrl: ${JSON.stringify(pageUrl)} }));`;
-    await promisify(execFile)(process.execPath, ['--input-type=module', '-e', script], {
-      cwd: folder,
-      env: { TZ: 'Pacific/Kiritimati', LANG: 'tr_TR.UTF-8' },
-    });
-    expect((await readFile(join(folder, 'proof.pdf'))).equals(once)).toBe(true);
+  await promisify(execFile)(process.execPath, ['--input-type=module', '-e', script], {
+    cwd: folder,
+    env: { TZ: 'Pacific/Kiritimati', LANG: 'tr_TR.UTF-8' },
   });
+  expect((await readFile(join(folder, 'proof.pdf'))).equals(once)).toBe(true);
 });

@@ -3,12 +3,12 @@ import { inclusionResponseSchema, receiptEvidenceSchema } from '#protocol/schema
 import { proofViewSchema } from '#protocol/schemas/proof-view';
 import { fromBase64, toBase64 } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/json';
-import { openCheckpoint } from '#protocol/checkpoint';
 import { documentHash } from '#protocol/hash';
 import { verifyOffline } from '#protocol/offline';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { parseTlogProof } from '#protocol/tlog-proof';
-import { nativeCrypto, nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
+import { openCheckpoint } from '../../fixtures/checkpoints.js';
 import { eraseProof } from '../../fixtures/erase.js';
 import { executeBody } from '../../fixtures/engine.js';
 import { executeReceiptSchema } from '#protocol/schemas/admission';
@@ -121,12 +121,7 @@ describe('GET /v1/proofs/{proof_id}/inclusion', () => {
       const answer = inclusionResponseSchema.parse((await setup.get(path)).json);
       if (answer.state !== 'included') throw new Error('not included');
       const { inclusion } = answer;
-      const head = openCheckpoint(
-        inclusion.checkpoint,
-        setup.log.vkey,
-        setup.log.origin,
-        nativeVerify,
-      );
+      const head = openCheckpoint(inclusion.checkpoint, setup.log.vkey, setup.log.origin);
       expect(head.size).toBe(inclusion.tree_size);
       expect(toBase64(head.root)).toBe(answer.root);
       const hash = leafHash(nativeSha256, canonicalBytes(answer.entry));

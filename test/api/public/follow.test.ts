@@ -7,6 +7,7 @@ import type { MapQuery } from '#protocol/evidence/lookups';
 import { mapKey } from '#protocol/map/nodes';
 import { formatTime } from '#protocol/time';
 import type { Publisher } from '#publisher/publisher';
+import { withFlippedBit } from '../../fixtures/leaves.js';
 import { TestSnapshot } from '../../fixtures/snapshot.js';
 import { useSnapshot } from '../../fixtures/use-registry.js';
 
@@ -141,9 +142,7 @@ describe('SnapshotPoller', () => {
   it('rejects a location with any changed byte', async () => {
     const good = location();
     for (let at = 0; at < good.length; at += 13) {
-      const changed = Buffer.from(good);
-      changed[at]! ^= 1;
-      writeFileSync(locationPath(), changed);
+      writeFileSync(locationPath(), withFlippedBit(good, 8 * at));
       const publicServer = snapshot.publicServer();
       await publicServer.poller.refresh();
       expect(publicServer.poller.current).toBeNull();

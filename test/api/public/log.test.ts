@@ -1,12 +1,13 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { openCheckpoint } from '#protocol/checkpoint';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import type { Facade } from '#protocol/schemas/facade';
 import { decodeEntryBundle } from '#protocol/tiles';
 import { parseTlogProof } from '#protocol/tlog-proof';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { openCheckpoint } from '../../fixtures/checkpoints.js';
+import { withFlippedBit } from '../../fixtures/leaves.js';
 import { entryOf, ORIGIN, TestSnapshot } from '../../fixtures/snapshot.js';
 
 const snapshot = new TestSnapshot();
@@ -36,12 +37,7 @@ describe('/log', () => {
     const checkpoint = await get('/log/checkpoint');
     expect(checkpoint).toMatchObject({ status: 200, type: 'text/plain; charset=utf-8' });
     expect(checkpoint.cache).toBe('public, max-age=1');
-    const { size } = openCheckpoint(
-      checkpoint.bytes.toString(),
-      snapshot.logVkey,
-      ORIGIN,
-      nativeVerify,
-    );
+    const { size } = openCheckpoint(checkpoint.bytes.toString(), snapshot.logVkey, ORIGIN);
     expect(size).toBe(600);
     for (const [path, length] of [
       ['/log/tile/0/000', 8192],
@@ -97,12 +93,7 @@ describe('/log', () => {
       expect(reply).toMatchObject({ status: 200, type: 'text/plain; charset=utf-8' });
       const proof = parseTlogProof(reply.bytes.toString());
       expect(proof.index).toBe(index);
-      const { size, root } = openCheckpoint(
-        proof.checkpoint,
-        snapshot.logVkey,
-        ORIGIN,
-        nativeVerify,
-      );
+      const { size, root } = openCheckpoint(proof.checkpoint, snapshot.logVkey, ORIGIN);
       const entry = await get(`/log/entry/${index}`);
       expect(entry.type).toBe('application/json; charset=utf-8');
       const leaf = leafHash(nativeSha256, entry.bytes);
@@ -123,15 +114,11 @@ describe('/log', () => {
     const tile = join(snapshot.directory, 'tile/0/001');
     const bundle = join(snapshot.directory, 'tile/entries/001');
     const kept = [readFileSync(tile), readFileSync(bundle)] as const;
-    const changedTile = Buffer.from(kept[0]);
-    changedTile[32 * 9]! ^= 1;
-    writeFileSync(tile, changedTile);
+    writeFileSync(tile, withFlippedBit(kept[0], 8 * 32 * 9));
     expect((await get('/log/proof/300')).status).toBe(503);
     expect((await get('/log/proof/265')).status).toBe(503);
     writeFileSync(tile, kept[0]);
-    const changedBundle = Buffer.from(kept[1]);
-    changedBundle[20]! ^= 1;
-    writeFileSync(bundle, changedBundle);
+    writeFileSync(bundle, withFlippedBit(kept[1], 8 * 20));
     expect((await get('/log/entry/256')).status).toBe(503);
     writeFileSync(bundle, kept[1]);
     rmSync(tile);

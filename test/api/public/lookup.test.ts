@@ -105,19 +105,17 @@ describe('GET /api/public/verify/proof/{proof_id}', () => {
   });
 });
 
-describe('GET /api/public/verify', () => {
-  it.each([
-    ['without a query', 'identifier_missing', ''],
-    ['with an empty identifier', 'identifier_missing', '?identifier='],
-    ['with only an unknown parameter', 'identifier_missing', '?other=1'],
-    ['with a repeated identifier', 'identifier_ambiguous', '?identifier=a&identifier=a'],
-    ['with two parameters for the identifier', 'identifier_ambiguous', '?identifier=a&q=a'],
-  ])('rejects a request %s as %s', async (_what, expected, query) => {
-    const reply = await call(`/api/public/verify${query}`);
-    expect(reply.status).toBe(400);
-    expect(reply.headers['content-type']).toBe('application/problem+json');
-    expect(code(reply)).toBe(expected);
-  });
+it.each([
+  ['without a query', 'identifier_missing', ''],
+  ['with an empty identifier', 'identifier_missing', '?identifier='],
+  ['with only an unknown parameter', 'identifier_missing', '?other=1'],
+  ['with a repeated identifier', 'identifier_ambiguous', '?identifier=a&identifier=a'],
+  ['with two parameters for the identifier', 'identifier_ambiguous', '?identifier=a&q=a'],
+])('GET /api/public/verify > rejects a request %s as %s', async (_what, expected, query) => {
+  const reply = await call(`/api/public/verify${query}`);
+  expect(reply.status).toBe(400);
+  expect(reply.headers['content-type']).toBe('application/problem+json');
+  expect(code(reply)).toBe(expected);
 });
 
 describe('lookup of unusual input', () => {
