@@ -89,6 +89,10 @@ const STATUS_LIMITS = { statementTimeoutMs: 5_000, stallTimeoutMs: 5_000 };
 const EXIT_CODES =
   '\nExit codes: 0 done, 1 rejected or failed, 2 usage error or unreachable database.';
 
+/** Without --silent, npm prints a banner into the file. */
+const commandOf = (example: string): string =>
+  example.startsWith('>') ? 'npm run --silent admin --' : 'npm run admin --';
+
 function buildProgram(terminal?: Terminal, executed?: Execute): Command {
   const program = new Command('npm run admin --')
     .usage('<command>')
@@ -124,7 +128,7 @@ function buildProgram(terminal?: Terminal, executed?: Execute): Command {
         'actor recorded in the audit (default: your user name on this computer)',
       )
       .option('--json', 'print JSON even on a terminal')
-      .addHelpText('after', `\nExample:\n  npm run admin -- ${name} ${example}`)
+      .addHelpText('after', `\nExample:\n  ${commandOf(example)} ${name} ${example}`)
       .action(async (...given: unknown[]) => {
         const options = given.at(-2) as CommonOptions;
         await executed?.(name, options, (admin) => run(admin, ...(given as never[])));

@@ -32,14 +32,16 @@ export interface CommandSpec<Options = object> {
   argument?: string | Argument;
   usage?: string;
   options?: readonly (Option | readonly [flags: string, description: string])[];
+  /** What `--timeout` limits, and its default. */
+  timeout?: string;
   run: (invocation: Invocation<Options>) => Promise<ExitCode>;
 }
 
 export const NEEDS_ENGINE = 'Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.';
 
-export const commonOptions = [
+export const commonOptions = (timeout = 'limit the whole call (default: 60)'): Option[] => [
   new Option('--json', 'print results, and errors on standard error, as JSON'),
-  new Option('--timeout <SECONDS>', 'limit the whole call (default: 60)').argParser(milliseconds),
+  new Option('--timeout <SECONDS>', timeout).argParser(milliseconds),
   new Option('--engine-url <URL>', 'address of the engine').env('SVC_ENGINE_URL'),
   new Option('--public-url <URL>', 'address of the public API').env('SVC_PUBLIC_URL'),
   new Option('--tenant <ID>', 'tenant ID').env('SVC_TENANT_ID'),

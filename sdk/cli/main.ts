@@ -139,7 +139,7 @@ function buildProgram(version: string, execute: Execute): Command {
 }
 
 function buildCommand(spec: CommandSpec<never>, execute: Execute): Command {
-  const { name, summary, description, examples, argument, usage, options = [] } = spec;
+  const { name, summary, description, examples, argument, usage, options = [], timeout } = spec;
   const command = new Command(name)
     .summary(summary)
     .description(`${summary}.\n\n${description}`)
@@ -152,7 +152,7 @@ function buildCommand(spec: CommandSpec<never>, execute: Execute): Command {
   if (typeof argument === 'string') command.argument(argument);
   else if (argument !== undefined) command.addArgument(argument);
   if (usage !== undefined) command.usage(usage);
-  for (const option of [...options, ...commonOptions]) {
+  for (const option of [...options, ...commonOptions(timeout)]) {
     command.addOption(option instanceof Option ? option : new Option(...option));
   }
   return command;

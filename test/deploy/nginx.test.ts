@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
 import { UNREAD_DETAILS } from '#api/http/responses';
-import { Problem } from '#api/public/http/problem';
+import { BODY_LIMIT, Problem } from '#api/public/http/problem';
 import { freePort } from '../fixtures/free-port.js';
 import { skipsNginx, startPublicCache, withoutNginx } from '../fixtures/nginx.js';
 import { TestSnapshot } from '../fixtures/snapshot.js';
@@ -52,19 +52,25 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     expect(snapshotHeaders(replaced)).not.toEqual(snapshotHeaders(unchanged));
   });
 
+  const DETAILS = {
+    ...UNREAD_DETAILS,
+    body_too_large: `The body must not be longer than ${String(BODY_LIMIT)} bytes.`,
+  };
+  const longBody = { method: 'POST', body: 'a'.repeat(BODY_LIMIT + 1) };
   it.each([
-    ['a malformed URI', '/%zz', 400, 'malformed_request'],
-    ['a long URI', `/${'a'.repeat(9_000)}`, 431, 'headers_too_large'],
+    ['a malformed URI', '/%zz', {}, 400, 'malformed_request'],
+    ['a long URI', `/${'a'.repeat(9_000)}`, {}, 431, 'headers_too_large'],
+    ['a long body', '/api/public/verify', longBody, 413, 'body_too_large'],
   ] as const)(
     'answers %s with the problem of the public API',
-    async (_name, path, status, code) => {
+    async (_name, path, request, status, code) => {
       const cache = await startPublicCache(await freePort());
       onTestFinished(cache.close);
-      const response = await fetch(cache.url + path);
+      const response = await fetch(cache.url + path, request);
       expect(response.status).toBe(status);
       expect(response.headers.get('content-type')).toBe('application/problem+json');
       expect(response.headers.get('cache-control')).toBe('no-store');
-      expect(await response.json()).toEqual(new Problem(code, UNREAD_DETAILS[code]).document());
+      expect(await response.json()).toEqual(new Problem(code, DETAILS[code]).document());
     },
   );
 });

@@ -93,11 +93,11 @@ it('documentation > runs npx only with --no, which downloads nothing', () => {
 });
 
 /** Without --silent, npm prints a banner into the file. */
-it('documentation > writes the output of npm run into a file only with --silent', () => {
+it('documentation and help > write the output of npm run into a file only with --silent', () => {
   const pages = readdirSync(new URL('docs/', root), { encoding: 'utf8', recursive: true })
     .filter((path) => path.endsWith('.md'))
     .map((path) => text(`docs/${path}`));
-  const written = ['README.md', 'CONTRIBUTING.md']
+  const written = ['README.md', 'CONTRIBUTING.md', 'test/golden/admin-help.txt']
     .map(text)
     .concat(pages)
     .flatMap((page) => page.match(/npm run [^\n`|]* > ?\S+/g) ?? []);

@@ -39,6 +39,7 @@ export const admitCommand: CommandSpec = {
     ['--evidence <DIR>', 'store the evidence of each receipt in this directory'],
     ['-q, --quiet', 'show no progress bar'],
   ],
+  timeout: 'limit each request, and the time without progress (default: 60)',
   run: admit,
 };
 
@@ -172,6 +173,7 @@ export const followCommand: CommandSpec<PinOptions> = {
   examples: ['svc follow 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --timeout 30'],
   argument: '<PROOF_ID|BATCH_ID>',
   options: [...evidencePinOptions],
+  timeout: 'limit the whole call, for a batch the time without progress (default: 60)',
   run: follow,
 };
 

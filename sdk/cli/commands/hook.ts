@@ -47,9 +47,9 @@ export const hookCommand: CommandSpec<HookOptions> = {
   name: 'hook',
   summary: 'Admit the tool calls of Claude Code, as its hook',
   description:
-    'Reads the JSON input of a Claude Code hook on standard input, and prints its JSON output. PreToolUse requests an admission, with a hash of the tool input; PostToolUse, PostToolUseFailure and PermissionDenied record the outcome. A call without an admission is denied, with the reason for the model; the permission rules of Claude Code apply to every other call. A decision may take 10 seconds, or --timeout. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
+    'Reads the JSON input of a Claude Code hook on standard input, and prints its JSON output. PreToolUse requests an admission, with a hash of the tool input; PostToolUse, PostToolUseFailure and PermissionDenied record the outcome. A call without an admission is denied, with the reason for the model; the permission rules of Claude Code apply to every other call. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
     'With --listen, svc serves HTTP hooks on a loopback port until interrupted. Each request must carry the token in the environment variable SVC_HOOK_TOKEN: Authorization: Bearer TOKEN. A rejected request gets a denial with the status 200, because Claude Code may run the tool after other statuses; with --observe, it gets the status 400.\n\n' +
-    'Exits 0 with an output, and 2, which blocks the tool, after every failure. Set "onFailure": "block" on the hook too: Claude Code otherwise runs the tool when a hook cannot start or takes too long.',
+    'Exits 0 with an output, and after a failure 2, which blocks the tool, or with --observe 1. Set "onFailure": "block" on the hook too: Claude Code otherwise runs the tool when a hook cannot start or takes too long.',
   examples: [
     'svc hook --agent my-laptop < hook.json',
     'SVC_HOOK_TOKEN=… svc hook --agent my-laptop --listen 8377',
@@ -64,6 +64,7 @@ export const hookCommand: CommandSpec<HookOptions> = {
     ['--state <DIR>', 'keep admissions here until the outcome (default: ~/.svc/hooks)'],
     new Option('--listen <PORT>', 'serve HTTP hooks on this loopback port').argParser(port),
   ],
+  timeout: `limit the wait for a decision (default: ${String(DECISION_TIMEOUT_MS / 1_000)})`,
   run: hook,
 };
 

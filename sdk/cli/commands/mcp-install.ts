@@ -4,7 +4,7 @@ import { dirname, resolve } from 'node:path';
 import { type CommandSpec, apiKeyFile, type Invocation, UsageError } from '../config.js';
 import { diffLines, HOSTS, planInstall, writeInstall } from '../mcp/install.js';
 import { EXIT, type ExitCode } from '../terminal.js';
-import { mcpOptions, type McpOptions } from './mcp.js';
+import { mcpOptions, type McpOptions, mcpTimeout } from './mcp.js';
 
 interface InstallOptions extends McpOptions {
   file?: string;
@@ -28,6 +28,7 @@ export const mcpInstallCommand: CommandSpec<InstallOptions> = {
     ['--dry-run', 'print the change only'],
     ...mcpOptions,
   ],
+  timeout: mcpTimeout,
   run: install,
 };
 

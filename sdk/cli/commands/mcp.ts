@@ -50,12 +50,14 @@ export const mcpOptions = [
   new Option('--run', 'number the requests of each session as a run, and close it at the end'),
 ];
 
+export const mcpTimeout = `limit the wait for a decision (default: ${String(TIMEOUT_MS / 1_000)})`;
+
 export const mcpCommand: CommandSpec<McpOptions> = {
   name: 'mcp',
   summary: 'Admit every tool call between an MCP host and an MCP server',
   description:
     'TARGET is the command of a server, after --, or the URL of one. Needs SVC_ENGINE_URL, SVC_TENANT_ID and SVC_API_KEY_FILE. A call runs only after an ADMITTED receipt; the model reads every rejection as a failed tool. Everything except tool calls passes unchanged. The server gets no SVC_* variables; SVC_MCP_SERVER_TOKEN is the bearer token for a URL.\n\n' +
-    'Exits 0 after the host has disconnected, and 1 after the server has ended. --timeout limits the wait for a decision: 5 seconds by default.',
+    'Exits 0 after the host has disconnected, and 1 after the server has ended.',
   examples: [
     'svc mcp -- npx -y @modelcontextprotocol/server-filesystem /srv/data',
     'svc mcp --map map.json --wait-for-approval 300 https://mcp.example/mcp',
@@ -66,6 +68,7 @@ export const mcpCommand: CommandSpec<McpOptions> = {
     ...mcpOptions,
     new Option('--listen <PORT>', 'serve hosts over HTTP on this loopback port').argParser(port),
   ],
+  timeout: mcpTimeout,
   run,
 };
 
