@@ -1,5 +1,5 @@
 import type { ProofEvent } from './schemas/proof-view.js';
-import type { ArtifactKind, Outcome } from './status.js';
+import { ARTIFACT_KINDS, type ArtifactKind, type Outcome } from './status.js';
 import { formatTime } from './time.js';
 
 export interface VerdictInHistory {
@@ -75,7 +75,9 @@ function changes(verdict: VerdictInHistory, before: VerdictInHistory | undefined
   if (verdict.outcome !== before?.outcome) {
     events.push(outcomeEvent(verdict, seen));
   }
-  const expired = verdict.expired.filter((kind) => before?.expired.includes(kind) !== true);
+  const expired = ARTIFACT_KINDS.filter(
+    (kind) => verdict.expired.includes(kind) && before?.expired.includes(kind) !== true,
+  );
   if (expired.length > 0) events.push({ event: 'expired', ...seen, artifacts: expired });
   return events;
 }

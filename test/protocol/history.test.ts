@@ -31,8 +31,8 @@ it('eventsOf > lists each change of the effective verdict, and the revocations, 
     verdict(11, 'fail'),
     verdict(12, 'pass'),
     verdict(14, 'pass', ['passport']),
-    verdict(15, 'pass', ['passport', 'trust']),
-    verdict(16, 'fail', ['passport', 'trust']),
+    verdict(15, 'pass', ['trust', 'certificate', 'passport']),
+    verdict(16, 'fail', ['trust', 'certificate', 'passport']),
   ].map((one, index) => ({ verdictId: index + 1, ...one }));
   const revocation = (seconds: number, kind: ArtifactKind) => ({
     ...{ leafIndex: seconds, kind, reasonHash },
@@ -50,7 +50,7 @@ it('eventsOf > lists each change of the effective verdict, and the revocations, 
     { ...revoked, at: at(13), artifact: 'certificate', leaf_index: 13 },
     { event: 'expired', at: at(14), log_size: 14, artifacts: ['passport'] },
     { ...revoked, at: at(14), artifact: 'proof', leaf_index: 14 },
-    { event: 'expired', at: at(15), log_size: 15, artifacts: ['trust'] },
+    { event: 'expired', at: at(15), log_size: 15, artifacts: ['certificate', 'trust'] },
     { event: 'failed', at: at(16), log_size: 16, checks: ['signature'] },
   ]);
 });

@@ -29,7 +29,7 @@ import {
   listOperation,
   requirePosition,
 } from '../http/paging.js';
-import { sendBytes, sendJson, sendLines } from '../http/respond.js';
+import { arrayParts, sendBytes, sendJson, sendLines } from '../http/respond.js';
 import { json, type Call } from '../operation.js';
 import { tenantOperation } from '../http/gates.js';
 import { JSON_LINES } from './parse-batch.js';
@@ -226,12 +226,9 @@ async function resultOf(
   return { ...failed(state, result), ...own };
 }
 
-const COMMA = utf8(',');
-
 /** Canonical JSON: members in order, around items that are canonical already. */
 function pageBytes({ batchId }: Batch, found: Uint8Array[], next: string | null): Uint8Array {
-  const head = `{"batch_id":"${batchId}","next_cursor":${JSON.stringify(next)},"results":[`;
-  const items = found.flatMap((item, at) => (at === 0 ? [item] : [COMMA, item]));
-  const tail = `],"schema_version":"${SCHEMA.batchResults}"}`;
-  return Buffer.concat([utf8(head), ...items, utf8(tail)]);
+  const head = `{"batch_id":"${batchId}","next_cursor":${JSON.stringify(next)},"results":`;
+  const tail = `,"schema_version":"${SCHEMA.batchResults}"}`;
+  return Buffer.concat([utf8(head), ...arrayParts(found), utf8(tail)]);
 }

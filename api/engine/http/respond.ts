@@ -54,6 +54,14 @@ function etagOf(body: Uint8Array): string {
   return `"${createHash('sha256').update(body).digest('base64url').slice(0, 27)}"`;
 }
 
+const COMMA = utf8(',');
+
+/** The parts of a JSON array of items that are JSON already. */
+export function arrayParts(items: readonly Uint8Array[]): Uint8Array[] {
+  const parts = items.flatMap((item, at) => (at === 0 ? [item] : [COMMA, item]));
+  return [utf8('['), ...parts, utf8(']')];
+}
+
 const NEWLINE = utf8('\n');
 
 /** Streams `parts` as lines with backpressure. Stops pulling when the client disconnects. */

@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import { Piscina } from 'piscina';
+import { BusyError, Limiter } from '#runtime/concurrency/limiter';
 import { packageRoot } from '#runtime/process/files';
 import { Problem } from '../http/problem.js';
 import type { PdfRequest } from './render.js';
@@ -27,6 +28,13 @@ export function createPdfRenderer(options: PdfRendererOptions) {
   const accepted = new Map<Promise<Uint8Array>, number | undefined>();
   const slots = threads + queued;
   const share = Math.ceil(slots / 2);
+  // Serves the tenants in rotation. Piscina's own queue starts abortable tasks in an arbitrary order.
+  const limiter = new Limiter({
+    total: threads,
+    perOwner: threads,
+    maxWaiting: queued,
+    timeoutMs,
+  });
   let pool: Piscina<PdfRequest, Uint8Array> | null = null;
   let closed = false;
 
@@ -45,13 +53,13 @@ export function createPdfRenderer(options: PdfRendererOptions) {
     return opened;
   };
 
-  async function run(request: PdfRequest): Promise<Uint8Array> {
+  async function run(request: PdfRequest, tenantNo: number): Promise<Uint8Array> {
     const signal = AbortSignal.timeout(timeoutMs);
-    pool ??= open();
+    const opened = (pool ??= open());
     try {
-      return await pool.run(request, { signal });
+      return await limiter.run(tenantNo, () => opened.run(request, { signal }));
     } catch (cause) {
-      if (!signal.aborted) throw cause;
+      if (!signal.aborted && !(cause instanceof BusyError)) throw cause;
       throw new Problem('render_timeout', { cause });
     }
   }
@@ -65,7 +73,7 @@ export function createPdfRenderer(options: PdfRendererOptions) {
       const isFull = accepted.size >= slots;
       const isShareFull = tenantNo !== undefined && acceptedOf(tenantNo) >= share;
       if (closed || isFull || isShareFull) throw new Problem('renderer_busy');
-      const rendering = run(request);
+      const rendering = run(request, tenantNo ?? 0);
       accepted.set(rendering, tenantNo);
       try {
         return await rendering;

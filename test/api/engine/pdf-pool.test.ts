@@ -45,6 +45,19 @@ describe('PDF renderer', () => {
     await renderer.close();
   });
 
+  it('serves the tenants in rotation, and the requests of one tenant in order', async () => {
+    const renderer = createPdfRenderer({ threads: 1, queued: 20, timeoutMs: 20_000, file: slow });
+    const served: number[] = [];
+    await Promise.all(
+      [1, 1, 1, 1, 1, 1, 2].map(async (tenantNo, at) => {
+        await renderer.render(task(at === 0 ? 20 : 0), tenantNo);
+        served.push(at);
+      }),
+    );
+    expect(served).toEqual([0, 1, 6, 2, 3, 4, 5]);
+    await renderer.close();
+  });
+
   it('times out running and queued requests, and recovers', async () => {
     const renderer = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 500, file: slow });
     const stuck = [renderer.render(task(255)), renderer.render(task(255))];

@@ -1,4 +1,5 @@
 import { describe, expect } from 'vitest';
+import { canonicalize, type JsonValue } from '#protocol/json';
 import { verifyRun, type RunResult } from '#protocol/run';
 import { runPackageSchema, type RunPackage } from '#protocol/schemas/run';
 import { nativeCrypto } from '#runtime/crypto/node';
@@ -45,6 +46,7 @@ const readRun = ({ get }: Setup, id: string, path = '') =>
 async function packageOf(setup: Setup, id: string): Promise<RunPackage> {
   const reply = await readRun(setup, id, '/package');
   expect(reply.status).toBe(200);
+  expect(reply.bytes.toString()).toBe(canonicalize(reply.json as JsonValue));
   return runPackageSchema.parse(reply.json);
 }
 
