@@ -1,4 +1,4 @@
-import { chmod, copyFile, readFile } from 'node:fs/promises';
+import { chmod, copyFile, mkdir, readFile } from 'node:fs/promises';
 import { defineConfig } from 'rolldown';
 
 // Bundles the SDK with the part of ../protocol that it uses. Dependencies of package.json stay imports.
@@ -20,24 +20,34 @@ const licence = {
     copyFile(new URL('../LICENSE', import.meta.url), new URL('LICENSE', import.meta.url)),
 };
 
-export default defineConfig({
-  input: {
-    index: 'index.ts',
-    'cli/svc': 'cli/svc.ts',
-    testing: 'testing.ts',
-    'adapters/index': 'adapters/index.ts',
-    'adapters/mcp': 'adapters/mcp.ts',
-    'adapters/ai': 'adapters/ai.ts',
-    'adapters/langchain': 'adapters/langchain.ts',
-    'adapters/openai': 'adapters/openai.ts',
-    'adapters/mastra': 'adapters/mastra.ts',
-    'adapters/claude': 'adapters/claude.ts',
+const adapters = ['index', 'mcp', 'ai', 'langchain', 'openai', 'mastra', 'claude'];
+const entries = ['index', 'testing', ...adapters.map((name) => `adapters/${name}`)];
+
+/** Copies the declarations that the entries import from the compiled files: emitting them again takes seconds. */
+const types = {
+  name: 'types',
+  writeBundle: async () => {
+    const files = new Set(entries.map((name) => `sdk/${name}.d.ts`));
+    // The loop also visits the files that it adds.
+    for (const file of files) {
+      const from = new URL(`../dist/${file}`, import.meta.url);
+      const to = new URL(`dist/types/${file}`, import.meta.url);
+      await mkdir(new URL('.', to), { recursive: true });
+      await copyFile(from, to);
+      for (const [, path] of (await readFile(from, 'utf8')).matchAll(/['"](\.[^'"]+)\.js['"]/g)) {
+        files.add(new URL(`${path}.d.ts`, `file:///${file}`).pathname.slice(1));
+      }
+    }
   },
+};
+
+export default defineConfig({
+  input: Object.fromEntries([...entries, 'cli/svc'].map((name) => [name, `${name}.ts`])),
   platform: 'neutral',
   resolve: { extensionAlias: { '.js': ['.ts'] } },
   external: (id) =>
     id.startsWith('node:') || packages.some((name) => id === name || id.startsWith(`${name}/`)),
-  plugins: [executable, licence],
+  plugins: [executable, licence, types],
   output: {
     dir: 'dist',
     cleanDir: true,

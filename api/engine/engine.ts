@@ -3,10 +3,10 @@ import { BusyError, Limiter } from '#runtime/concurrency/limiter';
 import { logRarely } from '#runtime/process/log';
 import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';
 import { DamagedEntryError } from '#sql/proofs/read';
+import { readScript } from '../pages/assets.js';
 import { createAuthenticate } from './http/authenticate.js';
 import { type EngineContext, type QueryTenant, TENANT_CONNECTIONS } from './context.js';
 import { requestContext, addLogFields, requestIdOf } from './http/request-context.js';
-import { engineOpenApi } from './openapi/document.js';
 import type { EngineDeps } from './operation.js';
 import { OPERATIONS } from './operations.js';
 import { Problem, sendProblem, type ProblemCode } from './http/problem.js';
@@ -15,6 +15,8 @@ import { createCapacityCheck, createSubmit } from './admission/submit.js';
 
 /** The engine API. The caller opens and closes every resource. */
 export function createEngine(ctx: EngineContext): Express {
+  // Throws at startup, not per request, if the build is missing.
+  readScript('approval-page/approve.js');
   const readDeclaredFacts = createReadDeclaredFacts(ctx);
   const ofTenants = new Limiter(TENANT_CONNECTIONS);
   const queryTenant: QueryTenant = (tenantNo, work, ...args) =>
@@ -27,7 +29,6 @@ export function createEngine(ctx: EngineContext): Express {
     readDeclaredFacts,
     checkRegistry: createRegistryCheck(queryTenant, readDeclaredFacts),
     submit: createSubmit(ctx),
-    openApi: engineOpenApi(OPERATIONS.map(({ spec }) => spec)),
   };
   const app = express();
   app.disable('x-powered-by');

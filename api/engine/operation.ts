@@ -1,13 +1,11 @@
 import type { Request, RequestHandler, Response } from 'express';
 import type * as z from 'zod';
-import { utf8 } from '#protocol/bytes';
 import { STRICT_JSON_CODES } from '#protocol/errors';
 import type { Scope } from '#protocol/schemas/api-keys';
 import type { Pool } from '#sql/db/transaction';
 import {
   type OperationSpec as DescribedOperation,
   type ResponseSpec,
-  type OpenApiDocument,
   revalidated,
 } from '../openapi/types.js';
 import type { CheckRegistry, ReadDeclaredFacts } from './admission/registry-checks.js';
@@ -26,7 +24,6 @@ export interface EngineDeps {
   readDeclaredFacts: ReadDeclaredFacts;
   checkRegistry: CheckRegistry;
   submit: Submit;
-  openApi: OpenApiDocument;
 }
 
 export interface OperationSpec extends DescribedOperation<ProblemCode> {
@@ -88,19 +85,18 @@ export function fixedOperation(
   spec: Pick<SpecOf, 'id' | 'path' | 'summary' | 'description'>,
   type: string,
   response: ResponseSpec,
-  textOf: (openApi: OpenApiDocument) => string,
+  text: () => string,
   policy?: string,
 ): Operation {
+  const typed = type.startsWith('text/') ? `${type}; charset=utf-8` : type;
+  const handler = serveFixed(typed, text, policy);
   return {
     spec: publicSpec({
       ...spec,
       produces: [type],
       responses: revalidated(response),
     }),
-    handler: ({ openApi }) => {
-      const typed = type.startsWith('text/') ? `${type}; charset=utf-8` : type;
-      return serveFixed(typed, utf8(textOf(openApi)), policy);
-    },
+    handler: () => handler,
   };
 }
 

@@ -2,6 +2,7 @@ import * as z from 'zod';
 import { utf8 } from '#protocol/bytes';
 import { healthCheck, type Readiness } from '#runtime/ops/health';
 import { documentation } from '../docs/operations.js';
+import type { OpenApiDocument } from '../openapi/types.js';
 import * as admissions from './admission/admit.js';
 import { approvalRequestOperation, approveOperation } from './admission/approve.js';
 import { APPROVAL_PAGE } from './admission/approval-page.js';
@@ -15,7 +16,7 @@ import * as approvers from './keys/approvers.js';
 import * as packages from './lifecycle/packages.js';
 import * as revocations from './lifecycle/revocations.js';
 import * as shareTokens from './lifecycle/share-tokens.js';
-import { READER_TEXT } from './openapi/document.js';
+import { engineOpenApi, READER_TEXT } from './openapi/document.js';
 import { fixedOperation, json, publicSpec, type Operation } from './operation.js';
 import * as overlays from './policy/overlays.js';
 import { exportOperation } from './proofs/export-proof.js';
@@ -87,9 +88,14 @@ export function engineReadiness({
   };
 }
 
+let document: OpenApiDocument | undefined;
+/** Generated on the first request. */
+const described = (): OpenApiDocument =>
+  (document ??= engineOpenApi(OPERATIONS.map(({ spec }) => spec)));
+
 const documentationOperations = documentation('Engine API', READER_TEXT).map(
   ({ spec, type, response, textOf, policy }) =>
-    fixedOperation(spec, type, response, textOf, policy),
+    fixedOperation(spec, type, response, () => textOf(described()), policy),
 );
 
 /** The first matching path wins, so `/v1/proofs/verify` comes before the path of a proof. */

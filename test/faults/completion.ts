@@ -12,6 +12,9 @@ import { Deadline, forEach } from './pace.js';
 import { differingStatuses } from './public.js';
 import type { World } from './world.js';
 
+/** Rare enough that the checks of several stacks do not slow down what they wait for. */
+const POLL_MS = 200;
+
 /**
  * Repeats unacknowledged requests and follows batches, as a client would, until everything is
  * committed, verified and public.
@@ -48,7 +51,7 @@ export async function untilComplete(
     const left = await unfinished(world).catch((error: unknown) => String(error));
     if (left === null) break;
     if (deadline.hasPassed) return [left];
-    await sleep(50);
+    await sleep(POLL_MS);
   }
   // A snapshot may publish tokens, packages and erasures later than the log.
   let expected = acts.flatMap((act) => act.expectedStatuses());
@@ -56,7 +59,7 @@ export async function untilComplete(
     const late = await differingStatuses(world.publicUrl, expected);
     if (late.length === 0 || deadline.hasPassed) return late.map(({ problem }) => problem);
     expected = late;
-    await sleep(50);
+    await sleep(POLL_MS);
   }
 }
 

@@ -211,18 +211,23 @@ export class Link {
       line.break('reset');
     };
     client.on('data', (chunk: Buffer) => {
+      if (isBroken) return;
+      const passed: Buffer[] = [];
+      // One write for all messages of a chunk: every write is a system call that wakes the server.
+      const pass = (): void => toServer.push(Buffer.concat(passed));
       for (const message of spoken.take(chunk)) {
-        if (isBroken) return;
         const { sql } = message;
         const trap = sql === null ? null : this.spring(sql, spoken.transaction);
         if (trap?.breaks === 'unsent') {
+          pass();
           breakOff(trap);
           return;
         }
         if (trap !== null) caught ??= { trap, answer: requests + 1 };
         if (message.isAnswered) requests += 1;
-        toServer.push(message.bytes);
+        passed.push(message.bytes);
       }
+      pass();
     });
     server.on('data', (chunk: Buffer) => {
       if (isBroken) return;

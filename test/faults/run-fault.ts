@@ -58,11 +58,13 @@ export async function runFault(
   const begin = { requests: client.records.requests.length, acts: client.acts.sent.length };
   const began = performance.now();
   const failedBefore = client.failed;
+  const outcome = newOutcome(fault.name);
+  const { problems } = outcome;
+  // Waits for quiet without load, which would only lengthen the wait and the audit.
+  problems.push(...((await observation?.begin(fault)) ?? []));
   client.start();
   await inTime(client.nextSuccess(), INJECT_MS, 'no request succeeded before the fault');
   await sleep(fault.isBrief === true ? BRIEFLY_MS : BEFORE_MS);
-  const outcome = newOutcome(fault.name);
-  const { problems } = outcome;
   outcome.before = client.records.acknowledged.length;
   const observe = async (): Promise<void> => {
     if (observation === undefined) return;
@@ -71,7 +73,6 @@ export async function runFault(
     problems.push(...found);
   };
   try {
-    problems.push(...((await observation?.begin(fault)) ?? []));
     const heal = await beginFault(scene, fault, () => observation?.untilSeen());
     if (fault.mustReject !== undefined) {
       await client.stop();

@@ -27,12 +27,20 @@ export function sendRevalidatable(
   sendWithETag(req, res, 'private, no-cache', type, body, etagOf(body));
 }
 
-/** @param policy the Content-Security-Policy of a page */
-export function serveFixed(type: string, body: Uint8Array, policy?: string): RequestHandler {
-  const etag = etagOf(body);
+/**
+ * Serves a constant text that is rendered on the first request.
+ *
+ * @param policy the Content-Security-Policy of a page
+ */
+export function serveFixed(type: string, text: () => string, policy?: string): RequestHandler {
+  let made: { body: Uint8Array; etag: string } | undefined;
   return (req, res) => {
+    if (made === undefined) {
+      const body = utf8(text());
+      made = { body, etag: etagOf(body) };
+    }
     if (policy !== undefined) res.setHeader('Content-Security-Policy', policy);
-    sendWithETag(req, res, 'public, no-cache', type, body, etag);
+    sendWithETag(req, res, 'public, no-cache', type, made.body, made.etag);
   };
 }
 
