@@ -176,7 +176,7 @@ export const BINARY_TARGETS: readonly Target[] = [
   },
   {
     name: 'location',
-    seeds: [canonicalBytes(location as never)],
+    seeds: [canonicalBytes(location)],
     run: parsing(
       (input) => openLocation(crypto, input, pinKeys(sha256, [nextVectors.log_vkey])),
       ({ snapshot }) =>
