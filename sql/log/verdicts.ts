@@ -210,16 +210,17 @@ const isAnythingDue = (sql: Db) => sql`
     or exists (select from svc.share_due where expires_at <= now()))`;
 
 /**
- * A text that changes with the log, its verdicts or the urgent leaves of the scrubber; null while an
- * erasure or an expiry is due.
+ * `state` is a text that changes with the log, its verdicts or the urgent leaves of the scrubber; null
+ * while an erasure or an expiry is due.
  */
-export async function verifierWork(sql: Db): Promise<string | null> {
-  const [row] = await sql<[{ state: string; isDue: boolean }]>`
+export async function verifierWork(sql: Db): Promise<{ state: string | null; isUrgent: boolean }> {
+  const [row] = await sql<[{ state: string; isUrgent: boolean; isDue: boolean }]>`
     select concat_ws(' ', h.tree_size, s.epoch, s.urgent_until,
       (select verdict_id from svc.verdict order by verdict_id desc limit 1)) as state,
+      s.urgent_until > 0 as "isUrgent",
       ${isAnythingDue(sql)} as "isDue"
     from svc.log_head h, svc.scrub s`;
-  return row.isDue ? null : row.state;
+  return { state: row.isDue ? null : row.state, isUrgent: row.isUrgent };
 }
 
 /**

@@ -68,7 +68,8 @@ export function verifierHeartbeats(): VerifierHeartbeats {
   return {
     log: new Heartbeat(STALLED_MS),
     expiryScan: new Heartbeat(STALLED_MS),
-    scrub: new Heartbeat(STALLED_MS),
+    // Passes over a small log are up to 8 s apart.
+    scrub: new Heartbeat(2 * STALLED_MS),
     verdict: new Heartbeat(STALLED_MS),
   };
 }

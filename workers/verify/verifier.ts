@@ -19,7 +19,7 @@ export interface VerifierOptions {
   pollMs: number;
   /** Milliseconds between expiry scans. */
   expiryScanMs: number;
-  /** Milliseconds between scrub passes; up to 2.5 times as many for a small log. */
+  /** Milliseconds between scrub passes; up to four times as many for a small log. */
   scrubMs: number;
   /** Limit of leaves per scrub pass; a small log is scrubbed about once an hour. */
   scrubBatch: number;
@@ -27,17 +27,20 @@ export interface VerifierOptions {
   stallTimeoutMs: number;
 }
 
-/** The scrubber covers the whole log in this number of passes, if `scrubBatch` allows. */
-const SCRUBS_PER_ROUND = 1_800;
+/** The scrubber covers the whole log in this time, if `scrubBatch` allows. */
+const SCRUB_ROUND_MS = 3_600_000;
 /** The fewest leaves of a scrub pass. */
-const LEAST_SCRUBBED = 10;
+const LEAST_SCRUBBED = 20;
+/** Passes with fewer leaves than this are rarer instead, because each pass has a fixed cost. */
+const ENOUGH_SCRUBBED = 100;
 /** The longest pause between scrub passes of a small log, in multiples of `scrubMs`. */
-const LONGEST_PAUSE = 2.5;
+const LONGEST_PAUSE = 4;
 /**
  * An idle verifier runs its passes this often per `SNAPSHOT_TTL`; a verdict entry is due after half
  * that time.
  */
 const ROUNDS_PER_SNAPSHOT = 20;
+const LONGEST_IDLE_MS = 60_000;
 
 export const VERIFIER_DEFAULTS: VerifierOptions = {
   batch: 1000,
@@ -115,10 +118,16 @@ class Rounds {
 
   private async round(signal: AbortSignal): Promise<void> {
     const { context, options, idle } = this;
-    const isCovered = this.uncovered === null;
-    const work = isCovered ? await verifierWork(context.sql).catch(() => null) : null;
-    if (work !== null && work === idle.work && performance.now() < idle.until) {
-      await (context.idleSleep?.sleep(options.pollMs, signal) ?? sleep(options.idleMs));
+    const found = await verifierWork(context.sql).catch(() => null);
+    const work = found?.state ?? null;
+    this.isScrubUrgent ||= found?.isUrgent === true;
+    const isIdle = this.uncovered === null && work !== null && work === idle.work;
+    if (isIdle && performance.now() < idle.until) {
+      // The query has shown that these passes have nothing to do.
+      for (const pass of ['log', 'expiryScan', 'verdict'] as const)
+        context.pulses?.[pass].success();
+      if (performance.now() >= this.scrubDue) await this.scrub();
+      else await (context.idleSleep?.sleep(options.pollMs, signal) ?? sleep(options.idleMs));
       return;
     }
     const { limit } = this;
@@ -130,7 +139,7 @@ class Rounds {
     const isReported = reported === 'appended' || reported === 'none';
     const isDone = this.uncovered === null && isReported && !this.isScrubUrgent;
     const pause = (context.signer?.snapshotTtl ?? 0) / ROUNDS_PER_SNAPSHOT;
-    const until = Math.min(this.scrubDue, performance.now() + pause);
+    const until = performance.now() + Math.min(pause, LONGEST_IDLE_MS);
     this.idle = { work: isDone ? work : null, until };
     if (verified === limit || this.isScrubUrgent) return;
     await sleep(options.idleMs, undefined, { signal }).catch(() => null);
@@ -181,14 +190,15 @@ class Rounds {
 
   private async scrub(): Promise<void> {
     const { context, options } = this;
-    const perPass = Math.max(LEAST_SCRUBBED, Math.ceil(this.logSize / SCRUBS_PER_ROUND));
+    const enoughAfter = (ENOUGH_SCRUBBED * SCRUB_ROUND_MS) / this.logSize;
+    const longest = LONGEST_PAUSE * options.scrubMs;
+    const pause = Math.min(Math.max(enoughAfter, options.scrubMs), longest);
+    const perPass = Math.max(LEAST_SCRUBBED, Math.ceil((this.logSize * pause) / SCRUB_ROUND_MS));
     const count = this.isScrubUrgent ? options.batch : Math.min(perPass, options.scrubBatch);
     const scrubbed = await runPass(context, 'scrub', () => scrub(context, count));
     if (scrubbed?.changed !== 0) this.changed();
     this.isScrubUrgent = scrubbed?.urgent ?? false;
     this.logSize = scrubbed?.size ?? this.logSize;
-    const pauses = (LEAST_SCRUBBED * SCRUBS_PER_ROUND) / this.logSize;
-    const pause = options.scrubMs * Math.min(Math.max(pauses, 1), LONGEST_PAUSE);
     this.scrubDue = performance.now() + pause;
   }
 }
