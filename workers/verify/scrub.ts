@@ -4,7 +4,7 @@ import { inclusionFromTiles, TILE_WIDTH, tileWidth, type TileReader } from '#pro
 import type { Outcome } from '#protocol/status';
 import type { Check } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { transaction } from '#sql/db/transaction';
+import { pipeline, transaction, type Transaction } from '#sql/db/transaction';
 import { readEvidence } from '#sql/log/leaf-checks';
 import { tileCache } from '#sql/log/log';
 import {
@@ -69,12 +69,20 @@ export async function scrub(
     found.set(index, { outcome, checks, ends: outcome === 'pass' ? expiriesAt(index, aep) : [] });
   }
 
-  const changed = await transaction(sql, async (tx) => {
-    const now = await lockVerdicts(tx);
+  const opening = (tx: Transaction) =>
+    pipeline(
+      lockVerdicts(tx),
+      scrubPosition(tx),
+      verifiedPrefix(tx),
+      verdictsForLeaves(tx, indexes),
+    );
+  const work = async (
+    tx: Transaction,
+    [now, positionNow, prefixNow, verdictsNow]: Awaited<ReturnType<typeof opening>>,
+  ): Promise<{ changed: NewVerdict[]; urgent: boolean }> => {
     // Discards these results, because the key history changed meanwhile.
-    if ((await scrubPosition(tx)).epoch !== epoch) return [];
-    const present = (await verifiedPrefix(tx)) ?? prefix;
-    const verdictsNow = await verdictsForLeaves(tx, indexes);
+    if (positionNow.epoch !== epoch) return { changed: [], urgent: positionNow.urgentUntil > 0 };
+    const present = prefixNow ?? prefix;
     const verdicts: NewVerdict[] = [];
     const newExpiries: Expiry[] = [];
     for (const [index, { outcome, checks, ends }] of found) {
@@ -96,9 +104,9 @@ export async function scrub(
     await insertVerdicts(tx, verdicts, now);
     await insertExpiries(tx, newExpiries);
     await advanceScrubCursor(tx, next);
-    return verdicts;
-  });
-  const urgent = (await scrubPosition(sql)).urgentUntil > 0;
+    return { changed: verdicts, urgent: next.urgentUntil > 0 };
+  };
+  const { changed, urgent } = await transaction(sql, work, opening);
   const failed = [...found.values()].filter(({ outcome }) => outcome === 'fail').length;
   context.metrics?.verified('scrub', found.size - failed, failed);
   let altered = 0;
