@@ -1,8 +1,9 @@
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from '#runtime/process/log';
+import { singleFlight } from '#runtime/concurrency';
 import type { Db } from '#sql/db/transaction';
 import { type PendingRevocation, revocationsOlderThan } from '#sql/lifecycle/revocations';
-import { nextPlace, repeat } from './requeue.js';
+import { nextPlace } from './requeue.js';
 
 export interface WithoutQueueOptions {
   sql: Db;
@@ -23,7 +24,8 @@ export interface QueueWatch {
   over: Promise<void>;
 }
 
-const LOOK_EVERY_MS = 250;
+const CHECK_EVERY_MS = 1_000;
+const SEARCH_EVERY_MS = 250;
 const ANSWER_MS = 400;
 /**
  * The least age of a revocation that is read from the registry: the queue may still deliver younger
@@ -33,15 +35,18 @@ const PENDING_MS = 100;
 const AFTER_FAILURE_MS = 1_000;
 
 /**
- * Checks every quarter of a second whether the queue answers. While it does not, processes the pending
- * revocations and batches of the registry. Several workers may process the same items: the first to
- * claim them under the append lock commits.
+ * Checks every second whether the queue answers. While it does not, processes the pending revocations
+ * and batches of the registry, four times a second. Several workers may process the same items: the
+ * first to claim them under the append lock commits.
  */
 export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSignal): QueueWatch {
   const { sql, log, ping, groupSize } = options;
   let downSince: number | null = null;
   let foundDown = (): void => undefined;
   const down = new Promise<void>((resolve) => (foundDown = resolve));
+
+  const pause = (ms: number): Promise<void> =>
+    sleep(ms, undefined, { signal }).catch(() => undefined);
 
   const look = async (): Promise<void> => {
     const error = await failureWithin(ping, ANSWER_MS);
@@ -60,36 +65,36 @@ export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSign
     }
   };
 
-  async function processRevocations(): Promise<void> {
+  const processRevocations = singleFlight(async () => {
     let after: PendingRevocation | null = null;
+    do {
+      const page: PendingRevocation[] = await revocationsOlderThan(
+        sql,
+        PENDING_MS,
+        groupSize,
+        after,
+      ).catch(() => []);
+      after = nextPlace(page, groupSize);
+      const ids = page.map(({ requestId }) => requestId);
+      // The work logs its failures.
+      if (ids.length > 0) await options.revocations(ids).catch(() => pause(AFTER_FAILURE_MS));
+    } while (after !== null && downSince !== null && !signal.aborted);
+  });
+
+  async function watch(): Promise<void> {
+    let processing = Promise.resolve();
     while (!signal.aborted) {
-      let pause = LOOK_EVERY_MS;
-      if (downSince !== null) {
-        const page: PendingRevocation[] = await revocationsOlderThan(
-          sql,
-          PENDING_MS,
-          groupSize,
-          after,
-        ).catch(() => []);
-        after = nextPlace(page, groupSize);
-        if (after !== null) pause = 0;
-        const ids = page.map(({ requestId }) => requestId);
-        // The work logs its failures.
-        if (ids.length > 0) await options.revocations(ids).catch(() => (pause = AFTER_FAILURE_MS));
+      await look();
+      if (downSince !== null && !signal.aborted) {
+        options.chunks();
+        processing = processRevocations();
       }
-      await sleep(pause, undefined, { signal }).catch(() => undefined);
+      await pause(downSince === null ? CHECK_EVERY_MS : SEARCH_EVERY_MS);
     }
+    await processing;
   }
 
-  const wakeDispatcher = (): Promise<void> => {
-    if (downSince !== null) options.chunks();
-    return Promise.resolve();
-  };
-  const over = Promise.all([
-    repeat(LOOK_EVERY_MS, signal, look, () => undefined),
-    repeat(LOOK_EVERY_MS, signal, wakeDispatcher, () => undefined),
-    processRevocations(),
-  ]).then(() => undefined);
+  const over = watch();
   return { isDown: () => downSince !== null, down, over };
 }
 
