@@ -129,14 +129,19 @@ export class Observation {
     await this.prometheus?.stop();
   }
 
-  /** Begins a scenario, once the signs of earlier faults have disappeared. */
-  async begin({ kind }: Fault): Promise<string[]> {
+  /** Waits until the signs of earlier faults have disappeared. Returns the signs that have not. */
+  async untilQuiet({ kind }: Fault): Promise<string[]> {
     if (kind === undefined) throw new Error('the scenario declares no kind');
     this.signals = SIGNALS[kind];
     const { alert } = this.signals;
     const isQuiet = (): boolean =>
       this.isHealthy() && !(typeof alert === 'string' && this.present.alert.has(alert));
-    const wasQuiet = await until(isQuiet, GONE_MS);
+    const isQuietNow = await until(isQuiet, GONE_MS);
+    return isQuietNow ? [] : [`before the fault: ${this.shown().join(', ')}`];
+  }
+
+  /** Begins to record the signs of a fault. */
+  begin(): void {
     for (const signal of this.present.alert) {
       const seen = { signal, appeared: 0, gone: null };
       if (!this.left.has(signal)) this.left.set(signal, { seen, ended: performance.now() });
@@ -145,7 +150,6 @@ export class Observation {
     this.began = { wall: Date.now(), at: performance.now() };
     this.healedAt = null;
     this.hasSettled = false;
-    return wasQuiet ? [] : [`before the fault: ${this.shown().join(', ')}`];
   }
 
   /** Waits until each sign that the fault must cause has appeared. */

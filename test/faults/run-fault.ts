@@ -60,8 +60,8 @@ export async function runFault(
   const failedBefore = client.failed;
   const outcome = newOutcome(fault.name);
   const { problems } = outcome;
-  // Waits for quiet without load, which would only lengthen the wait and the audit.
-  problems.push(...((await observation?.begin(fault)) ?? []));
+  // Without load, which would lengthen the wait and the audit.
+  problems.push(...((await observation?.untilQuiet(fault)) ?? []));
   client.start();
   await inTime(client.nextSuccess(), INJECT_MS, 'no request succeeded before the fault');
   await sleep(fault.isBrief === true ? BRIEFLY_MS : BEFORE_MS);
@@ -73,6 +73,7 @@ export async function runFault(
     problems.push(...found);
   };
   try {
+    observation?.begin();
     const heal = await beginFault(scene, fault, () => observation?.untilSeen());
     if (fault.mustReject !== undefined) {
       await client.stop();
