@@ -368,8 +368,14 @@ export class Monitor {
     if (given === null || this.compared.has(one)) return;
     try {
       const note = given.startsWith('c2sp.org/') ? parseTlogProof(given).checkpoint : given;
-      // The checkpoint of another log, such as the retired log that this log continues, does not bind this log.
-      if (uncheckedCheckpoint(note).origin !== this.pin.origin) return;
+      const { origin } = uncheckedCheckpoint(note);
+      if (origin !== this.pin.origin) {
+        // A checkpoint of another log, such as the retired log that this log continues, promises nothing about this log.
+        this.compared.add(one);
+        const detail = `the document has a checkpoint of ${origin}, which was not checked`;
+        this.add('checkpoint_of_other_log', proofId, detail);
+        return;
+      }
       // Requires no quorum, because a registry sends evidence before the witnesses cosign.
       const unwitnessed = { ...this.pin, policy: null };
       const { checkpoint } = openPinned(note, unwitnessed, this.options.crypto.verify);

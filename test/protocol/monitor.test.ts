@@ -424,14 +424,15 @@ describe('monitor of watched proofs', () => {
     }
   });
 
-  it('accepts a document with the checkpoint of the retired log that the log continues', async () => {
+  it('gives notice of a document with a checkpoint of another log', async () => {
     const [index, former] = [2, logKey('former.example/log')];
     const entry = JSON.parse(fromUtf8(log.entries[index]!)) as object;
     const head = { origin: former.name, size: 3, root: fromBase64(log.rootAt(3)) };
     const checkpoint = signNote(formatCheckpoint(head), former);
     const tlog_proof = formatTlogProof({ index, path: [], checkpoint });
     for (const proved of [{ tlog_proof }, { inclusion: { checkpoint } }]) {
-      expect(await look({ watched: text({ entry, ...proved }) })).toEqual([]);
+      const found = await look({ watched: text({ entry, ...proved }) });
+      expect(codes(found)).toEqual(['checkpoint_of_other_log']);
     }
   });
 
