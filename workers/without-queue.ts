@@ -48,7 +48,7 @@ export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSign
   const pause = (ms: number): Promise<void> =>
     sleep(ms, undefined, { signal }).catch(() => undefined);
 
-  const look = async (): Promise<void> => {
+  const look = singleFlight(async () => {
     const error = await failureWithin(ping, ANSWER_MS);
     if (signal.aborted) return;
     if (error !== null && downSince === null) {
@@ -63,7 +63,7 @@ export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSign
       downSince = null;
       log.info({ seconds }, 'Redis answers again');
     }
-  };
+  });
 
   const processRevocations = singleFlight(async () => {
     let after: PendingRevocation | null = null;
@@ -84,7 +84,9 @@ export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSign
   async function watch(): Promise<void> {
     let processing = Promise.resolve();
     while (!signal.aborted) {
-      await look();
+      const looked = look();
+      // A search does not wait for a silent Redis.
+      if (downSince === null) await looked;
       if (downSince !== null && !signal.aborted) {
         options.chunks();
         processing = processRevocations();

@@ -57,7 +57,7 @@ describe.skipIf(skipsRedis)(`a worker without Redis${withoutRedis}`, () => {
       lines.length = 0;
       // No engine has announced this batch.
       const { ids } = await acceptedBatch(registry, 3);
-      await sleep(600);
+      await sleep(1_100);
       // The worker searches the registry only while Redis is unreachable.
       expect(await stateOf(registry, ids[0]!)).toBeUndefined();
       await stop();
