@@ -211,7 +211,7 @@ const isAnythingDue = (sql: Db) => sql`
 
 /**
  * `state` is a text that changes with the log, its verdicts or the urgent leaves of the scrubber; null
- * while an erasure or an expiry is due.
+ * while an erasure or an expiry is due. `isUrgent`: the scrubber has urgent leaves.
  */
 export async function verifierWork(sql: Db): Promise<{ state: string | null; isUrgent: boolean }> {
   const [row] = await sql<[{ state: string; isUrgent: boolean; isDue: boolean }]>`

@@ -31,15 +31,16 @@ export interface VerifierOptions {
 const SCRUB_ROUND_MS = 3_600_000;
 /** The fewest leaves of a scrub pass. */
 const LEAST_SCRUBBED = 20;
-/** Passes with fewer leaves than this are rarer instead, because each pass has a fixed cost. */
+/** A scrub pass below this number of leaves is made larger by a longer pause: each pass has a fixed cost. */
 const ENOUGH_SCRUBBED = 100;
 /** The longest pause between scrub passes of a small log, in multiples of `scrubMs`. */
 const LONGEST_PAUSE = 4;
 /**
- * An idle verifier runs its passes this often per `SNAPSHOT_TTL`; a verdict entry is due after half
- * that time.
+ * An idle verifier runs its passes other than the scrubber this often per `SNAPSHOT_TTL`; a verdict entry is
+ * due after half that time.
  */
 const ROUNDS_PER_SNAPSHOT = 20;
+/** The longest pause of these passes. */
 const LONGEST_IDLE_MS = 60_000;
 
 export const VERIFIER_DEFAULTS: VerifierOptions = {
@@ -199,7 +200,7 @@ class Rounds {
     if (scrubbed?.changed !== 0) this.changed();
     this.isScrubUrgent = scrubbed?.urgent ?? false;
     this.logSize = scrubbed?.size ?? this.logSize;
-    this.scrubDue = performance.now() + pause;
+    this.scrubDue = performance.now() + (scrubbed === null ? options.scrubMs : pause);
   }
 }
 
