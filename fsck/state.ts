@@ -93,7 +93,7 @@ async function usable(file: string): Promise<StateFile | null> {
   try {
     const found = await readState(file);
     await mkdir(dirname(file), { recursive: true });
-    // Under another name than `save` uses: a second run must not empty the file that the first run saves.
+    // Not the name that `save` uses: another run may be saving its state under that name.
     await writeFile(`${file}.probe`, '');
     await rm(`${file}.probe`, { force: true });
     return found;

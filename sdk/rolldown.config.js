@@ -23,7 +23,7 @@ const licence = {
 const adapters = ['index', 'mcp', 'ai', 'langchain', 'openai', 'mastra', 'claude'];
 const entries = ['index', 'testing', ...adapters.map((name) => `adapters/${name}`)];
 
-/** Copies the declarations that the entries import from the compiled files: emitting them again takes seconds. */
+/** Copies the declarations reachable from the entries out of ../dist: emitting them again takes seconds. */
 const types = {
   name: 'types',
   writeBundle: async () => {

@@ -196,7 +196,7 @@ describe('closes of one group', () => {
     expect(await work(...closes)).toEqual(['run_incomplete', 'proved']);
   });
 
-  it('do not end a run if the worker rejects an earlier close of the group', async () => {
+  it('get their own fault if the worker rejects an earlier close', async () => {
     const id = newRunId();
     const unknownKey = { ...close(id, 0), keyNo: 999_999 };
     const early = close(id, 1);

@@ -45,7 +45,7 @@ describe('signing keys', () => {
     expect(lines).toEqual([{ key_id, from: first, to: await leafOf(ids[29]!), count: 27 }]);
   });
 
-  it('when compromised, void leaves; counts of these leaves hide no altered leaf', async () => {
+  it('when compromised, void leaves; the number of failures contains only altered leaves', async () => {
     let failures = 0;
     const failed = (leaves: number): number => (failures += leaves);
     const verify = { ...registry.verify, metrics: { verified: () => undefined, failed } };

@@ -76,7 +76,7 @@ export async function faultsOf(
   const approved = items.filter(({ intake }) => intake.approval !== null);
   const seconds = await readSecondDecisions(tx, idsOf(approved));
   const places = await placesOf(tx, idsOf(items.filter(isInRun)));
-  /** The runs that a close of this group ends. */
+  /** Runs that an earlier close of this group ends. */
   const ended = new Set<string>();
   return new Map(
     items.flatMap((item) => {

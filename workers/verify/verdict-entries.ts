@@ -145,8 +145,8 @@ function requireActive(
   if (ended.includes(origin) || (current.length > 0 && !current.includes(origin))) {
     const problem =
       published === undefined && !ended.includes(origin)
-        ? 'but the log has log keys of other names only: set LOG_ORIGIN to that of the publisher, or activate its log key with admin log-key activate <vkey>'
-        : 'which is retired or not the name of this log: set LOG_ORIGIN to that of the publisher';
+        ? 'but the log has log keys of other names only: give the verifier the LOG_ORIGIN of the publisher, or activate the log key of the publisher with admin log-key activate <vkey>'
+        : 'which is retired or not the name of this log: give the verifier the LOG_ORIGIN of the publisher';
     throw new OperatorError(`LOG_ORIGIN is ${origin}, ${problem}`);
   }
   return keys;

@@ -20,7 +20,7 @@ export function parseBody<T>(schema: z.ZodType<T>, bytes: Uint8Array, version?: 
 
 /** Limit of members of an object and of items of an array; admissions and batches have other limits. */
 const MOST_MEMBERS = 1_000;
-/** The limit of all members and items in a body. */
+/** Limit of the members and items of all objects and arrays of a body. */
 const MOST_IN_BODY = 10_000;
 
 /** zod reports a fault of each item: 120,000 faults would block the event loop for a second. */

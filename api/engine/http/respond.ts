@@ -28,7 +28,7 @@ export function sendRevalidatable(
 }
 
 /**
- * Serves a constant text that is rendered on the first request.
+ * Serves a text that never changes; renders it on the first request.
  *
  * @param policy the Content-Security-Policy of a page
  */
@@ -64,7 +64,7 @@ function etagOf(body: Uint8Array): string {
 
 const COMMA = utf8(',');
 
-/** The parts of a JSON array of items that are JSON already. */
+/** A JSON array as chunks of bytes; each item is already encoded. */
 export function arrayParts(items: readonly Uint8Array[]): Uint8Array[] {
   const parts = items.flatMap((item, at) => (at === 0 ? [item] : [COMMA, item]));
   return [utf8('['), ...parts, utf8(']')];

@@ -28,7 +28,7 @@ export function createPdfRenderer(options: PdfRendererOptions) {
   const accepted = new Map<Promise<Uint8Array>, number | undefined>();
   const slots = threads + queued;
   const share = Math.ceil(slots / 2);
-  // Serves the tenants in rotation. Piscina's own queue starts abortable tasks in an arbitrary order.
+  // Serves the tenants round-robin. Piscina's own queue starts abortable tasks in an arbitrary order.
   const limiter = new Limiter({
     total: threads,
     perOwner: threads,

@@ -112,7 +112,8 @@ export const runPackageOperation = tenantOperation(
 
 /**
  * Builds the canonical package under the first checkpoint that covers the close: later checkpoints do not
- * change the document. Encodes each member separately: 10,000 at once would stop the engine for a second.
+ * change the document. Encodes each member separately: encoding 10,000 at once would block the event loop for a
+ * second.
  */
 async function packageOf(
   sql: Pool,

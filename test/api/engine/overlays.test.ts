@@ -387,7 +387,9 @@ it('the test of an overlay ends while the tenant admits faster than the engine e
   expect(admissions).toBe(MOST_SIMULATED);
 });
 
-it('a change of overlays > needs no second connection after the change', async ({ setup }) => {
+it('a change of overlays > reads the overlay on the connection of the change', async ({
+  setup,
+}) => {
   /** How many more times the tenant gets a connection; each further wait fails. */
   let turns = 0;
   type Run = (this: Limiter, ...args: Parameters<Limiter['run']>) => Promise<unknown>;
@@ -415,7 +417,7 @@ it('a change of overlays > needs no second connection after the change', async (
     .finally(() => spy.mockRestore());
 });
 
-it('cases of an overlay > are rejected with one error when they have very many members', async ({
+it('cases of an overlay > get one error if the body has more than 10,000 members', async ({
   setup,
 }) => {
   const reasons = Array.from({ length: 1_000 }, () => 0);
