@@ -60,7 +60,7 @@ export async function runFault(
   const failedBefore = client.failed;
   const outcome = newOutcome(fault.name);
   const { problems } = outcome;
-  // Without load, which would lengthen the wait and the audit.
+  // Waits without load: load would lengthen the wait and the audit.
   problems.push(...((await observation?.untilQuiet(fault)) ?? []));
   client.start();
   await inTime(client.nextSuccess(), INJECT_MS, 'no request succeeded before the fault');

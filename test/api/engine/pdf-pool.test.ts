@@ -45,7 +45,7 @@ describe('PDF renderer', () => {
     await renderer.close();
   });
 
-  it('serves the tenants in rotation, and the requests of one tenant in order', async () => {
+  it('serves tenants round-robin, and the requests of one tenant in order', async () => {
     const renderer = createPdfRenderer({ threads: 1, queued: 20, timeoutMs: 20_000, file: slow });
     const served: number[] = [];
     await Promise.all(
