@@ -1,6 +1,5 @@
-import { budgetsOf, inputBudgets } from '#protocol/counters';
 import { parseStrict } from '#protocol/json';
-import type { Budgets } from '#protocol/policy-input';
+import { type Budgets, budgetsOf, inputBudgets } from '#protocol/policy-input';
 import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
 import type { Effect } from '#protocol/status';
 import { formatTime } from '#protocol/time';

@@ -2,7 +2,7 @@ import { fromBase64 } from './bytes.js';
 import { pae } from './dsse.js';
 import { canonicalBytes } from './json.js';
 import type { VerdictEntry } from './schemas/log-entry.js';
-import type { KeyStates } from './state/key-states.js';
+import type { KeyStates } from './state/log-keys.js';
 import type { VerifyCrypto } from './verify.js';
 
 const PAYLOAD_TYPE = 'application/vnd.svc.registry.verdict+json';

@@ -1,6 +1,6 @@
 import { toHex, utf8 } from '#protocol/bytes';
-import { formatCheckpoint } from '#protocol/checkpoint';
-import type { MapHead } from '#protocol/map/pages';
+import { formatCheckpoint, formatTlogProof } from '#protocol/checkpoint';
+import type { MapHead } from '#protocol/map/paged-map';
 import { signNote } from '#protocol/note';
 import type { SnapshotEntry } from '#protocol/schemas/log-entry';
 import {
@@ -10,12 +10,11 @@ import {
   LOCATION_SCHEMA,
   type SnapshotLocation,
 } from '#protocol/snapshot/location';
-import { formatTlogProof } from '#protocol/tlog-proof';
 import type { CycleContext, PublicState } from './context.js';
 import { LeaseLostError } from './errors.js';
 import type { PublishInputs } from './plan/inputs.js';
 import type { TreeHead, VerifiedTree } from './plan/tree.js';
-import type { Published } from './store/reader.js';
+import type { Published } from './store/published-files.js';
 
 /**
  * COMMIT POINT of the checkpoint. A published checkpoint binds the log, so the checkpoint is stored

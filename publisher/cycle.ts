@@ -7,7 +7,7 @@ import { TILE_WIDTH } from '#protocol/tiles';
 import { formatTime, parseTime } from '#protocol/time';
 import { commitCheckpoint, commitLocation } from './commit.js';
 import type { CycleContext, PublicState } from './context.js';
-import { FatalPublishError, LeaseLostError, LostPageError } from './errors.js';
+import { FatalPublishError, LeaseLostError, LostPageError, mismatch } from './errors.js';
 import {
   loadPublishInputs,
   type PublishInputs,
@@ -15,7 +15,6 @@ import {
   requireSigningKey,
   storedCheckpoint,
 } from './plan/inputs.js';
-import { leafFiles, logFiles } from './plan/log-files.js';
 import { advance, EMPTY_STATE, snapshotAt, startingState } from './plan/public-state.js';
 import { applyShares } from './plan/shares.js';
 import {
@@ -25,9 +24,9 @@ import {
   storeNextShares,
   unsignedSnapshots,
 } from './plan/snapshot-entries.js';
-import { mismatch, VerifiedTree } from './plan/tree.js';
+import { VerifiedTree, leafFiles, logFiles } from './plan/tree.js';
 import { replicaBehind, splitRegistry } from './registry/sql-registry.js';
-import type { Published } from './store/reader.js';
+import type { Published } from './store/published-files.js';
 import { rootOf } from './store/maps.js';
 
 export type CycleReport =

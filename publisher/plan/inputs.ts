@@ -4,11 +4,11 @@ import type { VerdictEntry } from '#protocol/schemas/log-entry';
 import type { LogKey } from '#protocol/state/log-state';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { CycleContext } from '../context.js';
-import { FatalPublishError, unknownSigner } from '../errors.js';
+import { behind, ended, FatalPublishError, forked, mismatch, unknownSigner } from '../errors.js';
 import type { RegistryView } from '../registry/sql-registry.js';
-import type { Published, PublishedCheckpoint } from '../store/reader.js';
+import type { Published, PublishedCheckpoint } from '../store/published-files.js';
 import { verdictEntryAt } from './public-state.js';
-import { behind, ended, forked, mismatch, type TreeHead, VerifiedTree } from './tree.js';
+import { type TreeHead, VerifiedTree } from './tree.js';
 
 /** A head that the next tree must extend, and its source. */
 export type TrustedHead = readonly [head: TreeHead, what: string];

@@ -7,7 +7,7 @@ import {
 } from '#protocol/evidence/shares';
 import { documentHash } from '#protocol/hash';
 import { canonicalBytes } from '#protocol/json';
-import type { MapHead } from '#protocol/map/pages';
+import type { MapHead } from '#protocol/map/paged-map';
 import type { MapChange } from '#protocol/map/update';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { proofMapKey } from '#protocol/state/record';

@@ -1,7 +1,7 @@
 import { connect as connectSocket, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
-import { TaskWatchdog, type HungError } from '../process/watchdog.js';
+import { TaskWatchdog, type HungError } from '../ops/health.js';
 import { types } from './types.js';
 
 type Client = postgres.Sql<{ bigint: number }>;

@@ -2,13 +2,13 @@ import { decidedState, type DecidedState } from './chunks.js';
 import { concat, fromHex } from '#protocol/bytes';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { arrayOf, batchIdOf, fromUuid, hexOf } from '../db/columns.js';
-import { repeatedWithOverlay } from '../admissions/overlays.js';
 import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import {
   bindIdempotencyKeys,
   byUniqueKeys,
   insertOrFind,
   pinPolicy,
+  repeatedWithOverlay,
   storeAdmissions,
   type IntakeRow,
   type IntakeItem,

@@ -1,10 +1,14 @@
 import { buildAep, subjectOf } from '#protocol/aep';
-import { inputBudgets } from '#protocol/counters';
 import { attempt } from '#protocol/errors';
 import { commitmentsOf, disclosuresOf, type SaltOf, saltsFrom } from '#protocol/commitments';
 import { documentHash } from '#protocol/hash';
 import { orderedText, parseStrict } from '#protocol/json';
-import { type Budgets, type PolicyInput, policyInputText } from '#protocol/policy-input';
+import {
+  type Budgets,
+  type PolicyInput,
+  policyInputText,
+  inputBudgets,
+} from '#protocol/policy-input';
 import { membersHash } from '#protocol/run';
 import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
 import { type StoredApproval, storedApprovalSchema } from '#protocol/schemas/approvals';

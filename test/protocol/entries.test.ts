@@ -3,7 +3,7 @@ import { canonicalBytes } from '#protocol/json';
 import { entryBytes, parseEntry, proofEntryBytes, repeatedIn } from '#protocol/entries';
 import { utf8 } from '#protocol/bytes';
 import { LISTED_LEAVES, type VerdictEntry } from '#protocol/schemas/log-entry';
-import { KeyStates } from '#protocol/state/key-states';
+import { KeyStates } from '#protocol/state/log-keys';
 import { isSignedVerdict, listedFailures, verdictMessage } from '#protocol/verdict-entries';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { anyAep } from '../fixtures/aep-arbitrary.js';

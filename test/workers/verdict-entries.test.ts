@@ -5,7 +5,7 @@ import { parseVkey } from '#protocol/note';
 import { LISTED_LEAVES, type VerdictEntry } from '#protocol/schemas/log-entry';
 import { rootFromTiles } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
-import { KeyStates } from '#protocol/state/key-states';
+import { KeyStates } from '#protocol/state/log-keys';
 import { isSignedVerdict } from '#protocol/verdict-entries';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { setValidity } from '#sql/tenants/administration';

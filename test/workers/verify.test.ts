@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { utf8 } from '#protocol/bytes';
 import { entryBytes } from '#protocol/entries';
 import { leafHash } from '#protocol/merkle';
-import { KeyStates } from '#protocol/state/key-states';
+import { KeyStates } from '#protocol/state/log-keys';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { appendLocked, lockHead, type NewEntry } from '#sql/log/append';
 import { entryRows, treeSize } from '#sql/log/log';

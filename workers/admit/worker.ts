@@ -4,10 +4,9 @@ import type { KeyStatus } from '#protocol/keys';
 import type { QueueConfig } from '#runtime/config';
 import { singleFlight } from '#runtime/concurrency';
 import { type RequestIds, NO_REQUEST_IDS } from '#runtime/http/request-ids';
-import { healthCheck, type Readiness } from '#runtime/ops/health';
+import { healthCheck, type Readiness, TaskWatchdog, type HungError } from '#runtime/ops/health';
 import type { Sql } from '#runtime/postgres/connect';
 import { logRarely } from '#runtime/process/log';
-import { TaskWatchdog, type HungError } from '#runtime/process/watchdog';
 import { isIds } from '#runtime/queue/backend';
 import {
   openAdmitQueue,

@@ -1,4 +1,4 @@
-import type { KeyStates } from '#protocol/state/key-states';
+import type { KeyStates } from '#protocol/state/log-keys';
 import type { Check, ProofCrypto } from '#protocol/verify';
 import type { WakeableSleep } from '#runtime/concurrency';
 import { healthCheck, Heartbeat, type Readiness } from '#runtime/ops/health';

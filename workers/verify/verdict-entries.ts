@@ -6,16 +6,21 @@ import { verifyConsistency } from '#protocol/merkle';
 import { parseVkey } from '#protocol/note';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { LISTED_LEAVES, MAX_SNAPSHOT_MS, type VerdictEntry } from '#protocol/schemas/log-entry';
-import { KeyStates } from '#protocol/state/key-states';
+import { KeyStates } from '#protocol/state/log-keys';
 import { consistencyFromTiles, rootFromTiles } from '#protocol/tiles';
 import { formatTime, parseTime } from '#protocol/time';
 import { isSignedVerdict, listedFailures, verdictMessage } from '#protocol/verdict-entries';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import { pipeline, transaction, type Transaction } from '#sql/db/transaction';
-import { endedOrigins, latestCheckpoint, type StoredCheckpoint } from '#sql/log/checkpoints';
 import { keysInLog } from '#sql/log/keys';
-import { type EntryBody, tileCache } from '#sql/log/log';
+import {
+  type EntryBody,
+  tileCache,
+  endedOrigins,
+  latestCheckpoint,
+  type StoredCheckpoint,
+} from '#sql/log/log';
 import {
   appendVerdict,
   coversOtherLeaves,

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { logRarely } from '#runtime/process/log';
-import { Watchdog } from '#runtime/process/watchdog';
+import { Watchdog } from '#runtime/ops/health';
 import { verifierWork } from '#sql/log/verdicts';
 import type { VerifyContext, VerifierHeartbeats } from './context.js';
 import { extendVerifiedPrefix } from './verified-prefix.js';

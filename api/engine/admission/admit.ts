@@ -27,13 +27,13 @@ import {
   readAdmissionHeaders,
   requireOwnTenant,
   tenantOperation,
+  requireKeyAllows,
 } from '../http/gates.js';
 import { parseJson, readBody, parseDocument } from '../http/parse-body.js';
 import { at, Problem, type ProblemCode } from '../http/problem.js';
 import { addLogFields, requestIdOf, traceparentOf } from '../http/request-context.js';
 import { clientGone } from '../http/respond.js';
 import { type EngineDeps, type Operation, type OperationSpec, json, specOf } from '../operation.js';
-import { requireKeyAllows } from './key-restriction.js';
 import { sendOutcome, sendPending } from './outcome.js';
 import type { Checked } from './registry-checks.js';
 
