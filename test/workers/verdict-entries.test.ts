@@ -276,16 +276,16 @@ it('verdict entry without a signature by the verifier key > fails, and is skippe
 
 it('runVerifier > appends the first entry at once, and is not ready without an active key', async () => {
   await registry.admitAll([registry.item()]);
-  const pulses = verifierHeartbeats();
+  const heartbeats = verifierHeartbeats();
   const stopping = new AbortController();
-  const running = runVerifier({ ...registry.verify, pulses }, stopping.signal, VERIFIER_DEFAULTS);
+  const running = runVerifier({ ...registry.verify, heartbeats }, stopping.signal, VERIFIER_DEFAULTS);
   const until = (what: string, isSo: () => Promise<boolean>) =>
     eventually(async () => ((await isSo()) ? true : null), 10_000, what);
   await until('an entry', async () => (await entries()).length === 1);
   await until('its own leaf', async () => (await treeSize(db.sql)) === 4);
-  expect(pulses.verdict.state).toBe('up');
+  expect(heartbeats.verdict.state).toBe('up');
   await signer.retire();
-  await until('not ready', () => Promise.resolve(pulses.verdict.state === 'failing'));
+  await until('not ready', () => Promise.resolve(heartbeats.verdict.state === 'failing'));
   stopping.abort();
   await running;
   expect((await entries()).length).toBeLessThanOrEqual(2);

@@ -28,7 +28,7 @@ export interface VerifyContext {
   /** Sleeps between polls until an append is notified. Default: polls every `idleMs`. */
   idleSleep?: WakeableSleep;
   /** Notified after each pass of the loop. */
-  pulses?: VerifierHeartbeats;
+  heartbeats?: VerifierHeartbeats;
   /** Default: no metrics. */
   metrics?: VerifierMetrics;
   /** Records trace spans for the verified leaves `from` to `to` - 1. Default: no spans. */
@@ -75,15 +75,18 @@ export function verifierHeartbeats(): VerifierHeartbeats {
 }
 
 /** Ready when the database answers and every pass of the loop succeeded recently. */
-export function verifierReadiness(sql: Pool, pulses: VerifierHeartbeats): () => Promise<Readiness> {
+export function verifierReadiness(
+  sql: Pool,
+  heartbeats: VerifierHeartbeats,
+): () => Promise<Readiness> {
   const database = healthCheck(() => sql`select 1`);
   return async () => {
     const dependencies = { database: await database() };
     const rounds = {
-      log: pulses.log.state,
-      upkeep: pulses.expiryScan.state,
-      scrub: pulses.scrub.state,
-      verdict: pulses.verdict.state,
+      log: heartbeats.log.state,
+      upkeep: heartbeats.expiryScan.state,
+      scrub: heartbeats.scrub.state,
+      verdict: heartbeats.verdict.state,
     };
     const ready =
       dependencies.database === 'up' && Object.values(rounds).every((state) => state === 'up');

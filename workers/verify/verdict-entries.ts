@@ -93,15 +93,8 @@ export function appendVerdictEntry(
     const { to, failed, restored } = lists;
     // After an adoption, the log has verdicts that this database does not have yet.
     if (to < (before?.to ?? 0)) return 'early';
-    const wasRetired =
-      before !== undefined && keys.verifierAt(before.key_id, Number.MAX_SAFE_INTEGER) === null;
     const expiredBefore = before === undefined ? 0 : parseTime(before.expired_through);
-    const expiredThrough = wasRetired ? scannedAt : Math.max(scannedAt, expiredBefore);
-    if (expiredThrough > now) {
-      throw new OperatorError(
-        `the database clock is behind ${formatTime(expiredThrough)}, up to which verdict entries report expiries: correct the clock`,
-      );
-    }
+    const expiredThrough = expiredThroughAt(now, scannedAt, before, keys);
     const passed = before === undefined ? Infinity : now - parseTime(before.time);
     const isDue =
       failed.length + restored.length > 0 ||
@@ -127,6 +120,25 @@ export function appendVerdictEntry(
     return 'appended';
   };
   return transaction(sql, work, opening);
+}
+
+/**
+ * The time up to which the next entry reports expiries: not earlier than that of the last entry, unless the
+ * key of that entry was retired since.
+ */
+function expiredThroughAt(
+  now: number,
+  scannedAt: number,
+  before: VerdictEntry | undefined,
+  keys: KeyStates,
+): number {
+  const isKept =
+    before !== undefined && keys.verifierAt(before.key_id, Number.MAX_SAFE_INTEGER) !== null;
+  const through = isKept ? Math.max(scannedAt, parseTime(before.expired_through)) : scannedAt;
+  if (through <= now) return through;
+  throw new OperatorError(
+    `the database clock is behind ${formatTime(through)}, up to which verdict entries report expiries: correct the clock`,
+  );
 }
 
 /** @returns the keys of the log; throws unless this verifier may sign for the log */
