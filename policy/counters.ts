@@ -114,7 +114,7 @@ interface Counting {
   moves: CounterMove[];
 }
 
-export function move(values: CounterValues, { effect, moves }: Counting): void {
+export function applyMoves(values: CounterValues, { effect, moves }: Counting): void {
   if (effect !== 'ADMIT') return;
   for (const one of moves) values.set(counterId(one), one.after);
 }

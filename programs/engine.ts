@@ -53,8 +53,11 @@ await runService('engine', engineConfig, async (program) => {
   program.onStop(() => tenantSql.end({ timeout: 5 }));
   await assertDatabase(sql, 'engine');
 
-  const waiting = createOutcomeWaiter({ readOutcomes: (ids) => readOutcomes(sql, ids), log });
-  const revocations = createOutcomeWaiter({
+  const admissionOutcomes = createOutcomeWaiter({
+    readOutcomes: (ids) => readOutcomes(sql, ids),
+    log,
+  });
+  const revocationOutcomes = createOutcomeWaiter({
     readOutcomes: (ids) => readRevocationOutcomes(sql, ids),
     log,
   });
@@ -62,8 +65,8 @@ await runService('engine', engineConfig, async (program) => {
   program.onStop(() => queue.close());
   sql.onNotification(OUTCOMES_CHANNEL, (payload) => {
     const ids = unpackIds(payload);
-    waiting.wake(ids);
-    revocations.wake(ids);
+    admissionOutcomes.wake(ids);
+    revocationOutcomes.wake(ids);
   });
 
   // A separate connection, so that rate limiting does not wait behind jobs. The limiter reports an
@@ -88,8 +91,8 @@ await runService('engine', engineConfig, async (program) => {
     sql,
     tenantSql,
     queue,
-    waiting,
-    revocations,
+    admissionOutcomes,
+    revocationOutcomes,
     log,
     clock: systemClock,
     logVkey,
@@ -114,8 +117,8 @@ await runService('engine', engineConfig, async (program) => {
   });
   program.onStop(() => {
     const lastWaitMs = config.drain.delayMs + LAST_WAIT_MS;
-    waiting.capDeadline(lastWaitMs);
-    revocations.capDeadline(lastWaitMs);
+    admissionOutcomes.capDeadline(lastWaitMs);
+    revocationOutcomes.capDeadline(lastWaitMs);
     return server.close();
   });
   databaseReadings(ops.registry, program, config.databaseUrl, 'svc-engine-ops');

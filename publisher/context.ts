@@ -49,7 +49,7 @@ export interface CycleContext extends PublisherSettings {
   leadership: Leadership;
   logSigner: Pick<NoteSigner, 'name' | 'keyHash'> & Pick<Signer, 'sign'>;
   /** The keys of the log: the current key, then earlier keys. */
-  log: PinnedKeys;
+  logKeys: PinnedKeys;
   memory: {
     /** The head of `TRUSTED_CHECKPOINT`, until a snapshot that extends it is published. */
     head: TreeHead | null;
@@ -65,7 +65,7 @@ export interface CycleContext extends PublisherSettings {
     /** Snapshot entries that this process appended since its last published snapshot, by index. */
     appended: Map<number, Uint8Array>;
   };
-  logger: Logger;
+  log: Logger;
   /** Leaves that a cycle reads and applies at once; a multiple of 256. */
   chunkLeaves: number;
   /** Counts a step, so that the watchdog can distinguish a long cycle from a hung one. */

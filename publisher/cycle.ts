@@ -83,7 +83,7 @@ async function lead(ctx: CycleContext): Promise<CycleReport> {
       throw replicaBehind();
     }
     if (error.code !== 'tree_mismatch' && error.code !== 'log_forked') throw error;
-    ctx.logger.error(
+    ctx.log.error(
       { err: error },
       'publish cycle: the replica contradicts itself; this cycle reads the primary',
     );
@@ -106,7 +106,7 @@ async function publish(ctx: CycleContext, published: Published | null): Promise<
     if (!(error instanceof LostPageError)) throw error;
     const message =
       'publish cycle: pages of the published maps are lost; this cycle computes the maps from the whole log';
-    ctx.logger.error({ err: error }, message);
+    ctx.log.error({ err: error }, message);
     // The scan for lost pages comes after the write of the location.
     return await publishNext(ctx, await ctx.reader.snapshot(), true);
   }

@@ -42,24 +42,24 @@ export type Publisher = ReturnType<typeof createPublisher>;
 const CHUNK_LEAVES = 8192;
 
 export function createPublisher(options: PublisherContext) {
-  const { origin, logKey, replica = null, log: logger, clock, witnesses } = options;
+  const { origin, logKey, replica = null, log, clock, witnesses } = options;
   const own = pinKeys(nativeSha256, [formatVkey(nativeSha256, origin, logKey.publicKey)]);
-  const log = withLogKeys(own, options.logged ?? []);
+  const logKeys = withLogKeys(own, options.logged ?? []);
   const store =
     typeof options.directory === 'string'
       ? new DirectoryStore(options.directory, options.step)
       : options.directory;
-  const reader = new SnapshotReader(store, log);
+  const reader = new SnapshotReader(store, logKeys);
   const writer = new SnapshotWriter(store);
   const janitor = new Janitor(store);
   let steps = 0;
   const leases = [...(options.leases ?? [])];
-  if (store.directory !== null) leases.push(new DirectoryLease(store.directory, logger));
+  if (store.directory !== null) leases.push(new DirectoryLease(store.directory, log));
   const leadership = new Leadership(leases);
   const cosigner =
     witnesses === undefined
       ? null
-      : new Cosigner({ ...witnesses, reader, writer, leadership, clock, log: logger });
+      : new Cosigner({ ...witnesses, reader, writer, leadership, clock, log });
   const ctx: CycleContext = {
     ...options,
     primary: options.registry,
@@ -71,22 +71,21 @@ export function createPublisher(options: PublisherContext) {
     janitor,
     leadership,
     logSigner: noteSigner(nativeSha256, origin, logKey),
-    log,
+    logKeys,
     memory: {
-      head: trustedHead(options.trustedCheckpoint, log),
+      head: trustedHead(options.trustedCheckpoint, logKeys),
       tree: null,
       progress: null,
       published: null,
       appended: new Map(),
     },
-    logger,
     chunkLeaves: options.chunkLeaves ?? CHUNK_LEAVES,
     progress: () => {
       steps += 1;
     },
   };
   return {
-    log,
+    logKeys,
     /** Whether this publisher held every lease at the last check. */
     isLeader: (): boolean => leadership.isLeading,
     runCycle: (): Promise<CycleReport> => runPublishCycle(ctx),

@@ -19,8 +19,8 @@ export interface EngineContext {
   tenantSql: Pool;
   /** Wakes the workers. Jobs and announcements carry only ids, so the loss of a message loses no data. */
   queue: Pick<AdmitQueue, 'addBatches' | 'addRevocations' | 'ping'> & { announce: Announce };
-  waiting: OutcomeWaiter;
-  revocations: OutcomeWaiter<RevocationOutcome>;
+  admissionOutcomes: OutcomeWaiter;
+  revocationOutcomes: OutcomeWaiter<RevocationOutcome>;
   log: Logger;
   clock: Clock;
   /** From ADMISSIONS_PAUSED: locks every environment, overriding the database. */

@@ -123,7 +123,7 @@ async function newPackage(
   if (row === undefined || documentHash(nativeSha256, row.proofIds) !== row.membersHash) {
     const message =
       'publisher: the members of a package differ from those it was created with; it is not published';
-    ctx.logger.error({ package_id: packageId }, message);
+    ctx.log.error({ package_id: packageId }, message);
     return { key, value: null };
   }
   const members = row.proofIds;

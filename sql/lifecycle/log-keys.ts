@@ -6,7 +6,7 @@ import type { LogKey } from '#protocol/state/log-state';
 import { formatTime } from '#protocol/time';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
-import { appendLocked, lockHead } from '../log/append.js';
+import { appendEntries, lockHead } from '../log/append.js';
 import { latestCheckpoint, latestCheckpointBy } from '../log/log.js';
 import { keyEntries } from '../log/keys.js';
 import { databaseTime } from '../log/verdicts.js';
@@ -93,7 +93,7 @@ export function appendLogKeyChange(
         'this is the last active log key, and no publisher can publish without one: activate its successor first',
       );
     }
-    await appendLocked(tx, nativeSha256, leafIndex, [{ kind: 'key', at, body }]);
+    await appendEntries(tx, nativeSha256, leafIndex, [{ kind: 'key', at, body }]);
     return { leafIndex, ...bound };
   });
 }

@@ -11,7 +11,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { setValidity } from '#sql/tenants/administration';
 import { transaction } from '#sql/db/transaction';
 import { appendLogKeyChange } from '#sql/lifecycle/log-keys';
-import { appendLocked, lockHead } from '#sql/log/append';
+import { appendEntries, lockHead } from '#sql/log/append';
 import { keysInLog } from '#sql/log/keys';
 import { tileCache, treeSize } from '#sql/log/log';
 import { appendVerdict } from '#sql/log/public-entries';
@@ -112,7 +112,7 @@ describe('appendVerdictEntry', () => {
     const forged = { kind: 'verdict' as const, at: 0, body: Buffer.from(text) };
     await transaction(db.sql, async (tx) => {
       const size = await lockHead(tx);
-      await appendLocked(tx, nativeSha256, size, Array<typeof forged>(12).fill(forged));
+      await appendEntries(tx, nativeSha256, size, Array<typeof forged>(12).fill(forged));
     });
     expect(await verifyAndAppend()).toBe('appended');
     const last = (await entries()).at(-1)!;
@@ -141,7 +141,7 @@ describe('appendVerdictEntry', () => {
     await transaction(db.sql, async (tx) => {
       const size = await lockHead(tx); // 3
       const wrong = { kind: 'snapshot' as const, at: 0, body: Buffer.from('{}') };
-      await appendLocked(
+      await appendEntries(
         tx,
         nativeSha256,
         size,
@@ -278,7 +278,11 @@ it('runVerifier > appends the first entry at once, and is not ready without an a
   await registry.admitAll([registry.item()]);
   const heartbeats = verifierHeartbeats();
   const stopping = new AbortController();
-  const running = runVerifier({ ...registry.verify, heartbeats }, stopping.signal, VERIFIER_DEFAULTS);
+  const running = runVerifier(
+    { ...registry.verify, heartbeats },
+    stopping.signal,
+    VERIFIER_DEFAULTS,
+  );
   const until = (what: string, isSo: () => Promise<boolean>) =>
     eventually(async () => ((await isSo()) ? true : null), 10_000, what);
   await until('an entry', async () => (await entries()).length === 1);

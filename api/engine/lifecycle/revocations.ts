@@ -135,7 +135,7 @@ async function requestRevocation(
         { request_id: requestId },
       );
     }
-    const outcome = await ctx.revocations.wait(
+    const outcome = await ctx.revocationOutcomes.wait(
       { tenantNo, id: request.requestId },
       { timeoutMs: Math.max(0, until - performance.now()), checkImmediately: !isOwn, signal },
     );

@@ -48,8 +48,11 @@ export async function openPublicStack(recentLookupLimit: number) {
   const registry = await openRegistry(db, { policy: await alsoForLive() });
 
   const sql = registry.engine;
-  const waiting = createOutcomeWaiter({ readOutcomes: (ids) => readOutcomes(sql, ids), log });
-  const revocations = createOutcomeWaiter({
+  const admissionOutcomes = createOutcomeWaiter({
+    readOutcomes: (ids) => readOutcomes(sql, ids),
+    log,
+  });
+  const revocationOutcomes = createOutcomeWaiter({
     readOutcomes: (ids) => readRevocationOutcomes(sql, ids),
     log,
   });
@@ -65,14 +68,19 @@ export async function openPublicStack(recentLookupLimit: number) {
       queue.losesRevocations ? Promise.resolve('lost') : real.addRevocations([...ids]),
   };
   sql.onNotification(OUTCOMES_CHANNEL, (payload) => {
-    waiting.wake(unpackIds(payload));
-    revocations.wake(unpackIds(payload));
+    admissionOutcomes.wake(unpackIds(payload));
+    revocationOutcomes.wake(unpackIds(payload));
   });
   const workerQueue = { databaseUrl: db.urlFor('svc_worker'), redisUrl: null };
   const worker = closing(startAdmitWorker(registry.admit, workerQueue), (one) => one.close());
   await worker.ready;
   const engine = closing(
-    await startEngine(registry, { queue, waiting, revocations, rateLimit: 100_000 }),
+    await startEngine(registry, {
+      queue,
+      admissionOutcomes,
+      revocationOutcomes,
+      rateLimit: 100_000,
+    }),
     (one) => one.close(),
   );
 
