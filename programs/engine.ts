@@ -1,4 +1,4 @@
-import { announcingQueue, ENGINE_DEFAULTS, TENANT_CONNECTIONS } from '#api/engine/context';
+import { ENGINE_DEFAULTS, TENANT_CONNECTIONS } from '#api/engine/context';
 import { createEngine } from '#api/engine/engine';
 import { engineReadiness } from '#api/engine/operations';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
@@ -17,7 +17,7 @@ import { openAdmitQueue } from '#runtime/queue/queues';
 import { openRedis, warnOfEviction } from '#runtime/queue/redis';
 import { logKeysIn } from '#sql/lifecycle/log-keys';
 import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
-import { OUTCOMES_CHANNEL, readOutcomes } from '#sql/admissions/outcomes';
+import { announcePending, OUTCOMES_CHANNEL, readOutcomes } from '#sql/admissions/outcomes';
 import { unpackIds } from '#sql/db/columns';
 import { assertDatabase, startHeartbeat } from './database.js';
 import { engineMetrics } from './metrics/engine.js';
@@ -61,7 +61,7 @@ await runService('engine', engineConfig, async (program) => {
     readOutcomes: (ids) => readRevocationOutcomes(sql, ids),
     log,
   });
-  const queue = announcingQueue(openAdmitQueue(config, { log }), sql);
+  const queue = openAdmitQueue(config, { log });
   program.onStop(() => queue.close());
   sql.onNotification(OUTCOMES_CHANNEL, (payload) => {
     const ids = unpackIds(payload);
@@ -91,6 +91,7 @@ await runService('engine', engineConfig, async (program) => {
     sql,
     tenantSql,
     queue,
+    announce: (ids, requestIds) => announcePending(sql, ids, requestIds),
     admissionOutcomes,
     revocationOutcomes,
     log,

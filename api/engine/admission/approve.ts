@@ -18,7 +18,6 @@ import { asTenants } from '#sql/db/transaction';
 import { keysInLog } from '#sql/log/keys';
 import { treeSize } from '#sql/log/log';
 import { readPendingProof } from '#sql/proofs/second-decisions';
-import { wakeWorkers } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
 import {
   requireOwnTenant,
@@ -33,6 +32,7 @@ import { sendJson } from '../http/respond.js';
 import { type Call, json } from '../operation.js';
 import { readEvidence } from '../proofs/receipt-evidence.js';
 import { approvalRequired, sendPending, sentencesOf } from './outcome.js';
+import { wakeWorkers } from './submit.js';
 
 const SEED_BYTES = 32;
 
@@ -128,7 +128,7 @@ export const approveOperation = tenantOperation(
       case 'accepted':
         void wakeWorkers(
           ctx,
-          (queue) => queue.announce([accepted.proofId], [requestIdOf(res)]),
+          () => ctx.announce([accepted.proofId], [requestIdOf(res)]),
           'the second decision is delayed until stale admissions are requeued',
           { proof_id: accepted.proofId, aep_hash },
         );

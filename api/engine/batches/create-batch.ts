@@ -13,9 +13,9 @@ import {
 } from '#sql/batches/accept';
 import { readBatch } from '#sql/batches/read';
 import { ADMISSION_HEADERS } from '../admission/admit.js';
-import { ENGINE_DEFAULTS, wakeWorkers, type EngineContext } from '../context.js';
+import { ENGINE_DEFAULTS, type EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
-import { keepTraces } from '../admission/submit.js';
+import { keepTraces, wakeWorkers } from '../admission/submit.js';
 import { authorizeAdmission, readAdmissionHeaders } from '../http/gates.js';
 import { newUuidHex, addLogFields, requestIdOf, traceparentOf } from '../http/request-context.js';
 import { BODY_LIMIT } from '../http/parse-body.js';
@@ -237,9 +237,9 @@ function announceBatch(
   const traces = items.map(({ proofId }) => ({ proofId, traceparent }));
   void wakeWorkers(
     ctx,
-    async (queue) => {
+    async () => {
       await keepTraces(ctx, traces);
-      return queue.addBatches([batchHex], [requestId]);
+      return ctx.queue.addBatches([batchHex], [requestId]);
     },
     'the batch is delayed until the workers poll the registry',
     { request_id: requestId },

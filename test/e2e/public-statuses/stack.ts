@@ -1,4 +1,3 @@
-import { announcingQueue } from '#api/engine/context';
 import { Agent } from 'node:http';
 import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -15,7 +14,7 @@ import { packageRoot } from '#runtime/process/files';
 import { openAdmitQueue } from '#runtime/queue/queues';
 import type { PolicyFiles } from '#sql/admissions/policies';
 import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
-import { OUTCOMES_CHANNEL, readOutcomes } from '#sql/admissions/outcomes';
+import { announcePending, OUTCOMES_CHANNEL, readOutcomes } from '#sql/admissions/outcomes';
 import { unpackIds } from '#sql/db/columns';
 import { startAdmitWorker } from '#workers/admit/worker';
 import { scanExpiries } from '#workers/verify/expiries';
@@ -57,9 +56,7 @@ export async function openPublicStack(recentLookupLimit: number) {
     log,
   });
   const engineQueue = { databaseUrl: db.urlFor('svc_engine'), redisUrl: null };
-  const real = closing(announcingQueue(openAdmitQueue(engineQueue, { log }), sql), (one) =>
-    one.close(),
-  );
+  const real = closing(openAdmitQueue(engineQueue, { log }), (one) => one.close());
   const queue = {
     ...real,
     /** When true, the queue acknowledges each revocation job and drops it. */
@@ -77,6 +74,7 @@ export async function openPublicStack(recentLookupLimit: number) {
   const engine = closing(
     await startEngine(registry, {
       queue,
+      announce: (ids, requestIds) => announcePending(sql, ids, requestIds),
       admissionOutcomes,
       revocationOutcomes,
       rateLimit: 100_000,
