@@ -8,7 +8,7 @@ import { isPoint, isUsablePublicKey, type Ed25519Verify } from '../ed25519.js';
 import { attempt } from '../errors.js';
 import { canonicalBytes } from '../json.js';
 import { jwkThumbprint, type KeyedEntry, type KeyState } from '../keys.js';
-import type { Delegation, KeyEntry } from '../schemas/log-entry.js';
+import type { Delegation, KeyEntry, VerdictEntry } from '../schemas/log-entry.js';
 import { NONE } from './record.js';
 import { isSince1970 } from '../entries.js';
 
@@ -266,4 +266,21 @@ export function withLogKeys(pinned: PinnedKeys, logged: readonly LogVkey[]): Pin
   });
   const added = logged.filter((one) => !pinned.some((pin) => isSame(one, pin)));
   return [first!, ...others, ...added];
+}
+
+/** The bytes that the verifier key signs. */
+export function verdictMessage(origin: string, entry: Omit<VerdictEntry, 'sig'>): Uint8Array {
+  return pae('application/vnd.svc.registry.verdict+json', canonicalBytes({ origin, ...entry }));
+}
+
+/** Whether a verifier key that is active at `leafIndex` signed the entry for the log of this origin. */
+export function isSignedVerdict(
+  { verify }: Pick<LogContext, 'verify'>,
+  origin: string,
+  { sig, ...entry }: VerdictEntry,
+  keys: KeyStates,
+  leafIndex: number,
+): boolean {
+  const key = keys.verifierAt(entry.key_id, leafIndex);
+  return key !== null && verify(key, verdictMessage(origin, entry), fromBase64(sig));
 }

@@ -13,8 +13,7 @@ import type {
 } from '../schemas/log-entry.js';
 import { ARTIFACT_KINDS } from '../status.js';
 import { parseTime } from '../time.js';
-import { verdictMessage } from '../verdict-entries.js';
-import { earlier, keysChangedBy, type LogContext } from './log-keys.js';
+import { earlier, keysChangedBy, type LogContext, verdictMessage } from './log-keys.js';
 import { keyStatusAt, lifeOf, type LogKey, type LogState } from './log-state.js';
 import {
   aepKeyMapKey,

@@ -6,7 +6,7 @@ import { leafHash } from '#protocol/merkle';
 import type { Aep } from '#protocol/schemas/aep';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
 import { ROW_CHECK_NAME } from '#protocol/schemas/verdict';
-import { KeyStates } from '#protocol/state/log-keys';
+import { KeyStates, isSignedVerdict } from '#protocol/state/log-keys';
 import type { Outcome } from '#protocol/status';
 import {
   allPassed,
@@ -15,7 +15,6 @@ import {
   type ProofFindings,
   type ProofCrypto,
 } from '#protocol/verify';
-import { isSignedVerdict } from '#protocol/verdict-entries';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { endedOrigins } from '#sql/log/log';
 import {

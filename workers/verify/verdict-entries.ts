@@ -1,15 +1,14 @@
 import { toBase64 } from '#protocol/bytes';
-import { readEntry } from '#protocol/entries';
+import { listedFailures, readEntry } from '#protocol/entries';
 import { attempt } from '#protocol/errors';
 import type { KeyedEntry } from '#protocol/keys';
 import { verifyConsistency } from '#protocol/merkle';
 import { parseVkey } from '#protocol/note';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { LISTED_LEAVES, MAX_SNAPSHOT_MS, type VerdictEntry } from '#protocol/schemas/log-entry';
-import { KeyStates } from '#protocol/state/log-keys';
+import { KeyStates, isSignedVerdict, verdictMessage } from '#protocol/state/log-keys';
 import { consistencyFromTiles, rootFromTiles } from '#protocol/tiles';
 import { formatTime, parseTime } from '#protocol/time';
-import { isSignedVerdict, listedFailures, verdictMessage } from '#protocol/verdict-entries';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import { pipeline, transaction, type Transaction } from '#sql/db/transaction';
