@@ -30,7 +30,6 @@ export interface MapValue {
   history: Uint8Array;
 }
 
-/** A leaf of the map. */
 export interface Leaf extends MapNode, MapValue {}
 
 /** The name of a page in a store. */
@@ -44,14 +43,12 @@ export interface PageId {
 export interface PageRef extends MapNode, PageId {
   /** The first bit in which the keys of the page differ; 136 for a single key. */
   bit: number;
-  /** Number of leaves or pages in the page. */
   count: number;
 }
 
 export const LEAF_HEAD_BYTES = KEY_BYTES + 8;
 export const REF_BYTES = KEY_BYTES + 3 + 2 * HASH_BYTES;
 
-/** A leaf with its hash. */
 export function leafOf(sha256: Sha256, key: Uint8Array, { record, history }: MapValue): Leaf {
   const hash = mapLeafHash(sha256, { key, valueHash: valueHash(sha256, record, history) });
   return { key, record, history, hash };
@@ -195,7 +192,6 @@ export class StoredPage {
     return [from, to];
   }
 
-  /** Whether an item has this key. */
   hasKey(at: number, key: Uint8Array): boolean {
     const start = this.starts[at]!;
     for (let i = KEY_BYTES - 1; i >= 0; i--) if (this.bytes[start + i] !== key[i]) return false;

@@ -22,7 +22,6 @@ export interface Published extends OpenedLocation {
 export interface PublishedCheckpoint {
   note: string;
   checkpoint: Checkpoint;
-  /** The key that signed the checkpoint. */
   key: Vkey;
 }
 
@@ -80,7 +79,6 @@ export class SnapshotReader {
     return (this.lastNote = { note, ...opened });
   }
 
-  /** Reads a file; null if it does not exist. */
   read(path: string): Promise<Uint8Array | null> {
     return this.store.read(path);
   }

@@ -214,7 +214,6 @@ async function keepListening(
   }
 }
 
-/** Runs `work` on a pool, and closes the pool afterwards. */
 export async function withPool<T>(
   url: string,
   options: ConnectOptions,
@@ -300,7 +299,6 @@ async function untilSilent(connection: Connection, probeMs: number): Promise<voi
 interface Connection {
   client: Client;
   isLost: boolean;
-  /** Resolves when the connection is lost. */
   lost: Promise<void>;
   unanswered: Set<Query>;
   /** Ends the session; unanswered statements fail after `timeout` seconds. */

@@ -143,7 +143,6 @@ export async function latestEntry(sql: Db, type: 'verdict' | 'snapshot', below: 
   return row ?? null;
 }
 
-/** The snapshot entries with indexes from `from` on, in order. */
 export const snapshotEntriesFrom = (sql: Db, from: number): Promise<EntryBody[]> =>
   entriesWhere(sql, sql`kind = 6 and leaf_index >= ${from} order by leaf_index`);
 

@@ -96,11 +96,9 @@ export interface Decision {
 /** An AEP and its RFC 8785 form, which is hashed and signed. */
 export interface BuiltAep extends BuiltFrom {
   bytes: Buffer;
-  /** The evaluated policy input. */
   input: PolicyInput;
 }
 
-/** Builds the policy input of a request. */
 export function policyInputOf(
   { approval, bound, environment, fixtureHash, tenantId }: PolicyPins,
   request: ExecuteRequest | AgentEnvelope,
@@ -147,7 +145,6 @@ function approvalEvidence(bytes: Buffer | null): Aep['evidence']['approval'] {
   };
 }
 
-/** The hash of a policy input, lower-case hex. */
 export const inputHashOf = (input: PolicyInput, saltOf: SaltOf): string =>
   nativeTextHash(policyInputText(input, saltOf('input')));
 

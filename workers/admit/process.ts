@@ -38,7 +38,6 @@ function isItemError(error: unknown): boolean {
   return /^(22...|23...|P0001)$/.test(String((error as { code?: unknown }).code));
 }
 
-/** When the processing of the group began. */
 type TimedContext = AdmitContext & { startedAt: number };
 
 const YIELD_AFTER_MS = 1;
@@ -313,13 +312,11 @@ function logFields(
   };
 }
 
-/** Ids of an admission, as log fields. */
 function idsOf(proofId: string, requests: RequestIds): { proof_id: string; request_id?: string } {
   const requestId = requests.of(proofId);
   return { proof_id: proofId, ...(requestId !== undefined && { request_id: requestId }) };
 }
 
-/** Ids of the first few admissions, as log fields. */
 export function firstOf(proofIds: readonly string[], requests: RequestIds): object[] {
   return proofIds.slice(0, MAX_LOGGED_IDS).map((proofId) => idsOf(proofId, requests));
 }

@@ -30,11 +30,9 @@ export interface Fault {
   detail: string;
 }
 
-/** A claimed admission. */
 export interface Claimed {
   intake: PendingIntake;
   subject: AepSubject;
-  /** The counters that an admission changes. */
   moves: CounterMove[];
   /** Why a close cannot end its run, or null. */
   runFault: Fault | null;
@@ -42,7 +40,6 @@ export interface Claimed {
 
 /** Data that the worker has read under the append lock. */
 interface UnderLock {
-  /** The key entries of the log. */
   keys: readonly KeyedEntry[];
   gates: ReadonlyMap<string, Gate>;
   /** The time of the last adoption, in epoch milliseconds, or null. */

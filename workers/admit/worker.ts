@@ -38,7 +38,6 @@ export interface WorkerOptions {
   groupsAtOnce: number;
   /** Batch chunks processed concurrently. Keep it low: single admissions wait for each chunk. */
   batchConcurrency: number;
-  /** Milliseconds between searches for stale admissions. */
   requeueEveryMs: number;
   /** Milliseconds after which an admission without an outcome is requeued. */
   staleAfterMs: number;
@@ -60,7 +59,6 @@ export const WORKER_DEFAULTS: WorkerOptions = {
   stallTimeoutMs: 600_000,
 };
 
-/** Largest group. */
 const IDS_AT_ONCE = 256;
 
 /** Limit of waiting ids, because any database role can announce ids. The requeue finds ignored admissions. */
@@ -73,9 +71,7 @@ export interface AdmitWorker {
   /** Resolves when the worker takes jobs, or finds out that the queue is unreachable. */
   ready: Promise<void>;
   isQueueUp(): boolean;
-  /** Depth and age of the queues. */
   queues(): Promise<Record<'admit' | 'batch', QueueState>>;
-  /** Ready when this worker can commit admissions. */
   readiness(): Promise<Readiness>;
   /** Finishes the current jobs and starts no others. */
   close(): Promise<void>;

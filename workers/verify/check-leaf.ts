@@ -107,7 +107,6 @@ export function outcomeOf(leaf: LeafEvidence | undefined, checks: readonly Check
   return leaf?.proof?.isErased === true ? 'erased' : 'pass';
 }
 
-/** Expiry times of a verified proof's artifacts. */
 export function expiriesAt(leafIndex: number, aep: Aep | null): Expiry[] {
   return aep === null ? [] : expiriesOf(aep).map((end) => ({ leafIndex, ...end }));
 }
@@ -124,7 +123,6 @@ function checkColumns(columns: SubjectColumns, aep: Aep | null): Check {
   return { name: ROW_CHECK_NAME, result: 'fail', detail: 'the stored columns differ from the AEP' };
 }
 
-/** Checks the form and the inclusion of a log entry. */
 function checkEntry(leaf: LeafEvidence, isSound: boolean, leafHashInTree: Uint8Array): Check[] {
   const isIncluded = equalBytes(leafHash(nativeSha256, leaf.entry), leafHashInTree);
   return [

@@ -7,7 +7,6 @@ import { pipeline, type Pool, type Transaction } from '#sql/db/transaction';
 import type { Signer } from '#runtime/crypto/key-uri';
 import type { LeafEvidence } from '#sql/log/leaf-checks';
 
-/** The key that signs verdict entries. */
 export interface VerdictSigner extends Pick<Signer, 'sign'> {
   keyId: string;
   /** Name of the log. */
@@ -29,7 +28,6 @@ export interface VerifyContext {
   idleSleep?: WakeableSleep;
   /** Notified after each pass of the loop. */
   heartbeats?: VerifierHeartbeats;
-  /** Default: no metrics. */
   metrics?: VerifierMetrics;
   /** Records trace spans for the verified leaves `from` to `to` - 1. Default: no spans. */
   traced?(from: number, to: number, startedAt: number): void;
@@ -38,7 +36,6 @@ export interface VerifyContext {
 /** The log is damaged: a leaf is missing, or verified leaves changed. */
 export class LogDamagedError extends Error {}
 
-/** Metrics of the verifier. */
 export interface VerifierMetrics {
   /** Counts leaves that were verified for the first time (`log`) or again (`scrub`). */
   verified(pass: 'log' | 'scrub', passed: number, failed: number): void;
@@ -97,13 +94,9 @@ export function verifierReadiness(
   };
 }
 
-/** Heartbeats of the passes of the verifier's loop. */
 export interface VerifierHeartbeats {
-  /** Extends the verified prefix. */
   log: Heartbeat;
-  /** Scans for expiries. */
   expiryScan: Heartbeat;
-  /** Verifies leaves again. */
   scrub: Heartbeat;
   /** Appends verdict entries; fails while the verifier key is not active in the log. */
   verdict: Heartbeat;

@@ -17,7 +17,6 @@ export interface VerifierOptions {
   idleMs: number;
   /** Longest sleep without a notification, in milliseconds. */
   pollMs: number;
-  /** Milliseconds between expiry scans. */
   expiryScanMs: number;
   /** Milliseconds between scrub passes; up to four times as many for a small log. */
   scrubMs: number;
@@ -29,7 +28,6 @@ export interface VerifierOptions {
 
 /** The scrubber covers the whole log in this time, if `scrubBatch` allows. */
 const SCRUB_LOG_MS = 3_600_000;
-/** The fewest leaves of a scrub pass. */
 const LEAST_SCRUBBED = 20;
 /** A scrub pass below this number of leaves is made larger by a longer pause: each pass has a fixed cost. */
 const ENOUGH_SCRUBBED = 100;
@@ -97,7 +95,6 @@ class VerifierLoop {
   private scanBegan = 0;
   private scanDue = 0;
   private verdictDue = 0;
-  /** The earliest time for the next verdict entry. */
   private verdictEarliest = 0;
   private scrubDue = 0;
   private isScrubUrgent = false;

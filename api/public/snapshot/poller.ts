@@ -27,7 +27,6 @@ const MAX_BACKOFF_MS = 2_000;
 
 /** When a newer snapshot is invalid, the last valid one is served until it expires. */
 export class SnapshotPoller {
-  /** The served snapshot. */
   current: Snapshot | null = null;
   /** Why the newest snapshot is not served; null if it is served. In `/readyz`: `refusal`. */
   rejection: string | null = null;
