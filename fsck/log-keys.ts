@@ -3,7 +3,7 @@ import { logKeysOf, withLogKeys } from '#protocol/state/log-keys';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Pool } from '#sql/db/transaction';
 import { logStateKeys } from '#sql/lifecycle/log-keys';
-import { latestCheckpointBy } from '#sql/log/checkpoints';
+import { latestCheckpointBy } from '#sql/log/log';
 
 /**
  * Returns the pinned keys, and each log key whose activation is covered by a checkpoint of an

@@ -1,9 +1,8 @@
 import { equalBytes } from '#protocol/bytes';
 import { rootFromTiles } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { endedOrigins } from '#sql/log/checkpoints';
 import { countProofs, keyEntries } from '#sql/log/keys';
-import { readTile } from '#sql/log/log';
+import { readTile, endedOrigins } from '#sql/log/log';
 import type { Findings } from './findings.js';
 import { checkAdmissions, checkBatches, checkStrays } from './registry/admissions.js';
 import { type RegistryContext, KeyHistory } from './registry/context.js';

@@ -1,6 +1,5 @@
 import * as z from 'zod';
 import { fromUtf8, utf8 } from '#protocol/bytes';
-import { budgetsOf, needsRun } from '#protocol/counters';
 import { parseStrict, type JsonValue } from '#protocol/json';
 import { factsSchema } from '#protocol/schemas/facts';
 import {
@@ -11,7 +10,7 @@ import {
   tenantIdSchema,
   textSchema,
 } from '#protocol/schemas/primitives';
-import type { PolicyInput } from '#protocol/policy-input';
+import { type PolicyInput, budgetsOf, needsRun } from '#protocol/policy-input';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { PolicyFiles } from '#sql/admissions/policies';
 import { declaredFacts } from './facts.js';

@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { utf8 } from '#protocol/bytes';
-import type { Counters } from '#protocol/counters';
+import type { Counters } from '#protocol/policy-input';
 import { type PolicyFiles, type StoredPolicySet, readPolicySet } from '#sql/admissions/policies';
 import type { Db } from '#sql/db/transaction';
 import { counterFaults } from './counters.js';

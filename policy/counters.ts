@@ -1,8 +1,13 @@
 import * as z from 'zod';
-import { afterOf, appliedCounters, type Counters } from '#protocol/counters';
 import { FACT_NAME_PATTERN, NAME_FAULT } from '#protocol/schemas/facts';
 import { ACTION_PATTERN, isAscending } from '#protocol/schemas/primitives';
-import type { Budget, PolicyInput } from '#protocol/policy-input';
+import {
+  type Budget,
+  type PolicyInput,
+  afterOf,
+  appliedCounters,
+  type Counters,
+} from '#protocol/policy-input';
 import type { Effect } from '#protocol/status';
 import { type AppliedCounter, counterId, type CounterRef } from '#sql/admissions/counters';
 import type { Decision } from '#sql/proofs/rebuild-aep';
@@ -109,7 +114,7 @@ interface Counting {
   moves: CounterMove[];
 }
 
-export function move(values: CounterValues, { effect, moves }: Counting): void {
+export function applyMoves(values: CounterValues, { effect, moves }: Counting): void {
   if (effect !== 'ADMIT') return;
   for (const one of moves) values.set(counterId(one), one.after);
 }

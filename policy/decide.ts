@@ -1,7 +1,6 @@
 import { setFlagsFromString } from 'node:v8';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
-import type { Counters } from '#protocol/counters';
-import type { PolicyInput } from '#protocol/policy-input';
+import type { PolicyInput, Counters } from '#protocol/policy-input';
 import type { Effect } from '#protocol/status';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
 import { requiringApproval } from './approval.js';

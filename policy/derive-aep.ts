@@ -1,4 +1,3 @@
-import { budgetsOf, inputBudgets } from '#protocol/counters';
 import { canonicalize, parseStrict, type JsonValue } from '#protocol/json';
 import {
   agentEnvelopeSchema,
@@ -16,7 +15,7 @@ import {
   policyInputOf,
   readStoredApproval,
 } from '#sql/proofs/rebuild-aep';
-import type { PolicyInput } from '#protocol/policy-input';
+import { type PolicyInput, budgetsOf, inputBudgets } from '#protocol/policy-input';
 import type { Befores } from './counters.js';
 import type { PolicyEngine } from './decide.js';
 

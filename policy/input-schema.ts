@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
-import type { Counters } from '#protocol/counters';
+import type { Counters } from '#protocol/policy-input';
 import { packageRoot } from '#runtime/process/files';
 import type { PolicyFiles } from '#sql/admissions/policies';
 import { readSchema, type Type, within } from './cedar-schema.js';

@@ -2,12 +2,8 @@ import { canonicalize } from '#protocol/json';
 import { fromHex, utf8 } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto/node';
-import {
-  activeOverlays,
-  isNotCombined,
-  type OverlaySet,
-  storeOverlaySet,
-} from '#sql/admissions/overlays';
+import { activeOverlays, type OverlaySet, storeOverlaySet } from '#sql/admissions/overlays';
+import { isNotCombined } from '#sql/db/errors';
 import { activatePolicy, type StoredPolicySet } from '#sql/admissions/policies';
 import type { Transaction } from '#sql/db/transaction';
 import { AdministrationError } from '#sql/tenants/administration';

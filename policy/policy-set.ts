@@ -3,7 +3,7 @@ import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import * as z from 'zod';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
-import type { Counters } from '#protocol/counters';
+import type { Counters } from '#protocol/policy-input';
 import { attempt } from '#protocol/errors';
 import { canonicalize, type JsonValue, parseStrict } from '#protocol/json';
 import { fromHex, utf8 } from '#protocol/bytes';

@@ -1,6 +1,5 @@
 import { ZodError } from 'zod';
 import { utf8 } from '#protocol/bytes';
-import { budgetsOf, counterKey } from '#protocol/counters';
 import { ProtocolError } from '#protocol/errors';
 import { hashHex } from '#protocol/hash';
 import { canonicalize, isObject, pointerStep, type JsonValue } from '#protocol/json';
@@ -9,7 +8,7 @@ import type { ReplayDifference } from '#protocol/schemas/proof-export';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { PinnedIntake } from '#sql/proofs/rebuild-aep';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
-import type { Budgets, PolicyInput } from '#protocol/policy-input';
+import { type Budgets, type PolicyInput, budgetsOf, counterKey } from '#protocol/policy-input';
 import {
   type Decision,
   evaluate,

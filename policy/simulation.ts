@@ -1,6 +1,5 @@
-import { budgetsOf, inputBudgets } from '#protocol/counters';
 import { parseStrict } from '#protocol/json';
-import type { Budgets } from '#protocol/policy-input';
+import { type Budgets, budgetsOf, inputBudgets } from '#protocol/policy-input';
 import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
 import type { Effect } from '#protocol/status';
 import { formatTime } from '#protocol/time';
@@ -8,7 +7,7 @@ import { type AppliedCounter, counterId, counterRefs } from '#sql/admissions/cou
 import type { DecidedAdmission } from '#sql/admissions/decided';
 import { type DecidedState, stateOf } from '#sql/batches/chunks';
 import { policyInputOf, readStoredApproval } from '#sql/proofs/rebuild-aep';
-import { beforesIn, type CounterValues, move, movesOf } from './counters.js';
+import { beforesIn, type CounterValues, applyMoves, movesOf } from './counters.js';
 import type { PolicyEngine } from './decide.js';
 import { rejectionIn } from './derive-aep.js';
 
@@ -112,7 +111,7 @@ function redecided(
   const { effect, reasons } = isAdmitted
     ? { effect: row.effect, reasons: row.reasons ?? [] }
     : (rejectionIn(row) ?? engine.decide({ ...pinned, budgets: inputBudgets(budgets) }));
-  if (!isAdmitted) move(values, { effect, moves: movesOf({ budgets }, applied) });
+  if (!isAdmitted) applyMoves(values, { effect, moves: movesOf({ budgets }, applied) });
   if (row.effect === 'REQUIRE_APPROVAL' && effect === 'ADMIT') admitted.add(row.proofId);
   const text = (decided: Effect, by: readonly string[]) => `${decided} [${by.join(', ')}]`;
   const [before, after] = [text(row.effect, row.reasons ?? []), text(effect, reasons)];

@@ -1,4 +1,4 @@
-import { announcingQueue, ENGINE_DEFAULTS, TENANT_CONNECTIONS } from '#api/engine/context';
+import { ENGINE_DEFAULTS, TENANT_CONNECTIONS } from '#api/engine/context';
 import { createEngine } from '#api/engine/engine';
 import { engineReadiness } from '#api/engine/operations';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
@@ -6,7 +6,7 @@ import { unreadProblem } from '#api/engine/http/problem';
 import { createOutcomeWaiter } from '#api/engine/admission/wait';
 import { formatVkey } from '#protocol/note';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { systemClock } from '#runtime/process/clock';
+import { systemClock } from '#runtime/concurrency';
 import { engineConfig } from '#runtime/config';
 import { listen } from '#runtime/http/server';
 import { reportReady } from '#runtime/process/lifecycle';
@@ -17,7 +17,7 @@ import { openAdmitQueue } from '#runtime/queue/queues';
 import { openRedis, warnOfEviction } from '#runtime/queue/redis';
 import { logKeysIn } from '#sql/lifecycle/log-keys';
 import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
-import { OUTCOMES_CHANNEL, readOutcomes } from '#sql/admissions/outcomes';
+import { announcePending, OUTCOMES_CHANNEL, readOutcomes } from '#sql/admissions/outcomes';
 import { unpackIds } from '#sql/db/columns';
 import { assertDatabase, startHeartbeat } from './database.js';
 import { engineMetrics } from './metrics/engine.js';
@@ -53,17 +53,20 @@ await runService('engine', engineConfig, async (program) => {
   program.onStop(() => tenantSql.end({ timeout: 5 }));
   await assertDatabase(sql, 'engine');
 
-  const waiting = createOutcomeWaiter({ readOutcomes: (ids) => readOutcomes(sql, ids), log });
-  const revocations = createOutcomeWaiter({
+  const admissionOutcomes = createOutcomeWaiter({
+    readOutcomes: (ids) => readOutcomes(sql, ids),
+    log,
+  });
+  const revocationOutcomes = createOutcomeWaiter({
     readOutcomes: (ids) => readRevocationOutcomes(sql, ids),
     log,
   });
-  const queue = announcingQueue(openAdmitQueue(config, { log }), sql);
+  const queue = openAdmitQueue(config, { log });
   program.onStop(() => queue.close());
   sql.onNotification(OUTCOMES_CHANNEL, (payload) => {
     const ids = unpackIds(payload);
-    waiting.wake(ids);
-    revocations.wake(ids);
+    admissionOutcomes.wake(ids);
+    revocationOutcomes.wake(ids);
   });
 
   // A separate connection, so that rate limiting does not wait behind jobs. The limiter reports an
@@ -88,8 +91,9 @@ await runService('engine', engineConfig, async (program) => {
     sql,
     tenantSql,
     queue,
-    waiting,
-    revocations,
+    announce: (ids, requestIds) => announcePending(sql, ids, requestIds),
+    admissionOutcomes,
+    revocationOutcomes,
     log,
     clock: systemClock,
     logVkey,
@@ -114,8 +118,8 @@ await runService('engine', engineConfig, async (program) => {
   });
   program.onStop(() => {
     const lastWaitMs = config.drain.delayMs + LAST_WAIT_MS;
-    waiting.capDeadline(lastWaitMs);
-    revocations.capDeadline(lastWaitMs);
+    admissionOutcomes.capDeadline(lastWaitMs);
+    revocationOutcomes.capDeadline(lastWaitMs);
     return server.close();
   });
   databaseReadings(ops.registry, program, config.databaseUrl, 'svc-engine-ops');

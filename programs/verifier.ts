@@ -37,12 +37,12 @@ await runService('verifier', verifierConfig, async (program) => {
     );
   }
   const crypto = { ...nativeCrypto, verify: signatures.verify, base64: nativeBase64 };
-  const pulses = verifierHeartbeats();
+  const heartbeats = verifierHeartbeats();
   verifierGauges(
     ops.registry,
     databaseReadings(ops.registry, program, config.databaseUrl, 'svc-verifier-ops'),
   );
-  const readiness = verifierReadiness(sql, pulses);
+  const readiness = verifierReadiness(sql, heartbeats);
   ops.readyWhen(readiness);
   await startHeartbeat(sql, readiness, program);
   const metrics = verifierMetrics(ops.registry);
@@ -50,7 +50,7 @@ await runService('verifier', verifierConfig, async (program) => {
   sql.onNotification(OUTCOMES_CHANNEL, () => idleSleep.wake());
   const running = runVerifier(
     {
-      ...{ sql, signer, crypto, log, pulses, idleSleep, voided: new VoidedProofs(), metrics },
+      ...{ sql, signer, crypto, log, heartbeats, idleSleep, voided: new VoidedProofs(), metrics },
       ...(tracing && { traced: tracedLeaves('verify', tracing, sql, log) }),
     },
     signal,

@@ -10,6 +10,7 @@ import {
   type AepKeyEntry,
   type LogEntry,
   type ProofEntry,
+  type VerdictEntry,
 } from './schemas/log-entry.js';
 import { BYTES32_BASE64URL_PATTERN, HASH_PATTERN } from './schemas/primitives.js';
 import { MAX_ENTRY_BYTES } from './tiles.js';
@@ -181,4 +182,22 @@ export function isSince1970(entry: LogEntry): boolean {
   if (entry.type === 'proof') return Object.values(entry.valid_until).every(isLate);
   if (entry.type === 'verdict') return isLate(entry.expired_through);
   return entry.type !== 'snapshot' || entry.logs.every((log) => isLate(log.expired_through));
+}
+
+/**
+ * The leaves that verdict entries list as failed and not as restored since.
+ *
+ * @param entries verdict entries that count, in log order
+ * @param before the result for the verdict entries before `entries`
+ */
+export function listedFailures(
+  entries: Iterable<VerdictEntry>,
+  before: Iterable<number> = [],
+): Set<number> {
+  const listed = new Set(before);
+  for (const { failed, restored } of entries) {
+    for (const leaf of failed) listed.add(leaf);
+    for (const leaf of restored) listed.delete(leaf);
+  }
+  return listed;
 }

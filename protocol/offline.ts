@@ -6,7 +6,7 @@ import { disclosedIn } from './commitments.js';
 import { pae, parseEnvelope } from './dsse.js';
 import { parseEntry } from './entries.js';
 import type { Delegation, LogEntry } from './schemas/log-entry.js';
-import { delegationToSign } from './state/key-entries.js';
+import { delegationToSign } from './state/log-keys.js';
 import { canAssertValidity } from './status.js';
 import { formatTime } from './time.js';
 import type { ProofCrypto, VerifyCrypto } from './verify.js';

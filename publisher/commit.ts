@@ -1,8 +1,10 @@
-import { toHex, utf8 } from '#protocol/bytes';
-import { formatCheckpoint } from '#protocol/checkpoint';
-import type { MapHead } from '#protocol/map/pages';
+import { equalBytes, toBase64, toHex, utf8 } from '#protocol/bytes';
+import { formatCheckpoint, formatTlogProof } from '#protocol/checkpoint';
+import type { MapHead } from '#protocol/map/paged-map';
 import { signNote } from '#protocol/note';
-import type { SnapshotEntry } from '#protocol/schemas/log-entry';
+import { entryBytes, parseEntry } from '#protocol/entries';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { MAX_SNAPSHOT_MS, type SnapshotEntry } from '#protocol/schemas/log-entry';
 import {
   CHECKPOINT_PATH,
   encodeLocation,
@@ -10,19 +12,168 @@ import {
   LOCATION_SCHEMA,
   type SnapshotLocation,
 } from '#protocol/snapshot/location';
-import { formatTlogProof } from '#protocol/tlog-proof';
+import { formatTime, parseTime } from '#protocol/time';
 import type { CycleContext, PublicState } from './context.js';
-import { LeaseLostError } from './errors.js';
+import { LeaseLostError, mismatch } from './errors.js';
 import type { PublishInputs } from './plan/inputs.js';
-import type { TreeHead, VerifiedTree } from './plan/tree.js';
-import type { Published } from './store/reader.js';
+import { snapshotAt } from './plan/public-state.js';
+import { storeNextShares } from './plan/snapshot-entries.js';
+import { logFiles, type TreeHead, VerifiedTree } from './plan/tree.js';
+import { rootOf } from './store/maps.js';
+import type { Published } from './store/published-files.js';
+
+/** The state that a snapshot reports, and the end of its validity. */
+export interface NewSnapshot {
+  state: PublicState;
+  /** In epoch milliseconds. */
+  validUntil: number;
+  /** Checks every chunk of the log's entries; `first` is the index of the first entry. */
+  inspect: (first: number, entries: readonly Uint8Array[]) => void;
+}
+
+/**
+ * Appends a snapshot entry about the state, signs a tree that contains the entry, and publishes the
+ * checkpoint and the snapshot.
+ */
+export async function publishSnapshot(
+  ctx: CycleContext,
+  published: Published | null,
+  inputs: PublishInputs,
+  { state, validUntil, inspect }: NewSnapshot,
+): Promise<number> {
+  const { tree, signedSize } = inputs;
+  const entry = await snapshotEntry(ctx, tree, state, validUntil);
+  await storeNextShares(ctx, state.shares, signedSize);
+  await ctx.leadership.require();
+  const appended = reusable(ctx, entry, signedSize) ?? (await append(ctx, entry));
+  const signed = await treeToSign(ctx, tree, appended.index, state.log.size);
+  const signedBefore = published?.checkpoint.size ?? 0;
+  const { size } = state.log;
+  for await (const files of logFiles(signed, signedBefore, size, ctx.chunkLeaves, inspect)) {
+    await ctx.writer.put(files);
+    ctx.progress();
+  }
+
+  const note = await commitCheckpoint(ctx, signed.head, inputs);
+  const { index } = appended;
+  const tlogProof = formatTlogProof({
+    index,
+    path: await signed.inclusion(index),
+    checkpoint: note,
+  });
+  await commitLocation(ctx, { snapshot: appended.entry, tlogProof, state }, published);
+  ctx.cosigner?.submit(note, signed.head.size);
+  // A tree that extends this snapshot extends the trusted checkpoint too.
+  ctx.memory.head = null;
+  ctx.memory.appended.clear();
+  ctx.janitor.supersede(ctx.maps.takeSuperseded(), ctx.clock.now());
+  return index;
+}
+
+async function snapshotEntry(
+  ctx: CycleContext,
+  tree: VerifiedTree,
+  { log, map, shares }: PublicState,
+  validUntil: number,
+): Promise<SnapshotEntry> {
+  const { size } = log;
+  const [time, latest] = await Promise.all([
+    ctx.registry.databaseTime(),
+    ctx.registry.latestEntry('snapshot', tree.head.size),
+  ]);
+  if (validUntil <= time) {
+    throw new Error(
+      'the cycle took longer than the snapshot would be valid; the next cycle continues from its result',
+    );
+  }
+  const before = latest && (await snapshotAt(tree, latest.leafIndex));
+  const lookupFrom = Math.max(
+    size - ctx.recentLookupLimit,
+    // An entry that lowers `lookup_from` would not count.
+    before?.lookupFrom ?? 0,
+    log.snapshot?.lookupFrom ?? 0,
+  );
+  return {
+    schema_version: SCHEMA.logEntry,
+    type: 'snapshot',
+    time: formatTime(time),
+    logs: [
+      {
+        shard: 0,
+        origin: ctx.logSigner.name,
+        size,
+        root: toBase64(await tree.rootAt(size)),
+        expired_through: log.verdict!.expiredThrough,
+        lookup_from: Math.min(lookupFrom, size),
+      },
+    ],
+    map_root: toBase64(rootOf(map)),
+    shares_root: toBase64(rootOf(shares)),
+    valid_until: formatTime(Math.min(validUntil, time + MAX_SNAPSHOT_MS)),
+    max_merge_delay: ctx.maxMergeDelay,
+  };
+}
+
+/**
+ * The last snapshot entry of this process that no checkpoint covers yet, if it equals `entry`
+ * except for its times.
+ */
+function reusable(
+  ctx: CycleContext,
+  entry: SnapshotEntry,
+  signedSize: number,
+): { index: number; entry: SnapshotEntry } | null {
+  const last = [...ctx.memory.appended].at(-1);
+  if (last === undefined || last[0] < signedSize - 1) return null;
+  const appended = parseEntry(last[1]) as SnapshotEntry;
+  const { time, valid_until } = appended;
+  const isSame = equalBytes(entryBytes({ ...entry, time, valid_until }), last[1]);
+  return isSame && parseTime(valid_until) > ctx.clock.now()
+    ? { index: last[0], entry: appended }
+    : null;
+}
+
+async function append(ctx: CycleContext, entry: SnapshotEntry) {
+  const index = await ctx.registry.appendSnapshot(entry);
+  ctx.memory.appended.set(index, entryBytes(entry));
+  return { index, entry };
+}
+
+/**
+ * The tree whose last leaf, at `index`, is the snapshot entry that this process appended about
+ * `covered` leaves.
+ */
+async function treeToSign(
+  ctx: CycleContext,
+  tree: VerifiedTree,
+  index: number,
+  covered: number,
+): Promise<VerifiedTree> {
+  const signed = await VerifiedTree.open(index + 1, ctx.primary, tree);
+  ctx.memory.tree = signed;
+  const isExtension =
+    signed.head.size < tree.head.size
+      ? await tree.extends(signed.head)
+      : await signed.extends(tree.head);
+  // Reads the appended entry together with the entries before it, which are needed for the files of
+  // the log.
+  const entries = await signed.entries(Math.max(covered, index - ctx.chunkLeaves), index + 1);
+  if (!isExtension || !equalBytes(entries.at(-1)!, ctx.memory.appended.get(index)!)) {
+    throw mismatch(`its first ${index + 1} leaves changed`);
+  }
+  for (const { leafIndex } of await ctx.primary.snapshotEntriesFrom(tree.head.size)) {
+    if (ctx.memory.appended.has(leafIndex)) continue;
+    throw new LeaseLostError('another publisher appended a snapshot entry');
+  }
+  return signed;
+}
 
 /**
  * COMMIT POINT of the checkpoint. A published checkpoint binds the log, so the checkpoint is stored
  * in the database before the file is written, and only if no other publisher has extended the same
  * earlier checkpoint. Returns the note.
  */
-export async function commitCheckpoint(
+async function commitCheckpoint(
   ctx: CycleContext,
   head: TreeHead,
   { stored, file }: Pick<PublishInputs, 'stored' | 'file'>,
@@ -49,19 +200,19 @@ export async function commitCheckpoint(
  * COMMIT POINT of the snapshot: replaces only the location that this cycle started from, because a
  * process that was suspended for longer than its lease may resume here.
  */
-export async function commitLocation(
+async function commitLocation(
   ctx: CycleContext,
-  tree: VerifiedTree,
-  appended: { index: number; entry: SnapshotEntry },
-  note: string,
-  state: PublicState,
+  {
+    snapshot,
+    tlogProof,
+    state,
+  }: { snapshot: SnapshotEntry; tlogProof: string; state: PublicState },
   published: Published | null,
 ): Promise<void> {
-  const { index, entry } = appended;
   const location: SnapshotLocation = {
     schema_version: LOCATION_SCHEMA,
-    snapshot: entry,
-    tlog_proof: formatTlogProof({ index, path: await tree.inclusion(index), checkpoint: note }),
+    snapshot,
+    tlog_proof: tlogProof,
     map: pageOf(state.map),
     shares: pageOf(state.shares),
     share_change: state.shareChange,

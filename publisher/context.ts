@@ -1,9 +1,9 @@
-import type { MapHead } from '#protocol/map/pages';
+import type { MapHead } from '#protocol/map/paged-map';
 import type { NoteSigner } from '#protocol/note';
 import type { OpenedLocation } from '#protocol/snapshot/location';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
 import type { LogState } from '#protocol/state/log-state';
-import type { Clock } from '#runtime/process/clock';
+import type { Clock } from '#runtime/concurrency';
 import type { Logger } from '#runtime/process/log';
 import type { LatestInputs } from '#sql/log/public-entries';
 import type { TreeHead, VerifiedTree } from './plan/tree.js';
@@ -11,10 +11,9 @@ import type { Signer } from '#runtime/crypto/key-uri';
 import type { Cosigner } from './cosigner.js';
 import type { Leadership } from './registry/lease.js';
 import type { RegistryView, Replica } from './registry/sql-registry.js';
-import type { SnapshotReader } from './store/reader.js';
+import type { SnapshotReader, SnapshotWriter } from './store/published-files.js';
 import type { Janitor } from './store/janitor.js';
 import type { StoredMaps } from './store/maps.js';
-import type { SnapshotWriter } from './store/writer.js';
 
 /** The public state of the log at a size, and the share tokens and packages beside it. */
 export interface PublicState {
@@ -50,7 +49,7 @@ export interface CycleContext extends PublisherSettings {
   leadership: Leadership;
   logSigner: Pick<NoteSigner, 'name' | 'keyHash'> & Pick<Signer, 'sign'>;
   /** The keys of the log: the current key, then earlier keys. */
-  log: PinnedKeys;
+  logKeys: PinnedKeys;
   memory: {
     /** The head of `TRUSTED_CHECKPOINT`, until a snapshot that extends it is published. */
     head: TreeHead | null;
@@ -66,7 +65,7 @@ export interface CycleContext extends PublisherSettings {
     /** Snapshot entries that this process appended since its last published snapshot, by index. */
     appended: Map<number, Uint8Array>;
   };
-  logger: Logger;
+  log: Logger;
   /** Leaves that a cycle reads and applies at once; a multiple of 256. */
   chunkLeaves: number;
   /** Counts a step, so that the watchdog can distinguish a long cycle from a hung one. */

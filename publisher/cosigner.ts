@@ -4,15 +4,13 @@ import { COSIGNED_PATH } from '#protocol/snapshot/location';
 import { consistencyFromTiles, tilePath, type TileReader } from '#protocol/tiles';
 import { checkQuorum, type PolicyWitness, type TlogPolicy } from '#protocol/tlog-policy';
 import { formatAddCheckpoint, TLOG_SIZE_TYPE } from '#protocol/tlog-witness';
-import { timeoutSignal } from '#runtime/concurrency';
+import { timeoutSignal, type Clock } from '#runtime/concurrency';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { responseText } from '#runtime/http/response-text';
-import type { Clock } from '#runtime/process/clock';
 import { logRarely, type Logger } from '#runtime/process/log';
 import { LeaseLostError } from './errors.js';
 import type { Leadership } from './registry/lease.js';
-import type { SnapshotReader } from './store/reader.js';
-import type { SnapshotWriter } from './store/writer.js';
+import type { SnapshotReader, SnapshotWriter } from './store/published-files.js';
 
 /** Time limit of one request. Collecting cosignatures takes this long when a witness is down. */
 const TIMEOUT_MS = 2_000;

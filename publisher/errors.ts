@@ -79,3 +79,42 @@ export function unknownSigner(
 
 /** A page of a map is missing or damaged: the publisher rebuilds the maps from the registry. */
 export class LostPageError extends Error {}
+
+/** Errors for a registry that contradicts the published log, with the next step. */
+export function mismatch(what: string): FatalPublishError {
+  return new FatalPublishError(
+    'tree_mismatch',
+    `The registry contradicts itself: ${what}. Publishing has stopped, and the published snapshot expires at its valid_until. ` +
+      'Restore the database from a backup that holds at least every published leaf, and start the publisher again.',
+  );
+}
+
+const IF_LOST =
+  'Run "npm run admin -- log lost" to list the affected proofs from the published files. ' +
+  'If these proofs cannot be recovered, and the database has no other leaves in their place, stop every publisher and append the proofs again ' +
+  'without their payloads with "npm run admin -- log adopt". Otherwise retire the log: run "npm run admin -- log end", and start a publisher ' +
+  'with a new LOG_ORIGIN, a new log key and an empty SNAPSHOT_DIR; keep serving the old directory as evidence.';
+
+export function behind(size: number, published: number, what: string): FatalPublishError {
+  return new FatalPublishError(
+    'database_behind',
+    `The database has ${size} leaves, but ${what} covers ${published}: it was restored, or failed over, to an older state, ` +
+      `and publishing from it would fork the log. Restore a database that holds every published leaf and start the publisher again. ${IF_LOST}`,
+  );
+}
+
+export function forked(size: number, what: string): FatalPublishError {
+  return new FatalPublishError(
+    'log_forked',
+    `The log in the database does not extend the ${size} leaves of ${what}: published leaves were replaced. ` +
+      `Restore a database that holds the published leaves and start the publisher again. ${IF_LOST}`,
+  );
+}
+
+export function ended(origin: string): FatalPublishError {
+  return new FatalPublishError(
+    'log_ended',
+    `The log ${origin} is retired in this database ("admin log end"), and no publisher signs for it again. ` +
+      'Start the publisher with the LOG_ORIGIN, log key and SNAPSHOT_DIR of the log that replaces it.',
+  );
+}

@@ -6,12 +6,11 @@ import { withLogKeys } from '#protocol/state/log-keys';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
 import type { CycleContext, PublisherSettings } from './context.js';
-import { trustedHead, SnapshotReader } from './store/reader.js';
+import { trustedHead, SnapshotReader, SnapshotWriter } from './store/published-files.js';
 import { Janitor } from './store/janitor.js';
 import { StoredMaps } from './store/maps.js';
 import { DirectoryLease, Leadership, type Lease } from './registry/lease.js';
 import { Cosigner, type CosignerOptions } from './cosigner.js';
-import { SnapshotWriter } from './store/writer.js';
 import { DirectoryStore, type WriteStep } from '#runtime/store/directory';
 import type { SnapshotStore } from '#runtime/store/store';
 import type { Replica } from './registry/sql-registry.js';
@@ -43,24 +42,24 @@ export type Publisher = ReturnType<typeof createPublisher>;
 const CHUNK_LEAVES = 8192;
 
 export function createPublisher(options: PublisherContext) {
-  const { origin, logKey, replica = null, log: logger, clock, witnesses } = options;
+  const { origin, logKey, replica = null, log, clock, witnesses } = options;
   const own = pinKeys(nativeSha256, [formatVkey(nativeSha256, origin, logKey.publicKey)]);
-  const log = withLogKeys(own, options.logged ?? []);
+  const logKeys = withLogKeys(own, options.logged ?? []);
   const store =
     typeof options.directory === 'string'
       ? new DirectoryStore(options.directory, options.step)
       : options.directory;
-  const reader = new SnapshotReader(store, log);
+  const reader = new SnapshotReader(store, logKeys);
   const writer = new SnapshotWriter(store);
   const janitor = new Janitor(store);
   let steps = 0;
   const leases = [...(options.leases ?? [])];
-  if (store.directory !== null) leases.push(new DirectoryLease(store.directory, logger));
+  if (store.directory !== null) leases.push(new DirectoryLease(store.directory, log));
   const leadership = new Leadership(leases);
   const cosigner =
     witnesses === undefined
       ? null
-      : new Cosigner({ ...witnesses, reader, writer, leadership, clock, log: logger });
+      : new Cosigner({ ...witnesses, reader, writer, leadership, clock, log });
   const ctx: CycleContext = {
     ...options,
     primary: options.registry,
@@ -72,22 +71,21 @@ export function createPublisher(options: PublisherContext) {
     janitor,
     leadership,
     logSigner: noteSigner(nativeSha256, origin, logKey),
-    log,
+    logKeys,
     memory: {
-      head: trustedHead(options.trustedCheckpoint, log),
+      head: trustedHead(options.trustedCheckpoint, logKeys),
       tree: null,
       progress: null,
       published: null,
       appended: new Map(),
     },
-    logger,
     chunkLeaves: options.chunkLeaves ?? CHUNK_LEAVES,
     progress: () => {
       steps += 1;
     },
   };
   return {
-    log,
+    logKeys,
     /** Whether this publisher held every lease at the last check. */
     isLeader: (): boolean => leadership.isLeading,
     runCycle: (): Promise<CycleReport> => runPublishCycle(ctx),

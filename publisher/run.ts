@@ -1,8 +1,7 @@
 import { createTask } from 'node-cron';
 import { WakeableSleep } from '#runtime/concurrency';
-import { Heartbeat, type Readiness } from '#runtime/ops/health';
+import { Heartbeat, type Readiness, Watchdog } from '#runtime/ops/health';
 import { logRarely, type Logger } from '#runtime/process/log';
-import { Watchdog } from '#runtime/process/watchdog';
 import type { CycleReport } from './cycle.js';
 import { LeaseLostError, FatalPublishError, type StopCode, UnknownSignerError } from './errors.js';
 import type { Publisher } from './publisher.js';

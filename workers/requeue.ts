@@ -68,7 +68,6 @@ export async function keepRequeueing(
   await repeat(everyMs, signal, search, failed('admission'));
 }
 
-/** Passes all pending admissions to the groups. */
 export async function takePending(sql: Db, take: AdmissionGroups['take']): Promise<void> {
   let after: PendingPlace | null = null;
   do {

@@ -1,11 +1,10 @@
 import type { Limits } from '#runtime/concurrency/limiter';
-import type { Clock } from '#runtime/process/clock';
+import type { Clock } from '#runtime/concurrency';
 import type { RedisClient } from '#runtime/queue/redis';
 import type { Tracing } from '#runtime/ops/tracing';
-import { logRarely, type Logger } from '#runtime/process/log';
+import type { Logger } from '#runtime/process/log';
 import type { AdmitQueue } from '#runtime/queue/queues';
 import type { Lane } from '#sql/admissions/intake';
-import { announcePending } from '#sql/admissions/outcomes';
 import type { Pool } from '#sql/db/transaction';
 import type { RevocationOutcome } from '#sql/lifecycle/revocations';
 import type { PdfRequest } from './pdf/render.js';
@@ -18,9 +17,11 @@ export interface EngineContext {
   /** Connections for the other requests of tenants: at least `TENANT_CONNECTIONS.total`. */
   tenantSql: Pool;
   /** Wakes the workers. Jobs and announcements carry only ids, so the loss of a message loses no data. */
-  queue: Pick<AdmitQueue, 'addBatches' | 'addRevocations' | 'ping'> & { announce: Announce };
-  waiting: OutcomeWaiter;
-  revocations: OutcomeWaiter<RevocationOutcome>;
+  queue: Pick<AdmitQueue, 'addBatches' | 'addRevocations' | 'ping'>;
+  /** Announces pending admissions to the workers, with their request ids for log lines. */
+  announce(proofIds: readonly string[], requestIds: readonly string[]): Promise<void>;
+  admissionOutcomes: OutcomeWaiter;
+  revocationOutcomes: OutcomeWaiter<RevocationOutcome>;
   log: Logger;
   clock: Clock;
   /** From ADMISSIONS_PAUSED: locks every environment, overriding the database. */
@@ -92,33 +93,4 @@ export interface EngineMetrics {
   /** `status`: null if the client disconnected first; `route`: null for an unknown path. */
   answered(route: string | null, method: string, status: number | null, ms: number): void;
   admissions(lane: Lane | 'batch', outcome: AdmissionOutcome, count: number): void;
-}
-
-/** Announces pending admissions, with their request ids for log lines. */
-export type Announce = (
-  proofIds: readonly string[],
-  requestIds: readonly string[],
-) => Promise<void>;
-
-/** Adds `announce`, which uses `NOTIFY` of PostgreSQL, to a job queue. */
-export const announcingQueue = <Q extends Omit<EngineContext['queue'], 'announce'>>(
-  queue: Q,
-  sql: Pool,
-): Q & EngineContext['queue'] => ({
-  ...queue,
-  announce: (proofIds, requestIds) => announcePending(sql, proofIds, requestIds),
-});
-
-/** Best effort: workers poll the registry as well, so a lost job only causes a delay. */
-export async function wakeWorkers(
-  { log, queue }: Pick<EngineContext, 'log' | 'queue'>,
-  send: (to: EngineContext['queue']) => Promise<unknown>,
-  consequence: string,
-  fields: Record<string, unknown>,
-): Promise<void> {
-  try {
-    await send(queue);
-  } catch (error) {
-    logRarely(log, 'warn', { err: error, ...fields }, `queue unavailable, ${consequence}`);
-  }
 }

@@ -1,7 +1,6 @@
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { PageId } from '#protocol/map/page';
-import { decodeRefs } from '#protocol/map/stored-page';
+import { decodeRefs, type PageId } from '#protocol/map/page';
 import {
   CHECKPOINT_PATH,
   LOCATION_PATH,

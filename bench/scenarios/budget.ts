@@ -1,5 +1,5 @@
 import { activatePolicy } from '#sql/admissions/policies';
-import type { Counter } from '#protocol/counters';
+import type { Counter } from '#protocol/policy-input';
 import type { Db } from '#sql/db/transaction';
 import { rateOf, requireCorrect, runBatches, type BatchRun } from '../harness/batch-load.js';
 import { withCleanup } from '../harness/cleanup.js';

@@ -1,4 +1,4 @@
-import { budgetsOf, type Counters } from '#protocol/counters';
+import { budgetsOf, type Counters } from '#protocol/policy-input';
 import { canonicalize } from '#protocol/json';
 import { readPolicySet } from '#sql/admissions/policies';
 import {

@@ -2,11 +2,12 @@ import { approvalAt } from '#protocol/approvals';
 import { isPlaceOf } from '#sql/admissions/runs';
 import { toHex } from '#protocol/bytes';
 import { readEntry, parseRevocationReason } from '#protocol/entries';
+import type { KeyState } from '#protocol/keys';
 import type { Aep } from '#protocol/schemas/aep';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
 import { type ArtifactKind, type Decided, isProofOnly } from '#protocol/status';
 import { formatTime } from '#protocol/time';
-import { examineProof } from '#protocol/verify';
+import { type Check, examineProof } from '#protocol/verify';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import type { StoredLeaf } from '#sql/fsck/log';
 import { proofAbout, reasonDocument } from '#sql/fsck/lifecycle';
@@ -59,47 +60,18 @@ export function checkProof(
   isEntryRight: boolean,
 ): ProofCheckResult {
   const { proof, filedUnder, leafIndex } = leaf;
-  const faults: Fault[] = [];
-  const fault = (
-    code: FindingCode,
-    expected: string,
-    table: Fault['table'] = 'log_entry',
-  ): void => {
-    faults.push({ code, table, expected });
-  };
-  const fails = (code: FindingCode, expected: string, table?: Fault['table']): ProofCheckResult => {
-    fault(code, expected, table);
-    return { verifies: false, aep: null, faults };
-  };
-  if (proof === null || filedUnder === null) return { verifies: false, aep: null, faults };
+  if (proof === null || filedUnder === null) return failed();
   const isAdmissionLost = leaf.isErased && proof.tenantNo === null;
   if (!proof.hasIntake && !isAdmissionLost) {
     // A damaged log row may name another admission.
-    if (isEntryRight) fault('intake_missing', 'the intake row of the proof', 'intake');
-    return { verifies: false, aep: null, faults };
+    if (!isEntryRight) return failed();
+    return failed(fault('intake_missing', 'the intake row of the proof', 'intake'));
   }
-  const { rebuilt, signature, payload } = proof;
-  const isPresent = (name: string): boolean => (payload[name] ?? null) !== null;
-  // An erased proof cannot be derived again, so its verdict decides what may be published.
-  if (leaf.isErased) {
-    const left = Object.keys(payload).filter(isPresent).join(', ');
-    if (left !== '') fault('erasure_incomplete', `no payload after its erasure, found ${left}`);
-    return { verifies: null, aep: null, faults };
-  }
-  const missing = Object.keys(payload).filter((name) => !isPresent(name) && !OPTIONAL.has(name));
-  if (missing.length > 0) {
-    const table = missing.some((name) => IN_INTAKE.has(name)) ? 'intake' : 'log_entry';
-    return fails('proof_payload_missing', `${missing.join(', ')}, or an erasure record`, table);
-  }
-  const request = `the accepted request, with hash ${proof.requestHash}`;
-  const altered = (): ProofCheckResult =>
-    isRequestOf(proof.request, proof.requestHash)
-      ? fails(
-          'aep_altered',
-          'columns and an intake row that yield the AEP whose hash is in the log entry',
-        )
-      : fails('request_altered', request, 'intake');
-  if (rebuilt === null || signature === null) return altered();
+  if (leaf.isErased) return checkErased(proof);
+  const { rebuilt, signature } = proof;
+  const missing = missingPayload(proof);
+  if (missing !== null) return failed(missing);
+  if (rebuilt === null || signature === null) return failed(alteration(proof));
   const key = keys.states.at(proof.keyId, leafIndex);
   const { checks, aep } = examineProof(nativeCrypto, {
     proof_id: filedUnder,
@@ -114,52 +86,112 @@ export function checkProof(
     approval: approvalAt(leafIndex, keys.entries, proof.approval),
     inclusion: { leafHashInTree: inTree },
   });
-  const failed = new Set(checks.flatMap(({ name, result }) => (result === 'fail' ? [name] : [])));
+  const isFailed = (name: Check['name']): boolean =>
+    checks.some((check) => check.name === name && check.result === 'fail');
   // A damaged log row is reported elsewhere; findings that follow from it are omitted.
-  if (!isEntryRight)
-    return { verifies: false, aep: failed.has('signature') ? null : aep, faults: [] };
-  if (failed.has('aep_hash')) return altered();
-  if (failed.has('aep_schema')) {
-    return fails('aep_invalid', 'an AEP with the fields of svc.aep/1.1');
+  if (!isEntryRight) return { ...failed(), aep: isFailed('signature') ? null : aep };
+  if (isFailed('aep_hash')) return failed(alteration(proof));
+  if (isFailed('aep_schema')) {
+    return failed(fault('aep_invalid', 'an AEP with the fields of svc.aep/1.1'));
   }
-  const approval = checks.find(({ name }) => name === 'approval');
-  if (approval?.result === 'fail') {
-    fault(
-      'approval_invalid',
-      `an approval of this decision, found: ${approval.detail ?? ''}`,
-      'intake',
-    );
+  const ofChecks = checkFaults(proof, key, checks);
+  const columns = columnFaults(proof, aep);
+  const isKeyUnknown = isFailed('signing_key') && key.state === 'unknown';
+  const isProofWrong =
+    (isFailed('signing_key') && !isKeyUnknown) || ofChecks.length > 0 || columns.failsProof;
+  return {
+    verifies: isProofWrong ? false : isKeyUnknown ? null : true,
+    aep,
+    faults: [...ofChecks, ...columns.faults],
+  };
+}
+
+type StoredProof = NonNullable<StoredLeaf['proof']>;
+
+const fault = (
+  code: FindingCode,
+  expected: string,
+  table: Fault['table'] = 'log_entry',
+): Fault => ({ code, expected, table });
+
+const failed = (...faults: Fault[]): ProofCheckResult => ({ verifies: false, aep: null, faults });
+
+const isPresent = (value: unknown): boolean => (value ?? null) !== null;
+
+/** An erased proof cannot be derived again, so its verdict decides what may be published. */
+function checkErased({ payload }: StoredProof): ProofCheckResult {
+  const left = Object.keys(payload).filter((name) => isPresent(payload[name]));
+  const expected = `no payload after its erasure, found ${left.join(', ')}`;
+  const faults = left.length === 0 ? [] : [fault('erasure_incomplete', expected)];
+  return { verifies: null, aep: null, faults };
+}
+
+function missingPayload({ payload }: StoredProof): Fault | null {
+  const missing = Object.keys(payload).filter(
+    (name) => !isPresent(payload[name]) && !OPTIONAL.has(name),
+  );
+  if (missing.length === 0) return null;
+  const table = missing.some((name) => IN_INTAKE.has(name)) ? 'intake' : 'log_entry';
+  return fault('proof_payload_missing', `${missing.join(', ')}, or an erasure record`, table);
+}
+
+/** The fault of rows that do not yield the AEP in the log. */
+function alteration(proof: StoredProof): Fault {
+  if (!isRequestOf(proof.request, proof.requestHash)) return requestAltered(proof);
+  const expected = 'columns and an intake row that yield the AEP whose hash is in the log entry';
+  return fault('aep_altered', expected);
+}
+
+const requestAltered = ({ requestHash }: StoredProof): Fault =>
+  fault('request_altered', `the accepted request, with hash ${requestHash}`, 'intake');
+
+/** The faults that failed checks of the proof show. */
+function checkFaults(proof: StoredProof, key: KeyState, checks: readonly Check[]): Fault[] {
+  const details = new Map(
+    checks.flatMap(({ name, result, detail = '' }) =>
+      result === 'fail' ? [[name, detail] as const] : [],
+    ),
+  );
+  const faults: Fault[] = [];
+  if (details.has('approval')) {
+    const expected = `an approval of this decision, found: ${details.get('approval')!}`;
+    faults.push(fault('approval_invalid', expected, 'intake'));
   }
-  if (failed.has('request_hash')) fault('request_altered', request, 'intake');
-  const isKeyUnknown = failed.has('signing_key') && key.state === 'unknown';
+  if (details.has('request_hash')) faults.push(requestAltered(proof));
   // A compromised key is not damage: the log records it, and the proof is not reported as valid.
-  if (failed.has('signing_key') && !isKeyUnknown && key.state !== 'compromised') {
+  if (details.has('signing_key') && key.state !== 'unknown' && key.state !== 'compromised') {
     const expected = `a key that is active at this leaf; ${proof.keyId} is ${key.state}`;
-    fault('key_not_active', expected);
+    faults.push(fault('key_not_active', expected));
   }
-  const isUnsigned = failed.has('signature') && key.publicKey !== null;
-  if (isUnsigned) fault('signature_invalid', `a signature of the AEP by ${proof.keyId}`);
-  else if (failed.has('proof_record_hash')) {
-    fault('proof_record_differs', 'a proof record with the hash in the log entry');
+  if (details.has('signature') && key.publicKey !== null) {
+    const expected = `a signature of the AEP by ${proof.keyId}`;
+    faults.push(fault('signature_invalid', expected));
+  } else if (details.has('proof_record_hash')) {
+    const expected = 'a proof record with the hash in the log entry';
+    faults.push(fault('proof_record_differs', expected));
   }
+  return faults;
+}
+
+/** `failsProof`: whether the verifier compares a column that differs, so that the proof fails. */
+function columnFaults(
+  proof: StoredProof,
+  aep: Aep | null,
+): { faults: Fault[]; failsProof: boolean } {
+  const faults: Fault[] = [];
   const columns = aep === null ? [] : columnsUnlikeAep(proof, aep);
-  if (columns.length > 0) fault('columns_differ', `${columns.join(', ')} as in the AEP`);
+  if (columns.length > 0) {
+    const expected = `${columns.join(', ')} as in the AEP`;
+    faults.push(fault('columns_differ', expected));
+  }
   const pinned = proof.differing.filter((name) => !columns.includes(name));
   if (aep !== null && !isPlaceOf(aep.subject, proof.run)) pinned.push('run');
   if (pinned.length > 0) {
-    fault('intake_differs', `${pinned.join(', ')} as in the log entry`, 'intake');
+    const expected = `${pinned.join(', ')} as in the log entry`;
+    faults.push(fault('intake_differs', expected, 'intake'));
   }
-  const isProofWrong =
-    (failed.has('signing_key') && !isKeyUnknown) ||
-    isUnsigned ||
-    failed.has('proof_record_hash') ||
-    failed.has('request_hash') ||
-    failed.has('approval') ||
-    columns.length > 0 ||
-    // The verifier also compares these two columns with the intake row.
-    pinned.includes('tenant_no') ||
-    pinned.includes('lane');
-  return { verifies: isProofWrong ? false : isKeyUnknown ? null : true, aep, faults };
+  const isCompared = (name: string): boolean => name === 'tenant_no' || name === 'lane';
+  return { faults, failsProof: columns.length > 0 || pinned.some(isCompared) };
 }
 
 /** Members of the payload that some kinds of requests lack. */

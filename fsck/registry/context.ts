@@ -7,7 +7,7 @@ import { parseStrict } from '#protocol/json';
 import { type KeyedEntry, jwkThumbprint } from '#protocol/keys';
 import type { Vkey } from '#protocol/note';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
-import { KeyStates } from '#protocol/state/key-states';
+import { KeyStates } from '#protocol/state/log-keys';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import type { Pool } from '#sql/db/transaction';
 import { NO_KEYS_DIGEST, nextKeysDigest } from '#sql/log/leaf-checks';

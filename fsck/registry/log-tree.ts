@@ -6,8 +6,7 @@ import { TILE_WIDTH } from '#protocol/tiles';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { type Pool, readSnapshot } from '#sql/db/transaction';
 import { type Chunk, type StoredLeaf, readHead } from '#sql/fsck/log';
-import type { StoredCheckpoint } from '#sql/log/checkpoints';
-import { readTile } from '#sql/log/log';
+import { readTile, type StoredCheckpoint } from '#sql/log/log';
 import type { FindingCode, Report } from '../findings.js';
 import {
   firstDifference,

@@ -1,8 +1,8 @@
 import { toBase64 } from '#protocol/bytes';
-import { readEntry } from '#protocol/entries';
+import { listedFailures, readEntry } from '#protocol/entries';
 import { LISTED_LEAVES, type VerdictEntry } from '#protocol/schemas/log-entry';
 import { parseTime } from '#protocol/time';
-import { isSignedVerdict, listedFailures } from '#protocol/verdict-entries';
+import { isSignedVerdict } from '#protocol/state/log-keys';
 import { nativeCrypto } from '#runtime/crypto/node';
 import { verdictEntriesFrom } from '#sql/log/public-entries';
 import { failedOtherwise, verdictsForLeaves } from '#sql/log/verdicts';

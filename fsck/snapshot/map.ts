@@ -6,7 +6,7 @@ import { Rebuild } from '#protocol/monitor/rebuild';
 import { SignedTree } from '#protocol/monitor/signed-tree';
 import { findProof } from '#protocol/monitor/watch';
 import { pagePath, type OpenedLocation } from '#protocol/snapshot/location';
-import type { LogContext } from '#protocol/state/key-entries';
+import type { LogContext } from '#protocol/state/log-keys';
 import { EMPTY_LOG } from '#protocol/state/log-state';
 import { reduce, type LogReader } from '#protocol/state/reduce';
 import { ARTIFACT_KINDS, isProofOnly } from '#protocol/status';

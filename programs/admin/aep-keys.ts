@@ -5,16 +5,15 @@ import { jwkThumbprint } from '#protocol/keys';
 import { formatVkey } from '#protocol/note';
 import { keyIdSchema } from '#protocol/schemas/primitives';
 import type { AepKey } from '#protocol/snapshot/keys';
-import { KeyStates } from '#protocol/state/key-states';
+import { KeyStates } from '#protocol/state/log-keys';
 import { keyStatusAt } from '#protocol/state/log-state';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { isKeyUri } from '#runtime/crypto/key-uri';
 import { openSigner } from '#runtime/crypto/signer';
 import { OperatorError } from '#runtime/process/operator-error';
 import { appendKeyChange, intactKeys } from '#sql/lifecycle/entries';
-import { knownOrigins } from '#sql/log/checkpoints';
 import { countProofs, keyEntries } from '#sql/log/keys';
-import { treeSize } from '#sql/log/log';
+import { treeSize, knownOrigins } from '#sql/log/log';
 import type { Db } from '#sql/db/transaction';
 import {
   confirmOption,

@@ -166,11 +166,22 @@ const seconds = (ms: number | null): string => `${Math.round((ms ?? 0) / 1_000)}
 /** All problems, most severe first. */
 export function attentionFor(facts: Facts): Attention[] {
   const found: Attention[] = [];
-  const when = (is: boolean, what: string, todo: string): void => {
+  const when: When = (is, what, todo) => {
     if (is) found.push({ what, do: todo });
   };
-  const { pending, batches, verifier, checkpoint, log, programs, publication } = facts;
-  const activeKeys = facts.aep_keys_active;
+  checkRegistry(facts, when);
+  checkPrograms(facts, when);
+  checkPublication(facts, when);
+  checkBacklogs(facts, when);
+  checkHost(facts, when);
+  return found;
+}
+
+/** Adds a problem, and the next step, if it is present. */
+type When = (is: boolean, what: string, todo: string) => void;
+
+function checkRegistry(facts: Facts, when: When): void {
+  const { verifier, aep_keys_active: activeKeys } = facts;
   when(
     verifier.failing_leaves > 0,
     `${verifier.failing_leaves} leaves do not verify`,
@@ -189,8 +200,11 @@ export function attentionFor(facts: Facts): Attention[] {
       'aep-key activate <key.pem>, or restart the worker with the active key',
     );
   }
+}
+
+function checkPrograms({ programs, roles }: Facts, when: When): void {
   for (const program of PROGRAMS) {
-    const isThere = facts.roles.some(
+    const isThere = roles.some(
       ({ role, connections }) => role === `svc_${program}` && connections > 0,
     );
     when(!isThere, `no ${program} is connected`, START);
@@ -206,6 +220,10 @@ export function attentionFor(facts: Facts): Attention[] {
       .map(({ program, alive, faults }) => `${program} (${faults[fault]} of ${alive})`);
     when(true, `${fault}, as reported by ${reporters.join(', ')}`, helpFor(fault));
   }
+}
+
+function checkPublication(facts: Facts, when: When): void {
+  const { log, programs, publication } = facts;
   when(
     publication.refused !== null,
     `the publisher refuses to publish: ${publication.refused}`,
@@ -235,6 +253,9 @@ export function attentionFor(facts: Facts): Attention[] {
       'read the log of the public API server: it names the fault of the newer snapshot',
     );
   }
+}
+
+function checkBacklogs({ batches, checkpoint, log, pending, verifier }: Facts, when: When): void {
   when(
     (pending.oldest_ms ?? 0) > (batches.open === 0 ? TIMEOUT_MS : BATCH_TIMEOUT_MS),
     `an admission has waited ${seconds(pending.oldest_ms)}`,
@@ -251,6 +272,9 @@ export function attentionFor(facts: Facts): Attention[] {
     `no signed checkpoint covers the last ${unsigned} leaves`,
     'read the log of the publisher, which signs in every publish cycle',
   );
+}
+
+function checkHost(facts: Facts, when: When): void {
   const { snapshot_disk: disk, quorum_age_ms: quorum } = facts;
   when(
     disk !== null && disk.free_bytes < disk.size_bytes / 10,
@@ -284,5 +308,4 @@ export function attentionFor(facts: Facts): Attention[] {
     `a replication slot is ${size(facts.replication_lag_bytes)} behind`,
     'repair the standby of the slot, or drop the slot, because its WAL fills the disk',
   );
-  return found;
 }

@@ -1,5 +1,5 @@
 import { addGauges, type Registry } from '#runtime/ops/instruments';
-import type { Clock } from '#runtime/process/clock';
+import type { Clock } from '#runtime/concurrency';
 
 interface Snapshot {
   generation: number;

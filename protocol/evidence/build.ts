@@ -2,7 +2,7 @@ import { equalBytes, toBase64, toHex } from '../bytes.js';
 import { hashHex, type Sha256 } from '../hash.js';
 import { isShareToken } from '../ids.js';
 import { valueHash } from '../map/nodes.js';
-import type { MapSearch } from '../map/stored-page.js';
+import type { MapSearch } from '../map/page.js';
 import { SCHEMA } from '../schemas/ids.js';
 import type { SnapshotEntry } from '../schemas/log-entry.js';
 import type { Evidence, EvidenceLookup } from './document.js';

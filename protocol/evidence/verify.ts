@@ -1,5 +1,5 @@
 import { fromBase64, fromHex } from '../bytes.js';
-import type { Checkpoint } from '../checkpoint.js';
+import { type Checkpoint, parseTlogProof } from '../checkpoint.js';
 import { isSince1970, parseEntry } from '../entries.js';
 import { ProtocolError } from '../errors.js';
 import type { Sha256 } from '../hash.js';
@@ -14,7 +14,6 @@ import { MAX_SNAPSHOT_MS, type SnapshotEntry } from '../schemas/log-entry.js';
 import { shardOf } from '../state/record.js';
 import { parseTime } from '../time.js';
 import { checkQuorum } from '../tlog-policy.js';
-import { parseTlogProof } from '../tlog-proof.js';
 import type { VerifyCrypto } from '../verify.js';
 import { namedIdentifier } from './build.js';
 import { evidenceSchema, type Evidence, type EvidenceLookup } from './document.js';

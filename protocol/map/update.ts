@@ -2,6 +2,7 @@ import { toHex } from '../bytes.js';
 import type { Sha256 } from '../hash.js';
 import { divide, firstDifference, mapRoot } from './nodes.js';
 import {
+  type PageLink,
   byKey,
   encodeLeaves,
   encodeRefs,
@@ -13,7 +14,6 @@ import {
   type PageId,
   type PageRef,
 } from './page.js';
-import type { PageLink } from './stored-page.js';
 
 /** The new value of a key; null removes the key. */
 export interface MapChange {

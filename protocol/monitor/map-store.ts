@@ -1,6 +1,6 @@
 import { toHex } from '../bytes.js';
 import type { PageId } from '../map/page.js';
-import type { PageStore } from '../map/pages.js';
+import type { PageStore } from '../map/paged-map.js';
 
 /** Stores the pages of the map that a rebuild computes. */
 export interface MapStore extends PageStore {

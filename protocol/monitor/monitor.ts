@@ -1,5 +1,5 @@
 import { equalBytes, fromBase64, fromBase64Url, fromUtf8Lossy, toBase64, toHex } from '../bytes.js';
-import { uncheckedCheckpoint, type Checkpoint } from '../checkpoint.js';
+import { uncheckedCheckpoint, type Checkpoint, parseTlogProof } from '../checkpoint.js';
 import { ProtocolError } from '../errors.js';
 import { isSignedBy } from '../offline.js';
 import { openPinned, type LogPin } from '../offline/trust.js';
@@ -14,7 +14,6 @@ import { MAX_SNAPSHOT_MS } from '../schemas/log-entry.js';
 import { formatTime, parseTime } from '../time.js';
 import { statusOf } from '../state/answers.js';
 import { logKeysOf, withLogKeys } from '../state/log-keys.js';
-import { parseTlogProof } from '../tlog-proof.js';
 import type { VerifyCrypto } from '../verify.js';
 import { UnreachableError, type LogFiles } from './files.js';
 import { FINDINGS, type Finding, type FindingCode } from './findings.js';

@@ -1,9 +1,8 @@
 import { fromBase64 } from '../bytes.js';
-import type { Checkpoint } from '../checkpoint.js';
+import { type Checkpoint, parseTlogProof } from '../checkpoint.js';
 import { ProtocolError } from '../errors.js';
 import { leafHash, verifyInclusion } from '../merkle.js';
 import type { InclusionProof } from '../schemas/proof-export.js';
-import { parseTlogProof } from '../tlog-proof.js';
 import type { VerifyCrypto } from '../verify.js';
 import { textOf, type TextOrBytes } from './read.js';
 import { faultOf, type OfflineFault, type Place } from './result.js';

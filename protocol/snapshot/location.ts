@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { fromHex, toHex, utf8 } from '../bytes.js';
-import type { Checkpoint } from '../checkpoint.js';
+import { type Checkpoint, parseTlogProof } from '../checkpoint.js';
 import { openCheckpointNote } from '../checkpoint.js';
 import type { Ed25519Verify } from '../ed25519.js';
 import { entryBytes } from '../entries.js';
@@ -12,7 +12,6 @@ import type { Vkey } from '../note.js';
 import { snapshotEntrySchema, type SnapshotEntry } from '../schemas/log-entry.js';
 import { hashSchema, logIndexSchema } from '../schemas/primitives.js';
 import { parseTime } from '../time.js';
-import { parseTlogProof } from '../tlog-proof.js';
 import { malformed } from './malformed.js';
 import type { PinnedKeys } from './trust.js';
 

@@ -13,8 +13,7 @@ import type {
 } from '../schemas/log-entry.js';
 import { ARTIFACT_KINDS } from '../status.js';
 import { parseTime } from '../time.js';
-import { verdictMessage } from '../verdict-entries.js';
-import { earlier, keysChangedBy, type LogContext } from './key-entries.js';
+import { earlier, keysChangedBy, type LogContext, verdictMessage } from './log-keys.js';
 import { keyStatusAt, lifeOf, type LogKey, type LogState } from './log-state.js';
 import {
   aepKeyMapKey,
@@ -167,15 +166,15 @@ class Reduction {
   private async apply(index: number, entry: Exclude<LogEntry, ProofEntry>): Promise<void> {
     switch (entry.type) {
       case 'status':
-        return this.revoke(index, entry);
+        return this.applyStatus(index, entry);
       case 'key':
-        return this.changeKeys(index, entry);
+        return this.applyKeyEntry(index, entry);
       case 'erasure':
-        return this.erase(index, entry);
+        return this.applyErasure(index, entry);
       case 'verdict':
         return this.applyVerdict(index, entry);
       case 'snapshot':
-        return this.publish(index, entry);
+        return this.applySnapshot(index, entry);
     }
   }
 
@@ -219,7 +218,7 @@ class Reduction {
     }
   }
 
-  private revoke(index: number, entry: StatusEntry): void {
+  private applyStatus(index: number, entry: StatusEntry): void {
     const leaf = this.byId.get(entry.proof_id);
     if (leaf === undefined) return this.ignore(index);
     const bit = 1 << ARTIFACT_KINDS.indexOf(entry.artifact_kind);
@@ -227,13 +226,13 @@ class Reduction {
     leaf.proof.revoked |= bit;
     const time = parseTime(entry.time);
     const reasonHash = fromHex(entry.reason_hash);
-    record(
+    addEvent(
       leaf,
       encodeEvent({ type: 'revoked', index, time, kind: entry.artifact_kind, reasonHash }),
     );
   }
 
-  private changeKeys(index: number, entry: KeyEntry): void {
+  private applyKeyEntry(index: number, entry: KeyEntry): void {
     const changed = keysChangedBy(this.ctx, this.state.keys, index, entry);
     if (changed.length === 0) return this.ignore(index);
     this.setKeys(changed);
@@ -253,14 +252,14 @@ class Reduction {
     }
   }
 
-  private async erase(index: number, { ranges, cause, time }: ErasureEntry): Promise<void> {
+  private async applyErasure(index: number, { ranges, cause, time }: ErasureEntry): Promise<void> {
     if (ranges.at(-1)![1] > index) return this.ignore(index);
     const event = encodeEvent({ type: cause, index, time: parseTime(time) });
     for (const [from, to] of ranges) {
       await this.forEachLeaf(from, to, (leaf) => {
         if (leaf.proof.isGone) return;
         leaf.proof.isGone = true;
-        record(leaf, event);
+        addEvent(leaf, event);
       });
     }
   }
@@ -283,8 +282,8 @@ class Reduction {
       if (proof.verdict === verdict) return;
       proof.verdictSize ??= entry.to;
       proof.verifiedAt = time;
-      if (proof.verdict === 'fail') record(leaf, failedEvent!);
-      else record(leaf, verdict === 'none' ? passedEvent! : restoredEvent!);
+      if (proof.verdict === 'fail') addEvent(leaf, failedEvent!);
+      else addEvent(leaf, verdict === 'none' ? passedEvent! : restoredEvent!);
     };
     const earlierOnes = [...failed, ...restored].filter((leaf) => leaf < verifiedFrom);
     await Promise.all(earlierOnes.map((leaf) => this.forEachLeaf(leaf, leaf + 1, giveVerdict)));
@@ -325,7 +324,7 @@ class Reduction {
     return key !== undefined && keyStatusAt(key, leafIndex) === 'active';
   }
 
-  private async publish(index: number, { logs }: SnapshotEntry): Promise<void> {
+  private async applySnapshot(index: number, { logs }: SnapshotEntry): Promise<void> {
     const { origin, shard } = this.ctx;
     const before = this.state.snapshot;
     const own = logs.find((log) => log.shard === 0);
@@ -388,7 +387,7 @@ class Reduction {
   }
 }
 
-function record(leaf: Leaf, event: Uint8Array): void {
+function addEvent(leaf: Leaf, event: Uint8Array): void {
   leaf.history = leaf.history.length === 0 ? event : concat(leaf.history, event);
   leaf.isChanged = true;
 }

@@ -4,11 +4,11 @@ import type { VerdictEntry } from '#protocol/schemas/log-entry';
 import type { LogKey } from '#protocol/state/log-state';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { CycleContext } from '../context.js';
-import { FatalPublishError, unknownSigner } from '../errors.js';
+import { behind, ended, FatalPublishError, forked, mismatch, unknownSigner } from '../errors.js';
 import type { RegistryView } from '../registry/sql-registry.js';
-import type { Published, PublishedCheckpoint } from '../store/reader.js';
+import type { Published, PublishedCheckpoint } from '../store/published-files.js';
 import { verdictEntryAt } from './public-state.js';
-import { behind, ended, forked, mismatch, type TreeHead, VerifiedTree } from './tree.js';
+import { type TreeHead, VerifiedTree } from './tree.js';
 
 /** A head that the next tree must extend, and its source. */
 export type TrustedHead = readonly [head: TreeHead, what: string];
@@ -109,7 +109,6 @@ function requireCovered(size: number, trustedHeads: readonly TrustedHead[]): voi
 export async function storedCheckpoint(ctx: CycleContext): Promise<StoredCheckpoint | null> {
   const stored = await ctx.registry.latestCheckpoint();
   if (stored === null) return null;
-  const { log } = ctx;
   try {
     const { checkpoint, key } = ctx.reader.openNote(stored.note);
     const { size, root } = checkpoint;
@@ -117,7 +116,7 @@ export async function storedCheckpoint(ctx: CycleContext): Promise<StoredCheckpo
     return { size, root, note: stored.note, signedBy: key };
   } catch (cause) {
     const where = `The database's checkpoint of size ${stored.treeSize}`;
-    const unknown = unknownSigner(stored.note, log, where, cause);
+    const unknown = unknownSigner(stored.note, ctx.logKeys, where, cause);
     if (unknown !== null) throw unknown;
     throw new FatalPublishError(
       'checkpoint_unverifiable',
@@ -137,13 +136,13 @@ export async function storedCheckpoint(ctx: CycleContext): Promise<StoredCheckpo
  * @param stored the last checkpoint of the log
  */
 export function requireSigningKey(
-  { log: [{ publicKey }], logSigner }: Pick<CycleContext, 'log' | 'logSigner'>,
+  { logKeys: [{ publicKey }], logSigner }: Pick<CycleContext, 'logKeys' | 'logSigner'>,
   keys: ReadonlyMap<string, LogKey>,
   stored: StoredCheckpoint | null,
 ): void {
-  const logKeys = [...keys.values()].filter(({ use }) => use === 'log');
-  const own = logKeys.find((key) => key.publicKey === toBase64Url(publicKey));
-  if (logKeys.length === 0) return;
+  const named = [...keys.values()].filter(({ use }) => use === 'log');
+  const own = named.find((key) => key.publicKey === toBase64Url(publicKey));
+  if (named.length === 0) return;
   if (own !== undefined && own.retiredFrom !== null) {
     throw new FatalPublishError(
       'log_key_retired',
@@ -155,7 +154,7 @@ export function requireSigningKey(
     equalBytes(stored.signedBy.keyHash, logSigner.keyHash) ||
     (own !== undefined && own.index < stored.size) ||
     // If every other log key is retired, none can cover the activation: readers must pin the new key.
-    logKeys.every((key) => key === own || key.retiredFrom !== null);
+    named.every((key) => key === own || key.retiredFrom !== null);
   if (own !== undefined && isFollowed) return;
   throw new OperatorError(
     'No checkpoint by a former log key covers the activation of the key in LOG_KEY_FILE: activate it with "admin log-key activate", and let the publisher with the former key publish once more. If that key is lost, retire it with "admin log-key retire".',

@@ -1,15 +1,15 @@
 import { isSince1970, readEntry } from '#protocol/entries';
-import type { MapHead } from '#protocol/map/pages';
-import { keysChangedBy, type LogContext } from '#protocol/state/key-entries';
+import type { MapHead } from '#protocol/map/paged-map';
+import { keysChangedBy, type LogContext } from '#protocol/state/log-keys';
 import { EMPTY_LOG, type LogKey, type LogState } from '#protocol/state/log-state';
 import { aepKeyMapKey, decodeAepKey, NONE } from '#protocol/state/record';
 import { reduce } from '#protocol/state/reduce';
 import { TILE_WIDTH } from '#protocol/tiles';
 import { nativeCrypto } from '#runtime/crypto/node';
 import type { CycleContext, PublicState } from '../context.js';
-import { LostPageError } from '../errors.js';
-import type { Published } from '../store/reader.js';
-import { mismatch, type VerifiedTree } from './tree.js';
+import { LostPageError, mismatch } from '../errors.js';
+import type { Published } from '../store/published-files.js';
+import type { VerifiedTree } from './tree.js';
 
 export const EMPTY_STATE: PublicState = { log: EMPTY_LOG, map: null, shares: null, shareChange: 0 };
 

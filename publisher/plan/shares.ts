@@ -7,7 +7,7 @@ import {
 } from '#protocol/evidence/shares';
 import { documentHash } from '#protocol/hash';
 import { canonicalBytes } from '#protocol/json';
-import type { MapHead } from '#protocol/map/pages';
+import type { MapHead } from '#protocol/map/paged-map';
 import type { MapChange } from '#protocol/map/update';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { proofMapKey } from '#protocol/state/record';
@@ -123,7 +123,7 @@ async function newPackage(
   if (row === undefined || documentHash(nativeSha256, row.proofIds) !== row.membersHash) {
     const message =
       'publisher: the members of a package differ from those it was created with; it is not published';
-    ctx.logger.error({ package_id: packageId }, message);
+    ctx.log.error({ package_id: packageId }, message);
     return { key, value: null };
   }
   const members = row.proofIds;

@@ -2,11 +2,11 @@ import { equalBytes, fromBase64, fromHex, fromUtf8, toHex, utf8 } from '#protoco
 import { readEntry } from '#protocol/entries';
 import type { SnapshotEntry } from '#protocol/schemas/log-entry';
 import { parseTime } from '#protocol/time';
-import type { MapHead } from '#protocol/map/pages';
+import type { MapHead } from '#protocol/map/paged-map';
 import type { CycleContext, PublicState } from '../context.js';
 import { FatalPublishError, LostPageError } from '../errors.js';
 import { replicaBehind } from '../registry/sql-registry.js';
-import type { Published } from '../store/reader.js';
+import type { Published } from '../store/published-files.js';
 import { rootOf } from '../store/maps.js';
 import type { VerifiedTree } from './tree.js';
 

@@ -8,10 +8,15 @@ import {
   type TileReader,
   tileRoot,
   tileWidth,
+  encodeEntryBundle,
+  entriesPath,
+  tilePath,
+  tilesBetween,
 } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { FatalPublishError } from '../errors.js';
+import { mismatch } from '../errors.js';
 import type { RegistryView } from '../registry/sql-registry.js';
+import type { PublishedFile } from '../store/published-files.js';
 
 export interface TreeHead {
   size: number;
@@ -168,41 +173,64 @@ function keep<K, V>(values: Map<K, V>, key: K, value: V): V {
   return value;
 }
 
-/** Errors for a registry that contradicts the published log, with the next step. */
-export function mismatch(what: string): FatalPublishError {
-  return new FatalPublishError(
-    'tree_mismatch',
-    `The registry contradicts itself: ${what}. Publishing has stopped, and the published snapshot expires at its valid_until. ` +
-      'Restore the database from a backup that holds at least every published leaf, and start the publisher again.',
-  );
+/** The file of a tile, cut to `width` hashes. */
+async function tileFile(
+  tree: VerifiedTree,
+  { level, index, width }: { level: number; index: number; width: number },
+): Promise<PublishedFile> {
+  const bytes = (await tree.tile(level, index)).slice(0, width * HASH_BYTES);
+  return { path: tilePath(level, index, width), bytes, replaces: false };
 }
 
-const IF_LOST =
-  'Run "npm run admin -- log lost" to list the affected proofs from the published files. ' +
-  'If these proofs cannot be recovered, and the database has no other leaves in their place, stop every publisher and append the proofs again ' +
-  'without their payloads with "npm run admin -- log adopt". Otherwise retire the log: run "npm run admin -- log end", and start a publisher ' +
-  'with a new LOG_ORIGIN, a new log key and an empty SNAPSHOT_DIR; keep serving the old directory as evidence.';
-
-export function behind(size: number, published: number, what: string): FatalPublishError {
-  return new FatalPublishError(
-    'database_behind',
-    `The database has ${size} leaves, but ${what} covers ${published}: it was restored, or failed over, to an older state, ` +
-      `and publishing from it would fork the log. Restore a database that holds every published leaf and start the publisher again. ${IF_LOST}`,
-  );
+/**
+ * The leaf tiles and entry bundles of a chunk of entries, as wide as in a tree of `size` leaves;
+ * omits tiles that the chunk does not fill to that width.
+ *
+ * @param first index of the first entry, which begins a tile
+ * @param from number of leaves whose files exist already
+ */
+export async function leafFiles(
+  tree: VerifiedTree,
+  chunk: { first: number; entries: readonly Uint8Array[] },
+  from: number,
+  size: number,
+): Promise<PublishedFile[]> {
+  const { first, entries } = chunk;
+  const files: PublishedFile[] = [];
+  for (let start = first; start < first + entries.length; start += TILE_WIDTH) {
+    const index = start / TILE_WIDTH;
+    const width = tileWidth(0, index, size);
+    const bundle = entries.slice(start - first, start - first + width);
+    if (width === 0 || bundle.length < width || start + width <= from) continue;
+    files.push(await tileFile(tree, { level: 0, index, width }), {
+      path: entriesPath(index, width),
+      bytes: encodeEntryBundle(bundle),
+      replaces: false,
+    });
+  }
+  return files;
 }
 
-export function forked(size: number, what: string): FatalPublishError {
-  return new FatalPublishError(
-    'log_forked',
-    `The log in the database does not extend the ${size} leaves of ${what}: published leaves were replaced. ` +
-      `Restore a database that holds the published leaves and start the publisher again. ${IF_LOST}`,
-  );
-}
-
-export function ended(origin: string): FatalPublishError {
-  return new FatalPublishError(
-    'log_ended',
-    `The log ${origin} is retired in this database ("admin log end"), and no publisher signs for it again. ` +
-      'Start the publisher with the LOG_ORIGIN, log key and SNAPSHOT_DIR of the log that replaces it.',
-  );
+/**
+ * The files that a tree adds to a tree of `from` leaves, in groups that fit in memory. Leaf tiles
+ * and entry bundles that are full below `covered` are left out.
+ *
+ * @param inspect called with every chunk of the entries from `covered` on
+ */
+export async function* logFiles(
+  tree: VerifiedTree,
+  from: number,
+  covered: number,
+  chunkLeaves: number,
+  inspect: (first: number, entries: readonly Uint8Array[]) => void,
+): AsyncGenerator<PublishedFile[]> {
+  const { size } = tree.head;
+  const start = Math.max(from, covered);
+  for (let first = start - (start % TILE_WIDTH); first < size; first += chunkLeaves) {
+    const entries = await tree.entries(first, Math.min(first + chunkLeaves, size));
+    inspect(first, entries);
+    yield leafFiles(tree, { first, entries }, from, size);
+  }
+  const upper = tilesBetween(from, Math.max(from, size)).filter(({ level }) => level > 0);
+  yield Promise.all(upper.map((tile) => tileFile(tree, tile)));
 }

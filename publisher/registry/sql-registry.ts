@@ -1,7 +1,6 @@
 import { OperatorError } from '#runtime/process/operator-error';
 import { type Db, type Pool, readSnapshot } from '#sql/db/transaction';
 import { packageRows, shareChangesSince, sharesNow } from '#sql/lifecycle/share-tokens';
-import { endedOrigins, insertCheckpoint, latestCheckpoint } from '#sql/log/checkpoints';
 import { keyEntries } from '#sql/log/keys';
 import {
   entriesBetween,
@@ -10,6 +9,9 @@ import {
   readTile,
   snapshotEntriesFrom,
   treeSize,
+  endedOrigins,
+  insertCheckpoint,
+  latestCheckpoint,
 } from '#sql/log/log';
 import { appendSnapshot, latestInputs } from '#sql/log/public-entries';
 import { databaseTime } from '#sql/log/verdicts';

@@ -1,16 +1,14 @@
 import { equalBytes, fromBase64, toHex } from '#protocol/bytes';
 import { ProtocolError } from '#protocol/errors';
 import { mapRoot } from '#protocol/map/nodes';
-import type { MapValue, PageId } from '#protocol/map/page';
-import { decodeLeaves, decodeRefs } from '#protocol/map/stored-page';
-import { type MapHead, MapPages, type PageStore } from '#protocol/map/pages';
+import { decodeLeaves, decodeRefs, type MapValue, type PageId } from '#protocol/map/page';
+import { type MapHead, MapPages, type PageStore } from '#protocol/map/paged-map';
 import type { MapChange } from '#protocol/map/update';
 import { pageIdOf, pagePath, type SnapshotLocation } from '#protocol/snapshot/location';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { LostPageError } from '../errors.js';
-import type { SnapshotReader } from './reader.js';
+import type { SnapshotReader, SnapshotWriter } from './published-files.js';
 import type { Janitor } from './janitor.js';
-import type { SnapshotWriter } from './writer.js';
 
 export const EMPTY_ROOT = mapRoot(nativeSha256, []);
 export const rootOf = (head: MapHead): Uint8Array => head?.hash ?? EMPTY_ROOT;

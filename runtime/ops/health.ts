@@ -57,3 +57,94 @@ export const withPause =
     const { ready, details } = await find();
     return { ready, details: isPaused ? { ...details, admissions: 'paused' } : details };
   };
+
+/** A task neither ended nor progressed within its limit. */
+export class HungError extends Error {}
+
+const LOOK_EVERY_MS = 1_000;
+
+export interface WatchdogOptions {
+  /** Name of the watched task, for the message. */
+  what: string;
+  /** Time without completion or progress after which the task counts as hung. */
+  limitMs: number;
+  /** A number that changes on progress; if absent, the task must end within `limitMs`. */
+  progress?: () => number;
+  /** Called at most once. */
+  onHung: (error: HungError) => void;
+}
+
+/**
+ * Detects a task that neither ends nor progresses. Every wait should have its own timeout; the
+ * watchdog covers waits without a timeout, which would leave the program up but idle.
+ *
+ * Counts only time in which this process ran, because a suspended process has not hung.
+ */
+export class Watchdog {
+  private quietMs = 0;
+  private last = 0;
+  private isStopped = false;
+  /** Runs only while the task does, so that it does not wake an idle program. */
+  private timer: NodeJS.Timeout | undefined;
+
+  constructor(private readonly options: WatchdogOptions) {}
+
+  began(): void {
+    this.quietMs = 0;
+    if (this.isStopped) return;
+    const everyMs = Math.min(LOOK_EVERY_MS, this.options.limitMs);
+    this.timer ??= setInterval(() => this.look(everyMs), everyMs).unref();
+  }
+
+  ended(): void {
+    clearInterval(this.timer);
+    this.timer = undefined;
+  }
+
+  stop(): void {
+    this.isStopped = true;
+    this.ended();
+  }
+
+  private look(everyMs: number): void {
+    const { what, limitMs, progress = () => 0, onHung } = this.options;
+    const now = progress();
+    this.quietMs = now === this.last ? this.quietMs + everyMs : 0;
+    this.last = now;
+    if (this.quietMs < limitMs) return;
+    this.stop();
+    const seconds = String(limitMs / 1000);
+    onHung(new HungError(`${what} made no progress for ${seconds} s`));
+  }
+}
+
+/** A watchdog for concurrent tasks: the oldest task has to end within the limit. */
+export class TaskWatchdog {
+  private readonly underWay = new Set<number>();
+  private begun = 0;
+  private readonly watchdog: Watchdog;
+
+  constructor(options: Omit<WatchdogOptions, 'progress'>) {
+    const oldest = (): number => {
+      const [first = -1] = this.underWay;
+      return first;
+    };
+    this.watchdog = new Watchdog({ ...options, progress: oldest });
+  }
+
+  async watch<T>(work: () => Promise<T>): Promise<T> {
+    const piece = (this.begun += 1);
+    if (this.underWay.size === 0) this.watchdog.began();
+    this.underWay.add(piece);
+    try {
+      return await work();
+    } finally {
+      this.underWay.delete(piece);
+      if (this.underWay.size === 0) this.watchdog.ended();
+    }
+  }
+
+  stop(): void {
+    this.watchdog.stop();
+  }
+}

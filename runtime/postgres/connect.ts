@@ -1,7 +1,7 @@
 import { connect as connectSocket, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
-import { TaskWatchdog, type HungError } from '../process/watchdog.js';
+import { TaskWatchdog, type HungError } from '../ops/health.js';
 import { types } from './types.js';
 
 type Client = postgres.Sql<{ bigint: number }>;
@@ -103,7 +103,8 @@ export function connect(url: string, options: ConnectOptions): Sql {
   };
   // Only builds statements and never connects.
   const builder = postgres(url, settings);
-  const sample = builder``;
+  const Statement = builder``.constructor as new () => unknown;
+  const isQuery = (made: unknown): made is Query => made instanceof Statement;
   const watchdog =
     stallTimeoutMs === 0
       ? null
@@ -113,26 +114,6 @@ export function connect(url: string, options: ConnectOptions): Sql {
   const open = (): Connection => openConnection(url, settings, builder.options, opened++);
   const statements = new ConnectionPool(open, max, waitMs);
   const transactions = new ConnectionPool(open, max, waitMs);
-
-  /** Wraps `client`: `send` gets each statement that the client makes. */
-  function routed<C extends Client>(
-    client: C,
-    send: (query: Query, handler: Query['handler']) => void,
-    own: Record<string | symbol, unknown>,
-  ): C {
-    const route = (made: unknown): unknown => {
-      if (!(made instanceof sample.constructor)) return made;
-      const { handler } = made as Query;
-      return Object.assign(made, { handler: (query: Query) => send(query, handler) });
-    };
-    const unsafe: Client['unsafe'] = (...given) => route(client.unsafe(...given)) as never;
-    const members: Record<string | symbol, unknown> = { unsafe, ...own };
-    return new Proxy(client, {
-      apply: (target, self, given) => route(Reflect.apply(target, self, given)),
-      get: (target, name) => members[name] ?? (Reflect.get(target, name) as unknown),
-      has: (target, name) => name in members || name in target,
-    });
-  }
 
   function sendOver(connection: Connection, query: Query, handler: Query['handler']): void {
     connection.unanswered.add(query);
@@ -156,39 +137,22 @@ export function connect(url: string, options: ConnectOptions): Sql {
       if (isTaken) transactions.giveBack(connection, isSound);
       isTaken = false;
     };
-    return routed(connection.client, sendOver.bind(null, connection), {
+    return routed(connection.client, isQuery, sendOver.bind(null, connection), {
       release: () => giveBack(true),
       destroy: () => giveBack(false),
     }) as unknown as Reserved;
   }
 
   const ended = new AbortController();
-  async function onNotification(
-    channel: string,
-    onNotify: (payload: string) => void,
-    onListening?: () => void,
-  ): Promise<void> {
+  const onNotification: Sql['onNotification'] = (channel, onNotify, onListening) => {
     const listening = {
       ...settings,
       onnotify: (_: string, payload: string) => onNotify(payload),
     };
-    while (!ended.signal.aborted) {
-      const connection = openConnection(url, listening, builder.options, opened++);
-      const close = (): void => void connection.close(0);
-      ended.signal.addEventListener('abort', close);
-      // The statement fails while the server is unreachable. After a lost connection the driver may never
-      // settle the statement.
-      const listened = connection.client`listen ${builder(channel)}`.then(() => {
-        onListening?.();
-        return connection.lost;
-      });
-      const silent = untilSilent(connection, listenProbeMs);
-      await Promise.race([listened, silent]).catch(() => undefined);
-      close();
-      ended.signal.removeEventListener('abort', close);
-      await sleep(LISTEN_AGAIN_MS, undefined, { signal: ended.signal }).catch(() => undefined);
-    }
-  }
+    const openListener = (): Connection =>
+      openConnection(url, listening, builder.options, opened++);
+    void keepListening(openListener, builder(channel), listenProbeMs, ended.signal, onListening);
+  };
 
   async function end({ timeout }: { timeout?: number } = {}): Promise<void> {
     ended.abort();
@@ -201,14 +165,55 @@ export function connect(url: string, options: ConnectOptions): Sql {
   else signal?.addEventListener('abort', cut, { once: true });
   const send = (query: Query): void =>
     void sendAnywhere(query).catch((error: Error) => query.reject(error));
-  return routed(builder, send, {
-    reserve,
-    end,
-    onNotification: (...given: Parameters<Sql['onNotification']>) => void onNotification(...given),
-  }) as Sql;
+  return routed(builder, isQuery, send, { reserve, end, onNotification }) as Sql;
 }
 
-/** Runs `work` on a pool, and closes the pool afterwards. */
+/** Wraps `client`: `send` gets each statement that the client makes. */
+function routed<C extends Client>(
+  client: C,
+  isQuery: (made: unknown) => made is Query,
+  send: (query: Query, handler: Query['handler']) => void,
+  own: Record<string | symbol, unknown>,
+): C {
+  const route = (made: unknown): unknown => {
+    if (!isQuery(made)) return made;
+    const { handler } = made;
+    return Object.assign(made, { handler: (query: Query) => send(query, handler) });
+  };
+  const unsafe: Client['unsafe'] = (...given) => route(client.unsafe(...given)) as never;
+  const members: Record<string | symbol, unknown> = { unsafe, ...own };
+  return new Proxy(client, {
+    apply: (target, self, given) => route(Reflect.apply(target, self, given)),
+    get: (target, name) => members[name] ?? (Reflect.get(target, name) as unknown),
+    has: (target, name) => name in members || name in target,
+  });
+}
+
+/** Listens on a channel until the signal; after a loss, on another connection. */
+async function keepListening(
+  open: () => Connection,
+  channel: postgres.Helper<string>,
+  probeMs: number,
+  signal: AbortSignal,
+  onListening?: () => void,
+): Promise<void> {
+  while (!signal.aborted) {
+    const connection = open();
+    const close = (): void => void connection.close(0);
+    signal.addEventListener('abort', close);
+    // The statement fails while the server is unreachable. After a lost connection the driver may never
+    // settle the statement.
+    const listened = connection.client`listen ${channel}`.then(() => {
+      onListening?.();
+      return connection.lost;
+    });
+    await Promise.race([listened, untilSilent(connection, probeMs)]).catch(() => undefined);
+    close();
+    signal.removeEventListener('abort', close);
+    await sleep(LISTEN_AGAIN_MS, undefined, { signal }).catch(() => undefined);
+  }
+}
+
 export async function withPool<T>(
   url: string,
   options: ConnectOptions,
@@ -294,7 +299,6 @@ async function untilSilent(connection: Connection, probeMs: number): Promise<voi
 interface Connection {
   client: Client;
   isLost: boolean;
-  /** Resolves when the connection is lost. */
   lost: Promise<void>;
   unanswered: Set<Query>;
   /** Ends the session; unanswered statements fail after `timeout` seconds. */

@@ -31,7 +31,7 @@ import {
 } from '../../protocol/schemas/run.js';
 import type { Effect } from '../../protocol/status.js';
 import { verdictSchema, type Verdict } from '../../protocol/schemas/verdict.js';
-import { parseTlogProof } from '../../protocol/tlog-proof.js';
+import { parseTlogProof } from '../../protocol/checkpoint.js';
 import { canonicalBody } from '../canonical.js';
 import { SdkError } from '../errors.js';
 import {

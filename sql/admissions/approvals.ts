@@ -2,9 +2,8 @@ import { attempt } from '#protocol/errors';
 import { parseStrict } from '#protocol/json';
 import type { ExecuteRequest } from '#protocol/schemas/admission';
 import { asTenants, type Pool, type Transaction } from '../db/transaction.js';
-import { repeatedWithOverlay } from './overlays.js';
 import { UNLIMITED } from '../proofs/rebuild-aep.js';
-import { type PinnedPolicy, pinPolicy } from './intake.js';
+import { type PinnedPolicy, pinPolicy, repeatedWithOverlay } from './intake.js';
 
 export interface ApprovalItem {
   /** The id of the second decision. */

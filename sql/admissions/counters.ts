@@ -1,11 +1,11 @@
 import {
+  type Budget,
   appliedCounters,
   type Counted,
   counterKey,
   type Counters,
   windowOf,
-} from '#protocol/counters';
-import type { Budget } from '#protocol/policy-input';
+} from '#protocol/policy-input';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { arrayOf } from '../db/columns.js';
 import type { Db, Transaction } from '../db/transaction.js';

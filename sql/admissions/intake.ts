@@ -1,6 +1,6 @@
 import type { Effect } from '#protocol/status';
 import { arrayOf, bytesOf } from '../db/columns.js';
-import { PolicyMissingError } from '../db/errors.js';
+import { isNotCombined, PolicyMissingError } from '../db/errors.js';
 import {
   asTenants,
   type Db,
@@ -9,7 +9,6 @@ import {
   scopeOf,
   type Transaction,
 } from '../db/transaction.js';
-import { repeatedWithOverlay } from './overlays.js';
 import type { RunPlace } from './runs.js';
 import { UNLIMITED, type PinnedIntake, type Validity } from '../proofs/rebuild-aep.js';
 
@@ -78,6 +77,22 @@ function insertAll(
       singly: true,
     }),
   );
+}
+
+const MAX_OVERLAY_ATTEMPTS = 3;
+
+/**
+ * Runs a transaction that stores admissions, and repeats it if the tenant activates an overlay
+ * meanwhile.
+ */
+export async function repeatedWithOverlay<T>(store: () => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await store();
+    } catch (error) {
+      if (!isNotCombined(error) || attempt === MAX_OVERLAY_ATTEMPTS) throw error;
+    }
+  }
 }
 
 /** Sets the longest wait for a lock; without `lockTimeoutMs`, the setting of the connection stays. */

@@ -1,5 +1,6 @@
 import { toHex } from '#protocol/bytes';
 import type { ListPlace } from '../db/columns.js';
+import { isNotCombined } from '../db/errors.js';
 import { asTenants, type Db, type Pool, readAsTenants } from '../db/transaction.js';
 import type { StoredPolicySet } from './policies.js';
 
@@ -60,26 +61,6 @@ export function activateOverlay(
     throw error;
   });
 }
-
-const MAX_ATTEMPTS = 3;
-
-/**
- * Runs a transaction that stores admissions, and repeats it if the tenant activates an overlay
- * meanwhile.
- */
-export async function repeatedWithOverlay<T>(store: () => Promise<T>): Promise<T> {
-  for (let attempt = 1; ; attempt += 1) {
-    try {
-      return await store();
-    } catch (error) {
-      if (!isNotCombined(error) || attempt === MAX_ATTEMPTS) throw error;
-    }
-  }
-}
-
-/** Whether the error means that a set or an overlay was activated meanwhile. */
-export const isNotCombined = (error: unknown): boolean =>
-  (error as { code?: unknown } | null)?.code === 'SV001';
 
 const recordsOf = (sets: readonly OverlaySet[]): string =>
   JSON.stringify(

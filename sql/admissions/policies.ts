@@ -1,4 +1,4 @@
-import type { Counters } from '#protocol/counters';
+import type { Counters } from '#protocol/policy-input';
 import { AdministrationError } from '../tenants/audit.js';
 import { type Db, type Pool, readAsTenants } from '../db/transaction.js';
 

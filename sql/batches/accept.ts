@@ -2,13 +2,13 @@ import { decidedState, type DecidedState } from './chunks.js';
 import { concat, fromHex } from '#protocol/bytes';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { arrayOf, batchIdOf, fromUuid, hexOf } from '../db/columns.js';
-import { repeatedWithOverlay } from '../admissions/overlays.js';
 import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import {
   bindIdempotencyKeys,
   byUniqueKeys,
   insertOrFind,
   pinPolicy,
+  repeatedWithOverlay,
   storeAdmissions,
   type IntakeRow,
   type IntakeItem,
@@ -42,7 +42,7 @@ export interface NewBatch {
 }
 
 /** Queue limits that must hold with this batch included. */
-export interface Room {
+export interface QueueCapacity {
   admissions: number;
   batches: number;
   own: number;
@@ -52,7 +52,7 @@ export type BatchOutcome =
   | { outcome: 'accepted'; batchId: string; awaited: number }
   | { outcome: 'repeat'; batchId: string }
   | { outcome: 'idempotency_conflict' }
-  | { outcome: 'no_room' }
+  | { outcome: 'queue_full' }
   /** Nothing is stored: other requests already have the run numbers of these items. */
   | { outcome: 'run_seq_taken'; indexes: number[] };
 
@@ -78,10 +78,14 @@ class BatchRejected extends Error {
  * @throws PolicyMissingError when no policy set is active
  * @throws DatabaseUnavailableError
  */
-export async function acceptBatch(sql: Pool, batch: NewBatch, room: Room): Promise<BatchOutcome> {
+export async function acceptBatch(
+  sql: Pool,
+  batch: NewBatch,
+  capacity: QueueCapacity,
+): Promise<BatchOutcome> {
   try {
     return await repeatedWithOverlay(() =>
-      asTenants(sql, [batch.tenantNo], (tx) => accept(tx, batch, room)),
+      asTenants(sql, [batch.tenantNo], (tx) => accept(tx, batch, capacity)),
     );
   } catch (error) {
     if (error instanceof BatchRejected) return error.outcome;
@@ -89,14 +93,18 @@ export async function acceptBatch(sql: Pool, batch: NewBatch, room: Room): Promi
   }
 }
 
-async function accept(tx: Transaction, batch: NewBatch, room: Room): Promise<BatchOutcome> {
+async function accept(
+  tx: Transaction,
+  batch: NewBatch,
+  capacity: QueueCapacity,
+): Promise<BatchOutcome> {
   const keyed = { ...batch, lane: BATCHES, requestHash: batch.itemsHash };
   const conflicts = await bindIdempotencyKeys(tx, [keyed]);
   if (conflicts.size > 0) return { outcome: 'idempotency_conflict' };
   const pins = await pinPolicy(tx);
   const first = await insertBatch(tx, batch, pins.at);
   if (first !== null) return { outcome: 'repeat', batchId: first };
-  await requireRoom(tx, batch, room);
+  await requireCapacity(tx, batch, capacity);
 
   const pointing = await insertAdmissions(tx, batch, pins);
   const fresh = pointing.admissions.filter((one) => one.isNew);
@@ -156,17 +164,21 @@ async function wereInvalid(
   return indexes.some((index) => !problems.has(Number(index)));
 }
 
-async function requireRoom(tx: Transaction, batch: NewBatch, room: Room): Promise<void> {
+async function requireCapacity(
+  tx: Transaction,
+  batch: NewBatch,
+  capacity: QueueCapacity,
+): Promise<void> {
   const [depth] = await tx<[{ admissions: number; everybodys: number; own: number }]>`
-    select svc.pending_depth(${room.admissions}) as admissions, b.everybodys, b.own
+    select svc.pending_depth(${capacity.admissions}) as admissions, b.everybodys, b.own
     from svc.batch_pending(${batch.tenantNo}) b`;
   const { length } = batch.items;
   const fits =
-    depth.admissions + length <= room.admissions &&
-    depth.everybodys + length <= room.batches &&
-    depth.own + length <= room.own;
+    depth.admissions + length <= capacity.admissions &&
+    depth.everybodys + length <= capacity.batches &&
+    depth.own + length <= capacity.own;
   // Throws, to roll back the batch and its deduplication key.
-  if (!fits && length > 0) throw new BatchRejected({ outcome: 'no_room' });
+  if (!fits && length > 0) throw new BatchRejected({ outcome: 'queue_full' });
 }
 
 /** An admission, which all equal items of the batch share. */

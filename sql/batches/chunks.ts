@@ -1,7 +1,7 @@
 import type { Effect } from '#protocol/status';
 import { type Db, type Pool, type Transaction, transaction } from '../db/transaction.js';
 import { arrayOf, batchIdOf, hexOf } from '../db/columns.js';
-import type { BatchRef } from '../admissions/append.js';
+import type { BatchRef } from '../admissions/pending.js';
 import { lockHead } from '../log/append.js';
 
 /** The state of a batch item with a decision. */

@@ -87,3 +87,7 @@ export function asUnavailable(error: unknown): unknown {
   if (!isUnavailable(error) || error instanceof DatabaseUnavailableError) return error;
   return new DatabaseUnavailableError('the database cannot be reached', { cause: error });
 }
+
+/** Whether the error means that a set or an overlay was activated meanwhile. */
+export const isNotCombined = (error: unknown): boolean =>
+  (error as { code?: unknown } | null)?.code === 'SV001';

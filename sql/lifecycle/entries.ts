@@ -11,7 +11,7 @@ import { type ArtifactKind, type Decided, isProofOnly } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { AdministrationError, joinTransaction } from '../tenants/audit.js';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
-import { appendLocked, lockHead } from '../log/append.js';
+import { appendEntries, lockHead } from '../log/append.js';
 import { keysInLog } from '../log/keys.js';
 import { statusEntriesOf } from '../log/log.js';
 import { databaseTime } from '../log/verdicts.js';
@@ -99,7 +99,7 @@ export function appendKeyChange(
       ...(key.fromIndex === undefined ? {} : { from_index: key.fromIndex }),
       time: formatTime(at),
     } as Parameters<typeof entryBytes>[0]);
-    await appendLocked(tx, sha256, size, [{ kind: 'key', at, body }]);
+    await appendEntries(tx, sha256, size, [{ kind: 'key', at, body }]);
     return size;
   });
 }
@@ -175,7 +175,7 @@ export function appendRevocation(
       reason_hash: reasonHash.toString('hex'),
       time: formatTime(at),
     });
-    await appendLocked(tx, sha256, size, [{ kind: 'status', proofId, at, body }]);
+    await appendEntries(tx, sha256, size, [{ kind: 'status', proofId, at, body }]);
     return size;
   });
 }

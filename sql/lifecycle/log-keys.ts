@@ -1,14 +1,13 @@
 import { entryBytes, readEntry } from '#protocol/entries';
 import { attempt } from '#protocol/errors';
 import { formatVkey, type LogVkey, parseVkey } from '#protocol/note';
-import { keysChangedBy } from '#protocol/state/key-entries';
-import { logKeysOf } from '#protocol/state/log-keys';
+import { logKeysOf, keysChangedBy } from '#protocol/state/log-keys';
 import type { LogKey } from '#protocol/state/log-state';
 import { formatTime } from '#protocol/time';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
-import { appendLocked, lockHead } from '../log/append.js';
-import { latestCheckpoint, latestCheckpointBy } from '../log/checkpoints.js';
+import { appendEntries, lockHead } from '../log/append.js';
+import { latestCheckpoint, latestCheckpointBy } from '../log/log.js';
 import { keyEntries } from '../log/keys.js';
 import { databaseTime } from '../log/verdicts.js';
 import { AdministrationError, joinTransaction } from '../tenants/audit.js';
@@ -94,7 +93,7 @@ export function appendLogKeyChange(
         'this is the last active log key, and no publisher can publish without one: activate its successor first',
       );
     }
-    await appendLocked(tx, nativeSha256, leafIndex, [{ kind: 'key', at, body }]);
+    await appendEntries(tx, nativeSha256, leafIndex, [{ kind: 'key', at, body }]);
     return { leafIndex, ...bound };
   });
 }

@@ -132,7 +132,7 @@ export function lastTileIn(row: LastTileRow): LastTile | null {
  *
  * @param last the last tile, selected with `lastTile` after `lockHead`; default: read here
  */
-export async function appendLocked(
+export async function appendEntries(
   tx: Transaction,
   sha256: Sha256,
   size: number,

@@ -103,7 +103,7 @@ export function listProofs(sql: Pool, query: ListQuery): Promise<ProofPage> {
     let size = limit + 1;
     while (budget > 0) {
       size = Math.min(size, budget);
-      const scan = await scanLeaves(tx, query, keys, floor, below, size);
+      const scan = await scanLeaves(tx, query, { keys, floor, below, size });
       kept.push(...(await withStatusInputs(tx, scan.matching, keys)).filter(keep));
       if (kept.length > limit) {
         const proofs = kept.slice(0, limit);
@@ -173,22 +173,27 @@ type ScanRow = Omit<Scanned, 'acceptedAt'> & {
   acceptedAt: Date | null;
 };
 
-/** Scans the next `size` leaves of the tenant and returns those that match the filter. */
+/** The part of the log that one scan reads: the newest `size` leaves with indexes in [floor, below). */
+interface ScanRange {
+  keys: Keys;
+  floor: number;
+  below: number;
+  size: number;
+}
+
+/** Scans leaves of the tenant and returns those that match the filter. */
 async function scanLeaves(
   tx: Transaction,
   { tenantNo, filter, status }: ListQuery,
-  keys: Keys,
-  floor: number,
-  below: number,
-  size: number,
+  range: ScanRange,
 ): Promise<{ scanned: number; least: number | null; matching: Scanned[] }> {
   const { lane, effect, action, intentId, parent, acceptedFrom, acceptedBefore } = filter;
-  const { agent, bound, tool } = filter;
+  const { below, floor, size } = range;
   const selected = selection(tx, tenantNo, filter);
-  const isException = status !== undefined && status !== 'VALID' && keys !== null;
+  const isException = status !== undefined && status !== 'VALID' && range.keys !== null;
   // Looks up each exception: the planner could turn a join into a scan of all the tenant's proofs.
   const source = isException
-    ? tx`(${exceptions(tx, tenantNo, status, keys, floor, below, size)}) x cross join lateral (
+    ? tx`(${exceptions(tx, tenantNo, status, range)}) x cross join lateral (
         select * from svc.log_entry e where e.tenant_no = ${tenantNo} and e.leaf_index = x.leaf
         limit 1) e`
     : tx`svc.log_entry`;
@@ -198,17 +203,6 @@ async function scanLeaves(
   // An array, so that the planner looks up each id and does not scan the tenant's proofs.
   const ofSelected =
     selected === null || isException ? tx`` : tx`and proof_id = any(array(${selected}))`;
-  // Only the requests of the leaves that are scanned are parsed.
-  const inRequest =
-    agent === undefined && tool === undefined && bound === undefined
-      ? tx``
-      : tx`and exists (select from svc.intake i where i.proof_id = seen.proof_id
-          and i.request is not null
-          and (${bound ?? null}::boolean is null or (lane = 2 and i.bound = ${bound ?? null}))
-          and (${agent ?? null}::text is null or lane = 2
-            and convert_from(i.request, 'UTF8')::jsonb #>> '{agent,id}' = ${agent ?? null})
-          and (${tool ?? null}::text is null or lane = 2
-            and convert_from(i.request, 'UTF8')::jsonb ->> 'tool' = ${tool ?? null}))`;
   const rows = await tx<ScanRow[]>`
     with seen as materialized (
       select proof_id, leaf_index, environment, lane, effect, is_outcome, action, intent_id, parent,
@@ -226,7 +220,7 @@ async function scanLeaves(
         and (${intentId ?? null}::text is null or intent_id = ${intentId ?? null})
         and (${parent ?? null}::uuid is null or parent = ${parent ?? null})
         ${selected === null || !isException ? tx`` : tx`and proof_id in (${selected})`}
-        ${inRequest}
+        ${inRequest(tx, filter)}
         and (${dateOf(acceptedFrom)}::timestamptz is null or at >= ${dateOf(acceptedFrom)})
         and (${dateOf(acceptedBefore)}::timestamptz is null or at < ${dateOf(acceptedBefore)}))
     select c.scanned, c.least, m.proof_id as "proofId", m.leaf_index as "leafIndex", m.environment,
@@ -241,6 +235,18 @@ async function scanLeaves(
     acceptedAt === null ? [] : [{ ...row, acceptedAt: acceptedAt.getTime() }],
   );
   return { scanned: rows[0]?.scanned ?? 0, least: rows[0]?.least ?? null, matching };
+}
+
+/** The condition on the stored request; only the requests of scanned leaves are parsed. */
+function inRequest(tx: Transaction, { agent, bound, tool }: ProofFilter) {
+  if (agent === undefined && tool === undefined && bound === undefined) return tx``;
+  return tx`and exists (select from svc.intake i where i.proof_id = seen.proof_id
+    and i.request is not null
+    and (${bound ?? null}::boolean is null or (lane = 2 and i.bound = ${bound ?? null}))
+    and (${agent ?? null}::text is null or lane = 2
+      and convert_from(i.request, 'UTF8')::jsonb #>> '{agent,id}' = ${agent ?? null})
+    and (${tool ?? null}::text is null or lane = 2
+      and convert_from(i.request, 'UTF8')::jsonb ->> 'tool' = ${tool ?? null}))`;
 }
 
 /** The proof ids of a run or of a batch, as a query; null without such a filter. */
@@ -269,17 +275,15 @@ function exceptions(
   tx: Transaction,
   tenantNo: number,
   status: VerificationStatus,
-  keys: readonly KeyedEntry[],
-  floor: number,
-  below: number,
-  size: number,
+  range: ScanRange,
 ) {
+  const { below, floor, size } = range;
   const listed = tx`
     (select distinct leaf_index as leaf from svc.status_exception
       where tenant_no = ${tenantNo} and leaf_index < ${below} and leaf_index >= ${floor}
       order by leaf_index desc limit ${size})`;
   if (status !== 'BACKEND_LOOKUP_REQUIRED') return listed;
-  return tx`${listed} ${voidedLeaves(tx, tenantNo, keys, floor, below, size)} union
+  return tx`${listed} ${voidedLeaves(tx, tenantNo, range)} union
     (select leaf_index from svc.log_entry
       where tenant_no = ${tenantNo} and leaf_index < ${below}
         and leaf_index >= greatest(${floor}::bigint, coalesce(
@@ -288,15 +292,8 @@ function exceptions(
 }
 
 /** Leaves between the lowest and the highest void index; some of them may not be void. */
-function voidedLeaves(
-  tx: Transaction,
-  tenantNo: number,
-  keys: readonly KeyedEntry[],
-  floor: number,
-  below: number,
-  size: number,
-) {
-  const ranges = compromisesIn(keys);
+function voidedLeaves(tx: Transaction, tenantNo: number, { keys, floor, below, size }: ScanRange) {
+  const ranges = compromisesIn(keys ?? []);
   if (ranges.length === 0) return tx``;
   const roots = ranges.flatMap(({ isRoot, keyId }) => (isRoot ? [keyId] : []));
   const from = Math.max(floor, Math.min(...ranges.map((range) => range.from)));

@@ -1,10 +1,14 @@
 import { buildAep, subjectOf } from '#protocol/aep';
-import { inputBudgets } from '#protocol/counters';
 import { attempt } from '#protocol/errors';
 import { commitmentsOf, disclosuresOf, type SaltOf, saltsFrom } from '#protocol/commitments';
 import { documentHash } from '#protocol/hash';
 import { orderedText, parseStrict } from '#protocol/json';
-import { type Budgets, type PolicyInput, policyInputText } from '#protocol/policy-input';
+import {
+  type Budgets,
+  type PolicyInput,
+  policyInputText,
+  inputBudgets,
+} from '#protocol/policy-input';
 import { membersHash } from '#protocol/run';
 import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
 import { type StoredApproval, storedApprovalSchema } from '#protocol/schemas/approvals';
@@ -92,11 +96,9 @@ export interface Decision {
 /** An AEP and its RFC 8785 form, which is hashed and signed. */
 export interface BuiltAep extends BuiltFrom {
   bytes: Buffer;
-  /** The evaluated policy input. */
   input: PolicyInput;
 }
 
-/** Builds the policy input of a request. */
 export function policyInputOf(
   { approval, bound, environment, fixtureHash, tenantId }: PolicyPins,
   request: ExecuteRequest | AgentEnvelope,
@@ -143,7 +145,6 @@ function approvalEvidence(bytes: Buffer | null): Aep['evidence']['approval'] {
   };
 }
 
-/** The hash of a policy input, lower-case hex. */
 export const inputHashOf = (input: PolicyInput, saltOf: SaltOf): string =>
   nativeTextHash(policyInputText(input, saltOf('input')));
 

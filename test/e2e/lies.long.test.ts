@@ -13,7 +13,7 @@ import { canonicalBytes } from '#protocol/json';
 import type { MapValue } from '#protocol/map/page';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { listen } from '#runtime/http/server';
-import { systemClock } from '#runtime/process/clock';
+import { systemClock } from '#runtime/concurrency';
 import { logger } from '#runtime/process/log';
 import { lookupHttp, type LookupQuery } from '#sdk/index';
 import { chromiumArgs, chromiumPath, withoutChromium } from '../fixtures/chromium.js';

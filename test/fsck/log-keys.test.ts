@@ -7,7 +7,7 @@ import { formatVkey, noteSigner, parseVkey, signNote } from '#protocol/note';
 import { logKeysOf } from '#protocol/state/log-keys';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { appendLogKeyChange, logStateKeys } from '#sql/lifecycle/log-keys';
-import { insertCheckpoint, latestCheckpoint } from '#sql/log/checkpoints';
+import { insertCheckpoint, latestCheckpoint } from '#sql/log/log';
 import { pinning } from '../fixtures/pins.js';
 import { checked } from '../fixtures/planted.js';
 import { ORIGIN, testKey, type TestKey } from '../fixtures/snapshot.js';

@@ -7,7 +7,7 @@ import { parseEntry } from '#protocol/entries';
 import { formatVkey } from '#protocol/note';
 import type { VerdictEntry } from '#protocol/schemas/log-entry';
 import { formatTime } from '#protocol/time';
-import { verdictMessage } from '#protocol/verdict-entries';
+import { verdictMessage } from '#protocol/state/log-keys';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { transaction } from '#sql/db/transaction';
 import { appendVerdict } from '#sql/log/public-entries';

@@ -10,8 +10,7 @@ import { openLocation } from '#protocol/snapshot/location';
 import { pinKeys } from '#protocol/snapshot/trust';
 import { parseEvidence } from '#protocol/evidence/verify';
 import { parseShare } from '#protocol/evidence/shares';
-import { encodeLeaves, encodeRefs, leafOf } from '#protocol/map/page';
-import { decodeLeaves, decodeRefs } from '#protocol/map/stored-page';
+import { decodeLeaves, decodeRefs, encodeLeaves, encodeRefs, leafOf } from '#protocol/map/page';
 import {
   decodeAepKey,
   decodeHistory,

@@ -17,11 +17,15 @@ import {
   toHex,
   utf8,
 } from '#protocol/bytes';
-import { formatCheckpoint, parseCheckpoint } from '#protocol/checkpoint';
+import {
+  formatCheckpoint,
+  parseCheckpoint,
+  formatTlogProof,
+  parseTlogProof,
+} from '#protocol/checkpoint';
 import { nobleSha256 } from '#protocol/hash';
 import { formatVkey, openNote, parseVkey } from '#protocol/note';
 import { formatTime, parseTime } from '#protocol/time';
-import { formatTlogProof, parseTlogProof } from '#protocol/tlog-proof';
 import { nativeVerify } from '#runtime/crypto/node';
 import { engineConfig, facadeConfig, publisherConfig } from '#runtime/config';
 import { parsing, texts, vectors, must, type Target } from './target.js';

@@ -9,8 +9,13 @@ import { unmetBudgets } from '#policy/counters';
 import { preparePolicyEngine } from '#policy/decide';
 import { decideUnder, type ReplayPolicy } from '#policy/replay';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
-import { budgetsOf, type Counter, counterKey } from '#protocol/counters';
-import { type PolicyInput, policyInputText } from '#protocol/policy-input';
+import {
+  type PolicyInput,
+  policyInputText,
+  budgetsOf,
+  type Counter,
+  counterKey,
+} from '#protocol/policy-input';
 import type { Facts } from '#protocol/schemas/facts';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';

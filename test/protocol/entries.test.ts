@@ -1,10 +1,15 @@
 import { describe, expect, it } from 'vitest';
 import { canonicalBytes } from '#protocol/json';
-import { entryBytes, parseEntry, proofEntryBytes, repeatedIn } from '#protocol/entries';
+import {
+  entryBytes,
+  listedFailures,
+  parseEntry,
+  proofEntryBytes,
+  repeatedIn,
+} from '#protocol/entries';
 import { utf8 } from '#protocol/bytes';
 import { LISTED_LEAVES, type VerdictEntry } from '#protocol/schemas/log-entry';
-import { KeyStates } from '#protocol/state/key-states';
-import { isSignedVerdict, listedFailures, verdictMessage } from '#protocol/verdict-entries';
+import { KeyStates, isSignedVerdict, verdictMessage } from '#protocol/state/log-keys';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { anyAep } from '../fixtures/aep-arbitrary.js';
 import { refusal } from '../fixtures/refusal.js';

@@ -2,7 +2,7 @@ import * as fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { readEntry } from '#protocol/entries';
 import type { KeyedEntry } from '#protocol/keys';
-import { KeyStates } from '#protocol/state/key-states';
+import { KeyStates } from '#protocol/state/log-keys';
 import { keyStatusAt } from '#protocol/state/log-state';
 import { nativeVerify } from '#runtime/crypto/node';
 import { sha256 } from '../fixtures/leaves.js';

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { toHex } from '#protocol/bytes';
 import { mapKey } from '#protocol/map/nodes';
-import { MapPages, type MapHead } from '#protocol/map/pages';
+import { MapPages, type MapHead } from '#protocol/map/paged-map';
 import type { MapChange } from '#protocol/map/update';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { applyTo, rootByDefinition, rootOf, type Model } from '../fixtures/map-model.js';

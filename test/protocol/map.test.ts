@@ -9,6 +9,9 @@ import {
   type MapNode,
 } from '#protocol/map/nodes';
 import {
+  decodeLeaves,
+  decodeRefs,
+  StoredPage,
   encodeRefs,
   type PageId,
   byKey,
@@ -17,8 +20,7 @@ import {
   type Leaf,
   type PageRef,
 } from '#protocol/map/page';
-import { decodeLeaves, decodeRefs, StoredPage } from '#protocol/map/stored-page';
-import { MapPages, type MapHead } from '#protocol/map/pages';
+import { MapPages, type MapHead } from '#protocol/map/paged-map';
 import { sha256 } from '../fixtures/leaves.js';
 import { applyTo, rootByDefinition, rootOf, type Model, mapPath } from '../fixtures/map-model.js';
 import { MemoryStore, nameOf } from '../fixtures/map-store.js';

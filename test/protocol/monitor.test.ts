@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { fromBase64, fromUtf8, utf8 } from '#protocol/bytes';
-import { formatCheckpoint } from '#protocol/checkpoint';
+import { formatCheckpoint, formatTlogProof, parseTlogProof } from '#protocol/checkpoint';
 import { UnreachableError, type LogFiles } from '#protocol/monitor/files';
 import type { Finding } from '#protocol/monitor/findings';
 import { MemoryPages } from '#protocol/monitor/map-store';
@@ -12,7 +12,6 @@ import { COSIGNED_PATH, LOCATION_PATH } from '#protocol/snapshot/location';
 import { cosign } from '#protocol/cosignature';
 import { COSIGNATURE_TYPE, formatVkey, noteSigner, signNote, splitNote } from '#protocol/note';
 import { parseTime } from '#protocol/time';
-import { formatTlogProof, parseTlogProof } from '#protocol/tlog-proof';
 import { nativeVerify } from '#runtime/crypto/node';
 import { sha256 } from '../fixtures/leaves.js';
 import { logKey } from '../fixtures/evidence-log.js';

@@ -1,11 +1,15 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { fromBase64, toHex } from '#protocol/bytes';
-import { formatCheckpoint, parseCheckpoint } from '#protocol/checkpoint';
+import {
+  formatCheckpoint,
+  parseCheckpoint,
+  formatTlogProof,
+  parseTlogProof,
+} from '#protocol/checkpoint';
 import { nobleVerify } from '#protocol/ed25519';
 import { nobleSha256 } from '#protocol/hash';
 import { formatVkey, keyId, openNote, parseVkey, signNote } from '#protocol/note';
-import { formatTlogProof, parseTlogProof } from '#protocol/tlog-proof';
 import { leafHashes } from '../fixtures/leaves.js';
 import { refusal } from '../fixtures/refusal.js';
 import { testKey } from '../fixtures/worked-log.js';

@@ -4,7 +4,7 @@ import { utf8 } from '#protocol/bytes';
 import { commitmentsOf, type Disclosure } from '#protocol/commitments';
 import { pae } from '#protocol/dsse';
 import { entryBytes, parseEntry, proofEntryBytes, repeatedIn } from '#protocol/entries';
-import { KeyStates } from '#protocol/state/key-states';
+import { KeyStates } from '#protocol/state/log-keys';
 import { leafHash } from '#protocol/merkle';
 import type { Aep } from '#protocol/schemas/aep';
 import type { ProofEntry } from '#protocol/schemas/log-entry';

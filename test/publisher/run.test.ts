@@ -6,7 +6,7 @@ import { FatalPublishError } from '#publisher/errors';
 import type { CycleReport } from '#publisher/cycle';
 import { WakeableSleep } from '#runtime/concurrency';
 import { logger } from '#runtime/process/log';
-import { HungError } from '#runtime/process/watchdog';
+import { HungError } from '#runtime/ops/health';
 import type { Pool } from '#sql/db/transaction';
 
 const log = logger('publisher', 'silent');

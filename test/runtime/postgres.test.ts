@@ -10,7 +10,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { DatabaseLease } from '#publisher/registry/lease';
 import { connect, type ConnectOptions, type Sql } from '#runtime/postgres/connect';
 import { packageRoot } from '#runtime/process/files';
-import { HungError, TaskWatchdog } from '#runtime/process/watchdog';
+import { HungError, TaskWatchdog } from '#runtime/ops/health';
 import { withTimeout } from '#runtime/concurrency';
 import { isUnavailable } from '#sql/db/errors';
 import { selfSigned, serveTls, skipsTls } from '../fixtures/database-tls.js';

@@ -3,7 +3,7 @@ import type { Evidence } from '#protocol/evidence/document';
 import { cosign } from '#protocol/cosignature';
 import type { MapValue } from '#protocol/map/page';
 import { COSIGNATURE_TYPE, formatVkey, noteSigner, splitNote } from '#protocol/note';
-import { parseTlogProof } from '#protocol/tlog-proof';
+import { parseTlogProof } from '#protocol/checkpoint';
 import {
   lookupHttp,
   readHistoryHttp,

@@ -19,7 +19,7 @@ import {
   type JsonValue,
   type RequestHashEnvelope,
 } from '#sdk/index';
-import { parseTlogProof } from '#protocol/tlog-proof';
+import { parseTlogProof } from '#protocol/checkpoint';
 import { newRunId } from '../fixtures/agent.js';
 import { headersFor } from '../fixtures/engine.js';
 import { sdkError } from '../fixtures/sdk-error.js';

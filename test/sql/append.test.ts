@@ -4,8 +4,8 @@ import { leafHash } from '#protocol/merkle';
 import { extendTiles } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { acceptIntake } from '#sql/admissions/intake';
-import { claimPending, loadChunks, loadPending } from '#sql/admissions/append';
-import { appendLocked, lockHead, TileDamagedError } from '#sql/log/append';
+import { claimPending, loadChunks, loadPending } from '#sql/admissions/pending';
+import { appendEntries, lockHead, TileDamagedError } from '#sql/log/append';
 import { treeSize } from '#sql/log/log';
 import { type Db, type Transaction, transaction } from '#sql/db/transaction';
 import { processAdmissions } from '#workers/admit/process';
@@ -39,7 +39,7 @@ async function append(count: number): Promise<void> {
       at: 0,
       body: body(size + n),
     }));
-    await appendLocked(tx, nativeSha256, size, entries);
+    await appendEntries(tx, nativeSha256, size, entries);
   });
 }
 

@@ -10,7 +10,7 @@ import {
   resolveDuplicateItems,
   splitChunks,
 } from '#sql/batches/chunks';
-import { claimPending, loadChunks } from '#sql/admissions/append';
+import { claimPending, loadChunks } from '#sql/admissions/pending';
 import { acceptIntake } from '#sql/admissions/intake';
 import { asTenants, transaction } from '#sql/db/transaction';
 import { admissionsFrom } from '#sql/fsck/admissions';

@@ -8,7 +8,7 @@ import { extendTiles } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { appendKeyChange } from '#sql/lifecycle/entries';
-import { appendLocked, lockHead } from '#sql/log/append';
+import { appendEntries, lockHead } from '#sql/log/append';
 import { entryRows, treeSize } from '#sql/log/log';
 import { appendErasure, appendSnapshot, appendVerdict } from '#sql/log/public-entries';
 import { databaseTime } from '#sql/log/verdicts';
@@ -82,13 +82,13 @@ async function open() {
   };
 }
 
-it('append functions > extend the tiles like appendLocked, across tile boundaries', async () => {
+it('append functions > extend the tiles like appendEntries, across tile boundaries', async () => {
   const { registry, verdict } = await open();
   const fill = (to: number) =>
     transaction(registry.admin, async (tx) => {
       const size = await lockHead(tx);
       const entry = { kind: 'key' as const, at: 0, body: entryBytes(someKey) };
-      await appendLocked(
+      await appendEntries(
         tx,
         nativeSha256,
         size,

@@ -3,7 +3,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { readPolicyFolder } from '#policy/policy-set';
 import { packageRoot } from '#runtime/process/files';
 import { acceptIntake } from '#sql/admissions/intake';
-import { loadPending } from '#sql/admissions/append';
+import { loadPending } from '#sql/admissions/pending';
 import { append, prepare } from '#workers/admit/append';
 import { processAdmissions } from '#workers/admit/process';
 import { admissionEnvelope, agentItem, newRunId, outcomeEnvelope } from '../fixtures/agent.js';

@@ -8,12 +8,11 @@ import { newBulkSigningKey } from '#runtime/crypto/sodium';
 import { announcePending } from '#sql/admissions/outcomes';
 import { transaction } from '#sql/db/transaction';
 import { acceptIntake } from '#sql/admissions/intake';
-import { appendLocked, lockHead } from '#sql/log/append';
-import { keyEntries, keysInLog, type KeysOfLog } from '#sql/log/keys';
+import { appendEntries, lockHead } from '#sql/log/append';
+import { keyEntries, keysInLog, type KeysOfLog, keyEntryReader } from '#sql/log/keys';
 import { treeSize } from '#sql/log/log';
 import { appendDelegation } from '#sql/log/public-entries';
 import { type AdmitContext, SigningKeyInactiveError } from '#workers/admit/context';
-import { keyEntryReader } from '#workers/admit/key-entries';
 import { processAdmissions } from '#workers/admit/process';
 import { scrub } from '#workers/verify/scrub';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
@@ -87,7 +86,7 @@ describe('delegated key', () => {
     await transaction(registry.admin, async (tx) => {
       const size = await lockHead(tx);
       const body = entryBytes(entry);
-      await appendLocked(tx, nativeSha256, size, [{ kind: 'key', at: Date.now(), body }]);
+      await appendEntries(tx, nativeSha256, size, [{ kind: 'key', at: Date.now(), body }]);
     });
   };
   beforeEach(async () => {

@@ -1,8 +1,7 @@
 import { pino } from 'pino';
 import { expect, it } from 'vitest';
-import { announcingQueue } from '#api/engine/context';
 import { openAdmitQueue } from '#runtime/queue/queues';
-import { announcedIn } from '#sql/admissions/outcomes';
+import { announcedIn, announcePending } from '#sql/admissions/outcomes';
 import { startAdmitWorker } from '#workers/admit/worker';
 import { executeBody, headersFor, issueKey, startEngine } from '../fixtures/engine.js';
 import { useRegistry } from '../fixtures/use-registry.js';
@@ -18,7 +17,8 @@ it('request ids > are logged with the decision about an admission', async () => 
   const queueOf = (role: string) => ({ databaseUrl: db.urlFor(role), redisUrl: null });
   const queue = openAdmitQueue(queueOf('svc_engine'), { log });
   const engine = await startEngine(registry, {
-    queue: announcingQueue(queue, registry.engine),
+    queue,
+    announce: (ids, requestIds) => announcePending(registry.engine, ids, requestIds),
     log,
     waitMs: 20_000,
   });

@@ -5,13 +5,12 @@ import { parseVkey } from '#protocol/note';
 import { LISTED_LEAVES, type VerdictEntry } from '#protocol/schemas/log-entry';
 import { rootFromTiles } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
-import { KeyStates } from '#protocol/state/key-states';
-import { isSignedVerdict } from '#protocol/verdict-entries';
+import { KeyStates, isSignedVerdict } from '#protocol/state/log-keys';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { setValidity } from '#sql/tenants/administration';
 import { transaction } from '#sql/db/transaction';
 import { appendLogKeyChange } from '#sql/lifecycle/log-keys';
-import { appendLocked, lockHead } from '#sql/log/append';
+import { appendEntries, lockHead } from '#sql/log/append';
 import { keysInLog } from '#sql/log/keys';
 import { tileCache, treeSize } from '#sql/log/log';
 import { appendVerdict } from '#sql/log/public-entries';
@@ -112,7 +111,7 @@ describe('appendVerdictEntry', () => {
     const forged = { kind: 'verdict' as const, at: 0, body: Buffer.from(text) };
     await transaction(db.sql, async (tx) => {
       const size = await lockHead(tx);
-      await appendLocked(tx, nativeSha256, size, Array<typeof forged>(12).fill(forged));
+      await appendEntries(tx, nativeSha256, size, Array<typeof forged>(12).fill(forged));
     });
     expect(await verifyAndAppend()).toBe('appended');
     const last = (await entries()).at(-1)!;
@@ -141,7 +140,7 @@ describe('appendVerdictEntry', () => {
     await transaction(db.sql, async (tx) => {
       const size = await lockHead(tx); // 3
       const wrong = { kind: 'snapshot' as const, at: 0, body: Buffer.from('{}') };
-      await appendLocked(
+      await appendEntries(
         tx,
         nativeSha256,
         size,
@@ -276,16 +275,20 @@ it('verdict entry without a signature by the verifier key > fails, and is skippe
 
 it('runVerifier > appends the first entry at once, and is not ready without an active key', async () => {
   await registry.admitAll([registry.item()]);
-  const pulses = verifierHeartbeats();
+  const heartbeats = verifierHeartbeats();
   const stopping = new AbortController();
-  const running = runVerifier({ ...registry.verify, pulses }, stopping.signal, VERIFIER_DEFAULTS);
+  const running = runVerifier(
+    { ...registry.verify, heartbeats },
+    stopping.signal,
+    VERIFIER_DEFAULTS,
+  );
   const until = (what: string, isSo: () => Promise<boolean>) =>
     eventually(async () => ((await isSo()) ? true : null), 10_000, what);
   await until('an entry', async () => (await entries()).length === 1);
   await until('its own leaf', async () => (await treeSize(db.sql)) === 4);
-  expect(pulses.verdict.state).toBe('up');
+  expect(heartbeats.verdict.state).toBe('up');
   await signer.retire();
-  await until('not ready', () => Promise.resolve(pulses.verdict.state === 'failing'));
+  await until('not ready', () => Promise.resolve(heartbeats.verdict.state === 'failing'));
   stopping.abort();
   await running;
   expect((await entries()).length).toBeLessThanOrEqual(2);

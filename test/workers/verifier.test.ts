@@ -203,7 +203,7 @@ describe('runVerifier', () => {
     const scrub = Object.assign(new Heartbeat(1_000), { success: () => void (scrubs += 1) });
     Object.assign(registry.verify, {
       idleSleep: { sleep },
-      pulses: { ...verifierHeartbeats(), scrub },
+      heartbeats: { ...verifierHeartbeats(), scrub },
       signer: { ...registry.verify.signer, snapshotTtl: 86_400_000 },
     });
     const untilIdle = async () => {
@@ -226,7 +226,7 @@ describe('runVerifier', () => {
     await registry.reportAll();
     let scrubs = 0;
     const pulse = Object.assign(new Heartbeat(1_000), { success: () => void (scrubs += 1) });
-    registry.verify.pulses = { ...verifierHeartbeats(), scrub: pulse };
+    registry.verify.heartbeats = { ...verifierHeartbeats(), scrub: pulse };
     const setTtl = (snapshotTtl: number) => {
       registry.verify.signer = { ...registry.verify.signer!, snapshotTtl };
     };

@@ -2,9 +2,9 @@ import { describe, expect, it } from 'vitest';
 import { utf8 } from '#protocol/bytes';
 import { entryBytes } from '#protocol/entries';
 import { leafHash } from '#protocol/merkle';
-import { KeyStates } from '#protocol/state/key-states';
+import { KeyStates } from '#protocol/state/log-keys';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
-import { appendLocked, lockHead, type NewEntry } from '#sql/log/append';
+import { appendEntries, lockHead, type NewEntry } from '#sql/log/append';
 import { entryRows, treeSize } from '#sql/log/log';
 import { transaction } from '#sql/db/transaction';
 import { verifiedPrefix } from '#sql/log/verdicts';
@@ -162,7 +162,7 @@ describe('leaf', () => {
   function append(entry: NewEntry): Promise<number> {
     return transaction(db.sql, async (tx) => {
       const size = await lockHead(tx);
-      await appendLocked(tx, nativeSha256, size, [entry]);
+      await appendEntries(tx, nativeSha256, size, [entry]);
       return size;
     });
   }

@@ -1,4 +1,4 @@
-import { beforesIn, type CounterValues, move, movesOf } from '#policy/counters';
+import { applyMoves, beforesIn, type CounterValues, movesOf } from '#policy/counters';
 import type { PolicyEngine } from '#policy/decide';
 import { deriveAep } from '#policy/derive-aep';
 import { AEP_PAYLOAD_TYPE, loggedHashes } from '#protocol/aep';
@@ -8,7 +8,12 @@ import type { ClosedRun } from '#protocol/schemas/aep';
 import type { Effect } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { nativeSha256, nativeBase64 } from '#runtime/crypto/node';
-import { type AppendStart, beginAppend, refuse, type PendingIntake } from '#sql/admissions/append';
+import {
+  type AppendStart,
+  beginAppend,
+  storeRejections,
+  type PendingIntake,
+} from '#sql/admissions/pending';
 import {
   type AppliedCounter,
   counterId,
@@ -20,10 +25,9 @@ import {
 import { announceOutcomes } from '#sql/admissions/outcomes';
 import { countOutcomes, stateOf, type BatchOutcomeCount } from '#sql/batches/chunks';
 import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
-import { appendLocked } from '#sql/log/append';
-import { countProofs, type KeysOfLog } from '#sql/log/keys';
+import { appendEntries } from '#sql/log/append';
+import { countProofs, type KeysOfLog, keyEntryReader, statesOf } from '#sql/log/keys';
 import type { Decision } from '#sql/proofs/rebuild-aep';
-import { keyEntryReader, statesOf } from './key-entries.js';
 import { closedRunsOf } from './close.js';
 import { type AdmitContext, NO_METRICS, SigningKeyInactiveError } from './context.js';
 import { type Claimed, type Fault, faultsOf } from './rejections.js';
@@ -48,7 +52,7 @@ export function append(context: AdmitContext, prepared: Prepared[]): Promise<App
 }
 
 /** Like `append`, but loads and locks the admissions in the same transaction, so that other workers skip them. */
-export function appendLoaded(
+export function loadAndAppend(
   context: AdmitContext,
   load: (tx: Transaction) => Promise<PendingIntake[]>,
   prepareAll: (pending: PendingIntake[]) => Promise<Prepared[]>,
@@ -75,7 +79,7 @@ export async function appendCloses(
       const runs = await closedRunsOf(tx, intakes);
       return intakes.map((intake, at) => {
         const { closedRun, runFault } = runs[at]!;
-        return { ...sign(context, intake, policies[at]!, expectedValues, closedRun), runFault };
+        return { ...sign(context, intake, policies[at]!, predictedValues, closedRun), runFault };
       });
     }),
   );
@@ -156,13 +160,13 @@ async function appendClaimed(
     return fault === undefined ? [] : [{ intake, ...fault }];
   });
   const admitted = claimed.filter(({ intake }) => !faults.has(intake.proofId));
-  await refuse(
+  await storeRejections(
     tx,
     rejected.map(({ intake: { proofId }, ...why }) => ({ proofId, ...why })),
   );
-  const counters = await settleCounters(tx, context, admitted, size);
+  const counters = await correctCounters(tx, context, admitted, size);
   await pipeline(
-    appendLocked(
+    appendEntries(
       tx,
       nativeSha256,
       size,
@@ -230,7 +234,7 @@ export const countOf = (
  *
  * @param size the index of the first proof
  */
-async function settleCounters(
+async function correctCounters(
   tx: Transaction,
   context: AdmitContext,
   admitted: Prepared[],
@@ -239,24 +243,24 @@ async function settleCounters(
   const refs = admitted.flatMap(({ moves }) => moves);
   if (refs.length === 0) return [];
   // Every value is read again under the lock, so the predictions can be discarded.
-  if (expectedValues.size > EXPECTED_LIMIT) expectedValues.clear();
+  if (predictedValues.size > PREDICTED_LIMIT) predictedValues.clear();
   const values = await readCounters(tx, refs);
   const rows = new Map<string, CounterRow>();
-  let isExpected = true;
+  let wasPredicted = true;
   for (const [at, item] of admitted.entries()) {
     const isCurrent = item.moves.every((one) => one.before === (values.get(counterId(one)) ?? 0));
-    const settled = isCurrent ? item : await prepare(context, item.intake, values);
-    admitted[at] = settled;
-    isExpected &&= isCurrent;
-    move(values, settled);
-    if (settled.effect !== 'ADMIT') continue;
-    for (const one of settled.moves) {
+    const corrected = isCurrent ? item : await prepare(context, item.intake, values);
+    admitted[at] = corrected;
+    wasPredicted &&= isCurrent;
+    applyMoves(values, corrected);
+    if (corrected.effect !== 'ADMIT') continue;
+    for (const one of corrected.moves) {
       const row = { ...one, value: one.after, leafIndex: size + at };
       rows.set(counterId(one), row);
     }
   }
-  if (!isExpected) {
-    for (const one of refs) expectedValues.set(counterId(one), values.get(counterId(one)) ?? 0);
+  if (!wasPredicted) {
+    for (const one of refs) predictedValues.set(counterId(one), values.get(counterId(one)) ?? 0);
   }
   return [...rows.values()];
 }
@@ -265,8 +269,8 @@ async function settleCounters(
  * Predicted counter values: a group is signed before it has the append lock. After a wrong
  * prediction, the policy is evaluated again under the lock.
  */
-const expectedValues: CounterValues = new Map();
-const EXPECTED_LIMIT = 10_000;
+const predictedValues: CounterValues = new Map();
+const PREDICTED_LIMIT = 10_000;
 
 /** An admission that is evaluated, hashed and signed, and has no leaf index yet. */
 export interface Prepared extends Claimed {
@@ -287,7 +291,7 @@ export interface Prepared extends Claimed {
 export async function prepare(
   context: AdmitContext,
   intake: PendingIntake,
-  values: CounterValues = expectedValues,
+  values: CounterValues = predictedValues,
 ): Promise<Prepared> {
   return sign(context, intake, await context.policy(intake.policyDigest), values);
 }
@@ -331,6 +335,6 @@ function sign(
     proofRecordHash: hashes.proof_record_hash,
     runFault: null,
   };
-  move(values, prepared);
+  applyMoves(values, prepared);
   return prepared;
 }

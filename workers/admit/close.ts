@@ -1,6 +1,6 @@
 import { incompletenessOf } from '#policy/run';
 import type { ClosedRun } from '#protocol/schemas/aep';
-import type { PendingIntake } from '#sql/admissions/append';
+import type { PendingIntake } from '#sql/admissions/pending';
 import { membersOf, placesOf, type RunPlace } from '#sql/admissions/runs';
 import { statedRun } from '#sql/proofs/rebuild-aep';
 import type { Db } from '#sql/db/transaction';

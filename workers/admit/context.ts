@@ -4,7 +4,7 @@ import type { SigningKey } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
 import type { Pool } from '#sql/db/transaction';
 import { treeSize } from '#sql/log/log';
-import { keyEntryReader } from './key-entries.js';
+import { keyEntryReader } from '#sql/log/keys';
 
 export interface Decided {
   proofId: string;

@@ -1,6 +1,6 @@
 import { toBase64, toBase64Url } from '#protocol/bytes';
 import { jwkThumbprint } from '#protocol/keys';
-import { delegationToSign } from '#protocol/state/key-entries';
+import { delegationToSign } from '#protocol/state/log-keys';
 import { keyStatusAt } from '#protocol/state/log-state';
 import { formatTime } from '#protocol/time';
 import type { Signer } from '#runtime/crypto/key-uri';
@@ -15,7 +15,7 @@ import { treeSize } from '#sql/log/log';
 import { databaseTime } from '#sql/log/verdicts';
 import { repeat } from '../requeue.js';
 import type { AdmitContext } from './context.js';
-import { keyEntryReader } from './key-entries.js';
+import { keyEntryReader } from '#sql/log/keys';
 
 /** Limit of the leaves, and so of the proofs, of one delegation; decision 48 has the reasons. */
 export const MAX_PROOFS = 1_000_000;

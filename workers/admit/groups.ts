@@ -15,7 +15,6 @@ export interface AdmissionGroups {
    * Never throws.
    */
   take(ids: readonly string[], requests: RequestIds): string[];
-  /** Admissions that wait for a group. */
   waiting(): number;
   /** Finishes the running groups and starts no more. */
   close(): Promise<void>;

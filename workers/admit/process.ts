@@ -8,9 +8,9 @@ import {
   claimPending,
   loadChunks,
   loadPending,
-  refuse,
+  storeRejections,
   type PendingIntake,
-} from '#sql/admissions/append';
+} from '#sql/admissions/pending';
 import { announceOutcomes } from '#sql/admissions/outcomes';
 import { CHUNK_ITEMS } from '#sql/batches/accept';
 import { countOutcomes, splitChunks } from '#sql/batches/chunks';
@@ -18,7 +18,7 @@ import { transaction, type Transaction } from '#sql/db/transaction';
 import {
   append,
   appendCloses,
-  appendLoaded,
+  loadAndAppend,
   countOf,
   prepare,
   type Prepared,
@@ -38,8 +38,7 @@ function isItemError(error: unknown): boolean {
   return /^(22...|23...|P0001)$/.test(String((error as { code?: unknown }).code));
 }
 
-/** When the processing of the group began. */
-type Timed = AdmitContext & { startedAt: number };
+type TimedContext = AdmitContext & { startedAt: number };
 
 const YIELD_AFTER_MS = 1;
 
@@ -64,7 +63,7 @@ export async function processAdmissions(
   };
   try {
     const load = (tx: Transaction) => timedLoad(context, loadPending(tx, ids));
-    logOutcomes(context, await appendLoaded(context, load, prepareGroup), requests);
+    logOutcomes(context, await loadAndAppend(context, load, prepareGroup), requests);
   } catch (error) {
     await isolate(context, group.prepared, append, error, requests);
   }
@@ -189,7 +188,7 @@ async function prepareAll(context: AdmitContext, pending: PendingIntake[]): Prom
 
 /** Error isolation: a failed group is appended item by item, so one bad item rejects only itself. */
 async function appendOrIsolate<T extends Pick<Prepared, 'intake'>>(
-  context: Timed,
+  context: TimedContext,
   items: T[],
   appendAll: (context: AdmitContext, items: T[]) => Promise<Appended>,
   requests: RequestIds,
@@ -204,7 +203,7 @@ async function appendOrIsolate<T extends Pick<Prepared, 'intake'>>(
 
 /** Retries the items of a group that `error` rolled back. Rethrows an error that no item caused. */
 async function isolate<T extends Pick<Prepared, 'intake'>>(
-  context: Timed,
+  context: TimedContext,
   items: T[],
   appendAll: (context: AdmitContext, items: T[]) => Promise<Appended>,
   error: unknown,
@@ -235,7 +234,7 @@ async function quarantine(
   const isClaimed = await transaction(context.sql, async (tx) => {
     const { size } = await claimPending(tx, [intake]);
     if (size === 0) return false;
-    await refuse(tx, [{ proofId, code: 'processing_failed', detail }]);
+    await storeRejections(tx, [{ proofId, code: 'processing_failed', detail }]);
     await countOutcomes(tx, countOf(intake, 'refused'));
     await announceOutcomes(tx, batch === null ? [proofId] : []);
     return true;
@@ -265,7 +264,7 @@ interface LoggedOutcome {
  * request already; rejected and late admissions are logged with their ids.
  */
 function logOutcomes(
-  { log, startedAt, ...context }: Timed,
+  { log, startedAt, ...context }: TimedContext,
   appended: Appended,
   requests: RequestIds,
 ): void {
@@ -313,13 +312,11 @@ function logFields(
   };
 }
 
-/** Ids of an admission, as log fields. */
 function idsOf(proofId: string, requests: RequestIds): { proof_id: string; request_id?: string } {
   const requestId = requests.of(proofId);
   return { proof_id: proofId, ...(requestId !== undefined && { request_id: requestId }) };
 }
 
-/** Ids of the first few admissions, as log fields. */
 export function firstOf(proofIds: readonly string[], requests: RequestIds): object[] {
   return proofIds.slice(0, MAX_LOGGED_IDS).map((proofId) => idsOf(proofId, requests));
 }

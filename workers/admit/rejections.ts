@@ -8,7 +8,7 @@ import { uuidTime } from '#protocol/ids';
 import type { KeyedEntry } from '#protocol/keys';
 import type { AepSubject } from '#protocol/schemas/aep';
 import { nativeCrypto } from '#runtime/crypto/node';
-import type { Gate, PendingIntake } from '#sql/admissions/append';
+import type { Gate, PendingIntake } from '#sql/admissions/pending';
 import { type Parent, parentsOf } from '#sql/admissions/intake';
 import { isPlaceOf, placesOf, type RunPlace } from '#sql/admissions/runs';
 import type { Transaction } from '#sql/db/transaction';
@@ -30,19 +30,16 @@ export interface Fault {
   detail: string;
 }
 
-/** A claimed admission. */
 export interface Claimed {
   intake: PendingIntake;
   subject: AepSubject;
-  /** The counters that an admission changes. */
   moves: CounterMove[];
   /** Why a close cannot end its run, or null. */
   runFault: Fault | null;
 }
 
 /** Data that the worker has read under the append lock. */
-interface Read {
-  /** The key entries of the log. */
+interface UnderLock {
   keys: readonly KeyedEntry[];
   gates: ReadonlyMap<string, Gate>;
   /** The time of the last adoption, in epoch milliseconds, or null. */
@@ -59,7 +56,7 @@ export async function faultsOf(
   tx: Transaction,
   context: AdmitContext,
   items: readonly Claimed[],
-  { adopted, gates, keys, size }: Read,
+  { adopted, gates, keys, size }: UnderLock,
 ): Promise<Map<string, Fault>> {
   const isInRun = ({ intake, subject }: Claimed): boolean =>
     intake.runCloses !== null || runOf(subject) !== undefined;

@@ -4,10 +4,9 @@ import type { KeyStatus } from '#protocol/keys';
 import type { QueueConfig } from '#runtime/config';
 import { singleFlight } from '#runtime/concurrency';
 import { type RequestIds, NO_REQUEST_IDS } from '#runtime/http/request-ids';
-import { healthCheck, type Readiness } from '#runtime/ops/health';
+import { healthCheck, type Readiness, TaskWatchdog, type HungError } from '#runtime/ops/health';
 import type { Sql } from '#runtime/postgres/connect';
 import { logRarely } from '#runtime/process/log';
-import { TaskWatchdog, type HungError } from '#runtime/process/watchdog';
 import { isIds } from '#runtime/queue/backend';
 import {
   openAdmitQueue,
@@ -39,7 +38,6 @@ export interface WorkerOptions {
   groupsAtOnce: number;
   /** Batch chunks processed concurrently. Keep it low: single admissions wait for each chunk. */
   batchConcurrency: number;
-  /** Milliseconds between searches for stale admissions. */
   requeueEveryMs: number;
   /** Milliseconds after which an admission without an outcome is requeued. */
   staleAfterMs: number;
@@ -61,7 +59,6 @@ export const WORKER_DEFAULTS: WorkerOptions = {
   stallTimeoutMs: 600_000,
 };
 
-/** Largest group. */
 const IDS_AT_ONCE = 256;
 
 /** Limit of waiting ids, because any database role can announce ids. The requeue finds ignored admissions. */
@@ -70,25 +67,11 @@ const MOST_ANNOUNCED = 100_000;
 /** Pause between checks of an inactive signing key. */
 const KEY_CHECK_MS = 1_000;
 
-/** A worker signs with one AEP key, or with keys that a root key delegates. */
-export type WorkerContext = { sql: Pool & Pick<Sql, 'onNotification'> } & (
-  | AdmitContext
-  | (Omit<AdmitContext, 'signer' | 'keyId' | 'logOrigin'> & { delegated: DelegatedKeys })
-);
-
-function contextNow(context: WorkerContext): AdmitContext | null {
-  if (!('delegated' in context)) return context;
-  const { current } = context.delegated;
-  return current && { ...context, ...current };
-}
-
 export interface AdmitWorker {
   /** Resolves when the worker takes jobs, or finds out that the queue is unreachable. */
   ready: Promise<void>;
   isQueueUp(): boolean;
-  /** Depth and age of the queues. */
   queues(): Promise<Record<'admit' | 'batch', QueueState>>;
-  /** Ready when this worker can commit admissions. */
   readiness(): Promise<Readiness>;
   /** Finishes the current jobs and starts no others. */
   close(): Promise<void>;
@@ -107,25 +90,15 @@ export function startAdmitWorker(
     throw error;
   },
 ): AdmitWorker {
-  const { log } = context;
+  const { log, sql } = context;
   const stopping = new AbortController();
-  /** The context for one group: one key signs all of its proofs. */
-  const signing = (): AdmitContext => {
-    const now = contextNow(context);
-    if (now === null) throw new SigningKeyInactiveError('no root key has delegated to this worker');
-    return now;
-  };
+  const { signal } = stopping;
   const watchdog = new TaskWatchdog({
     what: 'a worker job',
     limitMs: options.stallTimeoutMs,
     onHung,
   });
-  const watched = async (
-    kind: 'admissions' | 'chunks',
-    ids: string[],
-    requests: RequestIds,
-    work: () => Promise<void>,
-  ): Promise<void> => {
+  const watched: Watched = async (kind, ids, requests, work) => {
     try {
       await watchdog.watch(work);
     } catch (error) {
@@ -140,75 +113,9 @@ export function startAdmitWorker(
     }
   };
   const queue = openAdmitQueue(queueConfig, { log });
-  const batchQueue = openBatchQueue(queueConfig, { log });
-  const processChunk = (ids: string[], requests = NO_REQUEST_IDS): Promise<void> => {
-    // Taking this chunk made room in the queue for the next one.
-    dispatcher.wake();
-    return watched('chunks', ids, requests, async () => processChunks(signing(), ids));
-  };
   const isDown = (): boolean => withoutQueue?.isDown() ?? false;
-  const dispatcher = startChunkDispatcher({
-    sql: context.sql,
-    log,
-    queue: {
-      depth: async () => (isDown() ? 0 : batchQueue.depth()),
-      add: async (ids) => {
-        if (!isDown()) return batchQueue.add(ids);
-        await processChunk([...ids]);
-        return '';
-      },
-    },
-    ahead: options.batchConcurrency + 1,
-    chunkLeaseMs: options.chunkLeaseMs,
-    requeued: (chunks) => context.metrics?.requeued('batches', chunks),
-  });
-  const batchWorker = openConsumer(
-    queueConfig,
-    'batch',
-    { admissions: processChunk },
-    { concurrency: options.batchConcurrency, log },
-  );
-  const groups = groupAdmissions({
-    groupsAtOnce: options.groupsAtOnce,
-    idsAtOnce: IDS_AT_ONCE,
-    process: async (ids, requests) => {
-      try {
-        await watched('admissions', ids, requests, async () =>
-          processAdmissions(signing(), ids, requests),
-        );
-      } catch (error) {
-        // Accepts no admissions meanwhile, so that workers with active keys process them.
-        const cause = error instanceof DeferredError ? error.cause : error;
-        if (cause instanceof SigningKeyInactiveError) await untilKeyIsActive();
-        throw error;
-      }
-    },
-  });
-  /** Groups that wait for an active key. Meanwhile this worker accepts no further admissions. */
-  let held = 0;
-  async function untilKeyIsActive(): Promise<void> {
-    held += 1;
-    while (!stopping.signal.aborted) {
-      const now = contextNow(context);
-      if ((now && (await signingKeyState(now).catch(() => null))) === 'active') break;
-      await sleep(KEY_CHECK_MS, undefined, { signal: stopping.signal }).catch(() => undefined);
-    }
-    held -= 1;
-    if (held === 0) await takePending(context.sql, take).catch(() => undefined);
-  }
-  const take: AdmissionGroups['take'] = (ids, requests) =>
-    held === 0 ? groups.take(ids, requests) : [];
-  const listening = new Promise<void>((resolve) => {
-    const onAnnounced = (payload: string): void => {
-      const { ids, requests } = announcedIn(payload);
-      if (isIds(ids) && groups.waiting() < MOST_ANNOUNCED) take(ids, requests);
-    };
-    context.sql.onNotification(PENDING_CHANNEL, onAnnounced, () => {
-      resolve();
-      // Finds admissions that were announced earlier. If this fails, the requeue finds them once stale.
-      void takePending(context.sql, take).catch(() => undefined);
-    });
-  });
+  const batches = startBatches(context, queueConfig, options, watched, isDown);
+  const admissions = takeAnnounced(context, options, watched, signal);
   const revoke = (ids: string[], requests = NO_REQUEST_IDS): Promise<void> =>
     watchdog.watch(() => processRevocations(context, ids, requests));
   const worker = openConsumer(
@@ -220,36 +127,28 @@ export function startAdmitWorker(
         for (const id of ids) {
           log.debug({ batch_id: `batch_${id}`, request_id: requests.of(id) }, 'batch received');
         }
-        dispatcher.wake();
+        batches.dispatcher.wake();
         return Promise.resolve();
       },
     },
     { concurrency: options.jobsAtOnce, log },
   );
-  // Null during a check, because the previous state may be outdated.
-  let signingKey: KeyStatus | null = null;
-  const database = healthCheck(async () => {
-    signingKey = null;
-    const now = contextNow(context);
-    signingKey = now === null ? 'unknown' : await signingKeyState(now);
-  });
-  const reachesQueue = healthCheck(() => queue.ping());
   // A queue in PostgreSQL is down only when the registry is.
   const withoutQueue =
     queueConfig.redisUrl === null
       ? null
       : workWithoutQueue(
           {
-            sql: context.sql,
+            sql,
             log,
             ping: singleFlight(() => queue.ping()),
             revocations: revoke,
-            chunks: () => dispatcher.wake(),
+            chunks: () => batches.dispatcher.wake(),
             groupSize: IDS_AT_ONCE,
           },
-          stopping.signal,
+          signal,
         );
-  const renewing = 'delegated' in context && context.delegated.keepRenewed(stopping.signal);
+  const renewing = 'delegated' in context && context.delegated.keepRenewed(signal);
   const requeueing = keepRequeueing(
     context,
     queue,
@@ -258,57 +157,194 @@ export function startAdmitWorker(
       olderThanMs: options.staleAfterMs,
       pageSize: PAGE_SIZE,
       isDown,
-      take,
-      chunks: () => dispatcher.requeue(),
+      take: admissions.take,
+      chunks: () => batches.dispatcher.requeue(),
     },
-    stopping.signal,
+    signal,
   );
+  const takesJobs = (): boolean => worker.isRunning() && batches.worker.isRunning();
 
-  async function readiness(): Promise<Readiness> {
-    const [databaseState, queueState] = await Promise.all([database(), reachesQueue()]);
-    const takesJobs = queueState === 'up' && worker.isRunning() && batchWorker.isRunning();
-    const jobs = takesJobs || isDown() ? 'up' : 'down';
+  return {
+    isQueueUp: () => !isDown(),
+    queues: async () => ({ admit: await queue.stats(), batch: await batches.queue.stats() }),
+    readiness: workerReadiness(context, () => queue.ping(), takesJobs, isDown),
+    ready: Promise.race([
+      Promise.all([worker.ready, batches.worker.ready]),
+      ...(withoutQueue === null ? [] : [withoutQueue.down]),
+    ]).then(() => admissions.listening),
+    close: async () => {
+      stopping.abort();
+      await Promise.all([
+        admissions.close(),
+        worker.close(),
+        batches.worker.close(),
+        withoutQueue?.over,
+        renewing,
+      ]);
+      watchdog.stop();
+      await requeueing;
+      await batches.dispatcher.close();
+      await batches.queue.close();
+      await queue.close();
+    },
+  };
+}
+
+/** Processes items under the watchdog, and logs why they cannot be committed. */
+type Watched = (
+  kind: 'admissions' | 'chunks',
+  ids: string[],
+  requests: RequestIds,
+  work: () => Promise<void>,
+) => Promise<void>;
+
+/** A worker signs with one AEP key, or with keys that a root key delegates. */
+export type WorkerContext = { sql: Pool & Pick<Sql, 'onNotification'> } & (
+  | AdmitContext
+  | (Omit<AdmitContext, 'signer' | 'keyId' | 'logOrigin'> & { delegated: DelegatedKeys })
+);
+
+/** The context with the current signing key; null while no root key has delegated to this worker. */
+function contextNow(context: WorkerContext): AdmitContext | null {
+  if (!('delegated' in context)) return context;
+  const { current } = context.delegated;
+  return current && { ...context, ...current };
+}
+
+/** The context for one group: one key signs all of its proofs. */
+function signingContext(context: WorkerContext): AdmitContext {
+  const now = contextNow(context);
+  if (now === null) throw new SigningKeyInactiveError('no root key has delegated to this worker');
+  return now;
+}
+
+/** Processes announced admissions in groups, except while the signing key is not active. */
+function takeAnnounced(
+  context: WorkerContext,
+  { groupsAtOnce }: WorkerOptions,
+  watched: Watched,
+  signal: AbortSignal,
+) {
+  const { sql } = context;
+  const groups = groupAdmissions({
+    groupsAtOnce,
+    idsAtOnce: IDS_AT_ONCE,
+    process: async (ids, requests) => {
+      try {
+        await watched('admissions', ids, requests, async () =>
+          processAdmissions(signingContext(context), ids, requests),
+        );
+      } catch (error) {
+        // Accepts no admissions meanwhile, so that workers with active keys process them.
+        const cause = error instanceof DeferredError ? error.cause : error;
+        if (cause instanceof SigningKeyInactiveError) await untilKeyIsActive();
+        throw error;
+      }
+    },
+  });
+  /** Groups that wait for an active key. */
+  let held = 0;
+  const take: AdmissionGroups['take'] = (ids, requests) =>
+    held === 0 ? groups.take(ids, requests) : [];
+
+  async function untilKeyIsActive(): Promise<void> {
+    held += 1;
+    while (!signal.aborted) {
+      const now = contextNow(context);
+      if ((now && (await signingKeyState(now).catch(() => null))) === 'active') break;
+      await sleep(KEY_CHECK_MS, undefined, { signal }).catch(() => undefined);
+    }
+    held -= 1;
+    if (held === 0) await takePending(sql, take).catch(() => undefined);
+  }
+
+  const listening = new Promise<void>((resolve) => {
+    const onAnnounced = (payload: string): void => {
+      const { ids, requests } = announcedIn(payload);
+      if (isIds(ids) && groups.waiting() < MOST_ANNOUNCED) take(ids, requests);
+    };
+    sql.onNotification(PENDING_CHANNEL, onAnnounced, () => {
+      resolve();
+      // Finds admissions that were announced earlier. If this fails, the requeue finds them once stale.
+      void takePending(sql, take).catch(() => undefined);
+    });
+  });
+  return { take, listening, close: () => groups.close() };
+}
+
+/** Fills the queue of chunks and processes its jobs; processes chunks directly while the queue is down. */
+function startBatches(
+  context: WorkerContext,
+  queueConfig: QueueConfig,
+  { batchConcurrency, chunkLeaseMs }: WorkerOptions,
+  watched: Watched,
+  isDown: () => boolean,
+) {
+  const { log, sql } = context;
+  const queue = openBatchQueue(queueConfig, { log });
+  const process = (ids: string[], requests = NO_REQUEST_IDS): Promise<void> => {
+    // Taking this chunk made room in the queue for the next one.
+    dispatcher.wake();
+    return watched('chunks', ids, requests, async () =>
+      processChunks(signingContext(context), ids),
+    );
+  };
+  const dispatcher = startChunkDispatcher({
+    sql,
+    log,
+    queue: {
+      depth: async () => (isDown() ? 0 : queue.depth()),
+      add: async (ids) => {
+        if (!isDown()) return queue.add(ids);
+        await process([...ids]);
+        return '';
+      },
+    },
+    ahead: batchConcurrency + 1,
+    chunkLeaseMs,
+    requeued: (chunks) => context.metrics?.requeued('batches', chunks),
+  });
+  const consumer = { concurrency: batchConcurrency, log };
+  const worker = openConsumer(queueConfig, 'batch', { admissions: process }, consumer);
+  return { queue, dispatcher, worker };
+}
+
+/** Ready when this worker can commit admissions. */
+function workerReadiness(
+  context: WorkerContext,
+  ping: () => Promise<void>,
+  takesJobs: () => boolean,
+  isDown: () => boolean,
+): () => Promise<Readiness> {
+  // Null during a check, because the previous state may be outdated.
+  let signingKey: KeyStatus | null = null;
+  const checkDatabase = healthCheck(async () => {
+    signingKey = null;
+    const now = contextNow(context);
+    signingKey = now === null ? 'unknown' : await signingKeyState(now);
+  });
+  const checkQueue = healthCheck(ping);
+
+  return async () => {
+    const [database, queue] = await Promise.all([checkDatabase(), checkQueue()]);
+    const isConsuming = queue === 'up' && takesJobs();
+    const jobs = isConsuming || isDown() ? 'up' : 'down';
     // Not ready with an inactive key, because no admission is committed.
-    const ready = databaseState === 'up' && jobs === 'up' && signingKey === 'active';
-    const whenReady = takesJobs ? 'ready' : 'degraded';
+    const ready = database === 'up' && jobs === 'up' && signingKey === 'active';
+    const whenReady = isConsuming ? 'ready' : 'degraded';
     return {
       ready,
       details: {
         status: ready ? whenReady : 'unavailable',
         dependencies: {
-          database: databaseState,
-          queue: queueState,
+          database,
+          queue,
           ...('delegated' in context && { root_key: context.delegated.root }),
         },
         jobs,
         ...(signingKey !== null && { signing_key: signingKey }),
       },
     };
-  }
-
-  return {
-    isQueueUp: () => !isDown(),
-    queues: async () => ({ admit: await queue.stats(), batch: await batchQueue.stats() }),
-    readiness,
-    ready: Promise.race([
-      Promise.all([worker.ready, batchWorker.ready]),
-      ...(withoutQueue === null ? [] : [withoutQueue.down]),
-    ]).then(() => listening),
-    close: async () => {
-      stopping.abort();
-      await Promise.all([
-        groups.close(),
-        worker.close(),
-        batchWorker.close(),
-        withoutQueue?.over,
-        renewing,
-      ]);
-      watchdog.stop();
-      await requeueing;
-      await dispatcher.close();
-      await batchQueue.close();
-      await queue.close();
-    },
   };
 }
 

@@ -14,7 +14,7 @@ import {
   refuseRevocations,
   type RevocationRejection,
 } from '#sql/lifecycle/revocations';
-import { appendLocked, lockHead } from '#sql/log/append';
+import { appendEntries, lockHead } from '#sql/log/append';
 import { statusEntriesOf } from '#sql/log/log';
 
 /** Dependencies of the revocation worker. It has no key, because status entries are unsigned. */
@@ -118,7 +118,7 @@ async function commitIn(
   if (open.length === 0) return;
   await insertReasons(tx, open);
   const at = await databaseTime(tx);
-  await appendLocked(
+  await appendEntries(
     tx,
     nativeSha256,
     size,

@@ -6,7 +6,7 @@ import { leafHash } from '#protocol/merkle';
 import type { Aep } from '#protocol/schemas/aep';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
 import { ROW_CHECK_NAME } from '#protocol/schemas/verdict';
-import { KeyStates } from '#protocol/state/key-states';
+import { KeyStates, isSignedVerdict } from '#protocol/state/log-keys';
 import type { Outcome } from '#protocol/status';
 import {
   allPassed,
@@ -15,9 +15,8 @@ import {
   type ProofFindings,
   type ProofCrypto,
 } from '#protocol/verify';
-import { isSignedVerdict } from '#protocol/verdict-entries';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { endedOrigins } from '#sql/log/checkpoints';
+import { endedOrigins } from '#sql/log/log';
 import {
   type LeafEvidence,
   columnsUnlikeAep,
@@ -108,7 +107,6 @@ export function outcomeOf(leaf: LeafEvidence | undefined, checks: readonly Check
   return leaf?.proof?.isErased === true ? 'erased' : 'pass';
 }
 
-/** Expiry times of a verified proof's artifacts. */
 export function expiriesAt(leafIndex: number, aep: Aep | null): Expiry[] {
   return aep === null ? [] : expiriesOf(aep).map((end) => ({ leafIndex, ...end }));
 }
@@ -125,7 +123,6 @@ function checkColumns(columns: SubjectColumns, aep: Aep | null): Check {
   return { name: ROW_CHECK_NAME, result: 'fail', detail: 'the stored columns differ from the AEP' };
 }
 
-/** Checks the form and the inclusion of a log entry. */
 function checkEntry(leaf: LeafEvidence, isSound: boolean, leafHashInTree: Uint8Array): Check[] {
   const isIncluded = equalBytes(leafHash(nativeSha256, leaf.entry), leafHashInTree);
   return [

@@ -1,4 +1,4 @@
-import type { KeyStates } from '#protocol/state/key-states';
+import type { KeyStates } from '#protocol/state/log-keys';
 import type { Check, ProofCrypto } from '#protocol/verify';
 import type { WakeableSleep } from '#runtime/concurrency';
 import { healthCheck, Heartbeat, type Readiness } from '#runtime/ops/health';
@@ -7,7 +7,6 @@ import { pipeline, type Pool, type Transaction } from '#sql/db/transaction';
 import type { Signer } from '#runtime/crypto/key-uri';
 import type { LeafEvidence } from '#sql/log/leaf-checks';
 
-/** The key that signs verdict entries. */
 export interface VerdictSigner extends Pick<Signer, 'sign'> {
   keyId: string;
   /** Name of the log. */
@@ -28,8 +27,7 @@ export interface VerifyContext {
   /** Sleeps between polls until an append is notified. Default: polls every `idleMs`. */
   idleSleep?: WakeableSleep;
   /** Notified after each pass of the loop. */
-  pulses?: VerifierHeartbeats;
-  /** Default: no metrics. */
+  heartbeats?: VerifierHeartbeats;
   metrics?: VerifierMetrics;
   /** Records trace spans for the verified leaves `from` to `to` - 1. Default: no spans. */
   traced?(from: number, to: number, startedAt: number): void;
@@ -38,7 +36,6 @@ export interface VerifyContext {
 /** The log is damaged: a leaf is missing, or verified leaves changed. */
 export class LogDamagedError extends Error {}
 
-/** Metrics of the verifier. */
 export interface VerifierMetrics {
   /** Counts leaves that were verified for the first time (`log`) or again (`scrub`). */
   verified(pass: 'log' | 'scrub', passed: number, failed: number): void;
@@ -75,15 +72,18 @@ export function verifierHeartbeats(): VerifierHeartbeats {
 }
 
 /** Ready when the database answers and every pass of the loop succeeded recently. */
-export function verifierReadiness(sql: Pool, pulses: VerifierHeartbeats): () => Promise<Readiness> {
+export function verifierReadiness(
+  sql: Pool,
+  heartbeats: VerifierHeartbeats,
+): () => Promise<Readiness> {
   const database = healthCheck(() => sql`select 1`);
   return async () => {
     const dependencies = { database: await database() };
     const rounds = {
-      log: pulses.log.state,
-      upkeep: pulses.expiryScan.state,
-      scrub: pulses.scrub.state,
-      verdict: pulses.verdict.state,
+      log: heartbeats.log.state,
+      upkeep: heartbeats.expiryScan.state,
+      scrub: heartbeats.scrub.state,
+      verdict: heartbeats.verdict.state,
     };
     const ready =
       dependencies.database === 'up' && Object.values(rounds).every((state) => state === 'up');
@@ -94,13 +94,9 @@ export function verifierReadiness(sql: Pool, pulses: VerifierHeartbeats): () => 
   };
 }
 
-/** Heartbeats of the passes of the verifier's loop. */
 export interface VerifierHeartbeats {
-  /** Extends the verified prefix. */
   log: Heartbeat;
-  /** Scans for expiries. */
   expiryScan: Heartbeat;
-  /** Verifies leaves again. */
   scrub: Heartbeat;
   /** Appends verdict entries; fails while the verifier key is not active in the log. */
   verdict: Heartbeat;

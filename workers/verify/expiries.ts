@@ -17,7 +17,6 @@ import { expireShares as recordExpired } from '#sql/lifecycle/share-tokens';
 import { ERASED_CHECKS } from './check-leaf.js';
 import { lockVerdicts, type VerifyContext } from './context.js';
 
-/** Groups artifact kinds by leaf. */
 export function kindsByLeaf(
   expiries: readonly Omit<Expiry, 'expiresAt'>[],
 ): Map<number, ArtifactKind[]> {

@@ -1,4 +1,5 @@
 import { ProtocolError } from '#protocol/errors';
+import type { VerdictInHistory } from '#protocol/history';
 import { HASH_BYTES, verifyInclusion } from '#protocol/merkle';
 import { inclusionFromTiles, TILE_WIDTH, tileWidth, type TileReader } from '#protocol/tiles';
 import type { Outcome } from '#protocol/status';
@@ -57,7 +58,7 @@ export async function scrub(
   const keys = await keysFor(context, [...leaves.values()], history, origins);
   const tree = { size: prefix.treeSize, root: prefix.root };
   const inTree = leafHashesOf(tree, read);
-  const found = new Map<number, { outcome: Outcome; checks: Check[]; ends: Expiry[] }>();
+  const found = new Map<number, Finding>();
   for (const index of indexes) {
     const leaf = leaves.get(index);
     const { checks, aep } =
@@ -85,21 +86,15 @@ export async function scrub(
     const present = prefixNow ?? prefix;
     const verdicts: NewVerdict[] = [];
     const newExpiries: Expiry[] = [];
-    for (const [index, { outcome, checks, ends }] of found) {
+    for (const [index, finding] of found) {
       const before = verdictsNow.get(index);
       // Skipped: another verifier wrote a verdict meanwhile, perhaps from newer evidence.
       if (before?.verdictId !== verdictsBefore.get(index)?.verdictId) continue;
-      const newlyExpired = ends.filter(({ expiresAt }) => expiresAt <= now).map(({ kind }) => kind);
-      // A recorded expiry is never withdrawn.
-      const expired = [...new Set([...(before?.expired ?? []), ...newlyExpired])].sort();
-      const isSame = before?.outcome === outcome && before.expired.length === expired.length;
-      // An altered leaf must not hide behind an earlier failure caused by a compromised key.
-      const isSameCause =
-        outcome !== 'fail' || failedChecks(checks).join() === before?.failedChecks.join();
-      if (isSame && isSameCause) continue;
-      verdicts.push(verdictOn(index, present, { outcome, expired, checks }));
+      const changed = changedVerdict(finding, before, now);
+      if (changed === null) continue;
+      verdicts.push(verdictOn(index, present, changed));
       // A leaf that failed before has no recorded expiries.
-      newExpiries.push(...ends.filter(({ expiresAt }) => expiresAt > now));
+      newExpiries.push(...finding.ends.filter(({ expiresAt }) => expiresAt > now));
     }
     await insertVerdicts(tx, verdicts, now);
     await insertExpiries(tx, newExpiries);
@@ -125,6 +120,28 @@ export async function scrub(
   context.metrics?.failed(altered);
   if (!urgent) context.voided.report(log);
   return { changed: changed.length, urgent, size: prefix.treeSize };
+}
+
+interface Finding {
+  outcome: Outcome;
+  checks: Check[];
+  ends: Expiry[];
+}
+
+/** The verdict that a finding causes at `now`; null when it repeats the verdict before. */
+function changedVerdict(
+  { outcome, checks, ends }: Finding,
+  before: VerdictInHistory | undefined,
+  now: number,
+): Pick<NewVerdict, 'outcome' | 'expired' | 'checks'> | null {
+  const newlyExpired = ends.filter(({ expiresAt }) => expiresAt <= now).map(({ kind }) => kind);
+  // A recorded expiry is never withdrawn.
+  const expired = [...new Set([...(before?.expired ?? []), ...newlyExpired])].sort();
+  const isSame = before?.outcome === outcome && before.expired.length === expired.length;
+  // An altered leaf must not hide behind an earlier failure caused by a compromised key.
+  const isSameCause =
+    outcome !== 'fail' || failedChecks(checks).join() === before?.failedChecks.join();
+  return isSame && isSameCause ? null : { outcome, expired, checks };
 }
 
 /** The range [from, to) to verify now, and the next position of the scrubber. */

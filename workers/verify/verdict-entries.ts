@@ -1,21 +1,25 @@
 import { toBase64 } from '#protocol/bytes';
-import { readEntry } from '#protocol/entries';
+import { listedFailures, readEntry } from '#protocol/entries';
 import { attempt } from '#protocol/errors';
 import type { KeyedEntry } from '#protocol/keys';
 import { verifyConsistency } from '#protocol/merkle';
 import { parseVkey } from '#protocol/note';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { LISTED_LEAVES, MAX_SNAPSHOT_MS, type VerdictEntry } from '#protocol/schemas/log-entry';
-import { KeyStates } from '#protocol/state/key-states';
+import { KeyStates, isSignedVerdict, verdictMessage } from '#protocol/state/log-keys';
 import { consistencyFromTiles, rootFromTiles } from '#protocol/tiles';
 import { formatTime, parseTime } from '#protocol/time';
-import { isSignedVerdict, listedFailures, verdictMessage } from '#protocol/verdict-entries';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import { pipeline, transaction, type Transaction } from '#sql/db/transaction';
-import { endedOrigins, latestCheckpoint, type StoredCheckpoint } from '#sql/log/checkpoints';
 import { keysInLog } from '#sql/log/keys';
-import { type EntryBody, tileCache } from '#sql/log/log';
+import {
+  type EntryBody,
+  tileCache,
+  endedOrigins,
+  latestCheckpoint,
+  type StoredCheckpoint,
+} from '#sql/log/log';
 import {
   appendVerdict,
   coversOtherLeaves,
@@ -88,15 +92,8 @@ export function appendVerdictEntry(
     const { to, failed, restored } = lists;
     // After an adoption, the log has verdicts that this database does not have yet.
     if (to < (before?.to ?? 0)) return 'early';
-    const wasRetired =
-      before !== undefined && keys.verifierAt(before.key_id, Number.MAX_SAFE_INTEGER) === null;
     const expiredBefore = before === undefined ? 0 : parseTime(before.expired_through);
-    const expiredThrough = wasRetired ? scannedAt : Math.max(scannedAt, expiredBefore);
-    if (expiredThrough > now) {
-      throw new OperatorError(
-        `the database clock is behind ${formatTime(expiredThrough)}, up to which verdict entries report expiries: correct the clock`,
-      );
-    }
+    const expiredThrough = expiredThroughAt(now, scannedAt, before, keys);
     const passed = before === undefined ? Infinity : now - parseTime(before.time);
     const isDue =
       failed.length + restored.length > 0 ||
@@ -122,6 +119,25 @@ export function appendVerdictEntry(
     return 'appended';
   };
   return transaction(sql, work, opening);
+}
+
+/**
+ * The time up to which the next entry reports expiries: not earlier than that of the last entry, unless the
+ * key of that entry was retired since.
+ */
+function expiredThroughAt(
+  now: number,
+  scannedAt: number,
+  before: VerdictEntry | undefined,
+  keys: KeyStates,
+): number {
+  const isKept =
+    before !== undefined && keys.verifierAt(before.key_id, Number.MAX_SAFE_INTEGER) !== null;
+  const through = isKept ? Math.max(scannedAt, parseTime(before.expired_through)) : scannedAt;
+  if (through <= now) return through;
+  throw new OperatorError(
+    `the database clock is behind ${formatTime(through)}, up to which verdict entries report expiries: correct the clock`,
+  );
 }
 
 /** @returns the keys of the log; throws unless this verifier may sign for the log */

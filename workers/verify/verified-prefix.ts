@@ -1,7 +1,9 @@
 import { equalBytes } from '#protocol/bytes';
 import { isAepKeyEntry } from '#protocol/entries';
 import { ProtocolError } from '#protocol/errors';
+import type { KeyedEntry } from '#protocol/keys';
 import { CompactRange, HASH_BYTES, leafHash } from '#protocol/merkle';
+import type { KeyStates } from '#protocol/state/log-keys';
 import {
   extendTiles,
   rootFromTiles,
@@ -15,7 +17,7 @@ import type { Check } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
 import { readEvidence, type LeafEvidence } from '#sql/log/leaf-checks';
-import { compromisesIn } from '#sql/log/keys';
+import { compromisesIn, type KeysOfLog } from '#sql/log/keys';
 import { tileCache } from '#sql/log/log';
 import {
   logAndPrefix,
@@ -77,21 +79,8 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
   const origins = await logOrigins(context);
   const keys = await keysFor(context, leaves, history, origins);
 
-  const others: { leaf: LeafEvidence; outcome: Outcome; checks: Check[] }[] = [];
-  let passed: Check[] = [];
-  const ends: Expiry[] = [];
-  leaves.forEach((leaf, offset) => {
-    const leafHashInTree = (tree.sound ? tree.leafHashes[offset] : null) ?? new Uint8Array();
-    const { checks, aep } = checkLeaf(context.crypto, leaf, keys, leafHashInTree, origins);
-    const outcome = outcomeOf(leaf, checks);
-    if (outcome === 'pass') {
-      passed = checks;
-      ends.push(...expiriesAt(leaf.leafIndex, aep));
-    } else {
-      others.push({ leaf, outcome, checks });
-    }
-  });
-
+  const leafHashes = tree.sound ? tree.leafHashes : [];
+  const { passed, ends, others } = checkLeaves(context, leaves, keys, leafHashes, origins);
   const prefix: NewVerdict = {
     prefix: { subtrees: Buffer.concat(range.hashes), keysDigest: history.digest },
     firstIndex: from,
@@ -108,32 +97,77 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
   const compromised = compromisesIn(keys.entries).filter(({ until }) => until >= from);
   if (!(await commit(context, prefix, leafVerdicts, compromised, ends))) return 0;
   context.traced?.(from, to, startedAt);
-  let altered = 0;
-  for (const { leaf, outcome, checks } of others) {
-    if (outcome !== 'fail') continue;
-    const voidedBy = voidingKey(leaf, checks, keys.states);
-    if (voidedBy !== null) context.voided.add(voidedBy, leaf.leafIndex);
-    else {
-      altered += 1;
-      const failed = checks.filter((check) => check.result === 'fail');
-      context.log.error(
-        { leaf_index: leaf.leafIndex, failed },
-        'verifier: leaf failed verification',
-      );
+  const failures = others.filter(({ outcome }) => outcome === 'fail');
+  context.metrics?.failed(reportAltered(context, failures, keys.states));
+  context.metrics?.verified('log', leaves.length - failures.length, failures.length);
+  const newKeys = history.entries.filter(({ leafIndex }) => leafIndex >= from);
+  reportUnauthorized(context, newKeys, keys.states);
+  return to - from;
+}
+
+interface CheckedLeaf {
+  leaf: LeafEvidence;
+  outcome: Outcome;
+  checks: Check[];
+}
+
+/** `others`: the leaves that do not pass. `passed` and `ends`: checks and expiries of the leaves that pass. */
+function checkLeaves(
+  { crypto }: VerifyContext,
+  leaves: readonly LeafEvidence[],
+  keys: KeysOfLog,
+  leafHashes: readonly (Uint8Array | null)[],
+  origins: readonly string[] | undefined,
+): { passed: Check[]; ends: Expiry[]; others: CheckedLeaf[] } {
+  const others: CheckedLeaf[] = [];
+  let passed: Check[] = [];
+  const ends: Expiry[] = [];
+  leaves.forEach((leaf, offset) => {
+    const leafHashInTree = leafHashes[offset] ?? new Uint8Array();
+    const { checks, aep } = checkLeaf(crypto, leaf, keys, leafHashInTree, origins);
+    const outcome = outcomeOf(leaf, checks);
+    if (outcome === 'pass') {
+      passed = checks;
+      ends.push(...expiriesAt(leaf.leafIndex, aep));
+    } else {
+      others.push({ leaf, outcome, checks });
     }
+  });
+  return { passed, ends, others };
+}
+
+/** Logs leaves that fail for another reason than a compromised key. Returns their number. */
+function reportAltered(
+  { log, voided }: VerifyContext,
+  failures: readonly CheckedLeaf[],
+  states: KeyStates,
+): number {
+  const altered = failures.filter(({ leaf, checks }) => {
+    const voidedBy = voidingKey(leaf, checks, states);
+    if (voidedBy !== null) voided.add(voidedBy, leaf.leafIndex);
+    return voidedBy === null;
+  });
+  for (const { leaf, checks } of altered) {
+    const failed = checks.filter((check) => check.result === 'fail');
+    log.error({ leaf_index: leaf.leafIndex, failed }, 'verifier: leaf failed verification');
   }
-  for (const { leafIndex, entry } of history.entries.filter((key) => key.leafIndex >= from)) {
+  return altered.length;
+}
+
+/** Logs activations of delegated keys whose delegation no active root signed. */
+function reportUnauthorized(
+  { log }: VerifyContext,
+  entries: readonly KeyedEntry[],
+  states: KeyStates,
+): void {
+  for (const { leafIndex, entry } of entries) {
     if (!isAepKeyEntry(entry) || entry.delegation === undefined) continue;
-    if (keys.states.keyOf(entry.key_id)?.isAuthorized === true) continue;
-    context.log.error(
+    if (states.keyOf(entry.key_id)?.isAuthorized === true) continue;
+    log.error(
       { leaf_index: leafIndex, key_id: entry.key_id },
       'verifier: no active root signed a delegation; proofs by its key fail',
     );
   }
-  const failed = others.filter(({ outcome }) => outcome === 'fail').length;
-  context.metrics?.verified('log', leaves.length - failed, failed);
-  context.metrics?.failed(altered);
-  return to - from;
 }
 
 /** The compact range of the verified prefix, as the verifier recorded it. */

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { logRarely } from '#runtime/process/log';
-import { Watchdog } from '#runtime/process/watchdog';
+import { Watchdog } from '#runtime/ops/health';
 import { verifierWork } from '#sql/log/verdicts';
 import type { VerifyContext, VerifierHeartbeats } from './context.js';
 import { extendVerifiedPrefix } from './verified-prefix.js';
@@ -17,7 +17,6 @@ export interface VerifierOptions {
   idleMs: number;
   /** Longest sleep without a notification, in milliseconds. */
   pollMs: number;
-  /** Milliseconds between expiry scans. */
   expiryScanMs: number;
   /** Milliseconds between scrub passes; up to four times as many for a small log. */
   scrubMs: number;
@@ -28,8 +27,7 @@ export interface VerifierOptions {
 }
 
 /** The scrubber covers the whole log in this time, if `scrubBatch` allows. */
-const SCRUB_ROUND_MS = 3_600_000;
-/** The fewest leaves of a scrub pass. */
+const SCRUB_LOG_MS = 3_600_000;
 const LEAST_SCRUBBED = 20;
 /** A scrub pass below this number of leaves is made larger by a longer pause: each pass has a fixed cost. */
 const ENOUGH_SCRUBBED = 100;
@@ -39,7 +37,7 @@ const LONGEST_PAUSE = 4;
  * An idle verifier runs its passes other than the scrubber this often per `SNAPSHOT_TTL`; a verdict entry is
  * due after half that time.
  */
-const ROUNDS_PER_SNAPSHOT = 20;
+const PASSES_PER_SNAPSHOT = 20;
 /** The longest pause of these passes. */
 const LONGEST_IDLE_MS = 60_000;
 
@@ -74,7 +72,7 @@ export async function runVerifier(
     });
   });
   try {
-    await Promise.race([new Rounds({ ...context, watchdog }, options).run(signal), hung]);
+    await Promise.race([new VerifierLoop({ ...context, watchdog }, options).run(signal), hung]);
   } finally {
     watchdog?.stop();
   }
@@ -86,7 +84,7 @@ type Watched = VerifyContext & { watchdog: Watchdog | undefined };
  * Runs the passes of a verifier one after the other, each when it is due. Times are results of
  * `performance.now()`.
  */
-class Rounds {
+class VerifierLoop {
   /** Leaves of the next pass over the log. */
   private limit: number;
   /**
@@ -97,7 +95,6 @@ class Rounds {
   private scanBegan = 0;
   private scanDue = 0;
   private verdictDue = 0;
-  /** The earliest time for the next verdict entry. */
   private verdictEarliest = 0;
   private scrubDue = 0;
   private isScrubUrgent = false;
@@ -113,20 +110,19 @@ class Rounds {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) await this.round(signal);
+    while (!signal.aborted) await this.runDuePasses(signal);
     this.context.voided.report(this.context.log);
   }
 
-  private async round(signal: AbortSignal): Promise<void> {
-    const { context, options, idle } = this;
+  private async runDuePasses(signal: AbortSignal): Promise<void> {
+    const { context, options } = this;
     const found = await verifierWork(context.sql).catch(() => null);
     const work = found?.state ?? null;
     this.isScrubUrgent ||= found?.isUrgent === true;
-    const isIdle = this.uncovered === null && work !== null && work === idle.work;
-    if (isIdle && performance.now() < idle.until) {
+    if (this.isIdle(work)) {
       // The query has shown that these passes have nothing to do.
       for (const pass of ['log', 'expiryScan', 'verdict'] as const)
-        context.pulses?.[pass].success();
+        context.heartbeats?.[pass].success();
       if (performance.now() >= this.scrubDue) await this.scrub();
       else await (context.idleSleep?.sleep(options.pollMs, signal) ?? sleep(options.idleMs));
       return;
@@ -134,18 +130,28 @@ class Rounds {
     const { limit } = this;
     const verified = await this.extendPrefix();
     if (performance.now() >= this.scanDue) await this.scan(verified !== null);
-    const reported = await this.report(this.uncovered !== null || work !== idle.work);
+    const reported = await this.report(this.uncovered !== null || work !== this.idle.work);
     if (this.isScrubUrgent || performance.now() >= this.scrubDue) await this.scrub();
 
-    const isReported = reported === 'appended' || reported === 'none';
-    const isDone = this.uncovered === null && isReported && !this.isScrubUrgent;
-    const pause = (context.signer?.snapshotTtl ?? 0) / ROUNDS_PER_SNAPSHOT;
-    const until = performance.now() + Math.min(pause, LONGEST_IDLE_MS);
-    this.idle = { work: isDone ? work : null, until };
+    this.idle = this.idleAfter(reported, work);
     if (verified === limit || this.isScrubUrgent) return;
     await sleep(options.idleMs, undefined, { signal }).catch(() => null);
     if (reported === 'early') return;
     await context.idleSleep?.sleep(options.pollMs - options.idleMs, signal);
+  }
+
+  private isIdle(work: string | null): boolean {
+    const isUnchanged = this.uncovered === null && work !== null && work === this.idle.work;
+    return isUnchanged && performance.now() < this.idle.until;
+  }
+
+  /** @param work the state of the registry before the passes */
+  private idleAfter(reported: VerdictResult | null, work: string | null): VerifierLoop['idle'] {
+    const isReported = reported === 'appended' || reported === 'none';
+    const isDone = this.uncovered === null && isReported && !this.isScrubUrgent;
+    const pause = (this.context.signer?.snapshotTtl ?? 0) / PASSES_PER_SNAPSHOT;
+    const until = performance.now() + Math.min(pause, LONGEST_IDLE_MS);
+    return { work: isDone ? work : null, until };
   }
 
   private changed(): void {
@@ -191,10 +197,10 @@ class Rounds {
 
   private async scrub(): Promise<void> {
     const { context, options } = this;
-    const enoughAfter = (ENOUGH_SCRUBBED * SCRUB_ROUND_MS) / this.logSize;
+    const enoughAfter = (ENOUGH_SCRUBBED * SCRUB_LOG_MS) / this.logSize;
     const longest = LONGEST_PAUSE * options.scrubMs;
     const pause = Math.min(Math.max(enoughAfter, options.scrubMs), longest);
-    const perPass = Math.max(LEAST_SCRUBBED, Math.ceil((this.logSize * pause) / SCRUB_ROUND_MS));
+    const perPass = Math.max(LEAST_SCRUBBED, Math.ceil((this.logSize * pause) / SCRUB_LOG_MS));
     const count = this.isScrubUrgent ? options.batch : Math.min(perPass, options.scrubBatch);
     const scrubbed = await runPass(context, 'scrub', () => scrub(context, count));
     if (scrubbed?.changed !== 0) this.changed();
@@ -212,10 +218,10 @@ async function runPass<T>(
   context.watchdog?.began();
   try {
     const result = await work();
-    context.pulses?.[pass].success();
+    context.heartbeats?.[pass].success();
     return result;
   } catch (error) {
-    context.pulses?.[pass].failed();
+    context.heartbeats?.[pass].failed();
     logRarely(context.log, 'error', { err: error, pass }, 'verifier: a pass failed; it is retried');
     return null;
   } finally {

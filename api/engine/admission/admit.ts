@@ -27,15 +27,15 @@ import {
   readAdmissionHeaders,
   requireOwnTenant,
   tenantOperation,
+  requireKeyAllows,
 } from '../http/gates.js';
 import { parseJson, readBody, parseDocument } from '../http/parse-body.js';
 import { at, Problem, type ProblemCode } from '../http/problem.js';
 import { addLogFields, requestIdOf, traceparentOf } from '../http/request-context.js';
 import { clientGone } from '../http/respond.js';
 import { type EngineDeps, type Operation, type OperationSpec, json, specOf } from '../operation.js';
-import { requireKeyAllows } from './key-restriction.js';
 import { sendOutcome, sendPending } from './outcome.js';
-import type { Checked } from './registry-checks.js';
+import type { RegistryCheckInput } from './registry-checks.js';
 
 /** How one API translates its requests to admissions, and responds. */
 export interface AdmissionApi {
@@ -82,7 +82,7 @@ export function admissionOperation<Body extends AdmissionBody>(
       if (res.closed) ctx.log.info({ request_id: requestIdOf(res), proof_id: proofId }, 'accepted');
       if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
       const admission = { tenantNo, id: proofId };
-      const outcome = await ctx.waiting.wait(admission, {
+      const outcome = await ctx.admissionOutcomes.wait(admission, {
         timeoutMs: ctx.waitMs,
         checkImmediately: isRepeat,
         signal: clientGone(res),
@@ -166,7 +166,7 @@ export const AGENT: RequestType<AgentEnvelope> = {
 };
 
 /** A body that matches its schema. Its tenant, facts and parent are not checked yet. */
-export interface ParsedAdmission extends Checked {
+export interface ParsedAdmission extends RegistryCheckInput {
   body: AdmissionBody;
   /** The body in RFC 8785 form, which is stored. */
   request: Buffer;

@@ -18,17 +18,21 @@ import { asTenants } from '#sql/db/transaction';
 import { keysInLog } from '#sql/log/keys';
 import { treeSize } from '#sql/log/log';
 import { readPendingProof } from '#sql/proofs/second-decisions';
-import { wakeWorkers } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
-import { requireOwnTenant, tenantOperation } from '../http/gates.js';
+import {
+  requireOwnTenant,
+  tenantOperation,
+  requireKeyAllows,
+  requireKeyEnvironment,
+} from '../http/gates.js';
 import { parseBody, readBody } from '../http/parse-body.js';
 import { Problem } from '../http/problem.js';
 import { addLogFields, newUuidHex, requestIdOf } from '../http/request-context.js';
 import { sendJson } from '../http/respond.js';
 import { type Call, json } from '../operation.js';
 import { readEvidence } from '../proofs/receipt-evidence.js';
-import { requireKeyAllows, requireKeyEnvironment } from './key-restriction.js';
 import { approvalRequired, sendPending, sentencesOf } from './outcome.js';
+import { wakeWorkers } from './submit.js';
 
 const SEED_BYTES = 32;
 
@@ -124,7 +128,7 @@ export const approveOperation = tenantOperation(
       case 'accepted':
         void wakeWorkers(
           ctx,
-          (queue) => queue.announce([accepted.proofId], [requestIdOf(res)]),
+          () => ctx.announce([accepted.proofId], [requestIdOf(res)]),
           'the second decision is delayed until stale admissions are requeued',
           { proof_id: accepted.proofId, aep_hash },
         );

@@ -12,7 +12,7 @@ import { at, Problem } from '../http/problem.js';
 // A worker repeats these checks under the append lock. The engine makes them to reject a request at once.
 
 /** The parts of a request that are checked against the registry. */
-export interface Checked {
+export interface RegistryCheckInput {
   lane: Lane;
   /** Lower-case hex. */
   requestHash: string;
@@ -26,7 +26,7 @@ export interface NamedParent {
   proofId: string;
 }
 
-type Requests = ReadonlyMap<number, Checked>;
+type Requests = ReadonlyMap<number, RegistryCheckInput>;
 type Problems = Map<number, Problem>;
 
 /** Checks requests against the registry, and returns the problems of rejected requests by index. */

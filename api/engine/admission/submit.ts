@@ -6,7 +6,7 @@ import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { storeTraces } from '#sql/ops/traces';
 import { logRarely } from '#runtime/process/log';
-import { wakeWorkers, type EngineContext } from '../context.js';
+import type { EngineContext } from '../context.js';
 import { newUuidHex } from '../http/request-context.js';
 import { Problem } from '../http/problem.js';
 
@@ -72,9 +72,9 @@ export function createSubmit(ctx: EngineContext): Submit {
     const requestIds = accepted.map(({ requestId }) => requestId);
     void wakeWorkers(
       ctx,
-      async (queue) => {
+      async () => {
         await keepTraces(ctx, accepted);
-        return queue.announce(proofIds, requestIds);
+        await ctx.announce(proofIds, requestIds);
       },
       'admissions are delayed until a worker requeues stale admissions',
       { admissions: proofIds.length },
@@ -131,6 +131,20 @@ export function createSubmit(ctx: EngineContext): Submit {
       return submitSingly(item, deadline);
     }
   };
+}
+
+/** Best effort: workers poll the registry as well, so a lost job only causes a delay. */
+export async function wakeWorkers(
+  { log }: Pick<EngineContext, 'log'>,
+  send: () => Promise<unknown>,
+  consequence: string,
+  fields: Record<string, unknown>,
+): Promise<void> {
+  try {
+    await send();
+  } catch (error) {
+    logRarely(log, 'warn', { err: error, ...fields }, `queue unavailable, ${consequence}`);
+  }
 }
 
 /** Stores the trace contexts of sampled admissions; a failure loses only spans. */

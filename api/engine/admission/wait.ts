@@ -46,8 +46,8 @@ export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): Ou
   const due = new Set<string>();
   let isQuerying = false;
   let failing = false;
-  let timer: NodeJS.Timeout | undefined;
-  let timerAt = Infinity;
+  let pollTimer: NodeJS.Timeout | undefined;
+  let pollTimerAt = Infinity;
   let stopBy = Infinity;
 
   // Runs one query at a time: ids that arrive meanwhile share the next query.
@@ -89,16 +89,16 @@ export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): Ou
       }
       next = Math.min(next, entry.pollAt);
     }
-    timerAt = Infinity;
+    pollTimerAt = Infinity;
     if (watched.size > 0) pollBy(Math.max(next, now + LEAST_POLL_MS));
     void queryDue();
   }
 
   function pollBy(at: number): void {
-    if (timerAt <= at) return;
-    clearTimeout(timer);
-    timerAt = at;
-    timer = setTimeout(poll, at - performance.now());
+    if (pollTimerAt <= at) return;
+    clearTimeout(pollTimer);
+    pollTimerAt = at;
+    pollTimer = setTimeout(poll, at - performance.now());
   }
 
   function watch({ tenantNo, id }: OwnId): Watched<T> {

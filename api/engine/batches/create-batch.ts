@@ -4,12 +4,18 @@ import { agentEnvelopeSchema } from '#protocol/schemas/admission';
 import { BATCH_ITEMS_MAX, batchRequestSchema, batchSchema } from '#protocol/schemas/batch';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { BusyError, Limiter } from '#runtime/concurrency/limiter';
-import { acceptBatch, type BatchItem, type Room } from '#sql/batches/accept';
+import {
+  acceptBatch,
+  type BatchItem,
+  type BatchOutcome,
+  type NewBatch,
+  type QueueCapacity,
+} from '#sql/batches/accept';
 import { readBatch } from '#sql/batches/read';
 import { ADMISSION_HEADERS } from '../admission/admit.js';
-import { ENGINE_DEFAULTS, wakeWorkers, type EngineContext } from '../context.js';
+import { ENGINE_DEFAULTS, type EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
-import { keepTraces } from '../admission/submit.js';
+import { keepTraces, wakeWorkers } from '../admission/submit.js';
 import { authorizeAdmission, readAdmissionHeaders } from '../http/gates.js';
 import { newUuidHex, addLogFields, requestIdOf, traceparentOf } from '../http/request-context.js';
 import { BODY_LIMIT } from '../http/parse-body.js';
@@ -106,12 +112,21 @@ function createBatch(deps: EngineDeps): RequestHandler {
     maxWaiting: BATCHES_OF_ONE_TENANT,
     timeoutMs: COMMIT_TIMEOUT_MS,
   });
-  const room = roomOf(ctx);
+  const capacity = capacityOf(ctx);
+  /** Waits for a commit slot. */
+  const commit: Commit = (batch) =>
+    commits
+      .run(batch.tenantNo, () => acceptBatch(ctx.sql, batch, capacity))
+      .catch((error: unknown) => {
+        throw error instanceof BusyError
+          ? new Problem('too_many_batches', { cause: error })
+          : error;
+      });
   const limits = {
     body: ctx.batchLimit,
     item: BODY_LIMIT,
     // A batch that can never fit gets 413, not a 503 that invites a retry.
-    items: Math.min(BATCH_ITEMS_MAX, room.own),
+    items: Math.min(BATCH_ITEMS_MAX, capacity.own),
   };
   return async (req, res) => {
     let upload: BatchUpload | null = null;
@@ -127,7 +142,7 @@ function createBatch(deps: EngineDeps): RequestHandler {
         idempotencyKey,
         traceparent: traceparentOf(res),
       };
-      const { batchId, isRepeat } = await accept(deps, caller, batch, about, room, commits);
+      const { batchId, isRepeat } = await storeBatch(deps, caller, batch, about, commit);
       isAccepted = true;
       addLogFields(res, { batch_id: batchId });
       const stored = await readBatch(ctx.sql, caller.tenantNo, batchId);
@@ -149,18 +164,26 @@ function createBatch(deps: EngineDeps): RequestHandler {
  * Batches may fill half of the queue, to leave space for single admissions; one tenant's batches
  * may fill a quarter, to leave space for other tenants' batches.
  */
-function roomOf({ maxQueuedAdmissions }: EngineContext): Room {
+function capacityOf({ maxQueuedAdmissions }: EngineContext): QueueCapacity {
   const batches = Math.floor(maxQueuedAdmissions / 2);
   return { admissions: maxQueuedAdmissions, batches, own: Math.floor(batches / 2) };
 }
 
-async function accept(
+type Commit = (batch: NewBatch) => Promise<BatchOutcome>;
+
+interface AboutRequest {
+  requestId: string;
+  idempotencyKey: string | null;
+  traceparent: string | null;
+}
+
+/** Makes a batch durable and announces it. */
+async function storeBatch(
   deps: EngineDeps,
   { tenantNo, keyNo }: Pick<Caller, 'keyNo' | 'tenantNo'>,
   batch: ParsedBatch,
-  about: { requestId: string; idempotencyKey: string | null; traceparent: string | null },
-  room: Room,
-  commits: Limiter,
+  about: AboutRequest,
+  commit: Commit,
 ): Promise<{ batchId: string; isRepeat: boolean }> {
   const { ctx } = deps;
   const { total, itemsHash, items } = batch;
@@ -168,9 +191,10 @@ async function accept(
   const accepted: BatchItem[] = [];
   for (const [index, item] of items) if (!wrong.has(index)) accepted.push({ index, ...item });
   const batchHex = newUuidHex();
-  const { traceparent, ...request } = about;
-  const intake = {
-    ...request,
+  const { requestId, idempotencyKey } = about;
+  const outcome = await commit({
+    requestId,
+    idempotencyKey,
     batchId: `batch_${batchHex}`,
     tenantNo,
     keyNo,
@@ -179,12 +203,7 @@ async function accept(
     items: accepted,
     problems: new Map([...wrong].map(([index, problem]) => [index, stored(problem)])),
     seeds: randomBytes(total * 32),
-  };
-  const outcome = await commits
-    .run(tenantNo, () => acceptBatch(ctx.sql, intake, room))
-    .catch((error: unknown) => {
-      throw error instanceof BusyError ? new Problem('too_many_batches', { cause: error }) : error;
-    });
+  });
   switch (outcome.outcome) {
     case 'run_seq_taken': {
       // Rejects the items whose `seq` is in use, and tries again with the other items.
@@ -192,11 +211,11 @@ async function accept(
       for (const index of outcome.indexes) problems.set(index, new Problem(outcome.outcome));
       const left = new Map([...items].filter(([index]) => !problems.has(index)));
       const rest = { ...batch, items: left, problems };
-      return accept(deps, { tenantNo, keyNo }, rest, about, room, commits);
+      return storeBatch(deps, { tenantNo, keyNo }, rest, about, commit);
     }
     case 'idempotency_conflict':
       throw new Problem('idempotency_conflict');
-    case 'no_room':
+    case 'queue_full':
       throw new Problem('queue_too_deep');
     case 'repeat':
       ctx.metrics?.admissions('batch', 'replayed', total);
@@ -204,22 +223,27 @@ async function accept(
     case 'accepted':
       ctx.metrics?.admissions('batch', 'accepted', accepted.length);
       ctx.metrics?.admissions('batch', 'refused', wrong.size);
-      if (outcome.awaited > 0) {
-        void wakeWorkers(
-          ctx,
-          async (queue) => {
-            await keepTraces(
-              ctx,
-              accepted.map(({ proofId }) => ({ proofId, traceparent })),
-            );
-            return queue.addBatches([batchHex], [about.requestId]);
-          },
-          'the batch is delayed until the workers poll the registry',
-          { request_id: about.requestId },
-        );
-      }
+      if (outcome.awaited > 0) announceBatch(ctx, batchHex, accepted, about);
       return { batchId: outcome.batchId, isRepeat: false };
   }
+}
+
+function announceBatch(
+  ctx: EngineContext,
+  batchHex: string,
+  items: readonly BatchItem[],
+  { requestId, traceparent }: AboutRequest,
+): void {
+  const traces = items.map(({ proofId }) => ({ proofId, traceparent }));
+  void wakeWorkers(
+    ctx,
+    async () => {
+      await keepTraces(ctx, traces);
+      return ctx.queue.addBatches([batchHex], [requestId]);
+    },
+    'the batch is delayed until the workers poll the registry',
+    { request_id: requestId },
+  );
 }
 
 /** Stores only the members that do not follow from the problem code. */

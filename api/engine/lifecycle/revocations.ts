@@ -17,7 +17,7 @@ import {
   type RevocationOutcome,
   type LoggedRevocation,
 } from '#sql/lifecycle/revocations';
-import { wakeWorkers } from '../context.js';
+import { wakeWorkers } from '../admission/submit.js';
 import { newUuidHex, addLogFields, requestIdOf } from '../http/request-context.js';
 import { at, Problem, type ProblemCode } from '../http/problem.js';
 import { clientGone, sendJson } from '../http/respond.js';
@@ -130,12 +130,12 @@ async function requestRevocation(
       const requestId = requestIdOf(res);
       void wakeWorkers(
         ctx,
-        (queue) => queue.addRevocations([request.requestId], [requestId]),
+        () => ctx.queue.addRevocations([request.requestId], [requestId]),
         'the revocation is delayed until a worker requeues stale revocations',
         { request_id: requestId },
       );
     }
-    const outcome = await ctx.revocations.wait(
+    const outcome = await ctx.revocationOutcomes.wait(
       { tenantNo, id: request.requestId },
       { timeoutMs: Math.max(0, until - performance.now()), checkImmediately: !isOwn, signal },
     );

@@ -1,7 +1,7 @@
 import { buildReceipt } from '#protocol/aep';
 import { formatApiKey } from '#runtime/crypto/api-key';
 import { fromBase64, toBase64, utf8 } from '#protocol/bytes';
-import { uncheckedCheckpoint } from '#protocol/checkpoint';
+import { uncheckedCheckpoint, formatTlogProof } from '#protocol/checkpoint';
 import { proofEntryBytes } from '#protocol/entries';
 import { hashHex } from '#protocol/hash';
 import { PACKAGE_ID_PATTERN, PROOF_ID_PATTERN } from '#protocol/ids';
@@ -11,7 +11,6 @@ import { API_KEY_ID_PATTERN, SCOPES } from '#protocol/schemas/api-keys';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { HASH_PATTERN, tenantIdSchema } from '#protocol/schemas/primitives';
 import { problemSchema } from '#protocol/schemas/problem';
-import { formatTlogProof } from '#protocol/tlog-proof';
 import { nativeSha256 as sha256 } from '#runtime/crypto/node';
 import type { ReaderText } from '../../docs/operation.js';
 import { openApiDocument } from '../../openapi/document.js';

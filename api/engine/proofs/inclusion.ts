@@ -8,9 +8,8 @@ import {
   type ProofExport,
 } from '#protocol/schemas/proof-export';
 import type { AepKeyEntry, LogEntry, ProofEntry } from '#protocol/schemas/log-entry';
-import { formatTlogProof } from '#protocol/tlog-proof';
 import type { StoredProof } from '#sql/proofs/read';
-import { uncheckedCheckpoint } from '#protocol/checkpoint';
+import { uncheckedCheckpoint, formatTlogProof } from '#protocol/checkpoint';
 import { isAepKeyEntry } from '#protocol/entries';
 import type { KeyedEntry } from '#protocol/keys';
 import { approverActivationOf } from '#protocol/approvals';
@@ -19,8 +18,7 @@ import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { openNote, parseVkey } from '#protocol/note';
 import { inclusionFromTiles, type TileReader } from '#protocol/tiles';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
-import { latestCheckpoint, type StoredCheckpoint } from '#sql/log/checkpoints';
-import { tileCache } from '#sql/log/log';
+import { tileCache, latestCheckpoint, type StoredCheckpoint } from '#sql/log/log';
 import { addLogFields } from '../http/request-context.js';
 import { sendRevalidatable } from '../http/respond.js';
 import { revalidated } from '../../openapi/types.js';

@@ -25,7 +25,7 @@ import { type Aep, aepSchema, isReport, type ProofRecord } from '#protocol/schem
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
 import type { VerdictKey, VerdictStatement } from '#protocol/schemas/verdict';
-import { KeyStates } from '#protocol/state/key-states';
+import { KeyStates } from '#protocol/state/log-keys';
 import {
   canAssertValidity,
   verificationStatus,
@@ -36,7 +36,7 @@ import {
 import { formatTime } from '#protocol/time';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { Db, Pool } from '#sql/db/transaction';
-import { knownOrigins } from '#sql/log/checkpoints';
+import { knownOrigins } from '#sql/log/log';
 import { validUntil } from '#sql/proofs/rebuild-aep';
 import { isAdopted, readProof, type StoredProof, type ProofHistory } from '#sql/proofs/read';
 import { Problem } from '../http/problem.js';

@@ -12,9 +12,8 @@ import {
 } from '#protocol/schemas/run';
 import { readRun, runKeyOf, type RunMember } from '#sql/admissions/runs';
 import type { Pool } from '#sql/db/transaction';
-import { firstCheckpointFrom, type StoredCheckpoint } from '#sql/log/checkpoints';
 import { keysInLog } from '#sql/log/keys';
-import { tileCache } from '#sql/log/log';
+import { tileCache, firstCheckpointFrom, type StoredCheckpoint } from '#sql/log/log';
 import { tenantOperation } from '../http/gates.js';
 import { parseQuery } from '../http/paging.js';
 import { Problem } from '../http/problem.js';

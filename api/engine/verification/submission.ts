@@ -18,9 +18,9 @@ import {
   type VerdictCause,
   type VerdictKey,
 } from '#protocol/schemas/verdict';
-import { parseTlogProof } from '#protocol/tlog-proof';
+import { parseTlogProof } from '#protocol/checkpoint';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
-import type { StoredCheckpoint } from '#sql/log/checkpoints';
+import type { StoredCheckpoint } from '#sql/log/log';
 import type { StoredProof, ProofHistory } from '#sql/proofs/read';
 import type { VerificationStatus } from '#protocol/status';
 

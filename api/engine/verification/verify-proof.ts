@@ -14,16 +14,15 @@ import { isUsablePublicKey, smallOrderPublicKeys } from '#protocol/ed25519';
 import { ProtocolError } from '#protocol/errors';
 import { hashHex } from '#protocol/hash';
 import { parseStrict, type JsonValue } from '#protocol/json';
-import { jwkThumbprint } from '#protocol/keys';
+import { jwkThumbprint, type KeyedEntry, type KeyState } from '#protocol/keys';
 import { aepSchema, type Aep } from '#protocol/schemas/aep';
 import { canAssertValidity } from '#protocol/status';
 import { inclusionFromTiles } from '#protocol/tiles';
 import { verifyProof, type ProofEvidence } from '#protocol/verify';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
-import { checkpointAt } from '#sql/log/checkpoints';
 import type { Db, Pool } from '#sql/db/transaction';
 import { keysInLog } from '#sql/log/keys';
-import { readTile, treeSize } from '#sql/log/log';
+import { readTile, treeSize, checkpointAt } from '#sql/log/log';
 import { proofHistory, readProof, type StoredProof } from '#sql/proofs/read';
 import { verifiedPrefix } from '#sql/log/verdicts';
 import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';
@@ -187,35 +186,16 @@ async function verifyStored(
   const keyId = signed?.aep.key_id ?? stored.keyId;
   const states = await keyStatesOf(sql, keys);
   const known = states.at(keyId, leafIndex);
-  const entry = entryBytesOf(stored);
-  const aep = signed?.open.payload ?? stored.aep;
-  const signature = signed?.open.signature ?? stored.signature;
-  const derived: Check[] =
-    aep === null || signature === null
-      ? [withoutPayload(stored)]
-      : verifyProof(nativeCrypto, {
-          proof_id: stored.proofId,
-          // Empty bytes, with a wrong hash, replace a request or seed that was lost, not erased.
-          request: stored.request ?? (stored.isErased ? null : new Uint8Array()),
-          seed: stored.seed ?? (stored.isErased ? null : new Uint8Array()),
-          aep,
-          signature,
-          entry,
-          leafIndex,
-          key: known,
-          approval: approvalAt(leafIndex, keys, stored.approval),
-          inclusion: inclusion ?? { leafHashInTree: new Uint8Array() },
-        });
   // If the stored AEP is not the logged one, the columns assert nothing.
   const isDamaged = history.isDamaged === true || (logged === null && !stored.isErased);
   const verdict = statementOf(decided, { ...history, isDamaged });
   const made: VerifyCheck[] = [
     passOr('registered', true, NOT_REGISTERED),
-    ...derived.map((check) => withoutTree(check, inclusion)),
+    ...proofChecks(submission, stored, { key: known, keys, inclusion }),
     ...rowChecks(stored, logged, rebuilt),
     ...submittedChecks(submission, {
       stored,
-      entry,
+      entry: entryBytesOf(stored),
       activation: activationOf(keys, keyId),
       approverActivation: approverActivationOf(
         keys,
@@ -235,6 +215,36 @@ async function verifyStored(
     logSize,
     unusableKey: known.publicKey !== null && !isUsablePublicKey(known.publicKey),
   };
+}
+
+/** Checks the submitted AEP, or else the stored AEP, against the stored rows and the log. */
+function proofChecks(
+  { signed }: Submission,
+  stored: StoredProof,
+  log: {
+    key: KeyState;
+    keys: readonly KeyedEntry[];
+    inclusion: ProofEvidence['inclusion'] | null;
+  },
+): VerifyCheck[] {
+  const { leafIndex } = stored;
+  const aep = signed?.open.payload ?? stored.aep;
+  const signature = signed?.open.signature ?? stored.signature;
+  if (aep === null || signature === null) return [withoutPayload(stored)];
+  const checks = verifyProof(nativeCrypto, {
+    proof_id: stored.proofId,
+    // Empty bytes, with a wrong hash, replace a request or seed that was lost, not erased.
+    request: stored.request ?? (stored.isErased ? null : new Uint8Array()),
+    seed: stored.seed ?? (stored.isErased ? null : new Uint8Array()),
+    aep,
+    signature,
+    entry: entryBytesOf(stored),
+    leafIndex,
+    key: log.key,
+    approval: approvalAt(leafIndex, log.keys, stored.approval),
+    inclusion: log.inclusion ?? { leafHashInTree: new Uint8Array() },
+  });
+  return checks.map((check) => withoutTree(check, log.inclusion));
 }
 
 /** A recorded erasure makes the check inapplicable; without an erasure a missing AEP is a loss. */

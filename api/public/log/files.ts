@@ -1,5 +1,5 @@
 import { equalBytes, fromBase64Url, utf8 } from '#protocol/bytes';
-import type { Checkpoint } from '#protocol/checkpoint';
+import { type Checkpoint, formatTlogProof } from '#protocol/checkpoint';
 import { parseEntry } from '#protocol/entries';
 import { publicJwk, type PublicJwk } from '#protocol/keys';
 import { activationIn, MAP_KINDS } from '#protocol/map/nodes';
@@ -15,7 +15,6 @@ import {
   TILE_WIDTH,
   tileWidth,
 } from '#protocol/tiles';
-import { formatTlogProof } from '#protocol/tlog-proof';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Exchange, Handler, PublicContext } from '../operation.js';
 import { CACHE_IMMUTABLE, CACHE_VERDICT, JSON_TYPE, send, type Answer } from '../http/answer.js';

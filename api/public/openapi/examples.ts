@@ -13,7 +13,7 @@ import { packageAnswer, proofAnswer } from '#protocol/state/answers';
 import { chainView, historyView, membersOf, type RecordedProof } from '#protocol/state/views';
 import type { ArtifactKind } from '#protocol/status';
 import { parseTime } from '#protocol/time';
-import { formatTlogProof } from '#protocol/tlog-proof';
+import { formatTlogProof } from '#protocol/checkpoint';
 import { nativeSha256 as sha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { exampleExport } from '../../openapi/example-export.js';

@@ -1,5 +1,5 @@
 import { equalBytes } from '#protocol/bytes';
-import { StoredPage, type PageLink } from '#protocol/map/stored-page';
+import { StoredPage, type PageLink } from '#protocol/map/page';
 import { malformed } from '#protocol/snapshot/malformed';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { ByteCache, type Kept } from '#runtime/process/byte-cache';

@@ -5,7 +5,7 @@ import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { consistencyFromTiles } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
-import type { Clock } from '#runtime/process/clock';
+import type { Clock } from '#runtime/concurrency';
 import type { Logger } from '#runtime/process/log';
 import { Problem } from '../http/problem.js';
 import { PageReader, type PageMemory } from './pages.js';
@@ -27,7 +27,6 @@ const MAX_BACKOFF_MS = 2_000;
 
 /** When a newer snapshot is invalid, the last valid one is served until it expires. */
 export class SnapshotPoller {
-  /** The served snapshot. */
   current: Snapshot | null = null;
   /** Why the newest snapshot is not served; null if it is served. In `/readyz`: `refusal`. */
   rejection: string | null = null;

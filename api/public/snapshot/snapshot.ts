@@ -1,6 +1,5 @@
 import { fromBase64, toBase64 } from '#protocol/bytes';
 import type { MapQuery } from '#protocol/evidence/lookups';
-import type { Leaf, MapValue } from '#protocol/map/page';
 import {
   findValue,
   searchMap,
@@ -8,7 +7,9 @@ import {
   type PageLink,
   type ReadBelow,
   type StoredPage,
-} from '#protocol/map/stored-page';
+  type Leaf,
+  type MapValue,
+} from '#protocol/map/page';
 import { mapRoot } from '#protocol/map/nodes';
 import { MAX_SNAPSHOT_MS, type SnapshotEntry } from '#protocol/schemas/log-entry';
 import { pageIdOf, type OpenedLocation, type SnapshotLocation } from '#protocol/snapshot/location';

@@ -6,7 +6,7 @@ import { canonicalBytes } from '#protocol/json';
 import { documentHash } from '#protocol/hash';
 import { verifyOffline } from '#protocol/offline';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
-import { parseTlogProof } from '#protocol/tlog-proof';
+import { parseTlogProof } from '#protocol/checkpoint';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { openCheckpoint } from '../../fixtures/checkpoints.js';
 import { eraseProof } from '../../fixtures/erase.js';

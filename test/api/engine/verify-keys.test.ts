@@ -11,7 +11,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { acceptIntake } from '#sql/admissions/intake';
 import { transaction } from '#sql/db/transaction';
 import { appendKeyChange } from '#sql/lifecycle/entries';
-import { appendLocked, lockHead } from '#sql/log/append';
+import { appendEntries, lockHead } from '#sql/log/append';
 import { processAdmissions } from '#workers/admit/process';
 import { forge, forgeExport, type ForgersKey } from '../../fixtures/forge.js';
 import { allWays, byAep, checkOf } from '../../fixtures/verify-call.js';
@@ -150,7 +150,7 @@ describe('signing key', () => {
         change: 'activate',
         time: formatTime(at),
       });
-      await appendLocked(tx, nativeSha256, size, [{ kind: 'key', at, body }]);
+      await appendEntries(tx, nativeSha256, size, [{ kind: 'key', at, body }]);
     });
     const later = await setup.exported(await setup.admitOne());
     const verdict = await verdictOn(setup, byAep(forge(later.aep, anybody)));

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import type { Facade } from '#protocol/schemas/facade';
 import { decodeEntryBundle } from '#protocol/tiles';
-import { parseTlogProof } from '#protocol/tlog-proof';
+import { parseTlogProof } from '#protocol/checkpoint';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { openCheckpoint } from '../../fixtures/checkpoints.js';
 import { withFlippedBit } from '../../fixtures/leaves.js';

@@ -12,8 +12,7 @@ import { directorySource } from '#api/public/snapshot/source';
 import { fromHex, toHex, utf8 } from '#protocol/bytes';
 import { BY_PATH } from '#protocol/lookup-routes';
 import { mapKey } from '#protocol/map/nodes';
-import { encodeRefs, type MapValue, type PageRef } from '#protocol/map/page';
-import { decodeRefs } from '#protocol/map/stored-page';
+import { decodeRefs, encodeRefs, type MapValue, type PageRef } from '#protocol/map/page';
 import { pageIdOf, pagePath } from '#protocol/snapshot/location';
 import {
   aepKeyMapKey,
@@ -24,7 +23,7 @@ import {
 } from '#protocol/state/record';
 import { formatTime, parseTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { systemClock } from '#runtime/process/clock';
+import { systemClock } from '#runtime/concurrency';
 import { logger } from '#runtime/process/log';
 import { proofIdOf } from '../../fixtures/public-log.js';
 import { refusal } from '../../fixtures/refusal.js';

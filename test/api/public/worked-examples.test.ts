@@ -16,7 +16,7 @@ import type { ProofEntry, StatusEntry } from '#protocol/schemas/log-entry';
 import { packageAnswer, proofAnswer } from '#protocol/state/answers';
 import { chainView, historyView } from '#protocol/state/views';
 import { parseTime } from '#protocol/time';
-import { formatTlogProof } from '#protocol/tlog-proof';
+import { formatTlogProof } from '#protocol/checkpoint';
 import { sha256 } from '../../fixtures/leaves.js';
 import { inclusionPath } from '../../fixtures/tree.js';
 import {

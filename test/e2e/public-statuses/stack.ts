@@ -1,4 +1,3 @@
-import { announcingQueue } from '#api/engine/context';
 import { Agent } from 'node:http';
 import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -15,7 +14,7 @@ import { packageRoot } from '#runtime/process/files';
 import { openAdmitQueue } from '#runtime/queue/queues';
 import type { PolicyFiles } from '#sql/admissions/policies';
 import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
-import { OUTCOMES_CHANNEL, readOutcomes } from '#sql/admissions/outcomes';
+import { announcePending, OUTCOMES_CHANNEL, readOutcomes } from '#sql/admissions/outcomes';
 import { unpackIds } from '#sql/db/columns';
 import { startAdmitWorker } from '#workers/admit/worker';
 import { scanExpiries } from '#workers/verify/expiries';
@@ -48,15 +47,16 @@ export async function openPublicStack(recentLookupLimit: number) {
   const registry = await openRegistry(db, { policy: await alsoForLive() });
 
   const sql = registry.engine;
-  const waiting = createOutcomeWaiter({ readOutcomes: (ids) => readOutcomes(sql, ids), log });
-  const revocations = createOutcomeWaiter({
+  const admissionOutcomes = createOutcomeWaiter({
+    readOutcomes: (ids) => readOutcomes(sql, ids),
+    log,
+  });
+  const revocationOutcomes = createOutcomeWaiter({
     readOutcomes: (ids) => readRevocationOutcomes(sql, ids),
     log,
   });
   const engineQueue = { databaseUrl: db.urlFor('svc_engine'), redisUrl: null };
-  const real = closing(announcingQueue(openAdmitQueue(engineQueue, { log }), sql), (one) =>
-    one.close(),
-  );
+  const real = closing(openAdmitQueue(engineQueue, { log }), (one) => one.close());
   const queue = {
     ...real,
     /** When true, the queue acknowledges each revocation job and drops it. */
@@ -65,14 +65,20 @@ export async function openPublicStack(recentLookupLimit: number) {
       queue.losesRevocations ? Promise.resolve('lost') : real.addRevocations([...ids]),
   };
   sql.onNotification(OUTCOMES_CHANNEL, (payload) => {
-    waiting.wake(unpackIds(payload));
-    revocations.wake(unpackIds(payload));
+    admissionOutcomes.wake(unpackIds(payload));
+    revocationOutcomes.wake(unpackIds(payload));
   });
   const workerQueue = { databaseUrl: db.urlFor('svc_worker'), redisUrl: null };
   const worker = closing(startAdmitWorker(registry.admit, workerQueue), (one) => one.close());
   await worker.ready;
   const engine = closing(
-    await startEngine(registry, { queue, waiting, revocations, rateLimit: 100_000 }),
+    await startEngine(registry, {
+      queue,
+      announce: (ids, requestIds) => announcePending(sql, ids, requestIds),
+      admissionOutcomes,
+      revocationOutcomes,
+      rateLimit: 100_000,
+    }),
     (one) => one.close(),
   );
 

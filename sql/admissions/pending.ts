@@ -303,7 +303,7 @@ const gatesIn = (rows: readonly GateRow[]): Map<string, Gate> =>
   );
 
 /** Rejects claimed admissions and releases their deduplication keys. */
-export async function refuse(
+export async function storeRejections(
   tx: Transaction,
   refusals: { proofId: string; code: string; detail: string }[],
 ): Promise<void> {

@@ -12,8 +12,7 @@ import type { Vkey } from '#protocol/note';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
 import type { SnapshotStore } from '#runtime/store/store';
 import { nativeCrypto, nativeVerify } from '#runtime/crypto/node';
-import { FatalPublishError, unknownSigner } from '../errors.js';
-import type { TreeHead } from '../plan/tree.js';
+import { FatalPublishError, unknownSigner, LeaseLostError } from '../errors.js';
 
 /** The published snapshot, verified with the pinned keys. */
 export interface Published extends OpenedLocation {
@@ -23,7 +22,6 @@ export interface Published extends OpenedLocation {
 export interface PublishedCheckpoint {
   note: string;
   checkpoint: Checkpoint;
-  /** The key that signed the checkpoint. */
   key: Vkey;
 }
 
@@ -81,7 +79,6 @@ export class SnapshotReader {
     return (this.lastNote = { note, ...opened });
   }
 
-  /** Reads a file; null if it does not exist. */
   read(path: string): Promise<Uint8Array | null> {
     return this.store.read(path);
   }
@@ -106,7 +103,10 @@ export class SnapshotReader {
  * The head of `TRUSTED_CHECKPOINT`. Only this head shows lost leaves when database and snapshot
  * directory were rolled back together.
  */
-export function trustedHead(note: string | undefined, log: PinnedKeys): TreeHead | null {
+export function trustedHead(
+  note: string | undefined,
+  log: PinnedKeys,
+): Pick<Checkpoint, 'size' | 'root'> | null {
   if (note === undefined) return null;
   try {
     const { size, root } = openCheckpointNote(note, log, log[0].name, nativeVerify).checkpoint;
@@ -118,5 +118,75 @@ export function trustedHead(note: string | undefined, log: PinnedKeys): TreeHead
         'Name a checkpoint of this log; if the log key was changed since, activate the earlier key with "admin log-key activate".',
       { cause },
     );
+  }
+}
+
+/** A file of the snapshot whose name determines its content. */
+export interface PublishedFile {
+  path: string;
+  bytes: Uint8Array;
+  /** Whether to replace different content: a page is named by its hash, so such content is damaged. */
+  replaces: boolean;
+}
+
+const AT_ONCE = 16;
+
+/** The only writer of the snapshot. */
+export class SnapshotWriter {
+  bytesWritten = 0;
+  filesWritten = 0;
+
+  constructor(private readonly store: SnapshotStore) {}
+
+  /** Only for the holder of the lease. */
+  prepare(): Promise<void> {
+    return this.store.prepare();
+  }
+
+  /** Writes each file atomically, in any order. All files are durable when this returns. */
+  async put(files: readonly PublishedFile[]): Promise<void> {
+    const waiting = [...files];
+    const results = await Promise.allSettled(
+      Array.from({ length: Math.min(AT_ONCE, files.length) }, async () => {
+        for (let file = waiting.shift(); file !== undefined; file = waiting.shift()) {
+          await this.putOne(file);
+        }
+      }),
+    );
+    // Reports a failure only after every write has ended.
+    for (const result of results) if (result.status === 'rejected') throw result.reason;
+    await this.store.sync(files.map(({ path }) => path));
+  }
+
+  /**
+   * Replaces a file that readers fetch by a fixed name. It is durable when this returns.
+   *
+   * @param present the content that the file must still have; null: the file must not exist
+   * @throws LeaseLostError when the file has different content
+   */
+  async replace(path: string, bytes: Uint8Array, present: Uint8Array | null): Promise<void> {
+    if (!(await this.store.replace(path, bytes, present))) {
+      throw new LeaseLostError(`another publisher replaced ${path} first`);
+    }
+    this.count(bytes);
+    await this.store.sync([path]);
+  }
+
+  private async putOne({ path, bytes, replaces }: PublishedFile): Promise<void> {
+    const present = await this.store.create(path, bytes);
+    if (present === null) return this.count(bytes);
+    if (equalBytes(present, bytes)) return;
+    if (replaces) return this.replace(path, bytes, present);
+    throw new FatalPublishError(
+      'published_file_differs',
+      `${path} in ${this.store.where} is published with different content than the registry yields now, and a published file must never change. ` +
+        'Compare the file with the registry: if the file was damaged, delete it and start the publisher again, which rewrites it; ' +
+        'otherwise the registry has changed under the log, and this log must not be continued.',
+    );
+  }
+
+  private count(bytes: Uint8Array): void {
+    this.bytesWritten += bytes.length;
+    this.filesWritten += 1;
   }
 }

@@ -1,8 +1,17 @@
 import { equalBytes, toHex } from '../bytes.js';
 import type { Sha256 } from '../hash.js';
 import { bitOf, divide, mapRoot } from './nodes.js';
-import { malformed, push, type Leaf, type MapValue, type PageId, type PageRef } from './page.js';
-import { decodeLeaves, decodeRefs, type PageLink } from './stored-page.js';
+import {
+  decodeLeaves,
+  decodeRefs,
+  type PageLink,
+  malformed,
+  push,
+  type Leaf,
+  type MapValue,
+  type PageId,
+  type PageRef,
+} from './page.js';
 import { extentOf, Update, type MapChange } from './update.js';
 
 /** Stores pages by level and digest. A page never changes. */
