@@ -16,7 +16,7 @@ import {
   storedCheckpoint,
 } from './plan/inputs.js';
 import { leafFiles, logFiles } from './plan/log-files.js';
-import { advance, EMPTY_STATE, snapshotAt, startingState } from './plan/public-state.js';
+import { advance, EMPTY_STATE, keysAtEnd, snapshotAt, startingState } from './plan/public-state.js';
 import { applyShares } from './plan/shares.js';
 import {
   requireClaimed,
@@ -244,6 +244,8 @@ async function publishState(
   await ctx.leadership.require();
   const appended = reusable(ctx, entry, signedSize) ?? (await append(ctx, entry));
   const signed = await treeToSign(ctx, tree, appended.index, state.log.size);
+  // The tree may retire this publisher's key in a leaf that no verdict entry covers yet.
+  requireSigningKey(ctx, await keysAtEnd(ctx, signed, state.log), inputs.stored);
   const signedBefore = published?.checkpoint.size ?? 0;
   const { size } = state.log;
   for await (const files of logFiles(signed, signedBefore, size, ctx.chunkLeaves, inspect)) {

@@ -162,6 +162,19 @@ async function applyKeyEntry(
   return changed.length > 0 ? entry : null;
 }
 
+/** The keys at the end of `tree`, which may have key entries that `log` does not cover yet. */
+export async function keysAtEnd(
+  ctx: CycleContext,
+  tree: VerifiedTree,
+  log: LogState,
+): Promise<ReadonlyMap<string, LogKey>> {
+  const keys = new Map(log.keys);
+  for (const { leafIndex } of await ctx.primary.keyEntries(log.size)) {
+    if (leafIndex < tree.head.size) await applyKeyEntry(ctx, tree, keys, leafIndex);
+  }
+  return keys;
+}
+
 /** The number of proofs by each delegated key that is not retired yet. */
 async function countProofs(
   { registry }: CycleContext,
