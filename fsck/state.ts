@@ -1,7 +1,8 @@
-import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { LogFiles } from '#protocol/monitor/files';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
+import { writePrivateFile } from '#runtime/process/files';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { Pool } from '#sql/db/transaction';
 import type { FindingsState } from './findings.js';
@@ -76,12 +77,11 @@ export class StateStore {
     return new StateStore(file, { ...known, run: restart ? null : known.run });
   }
 
-  /** Replaces the file atomically: the process may be killed at any time. */
+  /** Replaces the file atomically: this process may be killed at any time, and another run may save too. */
   async save(run: RunState | null): Promise<void> {
     this.content.run = run;
     await mkdir(dirname(this.file), { recursive: true });
-    await writeFile(`${this.file}.new`, JSON.stringify(this.content), { mode: 0o600 });
-    await rename(`${this.file}.new`, this.file);
+    writePrivateFile(this.file, JSON.stringify(this.content));
   }
 }
 
@@ -93,7 +93,6 @@ async function usable(file: string): Promise<StateFile | null> {
   try {
     const found = await readState(file);
     await mkdir(dirname(file), { recursive: true });
-    // Not the name that `save` uses: another run may be saving its state under that name.
     await writeFile(`${file}.probe`, '');
     await rm(`${file}.probe`, { force: true });
     return found;

@@ -15,8 +15,8 @@ import {
 import { formatTime, parseTime } from '#protocol/time';
 import type { CycleContext, PublicState } from './context.js';
 import { LeaseLostError, mismatch } from './errors.js';
-import type { PublishInputs } from './plan/inputs.js';
-import { snapshotAt } from './plan/public-state.js';
+import { type PublishInputs, requireSigningKey } from './plan/inputs.js';
+import { keysAtEnd, snapshotAt } from './plan/public-state.js';
 import { storeNextShares } from './plan/snapshot-entries.js';
 import { logFiles, type TreeHead, VerifiedTree } from './plan/tree.js';
 import { rootOf } from './store/maps.js';
@@ -47,6 +47,8 @@ export async function publishSnapshot(
   await ctx.leadership.require();
   const appended = reusable(ctx, entry, signedSize) ?? (await append(ctx, entry));
   const signed = await treeToSign(ctx, tree, appended.index, state.log.size);
+  // The tree may retire this publisher's key in a leaf that no verdict entry covers yet.
+  requireSigningKey(ctx, await keysAtEnd(ctx, signed, state.log), inputs.stored);
   const signedBefore = published?.checkpoint.size ?? 0;
   const { size } = state.log;
   for await (const files of logFiles(signed, signedBefore, size, ctx.chunkLeaves, inspect)) {

@@ -1,5 +1,6 @@
 import { isSince1970, readEntry } from '#protocol/entries';
 import type { MapHead } from '#protocol/map/paged-map';
+import type { KeyEntry } from '#protocol/schemas/log-entry';
 import { keysChangedBy, type LogContext } from '#protocol/state/log-keys';
 import { EMPTY_LOG, type LogKey, type LogState } from '#protocol/state/log-state';
 import { aepKeyMapKey, decodeAepKey, NONE } from '#protocol/state/record';
@@ -131,13 +132,8 @@ async function restoreKeys(
   let retiredAt = -1;
   for (const { leafIndex } of await ctx.registry.keyEntries()) {
     if (leafIndex >= size) break;
-    const [bytes] = await tree.entries(leafIndex, leafIndex + 1);
-    const entry = readEntry(bytes!);
-    if (entry?.type !== 'key' || !isSince1970(entry)) continue;
-    const changed = keysChangedBy(contextOf(ctx), keys, leafIndex, entry);
-    for (const key of changed) keys.set(key.id, key);
-    const isRetirement = entry.use === 'verifier' && entry.change === 'retire';
-    if (isRetirement && changed.length > 0) retiredAt = leafIndex;
+    const entry = await applyKeyEntry(ctx, tree, keys, leafIndex);
+    if (entry?.use === 'verifier' && entry.change === 'retire') retiredAt = leafIndex;
   }
   for (const key of keys.values()) {
     if (key.use !== 'aep') continue;
@@ -149,6 +145,34 @@ async function restoreKeys(
     keys.set(key.id, { ...key, retiredFrom, compromisedFrom });
   }
   return { keys, retiredAt };
+}
+
+/** Applies the key entry at `index` to `keys`. Returns the entry; null unless it changes a key. */
+async function applyKeyEntry(
+  ctx: CycleContext,
+  tree: VerifiedTree,
+  keys: Map<string, LogKey>,
+  index: number,
+): Promise<KeyEntry | null> {
+  const [bytes] = await tree.entries(index, index + 1);
+  const entry = readEntry(bytes!);
+  if (entry?.type !== 'key' || !isSince1970(entry)) return null;
+  const changed = keysChangedBy(contextOf(ctx), keys, index, entry);
+  for (const key of changed) keys.set(key.id, key);
+  return changed.length > 0 ? entry : null;
+}
+
+/** The keys at the end of `tree`, which may have key entries that `log` does not cover yet. */
+export async function keysAtEnd(
+  ctx: CycleContext,
+  tree: VerifiedTree,
+  log: LogState,
+): Promise<ReadonlyMap<string, LogKey>> {
+  const keys = new Map(log.keys);
+  for (const { leafIndex } of await ctx.primary.keyEntries(log.size)) {
+    if (leafIndex < tree.head.size) await applyKeyEntry(ctx, tree, keys, leafIndex);
+  }
+  return keys;
 }
 
 /** The number of proofs by each delegated key that is not retired yet. */

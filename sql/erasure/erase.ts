@@ -80,11 +80,11 @@ export async function erasePayloads(
   proofIds: readonly string[],
   order: ErasureOrder,
 ): Promise<Erased[]> {
-  // Pending admissions are not locked: a worker that holds the append lock may reject them.
+  // Pending admissions are not locked: a worker that holds the append lock may reject them. After a wait for
+  // another erasure, PostgreSQL reads the locked row again, but not the rows of other tables.
   const settled = await tx<(Erased & { leafIndex: number | null })[]>`
     select i.proof_id as "proofId", i.tenant_no as "tenantNo", i.lane, i.request_hash as "requestHash",
-      e.leaf_index as "leafIndex",
-      not exists (select from svc.erasure x where x.proof_id = i.proof_id) as "isNew"
+      e.leaf_index as "leafIndex", i.request is not null as "isNew"
     from svc.intake i left join svc.log_entry e using (proof_id)
     where i.proof_id = any(${[...proofIds]}::uuid[]) and (e.proof_id is not null or i.refused)
       and not exists (select from svc.revocation_request r join svc.revocation_pending using (request_id)

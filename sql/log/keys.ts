@@ -14,13 +14,12 @@ export interface KeysOfLog {
   states: KeyStates;
 }
 
-/** Every key entry of the log in order, as the verifier and fsck read them. */
-export const keyEntries = (sql: Db): Promise<EntryBody[]> =>
-  entriesWhere(sql, sql`kind = 3 order by leaf_index`);
-
 /** The key entries with an index of at least `from`, in order. */
 export const keyEntriesFrom = (sql: Db, from: number) =>
   entriesWhere(sql, sql`kind = 3 and leaf_index >= ${from} order by leaf_index`);
+
+/** Every key entry of the log from index `from` on, in order, as the verifier and fsck read them. */
+export const keyEntries = (sql: Db, from = 0): Promise<EntryBody[]> => keyEntriesFrom(sql, from);
 
 /**
  * The key entries in order. Includes only the delegations of keys in `keyIds`, because a log has

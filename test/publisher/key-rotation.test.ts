@@ -80,8 +80,13 @@ describe('publisher with a new key', () => {
     await grow(publisher);
     await publisher.close();
     nameLogKey(snapshot.logVkey, snapshot.registry.size);
-    await expect(grow(former)).rejects.toMatchObject({ key: idOf(newLogVkey) });
     const informed = snapshot.publisher({ logged: [parseVkey(newLogVkey)] });
+    const signed = checkpointFile();
+    // No verdict covers the retirement yet.
+    await expect(informed.runCycle()).rejects.toMatchObject({ code: 'log_key_retired' });
+    expect(checkpointFile()).toBe(signed);
+    await informed.close();
+    await expect(grow(former)).rejects.toMatchObject({ key: idOf(newLogVkey) });
     await expect(grow(informed)).rejects.toMatchObject({ code: 'log_key_retired' });
   });
 

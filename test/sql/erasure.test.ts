@@ -12,6 +12,7 @@ import { insertRevocationRequest } from '#sql/lifecycle/revocations';
 import { storeBatch, batchItem } from '../fixtures/batch-items.js';
 import { issueKey, workBatches } from '../fixtures/engine.js';
 import { ERASURE_ORDER, eraseProof } from '../fixtures/erase.js';
+import { untilWaiting } from '../fixtures/hold-lock.js';
 import { valuesHolding } from '../fixtures/marks.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
@@ -372,4 +373,21 @@ it('erasePayloads > appends one erasure entry with merged ranges, and none when 
       ],
     },
   ]);
+});
+
+it('erasePayloads > records an erasure once when two transactions erase the same proof', async () => {
+  const id = await admitOne();
+  const eraseHere = (during?: () => Promise<void>) =>
+    transaction(eraser(), async (tx) => {
+      const erased = await erasePayloads(tx, [id], ERASURE_ORDER);
+      await during?.();
+      return erased.map(({ isNew }) => isNew);
+    });
+  let second: Promise<boolean[]> | undefined;
+  const first = await eraseHere(() => {
+    second = eraseHere();
+    second.catch(() => undefined);
+    return untilWaiting(db.sql);
+  });
+  expect([first, await second]).toEqual([[true], [false]]);
 });
