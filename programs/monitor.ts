@@ -1,6 +1,7 @@
 import { FINDINGS } from '#protocol/monitor/findings';
 import { monitorConfig } from '#runtime/config';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { makeFolder } from '#runtime/process/files';
 import { OperatorError } from '#runtime/process/operator-error';
 import { reportReady } from '#runtime/process/lifecycle';
 import { isBucket, openStore } from '#runtime/store/open';
@@ -17,6 +18,7 @@ await runService('monitor', monitorConfig, async (program) => {
     ready: hasPassed,
     details: { status: hasPassed ? 'ready' : 'the first pass is not complete' },
   }));
+  await makeFolder('MONITOR_DIR', config.monitorDir);
   const open = async (where: string) => (isBucket(where) ? filesIn(await openStore(where)) : where);
   const sources = [
     await open(config.monitorUrl),

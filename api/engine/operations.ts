@@ -1,6 +1,7 @@
 import * as z from 'zod';
 import { utf8 } from '#protocol/bytes';
 import { healthCheck, type Readiness } from '#runtime/ops/health';
+import { requirePrimary } from '#sql/db/transaction';
 import { documentation } from '../docs/operations.js';
 import type { OpenApiDocument } from '../openapi/types.js';
 import * as admissions from './admission/admit.js';
@@ -76,7 +77,7 @@ export function engineReadiness({
   queue,
   stopping,
 }: Pick<EngineContext, 'sql' | 'queue' | 'stopping'>): () => Promise<Readiness> {
-  const database = healthCheck(() => sql`select 1`);
+  const database = healthCheck(() => requirePrimary(sql));
   const reachesQueue = healthCheck(() => queue.ping());
   return async () => {
     const [ofDatabase, ofQueue] = await Promise.all([database(), reachesQueue()]);

@@ -2,7 +2,7 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { lock } from 'proper-lockfile';
 import type { Logger } from '#runtime/process/log';
-import type { Pool } from '#sql/db/transaction';
+import { type Pool, requirePrimary } from '#sql/db/transaction';
 import { LeaseLostError } from '../errors.js';
 
 /** A lease that at most one publisher holds at a time. */
@@ -128,6 +128,8 @@ export class DatabaseLease implements Lease {
 
   async take(): Promise<boolean> {
     if (await this.held()) return true;
+    // A standby would let this publisher lead, and look like a database that lost published leaves.
+    await requirePrimary(this.sql);
     const [row] = await this.sql<{ locked: boolean; pid: number }[]>`
       select pg_try_advisory_lock(${LOCK[0]}::int, ${LOCK[1]}::int) as locked,
         pg_backend_pid() as pid`;

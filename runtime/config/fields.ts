@@ -183,12 +183,13 @@ export const rootKeyFile = z
     'root key, in place of `AEP_KEY_FILE`: [a key in an HSM or in AWS KMS](deploy.md#keys-in-an-hsm-or-in-aws-kms), or a file of mode 0600. The root delegates to short-lived keys that a worker keeps in memory',
   );
 
-const POSTGRES_URL = /^postgres(ql)?:\/\/\S+$/;
+const isPostgresUrl = (text: string): boolean =>
+  /^postgres(ql)?:\/\/\S+$/.test(text) && URL.canParse(text);
 const POSTGRES_SAY = 'must be a URL like postgres://user:password@host:5432/database';
 
 export const databaseUrl = (message: string) =>
   required(message)
-    .regex(POSTGRES_URL, POSTGRES_SAY)
+    .refine(isPostgresUrl, POSTGRES_SAY)
     .describe(
       "PostgreSQL 15 or later, with the program's own role; `start` and `demo` start an embedded server",
     );
@@ -196,7 +197,7 @@ export const databaseUrl = (message: string) =>
 /** A streaming replica of the database in DATABASE_URL, with the role in DATABASE_URL. */
 export const databaseReadUrl = z
   .string()
-  .regex(POSTGRES_URL, POSTGRES_SAY)
+  .refine(isPostgresUrl, POSTGRES_SAY)
   .nullable()
   .default(null)
   .describe('a streaming replica to read from, instead of the primary');

@@ -27,7 +27,12 @@ export function readRedisAddress(text: string): RedisAddress | string {
   const scheme = /^(rediss?)(\+cluster)?:$/.exec(first?.protocol ?? '');
   if (first === undefined || scheme === null || urls.length < parts.length) return REDIS_SAY;
   if (/\s/.test(text) || urls.some(({ hostname }) => hostname === '')) return REDIS_SAY;
-  if (parts.length === 1 && scheme[2] === undefined) return { isCluster: false, url: text };
+  if (parts.length === 1 && scheme[2] === undefined) {
+    const isDatabase = /^\/?\d*$/.test(first.pathname);
+    return isDatabase
+      ? { isCluster: false, url: text }
+      : 'must end with a database number, or none';
+  }
 
   const others = urls.slice(1);
   if (others.some(({ protocol }) => protocol !== first.protocol)) {

@@ -34,9 +34,16 @@ export function openRedis(url: string, { whenAway, onError }: RedisOptions): Red
   const client = address.isCluster
     ? openCluster(address, perServer, enableOfflineQueue)
     : new Redis(address.url, { ...perServer, retryStrategy: pause, enableOfflineQueue });
-  client.on('error', onError);
+  client.on('error', (error: Error) => {
+    if (!UNKNOWN_DATABASE.test(error.message)) return onError(error);
+    // ioredis would continue in database 0, which may be another installation's.
+    client.disconnect(true);
+    onError(new Error('REDIS_URL names a database number that the server does not have'));
+  });
   return client;
 }
+
+const UNKNOWN_DATABASE = /DB index is out of range/;
 
 function openCluster(
   { nodes, isTls, username, password }: Extract<RedisAddress, { isCluster: true }>,

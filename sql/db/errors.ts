@@ -27,6 +27,9 @@ const DRIVER_CODES = new Set([
 // statement timeout, 25006 a server that is now a read-only standby.
 const SQLSTATES = /^(08...|53...|57P..|57014|25006)$/;
 
+/** Node's codes for a server certificate that is expired, untrusted or of another host, and for other TLS failures. */
+const TLS_CODES = /^(ERR_(TLS|SSL)_|CERT_|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_)/;
+
 /** Whether the connection was lost, or the server had no free connection (53300). */
 export function isConnectionLost(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
@@ -50,7 +53,8 @@ export function isUnavailable(error: unknown): boolean {
   if (error instanceof DatabaseUnavailableError) return true;
   if (!(error instanceof Error)) return false;
   const { code } = error as { code?: unknown };
-  return typeof code === 'string' && (DRIVER_CODES.has(code) || SQLSTATES.test(code));
+  if (typeof code !== 'string') return false;
+  return DRIVER_CODES.has(code) || SQLSTATES.test(code) || TLS_CODES.test(code);
 }
 
 /** Names no setting: a URL may also come from DATABASE_READ_URL, or from a file of `admin init`. */

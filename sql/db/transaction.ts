@@ -1,6 +1,7 @@
 import type postgres from 'postgres';
 import {
   asUnavailable,
+  DatabaseUnavailableError,
   DatabaseUnusableError,
   isConnectionLost,
   mapStartupDbErrors,
@@ -135,6 +136,18 @@ export async function requireOwnSession(sql: Db): Promise<void> {
   throw new DatabaseUnusableError(
     'the connection settings did not reach PostgreSQL: a connection pooler is in between. Connect to PostgreSQL directly or ' +
       'through a TCP proxy; for a pooler in session mode, set enable_seqscan = off for the role',
+  );
+}
+
+/**
+ * Rejects while the server is in recovery: a standby, or a restore that still replays WAL, answers but
+ * stores nothing, and lacks commits without having lost them.
+ */
+export async function requirePrimary(sql: Db): Promise<void> {
+  const [row] = await sql<{ isStandby: boolean }[]>`select pg_is_in_recovery() as "isStandby"`;
+  if (row?.isStandby !== true) return;
+  throw new DatabaseUnavailableError(
+    'the server in DATABASE_URL is in recovery: it is a standby, or replays a backup. Promote it, or change DATABASE_URL to the primary',
   );
 }
 

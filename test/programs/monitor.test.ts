@@ -37,3 +37,10 @@ it('monitor > raises the metric of its alert when the log commits to a false map
   await expect.poll(() => metric('svc_monitor_alarms'), { timeout: 10_000 }).toBe(1);
   expect(await monitor.stop()).toBe(0);
 });
+
+it('monitor > names MONITOR_DIR when it cannot write there', async () => {
+  const unusable = { ...settings, OPS_PORT: '0', MONITOR_DIR: join(home, 'public', 'checkpoint') };
+  const { exited, stderr } = await startProgram('monitor', unusable);
+  expect(await exited).toBe(1);
+  expect(stderr.join('\n')).toContain('set MONITOR_DIR to a directory that this user can write');
+});

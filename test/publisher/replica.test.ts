@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { engineReadiness } from '#api/engine/operations';
 import { formatVkey } from '#protocol/note';
 import { openReplica } from '#programs/replica';
 import type { Publisher, PublisherContext } from '#publisher/publisher';
@@ -16,6 +17,8 @@ import {
 import { FatalPublishError } from '#publisher/errors';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { connect, type Sql } from '#runtime/postgres/connect';
+import { DatabaseUnavailableError } from '#sql/db/errors';
+import { verifierHeartbeats, verifierReadiness } from '#workers/verify/context';
 import { freshDatabase, withoutTriggers } from '../fixtures/database.js';
 import { withFlippedBit } from '../fixtures/leaves.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
@@ -26,6 +29,8 @@ import { ORIGIN } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
 
 /** A publisher with a real standby that lags, disconnects, or belongs to another cluster. */
+
+type EngineQueue = Parameters<typeof engineReadiness>[0]['queue'];
 
 let db: ReplicatedDatabase;
 let registry: TestRegistry;
@@ -153,6 +158,42 @@ describe('publisher with a replica', () => {
       outcome: 'published',
     });
     expect((await snapshot()).status(id!)).toBe('VALID');
+  });
+});
+
+describe('DATABASE_URL that leads to a standby', () => {
+  it('makes a publisher wait, although the standby lacks published leaves', async () => {
+    await db.caughtUp();
+    await db.pause();
+    await admit(2);
+    await registry.reportAll();
+    await (await openPublisher()).runCycle();
+    await publisher?.close();
+    const standby = poolAt(db.standbyUrlFor('svc_publisher'));
+    const redirected = sqlPublisher(standby, { directory, logKey });
+    await expect(redirected.runCycle()).rejects.toThrow(DatabaseUnavailableError);
+    await redirected.close();
+    await db.resume();
+    await db.caughtUp();
+  });
+
+  it('makes engine and verifier unready, because it stores nothing', async () => {
+    const ofEngine = (sql: Sql) =>
+      engineReadiness({ sql, queue: { ping: () => Promise.resolve() } as EngineQueue })();
+    const ofVerifier = (sql: Sql) => verifierReadiness(sql, verifierHeartbeats())();
+    for (const [readiness, role] of [
+      [ofEngine, 'svc_engine'],
+      [ofVerifier, 'svc_verifier'],
+    ] as const) {
+      // prettier-ignore
+      const onPrimary = await readiness(poolAt(db.primary.urlFor(role)));
+      expect(onPrimary.details).toMatchObject({ dependencies: { database: 'up' } });
+      const onStandby = await readiness(poolAt(db.standbyUrlFor(role)));
+      expect(onStandby).toMatchObject({
+        ready: false,
+        details: { dependencies: { database: 'down' } },
+      });
+    }
   });
 });
 

@@ -98,11 +98,17 @@ describe('configuration', () => {
 
   it.each<[(env: Environment) => object, Environment, RegExp]>([
     [engine, { DATABASE_URL: 'mysql://x' }, /^DATABASE_URL must be a URL like postgres:/],
+    [
+      engine,
+      { DATABASE_URL: 'postgres://u@h:99999/svc' },
+      /^DATABASE_URL must be a URL like postgres:/,
+    ],
     [engine, { RATE_LIMIT: '0' }, /^RATE_LIMIT must be from 1/],
     [engine, { MAX_QUEUED_ADMISSIONS: '1.5' }, /^MAX_QUEUED_ADMISSIONS must be a whole number/],
     [engine, { MAX_QUEUED_ADMISSIONS: '3' }, /^MAX_QUEUED_ADMISSIONS must be from 4/],
     [engine, { SHUTDOWN_TIMEOUT: '0' }, /^SHUTDOWN_TIMEOUT must be a duration/],
     [engine, { REDIS_URL: 'redis://' }, /^REDIS_URL must be a URL like redis:/],
+    [engine, { REDIS_URL: 'redis://a/1x' }, /^REDIS_URL must end with a database number/],
     [engine, { REDIS_URL: 'redis://a, redis://b' }, /^REDIS_URL must be a URL like redis:/],
     [
       engine,

@@ -7,6 +7,7 @@ import type { QueueConfig } from '#runtime/config';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/start';
 import { grantQueueAccess, migrateQueues } from '#runtime/queue/backend';
 import { type Handler, openAdmitQueue, openConsumer } from '#runtime/queue/queues';
+import { openRedis } from '#runtime/queue/redis';
 import { startRedis, type TestRedis } from '../fixtures/redis.js';
 import { testFolder } from '../fixtures/test-folder.js';
 
@@ -93,6 +94,21 @@ const backends: Backend[] = [
     },
   },
 ];
+
+it.skipIf(!withRedis)(
+  'queue > writes to no other database when REDIS_URL names one that the server lacks',
+  async () => {
+    const errors: string[] = [];
+    const onError = (error: Error) => errors.push(error.message);
+    const client = openRedis(`${redis?.url ?? ''}/99`, { whenAway: 'wait', onError });
+    // Waits for a connection.
+    void client.set('key', 'value').catch(() => undefined);
+    await expect.poll(() => new Set(errors)).toEqual(new Set(['REDIS_URL names a database number that the server does not have'])); // prettier-ignore
+    await expect.poll(() => errors.length).toBeGreaterThan(2);
+    expect(await redis?.client.dbsize()).toBe(0);
+    client.disconnect();
+  },
+);
 
 describe.each(backends)('admit queue on $name', (backend) => {
   const opened: { close(): Promise<void> }[] = [];

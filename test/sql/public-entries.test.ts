@@ -192,6 +192,25 @@ it('svc.append_snapshot > rejects an invalid size, time or validity, and a calle
   ).rejects.toThrow('`valid_until`');
 });
 
+it('svc.append_erasure > parses the bounds of a range once, not once for each erasure', async () => {
+  const { at } = await open();
+  await withoutTriggers(
+    db,
+    `insert into svc.erasure (proof_id, leaf_index, actor, reason_ref)
+     select gen_random_uuid(), 100 + 2 * n, 'a', 'r' from generate_series(0, 29) as n`,
+  );
+  const ranges = Array.from({ length: 30 }, (_, n): [number, number] => [100 + 2 * n, 101 + 2 * n]);
+  const time = await at();
+  const calls = await transaction(db.sql, async (tx) => {
+    await tx`set local track_functions = 'pl'`;
+    await appendErasure(tx, { ranges, cause: 'erased', time });
+    const [row] = await tx<[{ calls: number }]>`
+      select pg_stat_get_xact_function_calls('svc.index_in'::regproc)::int as calls`;
+    return row.calls;
+  });
+  expect(calls).toBe(3 * ranges.length);
+});
+
 it('svc.append_erasure > rejects ranges with a leaf that is not erased', async () => {
   const { registry, erasure } = await open();
   await registry.admitAll([registry.item(), registry.item()]); // leaves 2 and 3

@@ -16,7 +16,7 @@ import {
 } from '#runtime/queue/queues';
 import { policyActivations } from '#sql/admissions/policies';
 import { announcedIn, PENDING_CHANNEL } from '#sql/admissions/outcomes';
-import type { Db, Pool } from '#sql/db/transaction';
+import { type Db, type Pool, requirePrimary } from '#sql/db/transaction';
 import { processRevocations } from '../lifecycle/revocations.js';
 import { keepRequeueing, PAGE_SIZE, repeat, takePending } from '../requeue.js';
 import { workWithoutQueue } from '../without-queue.js';
@@ -320,6 +320,7 @@ function workerReadiness(
   let signingKey: KeyStatus | null = null;
   const checkDatabase = healthCheck(async () => {
     signingKey = null;
+    await requirePrimary(context.sql);
     const now = contextNow(context);
     signingKey = now === null ? 'unknown' : await signingKeyState(now);
   });

@@ -3,7 +3,7 @@ import type { Check, ProofCrypto } from '#protocol/verify';
 import type { WakeableSleep } from '#runtime/concurrency';
 import { healthCheck, Heartbeat, type Readiness } from '#runtime/ops/health';
 import type { Logger } from '#runtime/process/log';
-import { pipeline, type Pool, type Transaction } from '#sql/db/transaction';
+import { pipeline, type Pool, requirePrimary, type Transaction } from '#sql/db/transaction';
 import type { Signer } from '#runtime/crypto/key-uri';
 import type { LeafEvidence } from '#sql/log/leaf-checks';
 
@@ -71,12 +71,12 @@ export function verifierHeartbeats(): VerifierHeartbeats {
   };
 }
 
-/** Ready when the database answers and every pass of the loop succeeded recently. */
+/** Ready when the database accepts writes and every pass of the loop succeeded recently. */
 export function verifierReadiness(
   sql: Pool,
   heartbeats: VerifierHeartbeats,
 ): () => Promise<Readiness> {
-  const database = healthCheck(() => sql`select 1`);
+  const database = healthCheck(() => requirePrimary(sql));
   return async () => {
     const dependencies = { database: await database() };
     const rounds = {
