@@ -84,6 +84,14 @@ describe('request body', () => {
   });
 });
 
+it('request body > may have an empty Content-Encoding', async ({ send }) => {
+  const body = JSON.stringify(executeBody());
+  for (const coding of ['', ' , ', 'identity,']) {
+    expect((await send(body, { 'Content-Encoding': coding })).status).toBe(200);
+  }
+  expect((await send(body, { 'Content-Encoding': ', gzip' })).status).toBe(415);
+});
+
 describe('oversized request body', () => {
   const tooLarge = 'x'.repeat(2 * 1024 * 1024);
 
