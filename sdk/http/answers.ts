@@ -77,6 +77,7 @@ const BY_STATUS: Partial<Record<number, SdkErrorCode>> = {
   401: 'unauthenticated',
   403: 'forbidden',
   404: 'not_found',
+  408: 'unavailable',
   409: 'not_ready',
   410: 'gone',
   423: 'lane_locked',
@@ -95,7 +96,7 @@ const FINAL_CONFLICTS: ReadonlySet<string> = new Set([
 ]);
 
 /** Statuses that a proxy may send without a problem document of the API. */
-const PROXY_STATUS: ReadonlySet<number> = new Set([429, 500, 502, 503, 504]);
+const PROXY_STATUS: ReadonlySet<number> = new Set([408, 429, 500, 502, 503, 504]);
 
 export function httpError(answer: Answer): SdkError {
   const { status } = answer;
