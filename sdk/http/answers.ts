@@ -1,6 +1,7 @@
 import type * as z from 'zod';
 import { attempt } from '../../protocol/errors.js';
 import { parseStrict, pointerStep, type JsonValue } from '../../protocol/json.js';
+import { safeParse } from '../../protocol/schemas/messages.js';
 import { openSchema } from '../../protocol/schemas/open-schema.js';
 import { publicProblemSchema } from '../../protocol/schemas/problem.js';
 import { canonicalBody } from '../canonical.js';
@@ -57,7 +58,7 @@ function identify({ status, headers }: Answer): { status: number; requestId?: st
 }
 
 export function validInput<T>(schema: z.ZodType<T>, input: unknown): T {
-  const result = schema.safeParse(input);
+  const result = safeParse(schema, input);
   if (result.success) return result.data;
   const [issue] = result.error.issues;
   const path = issue === undefined ? [] : [...issue.path];

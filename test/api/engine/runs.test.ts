@@ -135,7 +135,9 @@ describe('GET /v1/runs/{run}', () => {
     });
     expectProblem(await readRun(setup, id, '/package'), 409, 'run_open');
     expectProblem(await setup.get(`/v1/runs/${id}?agent=other`), 404, 'run_not_found');
-    expectProblem(await setup.get(`/v1/runs/${id}`), 400, 'invalid_query');
+    const withoutAgent = await setup.get(`/v1/runs/${id}`);
+    expectProblem(withoutAgent, 400, 'invalid_query');
+    expect(withoutAgent.json['detail']).toBe('The parameter "agent" is missing. Send it.');
   });
 
   it('shows the close of a closed run', async ({ setup }) => {
