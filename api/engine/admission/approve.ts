@@ -65,11 +65,15 @@ export const approveOperation = tenantOperation(
       },
     },
     responses: {
-      202: json('Accepted and durable: the second decision follows.', admissionStatusSchema, {
-        Location: 'Path of the second decision.',
-        'Retry-After': 'Seconds.',
-        'Idempotent-Replayed': '`true` if this approval was accepted before.',
-      }),
+      202: json(
+        'Accepted and durable: `Location` has the second decision, or the reason why none was made.',
+        admissionStatusSchema,
+        {
+          Location: 'Path of the second decision.',
+          'Retry-After': 'Seconds.',
+          'Idempotent-Replayed': '`true` if this approval was accepted before.',
+        },
+      ),
     },
     problems: [
       'tenant_body_mismatch',
