@@ -17,7 +17,7 @@ import { approverActivationOf } from '#protocol/approvals';
 import { ProtocolError } from '#protocol/errors';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { openNote, parseVkey } from '#protocol/note';
-import { inclusionFromTiles, type TileReader } from '#protocol/tiles';
+import { inclusionFromTiles, type SubtreeHashes, type TileReader } from '#protocol/tiles';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { latestCheckpoint, type StoredCheckpoint } from '#sql/log/checkpoints';
 import { tileCache } from '#sql/log/log';
@@ -107,6 +107,7 @@ export interface ProvenInclusion {
  * Proves a leaf from O(log n) tiles, and verifies the proof.
  *
  * @param read returns no bytes for a missing tile
+ * @param subtrees shared by proofs under this checkpoint
  * @throws Problem integrity_failure
  */
 export async function proveInclusion(
@@ -115,6 +116,7 @@ export async function proveInclusion(
   entry: LogEntry,
   checkpoint: StoredCheckpoint | null,
   index = stored.leafIndex,
+  subtrees?: SubtreeHashes,
 ): Promise<ProvenInclusion> {
   const hash = leafHash(nativeSha256, canonicalBytes(entry));
   if (checkpoint === null || index >= checkpoint.treeSize) return { leafHash: hash, under: null };
@@ -134,6 +136,7 @@ export async function proveInclusion(
         if (tile.length === 0) throw altered(stored, `the missing tile ${level}/${at}`);
         return tile;
       },
+      subtrees,
     );
     if (!verifyInclusion(nativeSha256, { index, size: treeSize, leafHash: hash, path, root })) {
       throw altered(stored, `the path to the root of checkpoint ${treeSize}`);
