@@ -11,6 +11,7 @@ import {
   textSchema,
 } from '#protocol/schemas/primitives';
 import { type PolicyInput, budgetsOf, needsRun } from '#protocol/policy-input';
+import { safeParse } from '#protocol/schemas/messages';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { PolicyFiles } from '#sql/admissions/policies';
 import { declaredFacts } from './facts.js';
@@ -67,7 +68,7 @@ export class PolicyCasesError extends OperatorError {}
 /** Parses cases from a JSON list, or from JSON objects on separate lines. */
 export function parsePolicyCases(bytes: Uint8Array): PolicyCase[] {
   const cases = documentsOf(bytes).map((document, index) => {
-    const parsed = policyCaseSchema.safeParse(document);
+    const parsed = safeParse(policyCaseSchema, document);
     if (parsed.success) return parsed.data;
     const issues = parsed.error.issues
       .map(({ path, message }) => `${path.join('.') || 'the case'}: ${message}`)

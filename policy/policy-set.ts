@@ -6,6 +6,7 @@ import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import type { Counters } from '#protocol/policy-input';
 import { attempt } from '#protocol/errors';
 import { canonicalize, type JsonValue, parseStrict } from '#protocol/json';
+import { safeParse } from '#protocol/schemas/messages';
 import { fromHex, utf8 } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto/node';
@@ -54,7 +55,7 @@ export function parseCounters(bytes: Uint8Array): Counters {
   } catch (error) {
     return refuse((error as Error).message);
   }
-  const parsed = countersSchema.safeParse(document);
+  const parsed = safeParse(countersSchema, document);
   if (!parsed.success) {
     const issues = parsed.error.issues.map(
       ({ path, message }) => `${path.join('.') || 'the file'}: ${message}`,

@@ -12,6 +12,7 @@ import { faultOf, undecidable } from './offline/result.js';
 import { readAepKeys, readLog } from './offline/trust.js';
 import { canonicalBytes } from './json.js';
 import type { Aep, AepSubject } from './schemas/aep.js';
+import { safeParse } from './schemas/messages.js';
 import { type RunPackage, runPackageSchema } from './schemas/run.js';
 import type { Effect } from './status.js';
 import type { ProofCrypto } from './verify.js';
@@ -125,7 +126,7 @@ function check(input: unknown, trust: OfflineTrust, crypto: ProofCrypto): RunRes
 
 function readPackage(input: unknown): RunPackage {
   try {
-    const read = runPackageSchema.safeParse(valueOf(input));
+    const read = safeParse(runPackageSchema, valueOf(input));
     if (read.success) return read.data;
     const [issue] = read.error.issues;
     const pointer = (issue?.path ?? []).map((step) => `/${String(step)}`).join('');

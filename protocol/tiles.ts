@@ -235,15 +235,38 @@ export async function rootFromTiles(
   return root!;
 }
 
-/** Like `inclusionPath`, for a tree in tiles. Reads at most two tiles per level. */
+/**
+ * Like `inclusionPath`, for a tree in tiles. Reads at most two tiles per level.
+ *
+ * @param subtrees shared by the paths of many leaves, so that each subtree is hashed once
+ */
 export function inclusionFromTiles(
   sha256: Sha256,
   index: number,
   size: number,
   read: TileReader,
+  subtrees?: SubtreeHashes,
 ): Promise<Uint8Array[]> {
-  return rootsOf(sha256, inclusionRanges(index, size), size, read);
+  return rootsOf(sha256, inclusionRanges(index, size), size, read, subtrees);
 }
+
+/** Hashes of perfect subtrees of one tree. */
+export class SubtreeHashes {
+  private readonly hashes = new Map<string, Promise<Uint8Array>>();
+
+  get({ level, index }: PerfectNode, compute: () => Promise<Uint8Array>): Promise<Uint8Array> {
+    const name = `${level}/${index}`;
+    const known = this.hashes.get(name);
+    if (known !== undefined) return known;
+    if (this.hashes.size === SUBTREES_MAX) this.hashes.clear();
+    const hash = compute();
+    this.hashes.set(name, hash);
+    return hash;
+  }
+}
+
+/** About 3 MB. Leaves in log order need few subtrees at a time. */
+const SUBTREES_MAX = 8_192;
 
 export function consistencyFromTiles(
   sha256: Sha256,
@@ -282,14 +305,15 @@ async function rootsOf(
   ranges: readonly LeafRange[],
   size: number,
   read: TileReader,
+  subtrees = new SubtreeHashes(),
 ): Promise<Uint8Array[]> {
   const readOnce = cached(read);
-  const subtrees = await Promise.all(
-    ranges.map((range) =>
-      Promise.all(perfectNodes(range).map((node) => hashAt(sha256, node, size, readOnce))),
-    ),
+  const hashOf = (node: PerfectNode): Promise<Uint8Array> =>
+    subtrees.get(node, () => hashAt(sha256, node, size, readOnce));
+  const found = await Promise.all(
+    ranges.map((range) => Promise.all(perfectNodes(range).map(hashOf))),
   );
-  return subtrees.map((hashes) => foldRight(sha256, hashes));
+  return found.map((hashes) => foldRight(sha256, hashes));
 }
 
 function cached(read: TileReader): TileReader {

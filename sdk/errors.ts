@@ -19,7 +19,7 @@ import type { AgentReceipt, ExecuteReceipt } from '../protocol/schemas/admission
  * - `arguments_changed`: the arguments of a tool call changed during its admission. The tool did not run.
  * - `unauthenticated` (401), `forbidden` (403), `not_found` (404), `not_ready` (409), `gone` (410),
  *   `invalid_request` (other 4xx), `lane_locked` (423), `rate_limited` (429), `engine_failed` (500),
- *   `unavailable` (502, 503, 504): the service rejected the request; `problem` has the reason.
+ *   `unavailable` (408, 502, 503, 504): the service rejected the request; `problem` has the reason.
  */
 export const SDK_ERROR_CODES = [
   'invalid_input',

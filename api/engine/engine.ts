@@ -74,7 +74,11 @@ function only(methods: string[]): RequestHandler {
 }
 
 /** 503s that a tenant causes with its own load: in the access log, but not logged as errors. */
-const CAUSED_BY_TENANT: ReadonlySet<ProblemCode> = new Set(['tenant_busy', 'too_many_batches']);
+const CAUSED_BY_TENANT: ReadonlySet<ProblemCode> = new Set([
+  'tenant_busy',
+  'too_many_batches',
+  'renderer_busy',
+]);
 
 /** Maps every error to a problem. Unknown errors reveal nothing of the internals. */
 function toProblem({ log }: EngineContext): ErrorRequestHandler {

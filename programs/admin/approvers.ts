@@ -2,6 +2,7 @@ import { verifyRegistration } from '#protocol/approvals';
 import { attempt } from '#protocol/errors';
 import { parseStrict } from '#protocol/json';
 import { registrationSchema } from '#protocol/schemas/approvals';
+import { safeParse } from '#protocol/schemas/messages';
 import { HASH_PATTERN } from '#protocol/schemas/primitives';
 import { nativeCrypto } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
@@ -23,7 +24,10 @@ export function addApproverCommands(add: AddCommand): void {
     'acme ops-lead.json',
     async ({ act }, tenantId: string, file: string) => {
       const text = Buffer.from(await readOperatorsFile(file));
-      const parsed = registrationSchema.safeParse(attempt(() => parseStrict(text)));
+      const parsed = safeParse(
+        registrationSchema,
+        attempt(() => parseStrict(text)),
+      );
       if (!parsed.success) {
         const [issue] = parsed.error.issues;
         const where = issue?.path.join('.') ?? '';

@@ -5,6 +5,7 @@ import {
   SCOPES,
   UNRESTRICTED_SCOPES,
 } from '#protocol/schemas/api-keys';
+import { safeParse } from '#protocol/schemas/messages';
 import { newApiKey, parseApiKey } from '#runtime/crypto/api-key';
 import {
   expireApiKey,
@@ -121,7 +122,7 @@ function restrictionFrom(options: RestrictionOptions): KeyRestriction | null {
   };
   const members = Object.entries(given).filter(([, value]) => value !== undefined);
   if (members.length === 0) return null;
-  const result = keyRestrictionSchema.safeParse(Object.fromEntries(members));
+  const result = safeParse(keyRestrictionSchema, Object.fromEntries(members));
   if (result.success) return result.data;
   const [issue] = result.error.issues;
   throw new UsageError(`the restriction is invalid: ${issue?.path.join('.')}: ${issue?.message}`);

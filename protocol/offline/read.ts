@@ -23,6 +23,7 @@ import {
   receiptEvidenceSchema,
   type ReceiptEvidence,
 } from '../schemas/proof-export.js';
+import { safeParse } from '../schemas/messages.js';
 import { disclosedExportSchema } from '../schemas/run.js';
 import { readAep } from '../verify.js';
 import { faultOf, type OfflineFault, type OfflineFaultCode } from './result.js';
@@ -59,10 +60,14 @@ function readDocument(input: unknown): ReadDocument {
     const version = (value as { schema_version?: unknown } | null)?.schema_version;
     const parsed =
       version === SCHEMA.receiptEvidence || version === SCHEMA.disclosure
-        ? (version === SCHEMA.disclosure ? disclosedExportSchema : receiptEvidenceSchema)
-            .transform(signedPart)
-            .safeParse(value)
-        : proofExportSchema.safeParse(value);
+        ? safeParse(
+            (version === SCHEMA.disclosure
+              ? disclosedExportSchema
+              : receiptEvidenceSchema
+            ).transform(signedPart),
+            value,
+          )
+        : safeParse(proofExportSchema, value);
     return parsed.success
       ? { document: parsed.data }
       : { fault: formFault(value, parsed.error.issues[0]!) };

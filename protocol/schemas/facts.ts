@@ -1,6 +1,7 @@
 import * as z from 'zod';
 import { utf8 } from '../bytes.js';
 import { isObject } from '../json.js';
+import { safeParse } from './messages.js';
 import { isAscending, textOf } from './primitives.js';
 
 export const FACT_NAME_PATTERN = /^[a-z][a-z0-9_]{0,63}$/;
@@ -81,7 +82,7 @@ export const factsSchema = z
       context.addIssue({ code: 'custom', message: COUNT_FAULT });
       return;
     }
-    const { error } = recordSchema.safeParse(facts);
+    const { error } = safeParse(recordSchema, facts);
     for (const issue of error?.issues ?? []) context.addIssue({ ...issue });
     // zod drops `__proto__`, but the stored request would keep it.
     if (typeof facts === 'object' && facts !== null && Object.hasOwn(facts, '__proto__')) {

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { attempt, ProtocolError } from '#protocol/errors';
 import { parseStrict } from '#protocol/json';
+import { safeParse } from '#protocol/schemas/messages';
 import { publicKeysSchema } from '#protocol/snapshot/keys';
 import { type PinnedLogKey, pinKeys } from '#protocol/snapshot/trust';
 import { nativeSha256 } from '../crypto/node.js';
@@ -14,7 +15,10 @@ export function logKeysIn(file: string): PinnedLogKey[] | string {
     const { code = 'unknown' } = cause as NodeJS.ErrnoException;
     return `PINS_FILE names ${file}, which cannot be read (${code}): copy the output of "admin pins" there, over a channel that you trust`;
   }
-  const found = publicKeysSchema.safeParse(attempt(() => parseStrict(bytes)));
+  const found = safeParse(
+    publicKeysSchema,
+    attempt(() => parseStrict(bytes)),
+  );
   if (!found.success) {
     const [{ path, message }] = found.error.issues as [(typeof found.error.issues)[number]];
     return `PINS_FILE names ${file}, which is not the output of "admin pins": ${[...path, message].join(' ')}`;

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import * as z from 'zod';
+import { safeParse } from '#protocol/schemas/messages';
 import { readPrivateFile } from '../process/files.js';
 import { OperatorError } from '../process/operator-error.js';
 import { refusedVariables } from './refused.js';
@@ -86,7 +87,7 @@ export function read<Shape extends z.ZodRawShape>(
     if ('problem' in found) problems.set(name, found.problem);
     else if (found.value !== undefined) given[name] = found.value;
   }
-  const result = z.object(shape).safeParse(given);
+  const result = safeParse(z.object(shape), given);
   if (result.success && problems.size === 0) {
     const values = Object.entries(result.data).map(([name, value]) => [camel(name), value]);
     return Object.fromEntries(values) as Values<Shape>;

@@ -84,8 +84,9 @@ function incomplete(): BodyRefusedError {
 }
 
 function requireType(req: IncomingMessage, types: readonly string[]): string {
-  const encoding = req.headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
-  if (encoding !== 'identity') {
+  // An empty list element counts as absent (RFC 9110, 5.6.1.2).
+  const codings = (req.headers['content-encoding'] ?? '').split(',').map((one) => one.trim());
+  if (!codings.every((coding) => coding === '' || coding.toLowerCase() === 'identity')) {
     throw new BodyRefusedError(
       'unsupported_content_encoding',
       'Send the body without Content-Encoding.',

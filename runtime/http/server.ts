@@ -260,8 +260,8 @@ export async function listen(
     const last = exchanges.get(socket);
     const open = last !== undefined && !last.response.writableFinished ? last : null;
     if (!socket.writable || error.code === 'ECONNRESET') socket.destroy();
-    // Part of the response was already sent, so no error response is possible.
-    else if (open?.response.headersSent === true) socket.destroy();
+    // Part of the response was already written: sends this part, and no error response.
+    else if (open?.response.headersSent === true) socket.end(() => socket.destroy());
     // The bad bytes follow a complete request, which still gets its own response.
     else if (open?.request.complete === true) open.response.once('finish', () => socket.end());
     else endUnread(socket, reasonOf(error.code ?? '', open !== null), options.answerUnread);

@@ -1,6 +1,7 @@
 import type * as z from 'zod';
 import { attempt } from '../../protocol/errors.js';
 import { parseStrict, pointerStep, type JsonValue } from '../../protocol/json.js';
+import { safeParse } from '../../protocol/schemas/messages.js';
 import { openSchema } from '../../protocol/schemas/open-schema.js';
 import { publicProblemSchema } from '../../protocol/schemas/problem.js';
 import { canonicalBody } from '../canonical.js';
@@ -57,7 +58,7 @@ function identify({ status, headers }: Answer): { status: number; requestId?: st
 }
 
 export function validInput<T>(schema: z.ZodType<T>, input: unknown): T {
-  const result = schema.safeParse(input);
+  const result = safeParse(schema, input);
   if (result.success) return result.data;
   const [issue] = result.error.issues;
   const path = issue === undefined ? [] : [...issue.path];
@@ -77,6 +78,7 @@ const BY_STATUS: Partial<Record<number, SdkErrorCode>> = {
   401: 'unauthenticated',
   403: 'forbidden',
   404: 'not_found',
+  408: 'unavailable',
   409: 'not_ready',
   410: 'gone',
   423: 'lane_locked',
@@ -95,7 +97,7 @@ const FINAL_CONFLICTS: ReadonlySet<string> = new Set([
 ]);
 
 /** Statuses that a proxy may send without a problem document of the API. */
-const PROXY_STATUS: ReadonlySet<number> = new Set([429, 500, 502, 503, 504]);
+const PROXY_STATUS: ReadonlySet<number> = new Set([408, 429, 500, 502, 503, 504]);
 
 export function httpError(answer: Answer): SdkError {
   const { status } = answer;

@@ -3,7 +3,7 @@ import { RETRY_DEFAULTS, type CallOptions, type RetryOptions } from '../options.
 import { httpError } from './answers.js';
 import { attempt, withDeadline, type Answer, type Deadline } from './attempt.js';
 
-const RETRIED_STATUS: ReadonlySet<number> = new Set([429, 502, 503, 504]);
+const RETRIED_STATUS: ReadonlySet<number> = new Set([408, 429, 502, 503, 504]);
 
 export interface HttpRequest {
   method: 'GET' | 'POST' | 'DELETE';
@@ -23,7 +23,7 @@ export interface HttpRequest {
 /** Each request has the deadline of the options, unless it is a part of a longer call. */
 export interface HttpClient {
   /**
-   * Retries after a network error, 429, 502, 503 and 504; any other response would not change. The
+   * Retries after a network error, 408, 429, 502, 503 and 504; any other response would not change. The
    * delay is that of `Retry-After`, or a backoff. Gives up at once when the delay exceeds the
    * remaining time.
    */

@@ -5,6 +5,7 @@ import type { RevocationInHistory, VerdictInHistory } from '#protocol/history';
 import type { KeyedEntry } from '#protocol/keys';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
 import { parseTime } from '#protocol/time';
+import { arrayOf } from '../db/columns.js';
 import { type Pool, asTenants, type Db } from '../db/transaction.js';
 import { keysInLog, voidingLeaf } from '../log/keys.js';
 import { treeSize } from '../log/log.js';
@@ -36,14 +37,23 @@ export interface StoredProof extends Omit<AepRow, 'approval' | 'at'> {
 }
 
 /** One of the tenant's proofs; null for an unknown proof and for a proof of another tenant. */
-export function readProof(
+export async function readProof(
   sql: Pool,
   tenantNo: number,
   proofId: string,
 ): Promise<StoredProof | null> {
+  return (await readProofs(sql, tenantNo, [proofId])).get(proofId) ?? null;
+}
+
+/** The tenant's proofs among these, by id. */
+export function readProofs(
+  sql: Pool,
+  tenantNo: number,
+  proofIds: readonly string[],
+): Promise<Map<string, StoredProof>> {
   type Row = AepRow & Omit<StoredProof, 'acceptedAt' | 'aep' | 'approval'> & { isWhole: boolean };
   return asTenants(sql, [tenantNo], async (tx) => {
-    const [row] = await tx<Row[]>`
+    const rows = await tx<Row[]>`
       select ${aepColumns(tx)}, e.leaf_index as "leafIndex", e.lane, e.is_outcome as "isOutcome",
         e.validity as "entryValidity", e.at = i.accepted_at as "hasIntakeTime", e.aep_hash as "aepHash",
         e.proof_record_hash as "proofRecordHash",
@@ -55,11 +65,15 @@ export function readProof(
       join svc.intake i on i.proof_id = e.proof_id and i.tenant_no = e.tenant_no
       join svc.tenant t on t.tenant_no = e.tenant_no
       left join svc.tile l on l.level = 0 and l.tile_index = e.leaf_index / 256
-      where e.proof_id = ${proofId}::uuid and e.tenant_no = ${tenantNo}`;
-    if (row === undefined) return null;
-    const aep = rebuildAep(row)?.bytes ?? (row.isWhole ? Buffer.alloc(0) : null);
-    const approval = (await readApprovals(tx, [row])).get(row.proofId) ?? null;
-    return { ...row, aep, approval, acceptedAt: row.at.getTime() };
+      where e.proof_id = any(${arrayOf(proofIds)}::uuid[]) and e.tenant_no = ${tenantNo}`;
+    const approvals = await readApprovals(tx, rows);
+    return new Map(
+      rows.map((row) => {
+        const aep = rebuildAep(row)?.bytes ?? (row.isWhole ? Buffer.alloc(0) : null);
+        const approval = approvals.get(row.proofId) ?? null;
+        return [row.proofId, { ...row, aep, approval, acceptedAt: row.at.getTime() }];
+      }),
+    );
   });
 }
 

@@ -3,6 +3,7 @@ import { UNREAD_DETAILS } from '#api/http/responses';
 import { BODY_LIMIT, Problem } from '#api/public/http/problem';
 import { freePort } from '../fixtures/free-port.js';
 import { skipsNginx, startPublicCache, withoutNginx } from '../fixtures/nginx.js';
+import { RawClient } from '../fixtures/raw-client.js';
 import { TestSnapshot } from '../fixtures/snapshot.js';
 
 const snapshot = new TestSnapshot();
@@ -54,10 +55,12 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
 
   const DETAILS = {
     ...UNREAD_DETAILS,
+    route_not_found: 'The public API has no such path. See /docs for all paths.',
     body_too_large: `The body must not be longer than ${String(BODY_LIMIT)} bytes.`,
   };
   const longBody = { method: 'POST', body: 'a'.repeat(BODY_LIMIT + 1) };
   it.each([
+    ['its own path for malformed requests', '/.malformed', {}, 404, 'route_not_found'],
     ['a malformed URI', '/%zz', {}, 400, 'malformed_request'],
     ['a long URI', `/${'a'.repeat(9_000)}`, {}, 431, 'headers_too_large'],
     ['a long body', '/api/public/verify', longBody, 413, 'body_too_large'],
@@ -73,4 +76,16 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
       expect(await response.json()).toEqual(new Problem(code, DETAILS[code]).document());
     },
   );
+
+  it('answers TRACE with a problem', async () => {
+    const cache = await startPublicCache(await freePort());
+    onTestFinished(cache.close);
+    const client = await RawClient.connect({ port: Number(new URL(cache.url).port) });
+    client.say('TRACE / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n');
+    const [head = '', body = ''] = (await client.end()).split('\r\n\r\n');
+    expect(head).toMatch(/^HTTP\/1.1 405 [^]*\nContent-Type: application\/problem\+json\r\n/);
+    expect(head).toContain('\nAllow: GET, HEAD, POST, OPTIONS\r\n');
+    const problem = new Problem('method_not_allowed', 'Use GET, HEAD or POST.');
+    expect(JSON.parse(body)).toEqual(problem.document());
+  });
 });

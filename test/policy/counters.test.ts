@@ -174,7 +174,7 @@ describe('counters.json', () => {
     ['text that is not JSON', '{', /counters\.json: .*at byte 1/],
     ['a name that parsers drop', '{"__proto__":{}}', /__proto__ is not a name/],
     ['a duplicate name', '{"a":1,"a":1}', /duplicate member name/],
-    ['an unknown member', { c: { ...sum, limit: 5 } }, /Unrecognized key/],
+    ['an unknown member', { c: { ...sum, limit: 5 } }, /unknown member "limit"/],
     ['a counter per tool', { c: { ...sum, per: 'tool' } }, /expected one of/],
     ['a window of a week', { c: { ...sum, window: 'week' } }, /expected one of/],
     ['actions out of order', { c: { ...sum, actions: ['B', 'A'] } }, /ascending order/],

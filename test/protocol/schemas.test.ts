@@ -3,9 +3,11 @@ import { utf8 } from '#protocol/bytes';
 import { parseStrict, canonicalBytes } from '#protocol/json';
 import { executeRequestSchema, lookupRequestSchema, SCHEMA } from '#protocol/schemas/index';
 import { agentEnvelopeSchema } from '#protocol/schemas/admission';
+import { safeParse } from '#protocol/schemas/messages';
 import { factsSchema } from '#protocol/schemas/facts';
 import { admissionEnvelope, outcomeEnvelope } from '../fixtures/agent.js';
 import fc from 'fast-check';
+import * as z from 'zod';
 
 const execute = {
   schema_version: 'svc.runtime.intent_execute.request/1.0',
@@ -13,6 +15,29 @@ const execute = {
   tenant_id: 't',
   action: 'BOOK',
 };
+
+it.each<[string, z.ZodType, unknown]>([
+  ['is required', z.strictObject({ a: z.string() }), {}],
+  ['expected an object', z.strictObject({ a: z.string() }), undefined],
+  ['expected a string', z.string(), 1],
+  ['expected an integer', z.int(), 1.5],
+  ['expected true or false', z.boolean(), null],
+  ['expected an object', z.strictObject({}), []],
+  ['expected an object', z.record(z.string(), z.string()), 'a'],
+  ['expected an array', z.array(z.string()), {}],
+  ['expected "v1"', z.literal('v1'), 'v2'],
+  ['expected one of "a", "b"', z.enum(['a', 'b']), 'c'],
+  ['expected at least 1 character', z.string().min(1), ''],
+  ['expected at most 2 items', z.array(z.unknown()).max(2), [1, 2, 3]],
+  ['expected exactly 3 characters', z.string().length(3), 'a'],
+  ['expected at least 5', z.number().min(5), 1],
+  ['expected a string that matches /^a$/', z.string().regex(/^a$/), 'b'],
+  ['unknown members "a", "b"', z.strictObject({}), { a: 1, b: 2 }],
+  ['has none of the allowed forms', z.union([z.string(), z.number()]), null],
+  ['own message', z.string('own message'), undefined],
+])('message of a fault > %s', (message, schema, value) => {
+  expect(safeParse(schema, value).error?.issues[0]?.message).toBe(message);
+});
 
 describe('execute request schema', () => {
   it.each([

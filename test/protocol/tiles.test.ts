@@ -9,6 +9,7 @@ import {
   hashAt,
   inclusionFromTiles,
   rootFromTiles,
+  SubtreeHashes,
   tilePath,
   tilesBetween,
   tilesForAppend,
@@ -138,6 +139,21 @@ describe('TreeReader', () => {
       }),
       { numRuns: 12 },
     );
+  });
+
+  it('hashes each subtree once for proofs that share subtree hashes', async () => {
+    let hashed = 0;
+    const counting = Object.assign((data: Uint8Array) => {
+      hashed += 1;
+      return sha256(data);
+    }, sha256);
+    const subtrees = new SubtreeHashes();
+    for (const index of Array.from({ length: 256 }, (_, at) => at)) {
+      const path = await inclusionFromTiles(counting, index, 1024, store.read, subtrees);
+      expect(path).toEqual(inclusionPath(sha256, leaves, index, 1024));
+    }
+    // At each of 8 heights of the first tile fewer than 256 hashes, and those of the other tiles.
+    expect(hashed).toBeLessThan(8 * 256 + 4);
   });
 
   it('reads only tiles that exist at the requested size', async () => {

@@ -141,7 +141,7 @@ describe('configuration', () => {
     [
       facade,
       pinning(LOG, [{ ...RETIRED, size: 1 } as never]),
-      /log retired 0 Unrecognized key: "size"/,
+      /log retired 0 unknown member "size"/,
     ],
     [facade, { SNAPSHOT_URL: 'file:///x' }, /^SNAPSHOT_URL must be an http or https URL/],
     [publisher, { LOG_KEY_FILE: '' }, /^LOG_KEY_FILE is not set/],

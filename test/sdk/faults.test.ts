@@ -24,7 +24,10 @@ describe('executeIntentHttp, on a transient fault', () => {
     ['a lost request', { kind: 'lost' }],
     ['a lost response', { kind: 'unanswered' }],
     ['a cut response', { kind: 'cut' }],
-    ...[429, 502, 503, 504].map((status): [string, Fault] => [String(status), answering(status)]),
+    ...[408, 429, 502, 503, 504].map((status): [string, Fault] => [
+      String(status),
+      answering(status),
+    ]),
   ];
   it.for(faults)('sends an identical admission again after %s', async ([, fault], { world }) => {
     const before = await treeSize(world.db.sql);

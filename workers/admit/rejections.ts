@@ -23,6 +23,7 @@ export interface Fault {
     | 'approval_rejected'
     | 'invalid_run'
     | 'lane_locked'
+    | 'parent_not_found'
     | 'processing_failed'
     | 'run_closed'
     | 'run_incomplete'
@@ -129,6 +130,9 @@ function faultOfParent(subject: AepSubject, parent: Parent | null = null): Fault
   if (!('parent_proof_id' in subject)) return null;
   const fault = parentFault(subject.kind, parent);
   if (fault === null) return null;
+  if (fault === 'parent_not_found') {
+    return { code: fault, detail: 'the parent was erased before signing, or never existed' };
+  }
   const detail = `${fault}: the engine accepted a request whose parent is invalid`;
   return { code: 'processing_failed', detail };
 }

@@ -350,6 +350,7 @@ export const readAdmissionOperation = tenantOperation(
       'tenant_not_allowlisted',
       'admission_failed',
       'invalid_run',
+      'parent_not_found',
       'run_closed',
       'run_incomplete',
     ],

@@ -69,11 +69,15 @@ export const approveOperation = tenantOperation(
       },
     },
     responses: {
-      202: json('Accepted and durable: the second decision follows.', admissionStatusSchema, {
-        Location: 'Path of the second decision.',
-        'Retry-After': 'Seconds.',
-        'Idempotent-Replayed': '`true` if this approval was accepted before.',
-      }),
+      202: json(
+        'Accepted and durable: `Location` has the second decision, or the reason why none was made.',
+        admissionStatusSchema,
+        {
+          Location: 'Path of the second decision.',
+          'Retry-After': 'Seconds.',
+          'Idempotent-Replayed': '`true` if this approval was accepted before.',
+        },
+      ),
     },
     problems: [
       'tenant_body_mismatch',
@@ -165,7 +169,13 @@ export const approvalRequestOperation = tenantOperation(
     responses: {
       200: json('The pending proof, and until when it can be approved.', approvalRequestSchema),
     },
-    problems: ['pending_proof_not_found', 'already_decided', 'payload_erased', 'integrity_failure'],
+    problems: [
+      'pending_proof_not_found',
+      'already_decided',
+      'approval_rejected',
+      'payload_erased',
+      'integrity_failure',
+    ],
   },
   async ({ caller, ctx, inTenant, req, res }) => {
     const proofId = String(req.params['proof_id']);
@@ -176,6 +186,8 @@ export const approvalRequestOperation = tenantOperation(
     if (outcome === 'pending' || outcome.state === 'refused') throw requiresNone();
     if (outcome.proofId !== proofId) throw new Problem('already_decided');
     if (outcome.effect !== 'REQUIRE_APPROVAL') throw requiresNone();
+    const pending = await inTenant(readPendingProof, proofId);
+    if (pending?.isRevoked === true) throw rejected('the pending proof was revoked');
     const evidence = await inTenant(readEvidence, proofId, () => true);
     const request: ApprovalRequest = {
       schema_version: SCHEMA.approvalRequest,

@@ -139,6 +139,8 @@ const REJECTIONS = {
     'The API key was revoked before the proof was signed. Nothing was admitted. Send the request with another key.',
   invalid_run:
     'The time in the id of the run was in the future. Nothing was admitted. Create the UUIDv7 with a correct clock.',
+  parent_not_found:
+    'The parent proof was erased before the proof was signed. Nothing was admitted. Send the request with another parent_proof_id.',
   run_closed:
     'The run was closed before the proof was signed. Nothing was admitted. Send the request in a new run.',
   run_incomplete:

@@ -52,6 +52,10 @@ class ItemBytes {
     }
   }
 
+  get isEmpty(): boolean {
+    return this.length === 0;
+  }
+
   /** Returns the collected item, or null for only white space, and starts the next item. */
   take(): SplitItem | null {
     const { hash, pieces, length } = this;
@@ -159,6 +163,8 @@ export function lineSplitter(itemLimit: number): Splitter {
     push(piece) {
       const items: SplitItem[] = [];
       for (let start = 0; start < piece.length;) {
+        // Skips blank lines at once: as lines, millions of them would cost seconds.
+        if (item.isEmpty) while (isSpace(piece[start])) start += 1;
         const end = piece.indexOf(0x0a, start);
         item.add(piece.subarray(start, end === -1 ? piece.length : end));
         if (end === -1) break;

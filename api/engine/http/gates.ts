@@ -23,7 +23,9 @@ export async function authorizeAdmission(
   res: Response,
 ): Promise<Caller> {
   const bearer = spec.acceptsBearer === true ? bearerKey(req) : undefined;
-  const caller = await authenticate(req, res, bearer);
+  const caller = await authenticate(req, res, bearer).catch((error: unknown) => {
+    throw spec.acceptsBearer === true ? withBearer(error) : error;
+  });
   if (ctx.admissionsPaused || !caller.environmentOpen) {
     throw new Problem(
       'lane_locked',
@@ -38,6 +40,16 @@ export async function authorizeAdmission(
   if (!caller.allowlisted) throw new Problem('tenant_not_allowlisted');
   await requireCapacity();
   return caller;
+}
+
+/** Adds the bearer form (RFC 6750, section 3) to a 401. */
+function withBearer(error: unknown): unknown {
+  if (!(error instanceof Problem) || error.code !== 'unauthenticated') return error;
+  return new Problem(
+    error.code,
+    'Send a valid engine key as a bearer token in Authorization, or in X-Svc-Api-Key.',
+    { headers: { 'WWW-Authenticate': 'Bearer realm="engine", ApiKey realm="engine"' } },
+  );
 }
 
 /** The API key in an Authorization header (RFC 6750). */

@@ -2,6 +2,7 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import type { Request } from 'express';
 import * as z from 'zod';
 import { canonicalBytes, type JsonValue } from '#protocol/json';
+import { safeParse } from '#protocol/schemas/messages';
 import type { ListPlace } from '#sql/db/columns';
 import type { Pool } from '#sql/db/transaction';
 import type { Operation, SpecOf } from '../operation.js';
@@ -147,7 +148,7 @@ export function parseQuery<T>(schema: z.ZodType<T>, req: Request): T {
       );
     }
   }
-  const result = schema.safeParse({ ...req.query });
+  const result = safeParse(schema, { ...req.query });
   if (result.success) return result.data;
   const [issue] = result.error.issues;
   if (issue?.code === 'unrecognized_keys') {
@@ -156,9 +157,12 @@ export function parseQuery<T>(schema: z.ZodType<T>, req: Request): T {
       `The parameter ${quoted(issue.keys[0])} is unknown. Remove it.`,
     );
   }
+  const name = issue?.path[0] ?? '';
   throw new Problem(
     'invalid_query',
-    `The parameter ${quoted(issue?.path[0])} is invalid: ${issue?.message ?? 'unexpected value'}.`,
+    req.query[String(name)] === undefined
+      ? `The parameter ${quoted(name)} is missing. Send it.`
+      : `The parameter ${quoted(name)} is invalid: ${issue?.message ?? 'unexpected value'}.`,
   );
 }
 

@@ -2,6 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import type * as z from 'zod';
 import { ProtocolError } from '#protocol/errors';
 import { isObject, type JsonValue, parseStrict, pointerStep } from '#protocol/json';
+import { safeParse } from '#protocol/schemas/messages';
 import { BodyRefusedError, readJsonBody } from '#runtime/http/json-body';
 import type { ProblemMember } from '../../http/responses.js';
 import { Problem, type ProblemCode, PROBLEMS } from './problem.js';
@@ -39,7 +40,7 @@ const tooMany = (pointer: string, most: string): Problem =>
 
 /** The validation step of `parseBody`, for bodies whose schema depends on their content. */
 export function parseDocument<T>(schema: z.ZodType<T>, value: JsonValue, version?: string): T {
-  const result = schema.safeParse(value);
+  const result = safeParse(schema, value);
   if (result.success) return result.data;
   const found = result.error.issues.flatMap((issue) => findings(issue, value));
   const unversioned = !found.some(({ pointer }) => pointer === '/schema_version');
@@ -97,7 +98,7 @@ function versionFindings(body: JsonValue, version: string | undefined): Finding[
 function wrongVersion(body: Record<string, JsonValue>, expected: string): Finding {
   return isAbsent(body, ['schema_version'])
     ? missing(['schema_version'])
-    : unsupported(`Invalid input: expected ${expected}`);
+    : unsupported(`expected ${expected}`);
 }
 
 function unsupported(detail: string): Finding {
@@ -111,8 +112,7 @@ function missing(path: readonly (string | number)[]): Finding {
 /** The problem of a body whose version is not in `versions`. Without a schema, no other faults are known. */
 export function unknownVersion(value: JsonValue, versions: readonly string[]): Problem {
   if (!isObject(value)) {
-    const detail = 'Invalid input: expected object';
-    return violation([{ code: 'invalid_field', pointer: '', detail }]);
+    return violation([{ code: 'invalid_field', pointer: '', detail: 'expected an object' }]);
   }
   return violation([wrongVersion(value, versions.map((version) => `"${version}"`).join(' or '))]);
 }

@@ -16,7 +16,7 @@ import { approverActivationOf } from '#protocol/approvals';
 import { ProtocolError } from '#protocol/errors';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { openNote, parseVkey } from '#protocol/note';
-import { inclusionFromTiles, type TileReader } from '#protocol/tiles';
+import { inclusionFromTiles, type SubtreeHashes, type TileReader } from '#protocol/tiles';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { tileCache, latestCheckpoint, type StoredCheckpoint } from '#sql/log/log';
 import { addLogFields } from '../http/request-context.js';
@@ -105,6 +105,7 @@ export interface ProvenInclusion {
  * Proves a leaf from O(log n) tiles, and verifies the proof.
  *
  * @param read returns no bytes for a missing tile
+ * @param subtrees shared by proofs under this checkpoint
  * @throws Problem integrity_failure
  */
 export async function proveInclusion(
@@ -113,6 +114,7 @@ export async function proveInclusion(
   entry: LogEntry,
   checkpoint: StoredCheckpoint | null,
   index = stored.leafIndex,
+  subtrees?: SubtreeHashes,
 ): Promise<ProvenInclusion> {
   const hash = leafHash(nativeSha256, canonicalBytes(entry));
   if (checkpoint === null || index >= checkpoint.treeSize) return { leafHash: hash, under: null };
@@ -132,6 +134,7 @@ export async function proveInclusion(
         if (tile.length === 0) throw altered(stored, `the missing tile ${level}/${at}`);
         return tile;
       },
+      subtrees,
     );
     if (!verifyInclusion(nativeSha256, { index, size: treeSize, leafHash: hash, path, root })) {
       throw altered(stored, `the path to the root of checkpoint ${treeSize}`);

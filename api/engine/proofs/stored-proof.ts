@@ -133,14 +133,22 @@ function payloadOf(stored: StoredProof): ProofDocuments['payload'] {
   }
   const document = aepSchema.parse(parseStrict(aep));
   if (!isRowOf(stored, document)) throw altered(stored, 'a column');
-  const disclosures = disclosuresOf(
-    saltsFrom(nativeSha256, seed),
-    parseStrict(request) as unknown as ExecuteRequest,
-    facts.request_hash,
-    stored.budgets ?? {},
-  );
-  const receipt = buildReceipt(nativeSha256, facts);
-  return { aep: document, record, receipt, disclosures };
+  return {
+    aep: document,
+    record,
+    // Getters, because the package of a run needs neither of its thousands of members.
+    get receipt() {
+      return buildReceipt(nativeSha256, facts);
+    },
+    get disclosures() {
+      return disclosuresOf(
+        saltsFrom(nativeSha256, seed),
+        parseStrict(request) as unknown as ExecuteRequest,
+        facts.request_hash,
+        stored.budgets ?? {},
+      );
+    },
+  };
 }
 
 export function isRowOf(stored: StoredProof, { subject, ...aep }: Aep): boolean {

@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import * as z from 'zod';
 import { utf8 } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/json';
@@ -10,10 +11,12 @@ import {
   type RunStateDocument,
   runStateSchema,
 } from '#protocol/schemas/run';
+import { SubtreeHashes } from '#protocol/tiles';
 import { readRun, runKeyOf, type RunMember } from '#sql/admissions/runs';
 import type { Pool } from '#sql/db/transaction';
 import { keysInLog } from '#sql/log/keys';
 import { tileCache, firstCheckpointFrom, type StoredCheckpoint } from '#sql/log/log';
+import { readProofs, type StoredProof } from '#sql/proofs/read';
 import { tenantOperation } from '../http/gates.js';
 import { parseQuery } from '../http/paging.js';
 import { Problem } from '../http/problem.js';
@@ -109,6 +112,11 @@ export const runPackageOperation = tenantOperation(
   },
 );
 
+/** Members per query. Their rows are prepared without yielding to the event loop. */
+const GROUP = 50;
+/** Milliseconds of work before yielding to the event loop. */
+const YIELD_AFTER_MS = 5;
+
 /**
  * Builds the canonical package under the first checkpoint that covers the close: later checkpoints do not
  * change the document. Encodes each member separately: encoding 10,000 at once would block the event loop for a
@@ -123,11 +131,21 @@ async function packageOf(
   const checkpoint = await firstCheckpointFrom(sql, end.leafIndex + 1);
   if (checkpoint === null) throw new Problem('pending_checkpoint');
   const reads = sharedReads(sql);
-  const close = await memberOf(sql, tenantNo, reads, checkpoint, end.proofId);
+  const close = await memberOf(reads, checkpoint, await findProof(sql, tenantNo, end.proofId));
   if (close.proof_record === null) throw new Problem('payload_erased');
   const documents: Uint8Array[] = [];
-  for (const { proofId } of members) {
-    documents.push(canonicalBytes(await memberOf(sql, tenantNo, reads, checkpoint, proofId)));
+  let began = performance.now();
+  for (let start = 0; start < members.length; start += GROUP) {
+    const ids = members.slice(start, start + GROUP).map(({ proofId }) => proofId);
+    const found = await readProofs(sql, tenantNo, ids);
+    for (const id of ids) {
+      const stored = found.get(id);
+      if (stored === undefined) throw new Problem('proof_not_found');
+      documents.push(canonicalBytes(await memberOf(reads, checkpoint, stored)));
+      if (performance.now() - began < YIELD_AFTER_MS) continue;
+      await setImmediate();
+      began = performance.now();
+    }
   }
   return Buffer.concat([
     utf8('{"close":'),
@@ -138,11 +156,12 @@ async function packageOf(
   ]);
 }
 
-/** Reads each tile and the entries of each key, and proves these entries, once for all members. */
+/** What the members share: each tile and key entry is read, and each subtree hashed, once for all of them. */
 function sharedReads(sql: Pool) {
   const keys = new Map<string, ReturnType<typeof keysInLog>>();
   return {
     tile: tileCache(sql),
+    subtrees: new SubtreeHashes(),
     proven: new Map<number, string | null>(),
     keys(keyId: string): ReturnType<typeof keysInLog> {
       const known = keys.get(keyId) ?? keysInLog(sql, [keyId]);
@@ -153,15 +172,15 @@ function sharedReads(sql: Pool) {
 }
 
 async function memberOf(
-  sql: Pool,
-  tenantNo: number,
   reads: ReturnType<typeof sharedReads>,
   checkpoint: StoredCheckpoint,
-  proofId: string,
+  stored: StoredProof,
 ): Promise<RunPackage['members'][number]> {
-  const stored = await findProof(sql, tenantNo, proofId);
   const { entry, payload } = documentsOf(stored);
-  const tlogProof = tlogProofOf(await proveInclusion(reads.tile, stored, entry, checkpoint));
+  const { subtrees, tile } = reads;
+  const tlogProof = tlogProofOf(
+    await proveInclusion(tile, stored, entry, checkpoint, stored.leafIndex, subtrees),
+  );
   if (tlogProof === null) throw new Problem('pending_checkpoint');
   const shared = { schema_version: SCHEMA.disclosure, entry, tlog_proof: tlogProof } as const;
   if (payload === null) {
@@ -169,6 +188,6 @@ async function memberOf(
   }
   const { key_id: keyId } = payload.aep;
   const keys = await reads.keys(keyId);
-  const proven = await proveKeys(reads.tile, stored, keyId, keys, checkpoint, reads.proven);
+  const proven = await proveKeys(tile, stored, keyId, keys, checkpoint, reads.proven);
   return { ...shared, proof_record: payload.record, ...proven, disclosures: [] };
 }

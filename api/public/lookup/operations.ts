@@ -300,6 +300,7 @@ export const VIEW_OPERATIONS: readonly Operation[] = Object.entries(VIEW_PATHS).
           description: 'The view, also when the lookup does not resolve.',
           content: { 'application/json': schema },
           examples,
+          headers: YOUNG,
         }),
       });
       return { spec, handler: handledByFastPath };
@@ -312,6 +313,7 @@ const evidenceResponse = {
   description: 'The evidence, also when the identifier is not found.',
   content: { 'application/json': evidenceSchema.extend({ snapshot: snapshotEntrySchema }) },
   example: exampleEvidence,
+  headers: YOUNG,
 };
 
 export const EVIDENCE_OPERATIONS: readonly Operation[] = [

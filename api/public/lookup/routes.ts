@@ -268,9 +268,10 @@ function sendVerdict(exchange: Exchange, { route, requested }: LookupTarget): vo
   ctx.metrics?.countVerdict(resolved?.status ?? unresolved);
 }
 
-async function sendEvidence(exchange: Exchange, { requested }: LookupTarget): Promise<void> {
-  const snapshot = currentValidSnapshot(exchange.ctx);
-  const proof = await exchange.ctx.checkpoints.snapshotProof(snapshot);
+async function sendEvidence(exchange: Exchange, { requested, route }: LookupTarget): Promise<void> {
+  const { ctx } = exchange;
+  const snapshot = currentValidSnapshot(ctx);
+  const proof = await ctx.checkpoints.snapshotProof(snapshot);
   const evidence = await whenFetched(() =>
     buildEvidence(nativeSha256, requested, (query) => snapshot.search(query), {
       snapshot: snapshot.entry,
@@ -280,7 +281,16 @@ async function sendEvidence(exchange: Exchange, { requested }: LookupTarget): Pr
   const body = sendable(JSON.stringify(evidence));
   // Of one generation, only the proof changes: cosignatures arrive after their snapshot.
   const etag = proof.tag;
-  send(exchange, snapshot, { status: 200, type: JSON_TYPE, cache: CACHE_VERDICT, body, etag });
+  const answer: Answer = { status: 200, type: JSON_TYPE, cache: CACHE_VERDICT, body, etag };
+  // Evidence covers identifiers of any age, also on the route for recent ones.
+  const ofAnyAge = { ...route, windowed: false };
+  if (
+    mayAppear(snapshot, route, requested, ctx.clock.now()) &&
+    (await whenFetched(() => resolve(snapshot, ofAnyAge, requested))) === null
+  ) {
+    answer.headers = NOT_YET;
+  }
+  send(exchange, snapshot, answer);
 }
 
 async function sendView(exchange: Exchange, target: LookupTarget, view: ViewName): Promise<void> {
@@ -288,6 +298,9 @@ async function sendView(exchange: Exchange, target: LookupTarget, view: ViewName
   const snapshot = currentValidSnapshot(exchange.ctx);
   const resolved = await whenFetched(() => resolve(snapshot, route, requested));
   const answer = await viewAnswer(exchange.ctx, snapshot, route, requested, resolved, view);
+  if (resolved === null && mayAppear(snapshot, route, requested, exchange.ctx.clock.now())) {
+    answer.headers = NOT_YET;
+  }
   send(exchange, snapshot, answer);
 }
 

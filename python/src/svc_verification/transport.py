@@ -122,7 +122,7 @@ class Service:
         accept: str = "application/json",
         idempotency_key: str | None = None,
     ) -> Steps[Response]:
-        """Retries after a network error, 429, 502, 503 and 504; any other response would not change.
+        """Retries after a network error, 408, 429, 502, 503 and 504; any other response would not change.
 
         Gives up at once when the delay exceeds the remaining time.
         """
@@ -200,13 +200,14 @@ def header_value(name: str, text: str) -> str:
 
 # Responses
 
-RETRIED = frozenset({429, 502, 503, 504})
+RETRIED = frozenset({408, 429, 502, 503, 504})
 # Statuses that a proxy may send without a problem document of the API.
 PROXY = RETRIED | {500}
 BY_STATUS: dict[int, Code] = {
     401: "unauthenticated",
     403: "forbidden",
     404: "not_found",
+    408: "unavailable",
     409: "not_ready",
     410: "gone",
     423: "lane_locked",

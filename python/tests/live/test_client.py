@@ -223,6 +223,7 @@ def test_a_lost_response_and_an_unavailable_service_are_retried_with_the_same_bo
     [
         ([lost] * 9, "network", 5),
         ([answer(502)] * 9, "unavailable", 5),
+        ([answer(408)] * 9, "unavailable", 5),
         ([answer(429, headers={"retry-after": "3600"})], "rate_limited", 1),
         ([answer(500)], "engine_failed", 1),
     ],

@@ -1,5 +1,6 @@
 import * as z from 'zod';
 import { FACT_NAME_PATTERN, factsSchema, type FactValue } from '../../../protocol/schemas/facts.js';
+import { safeParse } from '../../../protocol/schemas/messages.js';
 import type { JsonValue } from '../../../protocol/json.js';
 import { UsageError } from '../config.js';
 import { readDocument } from '../files.js';
@@ -49,7 +50,7 @@ export interface Described {
 
 /** Throws `UsageError` for a file that is not a mapping. */
 export async function readMapping(file: string): Promise<Mapping> {
-  const read = mappingSchema.safeParse(await readDocument(file));
+  const read = safeParse(mappingSchema, await readDocument(file));
   if (read.success) return read.data;
   const [issue] = read.error.issues;
   throw new UsageError(

@@ -89,6 +89,19 @@ describe('outcome envelope', () => {
     expect((await admit(outcome)).status).toBe(200);
   });
 
+  it('gets 422 when its parent is erased before a worker decides', async ({
+    admit,
+    proved,
+    setup: { db, whileItWaits },
+  }) => {
+    const parent = await proved();
+    const reply = await whileItWaits(
+      () => admit(outcomeEnvelope(parent)),
+      () => eraseProof(db, parent),
+    );
+    expectProblem(reply, 422, 'parent_not_found');
+  });
+
   it('gets the first receipt again, even after its parent was erased', async ({
     admit,
     proved,

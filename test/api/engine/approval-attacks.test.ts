@@ -69,6 +69,14 @@ it.each(Object.entries(ATTACKS))('an approval %s has no effect', async (_, attac
   expectProblem(await send(approval), 422, 'approval_rejected');
 });
 
+it('a revoked pending proof is not offered for approval', async () => {
+  const { proof_id } = await held();
+  const offered = () => setup.get(`${PATH}/${proof_id}`);
+  expect((await offered()).status).toBe(200);
+  await setup.revoke(proof_id);
+  expectProblem(await offered(), 422, 'approval_rejected');
+});
+
 it('an approval after the tenant’s time limit has no effect', async () => {
   await setApprovalTime(setup.registry.admin, TENANT, 60);
   const pending = await held();

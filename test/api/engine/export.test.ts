@@ -1,4 +1,6 @@
+import { pino } from 'pino';
 import { describe, expect } from 'vitest';
+import { Problem } from '#api/engine/http/problem';
 import { vkeyFor } from '#api/engine/proofs/inclusion';
 import { formatVkey } from '#protocol/note';
 import { fromBase64, toBase64Url } from '#protocol/bytes';
@@ -9,6 +11,8 @@ import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-exp
 import { AEP_PAYLOAD_TYPE } from '#protocol/schemas/aep';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { admissionEnvelope } from '../../fixtures/agent.js';
+import { headersFor } from '../../fixtures/engine.js';
+import { expectProblem } from '../../fixtures/problem.js';
 import { readPdf } from '../../fixtures/pdf.js';
 import { testKey } from '../../fixtures/snapshot.js';
 import { checkpoint, logVkey, ORIGIN } from '../../fixtures/worked-log.js';
@@ -45,6 +49,19 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
       included: true,
       status: `unknown since checkpoint ${document.inclusion.tree_size}`,
     });
+  });
+
+  it('does not log a busy PDF renderer as an error', async ({ setup }) => {
+    const id = await published(setup);
+    let logged = '';
+    const log = pino({ level: 'error' }, { write: (line) => void (logged += line) });
+    const pdf = { render: () => Promise.reject(new Problem('renderer_busy')) };
+    await setup.withEngine({ log, pdf, logVkey: setup.log.vkey }, async ({ call }) => {
+      const path = `/v1/proofs/${id}/export?format=pdf`;
+      const reply = await call({ method: 'GET', path, headers: headersFor(setup.key) });
+      expectProblem(reply, 503, 'renderer_busy');
+    });
+    expect(logged).toBe('');
   });
 
   it('shows a revocation at once, with a checkpoint that includes it', async ({ setup }) => {

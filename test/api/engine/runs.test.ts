@@ -135,7 +135,9 @@ describe('GET /v1/runs/{run}', () => {
     });
     expectProblem(await readRun(setup, id, '/package'), 409, 'run_open');
     expectProblem(await setup.get(`/v1/runs/${id}?agent=other`), 404, 'run_not_found');
-    expectProblem(await setup.get(`/v1/runs/${id}`), 400, 'invalid_query');
+    const withoutAgent = await setup.get(`/v1/runs/${id}`);
+    expectProblem(withoutAgent, 400, 'invalid_query');
+    expect(withoutAgent.json['detail']).toBe('The parameter "agent" is missing. Send it.');
   });
 
   it('shows the close of a closed run', async ({ setup }) => {
@@ -159,11 +161,18 @@ describe('package of a run', () => {
     expect(result.decidable && result.members?.map(({ proof_id }) => proof_id)).toEqual(members);
   });
 
-  it('reads each tile and the entries of each key once', async ({ setup }) => {
+  it('reads each tile and the entries of each key once, and its members together', async ({
+    setup,
+  }) => {
     const { id } = await closedRun(setup);
     await setup.publish();
     const reads: { text: string; values: unknown[] }[] = [];
+    let transactions = 0;
     const tenantSql = new Proxy(setup.registry.engine, {
+      get(pool, name, self) {
+        if (name === 'reserve') transactions += 1;
+        return Reflect.get(pool, name, self) as unknown;
+      },
       apply(pool, self, given: [readonly string[], ...unknown[]]) {
         const [texts, ...values] = given;
         reads.push({ text: texts.join('?'), values });
@@ -180,6 +189,8 @@ describe('package of a run', () => {
     expect(tiles).not.toEqual([]);
     expect(tiles).toEqual([...new Set(tiles)]);
     expect(from('svc.log_entry')).toHaveLength(1);
+    // The run, its close and its members.
+    expect(transactions).toBe(3);
   });
 
   it('keeps the commitments of erased members', async ({ setup }) => {

@@ -66,4 +66,15 @@ describe('unreadable request', () => {
     expect(received.match(/HTTP\/1\.1/g)).toHaveLength(1);
     expect(received).toMatch(/half$/);
   });
+
+  it('does not take back a response that was written in the same tick', async () => {
+    const client = await clientOf((_req, res) => {
+      res.writeHead(404, { 'Content-Length': 6 });
+      // Without `end`, as in a response that waits for the rest of the body.
+      res.write('absent');
+    });
+    const extension = 'x'.repeat(17_000);
+    client.say(`POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1;${extension}`);
+    expect(await client.end()).toMatch(/^HTTP\/1.1 404 Not Found[^]*absent$/);
+  });
 });

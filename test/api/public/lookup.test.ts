@@ -66,6 +66,15 @@ describe('response to an identifier', () => {
         const reply = await call(`/api/public/verify${path.startsWith('?') ? '' : '/'}${path}`);
         expect([path, reply.headers['retry-after']]).toEqual([path, expected]);
       }
+      for (const path of [
+        `proof/${id}/history`,
+        `trust/trust_${id}/package`,
+        `evidence/${id}`,
+        `evidence/pkg_${id}`,
+      ]) {
+        const reply = await call(`/api/public/${path}`);
+        expect([path, reply.headers['retry-after']]).toEqual([path, expected]);
+      }
       const page = await call(`/?id=${id}`);
       expect(page.headers['retry-after']).toBe(expected);
       expect(page.text.includes('so new that this page may not cover it')).toBe(expected === '1');
@@ -74,8 +83,10 @@ describe('response to an identifier', () => {
 
   it('has no Retry-After on a route for another kind of identifier, or when it resolves', async () => {
     const id = proofIdAt(snapshot.clock.now(), 'young');
-    const paths = [`share/${id}`, `passport/cert_${id}`, `proof/${recent}`];
-    for (const path of [...paths.map((one) => `/api/public/verify/${one}`), `/?id=${recent}`]) {
+    const verify = [`share/${id}`, `passport/cert_${id}`, `proof/${recent}`];
+    const others = [`passport/cert_${id}/history`, `proof/${recent}/history`, `evidence/${recent}`];
+    const paths = [...verify.map((one) => `verify/${one}`), ...others];
+    for (const path of [...paths.map((one) => `/api/public/${one}`), `/?id=${recent}`]) {
       const { status, headers } = await call(path);
       expect([path, status, headers['retry-after']]).toEqual([path, 200, undefined]);
     }
