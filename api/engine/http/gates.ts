@@ -21,8 +21,12 @@ export async function authorizeAdmission(
   req: Request,
   res: Response,
 ): Promise<Caller> {
-  const bearer = spec.acceptsBearer === true ? bearerKey(req) : undefined;
-  const caller = await authenticate(req, res, bearer);
+  const { acceptsBearer = false } = spec;
+  const bearer = acceptsBearer ? bearerKey(req) : undefined;
+  const caller = await authenticate(req, res, bearer).catch((error: unknown) => {
+    const isRejected = error instanceof Problem && error.code === 'unauthenticated';
+    throw acceptsBearer && isRejected ? bearerProblem() : error;
+  });
   if (ctx.admissionsPaused || !caller.environmentOpen) {
     throw new Problem(
       'lane_locked',
@@ -47,6 +51,14 @@ function bearerKey(req: Request): string | undefined {
   }
   return bearer;
 }
+
+/** RFC 6750 requires the challenge `Bearer`. */
+const bearerProblem = (): Problem =>
+  new Problem(
+    'unauthenticated',
+    'Send a valid engine key as a bearer token, or in X-Svc-Api-Key.',
+    { headers: { 'WWW-Authenticate': 'Bearer realm="engine", ApiKey realm="engine"' } },
+  );
 
 /** Checks of admissions and batches after the body is read. Returns the idempotency key. */
 export function readAdmissionHeaders(req: Request, spec: OperationSpec): string | null {

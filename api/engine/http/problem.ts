@@ -265,7 +265,9 @@ export const PROBLEM_HEADERS: Partial<Record<ProblemCode, Record<string, string>
       'Retry-After' in sent ? [[code, RETRY]] : [],
     ),
   ),
-  unauthenticated: { 'WWW-Authenticate': 'How to authenticate: `ApiKey`.' },
+  unauthenticated: {
+    'WWW-Authenticate': 'How to authenticate: `ApiKey`; for AuthZEN evaluations also `Bearer`.',
+  },
   unsupported_media_type: { Accept: 'The supported media types.' },
   unsupported_content_encoding: {
     'Accept-Encoding': '`identity`: send the body without encoding.',

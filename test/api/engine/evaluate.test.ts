@@ -263,7 +263,10 @@ it('bearer token > authenticates evaluations only, and identifies the tenant', a
   expect((await send({ Authorization })).status).toBe(200);
   expectProblem(await send({}), 401, 'unauthenticated');
   expectProblem(await send({ Authorization: `Basic ${setup.key}` }), 401, 'unauthenticated');
-  expectProblem(await send({ Authorization: 'Bearer svc_sk_x' }), 401, 'unauthenticated');
+  const rejected = await send({ Authorization: 'Bearer svc_sk_x' });
+  expectProblem(rejected, 401, 'unauthenticated');
+  expect(rejected.headers['www-authenticate']).toBe('Bearer realm="engine", ApiKey realm="engine"');
+  expect(rejected.json['detail']).toContain('bearer token');
   const both = { Authorization, 'X-Svc-Api-Key': setup.key };
   expectProblem(await send(both), 400, 'duplicate_header');
   const other = { Authorization, 'X-Svc-Tenant-Id': 'other' };
