@@ -12,8 +12,9 @@ export function canonicalJson(value: JsonValue): string {
   try {
     return canonicalize(value);
   } catch (cause) {
-    const pointer = cause instanceof ProtocolError ? (cause.pointer ?? '') : '';
-    throw new SdkError('invalid_input', `${pointer || '/'}: has no JSON form`, { pointer, cause });
+    const { message, pointer = '' } =
+      cause instanceof ProtocolError ? cause : { message: 'has no JSON form' };
+    throw new SdkError('invalid_input', `${pointer || '/'}: ${message}`, { pointer, cause });
   }
 }
 

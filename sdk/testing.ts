@@ -15,8 +15,8 @@ import { formatTime } from '../protocol/time.js';
 import { newUuid } from './engine/engine.js';
 import type { EngineOptions } from './options.js';
 
-/** A request that the fake engine received. */
-export type FakeRequest = ExecuteRequest | AgentEnvelope;
+/** A request that the fake engine received. Outcomes and closes have no action. */
+export type FakeRequest = (ExecuteRequest | AgentEnvelope) & { action?: string };
 
 /** Effect of a request, and optionally the id of the rule that decides. */
 export type FakeDecision = Effect | { effect: Effect; reason: string; sentence?: string };

@@ -279,6 +279,8 @@ async function send({ apiKey, tenantId }: Caller, path: string, body?: object): 
 }
 
 function describe({ document, status }: Answer): string {
+  // The server's text names the header, for programs.
+  if (status === 401) return 'This API key is not valid: check it, or get another key.';
   const { detail } = document;
   return typeof detail === 'string' ? detail : `The server answered with status ${status}.`;
 }

@@ -60,6 +60,24 @@ def test_a_value_that_is_not_plain_json_has_no_hash(value: Any) -> None:
     assert result_hash(value) is None
 
 
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"a/b": [b""]}, "/a~1b/0: a value of the type bytes is not plain JSON"),
+        ({"a": {1: 2}}, "/a: a member name of the type int is not plain JSON"),
+        ({"a": float("nan")}, "/a: number is not finite"),
+        ({"a": 2**53}, "/a: integer is out of range; send it as a string"),
+        ({"a": "\ud800"}, "/a: string contains a lone surrogate"),
+        (CYCLE, "/: the value is nested too deeply, or contains itself"),
+    ],
+    ids=repr,
+)
+def test_an_error_names_the_value_that_is_not_plain_json(value: Any, message: str) -> None:
+    with pytest.raises(SvcError) as caught:
+        plain_hash(value)
+    assert str(caught.value) == message
+
+
 @pytest.mark.parametrize("hashed", [canonical_hash, canonical_json, plain_hash])
 def test_a_value_without_a_json_form_is_invalid_input(hashed: Callable[[Any], str]) -> None:
     with pytest.raises(SvcError) as caught:

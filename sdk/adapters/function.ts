@@ -1,5 +1,7 @@
+import { agentEnvelope } from '../engine/admission.js';
 import { openGate } from './gate.js';
 import type { CallDetails, GateOptions } from './options.js';
+import { actionOf } from './tool.js';
 
 /** Options of `admitted`. */
 export type AdmittedOptions<A extends unknown[]> = GateOptions & {
@@ -35,10 +37,19 @@ export function admitted<T, A extends unknown[], R>(
     ...rest,
     ...(describe !== undefined && { describe: (call) => describe(...(call.arguments as A)) }),
   });
+  requireNames(options);
   const wrapper = function (this: T, ...args: A): Promise<Awaited<R>> {
     return gate.guard<R>({ tool, action, arguments: args, signal: signal?.(...args) }, () =>
       Reflect.apply<T, A, R>(fn, this, args),
     );
   };
   return Object.defineProperty(wrapper, 'name', { value: fn.name });
+}
+
+/** Rejects a name that no envelope can contain when a function is wrapped, not when it is called. */
+function requireNames<A extends unknown[]>(options: AdmittedOptions<A>): void {
+  const { engine, agent, tool, describe } = options;
+  // `describe` may choose the action of a call.
+  const { action = describe === undefined ? actionOf(tool) : 'ANY' } = options;
+  agentEnvelope(engine.tenantId, { kind: 'admission', agent, action, tool });
 }

@@ -296,7 +296,7 @@ function planCall(options: AdapterOptions, call: GatedCall): PlannedCall {
       }),
     });
     run?.requireOwner(engine.tenantId, agent.id);
-    const fingerprint = plainHash([tool, action, arguments_hash, facts ?? null]);
+    const fingerprint = plainHash({ tool, action, arguments_hash, facts: facts ?? null });
     return { action, envelope, fingerprint, run };
   } catch (cause) {
     throw notAdmitted(cause, { tool: String(tool) });

@@ -109,7 +109,7 @@ export async function main(
     if (/^commander\.(help|version)/.test(error.code)) return EXIT.success;
     const command = program.commands.find((one) => one.name() === words[0]);
     const help = command === undefined ? 'svc --help' : `svc ${command.name()} --help`;
-    const message = `${error.message.replace(/^error: /, '')}; see ${help}`;
+    const message = `${error.message.replace(/^error: |\.$/g, '')}; see ${help}`;
     return reportError(terminal, new UsageError(message), json, signal);
   }
 }

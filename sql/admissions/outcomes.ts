@@ -1,3 +1,4 @@
+import { attempt } from '#protocol/errors';
 import type { Effect } from '#protocol/status';
 import { packRequestIds, type RequestIds, unpackRequestIds } from '#runtime/http/request-ids';
 import { arrayOf, unpackIds } from '../db/columns.js';
@@ -9,7 +10,7 @@ import {
   type OwnId,
   type Transaction,
 } from '../db/transaction.js';
-import { APPROVAL_SECONDS } from '../proofs/rebuild-aep.js';
+import { APPROVAL_SECONDS, readStoredApproval } from '../proofs/rebuild-aep.js';
 
 export type Outcome =
   | {
@@ -24,6 +25,8 @@ export type Outcome =
       acceptedAt: number;
       /** How long the proof waits for a required approval. */
       approvalSeconds: number;
+      /** An approver rejected the pending proof. */
+      isRejected?: true;
     }
   | { state: 'refused'; code: string; detail: string }
   /** The admission was decided, and its payload was erased later. */
@@ -101,16 +104,22 @@ async function secondDecisions(
   const rows = await readAsTenants(
     sql,
     tenants,
-    (tx) => tx<(OutcomeRow & { approves: string })[]>`
-      select o.approves, ${outcomeColumns(tx)}
+    (tx) => tx<(OutcomeRow & { approves: string; approval: Buffer | null })[]>`
+      select o.approves, i.approval, ${outcomeColumns(tx)}
       from unnest(${pending.map(({ id }) => id)}::uuid[], ${tenants}::int[]) as asked(approves, tenant_no)
       join svc.outcome o using (approves, tenant_no)
+      join svc.intake i using (proof_id)
       where not o.refused and o.leaf_index is not null`,
   );
   return new Map(
-    rows.flatMap((row): [string, Outcome][] => {
+    rows.flatMap(({ approves, approval, ...row }): [string, Outcome][] => {
       const outcome = outcomeOf(row);
-      return outcome === null ? [] : [[row.approves, outcome]];
+      if (outcome === null) return [];
+      const stored = attempt(() => readStoredApproval(approval));
+      const isRejected = stored?.envelope.statement.decision === 'reject';
+      return [
+        [approves, isRejected && outcome.state === 'proved' ? { ...outcome, isRejected } : outcome],
+      ];
     }),
   );
 }

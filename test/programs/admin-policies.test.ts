@@ -102,6 +102,18 @@ describe('admin policy validate', () => {
     expect(out).toMatch(/\nnot valid\n$/);
   });
 
+  it('reports only the schema when its facts cannot be read', async () => {
+    const folder = folderWith({
+      'schema.cedarschema': schema.replace('facts: {}', 'facts: { amount?: }'),
+      'limit.cedar':
+        'forbid (principal, action, resource)\nwhen { context.facts has amount && context.facts.amount > 3 };',
+    });
+    const { code, json } = await NO_DATABASE('policy', 'validate', folder);
+    expect(code).toBe(1);
+    const { problems } = json as { problems: { file: string }[] };
+    expect(problems.map(({ file }) => file)).toEqual(['schema.cedarschema']);
+  });
+
   it.each([
     ['context.arguments is declared', 'tool?: String,', 'tool?: String, arguments?: Refund,'],
     ['context.tool is not declared', 'tool?: String,', ''],

@@ -213,7 +213,16 @@ describe('function whose call is not admitted', () => {
         /^reservations\.create did not run: the call cannot be described in a proof: /,
       );
     }
-    expect((await blocked(tool()({ a: [0, 1n] }), 'invalid_input')).message).toContain('/0/a/1');
+    const reasons = [
+      [() => tool()({ a: [0, 1n] }), '/0/a/1: bigint'],
+      [() => tool()(Number.NaN), '/0: number is not finite'],
+      [() => tool()('half \ud800'), '/0: string contains a lone surrogate'],
+      [() => tool({ tool: 'half \ud800' })(), '/tool: string contains a lone surrogate'],
+      [() => tool({ describe: () => ({ facts: { a: '\ud800' } }) })(), '/facts/a: string contains'],
+    ] as const;
+    for (const [call, reason] of reasons) {
+      expect((await blocked(call(), 'invalid_input')).message).toContain(reason);
+    }
     const throwing = tool({
       describe: () => {
         throw new Error('cannot');
@@ -243,6 +252,9 @@ describe('function whose call is not admitted', () => {
       { mode: 'observer' as 'observe' },
       { mode: 'observe' as const },
       { onOutcomeError: undefined as never },
+      { tool: '計算' },
+      { tool: '' },
+      { action: 'lower' },
     ];
     for (const one of wrong) {
       expect(() => tool(one as never)).toThrow(expect.objectContaining({ code: 'invalid_input' }));

@@ -124,6 +124,7 @@ it('a rejection is a denial for the waiting agent', async ({ approver, asApprove
   const second = await decide(asApprover, approver, proofId, 'reject');
   const error = await sdkError(waitForApproval(world.options, approval.receipt), 'policy_denied');
   expect(error.denial?.receipt.registry_proof_id).toBe(second);
+  expect(error.message).toMatch(/^An approver rejected this action\. /);
   const followed = followAdmissionHttp(world.options, { proof_id: proofId });
   expect(await sdkError(followed, 'policy_denied')).toMatchObject({ denial: error.denial });
 });

@@ -202,10 +202,9 @@ it('the fake engine answers with the hashes of a real one', async ({ world }) =>
 });
 
 it('the fake engine denies, requires approvals and fails as the test decides', async () => {
-  const engine = fakeEngine((request) => {
-    const isPayment = 'action' in request && request.action === 'PAY';
-    return isPayment ? { effect: 'DENY', reason: 'limit' } : 'REQUIRE_APPROVAL';
-  });
+  const engine = fakeEngine(({ action }) =>
+    action === 'PAY' ? { effect: 'DENY', reason: 'limit' } : 'REQUIRE_APPROVAL',
+  );
   const agent = { id: 'agent-7' };
   const admit = (action: string) => admitHttp(engine.options, { kind: 'admission', agent, action });
   const denial = await sdkError(admit('PAY'), 'policy_denied');

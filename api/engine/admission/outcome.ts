@@ -106,11 +106,14 @@ function receiptOf({ effect, lane, proofId, requestHash }: Proved) {
 
 /** A policy denial has a receipt. It is a 403, so that a client that checks only the status stops. */
 function denial(outcome: Proved, known: Map<string, string>): Problem {
-  const { reasons } = outcome;
+  const { isRejected = false, reasons } = outcome;
   const sentences = sentencesOf(reasons, known);
   const because =
     reasons.length === 0 ? 'No policy permits this action.' : `Denied by ${reasons.join(', ')}.`;
-  return new Problem('policy_denied', Object.values(sentences).join(' ') || because, {
+  const explained = Object.values(sentences).join(' ') || because;
+  // The sentences only state that an approval is required.
+  const detail = isRejected ? `An approver rejected this action. ${explained}` : explained;
+  return new Problem('policy_denied', detail, {
     members: { receipt: receiptOf(outcome), reasons, sentences },
   });
 }

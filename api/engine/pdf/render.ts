@@ -194,6 +194,7 @@ function drawVerdict(sheet: PageWriter, { headline, verdict }: PdfModel): void {
 }
 
 const LABEL_WIDTH = 92;
+const AFTER_LABEL = 4;
 const AFTER_FIELD = 3;
 const LEADING = TEXT.words.leading;
 /** Height of the content that must fit on the page of its heading, in points. */
@@ -217,27 +218,31 @@ function drawSection(sheet: PageWriter, { fields, note, title }: Section): void 
 
 function drawField(sheet: PageWriter, field: Field, x: number, width: number): void {
   const lines = fieldLines(sheet, field, width);
+  // Keeps the label on one page with up to two lines of its value.
+  const kept = Math.min(lines.length, lines[0] === null ? 3 : 2);
   sheet.block('P', () => {
     lines.forEach((line, at) => {
-      // Keeps the label on one page with up to two lines of its value.
-      const isNewPage = sheet.need(LEADING * (at === 0 ? Math.min(lines.length, 2) : 1));
+      const isNewPage = sheet.need(LEADING * (at === 0 ? kept : 1));
       sheet.mark(() => {
         if (at === 0) sheet.write(TEXT.label, field.label, x, sheet.y);
         else if (isNewPage) sheet.write(TEXT.small, 'continued', x, sheet.y, GREY);
       });
-      sheet.mark(() => sheet.put(line, x + LABEL_WIDTH, sheet.y));
+      if (line !== null) sheet.mark(() => sheet.put(line, x + LABEL_WIDTH, sheet.y));
       sheet.y += LEADING;
     });
   });
   sheet.y += AFTER_FIELD;
 }
 
-function fieldLines(sheet: PageWriter, { values }: Field, width: number): Line[] {
-  return values.flatMap((value) =>
+/** The lines of the values, after null for the line of a label that is wider than its column. */
+function fieldLines(sheet: PageWriter, { label, values }: Field, width: number): (Line | null)[] {
+  const lines = values.flatMap((value) =>
     'words' in value
       ? sheet.wrapWords(TEXT.words, value.words, width - LABEL_WIDTH)
       : sheet.wrapExact(value.exact, width - LABEL_WIDTH),
   );
+  const isWide = sheet.widthOf(TEXT.label, label) > LABEL_WIDTH - AFTER_LABEL;
+  return isWide ? [null, ...lines] : lines;
 }
 
 function drawLines(sheet: PageWriter, lines: readonly Line[], x: number = sheet.left): void {

@@ -38,6 +38,7 @@ const NAMES: Record<string, string> = {
   tile: 'Hash tile',
   entry_bundle: 'Entries around it',
   keys: 'Keys',
+  evidence: 'Evidence',
 };
 
 export function downloadsSection(relayed: Relayed): Html {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from typing import Any
 
-from .encoding import document_hash
-from .errors import InvalidError, SvcError, raising
+from .encoding import SURROGATE, document_hash
+from .errors import SvcError, raising
 from .models import ReplayedReceipt
 
 MAX_ACTION = 128
@@ -24,7 +25,7 @@ def plain_hash(value: Any) -> str:
         _require_plain(value, "")
     except RecursionError:
         # The value is nested too deeply, or contains itself.
-        raise InvalidError("too_deep") from None
+        raise SvcError("invalid_input", "/: the value is nested too deeply, or contains itself") from None
     return document_hash(value)
 
 
@@ -41,11 +42,25 @@ def _require_plain(value: Any, pointer: str) -> None:
     if kind is list or kind is tuple:
         for at, item in enumerate(value):
             _require_plain(item, f"{pointer}/{at}")
-    elif kind in (dict, ReplayedReceipt) and all(type(name) is str for name in value):
+    elif kind in (dict, ReplayedReceipt):
         for name, item in value.items():
-            _require_plain(item, f"{pointer}/{name}")
-    elif value is not None and kind not in (str, int, float, bool):
-        raise InvalidError("malformed_json", pointer)
+            _require(type(name) is str, pointer, f"a member name of the type {type(name).__name__} is not plain JSON")
+            _require_plain(name, pointer)
+            step = name.replace("~", "~0").replace("/", "~1")
+            _require_plain(item, f"{pointer}/{step}")
+    elif kind is str:
+        _require(not SURROGATE.search(value), pointer, "string contains a lone surrogate")
+    elif kind is int:
+        _require(abs(value) < 2**53, pointer, "integer is out of range; send it as a string")
+    elif kind is float:
+        _require(math.isfinite(value), pointer, "number is not finite")
+    else:
+        _require(value is None or kind is bool, pointer, f"a value of the type {kind.__name__} is not plain JSON")
+
+
+def _require(condition: object, pointer: str, message: str) -> None:
+    if not condition:
+        raise SvcError("invalid_input", f"{pointer or '/'}: {message}", pointer=pointer)
 
 
 def action_of(tool: str) -> str:

@@ -90,6 +90,19 @@ it('PDF export > names the approver of a second decision', async () => {
   for (const fact of ['ops-lead', registrationHash]) expect(lines).toContain(fact);
 });
 
+it('PDF export > draws no label over its value', async () => {
+  const names = ['fact.amount', `fact.${'total_'.repeat(10)}`, 'budget.tenant_cancellations'];
+  const disclosures = names.map((name): [string, string, string] => [
+    '0'.repeat(64),
+    name,
+    '900.00',
+  ]);
+  const { overlaps, pages } = await read({ ...approvalOf('approve'), disclosures });
+  expect(overlaps).toEqual([]);
+  for (const label of ['Approver registration', ...names])
+    expect(pages.join('\n')).toContain(label);
+});
+
 describe('PDF', () => {
   const agent = { id: 'a', bound: false };
   const run = { id: admitted.proofId, seq: 0 };
