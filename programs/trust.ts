@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { ProtocolError } from '#protocol/errors';
-import { responseText } from '#runtime/http/response-text';
+import { readAtMost } from '#runtime/http/read-at-most';
 import { OperatorError } from '#runtime/process/operator-error';
 
 /** Runs `pin`, and reports unusable keys as an operator error that names the variables. */
@@ -35,5 +35,5 @@ export async function readTrustedCheckpoint(where: string | null): Promise<strin
 async function download(url: string): Promise<string> {
   const response = await fetch(url, { signal: AbortSignal.timeout(TIMEOUT_MS) });
   if (!response.ok) throw new Error(`the server answered ${String(response.status)}`);
-  return responseText(response, MAX_BYTES);
+  return (await readAtMost(response.body, MAX_BYTES)).toString();
 }

@@ -6,7 +6,7 @@ import { checkQuorum, type PolicyWitness, type TlogPolicy } from '#protocol/tlog
 import { formatAddCheckpoint, TLOG_SIZE_TYPE } from '#protocol/tlog-witness';
 import { timeoutSignal, type Clock } from '#runtime/concurrency';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
-import { responseText } from '#runtime/http/response-text';
+import { readAtMost } from '#runtime/http/read-at-most';
 import { logRarely, type Logger } from '#runtime/process/log';
 import { LeaseLostError } from './errors.js';
 import type { Leadership } from './registry/lease.js';
@@ -194,7 +194,7 @@ export class Cosigner {
       redirect: 'error',
       signal: AbortSignal.any([stop, timeoutSignal(TIMEOUT_MS)]),
     });
-    const body = await responseText(response, MAX_ANSWER);
+    const body = (await readAtMost(response.body, MAX_ANSWER)).toString();
     return { status: response.status, type: response.headers.get('content-type'), body };
   }
 }

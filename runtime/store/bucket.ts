@@ -1,5 +1,6 @@
 import { equalBytes } from '#protocol/bytes';
 import { timeoutSignal, withTimeout } from '../concurrency.js';
+import { readAtMost } from '../http/read-at-most.js';
 import { StoreError, type SnapshotStore } from './store.js';
 
 export const CONNECT_MS = 2_000;
@@ -177,7 +178,7 @@ export abstract class BucketStore implements SnapshotStore {
         return null;
       }
       try {
-        const bytes = await this.call('read', path, () => bytesOf(answer.body));
+        const bytes = await this.call('read', path, () => readAtMost(answer.body, MAX_BYTES));
         const found = { bytes, tag: answer.tag };
         if (!IMMUTABLE.test(path)) this.known.set(path, found);
         return found;
@@ -236,18 +237,6 @@ export abstract class BucketStore implements SnapshotStore {
     const { name, message } = cause as Error;
     return new StoreError(`${this.where}: cannot ${what} ${path}: ${name}: ${message}`, { cause });
   }
-}
-
-/** Counts the bytes: a response may be longer than it states. */
-async function bytesOf(body: OpenedObject['body']): Promise<Uint8Array> {
-  const chunks: Uint8Array[] = [];
-  let length = 0;
-  for await (const chunk of body) {
-    length += chunk.length;
-    if (length > MAX_BYTES) throw new Error('the object is longer than any file of a snapshot');
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks, length);
 }
 
 const sameBytes = (a: Uint8Array | null, b: Uint8Array | null): boolean =>

@@ -1,23 +1,12 @@
 import { mkdtemp } from 'node:fs/promises';
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { buffer } from 'node:stream/consumers';
 import { chromium, type Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createPublicServer } from '#api/public/server';
-import { directorySource } from '#api/public/snapshot/source';
-import { toHex } from '#protocol/bytes';
-import { packageMapKey } from '#protocol/evidence/shares';
-import { canonicalBytes } from '#protocol/json';
 import type { MapValue } from '#protocol/map/page';
-import { SCHEMA } from '#protocol/schemas/ids';
-import { listen } from '#runtime/http/server';
-import { systemClock } from '#runtime/concurrency';
-import { logger } from '#runtime/process/log';
 import { lookupHttp, type LookupQuery } from '#sdk/index';
 import { chromiumArgs, chromiumPath, withoutChromium } from '../fixtures/chromium.js';
-import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
+import { everything, LyingServer, type Served, type Sources } from '../fixtures/lying-server.js';
 import { MAP_LIES } from '../fixtures/map-lies.js';
 import { proofIdOf } from '../fixtures/public-log.js';
 import { ServedLog } from '../fixtures/served-log.js';
@@ -53,96 +42,55 @@ const MINUTE = 60_000;
 const [valid, revoked, absent] = [proofIdOf(0), proofIdOf(2), proofIdOf(99)] as const;
 const PACKAGE = `pkg_${proofIdOf(1000)}`;
 
-/** A public API over a log, and its files. */
-interface Served {
-  log: ServedLog;
-  files: ReadonlyMap<string, Uint8Array>;
-  url: string;
-}
-
-const servers: { close(ms: number): unknown }[] = [];
-async function serve(log: ServedLog): Promise<Served> {
-  const directory = await mkdtemp(join(tmpdir(), 'svc-lies-'));
-  await log.writeTo(directory);
-  const publicServer = createPublicServer({
-    snapshotSource: directorySource(directory),
-    logVkey: log.keys.log.vkey,
-    clock: systemClock,
-    log: logger('facade', 'silent'),
-  });
-  await publicServer.poller.refresh();
-  const server = await listen(publicServer.handler, { host: '127.0.0.1', port: 0 });
-  servers.push(server);
-  return { log, files: new Map(log.files), url: server.url };
-}
-
-const withPackage = (log: ServedLog, members: string[]): void => {
-  const record = canonicalBytes({
-    schema_version: SCHEMA.packageRecord,
-    package_id: PACKAGE,
-    members,
-  });
-  log.shares.set(toHex(packageMapKey(PACKAGE)), { record, history: new Uint8Array(0) });
-};
-const lieNamed = (name: string) => MAP_LIES.find(([lie]) => lie === name)![1];
-
 /** A log of someone without the service's keys, with the same proofs. */
 async function forged(
   lie: (values: Map<string, MapValue>) => void,
   members = [valid, revoked],
 ): Promise<Served> {
   const log = await ServedLog.open({ isLive: true });
-  withPackage(log, members);
+  log.addPackage(PACKAGE, members);
   await log.snapshotAll(lie);
-  return serve(log);
-}
-
-/** The server's sources of answers and pages, of evidence, and of the files of the log. */
-interface Sources {
-  answers: Served;
-  evidence: Served;
-  files: Served;
+  return server.serve(log);
 }
 
 let honest: Served;
 let lies: Record<string, { query: LookupQuery; sources: Partial<Sources> }>;
-let sources: Sources;
-let server: LocalServer;
+let server: LyingServer;
 let browser: Browser;
 let home: string;
 
 beforeAll(async () => {
   home = await mkdtemp(join(tmpdir(), 'svc-lies-'));
   const log = await ServedLog.open({ isLive: true, openedAt: Date.now() - 5 * MINUTE });
-  withPackage(log, [valid, revoked]);
+  log.addPackage(PACKAGE, [valid, revoked]);
   await log.snapshotAll();
-  const earlier = await serve(log);
+  server = await LyingServer.open(log.keys.log.vkey);
+  const earlier = await server.serve(log);
   log.openedAt = Date.now() - MINUTE;
   await log.append(log.proof(5, log.keys.aep));
   await log.snapshotAll();
-  honest = await serve(log);
-  await log.snapshotAll(lieNamed('absence of a proof'));
-  const falseMap = await serve(log);
+  honest = await server.serve(log);
+  await log.snapshotAll(MAP_LIES.absentProof);
+  const falseMap = await server.serve(log);
   const other = await forged(() => undefined);
   const fork = await ServedLog.open({ isLive: true, keys: log.keys });
-  await fork.snapshotAll(lieNamed('absence of a proof'));
-  const forked = await serve(fork);
+  await fork.snapshotAll(MAP_LIES.absentProof);
+  const forked = await server.serve(fork);
 
   const ofValid = { kind: 'proof', identifier: valid } as const;
-  const everything = (from: Served) => ({ answers: from, evidence: from, files: from });
   const answers = async (...lie: Parameters<typeof forged>) => ({ answers: await forged(...lie) });
   lies = {
     'REVOKED as VALID': {
       query: { kind: 'proof', identifier: revoked },
-      sources: await answers(lieNamed('VALID for REVOKED')),
+      sources: await answers(MAP_LIES.validForRevoked),
     },
     'VALID as NOT_FOUND': {
       query: ofValid,
-      sources: await answers(lieNamed('absence of a proof')),
+      sources: await answers(MAP_LIES.absentProof),
     },
     'NOT_FOUND as VALID': {
       query: { kind: 'proof', identifier: absent },
-      sources: await answers(lieNamed('a proof that the log lacks')),
+      sources: await answers(MAP_LIES.inventedProof),
     },
     'a package without its revoked member': {
       query: { kind: 'package', identifier: PACKAGE },
@@ -154,45 +102,13 @@ beforeAll(async () => {
     'a false map in the log': { query: ofValid, sources: everything(falseMap) },
     'another log under the same key': { query: ofValid, sources: everything(forked) },
   };
-  server = await serveLocally((request, response) => void relay(request, response));
   if (chromiumPath !== null)
     browser = await chromium.launch({ executablePath: chromiumPath, args: chromiumArgs });
 }, 120_000);
 afterAll(async () => {
   await browser?.close();
   await server?.close();
-  for (const one of servers) await one.close(0);
 });
-
-/** Headers that clients read. */
-const RELAYED = [
-  'content-type',
-  'x-svc-tree-size',
-  'x-svc-snapshot-generation',
-  'x-svc-snapshot-issued-at',
-];
-
-async function relay(request: IncomingMessage, response: ServerResponse): Promise<void> {
-  const path = request.url ?? '/';
-  if (path.startsWith('/log/')) {
-    const file = sources.files.files.get(path.slice('/log/'.length));
-    response.writeHead(file === undefined ? 404 : 200).end(file);
-    return;
-  }
-  const from = path.startsWith('/api/public/evidence') ? sources.evidence : sources.answers;
-  const sent = await buffer(request);
-  const answer = await fetch(from.url + path, {
-    method: request.method!,
-    headers: { 'content-type': request.headers['content-type'] ?? 'text/plain' },
-    ...(request.method === 'POST' && { body: sent }),
-  });
-  for (const name of RELAYED) response.setHeader(name, answer.headers.get(name) ?? '');
-  response.writeHead(answer.status);
-  const body = Buffer.from(await answer.arrayBuffer());
-  const isPage = answer.headers.get('content-type')?.startsWith('text/html') === true;
-  const own = honest.log.keys.log.vkey;
-  response.end(isPage ? body.toString().replaceAll(from.log.keys.log.vkey, own) : body);
-}
 
 /** Whether a client rejects what the server answers. */
 type Detects = (query: LookupQuery, limit?: 'max age' | 'valid until') => Promise<boolean>;
@@ -240,9 +156,9 @@ async function monitorDetects(lie: Partial<Sources>, name: string): Promise<bool
       ['monitor', server.url, '--log-vkey', honest.log.keys.log.vkey, '--state', name, '--once'],
       { cwd: home },
     );
-  sources = { answers: honest, evidence: honest, files: honest };
+  server.sources = everything(honest);
   expect((await look()).code).toBe(0);
-  Object.assign(sources, lie);
+  Object.assign(server.sources, lie);
   const { code } = await look();
   return code === 1;
 }
@@ -254,7 +170,7 @@ describe(`a lie about public answers${withoutChromium}`, () => {
 
   it('is listed in the table, and every client accepts honest answers', async () => {
     expect(ROWS.map(({ lie }) => lie)).toEqual(Object.keys(lies));
-    sources = { answers: honest, evidence: honest, files: honest };
+    server.sources = everything(honest);
     for (const identifier of [valid, revoked, absent]) {
       const query = { kind: 'proof', identifier } as const;
       for (const client of clients) {
@@ -267,7 +183,7 @@ describe(`a lie about public answers${withoutChromium}`, () => {
     '$lie: SDK $SDK, svc $svc, page $page, monitor $monitor',
     async (row) => {
       const lie = lies[row.lie]!;
-      sources = { answers: honest, evidence: honest, files: honest, ...lie.sources };
+      server.sources = { ...everything(honest), ...lie.sources };
       for (const client of clients) {
         const when = row[client];
         expect([client, await detects[client](lie.query)]).toEqual([client, when === 'at once']);

@@ -13,7 +13,7 @@ import { startServer, type Server } from '#runtime/embedded/server';
 import { connect } from '#runtime/postgres/connect';
 import type { Db, Pool } from '#sql/db/transaction';
 import { APPEND_LOCK, holdLock } from '../fixtures/hold-lock.js';
-import { Link } from './link.js';
+import { TcpProxy } from '../fixtures/tcp-proxy.js';
 import { until } from './pace.js';
 
 /** Settings with which the cluster fits on a small disk. */
@@ -23,7 +23,7 @@ const quiet = { debug: () => undefined };
 
 /** A real Postgres for fault injection. */
 export class Cluster {
-  private replication: Link | null = null;
+  private replication: TcpProxy | null = null;
   private standby: { server: Server; directory: string } | null = null;
   /** The superuser's pool, without a proxy. */
   sql: Pool;
@@ -96,7 +96,7 @@ export class Cluster {
     await this.running.stop();
     await promisify(execFile)('cp', ['-a', place.directory, directory]);
     await this.restart();
-    this.replication = await Link.open(this.running.port, 'other');
+    this.replication = await TcpProxy.open(this.running.port, 'other');
     const copy = { ...place, directory };
     const { username, password } = new URL(this.running.superuserUrl);
     await writeFile(join(clusterOf(copy), 'standby.signal'), '');

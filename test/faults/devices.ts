@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { awsSettings, BUCKET, skipsS3, startS3 } from '../fixtures/s3-server.js';
 import { openToken, skipsSoftHsm } from '../fixtures/signing-devices.js';
 import { lasting, type Fault, type Scene } from './fault.js';
-import { Link } from './link.js';
+import { TcpProxy } from '../fixtures/tcp-proxy.js';
 
 type Devices = Awaited<ReturnType<typeof openDevices>>;
 
@@ -18,9 +18,9 @@ export async function openDevices(dir: string, stops: (() => Promise<unknown>)[]
   if (lacksDevices !== null) throw new Error(lacksDevices);
   const server = await startS3();
   stops.push(() => server.stop());
-  const bucket = await Link.open(Number(new URL(server.url).port), 'other');
+  const bucket = await TcpProxy.open(server.url, 'other');
   stops.push(() => bucket.close());
-  const aws = awsSettings(`http://127.0.0.1:${String(bucket.port)}`);
+  const aws = awsSettings(bucket.urlFor(server.url));
   // This process reads the bucket through the proxy, too, when it checks the snapshot.
   Object.assign(process.env, aws);
   const uri = openToken(dir);

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Client } from './client.js';
-import type { Link } from './link.js';
+import type { TcpProxy } from '../fixtures/tcp-proxy.js';
 import { inTime } from './pace.js';
 import type { Seen } from './observation.js';
 import type { Kind } from './signals.js';
@@ -80,8 +80,8 @@ export const lasting = (
 export const onLinks = (
   name: string,
   holdMs: number,
-  linksOf: (world: World) => Link[],
-  set: (link: Link, isFaulty: boolean) => void,
+  linksOf: (world: World) => TcpProxy[],
+  set: (link: TcpProxy, isFaulty: boolean) => void,
   kind: Kind,
 ): Fault => {
   const setAll = (isFaulty: boolean): Act => {

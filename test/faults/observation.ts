@@ -3,23 +3,12 @@ import { readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { adminWith } from '../fixtures/admin.js';
-import type { Fault } from './fault.js';
 import { isOverloaded, slownessNow, until } from './pace.js';
-import { startPrometheus, type Prometheus } from './prometheus.js';
-import { SIGNALS, type Signals } from './signals.js';
+import { startPrometheus, type AlertOptions, type Prometheus } from './prometheus.js';
+import type { Signals } from './signals.js';
 import { PROCESSES, type World } from './world.js';
 
 const hasPrometheus = spawnSync('prometheus', ['--version']).status === 0;
-/**
- * Ignored alerts: the snapshot's disk is smaller than the alert's threshold, and nothing measures the
- * host's disks.
- */
-const OTHER_DISKS = ['SvcSnapshotDisk', 'SvcDisk'];
-/**
- * Range of alert expressions: short enough that a fault of seconds triggers an alert, and that the alert
- * ends before the next scenario.
- */
-const RANGE = '10s';
 
 /** `admin status` connects and reads many tables, and alerts change at most once a second. */
 const EVERY_MS = { unready: 250, status: 1_000, alert: 1_000 } as const;
@@ -74,7 +63,7 @@ interface LogLine {
 }
 
 /** The problems that `admin status` reports. */
-export async function problemsOf({ adminUrl, publicUrl }: World): Promise<string[]> {
+async function problemsOf({ adminUrl, publicUrl }: World): Promise<string[]> {
   const admin = adminWith({ DATABASE_URL: adminUrl, PUBLIC_URL: publicUrl });
   const { json, err } = await admin('status', '--json');
   const problems = (json as { attention: { what: string }[] } | null)?.attention;
@@ -111,11 +100,9 @@ export class Observation {
     ]);
   }
 
-  static async open(world: World): Promise<Observation> {
-    const { dir, opsPorts } = world;
-    const options = { except: OTHER_DISKS, range: RANGE };
+  static async open(world: World, alerts: AlertOptions): Promise<Observation> {
     if (hasPrometheus) {
-      return new Observation(world, await startPrometheus(dir, opsPorts, options));
+      return new Observation(world, await startPrometheus(world.dir, world.opsPorts, alerts));
     }
     if (process.env['CI'] === 'true')
       throw new Error('prometheus is not installed, and CI must check alerts');
@@ -130,14 +117,18 @@ export class Observation {
   }
 
   /** Waits until the signs of earlier faults have disappeared. Returns the signs that have not. */
-  async untilQuiet({ kind }: Fault): Promise<string[]> {
-    if (kind === undefined) throw new Error('the scenario declares no kind');
-    this.signals = SIGNALS[kind];
-    const { alert } = this.signals;
+  async untilQuiet(signals: Signals): Promise<string[]> {
+    this.signals = signals;
+    const { alert } = signals;
     const isQuiet = (): boolean =>
       this.isHealthy() && !(typeof alert === 'string' && this.present.alert.has(alert));
     const isQuietNow = await until(isQuiet, GONE_MS);
     return isQuietNow ? [] : [`before the fault: ${this.shown().join(', ')}`];
+  }
+
+  /** Waits until all programs are ready and `admin status` reports no problem. */
+  untilHealthy(ms: number): Promise<boolean> {
+    return until(() => this.isHealthy(), ms);
   }
 
   /** Begins to record the signs of a fault. */

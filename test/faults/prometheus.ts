@@ -10,23 +10,25 @@ const START_MS = 30_000;
 const SCRAPE = '2s';
 
 export interface Prometheus {
-  /** The names of the alerts that have fired since this time and still fire. */
-  firing(since?: number): Promise<string[]>;
+  /** The names of the alerts that fire. */
+  firing(): Promise<string[]>;
   /** The shipped `for` of an alert, in milliseconds. */
   firesAfterMs(alert: string): number;
   stop(): Promise<void>;
 }
 
-/**
- * A Prometheus with the shipped alerts, which fire at once instead of after their `for`.
- *
- * @param except alerts that are left out
- * @param range replaces ranges of minutes in expressions
- */
+export interface AlertOptions {
+  /** Alerts that are left out. */
+  except: readonly string[];
+  /** Replaces ranges of minutes in expressions. */
+  range?: string;
+}
+
+/** A Prometheus with the shipped alerts, which fire at once instead of after their `for`. */
 export async function startPrometheus(
   dir: string,
   opsPorts: Record<string, number>,
-  { except, range }: { except: readonly string[]; range?: string },
+  { except, range }: AlertOptions,
 ): Promise<Prometheus> {
   const home = join(dir, 'prometheus');
   await mkdir(home, { recursive: true });
@@ -76,12 +78,11 @@ export async function startPrometheus(
   if (!(await until(hasScrapedAll, START_MS)))
     throw new Error('Prometheus cannot scrape every program');
   return {
-    firing: async (since = 0) => {
+    firing: async () => {
       const answer = (await (await fetch(`http://${address}/api/v1/alerts`)).json()) as {
-        data: { alerts: { activeAt: string; labels: { alertname: string } }[] };
+        data: { alerts: { labels: { alertname: string } }[] };
       };
-      const recent = answer.data.alerts.filter(({ activeAt }) => Date.parse(activeAt) >= since);
-      return [...new Set(recent.map(({ labels }) => labels.alertname))];
+      return [...new Set(answer.data.alerts.map(({ labels }) => labels.alertname))];
     },
     firesAfterMs: (alert) => durationMs(shipped.find((rule) => rule.alert === alert)?.for),
     stop: async () => {

@@ -4,6 +4,7 @@ import { INJECT_MS, newOutcome, type Fault, type Heal, type Outcome, type Scene 
 import { inTime } from './pace.js';
 import { untilComplete } from './completion.js';
 import type { Observation } from './observation.js';
+import { SIGNALS } from './signals.js';
 import { PROCESSES } from './world.js';
 
 /** Some requests are committed and some in flight when the fault happens. */
@@ -61,7 +62,10 @@ export async function runFault(
   const outcome = newOutcome(fault.name);
   const { problems } = outcome;
   // Waits without load: load would lengthen the wait and the audit.
-  problems.push(...((await observation?.untilQuiet(fault)) ?? []));
+  if (observation !== undefined) {
+    if (fault.kind === undefined) throw new Error('the scenario declares no kind');
+    problems.push(...(await observation.untilQuiet(SIGNALS[fault.kind])));
+  }
   client.start();
   await inTime(client.nextSuccess(), INJECT_MS, 'no request succeeded before the fault');
   await sleep(fault.isBrief === true ? BRIEFLY_MS : BEFORE_MS);

@@ -16,6 +16,17 @@ export const LOAD = {
   withDisks: true,
 };
 
+/**
+ * Ignored alerts: the snapshot's disk is smaller than the alert's threshold, and nothing measures the
+ * host's disks.
+ */
+const OTHER_DISKS = ['SvcSnapshotDisk', 'SvcDisk'];
+/**
+ * Range of alert expressions: short enough that a fault of seconds triggers an alert, and that the alert
+ * ends before the next scenario.
+ */
+const RANGE = '10s';
+
 let clients = 0;
 
 export async function openScene(options: typeof LOAD & WorldOptions = LOAD): Promise<Scene> {
@@ -66,7 +77,7 @@ export async function runFaults(
           continue;
         }
         scene ??= await openScene(options);
-        observation ??= await Observation.open(scene.world);
+        observation ??= await Observation.open(scene.world, { except: OTHER_DISKS, range: RANGE });
         const { disks } = scene.world;
         const outcome =
           fault.needsDisks === true && typeof disks === 'string'

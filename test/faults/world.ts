@@ -15,7 +15,7 @@ import { freePort } from '../fixtures/free-port.js';
 import { adminWith, done } from '../fixtures/admin.js';
 import { Cluster } from './cluster.js';
 import { openDevices } from './devices.js';
-import { Link } from './link.js';
+import { TcpProxy } from '../fixtures/tcp-proxy.js';
 import { mountSmallDisk, type SmallDisk } from './mount.js';
 import { until } from './pace.js';
 import { Program } from './program.js';
@@ -188,24 +188,20 @@ export async function startWorld(options: WorldOptions) {
       port: number,
       protocol: 'postgres' | 'other',
       names: readonly Name[],
-    ): Promise<Record<Name, Link>> => {
+    ): Promise<Record<Name, TcpProxy>> => {
       const opened = names.map(async (name) => {
-        const link = await Link.open(port, protocol);
+        const link = await TcpProxy.open(port, protocol);
         stops.push(() => link.close());
         return [name, link] as const;
       });
-      return Object.fromEntries(await Promise.all(opened)) as Record<Name, Link>;
+      return Object.fromEntries(await Promise.all(opened)) as Record<Name, TcpProxy>;
     };
     const links = await linksTo(database.running.port, 'postgres', LINKED);
     const queueLinks = await linksTo(redis?.port ?? 0, 'other', QUEUING);
     const databaseUrl = (
       process: keyof typeof links,
       program: ProgramName | 'admin' | 'erase',
-    ): string => {
-      const url = new URL(database.running.urlFor(`svc_${program}`));
-      url.port = String(links[process].port);
-      return url.toString();
-    };
+    ): string => links[process].urlFor(database.running.urlFor(`svc_${program}`));
     const queueEnv = (process: keyof typeof queueLinks): Record<string, string> =>
       redisUrl === null
         ? {}

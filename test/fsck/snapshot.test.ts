@@ -8,12 +8,11 @@ import { resolveTile } from '#fsck/tree';
 import { fromBase64 } from '#protocol/bytes';
 import { pinKeys } from '#protocol/snapshot/trust';
 import { tileRoot } from '#protocol/tiles';
-import { logKey } from '../fixtures/evidence-log.js';
 import { sha256 } from '../fixtures/leaves.js';
 import { MAP_LIES } from '../fixtures/map-lies.js';
 import { serveLocally } from '../fixtures/local-server.js';
 import { checked } from '../fixtures/planted.js';
-import { ORIGIN, proofIdOf } from '../fixtures/public-log.js';
+import { logKey, ORIGIN, proofIdOf } from '../fixtures/public-log.js';
 import { filesOf, ServedLog } from '../fixtures/served-log.js';
 import { pinning } from '../fixtures/pins.js';
 
@@ -48,8 +47,8 @@ it('fsck > finds no corruption in an undamaged snapshot', async () => {
 });
 
 describe('fsck of a publisher that misuses its genuine keys', () => {
-  it.each(MAP_LIES)('finds a snapshot that commits to a map with %s', async (_what, lie) => {
-    await log.snapshotAll(lie);
+  it('finds a snapshot that commits to a false map', async () => {
+    await log.snapshotAll(MAP_LIES.validForRevoked);
     const { corrupt, code } = await check();
     expect(code).toBe(1);
     expect(corrupt).toMatchObject({ map_root_differs: 1, map_page_altered: 1 });

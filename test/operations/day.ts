@@ -5,16 +5,22 @@ import { parseArgs } from 'node:util';
 import { audit, monitorLog, runFsck } from '../faults/audit.js';
 import { Client } from '../faults/client.js';
 import { untilComplete } from '../faults/completion.js';
-import { problemsOf } from '../faults/observation.js';
+import { Observation, printed } from '../faults/observation.js';
 import { inTime } from '../faults/pace.js';
-import { startPrometheus } from '../faults/prometheus.js';
 import { LOAD } from '../faults/stacks.js';
 import { runEntryPoint, startWorld, type World } from '../faults/world.js';
 import { Host } from './database.js';
 import { earlierRelease } from './release.js';
-import { prepareEarlier, STEPS, type Day, type Step } from './steps.js';
+import {
+  beginStep,
+  prepareEarlier,
+  seconds,
+  STEPS,
+  untilHealthy,
+  type Day,
+  type Step,
+} from './steps.js';
 import { recover } from './loss.js';
-import { seconds, Watch } from './watch.js';
 
 const USAGE = `npm run test:operations -- [options]
   --only <name>   run only the steps with this text in their name; repeatable
@@ -64,36 +70,31 @@ const newReport = (step: string): Report => ({
 
 async function play(day: Day, step: Step): Promise<Report> {
   const { world, client } = day;
+  await beginStep(day, step.signals);
   const problems: string[] = [];
   const began = performance.now();
   const failedBefore = client.failed;
   const report = { ...newReport(step.name), problems };
-  const watch = new Watch(world, day.prometheus);
-  await watch.start();
   try {
     await step.play(day);
     const ended = performance.now();
     report.took = seconds(ended - began);
     const at = await inTime(client.nextSuccess(), ANSWER_MS, 'no request succeeds after the step');
     report.answered = seconds(at - ended);
-    const healthy = await watch.untilHealthy();
-    report.healthy = seconds(healthy);
-    if (healthy === null) problems.push(...(await problemsOf(world)));
+    report.healthy = await untilHealthy(day);
   } catch (error) {
     problems.push(error instanceof Error ? (error.stack ?? error.message) : String(error));
   }
   report.failed = client.failed - failedBefore;
-  const { seen, problems: found } = await watch.stop(step.signals);
-  report.seen = seen;
-  problems.push(...found, ...endedOf(world, step), ...client.records.wrong.splice(0).slice(0, 3));
+  const { seen, problems: found } = await day.observation.finish();
+  report.seen = seen.map(printed);
+  problems.push(...found, ...endedOf(world), ...client.records.wrong.splice(0).slice(0, 3));
   return report;
 }
 
-const endedOf = ({ programs }: World, { mayEnd = [] }: Step): string[] =>
-  Object.entries(programs).flatMap(([name, program]) => {
-    const ended = program.ended.splice(0);
-    return mayEnd.some((one) => one === name) ? [] : ended;
-  });
+/** The programs that exited unexpectedly. */
+const endedOf = ({ programs }: World): string[] =>
+  Object.values(programs).flatMap(({ ended }) => ended.splice(0));
 
 function print({ step, failed, took, answered, healthy, seen, problems }: Report): void {
   const outcome = problems.length === 0 ? 'ok' : 'FAILED';
@@ -119,8 +120,8 @@ async function main(): Promise<void> {
   const { engineUrls, apiKey, tenantId, eraseUrl } = world;
   const open = { ...LOAD, engineUrls, apiKey, tenantId, eraseUrl };
   const client = new Client({ ...open, run: 'day-0' });
-  const prometheus = await startPrometheus(home, world.opsPorts, { except: NOT_YET });
-  const day: Day = { world, client, home, host: world.database as Host, prometheus };
+  const observation = await Observation.open(world, { except: NOT_YET });
+  const day: Day = { world, client, home, host: world.database as Host, observation };
   const reports: Report[] = [];
   client.start();
   await inTime(client.nextSuccess(), ANSWER_MS, 'the earlier release admits nothing');
@@ -148,6 +149,7 @@ async function main(): Promise<void> {
     ...audited.double,
     ...audited.wrong,
     ...last.problems,
+    ...endedOf(world),
     ...(await monitorLog(world)),
     ...(await runFsck(world)),
   ];
@@ -164,7 +166,7 @@ async function main(): Promise<void> {
     const steps = [...reports, last];
     await writeFile(values.json, `${JSON.stringify({ ...figures, steps }, null, 2)}\n`);
   }
-  await prometheus.stop();
+  await observation.close();
   await world.close();
   await rm(home, { recursive: true, force: true });
   if (problems.length > 0) process.exitCode = 1;

@@ -2,13 +2,13 @@ import { Client, type ClientOptions } from '../faults/client.js';
 import { untilComplete } from '../faults/completion.js';
 import { monitorLog } from '../faults/audit.js';
 import { NO_ACTS } from '../faults/next-acts.js';
+import { printed } from '../faults/observation.js';
 import { differingStatuses, expectedOf, pathOf, type ExpectedStatus } from '../faults/public.js';
 import type { Single } from '../faults/records.js';
 import { PROCESSES, type World } from '../faults/world.js';
 import { adminWith, done } from '../fixtures/admin.js';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Day } from './steps.js';
-import { seconds, Watch } from './watch.js';
+import { beginStep, seconds, STARTED, untilHealthy, type Day } from './steps.js';
 
 const LOAD_MS = 5_000;
 const COMPLETE_MS = 2 * 60_000;
@@ -41,8 +41,13 @@ export async function recover(day: Day, options: Omit<ClientOptions, 'run'>) {
   await host.cutArchive();
   const lost = await load(world, { ...options, run: 'day-1' }, problems);
   problems.push(...(await monitorLog(world)));
-  const watch = new Watch(world, day.prometheus);
-  await watch.start();
+  await beginStep(day, {
+    alert: 'SvcTargetDown',
+    // Any alert may fire, because the restore lasts longer than the `for` of some rules.
+    mayAlert: /./,
+    status: /the database cannot be reached/,
+    ...STARTED,
+  });
   await Promise.all(WRITERS.map((name) => world.programs[name].stop()));
   await host.lose();
   const began = performance.now();
@@ -70,15 +75,9 @@ export async function recover(day: Day, options: Omit<ClientOptions, 'run'>) {
   );
   for (const name of WRITERS) world.programs[name].release();
   await Promise.all(WRITERS.map((name) => world.programs[name].ready()));
-  const healthy = seconds(await watch.untilHealthy());
-  const found = await watch.stop({
-    alert: 'SvcTargetDown',
-    // Any alert may fire, because the restore lasts longer than the `for` of some rules.
-    mayAlert: /./,
-    problem: /the database cannot be reached/,
-    log: /"msg":"started"/,
-  });
-  seen.push(...found.seen);
+  const healthy = await untilHealthy(day);
+  const found = await day.observation.finish();
+  seen.push(...found.seen.map(printed));
   problems.push(...found.problems);
 
   const next = await load(world, { ...options, run: 'day-2' }, problems);

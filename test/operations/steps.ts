@@ -14,16 +14,16 @@ import { PROCESSES, type Owner, type ProcessName, type World } from '../faults/w
 import { Erasure } from '../faults/acts.js';
 import { until } from '../faults/pace.js';
 import type { Host } from './database.js';
-import type { Prometheus } from '../faults/prometheus.js';
+import type { Observation } from '../faults/observation.js';
+import type { Signals } from '../faults/signals.js';
 import { runProgram } from './release.js';
-import type { Signals } from './watch.js';
 
 /** An installation under load, and the folder of its operator. */
 export interface Day {
   world: World;
   client: Client;
   host: Host;
-  prometheus: Prometheus;
+  observation: Observation;
   /** A folder for the operator's files. */
   home: string;
 }
@@ -34,13 +34,34 @@ export interface Step {
   play(day: Day): Promise<unknown>;
   /** Later steps depend on this step. */
   isNeeded?: true;
-  /**
-   * The signs that the operator must see; every other alert that lasts, and every program that ends
-   * with an error, is a problem.
-   */
-  signals: Signals;
-  /** Programs that are expected to exit. */
-  mayEnd?: ProcessName[];
+  /** The signs that the operator must see. Every other alert that lasts is a problem. */
+  signals: Partial<Signals>;
+}
+
+const HEALTHY_MS = 90_000;
+/** Any program may be unready during a step, and status may report any problem. */
+const ANY_SIGNS: Signals = {
+  mayBeUnready: /./,
+  mayStatus: /./,
+  alert: { none: 'the step declares none' },
+  log: { none: 'the step declares none' },
+};
+
+export const seconds = (ms: number): string => `${(ms / 1000).toFixed(1)} s`;
+
+/** Begins to record the signs of a step. */
+export async function beginStep({ observation }: Day, signals: Partial<Signals>): Promise<void> {
+  // The first step repairs what status reports before it, and each step reports signs that outlast it.
+  await observation.untilQuiet({ ...ANY_SIGNS, ...signals });
+  observation.begin();
+}
+
+/** Resolves with the time from the end of a step until the installation is healthy. */
+export async function untilHealthy({ observation }: Day): Promise<string> {
+  const ended = performance.now();
+  observation.healed();
+  const isHealthy = await observation.untilHealthy(HEALTHY_MS);
+  return isHealthy ? seconds(performance.now() - ended) : 'never';
 }
 
 const TENANT = 'acme';
@@ -99,7 +120,7 @@ async function restartEach(
 const names = (program: string): ProcessName[] =>
   PROCESSES.filter((name) => name === program || name.startsWith(`${program}-`));
 
-const STARTED: Signals = { log: /"msg":"started"/ };
+export const STARTED = { log: /: started$/ };
 /** Programs that run as one process, and the problem that status reports when this process is absent. */
 const ABSENT: Partial<Record<ProcessName, RegExp>> = {
   verifier: /^no verifier is connected/,
@@ -112,7 +133,7 @@ const kill = (name: ProcessName): Step => ({
   signals: {
     ...STARTED,
     alert: 'SvcTargetDown',
-    ...(ABSENT[name] !== undefined && { problem: ABSENT[name] }),
+    ...(ABSENT[name] !== undefined && { status: ABSENT[name] }),
   },
   play: async ({ world }) => {
     const program = world.programs[name];
@@ -198,7 +219,7 @@ export const STEPS: Step[] = [
   },
   {
     name: 'scale in',
-    signals: { log: /"msg":"stopped"/ },
+    signals: { log: /: stopped$/ },
     play: async ({ world }) => {
       const ended = await world.stopOthers();
       if (ended.length > 0) throw new Error(ended.join(', '));
@@ -212,7 +233,7 @@ export const STEPS: Step[] = [
   ...PROCESSES.map(kill),
   {
     name: 'the disk of the snapshot is full',
-    signals: { problem: /ticks failing/, log: /ENOSPC/, alert: 'SvcPublishFailing' },
+    signals: { status: /ticks failing/, log: /ENOSPC/, alert: 'SvcPublishFailing' },
     play: async ({ world }) => {
       if (typeof world.disks === 'string') throw new Error(world.disks);
       await world.disks.snapshot.fill();
@@ -223,7 +244,7 @@ export const STEPS: Step[] = [
   {
     name: 'PostgreSQL is stopped',
     signals: {
-      problem: /the database cannot be reached/,
+      status: /the database cannot be reached/,
       log: /database|registry/i,
       alert: 'SvcDatabaseDown',
     },
@@ -236,7 +257,7 @@ export const STEPS: Step[] = [
   },
   {
     name: 'Redis is stopped',
-    signals: { problem: /queue down/, log: /Redis is unreachable/, alert: 'SvcRedisDown' },
+    signals: { status: /queue down/, log: /Redis is unreachable/, alert: 'SvcRedisDown' },
     play: async ({ world }) => {
       await world.redis?.kill();
       await sleep(OUTAGE_MS);

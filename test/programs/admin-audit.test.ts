@@ -14,7 +14,7 @@ import { recordHeartbeat } from '#sql/ops/heartbeats';
 import { adminCommands } from '#programs/admin/main';
 import { done } from '../fixtures/admin.js';
 import { newApprover } from '../fixtures/approvals.js';
-import { logKey } from '../fixtures/evidence-log.js';
+import { logKey } from '../fixtures/public-log.js';
 import { verdictSigner } from '../fixtures/verdict-signer.js';
 import { testFolder } from '../fixtures/test-folder.js';
 import { testRegistry } from './world.js';

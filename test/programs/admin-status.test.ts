@@ -9,7 +9,7 @@ import { adminWith } from '../fixtures/admin.js';
 import { testLog } from '../fixtures/checkpoints.js';
 import { issueKey } from '../fixtures/engine.js';
 import { serveLocally } from '../fixtures/local-server.js';
-import { startTcpProxy } from '../fixtures/tcp-proxy.js';
+import { TcpProxy } from '../fixtures/tcp-proxy.js';
 import { testRegistry } from './world.js';
 
 const { db, registry } = await testRegistry();
@@ -105,15 +105,19 @@ describe('admin status', () => {
 
 it('admin status > exits with 2 when PostgreSQL falls silent during the command', async () => {
   // A statement that the command sends after it has connected.
-  const proxy = await startTcpProxy(new URL(env.DATABASE_URL), (bytes) => {
-    if (bytes.includes('has_table_privilege')) proxy.state.loses = 'answers';
+  let isSilent = false;
+  const proxy = await TcpProxy.open(env.DATABASE_URL, 'other', (bytes) => {
+    if (!bytes.includes('has_table_privilege')) return;
+    isSilent = true;
+    proxy.stall(true);
   });
   try {
-    const reply = await adminWith({ ...env, DATABASE_URL: proxy.url })('status', '--json');
-    expect(proxy.state.loses).toBe('answers');
+    const DATABASE_URL = proxy.urlFor(env.DATABASE_URL);
+    const reply = await adminWith({ ...env, DATABASE_URL })('status', '--json');
+    expect(isSilent).toBe(true);
     expect(reply).toMatchObject({ code: 2, err: '', json: { status: 'unreachable' } });
   } finally {
-    proxy.close();
+    await proxy.close();
   }
 });
 

@@ -7,7 +7,7 @@ import { PROGRAM_ROLES } from '#programs/migrate-database';
 import { createSigningKey, loadSigningKey } from '#runtime/crypto/node';
 import { connect } from '#runtime/postgres/connect';
 import { adminWith, done } from '../fixtures/admin.js';
-import { startTcpProxy } from '../fixtures/tcp-proxy.js';
+import { TcpProxy } from '../fixtures/tcp-proxy.js';
 
 const ORIGIN = 'log.example.org/2026';
 
@@ -88,9 +88,9 @@ describe('admin init', () => {
     };
     // Other tests use the same roles of the server, so `init` must keep the roles' passwords.
     let sent = '';
-    const proxy = await startTcpProxy(new URL(url), (bytes) => (sent += bytes.toString('latin1')));
+    const proxy = await TcpProxy.open(url, 'other', (bytes) => (sent += bytes.toString('latin1')));
     onTestFinished(() => proxy.close());
-    const owner = Object.assign(new URL(proxy.url), { pathname: name }).href;
+    const owner = Object.assign(new URL(proxy.urlFor(url)), { pathname: name }).href;
     await writeFile(file('owner-database-url'), owner);
     // `init` refuses to set new passwords, with which programs of other databases could not log in.
     await expect(init()).rejects.toThrow('would lock out the installation in the database');

@@ -16,7 +16,7 @@ import { parseExposition, valueOf } from '../fixtures/exposition.js';
 import { startProgram, type RunningProgram } from '../fixtures/program.js';
 import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
-import { startTcpProxy, type TcpProxy } from '../fixtures/tcp-proxy.js';
+import { TcpProxy } from '../fixtures/tcp-proxy.js';
 import { pinning } from '../fixtures/pins.js';
 import { testFolder } from '../fixtures/test-folder.js';
 
@@ -37,12 +37,11 @@ const home = await testFolder();
 const programs: Record<string, RunningProgram & { opsUrl: string }> = {};
 
 async function start(name: string, env: Record<string, string> = {}, as = name) {
-  const url = new URL(db.urlFor(`svc_${name}`));
-  if (name !== 'engine') url.host = new URL(proxy.url).host;
+  const url = db.urlFor(`svc_${name}`);
   const program = await startProgram(name, {
     PATH: process.env['PATH'] ?? '',
     OPS_PORT: '0',
-    ...(name === 'facade' ? {} : { DATABASE_URL: url.href }),
+    ...(name === 'facade' ? {} : { DATABASE_URL: name === 'engine' ? url : proxy.urlFor(url) }),
     ...env,
   });
   const opsUrl = /"ops_url":"([^"]+)"/.exec(program.stderr.join())?.[1] ?? '';
@@ -78,7 +77,7 @@ const allWell = () => expect.poll(attention, WAIT).toEqual([]);
 beforeAll(async () => {
   if (skipsRedis) return;
   [db, redis] = await Promise.all([freshDatabase(), startRedis()]);
-  proxy = await startTcpProxy(new URL(db.url));
+  proxy = await TcpProxy.open(db.url, 'other');
   logKey = createSigningKey(join(home, 'log.pem'));
   aepKey = createSigningKey(join(home, 'aep.pem'));
   registry = await openRegistry(db);
@@ -107,7 +106,7 @@ beforeAll(async () => {
 afterAll(async () => {
   if (skipsRedis) return;
   await Promise.all(Object.values(programs).map((program) => program.stop()));
-  proxy.close();
+  await proxy.close();
   await redis.close();
   await db.drop();
 }, 60_000);
@@ -144,7 +143,7 @@ describe.skipIf(skipsRedis)(`during an outage${withoutRedis}`, () => {
     for (const [name, metric] of gauges) {
       await expect.poll(() => metricOf(name, metric), WAIT).not.toBeNull();
     }
-    proxy.state.loses = 'all';
+    proxy.stall(true);
     const report = async ([name, metric]: (typeof gauges)[number]): Promise<void> => {
       expect((await ask(name, '/healthz')).status).toBe(200);
       const began = performance.now();
@@ -160,9 +159,8 @@ describe.skipIf(skipsRedis)(`during an outage${withoutRedis}`, () => {
     const { text } = await ask('worker', '/readyz');
     expect(JSON.parse(text)).toMatchObject({ dependencies: { database: 'down' } });
     expect(text).not.toContain('postgres:');
-    // The dropped data is lost, so the old connections cannot recover.
-    proxy.state.loses = 'nothing';
-    proxy.cut();
+    proxy.breakAll('end');
+    proxy.stall(false);
     for (const name of ['worker', 'verifier', 'publisher', 'standby']) {
       await expect.poll(() => readiness(name), WAIT).toBe(200);
     }

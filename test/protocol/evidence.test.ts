@@ -1,29 +1,30 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { fromBase64, fromUtf8, toBase64, toHex, utf8 } from '#protocol/bytes';
+import { fromBase64, fromHex, fromUtf8, toBase64, toHex, utf8 } from '#protocol/bytes';
 import { nobleVerify } from '#protocol/ed25519';
 import { proveAnswer, statusOf } from '#protocol/evidence/answer';
+import { buildEvidence } from '#protocol/evidence/build';
 import { BY_PATH, type VerdictRoute } from '#protocol/lookup-routes';
 import type { ProtocolError } from '#protocol/errors';
 import type { Evidence } from '#protocol/evidence/document';
+import type { MapQuery } from '#protocol/evidence/lookups';
+import { shareMapKey } from '#protocol/evidence/shares';
 import { verifyEvidence, type EvidenceOptions } from '#protocol/evidence/verify';
 import { canonicalize, type JsonValue } from '#protocol/json';
 import { valueHash } from '#protocol/map/nodes';
 import type { MapValue } from '#protocol/map/page';
+import { MapPages, type MapHead } from '#protocol/map/pages';
 import { COSIGNATURE_TYPE, formatVkey } from '#protocol/note';
 import { readLog, type PinnedLog } from '#protocol/offline/trust';
 import type { SnapshotEntry } from '#protocol/schemas/log-entry';
-import { decodeProof, encodeProof } from '#protocol/state/record';
-import {
-  logKey,
-  openEvidenceLog,
-  ORIGIN,
-  WORKED,
-  type EvidenceLogOptions,
-} from '../fixtures/evidence-log.js';
-import { nextVectors } from '../fixtures/next-vectors.js';
+import { aepKeyMapKey, decodeProof, encodeProof, proofMapKey } from '#protocol/state/record';
+import { formatTime } from '#protocol/time';
+import { MemoryStore } from '../fixtures/map-store.js';
+import { nextVectors, WORKED } from '../fixtures/next-vectors.js';
 import { sha256 } from '../fixtures/leaves.js';
+import { ORIGIN, proofIdOf, secondsIn } from '../fixtures/public-log.js';
 import { refusal } from '../fixtures/refusal.js';
+import { ServedLog } from '../fixtures/served-log.js';
 
 const crypto = { sha256, verify: nobleVerify };
 const SNAPSHOT_TIME = Date.parse('2026-11-22T08:31:02.000Z');
@@ -53,14 +54,38 @@ const [ofProof, ofAbsent, ofToken, ofPackage, ofNothing] = nextVectors.evidence 
   Evidence,
 ];
 
-const signer = logKey();
-/** Evidence from a log of the tests, signed by `signer`, with the origin of the worked log. */
-async function signed(requested: string, changes: Partial<EvidenceLogOptions> = {}) {
-  const log = await openEvidenceLog({ key: signer, time: SNAPSHOT_TIME, ...changes });
+/** The keys of logs of this test, which have the origin of the worked log. */
+const { keys } = await ServedLog.open();
+const [valid, revoked, absent] = [proofIdOf(0), proofIdOf(2), proofIdOf(99)];
+const { token } = nextVectors;
+/** The time of the snapshots of these logs. */
+const SIGNED_AT = Date.parse(secondsIn(10));
+
+type Values = Map<string, MapValue>;
+interface Changes {
+  values?: (values: Values) => unknown;
+  shares?: (values: Values) => unknown;
+  /** Changes the description of the log in the snapshot entry. */
+  log?: object;
+  time?: string;
+}
+/** Evidence from such a log. */
+async function signed(requested: string, changes: Changes = {}): Promise<Evidence> {
+  const log = await ServedLog.open({ keys });
+  log.addShare(token, { artifact_kind: 'passport', id: revoked });
+  changes.shares?.(log.shares);
+  await log.snapshotAll(
+    (values) => changes.values?.(values),
+    ({ time, logs: [first], ...entry }) => ({
+      ...entry,
+      time: changes.time ?? time,
+      logs: [{ ...first!, expired_through: time, ...changes.log }],
+    }),
+  );
   return log.evidenceOf(requested);
 }
-const witness = formatVkey(sha256, 'w1.example', signer.publicKey, COSIGNATURE_TYPE);
-const ownPin = { log: pin({ vkey: signer.vkey }) };
+const witness = formatVkey(sha256, 'w1.example', keys.log.publicKey, COSIGNATURE_TYPE);
+const ownPin = { log: pin({ vkey: keys.log.vkey }) };
 
 describe('evidence', () => {
   it('proves presence and absence in the vectors', () => {
@@ -86,13 +111,22 @@ describe('evidence', () => {
   });
 
   it('is rebuilt by the builder, byte for byte', async () => {
+    const store = new MemoryStore();
+    const pages = new MapPages(sha256, store, 3);
+    const headOf = async (kinds: string): Promise<MapHead> => {
+      const own = nextVectors.map.filter(({ key }) => kinds.includes(key[1]!));
+      const changes = own.map(({ key, record, history }) => ({
+        key: fromHex(key),
+        value: { record: fromHex(record), history: fromHex(history) },
+      }));
+      return (await pages.update(null, changes)).head;
+    };
+    const heads = { map_root: await headOf('12'), shares_root: await headOf('34') };
     for (const evidence of nextVectors.evidence) {
-      const built = await signed(lookedUp(evidence), { expiredThrough: EXPIRED_THROUGH });
-      const { lookups, identifier, snapshot } = built;
-      const { lookups: expected, ...rest } = evidence;
-      expect({ lookups, identifier }).toEqual({ lookups: expected, identifier: rest.identifier });
-      expect(snapshot).toMatchObject({ map_root: rest.snapshot['map_root'] });
-      expect(verify(built, ownPin).outdated).toBeNull();
+      const { snapshot, tlog_proof: tlogProof } = evidence;
+      const search = ({ map, key }: MapQuery) => store.search(heads[map], key);
+      const own = { snapshot: snapshot as SnapshotEntry, tlogProof };
+      expect(buildEvidence(sha256, lookedUp(evidence), search, own)).toEqual(evidence);
     }
   });
 });
@@ -224,96 +258,81 @@ describe('evidence', () => {
     expect(codeOf(evidence, changes)).toBe(code);
   });
 
-  const WORKER_KEY = '0200000000000000000000000000000002';
-  const SHARE = `04${ofToken.identifier.slice(0, 32)}`;
+  const AEP_KEY = toHex(aepKeyMapKey(0, 0));
+  const VALID = toHex(proofMapKey(valid));
   const rehashed = (record: Uint8Array): Uint8Array =>
     utf8(fromUtf8(record).replace(/.(?="\}$)/, (last) => (last === '0' ? '1' : '0')));
   const withoutVerdict = (record: Uint8Array): Uint8Array =>
     encodeProof({ ...decodeProof(record), verdict: 'none', verdictSize: null, verifiedAt: null });
-  const firstLog = (members: object) => (entry: SnapshotEntry) => ({
-    ...entry,
-    logs: [{ ...entry.logs[0]!, ...members }],
-  });
-  const replace = (key: string, change: (value: MapValue) => MapValue) => {
-    return (values: Map<string, MapValue>) => values.set(key, change(values.get(key)!));
+  const replace = (key: string, change: (value: MapValue) => object) => {
+    return (values: Values) => {
+      const value = values.get(key)!;
+      values.set(key, { ...value, ...change(value) });
+    };
   };
-  it.each<[string, Partial<EvidenceLogOptions>, string, string?]>([
-    ['another origin of shard 0', { entry: firstLog({ origin: 'other' }) }, 'wrong_origin'],
-    ['no shard 0', { entry: firstLog({ shard: 1 }) }, 'wrong_origin'],
-    ['more leaves than precede it', { entry: firstLog({ size: 18 }) }, 'malformed_entry'],
-    ['a time before 1970', { time: -1 }, 'malformed_entry'],
+  it.each<[string, Changes, string, string?]>([
+    ['another origin of shard 0', { log: { origin: 'other' } }, 'wrong_origin'],
+    ['no shard 0', { log: { shard: 1 } }, 'wrong_origin'],
+    ['more leaves than precede it', { log: { size: 11 } }, 'malformed_entry'],
+    ['a time before 1970', { time: '1969-12-31T23:59:59.999Z' }, 'malformed_entry'],
     [
       'an expiry scan before 1970',
-      { entry: firstLog({ expired_through: '1969-12-31T23:59:59.999Z' }) },
+      { log: { expired_through: '1969-12-31T23:59:59.999Z' } },
       'malformed_entry',
       'absent',
     ],
-    ['fewer leaves than a record', { entry: firstLog({ size: 6 }) }, 'uncovered_record'],
-    ['no record of a key', { change: (values) => values.delete(WORKER_KEY) }, 'malformed_record'],
+    ['fewer leaves than a record', { log: { size: 2 } }, 'uncovered_record'],
+    ['no record of a key', { values: (values) => values.delete(AEP_KEY) }, 'malformed_record'],
     [
       'a history of a key',
-      { change: replace(WORKER_KEY, (value) => ({ ...value, history: Uint8Array.of(1) })) },
+      { values: replace(AEP_KEY, () => ({ history: Uint8Array.of(1) })) },
       'malformed_record',
     ],
     [
       'a malformed record',
-      {
-        change: replace(`01${WORKED.valid}`, (value) => ({
-          ...value,
-          record: flipped(value.record, 3),
-        })),
-      },
+      { values: replace(VALID, ({ record }) => ({ record: flipped(record, 3) })) },
       'malformed_record',
     ],
     [
       'a verdict that the history lacks',
-      {
-        change: replace(`01${WORKED.valid}`, (value) => ({
-          ...value,
-          history: new Uint8Array(0),
-        })),
-      },
+      { values: replace(VALID, () => ({ history: new Uint8Array(0) })) },
       'malformed_record',
     ],
     [
       'an event of a verdict that the record lacks',
-      {
-        change: replace(`01${WORKED.valid}`, (value) => ({
-          ...value,
-          record: withoutVerdict(value.record),
-        })),
-      },
+      { values: replace(VALID, ({ record }) => ({ record: withoutVerdict(record) })) },
       'malformed_record',
     ],
     [
       'a share of a token whose hash has the same first half',
-      { change: replace(SHARE, (value) => ({ ...value, record: rehashed(value.record) })) },
+      {
+        shares: replace(toHex(shareMapKey(sha256(utf8(token)))), ({ record }) => ({
+          record: rehashed(record),
+        })),
+      },
       'malformed_record',
-      WORKED.token,
+      token,
     ],
-  ])(
-    'of a snapshot with %s is rejected',
-    async (_name, changes, code, requested = WORKED.valid) => {
-      // The builder runs the reader's checks of records.
-      const outcome = signed(requested, changes).then((evidence) => codeOf(evidence, ownPin));
-      expect(await outcome.catch(({ code }: ProtocolError) => code)).toBe(code);
-    },
-  );
+  ])('of a snapshot with %s is rejected', async (_name, changes, code, requested = valid) => {
+    // The builder runs the reader's checks of records.
+    const outcome = signed(requested, changes).then((evidence) => codeOf(evidence, ownPin));
+    expect(await outcome.catch(({ code }: ProtocolError) => code)).toBe(code);
+  });
 
-  it.each<[string, Partial<EvidenceLogOptions>, age: number, outdated: string | null, number?]>([
+  it.each<[string, Changes, age: number, outdated: string | null, number?]>([
     ['just before the snapshot expires', {}, 15 * MINUTE - 1, null],
     ['when the snapshot expires', {}, 15 * MINUTE, 'evidence_expired'],
     ['as old as the reader accepts', {}, MINUTE, null, MINUTE],
     ['older than the reader accepts', {}, MINUTE + 1, 'evidence_too_old', MINUTE],
     [
       '24 hours after an expiry scan',
-      { expiredThrough: SNAPSHOT_TIME - DAY },
+      { log: { expired_through: formatTime(SIGNED_AT - DAY) } },
       0,
       'evidence_too_old',
     ],
     [
       'less than 24 hours after an expiry scan',
-      { expiredThrough: SNAPSHOT_TIME - DAY + 1 },
+      { log: { expired_through: formatTime(SIGNED_AT - DAY + 1) } },
       0,
       null,
     ],
@@ -321,25 +340,26 @@ describe('evidence', () => {
   ])(
     'supports a revocation always, and other answers only until it is outdated: %s',
     async (_name, changes, age, outdated, maxAgeMs) => {
-      const now = SNAPSHOT_TIME + age;
+      const now = SIGNED_AT + age;
       const prove = async (identifier: string, route: VerdictRoute) => {
         const evidence = await signed(identifier, changes);
         return () => proveAnswer(crypto, evidence, route, { identifier, ...ownPin, now, maxAgeMs });
       };
-      for (const requested of [WORKED.valid, WORKED.absent]) {
+      for (const requested of [valid, absent]) {
         const proved = await prove(requested, BY_PATH.proof);
         if (outdated === null) expect(proved().state.outdated).toBeNull();
         else expect(refusal(proved).code).toBe(outdated);
       }
-      const { state, answer } = (await prove(`cert_${WORKED.revoked}`, BY_PATH.certificate))();
+      const { state, answer } = (await prove(`cert_${revoked}`, BY_PATH.certificate))();
       expect([state.outdated, statusOf(answer.response)]).toEqual([outdated, 'REVOKED']);
     },
   );
 });
 
 it('evidence > does not age by the expiry scan of a log that was not looked up', async () => {
-  const old = { expiredThrough: SNAPSHOT_TIME - DAY };
-  const state = verify(await signed('no such identifier', old), ownPin);
+  const old = { log: { expired_through: formatTime(SIGNED_AT - DAY) } };
+  const now = SIGNED_AT + MINUTE;
+  const state = verify(await signed('no such identifier', old), { ...ownPin, now });
   expect(state).toMatchObject({ ageMs: MINUTE, outdated: null });
 });
 

@@ -14,7 +14,7 @@ import {
   verifierConfig,
   workerConfig,
 } from '#runtime/config';
-import { logKey } from '../fixtures/evidence-log.js';
+import { logKey } from '../fixtures/public-log.js';
 import { pinning } from '../fixtures/pins.js';
 import { testFolder } from '../fixtures/test-folder.js';
 

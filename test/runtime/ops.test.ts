@@ -1,13 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
-import type { HttpServer } from '#runtime/http/server';
 import { healthCheck } from '#runtime/ops/health';
 import type { Logger } from '#runtime/process/log';
 import { openOps, openOpsListener, type OpsSource, createRegistry } from '#runtime/ops/ops';
 
-const open: HttpServer[] = [];
+const stops: (() => unknown)[] = [];
 afterEach(async () => {
-  for (const server of open.splice(0)) await server.close(0);
+  for (const stop of stops.splice(0)) await stop();
 });
 
 const good: OpsSource = {
@@ -17,8 +16,20 @@ const good: OpsSource = {
 
 async function serve(source: OpsSource, patienceMs?: number): Promise<string> {
   const server = await openOpsListener(source, { bind: '127.0.0.1', port: 0 }, patienceMs);
-  open.push(server);
+  stops.push(() => server.close(0));
   return server.url;
+}
+
+/** What `openOps` needs of a program, and the URLs that the program logs. */
+function openProgram() {
+  const urls: string[] = [];
+  const info = (logged: { ops_url: string }) => void urls.push(logged.ops_url);
+  const program = {
+    signal: new AbortController().signal,
+    log: { info } as unknown as Logger,
+    onStop: (stop: () => unknown) => void stops.push(stop),
+  };
+  return { program, urls };
 }
 
 describe('operations listener', () => {
@@ -40,14 +51,7 @@ describe('operations listener', () => {
   });
 
   it('opens on the default port of its program, and for a second instance on the next port', async () => {
-    const stops: (() => unknown)[] = [];
-    const urls: string[] = [];
-    const info = (said: { ops_url: string }) => void urls.push(said.ops_url);
-    const program = {
-      signal: new AbortController().signal,
-      log: { info } as unknown as Logger,
-      onStop: (stop: () => unknown) => void stops.push(stop),
-    };
+    const { program, urls } = openProgram();
     // A separate address, because programs of other tests use the ports on 127.0.0.1.
     const config = { bind: '127.0.0.94', port: null };
     for (const name of ['engine', 'worker', 'engine'] as const)
@@ -55,21 +59,13 @@ describe('operations listener', () => {
     expect(urls.map((url) => new URL(url).port)).toEqual(['9464', '9465', '9474']);
     const taken = openOps('engine', { ...config, port: 9464 }, program);
     await expect(taken).rejects.toThrow('Port 9464 is in use: set OPS_PORT');
-    for (const stop of stops) await stop();
   });
 
   it('shows as a gauge which dependencies answer', async () => {
-    const stops: (() => unknown)[] = [];
-    let url = '';
-    const info = (said: { ops_url: string }) => void (url = said.ops_url);
-    const program = {
-      signal: new AbortController().signal,
-      log: { info } as unknown as Logger,
-      onStop: (stop: () => unknown) => void stops.push(stop),
-    };
+    const { program, urls } = openProgram();
     const ops = await openOps('engine', { bind: '127.0.0.1', port: 0 }, program);
     const shown = async () =>
-      (await (await fetch(`${url}/metrics`)).text()).match(/^svc_dependency_up\{.*/gm) ?? [];
+      (await (await fetch(`${urls[0]!}/metrics`)).text()).match(/^svc_dependency_up\{.*/gm) ?? [];
     expect(await shown()).toEqual([]);
     const dependencies = { database: 'up', queue: 'down' };
     ops.readyWhen(() => ({ ready: true, details: { status: 'degraded', dependencies } }));
@@ -79,7 +75,6 @@ describe('operations listener', () => {
     ]);
     ops.readyWhen(() => Promise.reject(new Error('unknown')));
     expect(await shown()).toEqual([]);
-    for (const stop of stops) await stop();
   });
 
   it('collects metrics once for concurrent requests', async () => {

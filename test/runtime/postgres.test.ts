@@ -16,7 +16,7 @@ import { isUnavailable } from '#sql/db/errors';
 import { selfSigned, serveTls, skipsTls } from '../fixtures/database-tls.js';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { unhandledIn } from '../fixtures/unhandled.js';
-import { startTcpProxy, type TcpProxy } from '../fixtures/tcp-proxy.js';
+import { ANY_STATEMENT, TcpProxy } from '../fixtures/tcp-proxy.js';
 
 let db: TestDatabase;
 beforeAll(async () => {
@@ -36,10 +36,14 @@ function open(url: string, options: Partial<ConnectOptions> = {}): Sql {
   return sql;
 }
 
-async function openProxy(target: string, onSent?: (bytes: Buffer) => void): Promise<TcpProxy> {
-  const proxy = await startTcpProxy(new URL(target), onSent);
+async function openProxy(
+  target: string,
+  protocol: 'postgres' | 'other' = 'other',
+  onSent?: (bytes: Buffer) => void,
+): Promise<[TcpProxy, url: string]> {
+  const proxy = await TcpProxy.open(target, protocol, onSent);
   closes.push(() => proxy.close());
-  return proxy;
+  return [proxy, proxy.urlFor(target)];
 }
 
 /** Resolves with the result or the error: these tests require only that a statement ends. */
@@ -78,12 +82,12 @@ describe.each(TRANSPORTS)('pool over %s', (_, query) => {
   it.each(['reset', 'end'] as const)(
     'fails statements sent in the event-loop turn of a connection loss, and never resolves them without a result (%s)',
     async (how) => {
-      const proxy = await openProxy(`${db.urlFor('svc_engine')}${query}`);
-      const sql = open(proxy.url);
+      const [proxy, url] = await openProxy(`${db.urlFor('svc_engine')}${query}`);
+      const sql = open(url);
       for (let time = 0; time < 10; time += 1) {
         await untilServed(sql);
         const owed = sql`select pg_sleep(5)`.execute();
-        setTimeout(() => proxy.cut(how), 20);
+        setTimeout(() => proxy.breakAll(how), 20);
         expect(isUnavailable(await outcomeOf(owed))).toBe(true);
         const answer = await outcomeOf(sql`select ${time}::int as asked`);
         if (answer instanceof Error) expect(isUnavailable(answer)).toBe(true);
@@ -95,28 +99,27 @@ describe.each(TRANSPORTS)('pool over %s', (_, query) => {
   it.each(['reset', 'end'] as const)(
     'fails statements and transactions when the connection is cut and reconnection is refused (%s)',
     async (how) => {
-      const proxy = await openProxy(`${db.urlFor('svc_engine')}${query}`);
-      const sql = open(proxy.url);
+      const [proxy, url] = await openProxy(`${db.urlFor('svc_engine')}${query}`);
+      const sql = open(url);
       await untilServed(sql);
-      proxy.state.refuses = how;
-      proxy.cut(how);
+      proxy.cut(true, how);
       for (let time = 0; time < 4; time += 1) {
         expect(isUnavailable(await outcomeOf(sql`select 1`))).toBe(true);
         expect(isUnavailable(await outcomeOf(inTransaction(sql)))).toBe(true);
         expect(isUnavailable(await outcomeOf(inPipeline(sql)))).toBe(true);
       }
-      proxy.state.refuses = null;
+      proxy.cut(false);
       await untilServed(sql);
     },
   );
 
   it("releases the publisher's advisory lock when the connection is cut", async () => {
-    const proxy = await openProxy(`${db.urlFor('svc_publisher')}${query}`);
-    const lease = new DatabaseLease(open(proxy.url));
+    const [proxy, url] = await openProxy(`${db.urlFor('svc_publisher')}${query}`);
+    const lease = new DatabaseLease(open(url));
     for (let time = 0; time < 10; time += 1) {
       await expect.poll(() => outcomeOf(lease.take()), { timeout: 4_000 }).toBe(true);
       const taking = outcomeOf(lease.take());
-      setImmediate(() => proxy.cut('reset'));
+      setImmediate(() => proxy.breakAll('reset'));
       await taking;
     }
   });
@@ -125,21 +128,21 @@ describe.each(TRANSPORTS)('pool over %s', (_, query) => {
     ['a statement', (sql: Sql): Promise<unknown> => sql`select 2`],
     ['a transaction', inTransaction],
   ])('reports a stall when %s gets no response', async (_, send) => {
-    const proxy = await openProxy(`${db.urlFor('svc_engine')}${query}`);
+    const [proxy, url] = await openProxy(`${db.urlFor('svc_engine')}${query}`);
     const hung: HungError[] = [];
-    const sql = open(proxy.url, { stallTimeoutMs: 300, onHung: (error) => hung.push(error) });
+    const sql = open(url, { stallTimeoutMs: 300, onHung: (error) => hung.push(error) });
     await sql`select 1`;
     await inTransaction(sql);
-    proxy.state.loses = 'answers';
+    proxy.stall(true);
     void send(sql).catch(() => undefined);
     await expect.poll(() => hung.length, { timeout: 10_000 }).toBe(1);
   });
 });
 
 it('pool > causes no unhandled rejection when the connection is cut during session start', async () => {
-  const proxy = await openProxy(db.urlFor('svc_engine'));
-  proxy.state.cutsFirstQuery = true;
-  const sql = open(proxy.url);
+  const [proxy, url] = await openProxy(db.urlFor('svc_engine'), 'postgres');
+  void proxy.set(ANY_STATEMENT, Infinity);
+  const sql = open(url);
   const unhandled = await unhandledIn(async () => {
     expect(isUnavailable(await outcomeOf(sql`select 1`))).toBe(true);
     expect(isUnavailable(await outcomeOf(inTransaction(sql)))).toBe(true);
@@ -256,8 +259,8 @@ describe('array parameters', () => {
 });
 
 it('notifications > arrive again after their connection was lost, and end with the pool', async () => {
-  const proxy = await openProxy(db.urlFor('svc_engine'));
-  const sql = open(proxy.url, { application: 'listener' });
+  const [proxy, url] = await openProxy(db.urlFor('svc_engine'), 'postgres');
+  const sql = open(url, { application: 'listener' });
   const heard: string[] = [];
   sql.onNotification('svc_test', (payload) => void heard.push(payload));
   const notifyUntilHeard = (payload: string): Promise<void> =>
@@ -271,10 +274,10 @@ it('notifications > arrive again after their connection was lost, and end with t
       )
       .toBe(true);
   await notifyUntilHeard('first');
-  proxy.state.cutsFirstQuery = true;
-  proxy.cut('reset');
+  void proxy.set(ANY_STATEMENT, Infinity);
+  proxy.breakAll('reset');
   await sleep(1_500);
-  proxy.state.cutsFirstQuery = false;
+  proxy.clear();
   await notifyUntilHeard('second');
   await sql.end({ timeout: 1 });
   const listening = () => db.sql`select from pg_stat_activity where application_name = 'listener'`;
@@ -283,13 +286,13 @@ it('notifications > arrive again after their connection was lost, and end with t
 
 it('notifications > arrive over a new connection when the old one no longer answers', async () => {
   let isFirst = true;
-  const proxy = await openProxy(db.urlFor('svc_engine'), (bytes) => {
+  const [proxy, url] = await openProxy(db.urlFor('svc_engine'), 'other', (bytes) => {
     if (isFirst && bytes.includes('listen')) {
       isFirst = false;
-      proxy.state.loses = 'all';
+      proxy.stall(true);
     }
   });
-  const sql = open(proxy.url, { listenProbeMs: 500 });
+  const sql = open(url, { listenProbeMs: 500 });
   let connections = 0;
   sql.onNotification(
     'svc_test',
@@ -298,12 +301,12 @@ it('notifications > arrive over a new connection when the old one no longer answ
   );
   await expect.poll(() => isFirst).toBe(false);
   await sleep(800);
-  proxy.state.loses = 'nothing';
+  proxy.stall(false);
   await expect.poll(() => connections, { timeout: 8_000 }).toBe(1);
   await sleep(1_200);
   expect(connections).toBe(1);
-  proxy.state.loses = 'all';
+  proxy.stall(true);
   await sleep(1_200);
-  proxy.state.loses = 'nothing';
+  proxy.stall(false);
   await expect.poll(() => connections, { timeout: 8_000 }).toBe(2);
 });

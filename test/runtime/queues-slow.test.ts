@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openAdmitQueue, QueueUnavailableError } from '#runtime/queue/queues';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { startTcpProxy } from '../fixtures/tcp-proxy.js';
+import { ANY_STATEMENT, TcpProxy } from '../fixtures/tcp-proxy.js';
 import { unhandledIn } from '../fixtures/unhandled.js';
 
 /** Slow tests that run concurrently, each with its own queue. */
@@ -35,15 +35,16 @@ describe.concurrent.each([
 });
 
 it('queue client on Postgres > reports an error without ending the process when the connection is lost while the client opens', async () => {
-  const proxy = await startTcpProxy(new URL(db.urlFor('svc_engine')));
-  proxy.state.cutsFirstQuery = true;
-  const queue = openAdmitQueue({ databaseUrl: proxy.url, redisUrl: null }, { log });
+  const url = db.urlFor('svc_engine');
+  const proxy = await TcpProxy.open(url, 'postgres');
+  void proxy.set(ANY_STATEMENT, Infinity);
+  const queue = openAdmitQueue({ databaseUrl: proxy.urlFor(url), redisUrl: null }, { log });
   const unhandled = await unhandledIn(() =>
     expect(queue.ping()).rejects.toBeInstanceOf(QueueUnavailableError),
   );
   expect(unhandled).toEqual([]);
-  proxy.state.cutsFirstQuery = false;
+  proxy.clear();
   await queue.ping();
   await queue.close();
-  proxy.close();
+  await proxy.close();
 });

@@ -1,7 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { Evidence } from '#protocol/evidence/document';
 import { cosign } from '#protocol/cosignature';
-import type { MapValue } from '#protocol/map/page';
 import { COSIGNATURE_TYPE, formatVkey, noteSigner, splitNote } from '#protocol/note';
 import { parseTlogProof } from '#protocol/checkpoint';
 import {
@@ -12,36 +11,66 @@ import {
   type LookupQuery,
   type PublicOptions,
 } from '#sdk/index';
-import { logKey, openEvidenceLog, WORKED } from '../fixtures/evidence-log.js';
-import { openEvidenceServer, type EvidenceServer } from '../fixtures/evidence-server.js';
 import { sha256 } from '../fixtures/leaves.js';
+import { everything, LyingServer, type Served } from '../fixtures/lying-server.js';
+import { MAP_LIES } from '../fixtures/map-lies.js';
+import { nextVectors } from '../fixtures/next-vectors.js';
+import { logKey, ORIGIN, proofIdOf } from '../fixtures/public-log.js';
+import { ServedLog } from '../fixtures/served-log.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { openFolder, svc, type Folder } from '../fixtures/svc.js';
 
 const MINUTE = 60_000;
-const { revoked, valid, absent, token } = WORKED;
+/** The index of the first snapshot entry. */
+const INDEX = 12;
+const [valid, expired, added, absent] = [proofIdOf(0), proofIdOf(3), proofIdOf(5), proofIdOf(99)];
+/** A proof whose certificate is revoked. */
+const revoked = proofIdOf(6);
+const PACKAGE = `pkg_${proofIdOf(1000)}`;
+const { token } = nextVectors;
 const CERTIFICATE = `cert_${revoked}`;
 
-let server: EvidenceServer;
+let server: LyingServer;
+/** Two snapshots of a log. The later one adds a proof, and a revocation of the proof `valid`. */
+let earlier: Served;
+let later: Served;
 let options: PublicOptions;
 let folder: Folder;
-const healthy = () => ({ ...server });
-let initial: ReturnType<typeof healthy>;
 
 beforeAll(async () => {
-  server = await openEvidenceServer();
-  initial = healthy();
-  options = { publicUrl: server.url, pins: server.pins };
+  const log = await openLog();
+  server = await LyingServer.open(log.keys.log.vkey);
+  earlier = await server.serve(log);
+  await log.append(log.proof(5, log.keys.aep), log.status(0, 'proof'));
+  await log.snapshotAll();
+  later = await server.serve(log);
+  options = { publicUrl: server.url, pins: { vkey: log.keys.log.vkey, origin: ORIGIN } };
   folder = await openFolder();
 });
-beforeEach(() => Object.assign(server, initial, { requests: [] }));
-afterAll(async () => {
-  await server.close();
+beforeEach(() => {
+  server.sources = everything(earlier);
+  server.alterAnswer = server.alterEvidence = null;
+  server.requests.length = 0;
 });
+afterAll(() => server.close());
+
+/** A log with a snapshot, a package and a share. */
+async function openLog(
+  members: Parameters<typeof ServedLog.open>[0] = {},
+  lie?: Parameters<ServedLog['snapshotAll']>[0],
+): Promise<ServedLog> {
+  const log = await ServedLog.open({ isLive: true, openedAt: Date.now() - 1000, ...members });
+  await log.append(log.proof(6, log.keys.aep));
+  await log.append(log.status(6, 'certificate'));
+  log.addPackage(PACKAGE, [revoked, valid]);
+  log.addShare(token, { artifact_kind: 'passport', id: expired });
+  await log.snapshotAll(lie);
+  return log;
+}
 
 /** Runs the command line with the pinned log key. */
 const run = (...args: string[]) =>
-  svc([...args, '--log-vkey', server.pins.vkey], {
+  svc([...args, '--log-vkey', earlier.log.keys.log.vkey], {
     env: { SVC_PUBLIC_URL: server.url },
     cwd: folder.path,
   });
@@ -51,34 +80,33 @@ describe('a lookup with pins', () => {
     const cases: [LookupQuery, string, [string, boolean][]][] = [
       [{ kind: 'proof', identifier: valid }, 'VALID', [[valid, true]]],
       [{ kind: 'certificate', identifier: CERTIFICATE }, 'REVOKED', [[revoked, true]]],
-      [{ kind: 'passport', identifier: `pass_${valid}` }, 'EXPIRED', [[valid, true]]],
+      [{ kind: 'passport', identifier: `pass_${expired}` }, 'EXPIRED', [[expired, true]]],
       [{ kind: 'proof', identifier: absent }, 'NOT_FOUND', [[absent, false]]],
-      [{ kind: 'share', identifier: token }, 'EXPIRED', [[revoked, true]]],
+      [{ kind: 'share', identifier: token }, 'EXPIRED', [[expired, true]]],
       [{ kind: 'identifier', identifier: `exec_${valid}` }, 'VALID', [[valid, true]]],
       [{ kind: 'identifier', identifier: 'no id' }, 'BACKEND_LOOKUP_REQUIRED', []],
-      [{ kind: 'package', identifier: WORKED.package }, 'REVOKED', [[revoked, true], [valid, true]]],
+      [{ kind: 'package', identifier: PACKAGE }, 'REVOKED', [[revoked, true], [valid, true]]],
     ]; // prettier-ignore
     for (const [query, status, proofs] of cases) {
       const found = await lookupHttp(options, query);
       expect([query, found.verification_status]).toEqual([query, status]);
       expect(found.evidence).toMatchObject({
         proofs: proofs.map(([proof_id, isFound]) => ({ proof_id, found: isFound })),
-        log_index: 17,
-        trusted: { log_origin: server.pins.origin, witnesses: [] },
+        log_index: INDEX,
+        trusted: { log_origin: ORIGIN, witnesses: [] },
       });
       expect(found.evidence!.age_ms).toBeLessThan(MINUTE);
     }
   });
 
   it('returns proved histories and trust chains', async () => {
-    server.answers = server.evidence = await server.snapshot({ change: withoutEnds });
     const query = { kind: 'certificate', identifier: CERTIFICATE } as const;
     const history = await readHistoryHttp(options, query);
     expect(history.record.events.map(({ event }) => event)).toContain('revoked');
-    expect(history.evidence).toMatchObject({ log_index: 17 });
+    expect(history.evidence).toMatchObject({ log_index: INDEX });
     const chain = await readTrustChainHttp(options, query);
     expect(chain.record.links.map((link) => link.verification_status)).toContain('REVOKED');
-    server.alterAnswer = (record) => ({ ...record, events: [], links: [] });
+    server.alterAnswer = (record: object) => ({ ...record, events: [], links: [] });
     await sdkError(readHistoryHttp(options, query), 'evidence_rejected');
     await sdkError(readTrustChainHttp(options, query), 'evidence_rejected');
     const invented = { event: 'accepted', at: '2026-11-22T08:00:00.000Z' };
@@ -108,14 +136,14 @@ describe('a lookup with pins', () => {
   });
 
   it('retries when a snapshot was published between an answer and its evidence', async () => {
-    server.answers = await server.snapshot({ change: without(`01${valid}`) });
-    server.evidence = await server.snapshot({ more: 1 });
+    server.sources.evidence = later;
     server.alterEvidence = (evidence) => {
-      server.answers = server.evidence;
+      server.sources.answers = later;
       return evidence;
     };
-    const found = await lookupHttp(options, { kind: 'proof', identifier: valid });
-    expect(found).toMatchObject({ verification_status: 'VALID', snapshot: { generation: 18 } });
+    const found = await lookupHttp(options, { kind: 'proof', identifier: added });
+    const generation = later.log.size - 1;
+    expect(found).toMatchObject({ verification_status: 'VALID', snapshot: { generation } });
     expect(server.requests).toHaveLength(4);
   });
 
@@ -123,13 +151,13 @@ describe('a lookup with pins', () => {
     const query = { kind: 'proof', identifier: valid } as const;
     await sdkError(lookupHttp({ publicUrl: server.url, maxAgeMs: 1 }, query), 'invalid_input');
     await sdkError(lookupHttp({ ...options, maxAgeMs: NaN }, query), 'invalid_input');
-    const pins = { ...server.pins, vkey: 'log.example/svc' };
+    const pins = { vkey: ORIGIN, origin: ORIGIN };
     await sdkError(lookupHttp({ ...options, pins }, query), 'unusable_pin');
     expect(server.requests).toEqual([]);
   });
 
   it('does not use an answer without evidence', async () => {
-    server.alterEvidence = () => ({}) as Evidence;
+    server.alterEvidence = () => ({});
     const error = await sdkError(
       lookupHttp(options, { kind: 'proof', identifier: valid }),
       'evidence_rejected',
@@ -138,38 +166,23 @@ describe('a lookup with pins', () => {
   });
 });
 
-type Values = Map<string, MapValue>;
-const without = (key: string) => (values: Values) => void values.delete(key);
-/** Removes the expiry of all artifacts. */
-const withoutEnds = (values: Values) => {
-  for (const key of [`01${revoked}`, `01${valid}`]) {
-    const { record, history } = values.get(key)!;
-    values.set(key, { record: record.slice().fill(0xff, 34, 58), history });
-  }
-};
-/** Copies the record of an admitted proof, which has no revocation. */
-const withAdmitted = (key: string) => (values: Values) =>
-  void values.set(key, values.get(`01${valid}`)!);
-const ABSENT = { kind: 'proof', identifier: absent } as const;
 const REVOKED = { kind: 'certificate', identifier: CERTIFICATE } as const;
 
 /** False answers of a server that does not have the log key; lies.long.test.ts tests others. */
-const LIES: [name: string, query: LookupQuery, begin: () => unknown, fault: string][] = [
+const LIES: [name: string, query: LookupQuery, begin: () => void, fault: string][] = [
   [
     'the evidence of another identifier',
-    ABSENT,
+    { kind: 'proof', identifier: absent },
     () => {
-      const other = server.evidence.evidenceOf(valid);
-      server.alterEvidence = () => other;
+      server.alterEvidence = () => earlier.log.evidenceOf(valid);
     },
     'wrong_identifier',
   ],
   [
     'the state before a revocation, for as long as the reader asks',
-    REVOKED,
-    async () => {
-      server.answers = await server.snapshot({ change: withAdmitted(`01${revoked}`) });
-      server.evidence = await server.snapshot({ more: 1 });
+    { kind: 'certificate', identifier: `cert_${valid}` },
+    () => {
+      server.sources.evidence = later;
     },
     'answer_mismatch',
   ],
@@ -177,7 +190,7 @@ const LIES: [name: string, query: LookupQuery, begin: () => unknown, fault: stri
 
 describe('a malicious server', () => {
   it.each(LIES)('%s > is detected by SDK and command line', async (_name, query, begin, fault) => {
-    await begin();
+    begin();
     const error = await sdkError(lookupHttp(options, query), 'evidence_rejected');
     expect(error).toMatchObject({ fault, retryable: false });
     const { code, stdout, stderr } = await run('lookup', query.identifier);
@@ -186,7 +199,7 @@ describe('a malicious server', () => {
   });
 
   it('is not detected without pins, and the result shows that nothing was verified', async () => {
-    server.answers = await server.snapshot({ change: withAdmitted(`01${absent}`) });
+    server.sources.answers = await server.serve(await openLog({}, MAP_LIES.inventedProof));
     const query = { kind: 'proof', identifier: absent } as const;
     const found = await lookupHttp({ publicUrl: server.url }, query);
     expect(found).toMatchObject({ verification_status: 'VALID', evidence: null });
@@ -199,8 +212,9 @@ describe('a malicious server', () => {
     ['a snapshot after its end', 16 * MINUTE, undefined],
     ['a snapshot older than the reader accepts', 5 * MINUTE, 4 * MINUTE],
   ])('can replay %s only for the answer REVOKED', async (_name, age, maxAgeMs) => {
-    const change = withoutEnds;
-    server.answers = server.evidence = await server.snapshot({ time: Date.now() - age, change });
+    const openedAt = Date.now() - age - 1000;
+    const log = await openLog({ openedAt, keys: earlier.log.keys });
+    server.sources = everything(await server.serve(log, { now: () => openedAt + 1000 }));
     const aged = { ...options, ...(maxAgeMs !== undefined && { maxAgeMs }) };
     for (const identifier of [valid, absent]) {
       await sdkError(lookupHttp(aged, { kind: 'proof', identifier }), 'evidence_outdated');
@@ -211,7 +225,7 @@ describe('a malicious server', () => {
     expect((await readHistoryHttp(aged, REVOKED)).record.verification_status).toBe('REVOKED');
     // The chain and the package also assert the validity of other artifacts.
     await sdkError(readTrustChainHttp(aged, REVOKED), 'evidence_outdated');
-    const ofPackage = { kind: 'package', identifier: WORKED.package } as const;
+    const ofPackage = { kind: 'package', identifier: PACKAGE } as const;
     await sdkError(lookupHttp(aged, ofPackage), 'evidence_outdated');
     const limit = maxAgeMs === undefined ? [] : ['--max-age', String(maxAgeMs / 1000)];
     expect((await run('lookup', valid, ...limit)).code).toBe(3);
@@ -226,7 +240,7 @@ describe('svc', () => {
       expect(code).toBe(0);
       expect(stdout).toMatch(/^VALID\n/);
       expect(stdout).toMatch(/^environment +sandbox$/m);
-      expect(stdout).toMatch(/^verified +proofs found: 1, absent: 0; in the snapshot at leaf 17$/m);
+      expect(stdout).toMatch(/^verified +proofs found: 1, absent: 0; in the snapshot at leaf 12$/m);
       expect(stdout).toMatch(/^age +[0-9]+ s$/m);
       expect(stdout).toMatch(/^trusted +log log.example\/svc, key [0-9a-f]{8}, no witness$/m);
     }
@@ -238,7 +252,7 @@ describe('svc', () => {
     const vkey = formatVkey(sha256, name, publicKey, COSIGNATURE_TYPE);
     await folder.write('policy', `witness w1 ${vkey}\nquorum w1\n`);
     const polls = ['without a cosignature', 'cosigned'];
-    server.alterEvidence = (evidence) => {
+    server.alterEvidence = (evidence: Evidence) => {
       if (polls.shift() !== 'cosigned') return evidence;
       const { text } = splitNote(parseTlogProof(evidence.tlog_proof).checkpoint);
       return { ...evidence, tlog_proof: evidence.tlog_proof + cosign(text, witness, 1) };
@@ -249,18 +263,12 @@ describe('svc', () => {
   });
 
   it('lookup --view exits with 0 only if the printed document asserts validity', async () => {
-    const earlier = await server.snapshot({
-      change: (values) => {
-        withoutEnds(values);
-        withAdmitted(`01${revoked}`)(values);
-      },
-    });
-    server.answers = server.evidence = await server.snapshot({ more: 1 });
+    server.sources = everything(later);
     server.alterEvidence = (evidence) => {
-      server.answers = server.evidence = earlier;
+      server.sources = everything(earlier);
       return evidence;
     };
-    const { code, lines } = await run('lookup', CERTIFICATE, '--view', 'history');
+    const { code, lines } = await run('lookup', `cert_${valid}`, '--view', 'history');
     expect([code, lines]).toMatchObject([1, [{ verification_status: 'REVOKED' }]]);
   });
 
@@ -285,12 +293,12 @@ describe('svc', () => {
   });
 
   it('evidence does not write evidence that does not verify', async () => {
-    server.evidence = await openEvidenceLog({ key: logKey(), time: Date.now() });
+    const other = await openLog();
+    server.sources.evidence = await server.serve(other);
     const { code, stdout } = await run('evidence', valid);
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
-    const other = server.evidence.evidenceOf(absent);
-    for (const answer of [other, { login: 'https://portal.example' }]) {
-      server.alterEvidence = () => answer as Evidence;
+    for (const answer of [other.evidenceOf(absent), { login: 'https://portal.example' }]) {
+      server.alterEvidence = () => answer;
       const unpinned = await svc(['evidence', valid], { env: { SVC_PUBLIC_URL: server.url } });
       expect(unpinned).toMatchObject({ code: 3, stdout: '' });
     }

@@ -40,24 +40,21 @@ describe('lookupHttp with wait', () => {
   const young = () =>
     ({ kind: 'proof', identifier: proofIdAt(snapshot.clock.now(), 'never published') }) as const;
 
-  it('returns the verdict on a proof that was too young for the first snapshot', async () => {
-    const identifier = registry.addProof();
-    const waiting = lookupHttp(options, { kind: 'proof', identifier, wait: true });
-    await expect.poll(() => network.seen.length).toBe(1);
-    await publish();
-    expect(await waiting).toMatchObject({ verification_status: 'VALID', retryAfterMs: null });
-  });
-
-  it('returns the verdict on a proof that awaited its verdict in the first snapshot', async () => {
-    const identifier = registry.addProof();
-    registry.verify(registry.size - 1);
-    await snapshot.publishOnce();
-    await publicServer.poller.refresh();
-    const waiting = lookupHttp(options, { kind: 'proof', identifier, wait: true });
-    await expect.poll(() => network.seen.length).toBe(1);
-    await publish();
-    expect(await waiting).toMatchObject({ verification_status: 'VALID', retryAfterMs: null });
-  });
+  it.each(['was too young for', 'awaited its verdict in'])(
+    'returns the verdict on a proof that %s the first snapshot',
+    async (what) => {
+      const identifier = registry.addProof();
+      if (what !== 'was too young for') {
+        registry.verify(registry.size - 1);
+        await snapshot.publishOnce();
+        await publicServer.poller.refresh();
+      }
+      const waiting = lookupHttp(options, { kind: 'proof', identifier, wait: true });
+      await expect.poll(() => network.seen.length).toBe(1);
+      await publish();
+      expect(await waiting).toMatchObject({ verification_status: 'VALID', retryAfterMs: null });
+    },
+  );
 
   it('returns NOT_FOUND for an old identifier, and after the timeout', async () => {
     const old = { kind: 'proof', identifier: UNKNOWN.proof_id, wait: true } as const;

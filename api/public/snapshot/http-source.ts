@@ -1,4 +1,5 @@
 import { LOCATION_PATH, pagePath } from '#protocol/snapshot/location';
+import { BodyTooLongError, readAtMost } from '#runtime/http/read-at-most';
 import { lookupReads, type ReadLimits } from './lookup-reads.js';
 import type { SnapshotSource } from './source.js';
 
@@ -156,20 +157,13 @@ async function bodyOf(
   limit: number,
   idle: NodeJS.Timeout,
 ): Promise<Uint8Array> {
-  const chunks: Uint8Array[] = [];
-  let length = 0;
   try {
-    for await (const chunk of response.body ?? []) {
-      idle.refresh();
-      chunks.push(chunk as Uint8Array);
-      length += (chunk as Uint8Array).length;
-      if (length > limit) break;
-    }
+    return await readAtMost(response.body, limit, () => idle.refresh());
   } catch (cause) {
+    if (cause instanceof BodyTooLongError)
+      throw new OriginError(`${path} is longer than expected`, { cause });
     throw new OriginError(`the transfer of ${path} was interrupted`, { cause });
   }
-  if (length > limit) throw new OriginError(`${path} is longer than expected`);
-  return Buffer.concat(chunks, length);
 }
 
 const unexpected = (path: string, status: number): OriginError =>

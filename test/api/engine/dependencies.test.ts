@@ -1,18 +1,19 @@
 import { describe, expect } from 'vitest';
 import { connect } from '#runtime/postgres/connect';
 import { executeBody, headersFor, startEngine, type TestEngine } from '../../fixtures/engine.js';
-import { startTcpProxy, type TcpProxy } from '../../fixtures/tcp-proxy.js';
+import { TcpProxy } from '../../fixtures/tcp-proxy.js';
 import { engineTest } from './setup.js';
 
 const it = engineTest().extend<{ proxy: TcpProxy; engine: TestEngine }>({
   proxy: async ({ setup: { db } }, use) => {
-    const proxy = await startTcpProxy(new URL(db.urlFor('svc_engine')));
+    const proxy = await TcpProxy.open(db.urlFor('svc_engine'), 'other');
     await use(proxy);
-    proxy.close();
+    await proxy.close();
   },
   /** An engine that reaches its database through the proxy. */
-  engine: async ({ proxy, setup: { registry } }, use) => {
-    const sql = connect(proxy.url, { application: 'test', max: 4, connectTimeoutMs: 1_000 });
+  engine: async ({ proxy, setup: { db, registry } }, use) => {
+    const url = proxy.urlFor(db.urlFor('svc_engine'));
+    const sql = connect(url, { application: 'test', max: 4, connectTimeoutMs: 1_000 });
     const engine = await startEngine(registry, { sql });
     await use(engine);
     await engine.close();
@@ -31,7 +32,7 @@ describe('engine without its database', () => {
       dependencies: { database: 'up', queue: 'up' },
     });
 
-    await proxy.leave();
+    proxy.cut(true);
     const unavailable = { status: 503, code: 'database_unavailable' };
     const replies = [
       await ask(),
@@ -53,7 +54,7 @@ describe('engine without its database', () => {
     });
     expect((await read('/healthz')).status).toBe(200);
 
-    await proxy.comeBack();
+    proxy.cut(false);
     await expect.poll(async () => (await ask()).status).toBe(200);
   });
 
@@ -65,10 +66,10 @@ describe('engine without its database', () => {
     engine.worker.rests = true;
     const waiting = engine.call({ headers: headersFor(key), body: JSON.stringify(executeBody()) });
     await expect.poll(() => engine.worker.jobs.length).toBe(1);
-    await proxy.leave();
+    proxy.cut(true);
     await engine.worker.work();
     await new Promise((resolve) => setTimeout(resolve, 300));
-    await proxy.comeBack();
+    proxy.cut(false);
     expect((await waiting).status).toBe(200);
   });
 });

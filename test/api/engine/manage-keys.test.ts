@@ -6,7 +6,7 @@ import { registerTenantApprover } from '#sql/lifecycle/approvers';
 import { revokeApiKey } from '#sql/tenants/administration';
 import { createTenantKey, revokeTenantKey, rotateApiKey } from '#sql/tenants/api-keys';
 import { admissionEnvelope } from '../../fixtures/agent.js';
-import { startTcpProxy } from '../../fixtures/tcp-proxy.js';
+import { TcpProxy } from '../../fixtures/tcp-proxy.js';
 import { newApprover } from '../../fixtures/approvals.js';
 import { headersFor, send, type Reply } from '../../fixtures/engine.js';
 import { APPEND_LOCK, holdLock, untilWaiting } from '../../fixtures/hold-lock.js';
@@ -197,8 +197,9 @@ it('the append lock > is released even if the engine that changes a key never re
 }) => {
   const { db, registry, keyFor } = setup;
   const { tenantNo } = registry;
-  const proxy = await startTcpProxy(new URL(db.urlFor('svc_engine')));
-  const engine = connect(proxy.url, { application: 'test-engine', max: 1 });
+  const url = db.urlFor('svc_engine');
+  const proxy = await TcpProxy.open(url, 'other');
+  const engine = connect(proxy.urlFor(url), { application: 'test-engine', max: 1 });
   const manager = await keyFor({ scopes: ['keys', 'approvers'] });
   const { key_no: managing } = await rowOf(setup, manager);
   const changes = [
@@ -212,16 +213,16 @@ it('the append lock > is released even if the engine that changes a key never re
       const unlock = await holdLock(db.sql, APPEND_LOCK);
       const stalled = change().catch(() => 'lost');
       await untilWaiting(db.sql);
-      proxy.state.loses = 'answers';
+      proxy.stall(true);
       await unlock();
       await setup.admitOne();
-      proxy.cut();
+      proxy.breakAll('end');
       expect(await stalled).toBe('lost');
-      proxy.state.loses = 'nothing';
+      proxy.stall(false);
     }
   } finally {
     await engine.end({ timeout: 0 });
-    proxy.close();
+    await proxy.close();
   }
 });
 

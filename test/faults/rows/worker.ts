@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { atPlaces, lasting, type Fault } from '../fault.js';
-import type { Trap } from '../link.js';
+import type { Trap } from '../../fixtures/tcp-proxy.js';
 import { APPENDS_PROOFS } from './write-points.js';
 import { commitOf } from './writes.js';
 

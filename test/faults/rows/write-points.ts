@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { approve, registerApprover } from '../approvals.js';
 import type { ActKind } from '../next-acts.js';
 import type { Scene } from '../fault.js';
-import type { Link } from '../link.js';
+import type { TcpProxy } from '../../fixtures/tcp-proxy.js';
 import type { World } from '../world.js';
 
 /** A transaction of a program or an admin command that writes to the registry. */
@@ -372,5 +372,5 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   ],
 ];
 
-export const linksOf = ({ world }: Scene, { of }: WritePoint): Link[] =>
+export const linksOf = ({ world }: Scene, { of }: WritePoint): TcpProxy[] =>
   of.map((name) => world.links[name]);

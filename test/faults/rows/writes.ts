@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { atPlaces, type Fault, type Scene } from '../fault.js';
-import type { Trap } from '../link.js';
+import type { Trap } from '../../fixtures/tcp-proxy.js';
 import { linksOf, WRITE_POINTS, type WritePoint } from './write-points.js';
 
 /** Matches the commit of a transaction, or a statement outside of transactions, with all these texts. */
