@@ -8,6 +8,7 @@ import type { Pool } from '#sql/db/transaction';
 import { openDatabase } from '../database.js';
 import { addAepKeyCommands } from './aep-keys.js';
 import { addApproverCommands } from './approvers.js';
+import { safeJson } from '#sdk/cli/terminal';
 import { addAuditCommands } from './audit.js';
 import {
   UsageError,
@@ -173,9 +174,7 @@ async function execute(
     });
     const isForPerson = terminal.isTerminal === true && options.json === undefined;
     terminal.out(
-      isForPerson
-        ? plainLines(text ?? readable(document))
-        : `${JSON.stringify(document, null, 2)}\n`,
+      isForPerson ? plainLines(text ?? readable(document)) : `${safeJson(document, 2)}\n`,
     );
     if (unreachable === true) return 2;
     return failed === true ? 1 : 0;
