@@ -94,7 +94,6 @@ describe('admin with a command that the database rejects', () => {
 
   const urlOf = (from: RegExp, to: string) => db.urlFor('svc_admin').replace(from, to);
   it.for<[string, string, RegExp]>([
-    ['no database is configured', '', /DATABASE_URL is not set/],
     ['the password is wrong', urlOf(/:[^:@]+@/, ':no@'), /rejected the password/],
     ['the role is wrong', db.urlFor('svc_worker'), /as svc_admin/],
     ['the role is the owner', db.url, /is a superuser/],
@@ -107,10 +106,13 @@ describe('admin with a command that the database rejects', () => {
     expect(err).not.toMatch(/\n\s+at |unexpected/);
   });
 
-  it('exits with 2 and the reason when the database is unreachable', async () => {
-    const { code, err } = await adminOn(db, { url: NOWHERE })('tenant', 'list');
+  it.for<[string, string, RegExp]>([
+    ['no database is configured', '', /DATABASE_URL is not set/],
+    ['the database is unreachable', NOWHERE, /cannot be reached/],
+  ])('exits with 2 and the reason when %s', async ([, url, reason]) => {
+    const { code, err } = await adminOn(db, { url })('tenant', 'list');
     expect(code).toBe(2);
-    expect(err).toMatch(/cannot be reached/);
+    expect(err).toMatch(reason);
   });
 
   it('exits with 2 and the next step when the connection is lost during a command', async () => {
