@@ -74,6 +74,7 @@ async function lead(ctx: CycleContext): Promise<CycleReport> {
   await ctx.writer.prepare();
 
   const published = await ctx.reader.snapshot();
+  if (published !== null) ctx.onPublished?.(published);
   const { replica } = ctx;
   if (replica === null) return publish(ctx, published);
   try {
