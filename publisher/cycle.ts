@@ -5,6 +5,7 @@ import { MAX_SNAPSHOT_MS, type SnapshotEntry } from '#protocol/schemas/log-entry
 import { noteIn } from '#protocol/snapshot/location';
 import { TILE_WIDTH } from '#protocol/tiles';
 import { formatTime, parseTime } from '#protocol/time';
+import { keysAfter } from '#sql/lifecycle/log-keys';
 import { commitCheckpoint, commitLocation } from './commit.js';
 import type { CycleContext, PublicState } from './context.js';
 import { FatalPublishError, LeaseLostError, LostPageError } from './errors.js';
@@ -60,7 +61,7 @@ export type CycleReport =
  */
 export async function runPublishCycle(ctx: CycleContext): Promise<CycleReport> {
   ctx.memory.published = null;
-  if (!ctx.leadership.isLeading) await requireKnownSigners(ctx);
+  if (!ctx.leadership.isLeading) await requireUsableKeys(ctx);
   if (!(await ctx.leadership.take())) return { outcome: 'standby' };
   try {
     return await lead(ctx);
@@ -97,11 +98,14 @@ async function lead(ctx: CycleContext): Promise<CycleReport> {
   }
 }
 
-/** Lets a standby report a missing key before a failover, while another publisher leads. */
-async function requireKnownSigners(ctx: CycleContext): Promise<void> {
-  await storedCheckpoint(ctx);
+/** Lets a standby report a missing or inactive key before a failover, while another publisher leads. */
+async function requireUsableKeys(ctx: CycleContext): Promise<void> {
+  const stored = await storedCheckpoint(ctx);
   await ctx.reader.checkpoint();
   await ctx.reader.snapshot();
+  const { name, keyHash } = ctx.logSigner;
+  if (stored === null || equalBytes(stored.signedBy.keyHash, keyHash)) return;
+  requireSigningKey(ctx, keysAfter(name, await ctx.registry.keyEntries()), stored);
 }
 
 async function publish(ctx: CycleContext, published: Published | null): Promise<CycleReport> {
