@@ -6,6 +6,7 @@ import { createPublisher, type Publisher } from '#publisher/publisher';
 import { publisherReadiness, runPublisher, type CycleObserver } from '#publisher/run';
 import { sqlRegistry } from '#publisher/registry/sql-registry';
 import { systemClock } from '#runtime/process/clock';
+import { makeFolder } from '#runtime/process/files';
 import { publisherConfig } from '#runtime/config';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { openSigner } from '#runtime/crypto/signer';
@@ -48,6 +49,7 @@ await runService('publisher', publisherConfig, async (program) => {
 
   const lastCheckpoint = await readTrustedCheckpoint(config.trustedCheckpoint);
   const store = await openStore(config.snapshotPlace);
+  if (store.directory !== null) await makeFolder('SNAPSHOT_DIR', store.directory);
   const policy = readWitnessPolicy(config.witnessPolicyFile, logKey.publicKey);
   const metrics = publisherMetrics(
     ops.registry,
