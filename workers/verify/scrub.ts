@@ -4,7 +4,7 @@ import { inclusionFromTiles, TILE_WIDTH, tileWidth, type TileReader } from '#pro
 import type { Outcome } from '#protocol/status';
 import type { Check } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { pipeline, transaction, type Transaction } from '#sql/db/transaction';
+import { type Db, pipeline, transaction, type Transaction } from '#sql/db/transaction';
 import { readEvidence } from '#sql/log/leaf-checks';
 import { tileCache } from '#sql/log/log';
 import {
@@ -42,7 +42,7 @@ export async function scrub(
 ): Promise<{ changed: number; urgent: boolean; size: number }> {
   const { sql, log } = context;
   // Read before the prefix, which then covers the urgent leaves even if another verifier extends it.
-  const position = await scrubPosition(sql);
+  const position = await requirePosition(sql);
   const prefix = await verifiedPrefix(sql);
   if (prefix === null) return { changed: 0, urgent: false, size: 0 };
   const { epoch } = position;
@@ -72,7 +72,7 @@ export async function scrub(
   const opening = (tx: Transaction) =>
     pipeline(
       lockVerdicts(tx),
-      scrubPosition(tx),
+      requirePosition(tx),
       verifiedPrefix(tx),
       verdictsForLeaves(tx, indexes),
     );
@@ -125,6 +125,12 @@ export async function scrub(
   context.metrics?.failed(altered);
   if (!urgent) context.voided.report(log);
   return { changed: changed.length, urgent, size: prefix.treeSize };
+}
+
+async function requirePosition(sql: Db): Promise<ScrubPosition> {
+  const position = await scrubPosition(sql);
+  if (position === null) throw new Error('svc.scrub has no row: restore it');
+  return position;
 }
 
 /** The range [from, to) to verify now, and the next position of the scrubber. */
