@@ -112,6 +112,14 @@ it('svc monitor > reports watched files that it cannot use, and watches the othe
   ]);
 });
 
+it('svc monitor > ends a request without an answer after --timeout', async () => {
+  await api.close();
+  api = await serveLocally(() => undefined);
+  const { code, stdout } = await look('--timeout', '0.1');
+  expect(code).toBe(3);
+  expect(stdout).toMatch(/notice unreachable .*checkpoint: /);
+});
+
 it('svc monitor > exits with 2 for wrong settings, and 3 when a source is unreachable', async () => {
   await look('--state', 'kept');
   const cases: [string[], RegExp][] = [

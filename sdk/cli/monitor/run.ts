@@ -28,6 +28,8 @@ export interface MonitorSettings {
   /** Files with receipts, their evidence or proof ids, or directories of them; read at each pass. */
   watch: readonly string[];
   intervalMs: number;
+  /** Limit of a request with its retries, in milliseconds; default 60,000. */
+  timeoutMs?: number | undefined;
   once: boolean;
 }
 
@@ -59,9 +61,10 @@ export async function runMonitor(
   const report = events.finding;
   const monitor = new Monitor({ crypto, pin, store, state, save, now: Date.now, report });
   const [main, ...others] = settings.sources;
+  const { timeoutMs } = settings;
+  const call = { signal, retry: { attempts: 3 }, ...(timeoutMs !== undefined && { timeoutMs }) };
   const open = (source: Source): LogFiles => {
-    const files =
-      typeof source === 'string' ? openFiles(source, { signal, retry: { attempts: 3 } }) : source;
+    const files = typeof source === 'string' ? openFiles(source, call) : source;
     const read = (path: string) => {
       signal.throwIfAborted();
       return files.read(path);
