@@ -78,6 +78,11 @@ it('svc monitor > does not replace a state that another process stored meanwhile
   await expect(other.save(other.state)).rejects.toThrow(/another process/);
   await one.save({ ...one.state, lasting: [alarm] });
   expect((await openStore(directory, 'log')).state.lasting).toEqual([alarm]);
+  // Not even when both save at the same time.
+  const late = await openStore(directory, 'log');
+  const saved = await Promise.allSettled([one.save(one.state), late.save(late.state)]);
+  expect(saved.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected']);
+  expect((await readdir(directory)).sort()).toEqual(['state.json']);
 });
 
 it('svc monitor > watches a directory of stored evidence', async () => {
