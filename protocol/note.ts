@@ -17,6 +17,8 @@ const KEY_NAME = /^[^\s+]+$/u;
 const CONTROL = /[\u0000-\u0009\u000b-\u001f]/;
 /** C2SP signed-note requires a limit on the number of signatures. It must be at least 16. */
 const MAX_SIGNATURES = 64;
+/** In UTF-8. Anyone can add signature lines to a note, and readers store notes. */
+const MAX_NOTE_BYTES = 1_000_000;
 
 export interface Vkey {
   name: string;
@@ -184,6 +186,9 @@ export interface NoteSignature {
 
 /** Splits a note into its text and its unverified signatures. Throws `malformed_note`. */
 export function splitNote(note: string): { text: string; signatures: NoteSignature[] } {
+  if (utf8(note).length > MAX_NOTE_BYTES) {
+    throw new ProtocolError('malformed_note', `longer than ${MAX_NOTE_BYTES} bytes`);
+  }
   // The last empty line separates text and signatures, so the text may contain empty lines.
   const cut = note.lastIndexOf('\n\n');
   const text = note.slice(0, cut + 1);
