@@ -86,7 +86,7 @@ await runService('publisher', publisherConfig, async (program) => {
   );
   log.info(
     { log_vkey: formatVkey(nativeSha256, config.logOrigin, logKey.publicKey) },
-    'verifier key that readers pin',
+    'vkey that readers pin',
   );
   const readiness = publisherReadiness();
   const find = async (): Promise<Readiness> => {

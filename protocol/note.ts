@@ -75,19 +75,16 @@ export function parseVkey(
     if (key[0] !== type) {
       throw new ProtocolError(
         'malformed_vkey',
-        `the verifier key is not an Ed25519 key of signature type ${type}`,
+        `the vkey is not an Ed25519 key of signature type ${type}`,
       );
     }
     vkey = { name, keyHash: fromHex(id), publicKey: key.slice(1) };
     requireKey(vkey.name, vkey.publicKey);
   } catch (cause) {
-    throw new ProtocolError('malformed_vkey', `unusable verifier key ${name}`, { cause });
+    throw new ProtocolError('malformed_vkey', `unusable vkey ${name}`, { cause });
   }
   if (!equalBytes(keyId(sha256, vkey.name, vkey.publicKey, type), vkey.keyHash)) {
-    throw new ProtocolError(
-      'malformed_vkey',
-      `the key id in verifier key ${name} does not match its key`,
-    );
+    throw new ProtocolError('malformed_vkey', `the key id in vkey ${name} does not match its key`);
   }
   return vkey;
 }
@@ -142,7 +139,7 @@ export interface OpenedNote {
  * if they are well-formed. Throws `unknown_signer` without a signature by a pinned key,
  * `bad_signature` when a signature by a pinned key does not verify, and `malformed_note`.
  *
- * @param vkeys verifier keys, as text or parsed
+ * @param vkeys as text or parsed
  * @param verify a strict Ed25519 verification
  */
 export function openNote(

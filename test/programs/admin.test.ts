@@ -148,7 +148,7 @@ describe('admin output', () => {
     expect((await person('fixture', 'list')).out).toBe('none\n');
   });
 
-  it('includes the verifier key that is derived from a key file', async () => {
+  it('includes the vkey that is derived from a key file', async () => {
     const { privateKey, publicKey } = generateKeyPairSync('ed25519');
     const file = join(home, 'log.pem');
     writeFileSync(file, privateKey.export({ format: 'pem', type: 'pkcs8' }));

@@ -85,7 +85,7 @@ describe('signed notes', () => {
     VKEY.slice(0, -1),
     VKEY + '\n',
     VKEY.replace('+Aeky', '+Beky'),
-  ])('cannot be opened with the verifier key %j', (vkey) => {
+  ])('cannot be opened with the vkey %j', (vkey) => {
     expect(refusal(() => parseVkey(vkey)).code).toBe('malformed_vkey');
   });
 });

@@ -21,7 +21,7 @@ afterAll(() => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-/** Publishes a checkpoint and opens it under the verifier key of the device. */
+/** Publishes a checkpoint and opens it under the vkey of the device. */
 async function expectCheckpointBy(uri: string): Promise<void> {
   const logKey = await openSigner(uri);
   const folder = mkdtempSync(join(directory, 'public-'));
