@@ -5,6 +5,7 @@ import { logKeysOf } from '#protocol/state/log-keys';
 import { createPublisher, type Publisher } from '#publisher/publisher';
 import { publisherReadiness, runPublisher, type CycleObserver } from '#publisher/run';
 import { sqlRegistry } from '#publisher/registry/sql-registry';
+import { makeFolder } from '#runtime/process/files';
 import { publisherConfig } from '#runtime/config';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { openSigner } from '#runtime/crypto/signer';
@@ -47,6 +48,7 @@ await runService('publisher', publisherConfig, async (program) => {
 
   const lastCheckpoint = await readTrustedCheckpoint(config.trustedCheckpoint);
   const store = await openStore(config.snapshotPlace);
+  if (store.directory !== null) await makeFolder('SNAPSHOT_DIR', store.directory);
   const policy = readWitnessPolicy(config.witnessPolicyFile, logKey.publicKey);
   const metrics = publisherMetrics(
     ops.registry,
@@ -83,7 +85,7 @@ await runService('publisher', publisherConfig, async (program) => {
   );
   log.info(
     { log_vkey: formatVkey(nativeSha256, config.logOrigin, logKey.publicKey) },
-    'verifier key that readers pin',
+    'vkey that readers pin',
   );
   const readiness = publisherReadiness();
   const find = async (): Promise<Readiness> => {

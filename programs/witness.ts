@@ -47,7 +47,7 @@ await runService('witness', witnessConfig, async (program) => {
       witness_vkey: formatVkey(nativeSha256, name, key.publicKey, COSIGNATURE_TYPE),
       logs: [...logs.keys()],
     },
-    'witness started; name this verifier key and URL in the policies of its logs',
+    'witness started; name this vkey and URL in the policies of its logs',
   );
   reportReady(server.url);
 });

@@ -17,6 +17,8 @@ const KEY_NAME = /^[^\s+]+$/u;
 const CONTROL = /[\u0000-\u0009\u000b-\u001f]/;
 /** C2SP signed-note requires a limit on the number of signatures. It must be at least 16. */
 const MAX_SIGNATURES = 64;
+/** In UTF-8. Anyone can add signature lines to a note, and readers store notes. */
+const MAX_NOTE_BYTES = 1_000_000;
 
 export interface Vkey {
   name: string;
@@ -73,19 +75,16 @@ export function parseVkey(
     if (key[0] !== type) {
       throw new ProtocolError(
         'malformed_vkey',
-        `the verifier key is not an Ed25519 key of signature type ${type}`,
+        `the vkey is not an Ed25519 key of signature type ${type}`,
       );
     }
     vkey = { name, keyHash: fromHex(id), publicKey: key.slice(1) };
     requireKey(vkey.name, vkey.publicKey);
   } catch (cause) {
-    throw new ProtocolError('malformed_vkey', `unusable verifier key ${name}`, { cause });
+    throw new ProtocolError('malformed_vkey', `unusable vkey ${name}`, { cause });
   }
   if (!equalBytes(keyId(sha256, vkey.name, vkey.publicKey, type), vkey.keyHash)) {
-    throw new ProtocolError(
-      'malformed_vkey',
-      `the key id in verifier key ${name} does not match its key`,
-    );
+    throw new ProtocolError('malformed_vkey', `the key id in vkey ${name} does not match its key`);
   }
   return vkey;
 }
@@ -140,7 +139,7 @@ export interface OpenedNote {
  * if they are well-formed. Throws `unknown_signer` without a signature by a pinned key,
  * `bad_signature` when a signature by a pinned key does not verify, and `malformed_note`.
  *
- * @param vkeys verifier keys, as text or parsed
+ * @param vkeys as text or parsed
  * @param verify a strict Ed25519 verification
  */
 export function openNote(
@@ -184,6 +183,9 @@ export interface NoteSignature {
 
 /** Splits a note into its text and its unverified signatures. Throws `malformed_note`. */
 export function splitNote(note: string): { text: string; signatures: NoteSignature[] } {
+  if (utf8(note).length > MAX_NOTE_BYTES) {
+    throw new ProtocolError('malformed_note', `longer than ${MAX_NOTE_BYTES} bytes`);
+  }
   // The last empty line separates text and signatures, so the text may contain empty lines.
   const cut = note.lastIndexOf('\n\n');
   const text = note.slice(0, cut + 1);

@@ -309,7 +309,7 @@ export function verifyTlogProof(
 ): TlogProofResult {
   const log = readLog(crypto.sha256, trust.log);
   if (log === null) {
-    return undecidable('no_pinned_log', 'pin the verifier key and origin of the log');
+    return undecidable('no_pinned_log', 'pin the vkey and origin of the log');
   }
   const notIncluded = (fault: OfflineFault): TlogProofResult => ({
     decidable: true,

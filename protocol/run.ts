@@ -101,7 +101,7 @@ export function verifyRun(input: unknown, trust: OfflineTrust, crypto: ProofCryp
 function check(input: unknown, trust: OfflineTrust, crypto: ProofCrypto): RunResult {
   readAepKeys(crypto.sha256, trust.aepKeys);
   if (readLog(crypto.sha256, trust.log) === null) {
-    return undecidable('no_pinned_log', 'pin the verifier key and origin of the log');
+    return undecidable('no_pinned_log', 'pin the vkey and origin of the log');
   }
   const { close, members } = readPackage(input);
   const end = placeOf(close, '/close', trust, crypto);

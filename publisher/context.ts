@@ -32,6 +32,7 @@ export interface PublisherSettings {
   /** In seconds. */
   maxMergeDelay: number;
   recentLookupLimit: number;
+  /** Gets the published snapshot in each cycle of the leader, and each snapshot that it publishes. */
   onPublished?: (snapshot: OpenedLocation) => void;
 }
 

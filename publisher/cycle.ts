@@ -2,6 +2,7 @@ import { equalBytes, fromBase64 } from '#protocol/bytes';
 import { noteIn } from '#protocol/snapshot/location';
 import { TILE_WIDTH } from '#protocol/tiles';
 import { parseTime } from '#protocol/time';
+import { keysAfter } from '#sql/lifecycle/log-keys';
 import { type NewSnapshot, publishSnapshot } from './commit.js';
 import type { CycleContext, PublicState } from './context.js';
 import { FatalPublishError, LeaseLostError, LostPageError, mismatch } from './errors.js';
@@ -55,7 +56,7 @@ export type CycleReport =
  */
 export async function runPublishCycle(ctx: CycleContext): Promise<CycleReport> {
   ctx.memory.published = null;
-  if (!ctx.leadership.isLeading) await requireKnownSigners(ctx);
+  if (!ctx.leadership.isLeading) await requireUsableKeys(ctx);
   if (!(await ctx.leadership.take())) return { outcome: 'standby' };
   try {
     return await lead(ctx);
@@ -69,6 +70,7 @@ async function lead(ctx: CycleContext): Promise<CycleReport> {
   await ctx.writer.prepare();
 
   const published = await ctx.reader.snapshot();
+  if (published !== null) ctx.onPublished?.(published);
   const { replica } = ctx;
   if (replica === null) return publish(ctx, published);
   try {
@@ -91,11 +93,14 @@ async function lead(ctx: CycleContext): Promise<CycleReport> {
   }
 }
 
-/** Lets a standby report a missing key before a failover, while another publisher leads. */
-async function requireKnownSigners(ctx: CycleContext): Promise<void> {
-  await storedCheckpoint(ctx);
+/** Lets a standby report a missing or inactive key before a failover, while another publisher leads. */
+async function requireUsableKeys(ctx: CycleContext): Promise<void> {
+  const stored = await storedCheckpoint(ctx);
   await ctx.reader.checkpoint();
   await ctx.reader.snapshot();
+  const { name, keyHash } = ctx.logSigner;
+  if (stored === null || equalBytes(stored.signedBy.keyHash, keyHash)) return;
+  requireSigningKey(ctx, keysAfter(name, await ctx.registry.keyEntries()), stored);
 }
 
 async function publish(ctx: CycleContext, published: Published | null): Promise<CycleReport> {

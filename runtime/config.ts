@@ -18,6 +18,7 @@ export {
   LOCAL_ORIGIN,
   opsPortOf,
   opsPortsOf,
+  splitVkeys,
   type DrainConfig,
   type OpsConfig,
   type QueueConfig,

@@ -58,7 +58,7 @@ export interface PublicOptions extends CallOptions {
   /** Base address, http(s), with or without a path before `/api`. */
   publicUrl: string;
   /**
-   * The log of shard 0: verifier keys, origin and, optionally, a C2SP tlog-policy, all from another
+   * The log of shard 0: vkeys, origin and, optionally, a C2SP tlog-policy, all from another
    * source than the registry. With `pins`, every verdict is verified against evidence of the log.
    */
   pins?: PinnedLog;

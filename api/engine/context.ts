@@ -38,7 +38,7 @@ export interface EngineContext {
   batchLimit: number;
   /** Concurrent batch commits. The memory budget for batch bodies is this number times `batchLimit`. */
   batchesAtOnce: number;
-  /** The log's C2SP verifier key for exports; null if not configured. */
+  /** The log's C2SP vkey for exports; null if not configured. */
   logVkey: string | null;
   /** Former log keys, for exports under checkpoints that they signed. */
   retiredLogVkeys: readonly string[];

@@ -92,7 +92,7 @@ export function addAepKeyCommands(add: AddCommand): void {
   );
   add(
     'vkey <key_name> <key.pem>',
-    'Print the C2SP verifier key that readers pin for a log key; needs no database',
+    'Print the C2SP vkey that readers pin for a log key; needs no database',
     'log.example.org/2026 /etc/svc/log-2.pem',
     async (_admin, name: string, file: string) => {
       if (!/^[^\s+]{1,200}$/.test(name)) {

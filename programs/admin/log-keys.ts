@@ -7,8 +7,7 @@ import { confirmOption, requireConfirmed, type AddCommand } from './command.js';
 
 const EXAMPLE = 'log.example.org/2026+0a1b2c3d+AR…';
 
-const vkeyOf = (text: string): LogVkey =>
-  pinning('the verifier key', () => parseVkey(text, nativeSha256));
+const vkeyOf = (text: string): LogVkey => pinning('the vkey', () => parseVkey(text, nativeSha256));
 
 export function addLogKeyCommands(add: AddCommand): void {
   add(

@@ -21,7 +21,7 @@ import { commonLeaves, entriesFrom, type PublishedLog, withPublishedLog } from '
 
 const VKEY = [
   '--vkey <LOG_VKEY>',
-  "the log's verifier key, or several separated by commas: the only trusted input",
+  "the log's vkey, or several separated by commas: the only trusted input",
 ] as const;
 
 export function addLogCommands(add: AddCommand): void {

@@ -1,7 +1,14 @@
 import { userInfo } from 'node:os';
 import { Command, CommanderError } from 'commander';
-import { adminConfig, readLogLevel, statusConfig, type Environment } from '#runtime/config';
+import {
+  adminConfig,
+  ConfigError,
+  readLogLevel,
+  statusConfig,
+  type Environment,
+} from '#runtime/config';
 import { OperatorError } from '#runtime/process/operator-error';
+import { safeJson } from '#sdk/cli/terminal';
 import { isConnectionLost } from '#sql/db/errors';
 import { withAuditContext } from '#sql/tenants/audit';
 import type { Pool } from '#sql/db/transaction';
@@ -35,7 +42,7 @@ export interface Terminal {
   isTerminal?: boolean;
 }
 
-/** 0 done, 1 rejected or failed, 2 usage error or unreachable database. */
+/** 0 done, 1 rejected or failed, 2 usage or configuration error, or unreachable database. */
 type ExitCode = 0 | 1 | 2;
 
 export async function runAdmin(
@@ -56,7 +63,8 @@ export async function runAdmin(
     // Commander has printed the error or the requested help.
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
     terminal.err(`${plainLines(trouble(error, env))}\n`);
-    return error instanceof UsageError || isConnectionLost(error) ? 2 : 1;
+    const isUsage = error instanceof UsageError || error instanceof ConfigError;
+    return isUsage || isConnectionLost(error) ? 2 : 1;
   }
 }
 
@@ -87,7 +95,7 @@ const POOL = { application: 'svc-admin', max: 1 };
 const STATUS_LIMITS = { statementTimeoutMs: 5_000, stallTimeoutMs: 5_000 };
 
 const EXIT_CODES =
-  '\nExit codes: 0 done, 1 rejected or failed, 2 usage error or unreachable database.';
+  '\nExit codes: 0 done, 1 rejected or failed, 2 usage or configuration error, or unreachable database.';
 
 /** Without --silent, npm prints a banner into the file. */
 const commandOf = (example: string): string =>
@@ -173,9 +181,7 @@ async function execute(
     });
     const isForPerson = terminal.isTerminal === true && options.json === undefined;
     terminal.out(
-      isForPerson
-        ? plainLines(text ?? readable(document))
-        : `${JSON.stringify(document, null, 2)}\n`,
+      isForPerson ? plainLines(text ?? readable(document)) : `${safeJson(document, 2)}\n`,
     );
     if (unreachable === true) return 2;
     return failed === true ? 1 : 0;

@@ -6,6 +6,7 @@ import { pinKeys } from '#protocol/snapshot/trust';
 import { decodeEntryBundle, entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
 import { FatalPublishError, mismatch } from '#publisher/errors';
 import { VerifiedTree } from '#publisher/plan/tree';
+import { splitVkeys } from '#runtime/config';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { Pool } from '#sql/db/transaction';
@@ -30,7 +31,7 @@ export async function withPublishedLog<T>(
   vkeys: string,
   work: (published: PublishedLog) => Promise<T>,
 ): Promise<T> {
-  const keys = pinning('--vkey', () => pinKeys(nativeSha256, vkeys.split(',')));
+  const keys = pinning('--vkey', () => pinKeys(nativeSha256, splitVkeys(vkeys)));
   const source = await snapshotSourceOf(place);
   const read = async (path: string): Promise<Uint8Array> => {
     const bytes = await source.logFile(path, true);

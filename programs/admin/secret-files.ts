@@ -2,7 +2,7 @@ import { createPublicKey, randomBytes } from 'node:crypto';
 import { chmodSync, chownSync, existsSync, mkdirSync, statSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { formatVkey } from '#protocol/note';
+import { formatVkey, parseVkey } from '#protocol/note';
 import { KEYS_SCHEMA } from '#protocol/snapshot/keys';
 import {
   createSigningKey,
@@ -11,6 +11,8 @@ import {
   type SigningKey,
 } from '#runtime/crypto/node';
 import { createPrivateFile, writePrivateFile } from '#runtime/process/files';
+import { OperatorError } from '#runtime/process/operator-error';
+import { pinning } from '../trust.js';
 
 const PROGRAMS = ['engine', 'worker', 'verifier', 'publisher', 'admin', 'fsck'] as const;
 
@@ -19,6 +21,8 @@ const password = (): string => randomBytes(32).toString('base64url');
 /**
  * Creates every missing secret of a deployment, readable only by the programs that need the secret.
  * Keeps existing files, and returns the names of the new files.
+ *
+ * @throws OperatorError for the folder of another log
  */
 export async function makeSecretFiles(
   directory: string,
@@ -26,6 +30,7 @@ export async function makeSecretFiles(
 ): Promise<string[]> {
   // Mode 711: the user that starts containers checks that the files exist, but must not list them.
   mkdirSync(directory, { recursive: true, mode: 0o711 });
+  await requireLog(directory, logOrigin);
   const made: string[] = [];
 
   /** Gives a file to the program `owner`. `shared` can read it through the file's group. */
@@ -115,6 +120,18 @@ export async function makeSecretFiles(
     made.push('pins.json');
   }
   return made;
+}
+
+/** Throws if the folder is that of another log: its keys and pins would contradict the new origin. */
+async function requireLog(directory: string, logOrigin: string): Promise<void> {
+  const file = join(directory, 'log.vkey');
+  if (!existsSync(file)) return;
+  const text = (await readFile(file, 'utf8')).trim();
+  const { name } = pinning(file, () => parseVkey(text, nativeSha256));
+  if (name === logOrigin) return;
+  throw new OperatorError(
+    `${directory} has the keys of the log ${name}: repeat the command with --log-origin ${name}, or create another log in another folder`,
+  );
 }
 
 /**

@@ -68,7 +68,7 @@ function screen(facts: Facts, attention: readonly Attention[]): string {
       'not checked (set PUBLIC_URL)',
     pending: waiting(pending.admissions, pending.oldest_ms),
     batches: waiting(batches.open, batches.oldest_ms),
-    verifier: `${verifier.lag} leaves behind, last verdict ${ago(verifier.verified_ms_ago)} ago, scrubbed to ${verifier.scrubbed_to}`,
+    verifier: `${verifier.lag} leaves behind, last verdict ${ago(verifier.verified_ms_ago)} ago, scrubbed to ${verifier.scrubbed_to ?? 'an unknown leaf'}`,
     'failing leaves': `${verifier.failing_leaves}, and ${verifier.voided_leaves} voided by a compromised key`,
     checkpoint:
       checkpoint === null
@@ -186,6 +186,11 @@ function checkRegistry(facts: Facts, when: When): void {
     verifier.failing_leaves > 0,
     `${verifier.failing_leaves} leaves do not verify`,
     "stored bytes were changed: find the leaf in the verifier's log, and compare it with a backup (npm run fsck)",
+  );
+  when(
+    verifier.scrubbed_to === null,
+    'the row of svc.scrub was deleted, so no old leaf is verified again',
+    'find out who deleted it; as the owner of the schema, run: insert into svc.scrub default values',
   );
   when(facts.policy === null, 'no policy set is active', 'run policy put, then policy activate');
   when(

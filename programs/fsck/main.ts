@@ -16,6 +16,7 @@ import { isBucket, openStore } from '#runtime/store/open';
 import { filesIn } from '#runtime/store/store';
 import { recordFsck, recordMaintenance } from '#sql/ops/maintenance';
 import { openFiles } from '#sdk/cli/monitor/files';
+import { safeJson } from '#sdk/cli/terminal';
 import { plain, plainLines } from '../admin/command.js';
 import { openDatabase } from '../database.js';
 
@@ -92,7 +93,7 @@ export async function check(
     // With --json the incomplete result is JSON, too.
     if (isJson) {
       const document = { clean: false, exit_code: 3, findings: [], not_checked: [why] };
-      terminal.out(`${JSON.stringify(document, null, 2)}\n`);
+      terminal.out(`${safeJson(document, 2)}\n`);
     }
     return 3;
   }
@@ -141,7 +142,7 @@ async function run(
     }
     const seconds = (performance.now() - began) / 1000;
     const text = given.json
-      ? `${JSON.stringify(document(result, code, seconds), null, 2)}\n`
+      ? `${safeJson(document(result, code, seconds), 2)}\n`
       : readable(result, seconds);
     terminal.out(text);
     return code;

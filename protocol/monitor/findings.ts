@@ -19,6 +19,7 @@ export const FINDINGS = {
   snapshot_unverifiable: 'alarm',
   snapshot_went_back: 'alarm',
   snapshot_expired: 'alarm',
+  watched_file_unusable: 'alarm',
   checkpoint_of_other_log: 'notice',
   unreachable: 'notice',
   key_entry: 'notice',

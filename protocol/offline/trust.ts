@@ -41,7 +41,7 @@ export interface OfflineTrust {
    */
   aepKeys?: readonly PinnedAepKey[] | undefined;
   /**
-   * The log's C2SP verifier keys, several after a key change, and its origin. Without a log, the
+   * The log's C2SP vkeys, several after a key change, and its origin. Without a log, the
    * result makes no statement about inclusion. With the text of a C2SP tlog-policy, checkpoints need
    * its quorum of witnesses; the log lines of the policy are not used.
    */
@@ -114,9 +114,9 @@ export function readAepKeys(sha256: Sha256, keys: OfflineTrust['aepKeys'] = []):
 export function readLog(sha256: Sha256, log: OfflineTrust['log']): LogPin | null {
   if (log === undefined || log === null) return null;
   const list = typeof log.vkey === 'string' ? [log.vkey] : log.vkey;
-  if (!Array.isArray(list)) throw new ProtocolError('malformed_vkey', 'expected a verifier key');
+  if (!Array.isArray(list)) throw new ProtocolError('malformed_vkey', 'expected a vkey');
   const vkeys = pinKeys(sha256, list as readonly PinnedLogKey[]);
-  for (const { publicKey, name } of vkeys) usable(publicKey, `verifier key of ${name}`);
+  for (const { publicKey, name } of vkeys) usable(publicKey, `vkey of ${name}`);
   if (typeof log.origin !== 'string' || !/^[^\u0000-\u001f]+$/.test(log.origin)) {
     throw new ProtocolError('malformed_origin', 'expected one line of text as the log origin');
   }

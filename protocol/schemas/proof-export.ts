@@ -100,7 +100,7 @@ export const proofExportSchema = z.strictObject({
   disclosures: disclosuresSchema,
   /** The registry's statement at the time of the export. */
   verdict: verdictStatementSchema,
-  /** The log's C2SP verifier key; null if the configuration of the engine lacks it. */
+  /** The log's C2SP vkey; null if the configuration of the engine lacks it. */
   log_vkey: z.string().min(1).nullable(),
 });
 export type ProofExport = z.infer<typeof proofExportSchema>;

@@ -3,29 +3,29 @@ import { ProtocolError } from '../errors.js';
 import type { Sha256 } from '../hash.js';
 import { type LogVkey, parseVkey } from '../note.js';
 
-/** A C2SP verifier key. Checkpoints of a size greater than `from_size` do not count. */
+/** A C2SP vkey. Checkpoints of a size greater than `from_size` do not count. */
 export type PinnedLogKey = string | { vkey: string; from_size?: number | null | undefined };
 
 /** At least one key: first the current one, then former ones. */
 export type PinnedKeys = readonly [LogVkey, ...LogVkey[]];
 
 /**
- * Pins verifier keys of one name, which is the log's origin: keys of two logs must not mix. Throws
+ * Pins vkeys of one name, which is the log's origin: keys of two logs must not mix. Throws
  * `malformed_vkey` for an unusable or duplicate key, different names, or an empty list.
  */
 export function pinKeys(sha256: Sha256, vkeys: readonly PinnedLogKey[]): PinnedKeys {
   const [first, ...others] = vkeys.map((pin) => logKeyOf(sha256, pin));
-  if (first === undefined) throw new ProtocolError('malformed_vkey', 'no verifier key is pinned');
+  if (first === undefined) throw new ProtocolError('malformed_vkey', 'no vkey is pinned');
   others.forEach((other, index) => {
     if (other.name !== first.name) {
       throw new ProtocolError(
         'malformed_vkey',
-        `the verifier keys have different names: ${first.name} and ${other.name}`,
+        `the vkeys have different names: ${first.name} and ${other.name}`,
       );
     }
     const before = [first, ...others.slice(0, index)];
     if (before.some(({ publicKey }) => equalBytes(publicKey, other.publicKey))) {
-      throw new ProtocolError('malformed_vkey', `duplicate verifier key of ${first.name}`);
+      throw new ProtocolError('malformed_vkey', `duplicate vkey of ${first.name}`);
     }
   });
   return [first, ...others];
@@ -34,8 +34,7 @@ export function pinKeys(sha256: Sha256, vkeys: readonly PinnedLogKey[]): PinnedK
 function logKeyOf(sha256: Sha256, pin: PinnedLogKey): LogVkey {
   const { vkey, from_size: size = null } =
     typeof pin === 'object' && pin !== null ? pin : { vkey: pin };
-  if (typeof vkey !== 'string')
-    throw new ProtocolError('malformed_vkey', 'expected a verifier key');
+  if (typeof vkey !== 'string') throw new ProtocolError('malformed_vkey', 'expected a vkey');
   if (size === null) return parseVkey(vkey, sha256);
   if (Number.isSafeInteger(size) && size >= 0) {
     return { ...parseVkey(vkey, sha256), maxSize: size };

@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from svc_verification import Client, Pins, SvcError, verify_evidence, verify_export
 from svc_verification.encoding import milliseconds, sha256
+from svc_verification.errors import InvalidError
 from svc_verification.notes import parse_note, parse_tlog_proof
 
 from .test_vectors import NEXT
@@ -66,6 +67,19 @@ def test_an_old_revocation_does_not_prove_the_validity_of_other_artifacts() -> N
     with pytest.raises(SvcError, match="evidence_expired") as outdated:
         verify_evidence(text, PINS, view="chain", now=later)
     assert outdated.value.code == "evidence_outdated"
+
+
+def test_a_note_has_at_most_1_000_000_bytes() -> None:
+    note = parse_tlog_proof(NEXT["evidence"][0]["tlog_proof"]).note
+
+    def padded(name: str) -> str:
+        return f"{note}\u2014 {name} AAAAAAA=\n"
+
+    size = len(padded("").encode())
+    name = "\u00e9" * ((1_000_000 - size) // 2) + "x" * (size % 2)
+    assert len(parse_note(padded(name))[1]) == 2
+    with pytest.raises(InvalidError, match="malformed_note"):
+        parse_note(padded(name + "x"))
 
 
 def test_waiting_for_a_verdict_continues_until_the_quorum_is_met(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,15 +119,15 @@ export interface QueueConfig {
 
 const VKEY = String.raw`[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]{43}[A-Za-z0-9+/=]`;
 const VKEYS = new RegExp(`^${VKEY}(?:,${VKEY})*$`);
-/** A comma separates keys only after a complete key, because a key name may contain commas. */
 const BETWEEN_VKEYS = /(?<=\+[0-9a-f]{8}\+[A-Za-z0-9+/]{43}[A-Za-z0-9+/=]),/;
 
-export const witnessLogVkeys = required(
-  'name the verifier keys of the logs to cosign, separated by commas',
-)
-  .regex(VKEYS, 'must be a C2SP verifier key, name+hash+key, or several separated by commas')
-  .transform((list) => list.split(BETWEEN_VKEYS))
-  .describe('verifier keys of the logs to cosign, separated by commas');
+/** A comma separates keys only after a complete key, because a key name may contain commas. */
+export const splitVkeys = (list: string): string[] => list.split(BETWEEN_VKEYS);
+
+export const witnessLogVkeys = required('name the vkeys of the logs to cosign, separated by commas')
+  .regex(VKEYS, 'must be a C2SP vkey, name+hash+key, or several separated by commas')
+  .transform(splitVkeys)
+  .describe('vkeys of the logs to cosign, separated by commas');
 
 export const pinsFile = z
   .string()

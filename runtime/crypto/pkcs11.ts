@@ -21,7 +21,8 @@ export function parsePkcs11Uri(uri: string): Pkcs11Uri {
       `${uri.replace(/pin-value=[^&]*/, 'pin-value=…')}: ${what}. A key is named like ` +
         'pkcs11:token=svc;id=%01?module-path=/usr/lib/softhsm/libsofthsm2.so&pin-source=file:///etc/svc/pin',
     );
-  const [path = '', query = ''] = uri.slice('pkcs11:'.length).split('?');
+  const [path = '', query = '', ...more] = uri.slice('pkcs11:'.length).split('?');
+  if (more.length > 0) throw invalid('it has more than one question mark');
   const attributes = new Map<string, string>();
   for (const part of [...path.split(';'), ...query.split('&')].filter((one) => one !== '')) {
     const [name = '', value = ''] = part.split(/=(.*)/s);

@@ -60,9 +60,10 @@ export function openTerminal(stdout: Stream, stderr: Stream) {
     print: (...parts: Part[]) => writeLine(stdout, parts, redactor),
     printBytes: (bytes: Uint8Array) =>
       void stdout.write(stdout.isTTY ? shown(bytes, redactor) : bytes),
-    printJson: (value: unknown) => void stdout.write(`${json(redactor.redactJson(value))}\n`),
+    printJson: (value: unknown) => void stdout.write(`${safeJson(redactor.redactJson(value))}\n`),
     printError: (...parts: Part[]) => writeLine(stderr, parts, redactor),
-    printErrorJson: (value: unknown) => void stderr.write(`${json(redactor.redactJson(value))}\n`),
+    printErrorJson: (value: unknown) =>
+      void stderr.write(`${safeJson(redactor.redactJson(value))}\n`),
     outIsTerminal: stdout.isTTY,
     errorIsTerminal: stderr.isTTY,
     /** Redacts all output except bytes that go to a file or a pipe. */
@@ -107,13 +108,17 @@ function safe(text: string): string {
   return text.replace(UNSAFE, '\ufffd');
 }
 
-/** Escapes unsafe characters, which changes no value: JSON allows any character as an escape. */
-function json(value: unknown): string {
-  return JSON.stringify(value).replace(UNSAFE, (character) =>
-    Array.from({ length: character.length }, (_, at) => character.charCodeAt(at))
+/**
+ * Escapes unsafe characters, which changes no value: JSON allows any character as an escape. Line breaks
+ * occur only between members, in indented JSON.
+ */
+export function safeJson(value: unknown, indent?: number): string {
+  return JSON.stringify(value, null, indent).replace(UNSAFE, (character) => {
+    if (character === '\n') return character;
+    return Array.from({ length: character.length }, (_, at) => character.charCodeAt(at))
       .map((unit) => `\\u${unit.toString(16).padStart(4, '0')}`)
-      .join(''),
-  );
+      .join('');
+  });
 }
 
 /** Makes bytes safe for a screen; keeps their line breaks. */

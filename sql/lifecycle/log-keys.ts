@@ -9,6 +9,7 @@ import type { Db, Pool, Transaction } from '../db/transaction.js';
 import { appendEntries, lockHead } from '../log/append.js';
 import { latestCheckpoint, latestCheckpointBy } from '../log/log.js';
 import { keyEntries } from '../log/keys.js';
+import type { EntryBody } from '../log/log.js';
 import { databaseTime } from '../log/verdicts.js';
 import { AdministrationError, joinTransaction } from '../tenants/audit.js';
 
@@ -21,8 +22,13 @@ const contextOf = (origin: string) => ({
 
 /** The keys of a log by id, in the state after its last entry. */
 export async function logStateKeys(sql: Db, origin: string): Promise<Map<string, LogKey>> {
+  return keysAfter(origin, await keyEntries(sql));
+}
+
+/** The keys of a log by id, in the state after the last of all its key entries. */
+export function keysAfter(origin: string, entries: readonly EntryBody[]): Map<string, LogKey> {
   const keys = new Map<string, LogKey>();
-  for (const { leafIndex, body } of await keyEntries(sql)) {
+  for (const { leafIndex, body } of entries) {
     const entry = readEntry(body);
     if (entry?.type !== 'key') continue;
     for (const key of keysChangedBy(contextOf(origin), keys, leafIndex, entry)) {

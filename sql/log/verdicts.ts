@@ -165,10 +165,11 @@ export interface ScrubPosition {
   epoch: number;
 }
 
-export async function scrubPosition(sql: Db): Promise<ScrubPosition> {
-  const [row] = await sql<[ScrubPosition]>`
+/** Null if the row, which the migration inserted, was deleted. */
+export async function scrubPosition(sql: Db): Promise<ScrubPosition | null> {
+  const [row] = await sql<ScrubPosition[]>`
     select next_index as "nextIndex", urgent_until as "urgentUntil", epoch from svc.scrub`;
-  return row;
+  return row ?? null;
 }
 
 export async function advanceScrubCursor(
@@ -214,12 +215,13 @@ const isAnythingDue = (sql: Db) => sql`
  * while an erasure or an expiry is due. `isUrgent`: the scrubber has urgent leaves.
  */
 export async function verifierWork(sql: Db): Promise<{ state: string | null; isUrgent: boolean }> {
-  const [row] = await sql<[{ state: string; isUrgent: boolean; isDue: boolean }]>`
+  const [row] = await sql<{ state: string; isUrgent: boolean; isDue: boolean }[]>`
     select concat_ws(' ', h.tree_size, s.epoch, s.urgent_until,
       (select verdict_id from svc.verdict order by verdict_id desc limit 1)) as state,
       s.urgent_until > 0 as "isUrgent",
       ${isAnythingDue(sql)} as "isDue"
     from svc.log_head h, svc.scrub s`;
+  if (row === undefined) throw new Error('svc.log_head or svc.scrub has no row: restore it');
   return { state: row.isDue ? null : row.state, isUrgent: row.isUrgent };
 }
 

@@ -45,12 +45,12 @@ export async function failingLeaves(sql: Db): Promise<FailingLeaves> {
 
 export async function verifierPlace(
   sql: Db,
-): Promise<{ lag: number; scrubbedTo: number } & FailingLeaves> {
+): Promise<{ lag: number; scrubbedTo: number | null } & FailingLeaves> {
   // Reads the prefix first, so that leaves appended in between cannot make the distance negative.
   const verified = (await verifiedPrefix(sql))?.treeSize ?? 0;
   return {
     lag: Math.max(0, (await treeSize(sql)) - verified),
-    scrubbedTo: (await scrubPosition(sql)).nextIndex,
+    scrubbedTo: (await scrubPosition(sql))?.nextIndex ?? null,
     ...(await failingLeaves(sql)),
   };
 }

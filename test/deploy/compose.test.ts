@@ -185,6 +185,21 @@ describe('docker-compose.yml', () => {
     }
   });
 
+  it('keeps the state of a program in a volume that its user owns', () => {
+    const dockerfile = readFileSync(join(packageRoot, 'Dockerfile'), 'utf8');
+    for (const [name, setting] of [
+      ['fsck', 'DATA_DIR'],
+      ['monitor', 'MONITOR_DIR'],
+      ['witness', 'WITNESS_DIR'],
+    ] as const) {
+      const { environment = {}, user = '', volumes } = service(name);
+      const folder = environment[setting]!;
+      expect(volumes).toContain(`${name}:${folder}`);
+      const [uid, gid] = user.split(':');
+      expect(dockerfile).toContain(`\nRUN install -d -o ${uid} -g ${gid} -m 0700 ${folder}\n`);
+    }
+  });
+
   it('checks the readiness of every program with tools that its image contains', () => {
     for (const name of [
       ...PROGRAMS,

@@ -1,4 +1,5 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import ts from 'typescript';
 import { describe, expect, it } from 'vitest';
 import type { StatusFacts } from '#protocol/status';
 
@@ -26,6 +27,37 @@ it('runbook of SvcProofStoppedVerifying > quotes a phrase that both verification
   for (const pass of ['verified-prefix', 'scrub']) {
     expect(text(`workers/verify/${pass}.ts`)).toMatch(new RegExp(`log\\.error\\([^;]*${phrase}'`));
   }
+});
+
+/** Messages that are not written where they are logged. */
+const FORWARDED_MESSAGES = [
+  'api/public/http/answer.ts: problem.message',
+  'programs/replica.ts: message',
+  'publisher/run.ts: MESSAGES[report.outcome]',
+  'publisher/run.ts: message',
+  "runtime/process/lifecycle.ts: error instanceof Error ? error.message : 'program stopped after an error'",
+  'runtime/process/lifecycle.ts: error.message',
+  'runtime/process/lifecycle.ts: text || err?.message',
+  'runtime/process/log.ts: message',
+];
+
+it('docs/runbooks.md > quotes every warning and error that programs log', () => {
+  const [, section = ''] = text('docs/runbooks.md').split('\n## Log messages\n');
+  const quotes = [...section.split('\n## ')[0]!.matchAll(/`([^`]+)`/g)]
+    .map(([, quote = '']) => quote.replace(/\s+/g, ' ').replace(/ ?…$/, ''))
+    .filter((quote) => quote.length >= 5);
+  const logged = ['api', 'policy', 'programs', 'publisher', 'runtime', 'sql', 'workers'].flatMap(
+    (folder) =>
+      readdirSync(new URL(`${folder}/`, root), { encoding: 'utf8', recursive: true })
+        .filter((path) => path.endsWith('.ts') && !/(?:^|\/)(?:dist|node_modules)\//.test(path))
+        .flatMap((path) => loggedIn(`${folder}/${path}`)),
+  );
+  expect(logged.length).toBeGreaterThan(60);
+  const forwarded = logged.filter(({ message }) => message === null);
+  expect([...new Set(forwarded.map(({ source }) => source))].sort()).toEqual(FORWARDED_MESSAGES);
+  const isQuoted = (message: string): boolean => quotes.some((quote) => message.startsWith(quote));
+  const missing = logged.flatMap(({ message }) => message ?? []).filter((one) => !isQuoted(one));
+  expect(missing).toEqual([]);
 });
 
 it('documentation > mentions every npm script', () => {
@@ -137,6 +169,46 @@ it('documentation and SQL > contain no banned word', () => {
     .filter(({ words }) => words !== null);
   expect(found).toEqual([]);
 });
+
+/** The messages of the calls that log at level warn or above; null for one that the call does not contain. */
+function loggedIn(path: string): { message: string | null; source: string }[] {
+  const code = text(path);
+  if (!/\blog/i.test(code)) return [];
+  const file = ts.createSourceFile(path, code, ts.ScriptTarget.Latest, true);
+  const found: { message: string | null; source: string }[] = [];
+  const constants = new Map<string, ts.Expression>();
+  const messagesOf = (node: ts.Expression): (string | null)[] => {
+    if (ts.isStringLiteralLike(node)) return [node.text];
+    if (ts.isTemplateExpression(node)) {
+      const rest = node.templateSpans.map(({ literal }) => `…${literal.text}`);
+      return [node.head.text + rest.join('')];
+    }
+    if (ts.isConditionalExpression(node)) {
+      return [node.whenTrue, node.whenFalse].flatMap(messagesOf);
+    }
+    const constant = ts.isIdentifier(node) ? constants.get(node.text) : undefined;
+    return constant === undefined ? [null] : messagesOf(constant);
+  };
+  const visit = (node: ts.Node): void => {
+    if (ts.isVariableDeclaration(node) && ts.isIdentifier(node.name) && node.initializer) {
+      const { initializer } = node;
+      if (ts.isStringLiteralLike(initializer) || ts.isTemplateExpression(initializer)) {
+        constants.set(node.name.text, initializer);
+      }
+    }
+    if (ts.isCallExpression(node)) {
+      const called = node.expression.getText(file);
+      const last = node.arguments.at(-1);
+      if (/(?:^logRarely|\blog(?:ger)?(?:\.(?:warn|error|fatal)|\[.*\]))$/s.test(called) && last) {
+        const source = `${path}: ${last.getText(file)}`;
+        found.push(...messagesOf(last).map((message) => ({ message, source })));
+      }
+    }
+    ts.forEachChild(node, visit);
+  };
+  visit(file);
+  return found;
+}
 
 describe('links between documentation pages', () => {
   const folders = ['', 'docs/', 'docs/decisions/', 'spec/'];

@@ -241,12 +241,14 @@ it('killed fsck run > resumes at its last position and keeps its findings', asyn
 it('fsck > prints a damaged text without control characters, which could hide its finding', async () => {
   const { env, damage } = await plantation.copy();
   await damage(
-    `insert into svc.fixture values (e'a\\x1b[2J\\nno corruption', sha256('{}'), '{"a":1}')`,
+    `insert into svc.fixture values (e'a\\x1b[2J\\u009b0m\\nno corruption', sha256('{}'), '{"a":1}')`,
   );
   let out = '';
   const terminal = { out: (text: string) => (out += text), err: () => undefined };
   expect(await check(['--only', 'registry'], terminal, env)).toBe(1);
-  expect(out).toContain('fixture_ref=a\ufffd[2J\ufffdno corruption\n');
+  expect(out).toContain('fixture_ref=a\ufffd[2J\ufffd0m\ufffdno corruption\n');
+  expect(await check(['--only', 'registry', '--json'], terminal, env)).toBe(1);
+  expect(out).toContain(String.raw`fixture_ref=a\u001b[2J\u009b0m\nno corruption`);
 });
 
 it('fsck > saves its state while other runs start and save with the same file', async () => {

@@ -276,7 +276,7 @@ export const STEPS: Step[] = [
   },
   {
     name: 'the log key is rotated',
-    signals: { log: /verifier key that readers pin/ },
+    signals: { log: /vkey that readers pin/ },
     play: async (day) => {
       const { world } = day;
       const key = newKey(day, 'log');

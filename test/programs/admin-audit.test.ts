@@ -231,9 +231,11 @@ describe('audit table', () => {
   });
 
   it('is printed without control characters', async () => {
-    await registry.admin`select set_config('svc.actor', ${'\u001b[2Jeve'}, false)`;
+    await registry.admin`select set_config('svc.actor', ${'\u001b[2J\u009b0meve'}, false)`;
     await registry.admin`update svc.lane set open = false where environment = 'live'`;
     const { out } = await person('audit', 'list', '--limit', '5');
-    expect(out).not.toContain('\u001b');
+    expect(out).toContain('\ufffd[2J\ufffd0meve');
+    const { out: json } = await person('audit', 'list', '--limit', '5', '--json');
+    expect(json).toContain(String.raw`\u001b[2J\u009b0meve`);
   });
 });

@@ -8,6 +8,7 @@ import { packageRoot } from '#runtime/process/files';
 import { adminOn, adminWith, done } from '../fixtures/admin.js';
 import { holdLock } from '../fixtures/hold-lock.js';
 import { TENANT } from '../fixtures/registry.js';
+import { testKey } from '../fixtures/snapshot.js';
 import { testFolder } from '../fixtures/test-folder.js';
 import { testRegistry } from './world.js';
 
@@ -19,6 +20,10 @@ const DEFAULT_POLICY = join(packageRoot, 'policy', 'default');
 const KEY_ID = 'k3f9a2m4x7q1';
 const DASH_ID = `-${'A'.repeat(42)}`;
 const NO_DIGEST = '0'.repeat(64);
+/** The name of a key may contain a comma. */
+const [VKEY, RETIRED] = [testKey(), testKey()].map(({ publicKey }) =>
+  formatVkey(nativeSha256, 'log.example.org/a,b', publicKey),
+);
 
 describe('admin with an invalid command line', () => {
   it.each([
@@ -85,6 +90,7 @@ describe('admin with a command that the database rejects', () => {
     [['aep-key', 'retire', DASH_ID, '--confirm', DASH_ID], 'never activated'],
     [['revoke', '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f', 'proof', '--reason', 'r'], 'unknown proof'],
     [['log', 'lost', '/nowhere', '--vkey', 'x'], '--vkey is not usable'],
+    [['log', 'lost', '/nowhere', '--vkey', `${VKEY},${RETIRED}`], 'no file checkpoint'],
   ])('exits with 1 and the reason: %j', async ([line, reason]) => {
     const { code, err, out } = await admin(...line);
     expect({ code, out }).toEqual({ code: 1, out: '' });
@@ -94,7 +100,6 @@ describe('admin with a command that the database rejects', () => {
 
   const urlOf = (from: RegExp, to: string) => db.urlFor('svc_admin').replace(from, to);
   it.for<[string, string, RegExp]>([
-    ['no database is configured', '', /DATABASE_URL is not set/],
     ['the password is wrong', urlOf(/:[^:@]+@/, ':no@'), /rejected the password/],
     ['the role is wrong', db.urlFor('svc_worker'), /as svc_admin/],
     ['the role is the owner', db.url, /is a superuser/],
@@ -107,10 +112,13 @@ describe('admin with a command that the database rejects', () => {
     expect(err).not.toMatch(/\n\s+at |unexpected/);
   });
 
-  it('exits with 2 and the reason when the database is unreachable', async () => {
-    const { code, err } = await adminOn(db, { url: NOWHERE })('tenant', 'list');
+  it.for<[string, string, RegExp]>([
+    ['no database is configured', '', /DATABASE_URL is not set/],
+    ['the database is unreachable', NOWHERE, /cannot be reached/],
+  ])('exits with 2 and the reason when %s', async ([, url, reason]) => {
+    const { code, err } = await adminOn(db, { url })('tenant', 'list');
     expect(code).toBe(2);
-    expect(err).toMatch(/cannot be reached/);
+    expect(err).toMatch(reason);
   });
 
   it('exits with 2 and the next step when the connection is lost during a command', async () => {
@@ -140,7 +148,7 @@ describe('admin output', () => {
     expect((await person('fixture', 'list')).out).toBe('none\n');
   });
 
-  it('includes the verifier key that is derived from a key file', async () => {
+  it('includes the vkey that is derived from a key file', async () => {
     const { privateKey, publicKey } = generateKeyPairSync('ed25519');
     const file = join(home, 'log.pem');
     writeFileSync(file, privateKey.export({ format: 'pem', type: 'pkcs8' }));

@@ -40,6 +40,22 @@ describe('admin init', () => {
     expect(rest).toEqual(others);
   });
 
+  it('refuses the folder of another log', async () => {
+    await make();
+    const first = await content();
+    const reply = await adminWith({})(
+      'init',
+      directory,
+      '--only',
+      'files',
+      '--log-origin',
+      'b.org',
+    );
+    expect(reply.err).toContain(`repeat the command with --log-origin ${ORIGIN}`);
+    expect(reply.code).toBe(1);
+    expect(await content()).toEqual(first);
+  });
+
   it('creates no file for an address that cannot be in a URL', async () => {
     await expect(init('--queue', 'valkey:65536')).rejects.toThrow('--queue must be host:port');
     await expect(init('--database', 'db:65536/svc')).rejects.toThrow('--database must be');

@@ -32,6 +32,7 @@ const { url, close } = await serveLocally((req, res) => {
   else res.writeHead(404).end('a page');
 });
 afterAll(close);
+const { start } = programsOn(db, home);
 const file = join(home, 'checkpoint');
 writeFileSync(file, 'a note\n');
 
@@ -49,8 +50,16 @@ it('readTrustedCheckpoint > stops reading a response that never ends', async () 
   expect(poured).toBeLessThan(64 * 1024 * 1024);
 });
 
+it('publisher > does not start without a usable SNAPSHOT_DIR, and names the setting', async () => {
+  const publisher = await start('publisher', {
+    SNAPSHOT_DIR: join(file, 'x'),
+  });
+  expect(await publisher.exited).toBe(1);
+  expect(publisher.stderr.join('\n')).toContain('set SNAPSHOT_DIR to a directory');
+});
+
 it('publisher > does not start without a usable TRUSTED_CHECKPOINT', async () => {
-  const publisher = await programsOn(db, home).start('publisher', { TRUSTED_CHECKPOINT: file });
+  const publisher = await start('publisher', { TRUSTED_CHECKPOINT: file });
   expect(await publisher.exited).toBe(1);
   expect(publisher.stderr.join('\n')).toContain('is not a checkpoint of test.example/log');
 });

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { fromBase64, toHex } from '#protocol/bytes';
+import { fromBase64, toHex, utf8 } from '#protocol/bytes';
 import {
   formatCheckpoint,
   parseCheckpoint,
@@ -64,6 +64,16 @@ describe('signed notes', () => {
     }
   });
 
+  it('are rejected above 1,000,000 bytes', () => {
+    const padded = (name: string): string => `${NOTE}\u2014 ${name} AAAAAAA=\n`;
+    const withBytes = (bytes: number): string =>
+      padded('\u00e9'.repeat((bytes - utf8(padded('')).length) / 2));
+    expect(openNote(withBytes(1_000_000), [VKEY], nobleVerify).key.name).toBe('example.com/foo');
+    expect(refusal(() => openNote(withBytes(1_000_002), [VKEY], nobleVerify)).code).toBe(
+      'malformed_note',
+    );
+  });
+
   it.each(['no newline', 'tab\there\n', 'nul\0\n', ''])(
     'cannot be created for the text %j',
     (text) => {
@@ -79,7 +89,7 @@ describe('signed notes', () => {
     VKEY.slice(0, -1),
     VKEY + '\n',
     VKEY.replace('+Aeky', '+Beky'),
-  ])('cannot be opened with the verifier key %j', (vkey) => {
+  ])('cannot be opened with the vkey %j', (vkey) => {
     expect(refusal(() => parseVkey(vkey)).code).toBe('malformed_vkey');
   });
 });

@@ -159,6 +159,16 @@ describe('publish cycle', () => {
     await snapshot.published();
   });
 
+  it('reports the published snapshot after a restart, although nothing has changed', async () => {
+    snapshot.grow(3);
+    await snapshot.publishOnce();
+    const { index } = (await snapshot.published()).opened;
+    const reported: number[] = [];
+    const publisher = snapshot.publisher({ onPublished: (opened) => reported.push(opened.index) });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'unchanged' });
+    expect(reported).toEqual([index]);
+  });
+
   it('continues after a cycle that took longer than the snapshot would be valid', async () => {
     const { registry, clock } = snapshot;
     const ids = snapshot.grow(1100);

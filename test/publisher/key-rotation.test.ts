@@ -121,6 +121,17 @@ it('standby that has only the old key > remains a standby, and its readiness nam
   expect(checkpointFile()).toBe(signed);
 });
 
+it('standby whose key the log does not name > is not ready', async () => {
+  const leader = snapshot.publisher();
+  nameLogKey(snapshot.logVkey);
+  await grow(leader);
+  const standby = rotated();
+  await expect(standby.runCycle()).rejects.toThrow('No checkpoint by a former log key covers');
+  nameLogKey(newLogVkey);
+  await grow(leader);
+  expect(await standby.runCycle()).toEqual({ outcome: 'standby' });
+});
+
 it('public API server > accepts both keys when both are pinned, and checks consistency across the rotation', async () => {
   const publicServer = snapshot.publicServer({ logVkey: [newLogVkey, snapshot.logVkey] });
   const { url } = await snapshot.serve(publicServer);

@@ -136,8 +136,8 @@ describe('configuration', () => {
     [engine, { PUBLIC_URL: `https://a.example/${'a'.repeat(200)}` }, /^PUBLIC_URL must be an http/],
     [facade, { PINS_FILE: '', DATA_DIR: '/x' }, /^PINS_FILE names \/x\/pins.json, which cannot be/],
     [facade, { PINS_FILE: '/etc/hostname' }, /which is not the output of "admin pins"/],
-    [facade, pinning('a+0a1b2c3d+AA=='), /not usable: unusable verifier key a/],
-    [facade, pinning(LOG, [{ vkey: LOG, from_size: 1 }]), /not usable: duplicate verifier key/],
+    [facade, pinning('a+0a1b2c3d+AA=='), /not usable: unusable vkey a/],
+    [facade, pinning(LOG, [{ vkey: LOG, from_size: 1 }]), /not usable: duplicate vkey/],
     [
       facade,
       pinning(LOG, [{ ...RETIRED, size: 1 } as never]),

@@ -21,7 +21,7 @@ afterAll(() => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-/** Publishes a checkpoint and opens it under the verifier key of the device. */
+/** Publishes a checkpoint and opens it under the vkey of the device. */
 async function expectCheckpointBy(uri: string): Promise<void> {
   const logKey = await openSigner(uri);
   const folder = mkdtempSync(join(directory, 'public-'));
@@ -60,6 +60,7 @@ describe.skipIf(skipsSoftHsm)('a key in a PKCS#11 token', () => {
         /pin-source does not name a file. A key is named like/,
       );
     }
+    await expect(openSigner(`${uri('01')}?id=%02`)).rejects.toThrow(/more than one question mark/);
     const inUri = `${uri('01')}&pin-value=4321`;
     const error = await openSigner(inUri).then(
       () => new Error('opened'),

@@ -367,6 +367,10 @@ it('svc overlay stores, tests, activates and deactivates the rules of a folder',
     ['test', '--id', id],
     ['activate', '--id', id],
     ['put', '--rules', 'none'],
+    ['put', '--rules', 'rules', '--cases', 'good.json'],
+    ['test', '--id', id, '--cases', 'good.json', '--rules', 'rules'],
+    ['activate', '--id', id, '--cases', 'good.json', '--since', '2026-01-01T00:00:00.000Z'],
+    ['deactivate', '--id', id, '--cases', 'good.json'],
   ]) {
     expect(await overlay(...line)).toMatchObject({ code: 2 });
   }

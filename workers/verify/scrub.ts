@@ -5,7 +5,7 @@ import { inclusionFromTiles, TILE_WIDTH, tileWidth, type TileReader } from '#pro
 import type { Outcome } from '#protocol/status';
 import type { Check } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { pipeline, transaction, type Transaction } from '#sql/db/transaction';
+import { type Db, pipeline, transaction, type Transaction } from '#sql/db/transaction';
 import { readEvidence } from '#sql/log/leaf-checks';
 import { tileCache } from '#sql/log/log';
 import {
@@ -43,7 +43,7 @@ export async function scrub(
 ): Promise<{ changed: number; urgent: boolean; size: number }> {
   const { sql, log } = context;
   // Read before the prefix, which then covers the urgent leaves even if another verifier extends it.
-  const position = await scrubPosition(sql);
+  const position = await requirePosition(sql);
   const prefix = await verifiedPrefix(sql);
   if (prefix === null) return { changed: 0, urgent: false, size: 0 };
   const { epoch } = position;
@@ -73,7 +73,7 @@ export async function scrub(
   const opening = (tx: Transaction) =>
     pipeline(
       lockVerdicts(tx),
-      scrubPosition(tx),
+      requirePosition(tx),
       verifiedPrefix(tx),
       verdictsForLeaves(tx, indexes),
     );
@@ -142,6 +142,12 @@ function changedVerdict(
   const isSameCause =
     outcome !== 'fail' || failedChecks(checks).join() === before?.failedChecks.join();
   return isSame && isSameCause ? null : { outcome, expired, checks };
+}
+
+async function requirePosition(sql: Db): Promise<ScrubPosition> {
+  const position = await scrubPosition(sql);
+  if (position === null) throw new Error('svc.scrub has no row: restore it');
+  return position;
 }
 
 /** The range [from, to) to verify now, and the next position of the scrubber. */

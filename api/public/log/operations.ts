@@ -24,8 +24,8 @@ export const LOG_OPERATIONS: readonly Operation[] = [
     path: '/api/public/keys',
     summary: 'List the public keys',
     description:
-      'AEP keys as JWKs with the log ranges that they are valid for, and the log keys as C2SP ' +
-      'verifier keys. Pin the log keys from another channel.',
+      'AEP keys as JWKs with the log ranges that they are valid for, and the log keys as C2SP vkeys. ' +
+      'Pin the log keys from another channel.',
     response: {
       description: 'The keys as of this snapshot.',
       content: { 'application/json': publicKeysSchema },

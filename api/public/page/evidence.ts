@@ -34,7 +34,7 @@ export function evidenceSection({ answer, vkey, generation }: ServedAnswer): Htm
           value="${vkey}"
           required
           pattern="[^+]+[+][0-9a-f]{8}[+].+"
-          title="A verifier key: name+hash+key"
+          title="A vkey: name+hash+key"
           autocomplete="off"
           autocapitalize="off"
           spellcheck="false"

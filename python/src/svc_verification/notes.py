@@ -46,6 +46,7 @@ def parse_vkey(vkey: str, kind: int = ED25519) -> Vkey:
 
 def parse_note(note: str) -> tuple[str, list[Signature]]:
     """The text of a signed note, and its signatures."""
+    require(len(note.encode(errors="replace")) <= 1_000_000, "malformed_note")
     text, separator, lines = note.rpartition("\n\n")
     is_note = separator and lines.endswith("\n") and not re.search("[\0-\x09\x0b-\x1f]", text)
     require(is_note and 1 <= lines.count("\n") <= 64, "malformed_note")

@@ -29,7 +29,7 @@ class AepKey(NamedTuple):
 
 
 class PinnedLog:
-    """The verifier keys of a log, each with the size up to which its checkpoints count, and a quorum of witnesses."""
+    """The vkeys of a log, each with the size up to which its checkpoints count, and a quorum of witnesses."""
 
     def __init__(self, vkeys: object, origin: object, policy: object = None) -> None:
         given = [vkeys] if isinstance(vkeys, str) else vkeys

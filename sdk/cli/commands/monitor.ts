@@ -16,6 +16,7 @@ interface MonitorOptions {
   once?: true;
   interval: number;
   metricsPort?: number;
+  timeout?: number;
 }
 
 const collect = (value: string, before: string[] = []): string[] => [...before, value];
@@ -54,6 +55,7 @@ export const monitorCommand: CommandSpec<MonitorOptions> = {
       port,
     ),
   ],
+  timeout: 'limit each request with its retries (default: 60)',
   run,
 };
 
@@ -67,6 +69,7 @@ async function run(invocation: Invocation<MonitorOptions>): Promise<ExitCode> {
     directory: options.state,
     watch: options.watch ?? [],
     intervalMs: options.interval * 1000,
+    timeoutMs: options.timeout,
     once: options.once === true,
   };
   const metrics =

@@ -39,6 +39,13 @@ const ACTIONS = {
     sdk.deactivateOverlayHttp(engine, { overlay_id: given(id, '--id') }),
 } satisfies Documents;
 
+const OPTIONS: Record<keyof typeof ACTIONS, readonly (keyof OverlayOptions)[]> = {
+  put: ['rules'],
+  test: ['id', 'cases', 'since'],
+  activate: ['id', 'cases'],
+  deactivate: ['id'],
+};
+
 export const overlayCommand: CommandSpec<OverlayOptions> = {
   name: 'overlay',
   summary: 'Store, test, activate or deactivate an overlay of the tenant',
@@ -63,6 +70,11 @@ export const overlayCommand: CommandSpec<OverlayOptions> = {
 async function overlay(invocation: Invocation<OverlayOptions>): Promise<ExitCode> {
   const { argument, json, options, terminal } = invocation;
   const run = (ACTIONS as Documents)[argument]!;
+  const taken = OPTIONS[argument as keyof typeof ACTIONS];
+  for (const name of ['id', 'rules', 'cases', 'since'] as const) {
+    if (options[name] === undefined || taken.includes(name)) continue;
+    throw new UsageError(`--${name} does not apply to overlay ${argument}`);
+  }
   const document = await run(invocation.engine(), options);
   const cases = 'cases' in document ? (document.cases as { failed: number } | null) : null;
   const code = cases === null || cases.failed === 0 ? EXIT.success : EXIT.negative;

@@ -28,6 +28,8 @@ export interface MonitorSettings {
   /** Files with receipts, their evidence or proof ids, or directories of them; read at each pass. */
   watch: readonly string[];
   intervalMs: number;
+  /** Limit of a request with its retries, in milliseconds; default 60,000. */
+  timeoutMs?: number | undefined;
   once: boolean;
 }
 
@@ -59,9 +61,10 @@ export async function runMonitor(
   const report = events.finding;
   const monitor = new Monitor({ crypto, pin, store, state, save, now: Date.now, report });
   const [main, ...others] = settings.sources;
+  const { timeoutMs } = settings;
+  const call = { signal, retry: { attempts: 3 }, ...(timeoutMs !== undefined && { timeoutMs }) };
   const open = (source: Source): LogFiles => {
-    const files =
-      typeof source === 'string' ? openFiles(source, { signal, retry: { attempts: 3 } }) : source;
+    const files = typeof source === 'string' ? openFiles(source, call) : source;
     const read = (path: string) => {
       signal.throwIfAborted();
       return files.read(path);
@@ -69,13 +72,20 @@ export async function runMonitor(
     return { where: files.where, read };
   };
   const sources = [open(main), ...others.map(open)] as const;
-  const readWatched = openWatched(crypto, settings.watch);
+  const unusable: Finding[] = [];
+  const readWatched = openWatched(crypto, settings.watch, (where, detail) => {
+    const finding = { code: 'watched_file_unusable', where, detail } as const;
+    unusable.push(finding);
+    report(finding);
+  });
   let pass: MonitorPass | null = null;
   while (!signal.aborted) {
     try {
+      unusable.length = 0;
       const found = await monitor.pass(sources, await readWatched());
+      const own = found.filter(({ code }) => FINDINGS[code] === 'alarm');
       pass = {
-        alarms: [...found.filter(({ code }) => FINDINGS[code] === 'alarm'), ...state.lasting],
+        alarms: [...unusable, ...own, ...state.lasting],
         isReachable: found.every(({ code }) => code !== 'unreachable'),
         size: state.head?.size ?? 0,
         rebuilt: state.rebuilt.state.size,
@@ -101,8 +111,15 @@ function pinLog(crypto: VerifyCrypto, { logVkeys, policy }: MonitorSettings): Lo
   }
 }
 
-/** Reads the watched files. An unchanged file yields the same objects again. */
-function openWatched({ sha256 }: VerifyCrypto, paths: readonly string[]) {
+/**
+ * Reads the watched files, and reports each file that cannot be used. An unchanged file yields the same
+ * objects again.
+ */
+function openWatched(
+  { sha256 }: VerifyCrypto,
+  paths: readonly string[],
+  report: (file: string, detail: string) => void,
+) {
   const known = new Map<string, { version: string; watched: Watched[] }>();
 
   async function read(file: string): Promise<Watched[]> {
@@ -113,9 +130,7 @@ function openWatched({ sha256 }: VerifyCrypto, paths: readonly string[]) {
     const bytes = await readFile(file);
     const watched = parseWatched(sha256, bytes, fromUtf8Lossy(bytes), Math.floor(mtimeMs));
     if (watched === undefined) {
-      throw new UsageError(
-        `${file} is neither a receipt, its evidence, an export nor a list of proof ids`,
-      );
+      throw new Error('neither a receipt, its evidence, an export nor a list of proof ids');
     }
     known.set(file, { version, watched });
     return watched;
@@ -123,12 +138,14 @@ function openWatched({ sha256 }: VerifyCrypto, paths: readonly string[]) {
 
   return async (): Promise<Watched[]> => {
     const watched: Watched[] = [];
+    const reporting = async <T>(path: string, work: Promise<T[]>): Promise<T[]> =>
+      work.catch((cause: unknown) => {
+        report(path, `the file is not watched: ${(cause as Error).message}`);
+        return [];
+      });
     for (const path of paths) {
-      try {
-        for (const file of await filesOf(path)) watched.push(...(await read(file)));
-      } catch (cause) {
-        if (cause instanceof UsageError) throw cause;
-        throw new UsageError(`${path} cannot be read`, { cause });
+      for (const file of await reporting(path, filesOf(path))) {
+        watched.push(...(await reporting(file, read(file))));
       }
     }
     return watched;

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { mkdir, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { PageId } from '../../../protocol/map/page.js';
@@ -61,17 +62,41 @@ export async function openStore(directory: string | undefined, origin: string) {
   let version = await versionOf(file);
   const state = await readState(file, origin);
   const save = async (next: MonitorState): Promise<void> => {
-    // Replacing the state of another process could lose the alarms that it found.
-    if ((await versionOf(file)) !== version) {
-      throw new UsageError(
-        `another process uses ${directory}: give each monitor its own directory`,
-      );
-    }
-    await writeDurably(file, encodeState(next));
-    version = await versionOf(file);
+    await writeDurably(file, encodeState(next), async (replace) => {
+      const unlock = await lockFile(`${file}.lock`);
+      try {
+        // Replacing the state of another process could lose the alarms that it found.
+        if ((await versionOf(file)) !== version) {
+          throw new UsageError(
+            `another process uses ${directory}: give each monitor its own directory`,
+          );
+        }
+        await replace();
+        version = await versionOf(file);
+      } finally {
+        await unlock();
+      }
+    });
     await pages.prune();
   };
   return { pages, state, save };
+}
+
+/**
+ * Creates a file that excludes other processes until the returned function deletes it. Only a crash
+ * between the two leaves the file behind.
+ */
+async function lockFile(path: string): Promise<() => Promise<void>> {
+  try {
+    await writeFile(path, '', { flag: 'wx' });
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code !== 'EEXIST') throw cause;
+    throw new UsageError(
+      `${path} exists: another process uses the directory, so give each monitor its own; delete the file if no monitor uses it`,
+      { cause },
+    );
+  }
+  return () => rm(path, { force: true });
 }
 
 async function readState(file: string, origin: string): Promise<MonitorState> {
@@ -106,20 +131,28 @@ async function namingFile(path: string, written: Promise<void>): Promise<void> {
   });
 }
 
-/** Replaces a file atomically: after a crash, the monitor must know the checkpoint that it saw. */
-async function writeDurably(file: string, bytes: Uint8Array): Promise<void> {
-  const unfinished = `${file}.${String(process.pid)}.new`;
-  const next = await open(unfinished, 'w', 0o600);
+/**
+ * Replaces a file atomically: after a crash, the monitor must know the checkpoint that it saw.
+ *
+ * @param guard runs the replacement, or throws
+ */
+async function writeDurably(
+  file: string,
+  bytes: Uint8Array,
+  guard: (replace: () => Promise<void>) => Promise<void>,
+): Promise<void> {
+  const unfinished = `${file}.${randomUUID()}.new`;
+  const next = await open(unfinished, 'wx', 0o600);
   try {
     await namingFile(file, next.writeFile(bytes));
     await namingFile(file, next.sync());
+    await guard(() => rename(unfinished, file));
   } catch (error) {
     await rm(unfinished, { force: true });
     throw error;
   } finally {
     await next.close();
   }
-  await rename(unfinished, file);
   const directory = await open(dirname(file));
   try {
     await directory.sync();
