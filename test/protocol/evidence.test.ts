@@ -13,7 +13,7 @@ import { verifyEvidence, type EvidenceOptions } from '#protocol/evidence/verify'
 import { canonicalize, type JsonValue } from '#protocol/json';
 import { valueHash } from '#protocol/map/nodes';
 import type { MapValue } from '#protocol/map/page';
-import { MapPages, type MapHead } from '#protocol/map/pages';
+import { MapPages, type MapHead } from '#protocol/map/paged-map';
 import { COSIGNATURE_TYPE, formatVkey } from '#protocol/note';
 import { readLog, type PinnedLog } from '#protocol/offline/trust';
 import type { SnapshotEntry } from '#protocol/schemas/log-entry';
