@@ -103,7 +103,7 @@ export const WRITE_POINTS: WritePoint[] = [
   },
   {
     what: 'a worker appends admissions',
-    files: ['admissions/append.ts', 'log/append.ts', 'batches/chunks.ts'],
+    files: ['admissions/pending.ts', 'log/append.ts', 'batches/chunks.ts'],
     of: [...WORKERS],
     has: [APPENDS_PROOFS],
     also: [
@@ -229,7 +229,7 @@ export const WRITE_POINTS: WritePoint[] = [
   },
   {
     what: 'the publisher stores a checkpoint',
-    files: ['log/checkpoints.ts'],
+    files: ['log/log.ts'],
     of: ['publisher'],
     has: ['insert into svc.checkpoint '],
   },
@@ -287,7 +287,7 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
     'the next run of `erase tenant` continues it: test/programs/admin-erase.test.ts kills it',
   ],
   [
-    'admissions/append.ts',
+    'admissions/pending.ts',
     ['insert into svc.refusal ', 'update svc.intake set refused = true '],
     'part of the transaction that appends the rest of the group',
   ],
