@@ -9,6 +9,7 @@ const TYPES: Partial<Record<string, string>> = {
   null: 'null',
   object: 'an object',
   record: 'an object',
+  tuple: 'an array',
 };
 
 const listed = (values: readonly unknown[]): string =>
@@ -55,11 +56,12 @@ const OPTIONS = { error: describeFault };
 
 /**
  * `schema.safeParse` with these messages. Not set with `z.config`, which would also change the messages
- * of a program that uses the SDK.
+ * of a program that uses the SDK. Parses again after a fault only: options make a parse several times slower.
  */
 export function safeParse<T extends z.ZodType>(
   schema: T,
   value: unknown,
 ): z.ZodSafeParseResult<z.output<T>> {
-  return schema.safeParse(value, OPTIONS);
+  const result = schema.safeParse(value);
+  return result.success ? result : schema.safeParse(value, OPTIONS);
 }

@@ -254,14 +254,20 @@ export async function listen(
     closingOrder(socket, exchanges.get(socket), waiting.count(socket)),
   );
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+    const isLate = error.code === 'ERR_HTTP_REQUEST_TIMEOUT';
     // After the first error, the parser reports another error for every chunk.
-    if (refused.has(socket)) return;
+    if (refused.has(socket)) {
+      // The client does not read the response, and its chunks keep the connection from being idle.
+      if (isLate && socket.writableEnded) socket.destroy();
+      return;
+    }
     refused.add(socket);
     const last = exchanges.get(socket);
     const open = last !== undefined && !last.response.writableFinished ? last : null;
-    if (!socket.writable || error.code === 'ECONNRESET') socket.destroy();
+    const isStarted = open?.response.headersSent === true;
+    if (!socket.writable || error.code === 'ECONNRESET' || (isLate && isStarted)) socket.destroy();
     // Part of the response was already written: sends this part, and no error response.
-    else if (open?.response.headersSent === true) socket.end(() => socket.destroy());
+    else if (isStarted) socket.end(() => socket.destroy());
     // The bad bytes follow a complete request, which still gets its own response.
     else if (open?.request.complete === true) open.response.once('finish', () => socket.end());
     else endUnread(socket, reasonOf(error.code ?? '', open !== null), options.answerUnread);

@@ -1,6 +1,6 @@
 import type * as z from 'zod';
 import { attempt } from '../../protocol/errors.js';
-import { parseStrict, pointerStep, type JsonValue } from '../../protocol/json.js';
+import { isObject, parseStrict, pointerStep, type JsonValue } from '../../protocol/json.js';
 import { safeParse } from '../../protocol/schemas/messages.js';
 import { openSchema } from '../../protocol/schemas/open-schema.js';
 import { publicProblemSchema } from '../../protocol/schemas/problem.js';
@@ -62,12 +62,26 @@ export function validInput<T>(schema: z.ZodType<T>, input: unknown): T {
   if (result.success) return result.data;
   const [issue] = result.error.issues;
   const path = issue === undefined ? [] : [...issue.path];
+  const fault = isSetToUndefined(input, path)
+    ? 'is set to undefined'
+    : (issue?.message ?? 'is not valid');
   if (issue?.code === 'unrecognized_keys') path.push(issue.keys[0] ?? '');
   const pointer = path.map(String).map(pointerStep).join('');
-  throw new SdkError('invalid_input', `${pointer || '/'}: ${issue?.message ?? 'is not valid'}`, {
+  throw new SdkError('invalid_input', `${pointer || '/'}: ${fault}`, {
     pointer,
     cause: result.error,
   });
+}
+
+/** Whether the member is present but undefined, which is a fault of optional members, too. */
+function isSetToUndefined(input: unknown, path: readonly PropertyKey[]): boolean {
+  let owner: unknown;
+  let value = input;
+  for (const step of path) {
+    owner = value;
+    value = (owner as Record<PropertyKey, unknown> | null | undefined)?.[step];
+  }
+  return value === undefined && isObject(owner) && Object.hasOwn(owner, path.at(-1) ?? '');
 }
 
 /** The canonical body of a valid document. Throws `invalid_input`. */

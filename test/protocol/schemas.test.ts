@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { utf8 } from '#protocol/bytes';
 import { parseStrict, canonicalBytes } from '#protocol/json';
 import { executeRequestSchema, lookupRequestSchema, SCHEMA } from '#protocol/schemas/index';
@@ -25,6 +25,7 @@ it.each<[string, z.ZodType, unknown]>([
   ['expected an object', z.strictObject({}), []],
   ['expected an object', z.record(z.string(), z.string()), 'a'],
   ['expected an array', z.array(z.string()), {}],
+  ['expected an array', z.tuple([z.string()]), {}],
   ['expected "v1"', z.literal('v1'), 'v2'],
   ['expected one of "a", "b"', z.enum(['a', 'b']), 'c'],
   ['expected at least 1 character', z.string().min(1), ''],
@@ -37,6 +38,14 @@ it.each<[string, z.ZodType, unknown]>([
   ['own message', z.string('own message'), undefined],
 ])('message of a fault > %s', (message, schema, value) => {
   expect(safeParse(schema, value).error?.issues[0]?.message).toBe(message);
+});
+
+it('message of a fault > costs a valid value nothing', () => {
+  const schema = z.string();
+  const parse = vi.spyOn(schema, 'safeParse');
+  expect(safeParse(schema, 'a')).toEqual({ success: true, data: 'a' });
+  // Options would make zod slower.
+  expect(parse.mock.calls).toEqual([['a']]);
 });
 
 describe('execute request schema', () => {

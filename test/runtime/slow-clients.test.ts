@@ -112,6 +112,23 @@ describe('slow client', () => {
     await expectServed(server);
     await expect.poll(count).toBe(0);
   });
+
+  it.each([
+    ['the headers of another request', `${GET}GET / HTTP/1.1\r\nA: `],
+    ['a malformed body', `${POST}Transfer-Encoding: chunked\r\n\r\n1;${'x'.repeat(17_000)}`],
+  ])('is disconnected when it sends %s slowly and does not read its response', async (_, sent) => {
+    const BIGGER = Buffer.alloc(32 * 1024 * 1024);
+    let closed = 0;
+    const server = await serve({ headersMs: 200, requestMs: 400 }, (_req, res) => {
+      res.end(BIGGER);
+      res.once('close', () => (closed += 1));
+    });
+    const deaf = await client(server);
+    deaf.socket.pause();
+    deaf.say(sent);
+    deaf.dribble('x'.repeat(10_000), 50);
+    await expect.poll(() => closed, { timeout: 10_000 }).toBe(1);
+  });
 });
 
 it.each([

@@ -184,6 +184,11 @@ describe('admitHttp', () => {
     const wrong = { ...facts, amount: { decimal: '4.00001' } };
     expect(() => agentEnvelope('acme', { ...input, facts: wrong })).toThrow('/facts/amount');
   });
+
+  it('rejects an optional member that is set to undefined, and does not report it as required', () => {
+    const input = { kind: 'admission', agent, action: 'A', tool: undefined as never } as const;
+    expect(() => agentEnvelope('acme', input)).toThrow('/tool: is set to undefined');
+  });
 });
 
 it('the fake engine answers with the hashes of a real one', async ({ world }) => {

@@ -294,3 +294,19 @@ describe('number in a run', () => {
     expect(await work(item)).toEqual(['invalid_run']);
   });
 });
+
+it('proofs > are found by id, and not among all proofs of the tenant', async () => {
+  const { tenantNo } = registry;
+  const engine = db.as('svc_engine', 1);
+  const id = newRunId();
+  await readProof(engine, tenantNo, id);
+  const plan = await asTenants(engine, [tenantNo], async (tx) => {
+    await tx`set local plan_cache_mode = force_generic_plan`;
+    const [found] = await tx<{ name: string }[]>`
+      select name from pg_prepared_statements
+      where statement like '%"proofRecordHash"%' and statement not like '%pg_prepared%'`;
+    return tx.unsafe(`explain execute "${found!.name}"('{${id}}', ${tenantNo})`);
+  });
+  expect(JSON.stringify(plan)).toMatch(/log_entry_proof_id_key[^}]*}[^}]*\(proof_id = ANY/);
+  expect(JSON.stringify(plan)).not.toContain('log_entry_of_tenant');
+});

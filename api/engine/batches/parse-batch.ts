@@ -43,6 +43,8 @@ class ItemBytes {
 
   add(piece: Buffer): void {
     const bytes = this.length === 0 ? trimStart(piece) : piece;
+    // Millions of blank chunks would otherwise fill the memory.
+    if (bytes.length === 0) return;
     this.length += bytes.length;
     if (this.hash !== null) this.hash.update(bytes);
     else this.pieces.push(bytes);

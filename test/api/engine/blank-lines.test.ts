@@ -1,5 +1,5 @@
 import { expect, it, vi } from 'vitest';
-import { lineSplitter } from '#api/engine/batches/parse-batch';
+import { arraySplitter, lineSplitter } from '#api/engine/batches/parse-batch';
 
 it('a batch of lines > skips blank lines without a search for each of them', () => {
   const body = Buffer.from(`${'\n'.repeat(10_000)} \r\n{"a":1}\n${'\n'.repeat(10_000)}`);
@@ -7,4 +7,18 @@ it('a batch of lines > skips blank lines without a search for each of them', () 
   const items = lineSplitter(1_000).push(body);
   expect(items.map((item) => 'bytes' in item && item.bytes.toString())).toEqual(['{"a":1}']);
   expect(search).toHaveBeenCalledTimes(2);
+});
+
+it.each([
+  ['lines', lineSplitter, '', '\n'],
+  ['an array', arraySplitter, '[', ']'],
+])('a batch of %s > keeps no blank chunks before an item', (_, openSplitter, begin, end) => {
+  const chunks = [begin, ...' \n'.repeat(1_000), '{"a":1}', end];
+  const joined = vi.spyOn(Buffer, 'concat');
+  const splitter = openSplitter(1_000);
+  const items = chunks.flatMap((chunk) => splitter.push(Buffer.from(chunk)));
+  expect(items.map((item) => 'bytes' in item && item.bytes.toString())).toEqual(['{"a":1}']);
+  // An item from several kept chunks would be joined.
+  expect(joined).not.toHaveBeenCalled();
+  joined.mockRestore();
 });
