@@ -1,7 +1,7 @@
 /**
- * Everything that a monitor reports. `alarm`: the log or its publisher breaks a promise. `lasting`: an
- * alarm that stays true, because the log contains its cause or two signatures prove it. `notice`: a
- * change that someone who knows the service should recognise.
+ * Everything that a monitor reports. `alarm`: the log or its publisher breaks a promise, or a watched file
+ * cannot be used. `lasting`: an alarm that stays true, because the log contains its cause or two signatures
+ * prove it. `notice`: a change that someone who knows the service should recognise.
  */
 export const FINDINGS = {
   log_forked: 'lasting',
@@ -30,7 +30,7 @@ export type FindingCode = keyof typeof FINDINGS;
 
 export interface Finding {
   code: FindingCode;
-  /** The source, entry or proof that the finding is about. */
+  /** The source, entry, proof or watched file that the finding is about. */
   where: string;
   detail: string;
   /** Signed notes that prove the finding to others. */

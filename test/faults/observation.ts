@@ -324,6 +324,7 @@ export class Observation {
    */
   private async logged(): Promise<{ lines: LogLine[]; flooding: string[] }> {
     const { dir } = this.world;
+    const began = new Date(this.began.wall).toISOString();
     const from = new Date(this.began.wall - RARELY_MS).toISOString();
     const now = new Date().toISOString();
     const all: LogLine[] = [];
@@ -333,14 +334,15 @@ export class Observation {
         // Excludes lines without a time (messages of Node and for operators), and lines of processes with
         // a shifted clock.
         const [, time = ''] = /^\{.*?"time":"([^"]+)"/.exec(text) ?? [];
-        if (time >= from && time <= now) all.push(JSON.parse(text) as LogLine);
+        if (time < from || time > now) continue;
+        const line = JSON.parse(text) as LogLine;
+        if (time >= began || hasRateLimit(line)) all.push(line);
       }
     }
     all.sort((a, b) => (a.time < b.time ? -1 : 1));
     const counts = new Map<string, number>();
-    const began = new Date(this.began.wall).toISOString();
     for (const line of all) {
-      if (line.time < began || !['warn', 'error', 'fatal'].includes(line.level)) continue;
+      if (line.time < began || !hasRateLimit(line)) continue;
       const key = `${line.program}: ${line.msg}`;
       counts.set(key, (counts.get(key) ?? 0) + 1);
     }
@@ -351,6 +353,9 @@ export class Observation {
     return { lines: all, flooding };
   }
 }
+
+/** Lines below level warn are never suppressed. */
+const hasRateLimit = ({ level }: LogLine): boolean => ['warn', 'error', 'fatal'].includes(level);
 
 /** `engine: request 503`, or `publisher: the cycle failed: ENOSPC: …`. */
 const textOf = ({ program, msg, status, err }: LogLine): string =>

@@ -85,6 +85,14 @@ it('svc monitor > does not replace a state that another process stored meanwhile
   expect((await readdir(directory)).sort()).toEqual(['state.json']);
 });
 
+it('svc monitor > saves its state after another process was killed while it replaced the state', async () => {
+  const directory = join(folder.path, 'kept');
+  const { state, save } = await openStore(directory, 'log');
+  await folder.write('kept/state.json.lock', '');
+  await save(state);
+  expect(await readdir(directory)).toEqual(['state.json']);
+});
+
 it('svc monitor > watches a directory of stored evidence', async () => {
   const [logged, omitted] = [20, 90].map((n) => receiptEvidence(n, log.keys.aep));
   await log.append(logged!.entry);

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { mkdir, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { PageId } from '../../../protocol/map/page.js';
 import { MemoryPages, pageName, type MapStore } from '../../../protocol/monitor/map-store.js';
 import {
@@ -82,21 +83,30 @@ export async function openStore(directory: string | undefined, origin: string) {
   return { pages, state, save };
 }
 
+const LOCK_POLL_MS = 50;
+/** A lock protects two lookups and a rename, so a file that stays for this long is from a killed process. */
+const STALE_LOCK_MS = 2_000;
+
 /**
- * Creates a file that excludes other processes until the returned function deletes it. Only a crash
- * between the two leaves the file behind.
+ * Creates a file that excludes other processes until the returned function deletes it. Waits while the file
+ * exists, and deletes it once it is stale. Compares no clocks: those of a file server may differ.
  */
 async function lockFile(path: string): Promise<() => Promise<void>> {
-  try {
-    await writeFile(path, '', { flag: 'wx' });
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code !== 'EEXIST') throw cause;
-    throw new UsageError(
-      `${path} exists: another process uses the directory, so give each monitor its own; delete the file if no monitor uses it`,
-      { cause },
-    );
+  let seen: { version: string | null; at: number } = { version: null, at: 0 };
+  for (;;) {
+    try {
+      await writeFile(path, '', { flag: 'wx' });
+      return () => rm(path, { force: true });
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    }
+    const version = await versionOf(path);
+    if (version !== seen.version) seen = { version, at: performance.now() };
+    else if (version !== null && performance.now() - seen.at > STALE_LOCK_MS) {
+      await rm(path, { force: true });
+    }
+    await sleep(LOCK_POLL_MS);
   }
-  return () => rm(path, { force: true });
 }
 
 async function readState(file: string, origin: string): Promise<MonitorState> {
