@@ -31,7 +31,7 @@ COPY protocol/vectors/proof-export.json protocol/vectors/proof-export.json
 COPY protocol/vectors/next.json protocol/vectors/next.json
 COPY --from=dependencies /svc/node_modules node_modules
 COPY --from=build /svc/dist dist
-# A new volume takes this folder's owner: the publisher writes the snapshot, fsck, monitor and witness their state.
+# A new volume takes the owner of its folder in the image: publisher, fsck, monitor and witness write to these.
 RUN install -d -o 10004 -g 10004 -m 0755 /srv/public
 RUN install -d -o 10007 -g 10007 -m 0700 /srv/fsck
 RUN install -d -o 10009 -g 10009 -m 0700 /srv/monitor

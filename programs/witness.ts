@@ -47,7 +47,7 @@ await runService('witness', witnessConfig, async (program) => {
       witness_vkey: formatVkey(nativeSha256, name, key.publicKey, COSIGNATURE_TYPE),
       logs: [...logs.keys()],
     },
-    'witness started; name this vkey and URL in the policies of its logs',
+    'witness started: add this vkey and URL to the witness policies of the logs',
   );
   reportReady(server.url);
 });

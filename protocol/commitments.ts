@@ -39,7 +39,7 @@ function keyed(key: Uint8Array, pad: number, room: number): Uint8Array {
   return bytes;
 }
 
-/** A value with the salt of its name: what a reader needs to check a commitment (after RFC 9901). */
+/** The opening of a commitment: a value with its name and salt (after the disclosures of RFC 9901). */
 export type Disclosure = [salt: string, name: string, value: JsonValue];
 
 /** The commitment to a disclosed value, lower-case hex. */

@@ -17,7 +17,7 @@ const KEY_NAME = /^[^\s+]+$/u;
 const CONTROL = /[\u0000-\u0009\u000b-\u001f]/;
 /** C2SP signed-note requires a limit on the number of signatures. It must be at least 16. */
 const MAX_SIGNATURES = 64;
-/** In UTF-8. Anyone can add signature lines to a note, and readers store notes. */
+/** Bytes of UTF-8. Notes need a limit: anyone can add signature lines, and readers store notes. */
 const MAX_NOTE_BYTES = 1_000_000;
 
 export interface Vkey {

@@ -32,7 +32,7 @@ export interface PublisherSettings {
   /** In seconds. */
   maxMergeDelay: number;
   recentLookupLimit: number;
-  /** Gets the published snapshot in each cycle of the leader, and each snapshot that it publishes. */
+  /** Called with the published snapshot at each cycle of the leader, and with each new snapshot. */
   onPublished?: (snapshot: OpenedLocation) => void;
 }
 

@@ -113,7 +113,7 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
     }
   };
   const schedule = createTask(EVERY_SECOND, () => betweenCycles.wake(), {
-    // A cycle may take longer than a second, so missed seconds cause no warning.
+    // A cycle may take longer than a second: node-cron would warn of every second without a run.
     suppressMissedWarning: true,
   });
   void schedule.start();

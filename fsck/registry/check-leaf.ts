@@ -145,7 +145,7 @@ function alteration(proof: StoredProof): Fault {
 const requestAltered = ({ requestHash }: StoredProof): Fault =>
   fault('request_altered', `the accepted request, with hash ${requestHash}`, 'intake');
 
-/** The faults that failed checks of the proof show. */
+/** The faults that follow from the failed checks of a proof. */
 function checkFaults(proof: StoredProof, key: KeyState, checks: readonly Check[]): Fault[] {
   const details = new Map(
     checks.flatMap(({ name, result, detail = '' }) =>
@@ -173,7 +173,7 @@ function checkFaults(proof: StoredProof, key: KeyState, checks: readonly Check[]
   return faults;
 }
 
-/** `failsProof`: whether the verifier compares a column that differs, so that the proof fails. */
+/** `failsProof`: whether the verifier compares one of the differing columns too, and so fails the proof. */
 function columnFaults(
   proof: StoredProof,
   aep: Aep | null,

@@ -177,7 +177,7 @@ export function attentionFor(facts: Facts): Attention[] {
   return found;
 }
 
-/** Adds a problem, and the next step, if it is present. */
+/** Reports the problem `what` with the next step `todo` if `is` is true. */
 type When = (is: boolean, what: string, todo: string) => void;
 
 function checkRegistry(facts: Facts, when: When): void {

@@ -115,7 +115,10 @@ export class Rebuild {
     const root = this.log.roots.get(size);
     const where = `entry ${index}`;
     if (entry.logs.length > 1 || root === undefined) {
-      const detail = `the snapshot covers ${entry.logs.length} logs, the first to size ${size}, where this monitor has no map to compare`;
+      const detail =
+        entry.logs.length > 1
+          ? `the snapshot covers ${entry.logs.length} logs, but this monitor rebuilds the map of one log only`
+          : `this monitor has no map of ${size} leaves to compare with the map of the snapshot`;
       report({ code: 'map_root_unchecked', where, detail });
     } else if (root !== entry.map_root) {
       const detail = `the snapshot of ${size} leaves commits to the map ${entry.map_root}; the log gives ${root}`;

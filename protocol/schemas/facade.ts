@@ -94,7 +94,10 @@ const facadeVerificationSchema = z
     /** Time of the verification; absent when the lookup did not resolve. */
     verified_at: timeSchema.exactOptional(),
   })
-  .refine(assertsByStatus, '`can_assert_validity` must follow from the status');
+  .refine(
+    assertsByStatus,
+    '`can_assert_validity` must be true exactly for a status that asserts validity',
+  );
 
 const trustChainMemberSchema = z.strictObject({
   available: z.boolean(),
@@ -180,7 +183,10 @@ export const historySchema = z
     ...viewMembers,
     events: z.array(publicEventSchema),
   })
-  .refine(assertsByStatus, '`can_assert_validity` must follow from the status');
+  .refine(
+    assertsByStatus,
+    '`can_assert_validity` must be true exactly for a status that asserts validity',
+  );
 export type PublicHistory = z.infer<typeof historySchema>;
 
 const chainLinkSchema = z.strictObject({
@@ -200,7 +206,10 @@ export const trustChainSchema = z
     sequence: z.array(z.enum(TRUST_CHAIN_SEQUENCE)),
     links: z.array(chainLinkSchema),
   })
-  .refine(assertsByStatus, '`can_assert_validity` must follow from the status');
+  .refine(
+    assertsByStatus,
+    '`can_assert_validity` must be true exactly for a status that asserts validity',
+  );
 export type PublicTrustChain = z.infer<typeof trustChainSchema>;
 
 /**
@@ -225,5 +234,8 @@ export const trustPackageSchema = z
       })
       .nullable(),
   })
-  .refine(assertsByStatus, '`can_assert_validity` must follow from the status');
+  .refine(
+    assertsByStatus,
+    '`can_assert_validity` must be true exactly for a status that asserts validity',
+  );
 export type PublicTrustPackage = z.infer<typeof trustPackageSchema>;

@@ -128,7 +128,7 @@ export const listedProofSchema = z
   })
   .refine(assertsByStatus, {
     path: ['can_assert_validity'],
-    message: 'must follow from the status',
+    message: 'must be true exactly for a status that asserts validity',
   });
 export type ListedProof = z.infer<typeof listedProofSchema>;
 

@@ -58,7 +58,7 @@ export const verdictStatementSchema = z
   })
   .refine(assertsByStatus, {
     path: ['can_assert_validity'],
-    message: 'must follow from the status',
+    message: 'must be true exactly for a status that asserts validity',
   });
 export type VerdictStatement = z.infer<typeof verdictStatementSchema>;
 
@@ -138,6 +138,6 @@ export const verdictSchema = z
   })
   .refine((statement) => statement.can_assert_validity === canAssertValidity(statement.status), {
     path: ['can_assert_validity'],
-    message: 'must follow from the status',
+    message: 'must be true exactly for a status that asserts validity',
   });
 export type Verdict = z.infer<typeof verdictSchema>;

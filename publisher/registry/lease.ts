@@ -128,7 +128,7 @@ export class DatabaseLease implements Lease {
 
   async take(): Promise<boolean> {
     if (await this.held()) return true;
-    // A standby would let this publisher lead, and look like a database that lost published leaves.
+    // A standby server would grant this lock beside the primary's, and seem to have lost published leaves.
     await requirePrimary(this.sql);
     const [row] = await this.sql<{ locked: boolean; pid: number }[]>`
       select pg_try_advisory_lock(${LOCK[0]}::int, ${LOCK[1]}::int) as locked,

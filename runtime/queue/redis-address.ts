@@ -31,7 +31,7 @@ export function readRedisAddress(text: string): RedisAddress | string {
     const isDatabase = /^\/?\d*$/.test(first.pathname);
     return isDatabase
       ? { isCluster: false, url: text }
-      : 'must end with a database number, or none';
+      : 'must end with a database number, or have no path';
   }
 
   const others = urls.slice(1);

@@ -51,7 +51,7 @@ export const seconds = (ms: number): string => `${(ms / 1000).toFixed(1)} s`;
 
 /** Begins to record the signs of a step. */
 export async function beginStep({ observation }: Day, signals: Partial<Signals>): Promise<void> {
-  // The first step repairs what status reports before it, and each step reports signs that outlast it.
+  // Signs that remain are ignored: the first step repairs its own, and `finish` reported those of earlier steps.
   await observation.untilQuiet({ ...ANY_SIGNS, ...signals });
   observation.begin();
 }

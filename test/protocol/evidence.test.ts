@@ -54,7 +54,7 @@ const [ofProof, ofAbsent, ofToken, ofPackage, ofNothing] = nextVectors.evidence 
   Evidence,
 ];
 
-/** The keys of logs of this test, which have the origin of the worked log. */
+/** The keys of every log in this file. These logs have the origin of the worked log. */
 const { keys } = await ServedLog.open();
 const [valid, revoked, absent] = [proofIdOf(0), proofIdOf(2), proofIdOf(99)];
 const { token } = nextVectors;

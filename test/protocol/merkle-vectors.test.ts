@@ -65,13 +65,13 @@ function subtreeConsistency({ start, end }: LeafRange, size: number): LeafRange[
 }
 
 describe('Merkle tree functions, called for all trees up to 130 leaves,', () => {
-  it('return results with the published hash: subtree hashes', () => {
+  it('yield the published hash of all subtree hashes', () => {
     const rolling = createHash('sha256');
     for (const range of subtrees) rolling.update(`[${range.start}, ${range.end}) ${root(range)}\n`);
     expect(rolling.digest('hex')).toBe(published.subtree_hashes);
   });
 
-  it('return results with the published hash: inclusion proofs', () => {
+  it('yield the published hash of all inclusion proofs', () => {
     const rolling = createHash('sha256');
     for (const { start, end } of subtrees) {
       for (let index = start; index < end; index++) {
@@ -82,7 +82,7 @@ describe('Merkle tree functions, called for all trees up to 130 leaves,', () => 
     expect(rolling.digest('hex')).toBe(published.inclusion_proofs);
   });
 
-  it('return results with the published hash: consistency proofs', () => {
+  it('yield the published hash of all consistency proofs', () => {
     const rolling = createHash('sha256');
     for (let size = 0; size <= published.leaves; size++) {
       for (const subtree of subtrees) {

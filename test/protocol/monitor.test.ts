@@ -224,7 +224,7 @@ describe('monitor of one source', () => {
     expect(stored.head!.size).toBe(log.size);
   });
 
-  it('resumes after a checkpoint with a signature line of a name that strict JSON excludes', async () => {
+  it('resumes after a checkpoint whose signer name has a character that strict JSON excludes', async () => {
     log.files.set('checkpoint', utf8(`${noteIn(log)}\u2014 \0 AAAAAAA=\n`));
     expect(await look()).toEqual([]);
     expect(await look()).toEqual([]);

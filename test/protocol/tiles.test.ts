@@ -152,7 +152,7 @@ describe('TreeReader', () => {
       const path = await inclusionFromTiles(counting, index, 1024, store.read, subtrees);
       expect(path).toEqual(inclusionPath(sha256, leaves, index, 1024));
     }
-    // At each of 8 heights of the first tile fewer than 256 hashes, and those of the other tiles.
+    // Fewer than 256 hashes for all subtrees of each of 8 heights in the first tile, and 4 in other tiles.
     expect(hashed).toBeLessThan(8 * 256 + 4);
   });
 

@@ -78,7 +78,7 @@ it('svc monitor > does not replace a state that another process stored meanwhile
   await expect(other.save(other.state)).rejects.toThrow(/another process/);
   await one.save({ ...one.state, lasting: [alarm] });
   expect((await openStore(directory, 'log')).state.lasting).toEqual([alarm]);
-  // Not even when both save at the same time.
+  // Of two simultaneous saves, one is rejected.
   const late = await openStore(directory, 'log');
   const saved = await Promise.allSettled([one.save(one.state), late.save(late.state)]);
   expect(saved.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected']);

@@ -162,7 +162,7 @@ describe('svc mcp --listen', () => {
     await expect.poll(proxies.ran).toContain('cancelled');
   });
 
-  it('stops reading an event of a server that does not end', async () => {
+  it('stops reading when a server sends an event without end', async () => {
     let sent = 0;
     const line = Buffer.from(`data: ${'x'.repeat(2 ** 20)}\n`);
     async function* stream(): AsyncGenerator<Uint8Array> {

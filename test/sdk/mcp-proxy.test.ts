@@ -129,7 +129,7 @@ describe('svc mcp in front of a server that does not respond', () => {
     await expect.poll(call, { interval: 500 }).toContain('the first response');
   });
 
-  it('answers a call that waits for its admission when the server ends', async () => {
+  it('answers a call with an error when the server ends during its admission', async () => {
     world.network.faults.push({ kind: 'late', ms: 5_000 });
     const host = proxies.raw({ target: ownServer('hostile.mjs') });
     host.send(initialize, toolCall('waits', 'echo'));

@@ -28,7 +28,7 @@ import { openFolder, svc } from '../fixtures/svc.js';
 
 const UNKNOWN = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
 
-/** `proof` is one verified proof under a checkpoint. */
+/** `proof` has a verdict, and a published checkpoint covers it; `run` is a closed run. */
 const it = sdkTest().extend<{
   proof: { proof_id: string };
   run: Awaited<ReturnType<typeof closedRun>>;

@@ -95,7 +95,7 @@ export async function keysFor(
   return { entries, states };
 }
 
-/** The names of the log, past and present; undefined for a verifier without a key. */
+/** The present and past origins of the log; undefined for a verifier without a key. */
 export async function logOrigins(context: VerifyContext): Promise<string[] | undefined> {
   const { signer, sql } = context;
   return signer && [signer.origin, ...(await endedOrigins(sql))];
@@ -173,7 +173,7 @@ function readKeyEntry(leafIndex: number, bytes: Uint8Array, before: Buffer): Kno
   return found;
 }
 
-/** The history with the key entries among the next leaves. */
+/** Adds the key entries among the leaves that follow the history. */
 export function extendHistory(
   { entries: before, digest: digestBefore, sound }: KeyHistory,
   leaves: readonly { leafIndex: number; bytes: Uint8Array }[],

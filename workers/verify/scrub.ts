@@ -128,7 +128,7 @@ interface Finding {
   ends: Expiry[];
 }
 
-/** The verdict that a finding causes at `now`; null when it repeats the verdict before. */
+/** The verdict that a finding causes at `now`; null when it repeats the previous verdict. */
 function changedVerdict(
   { outcome, checks, ends }: Finding,
   before: VerdictInHistory | undefined,

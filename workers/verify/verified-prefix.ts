@@ -268,7 +268,7 @@ function commit(
   return transaction(context.sql, work, opening);
 }
 
-/** Verdicts on the passing leaves of the prefix with artifacts that have already expired. */
+/** One verdict, with the expired artifacts, on each passing leaf that has an expiry in `ends`. */
 function expiredAlready(prefix: NewVerdict, ends: readonly Expiry[]): NewVerdict[] {
   return [...kindsByLeaf(ends)].map(([leafIndex, expired]) =>
     verdictOn(leafIndex, prefix, { outcome: 'pass', expired: expired.sort(), checks: [] }),

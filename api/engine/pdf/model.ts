@@ -374,7 +374,7 @@ function decided({ aep, approval }: ProofExport): string {
   const was = {
     ADMIT: 'was admitted',
     DENY: 'was denied',
-    REQUIRE_APPROVAL: 'was not admitted without an approval',
+    REQUIRE_APPROVAL: 'was not admitted, because it required an approval',
   }[effect];
   const decision =
     approval?.envelope.statement.decision === 'reject'

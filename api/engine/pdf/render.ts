@@ -234,7 +234,7 @@ function drawField(sheet: PageWriter, field: Field, x: number, width: number): v
   sheet.y += AFTER_FIELD;
 }
 
-/** The lines of the values, after null for the line of a label that is wider than its column. */
+/** The lines of the values; before them null, a line of its own, for a label wider than its column. */
 function fieldLines(sheet: PageWriter, { label, values }: Field, width: number): (Line | null)[] {
   const lines = values.flatMap((value) =>
     'words' in value

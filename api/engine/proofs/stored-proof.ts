@@ -136,7 +136,7 @@ function payloadOf(stored: StoredProof): ProofDocuments['payload'] {
   return {
     aep: document,
     record,
-    // Getters, because the package of a run needs neither of its thousands of members.
+    // Computed on access: the package of a run reads thousands of proofs, and needs neither of the two.
     get receipt() {
       return buildReceipt(nativeSha256, facts);
     },

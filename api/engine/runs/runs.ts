@@ -156,7 +156,7 @@ async function packageOf(
   ]);
 }
 
-/** What the members share: each tile and key entry is read, and each subtree hashed, once for all of them. */
+/** Caches for all members: each tile and key entry is read, and each subtree hashed, once per package. */
 function sharedReads(sql: Pool) {
   const keys = new Map<string, ReturnType<typeof keysInLog>>();
   return {

@@ -282,7 +282,7 @@ async function sendEvidence(exchange: Exchange, { requested, route }: LookupTarg
   // Of one generation, only the proof changes: cosignatures arrive after their snapshot.
   const etag = proof.tag;
   const answer: Answer = { status: 200, type: JSON_TYPE, cache: CACHE_VERDICT, body, etag };
-  // Evidence covers identifiers of any age, also on the route for recent ones.
+  // Evidence is not limited to the window of the route: only an identifier without a record may appear later.
   const ofAnyAge = { ...route, windowed: false };
   if (
     mayAppear(snapshot, route, requested, ctx.clock.now()) &&

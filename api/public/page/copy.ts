@@ -198,7 +198,7 @@ function requiredApprovalCopy({ artifact_kind: kind, verification }: Relayed): V
     return {
       mark: 'denied',
       headline: 'Not admitted: approval required',
-      lead: `The action was not admitted without an approval. This is a valid ${kind} of that decision.`,
+      lead: `The action was not admitted, because it required an approval. This is a valid ${kind} of that decision.`,
       claims: [
         'The policy in force required an approval of an action, and did not admit it.',
         'The log named below contains the signed proof of this decision.',
@@ -215,7 +215,7 @@ function requiredApprovalCopy({ artifact_kind: kind, verification }: Relayed): V
     return {
       mark: SHORT[status].mark,
       headline: `Not admitted, and ${status.toLowerCase()}`,
-      lead: `The action was not admitted without an approval, and the ${kind} of this decision is no longer valid.`,
+      lead: `The action was not admitted, because it required an approval. The ${kind} of that decision is no longer valid.`,
       claims: [],
       nonClaims: [ALLOWED, HOLDS],
     };

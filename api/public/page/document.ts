@@ -199,7 +199,7 @@ export function homeView(): View {
         <dl class="facts">
           ${fact('Valid, verified, passes, trust established', html`It is valid as of the registry state that the page names.`)}
           ${fact('Denied', html`The action was denied, and the log holds the proof of the denial.`)}
-          ${fact('Not admitted: approval required', html`The action was not admitted without an approval, and the log holds the proof of that decision.`)}
+          ${fact('Not admitted: approval required', html`The action was not admitted, because it required an approval. The log holds the proof of that decision.`)}
           ${fact('Report recorded', html`An agent reported that an action or a run ended, and the log holds the proof of the report.`)}
           ${fact('Revoked', html`It was issued and later revoked. A revocation is final.`)}
           ${fact('Expired', html`It was issued, and its validity period has ended.`)}

@@ -49,7 +49,8 @@ async function install(invocation: Invocation<InstallOptions>): Promise<ExitCode
     ...(run === true ? ['--run'] : []),
   ];
   const program = process.argv[1];
-  if (program === undefined) throw new UsageError('the path of svc is unknown');
+  if (program === undefined)
+    throw new UsageError('cannot determine the path of the svc program: start svc from its file');
   const plan = await planInstall({
     host,
     file,

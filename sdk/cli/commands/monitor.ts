@@ -55,7 +55,7 @@ export const monitorCommand: CommandSpec<MonitorOptions> = {
       port,
     ),
   ],
-  timeout: 'limit each request with its retries (default: 60)',
+  timeout: 'limit each request, including its retries (default: 60)',
   run,
 };
 

@@ -28,7 +28,7 @@ export interface MonitorSettings {
   /** Files with receipts, their evidence or proof ids, or directories of them; read at each pass. */
   watch: readonly string[];
   intervalMs: number;
-  /** Limit of a request with its retries, in milliseconds; default 60,000. */
+  /** Limit of a request, including its retries, in milliseconds; default 60,000. */
   timeoutMs?: number | undefined;
   once: boolean;
 }

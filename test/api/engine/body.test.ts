@@ -58,7 +58,7 @@ describe('request body', () => {
     expect(reply.status).toBe(400);
     const [first] = problemSchema.parse(reply.json).errors ?? [];
     expect(first?.pointer).toBe(pointer);
-    // Not in the words of zod.
+    // No message of zod reaches a caller.
     expect(first?.detail).not.toMatch(/Invalid|received|Unrecognized|Too /);
     expect(await setup.treeSize()).toBe(before);
     expect((await good()).status).toBe(200);

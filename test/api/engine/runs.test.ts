@@ -161,7 +161,7 @@ describe('package of a run', () => {
     expect(result.decidable && result.members?.map(({ proof_id }) => proof_id)).toEqual(members);
   });
 
-  it('reads each tile and the entries of each key once, and its members together', async ({
+  it('reads each tile once, the entries of each key once, and all members in one transaction', async ({
     setup,
   }) => {
     const { id } = await closedRun(setup);
@@ -189,7 +189,7 @@ describe('package of a run', () => {
     expect(tiles).not.toEqual([]);
     expect(tiles).toEqual([...new Set(tiles)]);
     expect(from('svc.log_entry')).toHaveLength(1);
-    // The run, its close and its members.
+    // One each for the run, its close and all its members.
     expect(transactions).toBe(3);
   });
 

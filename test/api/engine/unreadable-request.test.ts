@@ -67,7 +67,7 @@ describe('unreadable request', () => {
     expect(received).toMatch(/half$/);
   });
 
-  it('does not take back a response that was written in the same tick', async () => {
+  it('still sends a response that was written in the same tick', async () => {
     const client = await clientOf((_req, res) => {
       res.writeHead(404, { 'Content-Length': 6 });
       // Without `end`, as in a response that waits for the rest of the body.
