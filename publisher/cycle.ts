@@ -112,7 +112,7 @@ async function requireKnownSigners(ctx: CycleContext): Promise<StoredCheckpoint 
 async function requireUsableKey(ctx: CycleContext, stored: StoredCheckpoint | null): Promise<void> {
   const { name, keyHash } = ctx.logSigner;
   if (stored === null || equalBytes(stored.signedBy.keyHash, keyHash)) return;
-  requireSigningKey(ctx, keysAfter(name, await ctx.registry.keyEntries()), stored);
+  requireSigningKey(ctx, keysAfter(name, await ctx.registry.undelegatedKeyEntries()), stored);
 }
 
 async function publish(ctx: CycleContext, published: Published | null): Promise<CycleReport> {

@@ -25,7 +25,7 @@ export async function logStateKeys(sql: Db, origin: string): Promise<Map<string,
   return keysAfter(origin, await keyEntries(sql));
 }
 
-/** The keys of a log by id, in the state after the last of all its key entries. */
+/** The keys of a log by id, in the state after the given key entries. */
 export function keysAfter(origin: string, entries: readonly EntryBody[]): Map<string, LogKey> {
   const keys = new Map<string, LogKey>();
   for (const { leafIndex, body } of entries) {
