@@ -11,6 +11,7 @@ import {
   type PublishInputs,
   requireInPrimary,
   requireSigningKey,
+  type StoredCheckpoint,
   storedCheckpoint,
 } from './plan/inputs.js';
 import { advance, EMPTY_STATE, startingState } from './plan/public-state.js';
@@ -56,8 +57,11 @@ export type CycleReport =
  */
 export async function runPublishCycle(ctx: CycleContext): Promise<CycleReport> {
   ctx.memory.published = null;
-  if (!ctx.leadership.isLeading) await requireUsableKeys(ctx);
-  if (!(await ctx.leadership.take())) return { outcome: 'standby' };
+  const stored = ctx.leadership.isLeading ? null : await requireKnownSigners(ctx);
+  if (!(await ctx.leadership.take())) {
+    await requireUsableKey(ctx, stored);
+    return { outcome: 'standby' };
+  }
   try {
     return await lead(ctx);
   } catch (error) {
@@ -93,14 +97,22 @@ async function lead(ctx: CycleContext): Promise<CycleReport> {
   }
 }
 
-/** Lets a standby report a missing or inactive key before a failover, while another publisher leads. */
-async function requireUsableKeys(ctx: CycleContext): Promise<void> {
+/** Lets a standby report a missing key before a failover. Returns the last checkpoint. */
+async function requireKnownSigners(ctx: CycleContext): Promise<StoredCheckpoint | null> {
   const stored = await storedCheckpoint(ctx);
   await ctx.reader.checkpoint();
   await ctx.reader.snapshot();
+  return stored;
+}
+
+/**
+ * Lets a standby report an inactive key before a failover. Only while another publisher leads: a leader first
+ * checks whether the database lost leaves, because it may have lost the activation of the key with them.
+ */
+async function requireUsableKey(ctx: CycleContext, stored: StoredCheckpoint | null): Promise<void> {
   const { name, keyHash } = ctx.logSigner;
   if (stored === null || equalBytes(stored.signedBy.keyHash, keyHash)) return;
-  requireSigningKey(ctx, keysAfter(name, await ctx.registry.keyEntries()), stored);
+  requireSigningKey(ctx, keysAfter(name, await ctx.registry.undelegatedKeyEntries()), stored);
 }
 
 async function publish(ctx: CycleContext, published: Published | null): Promise<CycleReport> {

@@ -1,7 +1,7 @@
 import { OperatorError } from '#runtime/process/operator-error';
 import { type Db, type Pool, readSnapshot } from '#sql/db/transaction';
 import { packageRows, shareChangesSince, sharesNow } from '#sql/lifecycle/share-tokens';
-import { keyEntries } from '#sql/log/keys';
+import { keyEntries, undelegatedKeyEntries } from '#sql/log/keys';
 import {
   entriesBetween,
   latestEntry,
@@ -24,6 +24,7 @@ const QUERIES = {
   tile: readTile,
   entries: entriesBetween,
   keyEntries,
+  undelegatedKeyEntries,
   latestEntry,
   snapshotEntriesFrom,
   proofsByKey,

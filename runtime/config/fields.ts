@@ -183,8 +183,12 @@ export const rootKeyFile = z
     'root key, in place of `AEP_KEY_FILE`: [a key in an HSM or in AWS KMS](deploy.md#keys-in-an-hsm-or-in-aws-kms), or a file of mode 0600. The root delegates to short-lived keys that a worker keeps in memory',
   );
 
-const isPostgresUrl = (text: string): boolean =>
-  /^postgres(ql)?:\/\/\S+$/.test(text) && URL.canParse(text);
+/** Also accepts several hosts, separated by commas, to which the driver connects in turn. */
+const isPostgresUrl = (text: string): boolean => {
+  const [, before = '', hosts = '', after = ''] =
+    /^(postgres(?:ql)?:\/\/(?=\S)(?:[^/?\s]*@)?)([^/?\s]*)(\S*)$/.exec(text) ?? [];
+  return hosts.split(',').every((host) => URL.canParse(`${before}${host}${after}`));
+};
 const POSTGRES_SAY = 'must be a URL like postgres://user:password@host:5432/database';
 
 export const databaseUrl = (message: string) =>

@@ -35,15 +35,14 @@ export function openRedis(url: string, { whenAway, onError }: RedisOptions): Red
     ? openCluster(address, perServer, enableOfflineQueue)
     : new Redis(address.url, { ...perServer, retryStrategy: pause, enableOfflineQueue });
   client.on('error', (error: Error) => {
-    if (!UNKNOWN_DATABASE.test(error.message)) return onError(error);
+    const { command } = error as { command?: { name: string } };
+    if (command?.name !== 'select') return onError(error);
     // ioredis would continue in database 0, which may be another installation's.
     client.disconnect(true);
-    onError(new Error('REDIS_URL names a database number that the server does not have'));
+    onError(new Error(`the server rejects the database number in REDIS_URL: ${error.message}`));
   });
   return client;
 }
-
-const UNKNOWN_DATABASE = /DB index is out of range/;
 
 function openCluster(
   { nodes, isTls, username, password }: Extract<RedisAddress, { isCluster: true }>,

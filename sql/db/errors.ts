@@ -28,7 +28,7 @@ const DRIVER_CODES = new Set([
 const SQLSTATES = /^(08...|53...|57P..|57014|25006)$/;
 
 /** Node's codes for a server certificate that is expired, untrusted or of another host, and for other TLS failures. */
-const TLS_CODES = /^(ERR_(TLS|SSL)_|CERT_|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_)/;
+const TLS_CODES = /^(ERR_(TLS|SSL)_|CERT_|DEPTH_ZERO_|INVALID_|SELF_SIGNED_|UNABLE_TO_)/;
 
 /** Whether the connection was lost, or the server had no free connection (53300). */
 export function isConnectionLost(error: unknown): boolean {

@@ -80,38 +80,41 @@ export async function erasePayloads(
   proofIds: readonly string[],
   order: ErasureOrder,
 ): Promise<Erased[]> {
-  // Pending admissions are not locked: a worker that holds the append lock may reject them. After a wait for
-  // another erasure, PostgreSQL reads the locked row again, but not the rows of other tables.
-  const settled = await tx<(Erased & { leafIndex: number | null })[]>`
+  // Pending admissions are not locked: a worker that holds the append lock may reject them.
+  const settled = await tx<(Omit<Erased, 'isNew'> & { leafIndex: number | null })[]>`
     select i.proof_id as "proofId", i.tenant_no as "tenantNo", i.lane, i.request_hash as "requestHash",
-      e.leaf_index as "leafIndex", i.request is not null as "isNew"
+      e.leaf_index as "leafIndex"
     from svc.intake i left join svc.log_entry e using (proof_id)
     where i.proof_id = any(${[...proofIds]}::uuid[]) and (e.proof_id is not null or i.refused)
       and not exists (select from svc.revocation_request r join svc.revocation_pending using (request_id)
         where r.proof_id = i.proof_id)
     order by i.proof_id for update of i`;
-  const fresh = settled.filter(({ isNew }) => isNew);
-  await nullPayloads(tx, fresh, order);
+  const recorded = await nullPayloads(tx, settled, order);
+  const erased = settled.map((one) => ({ ...one, isNew: recorded.has(one.proofId) }));
   const ids = settled.map(({ proofId }) => proofId);
   await eraseReasons(tx, ids);
-  const leaves = fresh.flatMap(({ leafIndex }) => leafIndex ?? []);
+  const leaves = erased.flatMap(({ isNew, leafIndex }) => (isNew ? (leafIndex ?? []) : []));
   await appendErasures(tx, 'erased', leaves);
-  return settled;
+  return erased;
 }
 
-/** Deletes the payloads, and writes an erasure record for each. */
+/**
+ * Deletes the payloads, and writes an erasure record for each that has none. Returns the ids of these; only
+ * the insertion sees the records of a concurrent erasure.
+ */
 async function nullPayloads(
   tx: Transaction,
-  fresh: readonly { proofId: string; leafIndex: number | null }[],
+  settled: readonly { proofId: string; leafIndex: number | null }[],
   order: ErasureOrder,
-): Promise<void> {
-  if (fresh.length === 0) return;
-  const ids = fresh.map(({ proofId }) => proofId);
-  await tx`
+): Promise<ReadonlySet<string>> {
+  if (settled.length === 0) return new Set();
+  const ids = settled.map(({ proofId }) => proofId);
+  const recorded = await tx<{ proofId: string }[]>`
     insert into svc.erasure (proof_id, leaf_index, actor, reason_ref)
     select proof_id, leaf_index, ${order.actor}, ${order.reasonRef}
-    from unnest(${ids}::uuid[], ${fresh.map(({ leafIndex }) => leafIndex)}::bigint[])
-      as fresh(proof_id, leaf_index)`;
+    from unnest(${ids}::uuid[], ${settled.map(({ leafIndex }) => leafIndex)}::bigint[])
+      as settled(proof_id, leaf_index)
+    on conflict do nothing returning proof_id as "proofId"`;
   await tx`
     update svc.intake set request = null, request_hash = null, seed = null, approval = null
     where proof_id = any(${ids}::uuid[])`;
@@ -121,6 +124,7 @@ async function nullPayloads(
       parent = null
     where proof_id = any(${ids}::uuid[]) and body is null`;
   await tx`update svc.refusal set detail = '' where proof_id = any(${ids}::uuid[])`;
+  return new Set(recorded.map(({ proofId }) => proofId));
 }
 
 async function appendErasures(

@@ -25,7 +25,7 @@ export async function logStateKeys(sql: Db, origin: string): Promise<Map<string,
   return keysAfter(origin, await keyEntries(sql));
 }
 
-/** The keys of a log by id, each in its state after all key entries. */
+/** The keys of a log by id, each in its state after the given key entries. */
 export function keysAfter(origin: string, entries: readonly EntryBody[]): Map<string, LogKey> {
   const keys = new Map<string, LogKey>();
   for (const { leafIndex, body } of entries) {

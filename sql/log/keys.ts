@@ -18,6 +18,10 @@ export interface KeysOfLog {
 export const keyEntriesFrom = (sql: Db, from: number) =>
   entriesWhere(sql, sql`kind = 3 and leaf_index >= ${from} order by leaf_index`);
 
+/** The key entries other than delegations, of which a log has many. */
+export const undelegatedKeyEntries = (sql: Db): Promise<EntryBody[]> =>
+  entriesWhere(sql, sql`kind = 3 and position('"delegation"' in body) = 0 order by leaf_index`);
+
 /** Every key entry of the log from index `from` on, in order, as the verifier and fsck read them. */
 export const keyEntries = (sql: Db, from = 0): Promise<EntryBody[]> => keyEntriesFrom(sql, from);
 

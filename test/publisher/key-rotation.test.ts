@@ -97,6 +97,21 @@ describe('publisher with a new key', () => {
     snapshot.grow(4);
     await expect(publisher.runCycle()).rejects.toMatchObject({ code: 'log_forked' });
   });
+
+  it('reports lost leaves, not its key, when the database also lost the activation of its key', async () => {
+    const former = snapshot.publisher();
+    nameLogKey(snapshot.logVkey);
+    await grow(former);
+    const { size } = snapshot.registry;
+    nameLogKey(newLogVkey);
+    await grow(former);
+    await former.close();
+    const publisher = rotated();
+    await grow(publisher);
+    await publisher.close();
+    snapshot.registry.truncate(size);
+    await expect(rotated().runCycle()).rejects.toMatchObject({ code: 'database_behind' });
+  });
 });
 
 it('standby that has only the old key > remains a standby, and its readiness names the unknown key', async () => {
@@ -126,7 +141,11 @@ it('standby whose key the log does not name > is not ready', async () => {
   nameLogKey(snapshot.logVkey);
   await grow(leader);
   const standby = rotated();
+  const queries: string[] = [];
+  snapshot.registry.onCall = (query) => void queries.push(query);
   await expect(standby.runCycle()).rejects.toThrow('No checkpoint by a former log key covers');
+  // A standby checks its key every second, and a log may have thousands of delegations.
+  expect(queries).not.toContain('keyEntries');
   nameLogKey(newLogVkey);
   await grow(leader);
   expect(await standby.runCycle()).toEqual({ outcome: 'standby' });

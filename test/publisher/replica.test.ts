@@ -18,6 +18,7 @@ import { FatalPublishError } from '#publisher/errors';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { connect, type Sql } from '#runtime/postgres/connect';
 import { DatabaseUnavailableError } from '#sql/db/errors';
+import { startAdmitWorker } from '#workers/admit/worker';
 import { verifierHeartbeats, verifierReadiness } from '#workers/verify/context';
 import { freshDatabase, withoutTriggers } from '../fixtures/database.js';
 import { withFlippedBit } from '../fixtures/leaves.js';
@@ -177,12 +178,18 @@ describe('DATABASE_URL that leads to a standby', () => {
     await db.caughtUp();
   });
 
-  it('makes engine and verifier unready, because it stores nothing', async () => {
+  it('makes engine, worker and verifier unready, because it stores nothing', async () => {
     const ofEngine = (sql: Sql) =>
       engineReadiness({ sql, queue: { ping: () => Promise.resolve() } as EngineQueue })();
+    const ofWorker = async (sql: Sql) => {
+      const queue = { databaseUrl: db.primary.urlFor('svc_worker'), redisUrl: null };
+      const worker = startAdmitWorker({ ...registry.admit, sql }, queue);
+      return worker.readiness().finally(() => worker.close());
+    };
     const ofVerifier = (sql: Sql) => verifierReadiness(sql, verifierHeartbeats())();
     for (const [readiness, role] of [
       [ofEngine, 'svc_engine'],
+      [ofWorker, 'svc_worker'],
       [ofVerifier, 'svc_verifier'],
     ] as const) {
       // prettier-ignore

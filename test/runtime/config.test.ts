@@ -64,6 +64,11 @@ describe('configuration', () => {
 
   it.each<[(env: Environment) => object, Environment, object]>([
     [engine, { REDIS_URL: 'redis://:secret@a:6379/2' }, { redisUrl: 'redis://:secret@a:6379/2' }],
+    [
+      engine,
+      { DATABASE_URL: 'postgres://u@a:1,b:2/svc' },
+      { databaseUrl: 'postgres://u@a:1,b:2/svc' },
+    ],
     [engine, { REDIS_URL: 'redis+cluster://a:6379' }, { redisUrl: 'redis+cluster://a:6379' }],
     [engine, { REDIS_URL: 'redis://:p%2C@a,redis://[::1]:7001' }, {}],
     [engine, { REDIS_URL: '', ENGINE_PORT: '' }, { redisUrl: null, enginePort: 8080 }],
@@ -100,7 +105,7 @@ describe('configuration', () => {
     [engine, { DATABASE_URL: 'mysql://x' }, /^DATABASE_URL must be a URL like postgres:/],
     [
       engine,
-      { DATABASE_URL: 'postgres://u@h:99999/svc' },
+      { DATABASE_URL: 'postgres://u@a:1,b:99999/svc' },
       /^DATABASE_URL must be a URL like postgres:/,
     ],
     [engine, { RATE_LIMIT: '0' }, /^RATE_LIMIT must be from 1/],

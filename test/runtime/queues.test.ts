@@ -95,16 +95,22 @@ const backends: Backend[] = [
   },
 ];
 
-it.skipIf(!withRedis)(
-  'queue > writes to no other database when REDIS_URL names one that the server lacks',
-  async () => {
+it.skipIf(!withRedis).each([
+  ['the server lacks', '', 99, 'ERR DB index is out of range'],
+  ['the user may not select', 'narrow:pw@', 1, 'NOPERM'],
+])(
+  'queue > writes to no other database when REDIS_URL names one that %s',
+  async (_, user, number, reason) => {
+    await redis?.client.call('acl', 'setuser', 'narrow', 'on', '>pw', '~*', '+@all', '-select');
     const errors: string[] = [];
     const onError = (error: Error) => errors.push(error.message);
-    const client = openRedis(`${redis?.url ?? ''}/99`, { whenAway: 'wait', onError });
+    const url = `${redis?.url.replace('//', `//${user}`) ?? ''}/${number}`;
+    const client = openRedis(url, { whenAway: 'wait', onError });
     // Waits for a connection.
     void client.set('key', 'value').catch(() => undefined);
-    await expect.poll(() => new Set(errors)).toEqual(new Set(['REDIS_URL names a database number that the server does not have'])); // prettier-ignore
+    const expected = `the server rejects the database number in REDIS_URL: ${reason}`;
     await expect.poll(() => errors.length).toBeGreaterThan(2);
+    expect(errors.filter((error) => !error.startsWith(expected))).toEqual([]);
     expect(await redis?.client.dbsize()).toBe(0);
     client.disconnect();
   },

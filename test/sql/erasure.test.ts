@@ -11,6 +11,7 @@ import { erasePayloads, eraseTenantTraces } from '#sql/erasure/erase';
 import { insertRevocationRequest } from '#sql/lifecycle/revocations';
 import { storeBatch, batchItem } from '../fixtures/batch-items.js';
 import { issueKey, workBatches } from '../fixtures/engine.js';
+import { withoutTriggers } from '../fixtures/database.js';
 import { ERASURE_ORDER, eraseProof } from '../fixtures/erase.js';
 import { untilWaiting } from '../fixtures/hold-lock.js';
 import { valuesHolding } from '../fixtures/marks.js';
@@ -390,4 +391,24 @@ it('erasePayloads > records an erasure once when two transactions erase the same
     return untilWaiting(db.sql);
   });
   expect([first, await second]).toEqual([[true], [false]]);
+});
+
+it.each<[string, (id: string) => string, isNew: boolean]>([
+  [
+    'an altered row lost its request',
+    (id) => `update svc.intake set request = null where proof_id = '${id}'`,
+    true,
+  ],
+  [
+    'an erasure record was inserted and the payload kept',
+    (id) => `insert into svc.erasure select proof_id, leaf_index, now(), 'eve', 'x'
+      from svc.log_entry where proof_id = '${id}'`,
+    false,
+  ],
+])('erasePayloads > erases the rest of the payload when %s', async (_, damage, isNew) => {
+  const id = await admitOne({ intent_id: `${MARK}-damaged` });
+  await withoutTriggers(db, damage(id));
+  expect(await erase(id)).toMatchObject([{ proofId: id, isNew }]);
+  expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
+  expect(await db.sql`select from svc.erasure where proof_id = ${id}`).toHaveLength(1);
 });

@@ -263,6 +263,10 @@ it('isUnavailable > returns true for error codes of an outage, also inside a tra
     expect((error as Error).cause).toMatchObject({ code });
     expect(isUnavailable((error as Error).cause)).toBe(true);
   }
+  // A certificate that is not one for servers, or is signed by a certificate that is no CA's.
+  for (const code of ['INVALID_PURPOSE', 'INVALID_CA']) {
+    expect(isUnavailable(Object.assign(new Error('no TLS'), { code })), code).toBe(true);
+  }
   for (const code of ['23505', '42501', '40001', '22012']) {
     const error: unknown = await failWith(code).catch((reason: unknown) => reason);
     expect(error).toMatchObject({ code });
