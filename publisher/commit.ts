@@ -27,7 +27,7 @@ export interface NewSnapshot {
   state: PublicState;
   /** In epoch milliseconds. */
   validUntil: number;
-  /** Checks every chunk of the log's entries; `first` is the index of the first entry. */
+  /** Checks a chunk of the log's entries before it is published; `first` is the index of its first entry. */
   inspect: (first: number, entries: readonly Uint8Array[]) => void;
 }
 
@@ -117,8 +117,8 @@ async function snapshotEntry(
 }
 
 /**
- * The last snapshot entry of this process that no checkpoint covers yet, if it equals `entry`
- * except for its times.
+ * The last snapshot entry that this process appended, if it can be published in place of `entry`: it differs only
+ * in its times, is still valid, and no signed tree extends beyond it. A failed cycle leaves such an entry.
  */
 function reusable(
   ctx: CycleContext,

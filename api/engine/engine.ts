@@ -73,8 +73,8 @@ function only(methods: string[]): RequestHandler {
   };
 }
 
-/** 503s that a tenant causes with its own load: in the access log, but not logged as errors. */
-const CAUSED_BY_TENANT: ReadonlySet<ProblemCode> = new Set([
+/** 503s of load limits, most of them per tenant: in the access log, but not logged as errors. */
+const LOAD_LIMITS: ReadonlySet<ProblemCode> = new Set([
   'tenant_busy',
   'too_many_batches',
   'renderer_busy',
@@ -84,7 +84,7 @@ const CAUSED_BY_TENANT: ReadonlySet<ProblemCode> = new Set([
 function toProblem({ log }: EngineContext): ErrorRequestHandler {
   return (error, req, res, _next) => {
     const problem = problemOf(error);
-    if (problem.status >= 500 && !CAUSED_BY_TENANT.has(problem.code)) {
+    if (problem.status >= 500 && !LOAD_LIMITS.has(problem.code)) {
       const fields = { err: error as unknown, request_id: requestIdOf(res), code: problem.code };
       // Logs 503s rarely: an outage makes every request fail alike. Each 500 may be a different defect.
       if (problem.status === 503) logRarely(log, 'error', fields, `engine: ${problem.code}`);

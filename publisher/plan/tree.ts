@@ -215,7 +215,7 @@ export async function leafFiles(
  * The files that a tree adds to a tree of `from` leaves, in groups that fit in memory. Leaf tiles
  * and entry bundles that are full below `covered` are left out.
  *
- * @param inspect called with every chunk of the entries from `covered` on
+ * @param inspect called with every chunk of the entries that no earlier call wrote in full tiles
  */
 export async function* logFiles(
   tree: VerifiedTree,

@@ -183,7 +183,7 @@ export const rootKeyFile = z
     'root key, in place of `AEP_KEY_FILE`: [a key in an HSM or in AWS KMS](deploy.md#keys-in-an-hsm-or-in-aws-kms), or a file of mode 0600. The root delegates to short-lived keys that a worker keeps in memory',
   );
 
-/** Also accepts several hosts, separated by commas, to which the driver connects in turn. */
+/** `URL` rejects several hosts, so each host is checked in a URL of its own. The driver tries the hosts in order. */
 const isPostgresUrl = (text: string): boolean => {
   const [, before = '', hosts = '', after = ''] =
     /^(postgres(?:ql)?:\/\/(?=\S)(?:[^/?\s]*@)?)([^/?\s]*)(\S*)$/.exec(text) ?? [];

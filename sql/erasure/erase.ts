@@ -99,8 +99,8 @@ export async function erasePayloads(
 }
 
 /**
- * Deletes the payloads, and writes an erasure record for each that has none. Returns the ids of these; only
- * the insertion sees the records of a concurrent erasure.
+ * Deletes the payloads, and writes an erasure record for each that has none. Returns the ids of the proofs
+ * with a new record. Only the insertion can tell: a concurrent erasure may write a record after the read.
  */
 async function nullPayloads(
   tx: Transaction,

@@ -18,7 +18,7 @@ export interface KeysOfLog {
 export const keyEntriesFrom = (sql: Db, from: number) =>
   entriesWhere(sql, sql`kind = 3 and leaf_index >= ${from} order by leaf_index`);
 
-/** The key entries other than delegations, of which a log has many. */
+/** The key entries without the delegations: a log has many delegations. */
 export const undelegatedKeyEntries = (sql: Db): Promise<EntryBody[]> =>
   entriesWhere(sql, sql`kind = 3 and position('"delegation"' in body) = 0 order by leaf_index`);
 

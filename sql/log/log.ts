@@ -219,7 +219,8 @@ export async function insertCheckpoint(
 
 /** The size of the last checkpoint by one of these keys; 0 when there is none. The signature is not verified. */
 export async function latestCheckpointBy(sql: Db, keys: readonly Vkey[]): Promise<number> {
-  // Five characters of base64 have 30 of the 32 bits of a key id.
+  // A signature line has the key id and the signature in base64. The first five characters depend on the key id
+  // alone: on 30 of its 32 bits.
   const lines = keys.map(
     ({ name, keyHash }) => `\n\u2014 ${name} ${toBase64(keyHash).slice(0, 5)}`,
   );

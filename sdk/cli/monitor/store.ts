@@ -84,12 +84,13 @@ export async function openStore(directory: string | undefined, origin: string) {
 }
 
 const LOCK_POLL_MS = 50;
-/** A lock protects two lookups and a rename, so a file that stays for this long is from a killed process. */
+/** A lock protects two lookups and a rename, so the process that still has it after this time was killed or suspended. */
 const STALE_LOCK_MS = 2_000;
 
 /**
  * Creates a file that excludes other processes until the returned function deletes it. Waits while the file
- * exists, and deletes it once it is stale. Compares no clocks: those of a file server may differ.
+ * exists, and deletes it once it is stale. Compares no clocks: those of a file server may differ. Not strict: a
+ * process that was suspended with the lock may resume, and two processes may delete one stale file at once.
  */
 async function lockFile(path: string): Promise<() => Promise<void>> {
   let seen: { version: string | null; at: number } = { version: null, at: 0 };
