@@ -8,9 +8,23 @@ import { packageRoot } from '#runtime/process/files';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 
 const world = useAdapterWorld();
+const run = promisify(execFile);
+
+/** Writes the file that `npm start` writes for clients, and returns its path. */
+async function writeReadyFile(): Promise<string> {
+  const { engineUrl, tenantId, apiKey } = world.options;
+  const ready = join(await mkdtemp(join(tmpdir(), 'svc-ready-')), 'ready.json');
+  const settings = {
+    engine_url: engineUrl,
+    public_url: '',
+    tenant_id: tenantId,
+    api_key: apiKey,
+  };
+  await writeFile(ready, JSON.stringify(settings), { mode: 0o600 });
+  return ready;
+}
 
 describe('examples/adapters', () => {
-  const run = promisify(execFile);
   const PROOF = '[0-9a-f]{32}';
   const DENIED = `did not run: denied by policy: .+ \\(proof ${PROOF}\\)`;
   const outputs: Record<string, RegExp> = {
@@ -49,19 +63,22 @@ describe('examples/adapters', () => {
   });
 
   it.each(Object.entries(outputs))('print the expected output: %s', async (file, expected) => {
-    const { engineUrl, tenantId, apiKey } = world.options;
-    const ready = join(await mkdtemp(join(tmpdir(), 'svc-ready-')), 'ready.json');
-    // As `npm start` writes the file for clients.
-    const settings = {
-      engine_url: engineUrl,
-      public_url: '',
-      tenant_id: tenantId,
-      api_key: apiKey,
-    };
-    await writeFile(ready, JSON.stringify(settings), { mode: 0o600 });
-    const args = [join('examples/adapters', file), ready];
+    const args = [join('examples/adapters', file), await writeReadyFile()];
     const { stdout, stderr } = await run(process.execPath, args, { cwd: packageRoot });
     expect(stdout).toMatch(expected);
     expect(stderr).toBe(file === 'mcp-client.mjs' ? 'booking for 2\n' : '');
   });
+});
+
+it('README.md > guards a tool', async () => {
+  const readme = await readFile(join(packageRoot, 'README.md'), 'utf8');
+  const [, section = ''] = readme.split('\n## Guard a tool\n');
+  const [, shown = ''] = /```js\n([\s\S]*?)```/.exec(section) ?? [];
+  const code = `import { options } from './examples/adapters/connect.mjs';
+    const { engine } = options;
+    const issueRefund = ({ order }) => console.log('refunded', order);
+    ${shown}`;
+  const args = ['--input-type=module', '--eval', code, 'readme.js', await writeReadyFile()];
+  const { stdout } = await run(process.execPath, args, { cwd: packageRoot });
+  expect(stdout).toBe('refunded 4821\n');
 });

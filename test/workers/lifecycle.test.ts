@@ -4,6 +4,7 @@ import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { parseEntry, revocationReasonBytes } from '#protocol/entries';
 import type { ArtifactKind } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { openAdmitQueue } from '#runtime/queue/queues';
 import { statusEntriesOf } from '#sql/log/log';
 import {
   insertRevocationRequest,
@@ -11,9 +12,11 @@ import {
   type RevocationRequestResult,
   type RevocationItem,
 } from '#sql/lifecycle/revocations';
-import { commitRevocations } from '#workers/lifecycle/revocations';
+import { startAdmitWorker } from '#workers/admit/worker';
+import { groupRevocations } from '#workers/lifecycle/revocations';
 import { beforeRow } from '../fixtures/database.js';
 import { issueKey } from '../fixtures/engine.js';
+import { APPEND_LOCK, holdLock } from '../fixtures/hold-lock.js';
 import { TENANT } from '../fixtures/registry.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
@@ -59,7 +62,7 @@ function item(overrides: Partial<RevocationItem> = {}): RevocationItem {
 
 const request = (one: RevocationItem): Promise<RevocationRequestResult> =>
   insertRevocationRequest(registry.engine, registry.tenantNo, one);
-const commit = (...ids: string[]): Promise<void> => commitRevocations(registry.admit, ids);
+const commit = (...ids: string[]): Promise<void> => groupRevocations(registry.admit)(ids);
 
 async function entries(about = proofId) {
   const found = await statusEntriesOf(registry.engine, [about], 1e9);
@@ -105,6 +108,29 @@ describe('revocation request', () => {
     await commit(bad.requestId);
     expect(await entries()).toHaveLength(1);
   });
+});
+
+it('concurrent revocations > share transactions, so that an admission waits for few of them', async () => {
+  const jobs = 20;
+  const proofIds = await registry.admitAll(Array.from({ length: jobs }, () => registry.item()));
+  const items = proofIds.map((id) => item({ proofId: id }));
+  for (const one of items) await request(one);
+  const queueOf = (role: string) => ({ databaseUrl: db.urlFor(role), redisUrl: null });
+  const queue = openAdmitQueue(queueOf('svc_engine'));
+  const release = await holdLock(db.sql, APPEND_LOCK);
+  const worker = startAdmitWorker(registry.admit, queueOf('svc_worker'));
+  await worker.ready;
+  await Promise.all(items.map(({ requestId }) => queue.addRevocations([requestId])));
+  const taken = async () => (await queue.stats()).jobs.active;
+  await expect.poll(taken, { timeout: 20_000 }).toBeGreaterThanOrEqual(jobs);
+  await release();
+  const committed = () => db.sql<{ transaction: string }[]>`
+    select xmin::text as transaction from svc.log_entry where revokes = any(${proofIds}::uuid[])`;
+  await expect.poll(committed, { timeout: 20_000 }).toHaveLength(jobs);
+  const transactions = new Set((await committed()).map(({ transaction }) => transaction));
+  expect(transactions.size).toBeLessThanOrEqual(2);
+  await worker.close();
+  await queue.close();
 });
 
 it('revocation request for a proof of another tenant > is rejected by the API, the worker and the database', async () => {

@@ -17,7 +17,7 @@ import {
 import { policyActivations } from '#sql/admissions/policies';
 import { announcedIn, PENDING_CHANNEL } from '#sql/admissions/outcomes';
 import { type Db, type Pool, requirePrimary } from '#sql/db/transaction';
-import { processRevocations } from '../lifecycle/revocations.js';
+import { groupRevocations, processRevocations } from '../lifecycle/revocations.js';
 import { keepRequeueing, PAGE_SIZE, repeat, takePending } from '../requeue.js';
 import { workWithoutQueue } from '../without-queue.js';
 import { startChunkDispatcher } from './batches.js';
@@ -116,8 +116,9 @@ export function startAdmitWorker(
   const isDown = (): boolean => withoutQueue?.isDown() ?? false;
   const batches = startBatches(context, queueConfig, options, watched, isDown);
   const admissions = takeAnnounced(context, options, watched, signal);
+  const commit = groupRevocations(context);
   const revoke = (ids: string[], requests = NO_REQUEST_IDS): Promise<void> =>
-    watchdog.watch(() => processRevocations(context, ids, requests));
+    watchdog.watch(() => processRevocations(context, commit, ids, requests));
   const worker = openConsumer(
     queueConfig,
     'admit',

@@ -1,5 +1,6 @@
 import { entryBytes, parseEntry, parseRevocationReason } from '#protocol/entries';
 import { formatTime } from '#protocol/time';
+import { coalesce } from '#runtime/concurrency';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { RequestIds } from '#runtime/http/request-ids';
 import { logRarely, type Logger } from '#runtime/process/log';
@@ -23,36 +24,63 @@ export interface LifecycleContext {
   log: Logger;
 }
 
+/** Commits requested revocations. Rejects when one could not be committed; the requeue retries it. */
+export type CommitRevocations = (requestIds: readonly string[]) => Promise<void>;
+
+/** Most revocations of a transaction, because admissions wait while it holds the append lock. */
+const GROUP_SIZE = 256;
+
+/**
+ * Commits the revocations of concurrent jobs in one transaction at a time: with a transaction for each
+ * job, one tenant's revocations would take all connections of the worker, and the append lock many times
+ * before an admission gets it. A request that fails stays pending, and the others are committed.
+ */
+export function groupRevocations(context: LifecycleContext): CommitRevocations {
+  const commit = coalesce<string, undefined>({
+    maxWaitMs: 1,
+    maxItems: GROUP_SIZE,
+    maxRunning: 1,
+    isRetryAlone: (error) => !isUnavailable(error),
+    run: async (requestIds) => {
+      await commitRevocations(context, requestIds).catch((error: unknown) => {
+        if (!isUnavailable(error) && requestIds.length > 1) {
+          const message = 'commit of revocations failed; they are retried one by one';
+          context.log.warn({ err: error }, message);
+        }
+        throw error;
+      });
+      return requestIds.map(() => undefined);
+    },
+  });
+  return async (requestIds) => {
+    const commits = requestIds.map(commit);
+    await Promise.allSettled(commits);
+    await Promise.all(commits);
+  };
+}
+
 /**
  * Appends the status entries of requested revocations. It skips ids that are unknown or committed
  * already, so the queue may deliver a message repeatedly.
  *
  * Paused admissions and the tenant allowlist do not apply: revocation must stay possible.
- *
- * @throws when a request could not be committed; the requeue retries it
  */
 export async function commitRevocations(
   context: LifecycleContext,
   requestIds: string[],
 ): Promise<void> {
-  try {
-    await transaction(context.sql, (tx) => commitIn(tx, context, requestIds));
-    // COMMIT POINT: the artifacts are revoked permanently. A crash before it leaves the requests
-    // pending; a crash after it needs no recovery.
-  } catch (error) {
-    if (isUnavailable(error) || requestIds.length === 1) throw error;
-    context.log.warn({ err: error }, 'commit of revocations failed; they are retried one by one');
-    await commitOneByOne(context, requestIds);
-  }
+  await transaction(context.sql, (tx) => commitIn(tx, context, requestIds));
+  // COMMIT POINT: the artifacts are revoked permanently. A crash before it leaves the requests
+  // pending; a crash after it needs no recovery.
 }
 
 /** Processes one job of the queue. */
 export async function processRevocations(
-  context: LifecycleContext,
-  requestIds: string[],
+  { log }: Pick<LifecycleContext, 'log'>,
+  commit: CommitRevocations,
+  requestIds: readonly string[],
   requests: RequestIds,
 ): Promise<void> {
-  const { log } = context;
   const [first = ''] = requestIds;
   const fields = {
     revocations: requestIds.length,
@@ -60,27 +88,13 @@ export async function processRevocations(
     request_id: requests.of(first),
   };
   try {
-    await commitRevocations(context, requestIds);
+    await commit(requestIds);
     log.debug(fields, 'revocations committed');
   } catch (error) {
     const message = 'revocations cannot be committed; they are kept and retried';
     logRarely(log, 'error', { err: error, ...fields }, message);
     throw error;
   }
-}
-
-/** Error isolation: a request that fails stays pending, and the others are committed. */
-async function commitOneByOne(context: LifecycleContext, requestIds: string[]): Promise<void> {
-  let failed: unknown;
-  for (const requestId of requestIds) {
-    try {
-      await commitRevocations(context, [requestId]);
-    } catch (error) {
-      failed = error;
-      if (isUnavailable(error)) break;
-    }
-  }
-  if (failed !== undefined) throw failed as Error;
 }
 
 async function commitIn(
