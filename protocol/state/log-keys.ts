@@ -12,12 +12,18 @@ import type { Delegation, KeyEntry, VerdictEntry } from '../schemas/log-entry.js
 import { NONE } from './record.js';
 import { isSince1970 } from '../entries.js';
 
-/** The log of the entries, and the primitives that verify their signatures. */
-export interface LogContext {
+interface Primitives {
   sha256: Sha256;
   /** A strict Ed25519 verification. */
   verify: Ed25519Verify;
+}
+
+interface OriginContext extends Primitives {
   origin: string;
+}
+
+/** The log of the entries, and the primitives that verify their signatures. */
+export interface LogContext extends OriginContext {
   shard: number;
 }
 
@@ -37,7 +43,7 @@ export function delegationToSign(
  * @param keys the keys by id, in their state after the entries below `index`
  */
 export function keysChangedBy(
-  ctx: LogContext,
+  ctx: OriginContext,
   keys: ReadonlyMap<string, LogKey>,
   index: number,
   entry: KeyEntry,
@@ -64,7 +70,7 @@ export function keysChangedBy(
 type Named = Pick<LogKey, 'id' | 'publicKey'>;
 
 /** The key of an entry; null if the use of the key requires another form. */
-function namedBy({ sha256, origin }: LogContext, entry: KeyEntry): Named | null {
+function namedBy({ sha256, origin }: OriginContext, entry: KeyEntry): Named | null {
   if (entry.use === 'approver') return { id: entry.registration_hash, publicKey: null };
   let publicKey: Uint8Array;
   if (entry.use === 'log') {
@@ -81,7 +87,7 @@ function namedBy({ sha256, origin }: LogContext, entry: KeyEntry): Named | null 
 }
 
 function activated(
-  ctx: LogContext,
+  ctx: OriginContext,
   keys: ReadonlyMap<string, LogKey>,
   index: number,
   entry: KeyEntry,
@@ -121,10 +127,7 @@ export function earlier(a: number | null, b: number | null): number | null {
   return a === null ? b : b === null ? a : Math.min(a, b);
 }
 
-export interface KeyContext {
-  sha256: Sha256;
-  /** A strict Ed25519 verification. */
-  verify: Ed25519Verify;
+export interface KeyContext extends Primitives {
   /** Names of the log, past and present. A delegation for another log does not count. */
   origins: readonly string[];
 }
@@ -231,7 +234,7 @@ export class KeyStates {
   ): readonly LogKey[] {
     const { origins, ...rest } = this.ctx;
     const [first = [], ...others] = (origins.length === 0 ? [''] : origins).map((origin) =>
-      keysChangedBy({ ...rest, origin, shard: 0 }, keys, index, entry),
+      keysChangedBy({ ...rest, origin }, keys, index, entry),
     );
     return others.find(([key]) => key?.isAuthorized === true) ?? first;
   }
