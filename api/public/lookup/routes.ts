@@ -21,7 +21,7 @@ import { Problem, PROBLEMS, readBody, type ProblemCode } from '../http/problem.j
 import { whenFetched } from '../snapshot/pages.js';
 import { currentValidSnapshot } from '../snapshot/poller.js';
 import { VIEW_PATHS, viewAnswer, type ViewName } from './views.js';
-import { mayAppear, resolve, type Resolved } from './resolve.js';
+import { isYoung, resolve, type Resolved } from './resolve.js';
 
 const PUBLIC = '/api/public';
 export const VERIFY = `${PUBLIC}/verify`;
@@ -252,24 +252,24 @@ function answerLookup(exchange: Exchange, target: LookupTarget): void | Promise<
   }
 }
 
-/** A new identifier resolves after about one publish cycle. */
-export const NOT_YET = { 'Retry-After': '1' };
+/** Headers for an identifier that may be too young: it resolves after about one publish cycle. */
+export const RETRY_SOON = { 'Retry-After': '1' };
 
-function sendVerdict(exchange: Exchange, { route, requested }: LookupTarget): void {
+function sendVerdict(exchange: Exchange, target: LookupTarget): void {
   const { ctx } = exchange;
+  const { route, requested } = target;
   const snapshot = currentValidSnapshot(ctx);
   const resolved = resolve(snapshot, route, requested);
   const answer = verdictAnswer(route, requested, resolved);
-  if (resolved === null && mayAppear(snapshot, route, requested, ctx.clock.now())) {
-    answer.headers = NOT_YET;
-  }
+  if (resolved === null && isYoung(snapshot, target, ctx.clock.now())) answer.headers = RETRY_SOON;
   send(exchange, snapshot, answer);
   const unresolved = route.unmatched === 'not-found' ? 'NOT_FOUND' : 'BACKEND_LOOKUP_REQUIRED';
   ctx.metrics?.countVerdict(resolved?.status ?? unresolved);
 }
 
-async function sendEvidence(exchange: Exchange, { requested, route }: LookupTarget): Promise<void> {
+async function sendEvidence(exchange: Exchange, target: LookupTarget): Promise<void> {
   const { ctx } = exchange;
+  const { requested, route } = target;
   const snapshot = currentValidSnapshot(ctx);
   const proof = await ctx.checkpoints.snapshotProof(snapshot);
   const evidence = await whenFetched(() =>
@@ -285,22 +285,21 @@ async function sendEvidence(exchange: Exchange, { requested, route }: LookupTarg
   // Evidence is not limited to the window of the route: only an identifier without a record may appear later.
   const ofAnyAge = { ...route, windowed: false };
   if (
-    mayAppear(snapshot, route, requested, ctx.clock.now()) &&
+    isYoung(snapshot, target, ctx.clock.now()) &&
     (await whenFetched(() => resolve(snapshot, ofAnyAge, requested))) === null
   ) {
-    answer.headers = NOT_YET;
+    answer.headers = RETRY_SOON;
   }
   send(exchange, snapshot, answer);
 }
 
 async function sendView(exchange: Exchange, target: LookupTarget, view: ViewName): Promise<void> {
+  const { ctx } = exchange;
   const { route, requested } = target;
-  const snapshot = currentValidSnapshot(exchange.ctx);
+  const snapshot = currentValidSnapshot(ctx);
   const resolved = await whenFetched(() => resolve(snapshot, route, requested));
-  const answer = await viewAnswer(exchange.ctx, snapshot, route, requested, resolved, view);
-  if (resolved === null && mayAppear(snapshot, route, requested, exchange.ctx.clock.now())) {
-    answer.headers = NOT_YET;
-  }
+  const answer = await viewAnswer(ctx, snapshot, route, requested, resolved, view);
+  if (resolved === null && isYoung(snapshot, target, ctx.clock.now())) answer.headers = RETRY_SOON;
   send(exchange, snapshot, answer);
 }
 
