@@ -42,7 +42,6 @@ export interface Terminal {
   isTerminal?: boolean;
 }
 
-/** 0 done, 1 rejected or failed, 2 usage or configuration error, or unreachable database. */
 type ExitCode = 0 | 1 | 2;
 
 export async function runAdmin(
