@@ -6,7 +6,7 @@ import { unreadProblem } from '#api/engine/http/problem';
 import { createOutcomeWaiter } from '#api/engine/admission/wait';
 import { formatVkey } from '#protocol/note';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { systemClock } from '#runtime/concurrency';
+import { systemClock } from '#runtime/clock';
 import { engineConfig } from '#runtime/config';
 import { listen } from '#runtime/http/server';
 import { reportReady } from '#runtime/process/lifecycle';

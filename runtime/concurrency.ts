@@ -176,10 +176,3 @@ export function coalesce<In, Out>(options: CoalesceOptions<In, Out>): (item: In)
       if (timer === undefined || gathering.length >= enoughItems) startDue();
     });
 }
-
-/** The time in epoch milliseconds. Injected, so that tests can set it. */
-export interface Clock {
-  now(): number;
-}
-
-export const systemClock: Clock = { now: () => Date.now() };

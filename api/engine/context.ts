@@ -1,5 +1,5 @@
 import type { Limits } from '#runtime/concurrency/limiter';
-import type { Clock } from '#runtime/concurrency';
+import type { Clock } from '#runtime/clock';
 import type { RedisClient } from '#runtime/queue/redis';
 import type { Tracing } from '#runtime/ops/tracing';
 import type { Logger } from '#runtime/process/log';
