@@ -86,14 +86,14 @@ export interface HttpServer {
 
 function explain(error: NodeJS.ErrnoException, options: ListenOptions): Error {
   const { host, port, portVariable = 'the port', hostVariable = 'LISTEN_ADDRESS' } = options;
-  const sayings: Record<string, string> = {
+  const messages: Record<string, string> = {
     EADDRINUSE: `Port ${String(port)} is in use: set ${portVariable} to another port, or to 0 for any free port.`,
     EACCES: `Port ${String(port)} requires privileges: set ${portVariable} to a port above 1023.`,
     EADDRNOTAVAIL: `${host} is not an address of this machine: set ${hostVariable} to a local address.`,
     ENOTFOUND: `${host} is not an address of this machine: set ${hostVariable} to a local address.`,
   };
-  const saying = sayings[error.code ?? ''];
-  return saying === undefined ? error : new OperatorError(saying, { cause: error });
+  const message = messages[error.code ?? ''];
+  return message === undefined ? error : new OperatorError(message, { cause: error });
 }
 
 /** How often request timeouts are checked. */
