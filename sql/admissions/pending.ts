@@ -10,7 +10,7 @@ import {
 import { keyEntries } from '../log/keys.js';
 import type { EntryBody } from '../log/log.js';
 import type { PinnedIntake } from '../proofs/rebuild-aep.js';
-import { sharedColumns, sharedPins, type SharedRow } from './intake.js';
+import { sharedColumns, sharedPins, type SharedRow } from './pinned-intake.js';
 
 /** The batch of an admission, and the number of items of the batch with this admission. */
 export interface BatchRef {
