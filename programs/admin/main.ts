@@ -68,8 +68,8 @@ export async function runAdmin(
 }
 
 /** Commander's definition of each command, by the words of the command. */
-export function adminCommands(program = buildProgram()): Map<string, Command> {
-  return new Map(leaves(program).map((command) => [nameOf(command), command]));
+export function adminCommands(): Map<string, Command> {
+  return new Map(leaves(buildProgram()).map((command) => [nameOf(command), command]));
 }
 
 export function helpTexts(): string[] {

@@ -143,12 +143,10 @@ export class KeyStates {
   /**
    * @param entries key entries of the log, ascending by leaf index: at least those of the keys in question
    *   and of their roots
-   * @param logSize ignores entries at and above this index
    */
   constructor(
     private readonly ctx: KeyContext,
     private readonly entries: readonly KeyedEntry[],
-    private readonly logSize = Infinity,
   ) {}
 
   /**
@@ -218,7 +216,7 @@ export class KeyStates {
     const root = delegation ? delegation.root_key_id : null;
     const keys = new Map<string, LogKey>();
     for (const { leafIndex, entry } of this.entries) {
-      if (entry.type !== 'key' || leafIndex >= this.logSize || !isSince1970(entry)) continue;
+      if (entry.type !== 'key' || !isSince1970(entry)) continue;
       // A public key has the first use that the log gives it, so log keys matter too.
       if (entry.use !== 'log' && !isOf(entry, keyId) && !(root !== null && isOf(entry, root)))
         continue;

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { utf8 } from '#protocol/bytes';
 import { ProtocolError } from '#protocol/errors';
 import { buildEvidence } from '#protocol/evidence/build';
-import { parseStrict, type JsonValue } from '#protocol/json';
+import { isObject, parseStrict, pointerStep, type JsonValue } from '#protocol/json';
 import { BY_PATH, QUERY_NAMES, routeFor, type VerdictRoute } from '#protocol/lookup-routes';
 import { LOOKUP_FIELDS } from '#protocol/schemas/facade';
 import { SCHEMA } from '#protocol/schemas/ids';
@@ -177,7 +177,7 @@ export async function postLookup(
 
 export function requestedByBody(body: Uint8Array): LookupTarget {
   const document = parseBody(body);
-  if (typeof document !== 'object' || document === null || Array.isArray(document)) {
+  if (!isObject(document)) {
     throw invalid('invalid_field', '', 'Expected a JSON object.');
   }
   const members = new Map(Object.entries(document));
@@ -186,7 +186,7 @@ export function requestedByBody(body: Uint8Array): LookupTarget {
   }
   for (const name of members.keys()) {
     if (!['schema_version', ...LOOKUP_FIELDS].includes(name)) {
-      throw invalid('unknown_field', pointerTo(name), 'Unknown field. Remove it.');
+      throw invalid('unknown_field', pointerStep(name), 'Unknown field. Remove it.');
     }
   }
   const [field, second] = LOOKUP_FIELDS.filter((name) => members.has(name));
@@ -194,13 +194,13 @@ export function requestedByBody(body: Uint8Array): LookupTarget {
     throw invalid('identifier_missing', '', `Send one of ${LOOKUP_FIELDS.join(', ')}.`);
   }
   if (second !== undefined) {
-    throw invalid('identifier_ambiguous', pointerTo(second), 'Send one identifier field only.');
+    throw invalid('identifier_ambiguous', pointerStep(second), 'Send one identifier field only.');
   }
   const requested = members.get(field);
   if (typeof requested !== 'string' || requested === '' || requested.length > 1024) {
     throw invalid(
       'invalid_field',
-      pointerTo(field),
+      pointerStep(field),
       'Expected a string of 1 to 1024 UTF-16 code units.',
     );
   }
@@ -216,10 +216,6 @@ function parseBody(body: Uint8Array): JsonValue {
     const code = isKnown ? (error.code as ProblemCode) : 'malformed_json';
     throw invalid(code, error.pointer ?? '', error.message);
   }
-}
-
-function pointerTo(name: string): string {
-  return '/' + name.replaceAll('~', '~0').replaceAll('/', '~1');
 }
 
 function invalid(code: ProblemCode, pointer: string, detail: string): Problem {
