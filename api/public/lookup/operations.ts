@@ -9,6 +9,7 @@ import {
 } from '#protocol/schemas/facade';
 import { evidenceSchema } from '#protocol/evidence/document';
 import { SCHEMA } from '#protocol/schemas/ids';
+import { ARTIFACT_NOUNS, type ArtifactKind } from '#protocol/status';
 import { snapshotEntrySchema } from '#protocol/schemas/log-entry';
 import { type ResponseSpec, revalidated } from '../../openapi/types.js';
 import { BODY_LIMIT, Problem, type ProblemCode } from '../http/problem.js';
@@ -246,24 +247,16 @@ export const LOOKUP_OPERATIONS: readonly Operation[] = [
   ...aliases.map((spec) => ({ spec, handler: handledByFastPath })),
 ];
 
-const NAME = {
-  proof: 'proof',
-  certificate: 'certificate',
-  passport: 'passport',
-  trust: 'trust artifact',
-} as const;
-type Kind = keyof typeof NAME;
-
 const VIEWS: Record<
   ViewName,
-  (kind: Kind) => Pick<PublicSpec, 'id' | 'summary' | 'description'> & {
+  (kind: ArtifactKind) => Pick<PublicSpec, 'id' | 'summary' | 'description'> & {
     schema: z.ZodType;
     examples: Record<string, unknown>;
   }
 > = {
   history: (kind) => ({
     id: `${kind}History`,
-    summary: `Get the status history of a ${NAME[kind]}`,
+    summary: `Get the status history of a ${ARTIFACT_NOUNS[kind]}`,
     description:
       'The events of the proof and of every artifact that this artifact depends on, oldest first; empty ' +
       'when the lookup does not resolve.',
@@ -272,7 +265,7 @@ const VIEWS: Record<
   }),
   chain: (kind) => ({
     id: `${kind}Chain`,
-    summary: `Get the trust chain of a ${NAME[kind]}`,
+    summary: `Get the trust chain of a ${ARTIFACT_NOUNS[kind]}`,
     description: 'Each stage with its identifier and, where it has one, its verdict.',
     schema: trustChainSchema,
     examples: { resolved: exampleChain(kind) },
@@ -291,7 +284,7 @@ const VIEWS: Record<
 export const VIEW_OPERATIONS: readonly Operation[] = Object.entries(VIEW_PATHS).flatMap(
   ([kind, paths]) =>
     [...paths].map(([end, name]) => {
-      const { schema, examples, ...view } = VIEWS[name](kind as Kind);
+      const { schema, examples, ...view } = VIEWS[name](kind as ArtifactKind);
       const spec = lookup({
         ...view,
         path: `/api/public/${kind}/{${kind}_id}/${end}`,

@@ -1,4 +1,4 @@
-import type { ArtifactKind, VerificationStatus } from '#protocol/status';
+import { ARTIFACT_NOUNS, type VerificationStatus } from '#protocol/status';
 import { isReport, membersIn, type Relayed } from './relayed.js';
 
 /** Text and symbol of a verdict. Symbols differ in shape as well as colour (WCAG 1.4.1). */
@@ -68,11 +68,11 @@ export function verdictCopy(relayed: Relayed, byToken = false): VerdictCopy {
       nonClaims: [
         'That the action was carried out, or with what result.',
         'What the action was, or who requested it. Neither is public.',
-        `That this stays true. The ${NOUN[kind]} can be revoked or expire. ${ENDS}`,
+        `That this stays true. The ${ARTIFACT_NOUNS[kind]} can be revoked or expire. ${ENDS}`,
       ],
     };
   }
-  const noun = NOUN[kind];
+  const noun = ARTIFACT_NOUNS[kind];
   if (status === 'REVOKED' || status === 'EXPIRED') {
     // An artifact ends with any artifact that it depends on; the response does not name the cause.
     const dependency = kind === 'proof' ? '' : ', or something it depends on,';
@@ -117,13 +117,6 @@ const REPORT: VerdictCopy = {
 
 const ADMITTED = 'action was admitted, and the log holds the signed proof of it.';
 const HOLDS = 'That it is still valid.';
-
-export const NOUN = {
-  proof: 'proof',
-  certificate: 'certificate',
-  passport: 'passport',
-  trust: 'trust artifact',
-} as const satisfies Record<ArtifactKind, string>;
 
 const HOW = { REVOKED: 'was revoked', EXPIRED: 'has expired' };
 
