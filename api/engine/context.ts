@@ -49,7 +49,7 @@ export interface EngineContext {
      * @param tenantNo a tenant gets at most half of all slots, so that it cannot block others
      * @throws Problem `renderer_busy`, `render_timeout`
      */
-    render(request: PdfRequest, tenantNo?: number): Promise<Uint8Array>;
+    render(request: PdfRequest, tenantNo: number): Promise<Uint8Array>;
   };
   /** Base URL of the public API without a trailing slash, for links in PDF exports. */
   publicUrl: string;
