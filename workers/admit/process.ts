@@ -165,10 +165,10 @@ async function prepareAll(context: AdmitContext, pending: PendingIntake[]): Prom
   const prepared: Prepared[] = [];
   const failed: Failed[] = [];
   const closes: Pick<Prepared, 'intake'>[] = [];
-  const breathe = yieldEvery(YIELD_AFTER_MS);
+  const yieldIfDue = yieldEvery(YIELD_AFTER_MS);
   for (const intake of pending) {
     // Signing a long job must not block the event loop.
-    await breathe();
+    await yieldIfDue();
     try {
       if (intake.runCloses === true) {
         // An unusable policy set defers only its own closes.

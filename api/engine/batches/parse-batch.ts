@@ -218,7 +218,7 @@ export async function parseBatch(
   const items = new Map<number, ParsedItem>();
   const problems = new Map<number, Problem>();
   const hash = createHash('sha256');
-  const breathe = yieldEvery();
+  const yieldIfDue = yieldEvery();
   let total = 0;
 
   function parse(item: SplitItem): void {
@@ -244,7 +244,7 @@ export async function parseBatch(
   async function parseAll(found: SplitItem[]): Promise<void> {
     for (const item of found) {
       parse(item);
-      await breathe();
+      await yieldIfDue();
     }
   }
 

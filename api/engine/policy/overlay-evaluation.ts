@@ -31,7 +31,7 @@ const evaluations = new Limiter({ total: 2, perOwner: 1, maxWaiting: 8, timeoutM
  *
  * @throws BusyError
  */
-export const inTurn = <T>({ tenantNo }: Caller, work: () => Promise<T>): Promise<T> =>
+export const limitEvaluation = <T>({ tenantNo }: Caller, work: () => Promise<T>): Promise<T> =>
   evaluations.run(tenantNo, async () => {
     const began = performance.now();
     try {
@@ -68,7 +68,7 @@ export async function runCases(
   cases: readonly PolicyCase[],
 ): Promise<CaseResult[]> {
   const results: CaseResult[] = [];
-  const breathe = yieldEvery();
+  const yieldIfDue = yieldEvery();
   for (const [index, one] of cases.entries()) {
     const place = `/cases/${index}/input`;
     const { input } = one;
@@ -84,7 +84,7 @@ export async function runCases(
       if (!(error instanceof PolicyCasesError)) throw error;
       throw invalidCase(`${place}/budgets`, error.message);
     }
-    await breathe();
+    await yieldIfDue();
   }
   return results;
 }
@@ -106,7 +106,7 @@ export async function simulated(
     recorded: true,
     most: MOST_SIMULATED,
   });
-  const breathe = yieldEvery();
+  const yieldIfDue = yieldEvery();
   const oldest = await inTenant(oldestOfNewest, MOST_SIMULATED);
   const complete = oldest === undefined || oldest.at.getTime() < from;
   const read = (first: number) => inTenant(tenantDecidedFrom, first, PAGE);
@@ -115,7 +115,7 @@ export async function simulated(
     // Ends even while the tenant admits faster than this loop evaluates.
     for (const row of page.slice(0, left)) {
       add(row);
-      await breathe();
+      await yieldIfDue();
     }
     left -= page.length;
     if (left <= 0) break;

@@ -132,7 +132,7 @@ async function packageOf(
   const close = await memberOf(reads, checkpoint, await findProof(sql, tenantNo, end.proofId));
   if (close.proof_record === null) throw new Problem('payload_erased');
   const documents: Uint8Array[] = [];
-  const breathe = yieldEvery();
+  const yieldIfDue = yieldEvery();
   for (let start = 0; start < members.length; start += GROUP) {
     const ids = members.slice(start, start + GROUP).map(({ proofId }) => proofId);
     const found = await readProofs(sql, tenantNo, ids);
@@ -140,7 +140,7 @@ async function packageOf(
       const stored = found.get(id);
       if (stored === undefined) throw new Problem('proof_not_found');
       documents.push(canonicalBytes(await memberOf(reads, checkpoint, stored)));
-      await breathe();
+      await yieldIfDue();
     }
   }
   return Buffer.concat([
