@@ -93,7 +93,7 @@ export function compromisesIn(
 }
 
 /** Reads each key entry of a log once, because delegation makes many and every append needs them. */
-export class KeyEntryReader {
+class KeyEntryReader {
   private known: KeysOfLog & { last: EntryBody | null };
 
   constructor(private readonly origin: string | undefined) {

@@ -183,7 +183,7 @@ export function lineSplitter(itemLimit: number): Splitter {
   };
 }
 
-export const JSON_ARRAY = 'application/json';
+const JSON_ARRAY = 'application/json';
 export const JSON_LINES = 'application/x-ndjson';
 
 /** A valid item whose facts and parent are still to be checked with a query. */
