@@ -11,7 +11,7 @@ interface Circumstances {
 }
 
 /** The time from which an approval of a pending proof has no effect, in epoch milliseconds. */
-export const approvalEnd = ({ acceptedAt, approvalSeconds }: PendingAdmission): number =>
+const approvalEnd = ({ acceptedAt, approvalSeconds }: PendingAdmission): number =>
   acceptedAt.getTime() + approvalSeconds * 1000;
 
 /** Why an approval has no effect; null if it has one. The engine and the worker run this check. */

@@ -1,4 +1,4 @@
-import type { Parent } from '#sql/admissions/intake';
+import type { Parent } from '#sql/admissions/parents';
 
 export type ParentFault = 'parent_not_found' | 'parent_not_admitted';
 

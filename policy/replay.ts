@@ -94,11 +94,7 @@ function derive(
 }
 
 /** Compares a list as one value, because its order matters. */
-export function differencesOf(
-  recorded: JsonValue,
-  replayed: JsonValue,
-  pointer = '',
-): ReplayDifference[] {
+function differencesOf(recorded: JsonValue, replayed: JsonValue, pointer = ''): ReplayDifference[] {
   if (!isObject(recorded) || !isObject(replayed)) {
     const isSame = canonicalize(recorded) === canonicalize(replayed);
     return isSame ? [] : [{ pointer, recorded, replayed }];

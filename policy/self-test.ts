@@ -5,7 +5,7 @@ import { inputSchema } from './input-schema.js';
 import { makePolicySet } from './policy-set.js';
 
 /** The policy engine decides a known case wrongly, so this process must not decide. */
-export class PolicySelfTestError extends Error {}
+class PolicySelfTestError extends Error {}
 
 const PROBE: PolicyInput = {
   tenant: { tenant_id: 'self-test', environment: 'sandbox' },

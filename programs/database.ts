@@ -29,8 +29,8 @@ export async function openDatabase(
   options: ConnectOptions,
 ): Promise<Sql> {
   const silence = new AbortController();
-  const onHung = (): void => silence.abort();
-  const sql = connect(url, { ...options, signal: silence.signal, onHung });
+  const onStall = (): void => silence.abort();
+  const sql = connect(url, { ...options, signal: silence.signal, onStall });
   try {
     await assertDatabase(sql, program);
     return sql;

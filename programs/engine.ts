@@ -3,10 +3,10 @@ import { createEngine } from '#api/engine/engine';
 import { engineReadiness } from '#api/engine/operations';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { unreadProblem } from '#api/engine/http/problem';
-import { createOutcomeWaiter } from '#api/engine/admission/wait';
+import { openOutcomeWaiters } from '#api/engine/admission/wait';
 import { formatVkey } from '#protocol/note';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { systemClock } from '#runtime/concurrency';
+import { systemClock } from '#runtime/clock';
 import { engineConfig } from '#runtime/config';
 import { listen } from '#runtime/http/server';
 import { reportReady } from '#runtime/process/lifecycle';
@@ -16,8 +16,7 @@ import { connect } from '#runtime/postgres/connect';
 import { openAdmitQueue } from '#runtime/queue/queues';
 import { openRedis, warnOfEviction } from '#runtime/queue/redis';
 import { logKeysIn } from '#sql/lifecycle/log-keys';
-import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
-import { announcePending, OUTCOMES_CHANNEL, readOutcomes } from '#sql/admissions/outcomes';
+import { announcePending, OUTCOMES_CHANNEL } from '#sql/admissions/outcomes';
 import { unpackIds } from '#sql/db/columns';
 import { assertDatabase, startHeartbeat } from './database.js';
 import { engineMetrics } from './metrics/engine.js';
@@ -53,14 +52,7 @@ await runService('engine', engineConfig, async (program) => {
   program.onStop(() => tenantSql.end({ timeout: 5 }));
   await assertDatabase(sql, 'engine');
 
-  const admissionOutcomes = createOutcomeWaiter({
-    readOutcomes: (ids) => readOutcomes(sql, ids),
-    log,
-  });
-  const revocationOutcomes = createOutcomeWaiter({
-    readOutcomes: (ids) => readRevocationOutcomes(sql, ids),
-    log,
-  });
+  const { admissionOutcomes, revocationOutcomes } = openOutcomeWaiters(sql, log);
   const queue = openAdmitQueue(config, { log });
   program.onStop(() => queue.close());
   sql.onNotification(OUTCOMES_CHANNEL, (payload) => {

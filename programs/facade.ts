@@ -4,7 +4,7 @@ import { createPublicServer } from '#api/public/server';
 import { opsPortOf, opsPortsOf, type FacadeConfig, facadeConfig } from '#runtime/config';
 import { listen, probePorts } from '#runtime/http/server';
 import { openOps } from '#runtime/ops/ops';
-import { systemClock } from '#runtime/concurrency';
+import { systemClock } from '#runtime/clock';
 import { type ProgramContext, reportReady, runProgram } from '#runtime/process/lifecycle';
 import { OperatorError } from '#runtime/process/operator-error';
 import { supervise, type Supervised } from '#runtime/process/supervise';

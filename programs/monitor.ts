@@ -1,6 +1,6 @@
 import { FINDINGS } from '#protocol/monitor/findings';
 import { monitorConfig } from '#runtime/config';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto } from '#runtime/crypto/node';
 import { makeFolder } from '#runtime/process/files';
 import { OperatorError } from '#runtime/process/operator-error';
 import { reportReady } from '#runtime/process/lifecycle';
@@ -25,7 +25,7 @@ await runService('monitor', monitorConfig, async (program) => {
     ...(await Promise.all(config.monitorMirrors.map(open))),
   ] as const;
   const running = runMonitor(
-    { sha256: nativeSha256, verify: nativeVerify },
+    nativeCrypto,
     {
       sources,
       logVkeys: config.pins,

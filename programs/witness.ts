@@ -3,7 +3,7 @@ import { witnessConfig } from '#runtime/config';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { openSigner } from '#runtime/crypto/signer';
 import { listen } from '#runtime/http/server';
-import { systemClock } from '#runtime/concurrency';
+import { systemClock } from '#runtime/clock';
 import { reportReady } from '#runtime/process/lifecycle';
 import { witnessMetrics } from './metrics/witness.js';
 import { pinning } from './trust.js';

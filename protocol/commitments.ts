@@ -54,7 +54,7 @@ const STATED_HASHES = ['arguments_hash', 'result_hash'] as const;
 export const COMMITTED_HASHES: readonly string[] = [REQUEST_HASH, ...STATED_HASHES];
 
 /** The values that an AEP commits to, besides the hash of its request, keyed by name. */
-export function committedValues(
+function committedValues(
   request: ExecuteRequest | AgentEnvelope,
   budgets: Budgets,
 ): Record<string, JsonValue> {

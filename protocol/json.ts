@@ -89,7 +89,7 @@ class StrictReader {
       const key = this.string();
       this.path.push(key);
       if (Object.hasOwn(object, key)) {
-        throw this.refuse('duplicate_key', 'duplicate member name');
+        throw this.error('duplicate_key', 'duplicate member name');
       }
       this.skipSpace();
       if (!this.takes(0x3a)) throw this.malformed("expected ':'");
@@ -125,7 +125,7 @@ class StrictReader {
   private opens(end: number): boolean {
     this.at++;
     if (++this.depth > this.maxDepth) {
-      throw this.refuse('too_deep', `nested deeper than ${this.maxDepth} levels`);
+      throw this.error('too_deep', `nested deeper than ${this.maxDepth} levels`);
     }
     this.skipSpace();
     return !this.closes(end);
@@ -165,9 +165,9 @@ class StrictReader {
     // Only an escape can produce a lone surrogate or U+0000: UTF-8 excludes the former, and a raw
     // U+0000 is malformed.
     if (!isWellFormed(decoded)) {
-      throw this.refuse('lone_surrogate', 'string contains a lone surrogate');
+      throw this.error('lone_surrogate', 'string contains a lone surrogate');
     }
-    if (decoded.includes('\0')) throw this.refuse('nul_character', 'string contains U+0000');
+    if (decoded.includes('\0')) throw this.error('nul_character', 'string contains U+0000');
     return decoded;
   }
 
@@ -182,7 +182,7 @@ class StrictReader {
       !Number.isFinite(value) ||
       ((writtenAsInteger || printedAsInteger) && !Number.isSafeInteger(value))
     ) {
-      throw this.refuse('integer_out_of_range', 'number exceeds the exact range of a double');
+      throw this.error('integer_out_of_range', 'number exceeds the exact range of a double');
     }
     this.at += match[0].length;
     return value;
@@ -210,10 +210,10 @@ class StrictReader {
 
   private malformed(what: string): ProtocolError {
     const offset = utf8(this.text.slice(0, this.at)).length;
-    return this.refuse('malformed_json', `${what} at byte ${offset}`);
+    return this.error('malformed_json', `${what} at byte ${offset}`);
   }
 
-  private refuse(code: ProtocolErrorCode, message: string): ProtocolError {
+  private error(code: ProtocolErrorCode, message: string): ProtocolError {
     return new ProtocolError(code, message, { pointer: this.path.map(pointerStep).join('') });
   }
 }
@@ -251,12 +251,12 @@ function validPrefix(bytes: Uint8Array): number {
 export function canonicalize(value: JsonValue): string {
   const text = printed(value);
   if (text !== undefined && !SURROGATE_ESCAPE.test(text)) return text;
-  refuseForeign(value, '');
+  requireIJson(value, '');
   return serialize(value)!;
 }
 
 /**
- * The canonical text in one pass, or undefined if the value needs the checks of `write`. A lone
+ * The canonical text in one pass, or undefined if the value needs the checks of `requireIJson`. A lone
  * surrogate shows as an escape; ECMAScript prints strings and numbers as RFC 8785 requires.
  */
 function printed(value: unknown): string | undefined {
@@ -318,7 +318,8 @@ export function isCanonical(bytes: Uint8Array): boolean {
   return canonical !== undefined && equalBytes(canonical, bytes);
 }
 
-function refuseForeign(value: unknown, pointer: string): void {
+/** @throws ProtocolError for a value outside I-JSON */
+function requireIJson(value: unknown, pointer: string): void {
   if (typeof value === 'string') {
     if (!isWellFormed(value)) {
       throw new ProtocolError('lone_surrogate', 'string contains a lone surrogate', { pointer });
@@ -328,11 +329,11 @@ function refuseForeign(value: unknown, pointer: string): void {
       throw new ProtocolError('integer_out_of_range', 'number is not finite', { pointer });
     }
   } else if (Array.isArray(value)) {
-    for (let i = 0; i < value.length; i++) refuseForeign(value[i], pointer + pointerStep(i));
+    for (let i = 0; i < value.length; i++) requireIJson(value[i], pointer + pointerStep(i));
   } else if (typeof value === 'object' && value !== null) {
     for (const [key, member] of Object.entries(value)) {
-      refuseForeign(key, pointer);
-      refuseForeign(member, pointer + pointerStep(key));
+      requireIJson(key, pointer);
+      requireIJson(member, pointer + pointerStep(key));
     }
   } else if (typeof value !== 'boolean' && value !== null) {
     throw new ProtocolError('malformed_json', `a value of type ${typeof value} is not JSON`, {

@@ -13,6 +13,14 @@ export type VerificationStatus = (typeof STATUSES)[number];
 export const ARTIFACT_KINDS = ['proof', 'passport', 'certificate', 'trust'] as const;
 export type ArtifactKind = (typeof ARTIFACT_KINDS)[number];
 
+/** The kinds in texts. */
+export const ARTIFACT_NOUNS = {
+  proof: 'proof',
+  certificate: 'certificate',
+  passport: 'passport',
+  trust: 'trust artifact',
+} as const satisfies Record<ArtifactKind, string>;
+
 /** Effects in the order of their numbers in the map. Only `ADMIT` permits the action. */
 export const EFFECTS = ['ADMIT', 'DENY', 'REQUIRE_APPROVAL'] as const;
 export type Effect = (typeof EFFECTS)[number];

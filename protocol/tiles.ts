@@ -14,7 +14,7 @@ import {
 
 /** Names and sizes of tiles (C2SP tlog-tiles): tiles of height 8 hold up to 256 hashes. */
 
-export const TILE_HEIGHT = 8;
+const TILE_HEIGHT = 8;
 export const TILE_WIDTH = 256;
 
 /** Coordinates of a tile: `level` counts upwards from the leaves, `index` from the left. */
@@ -38,7 +38,7 @@ export function entriesPath(index: number, width: number = TILE_WIDTH): string {
   return `tile/entries/${indexPath(index)}${partial(width)}`;
 }
 
-export function nodesAtLevel(level: number, size: number): number {
+function nodesAtLevel(level: number, size: number): number {
   return Math.floor(size / TILE_WIDTH ** level);
 }
 
@@ -180,7 +180,7 @@ export function tileRoot(sha256: Sha256, hashes: Uint8Array): Uint8Array {
   return row[0]!;
 }
 
-/** Entry bundles store each entry after a 16-bit length (C2SP tlog-tiles). */
+/** An entry bundle stores lengths in 16 bits. */
 export const MAX_ENTRY_BYTES = 0xffff;
 
 /** An entry bundle (C2SP tlog-tiles): every entry after its length as a big-endian uint16. */

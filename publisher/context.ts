@@ -3,7 +3,7 @@ import type { NoteSigner } from '#protocol/note';
 import type { OpenedLocation } from '#protocol/snapshot/location';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
 import type { LogState } from '#protocol/state/log-state';
-import type { Clock } from '#runtime/concurrency';
+import type { Clock } from '#runtime/clock';
 import type { Logger } from '#runtime/process/log';
 import type { LatestInputs } from '#sql/log/public-entries';
 import type { TreeHead, VerifiedTree } from './plan/tree.js';
@@ -69,6 +69,6 @@ export interface CycleContext extends PublisherSettings {
   log: Logger;
   /** Leaves that a cycle reads and applies at once; a multiple of 256. */
   chunkLeaves: number;
-  /** Counts a step, so that the watchdog can distinguish a long cycle from a hung one. */
+  /** Counts a step, so that the watchdog can distinguish a long cycle from a stalled one. */
   progress(): void;
 }

@@ -11,7 +11,7 @@ import {
   type PublishInputs,
   requireInPrimary,
   requireSigningKey,
-  type StoredCheckpoint,
+  type VerifiedCheckpoint,
   storedCheckpoint,
 } from './plan/inputs.js';
 import { advance, EMPTY_STATE, startingState } from './plan/public-state.js';
@@ -98,7 +98,7 @@ async function lead(ctx: CycleContext): Promise<CycleReport> {
 }
 
 /** Lets a standby report a missing key before a failover. Returns the last checkpoint. */
-async function requireKnownSigners(ctx: CycleContext): Promise<StoredCheckpoint | null> {
+async function requireKnownSigners(ctx: CycleContext): Promise<VerifiedCheckpoint | null> {
   const stored = await storedCheckpoint(ctx);
   await ctx.reader.checkpoint();
   await ctx.reader.snapshot();
@@ -109,7 +109,10 @@ async function requireKnownSigners(ctx: CycleContext): Promise<StoredCheckpoint 
  * Lets a standby report an inactive key before a failover. Only while another publisher leads: a leader first
  * checks whether the database lost leaves, because it may have lost the activation of the key with them.
  */
-async function requireUsableKey(ctx: CycleContext, stored: StoredCheckpoint | null): Promise<void> {
+async function requireUsableKey(
+  ctx: CycleContext,
+  stored: VerifiedCheckpoint | null,
+): Promise<void> {
   const { name, keyHash } = ctx.logSigner;
   if (stored === null || equalBytes(stored.signedBy.keyHash, keyHash)) return;
   requireSigningKey(ctx, keysAfter(name, await ctx.registry.undelegatedKeyEntries()), stored);

@@ -38,7 +38,7 @@ export interface RunOptions {
 /**
  * Runs publish cycles at once, when woken and every second, never two at a time, until the signal.
  * Resolves after the last cycle, with the leases released. Rejects with a FatalPublishError when an operator
- * has to decide, and with a HungError when a cycle stalls. The next cycle retries after any other
+ * has to decide, and with a StallError when a cycle stalls. The next cycle retries after any other
  * error; after several failed cycles in a row a standby gets the chance to lead.
  */
 export async function runPublisher(publisher: Publisher, options: RunOptions): Promise<void> {
@@ -46,14 +46,14 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
   const { betweenCycles = new WakeableSleep() } = options;
   const cycleLog = new CycleLog(log);
   let giveUp: (error: Error) => void = () => undefined;
-  const hung = new Promise<never>((_, reject) => {
+  const stalled = new Promise<never>((_, reject) => {
     giveUp = reject;
   });
   const watchdog = new Watchdog({
-    what: 'a publish cycle',
+    task: 'a publish cycle',
     limitMs: stallTimeoutMs,
     progress: () => publisher.progress(),
-    onHung: giveUp,
+    onStall: giveUp,
   });
 
   let failedCycles = 0;
@@ -118,8 +118,8 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
   });
   void schedule.start();
   try {
-    // A hung cycle is abandoned: the process exits, and its connection releases the lease.
-    await Promise.race([runCycles(), hung]);
+    // A stalled cycle is abandoned: the process exits, and its connection releases the lease.
+    await Promise.race([runCycles(), stalled]);
   } finally {
     void schedule.destroy();
     watchdog.stop();

@@ -1,3 +1,5 @@
+import { setImmediate } from 'node:timers/promises';
+
 /**
  * Resolves like `promise`, or rejects with `late()` after `ms` milliseconds. A later result is
  * dropped.
@@ -32,6 +34,16 @@ export function singleFlight<T>(ask: () => Promise<T>): () => Promise<T> {
     (asking ??= ask().finally(() => {
       asking = null;
     }));
+}
+
+/** Returns a function that yields to the event loop once `ms` milliseconds have passed since the last yield. */
+export function yieldEvery(ms = 5): () => Promise<void> {
+  let began = performance.now();
+  return async () => {
+    if (performance.now() - began < ms) return;
+    await setImmediate();
+    began = performance.now();
+  };
 }
 
 /** A sleep that `wake` ends early; while nothing sleeps, `wake` ends the next sleep. */
@@ -176,10 +188,3 @@ export function coalesce<In, Out>(options: CoalesceOptions<In, Out>): (item: In)
       if (timer === undefined || gathering.length >= enoughItems) startDue();
     });
 }
-
-/** The time in epoch milliseconds. Injected, so that tests can set it. */
-export interface Clock {
-  now(): number;
-}
-
-export const systemClock: Clock = { now: () => Date.now() };

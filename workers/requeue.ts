@@ -113,7 +113,7 @@ export async function requeueStaleAdmissions(
 }
 
 /** Requeues a page of stale revocations. A failing request does not block later pages. */
-export async function requeueStaleRevocations(
+async function requeueStaleRevocations(
   { sql, log, metrics, olderThanMs, pageSize }: RequeueOptions,
   queue: Pick<AdmitQueue, 'addRevocations'>,
   after: PendingRevocation | null = null,

@@ -21,7 +21,7 @@ export interface QueueWatch {
   /** Resolves when the queue is first found unreachable. */
   down: Promise<void>;
   /** Resolves after the signal, when the last work has ended. */
-  over: Promise<void>;
+  ended: Promise<void>;
 }
 
 const CHECK_EVERY_MS = 1_000;
@@ -48,7 +48,7 @@ export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSign
   const pause = (ms: number): Promise<void> =>
     sleep(ms, undefined, { signal }).catch(() => undefined);
 
-  const look = singleFlight(async () => {
+  const check = singleFlight(async () => {
     const error = await failureWithin(ping, ANSWER_MS);
     if (signal.aborted) return;
     if (error !== null && downSince === null) {
@@ -84,9 +84,9 @@ export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSign
   async function watch(): Promise<void> {
     let processing = Promise.resolve();
     while (!signal.aborted) {
-      const looked = look();
+      const checked = check();
       // A search does not wait for a silent Redis.
-      if (downSince === null) await looked;
+      if (downSince === null) await checked;
       if (downSince !== null && !signal.aborted) {
         options.chunks();
         processing = processRevocations();
@@ -96,13 +96,12 @@ export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSign
     await processing;
   }
 
-  const over = watch();
-  return { isDown: () => downSince !== null, down, over };
+  return { isDown: () => downSince !== null, down, ended: watch() };
 }
 
-/** The reason why `ask` failed or timed out; null when it succeeded. */
-async function failureWithin(ask: () => Promise<void>, ms: number): Promise<unknown> {
-  const answer = ask().then(
+/** The reason why `query` failed or timed out; null when it succeeded. */
+async function failureWithin(query: () => Promise<void>, ms: number): Promise<unknown> {
+  const answer = query().then(
     () => null,
     (error: unknown) => error,
   );

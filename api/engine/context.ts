@@ -1,5 +1,5 @@
 import type { Limits } from '#runtime/concurrency/limiter';
-import type { Clock } from '#runtime/concurrency';
+import type { Clock } from '#runtime/clock';
 import type { RedisClient } from '#runtime/queue/redis';
 import type { Tracing } from '#runtime/ops/tracing';
 import type { Logger } from '#runtime/process/log';
@@ -49,7 +49,7 @@ export interface EngineContext {
      * @param tenantNo a tenant gets at most half of all slots, so that it cannot block others
      * @throws Problem `renderer_busy`, `render_timeout`
      */
-    render(request: PdfRequest, tenantNo?: number): Promise<Uint8Array>;
+    render(request: PdfRequest, tenantNo: number): Promise<Uint8Array>;
   };
   /** Base URL of the public API without a trailing slash, for links in PDF exports. */
   publicUrl: string;

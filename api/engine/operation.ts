@@ -114,7 +114,7 @@ const KEYED: readonly ProblemCode[] = [
   'tenant_busy',
 ];
 
-const WITH_BODY: readonly ProblemCode[] = [
+export const WITH_BODY: readonly ProblemCode[] = [
   'body_too_large',
   'unsupported_media_type',
   'unsupported_content_encoding',

@@ -48,7 +48,7 @@ export abstract class ApiProblem<Code extends string> extends Error {
 }
 
 /** For responses that are not pages: no subresources, no framing. */
-export const NO_CONTENT_POLICY = "default-src 'none'; frame-ancestors 'none'";
+const NO_CONTENT_POLICY = "default-src 'none'; frame-ancestors 'none'";
 
 /**
  * Headers of every response of both APIs, including those sent before routing.

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { STRICT_JSON_CODES } from '#protocol/errors';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
-import type { Clock } from '#runtime/concurrency';
+import type { Clock } from '#runtime/clock';
 import type { Logger } from '#runtime/process/log';
 import type { OperationSpec } from '../openapi/types.js';
 import type { ProblemCode } from './http/problem.js';

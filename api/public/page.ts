@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { utf8 } from '#protocol/bytes';
-import { QUERY_NAMES, type VerdictRoute } from '#protocol/lookup-routes';
+import { QUERY_NAMES } from '#protocol/lookup-routes';
 import { formatVkey } from '#protocol/note';
 import { chainView, historyView } from '#protocol/state/views';
 import { nativeSha256 } from '#runtime/crypto/node';
@@ -16,8 +16,8 @@ import {
   serveFixed,
 } from './http/answer.js';
 import { Problem } from './http/problem.js';
-import { mayAppear, resolve } from './lookup/resolve.js';
-import { lookupAt, NOT_YET, originForm, verdictAnswer } from './lookup/routes.js';
+import { isYoung, resolve } from './lookup/resolve.js';
+import { lookupAt, originForm, RETRY_SOON, verdictAnswer } from './lookup/routes.js';
 import { lookupResponse, proofIn } from './lookup/views.js';
 import type { Exchange, PublicContext, Operation } from './operation.js';
 import { ICON, SCRIPT, STYLE } from './page/assets.js';
@@ -70,16 +70,12 @@ function sendHome(exchange: Exchange): void {
 async function sendVerdict(exchange: Exchange, identifier: string): Promise<void> {
   const { ctx } = exchange;
   const jsonUrl = lookupUrl(identifier);
-  const { snapshot, route, answer, ...model } = await loadVerdictPage(ctx, jsonUrl);
-  const isYoung =
-    (model.relayed?.lookup.matched_on ?? null) === null &&
-    mayAppear(snapshot, route, identifier, ctx.clock.now());
+  const { snapshot, answer, ...model } = await loadVerdictPage(ctx, jsonUrl);
   const { entry, log, generation } = snapshot;
   const { name, publicKey } = snapshot.opened.signedBy;
   const view = verdictView({
     ...model,
     identifier,
-    isYoung,
     jsonUrl,
     served: { answer: textOf(answer), vkey: formatVkey(nativeSha256, name, publicKey), generation },
     base: ctx.publicUrl,
@@ -88,14 +84,14 @@ async function sendVerdict(exchange: Exchange, identifier: string): Promise<void
     window: log.size - log.lookup_from,
   });
   const page = renderPage({ ...view, asked: identifier, snapshot, now: ctx.clock.now() });
-  sendPage(exchange, snapshot, answer, page, isYoung ? NOT_YET : {});
+  sendPage(exchange, snapshot, answer, page, model.isYoung ? RETRY_SOON : {});
 }
 
 /** Loads everything from one snapshot, so that the sections of the page cannot contradict each other. */
 async function loadVerdictPage(
   ctx: PublicContext,
   jsonUrl: string,
-): Promise<PageModel & { snapshot: Snapshot; route: VerdictRoute; answer: Answer }> {
+): Promise<PageModel & { snapshot: Snapshot; isYoung: boolean; answer: Answer }> {
   const target = lookupAt(jsonUrl);
   // The message omits the URL: it may contain a share token.
   if (target === null) throw new Error('verdict page: the URL is not a lookup route');
@@ -104,14 +100,20 @@ async function loadVerdictPage(
   const resolved = await whenFetched(() => resolve(snapshot, route, requested));
   const answer = verdictAnswer(route, requested, resolved);
   const relayed = readAnswer(answer);
+  const loaded = {
+    snapshot,
+    answer,
+    relayed,
+    isYoung: resolved === null && isYoung(snapshot, target, ctx.clock.now()),
+  };
   // Packages have no history or chain of their own; their members do.
   if (resolved === null || relayed === null || membersIn(relayed) !== null) {
-    return { snapshot, route, answer, relayed, events: [], links: [] };
+    return { ...loaded, events: [], links: [] };
   }
   const response = lookupResponse(resolved);
   const proof = proofIn(resolved);
   const { events } = historyView(response, proof);
-  return { snapshot, route, answer, relayed, events, links: chainView(response, proof).links };
+  return { ...loaded, events, links: chainView(response, proof).links };
 }
 
 /** Sends an error page, which must not look like a verdict. */

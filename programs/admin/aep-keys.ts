@@ -7,7 +7,7 @@ import { keyIdSchema } from '#protocol/schemas/primitives';
 import type { AepKey } from '#protocol/snapshot/keys';
 import { KeyStates } from '#protocol/state/log-keys';
 import { keyStatusAt } from '#protocol/state/log-state';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { isKeyUri } from '#runtime/crypto/key-uri';
 import { openSigner } from '#runtime/crypto/signer';
 import { OperatorError } from '#runtime/process/operator-error';
@@ -162,7 +162,7 @@ async function keysOf(sql: Db, uses: readonly Use[]) {
     return { leafIndex, entry: parseEntry(body) };
   });
   const origins = await knownOrigins(sql);
-  const states = new KeyStates({ sha256: nativeSha256, verify: nativeVerify, origins }, entries);
+  const states = new KeyStates({ ...nativeCrypto, origins }, entries);
   const ids = entries.flatMap(({ entry }) =>
     entry.type === 'key' && 'key_id' in entry && uses.includes(entry.use) ? [entry.key_id] : [],
   );

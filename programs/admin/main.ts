@@ -42,7 +42,6 @@ export interface Terminal {
   isTerminal?: boolean;
 }
 
-/** 0 done, 1 rejected or failed, 2 usage or configuration error, or unreachable database. */
 type ExitCode = 0 | 1 | 2;
 
 export async function runAdmin(
@@ -69,8 +68,8 @@ export async function runAdmin(
 }
 
 /** Commander's definition of each command, by the words of the command. */
-export function adminCommands(program = buildProgram()): Map<string, Command> {
-  return new Map(leaves(program).map((command) => [nameOf(command), command]));
+export function adminCommands(): Map<string, Command> {
+  return new Map(leaves(buildProgram()).map((command) => [nameOf(command), command]));
 }
 
 export function helpTexts(): string[] {

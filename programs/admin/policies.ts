@@ -321,7 +321,7 @@ function policyDiff(before: StoredPolicySet, after: StoredPolicySet): Outcome {
 }
 
 /** Line diff by longest common subsequence: `-` for removed lines, `+` for added ones. */
-export function textDiff(before: string, after: string): string {
+function textDiff(before: string, after: string): string {
   const [a, b] = [before.split('\n'), after.split('\n')];
   // table[i][j]: length of the longest common subsequence of a from i on and b from j on.
   const table: Uint32Array[] = [];

@@ -4,7 +4,7 @@ import { parseTime } from '#protocol/time';
 import { LeaseLostError } from '#publisher/errors';
 import type { CycleObserver } from '#publisher/run';
 import { addGauges, distribution, SECONDS, Tally, type Registry } from '#runtime/ops/instruments';
-import type { Clock } from '#runtime/concurrency';
+import type { Clock } from '#runtime/clock';
 import { StoreError } from '#runtime/store/store';
 import { readUpkeep } from '#sql/ops/maintenance';
 import { databaseBytes, logAndCheckpoint } from '#sql/ops/queries';

@@ -1,5 +1,5 @@
 import { addGauges, type Registry } from '#runtime/ops/instruments';
-import type { Clock } from '#runtime/concurrency';
+import type { Clock } from '#runtime/clock';
 
 interface Snapshot {
   generation: number;

@@ -9,7 +9,7 @@ import { parseAddCheckpoint, TLOG_SIZE_TYPE } from '#protocol/tlog-witness';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { Signer } from '#runtime/crypto/key-uri';
 import { BodyRefusedError, readBody } from '#runtime/http/json-body';
-import type { Clock } from '#runtime/concurrency';
+import type { Clock } from '#runtime/clock';
 import { logRarely, type Logger } from '#runtime/process/log';
 import type { CosignedHeads } from './heads.js';
 

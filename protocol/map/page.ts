@@ -46,8 +46,8 @@ export interface PageRef extends MapNode, PageId {
   count: number;
 }
 
-export const LEAF_HEAD_BYTES = KEY_BYTES + 8;
-export const REF_BYTES = KEY_BYTES + 3 + 2 * HASH_BYTES;
+const LEAF_HEAD_BYTES = KEY_BYTES + 8;
+const REF_BYTES = KEY_BYTES + 3 + 2 * HASH_BYTES;
 
 export function leafOf(sha256: Sha256, key: Uint8Array, { record, history }: MapValue): Leaf {
   const hash = mapLeafHash(sha256, { key, valueHash: valueHash(sha256, record, history) });

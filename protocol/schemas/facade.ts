@@ -6,7 +6,7 @@ import { packageIdSchema } from './lifecycle.js';
 import { proofEntrySchema } from './log-entry.js';
 import {
   artifactKindSchema,
-  assertsByStatus,
+  assertionCheck,
   effectSchema,
   environmentSchema,
   hashSchema,
@@ -94,10 +94,7 @@ const facadeVerificationSchema = z
     /** Time of the verification; absent when the lookup did not resolve. */
     verified_at: timeSchema.exactOptional(),
   })
-  .refine(
-    assertsByStatus,
-    '`can_assert_validity` must be true exactly for a status that asserts validity',
-  );
+  .check(assertionCheck);
 
 const trustChainMemberSchema = z.strictObject({
   available: z.boolean(),
@@ -183,10 +180,7 @@ export const historySchema = z
     ...viewMembers,
     events: z.array(publicEventSchema),
   })
-  .refine(
-    assertsByStatus,
-    '`can_assert_validity` must be true exactly for a status that asserts validity',
-  );
+  .check(assertionCheck);
 export type PublicHistory = z.infer<typeof historySchema>;
 
 const chainLinkSchema = z.strictObject({
@@ -206,10 +200,7 @@ export const trustChainSchema = z
     sequence: z.array(z.enum(TRUST_CHAIN_SEQUENCE)),
     links: z.array(chainLinkSchema),
   })
-  .refine(
-    assertsByStatus,
-    '`can_assert_validity` must be true exactly for a status that asserts validity',
-  );
+  .check(assertionCheck);
 export type PublicTrustChain = z.infer<typeof trustChainSchema>;
 
 /**
@@ -234,8 +225,5 @@ export const trustPackageSchema = z
       })
       .nullable(),
   })
-  .refine(
-    assertsByStatus,
-    '`can_assert_validity` must be true exactly for a status that asserts validity',
-  );
+  .check(assertionCheck);
 export type PublicTrustPackage = z.infer<typeof trustPackageSchema>;

@@ -98,8 +98,16 @@ export const isAscending = <T extends string | number>(items: readonly T[]): boo
 /** A name or reference that a caller chose. */
 export const textSchema = textOf(1, TEXT_MAX);
 
-/** For `refine`: validity is asserted exactly when the status asserts it. */
-export const assertsByStatus = (of: {
-  verification_status: string;
-  can_assert_validity: boolean;
-}): boolean => of.can_assert_validity === canAssertValidity(of.verification_status);
+type Assertion = { can_assert_validity: boolean } & (
+  { verification_status: string } | { status: string }
+);
+
+/** Whether validity is asserted exactly when the status asserts it. */
+export const assertsByStatus = (of: Assertion): boolean =>
+  of.can_assert_validity === canAssertValidity('status' in of ? of.status : of.verification_status);
+
+/** For `check`. */
+export const assertionCheck = z.refine<Assertion>(assertsByStatus, {
+  path: ['can_assert_validity'],
+  message: 'must be true exactly for a status that asserts validity',
+});

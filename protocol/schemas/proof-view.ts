@@ -8,7 +8,7 @@ import { proofEntrySchema } from './log-entry.js';
 import {
   actionSchema,
   artifactKindSchema,
-  assertsByStatus,
+  assertionCheck,
   effectSchema,
   environmentSchema,
   hashSchema,
@@ -126,10 +126,7 @@ export const listedProofSchema = z
     verification_status: z.enum(STATUSES),
     can_assert_validity: z.boolean(),
   })
-  .refine(assertsByStatus, {
-    path: ['can_assert_validity'],
-    message: 'must be true exactly for a status that asserts validity',
-  });
+  .check(assertionCheck);
 export type ListedProof = z.infer<typeof listedProofSchema>;
 
 /** Answer of `GET /v1/proofs`, newest first in log order. */

@@ -1,8 +1,8 @@
 import * as z from 'zod';
-import { canAssertValidity, STATUSES } from '../status.js';
+import { STATUSES } from '../status.js';
 import { SCHEMA } from './ids.js';
 import {
-  assertsByStatus,
+  assertionCheck,
   effectSchema,
   keyIdSchema,
   logIndexSchema,
@@ -56,10 +56,7 @@ export const verdictStatementSchema = z
     /** The log size that the statement covers, including the verdict and every counted revocation. */
     log_size: logIndexSchema,
   })
-  .refine(assertsByStatus, {
-    path: ['can_assert_validity'],
-    message: 'must be true exactly for a status that asserts validity',
-  });
+  .check(assertionCheck);
 export type VerdictStatement = z.infer<typeof verdictStatementSchema>;
 
 /**
@@ -136,8 +133,5 @@ export const verdictSchema = z
     verdict: verdictStatementSchema.nullable(),
     log_size: logIndexSchema,
   })
-  .refine((statement) => statement.can_assert_validity === canAssertValidity(statement.status), {
-    path: ['can_assert_validity'],
-    message: 'must be true exactly for a status that asserts validity',
-  });
+  .check(assertionCheck);
 export type Verdict = z.infer<typeof verdictSchema>;

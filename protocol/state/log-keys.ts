@@ -12,12 +12,18 @@ import type { Delegation, KeyEntry, VerdictEntry } from '../schemas/log-entry.js
 import { NONE } from './record.js';
 import { isSince1970 } from '../entries.js';
 
-/** The log of the entries, and the primitives that verify their signatures. */
-export interface LogContext {
+interface Primitives {
   sha256: Sha256;
   /** A strict Ed25519 verification. */
   verify: Ed25519Verify;
+}
+
+interface OriginContext extends Primitives {
   origin: string;
+}
+
+/** The log of the entries, and the primitives that verify their signatures. */
+export interface LogContext extends OriginContext {
   shard: number;
 }
 
@@ -37,7 +43,7 @@ export function delegationToSign(
  * @param keys the keys by id, in their state after the entries below `index`
  */
 export function keysChangedBy(
-  ctx: LogContext,
+  ctx: OriginContext,
   keys: ReadonlyMap<string, LogKey>,
   index: number,
   entry: KeyEntry,
@@ -64,7 +70,7 @@ export function keysChangedBy(
 type Named = Pick<LogKey, 'id' | 'publicKey'>;
 
 /** The key of an entry; null if the use of the key requires another form. */
-function namedBy({ sha256, origin }: LogContext, entry: KeyEntry): Named | null {
+function namedBy({ sha256, origin }: OriginContext, entry: KeyEntry): Named | null {
   if (entry.use === 'approver') return { id: entry.registration_hash, publicKey: null };
   let publicKey: Uint8Array;
   if (entry.use === 'log') {
@@ -81,7 +87,7 @@ function namedBy({ sha256, origin }: LogContext, entry: KeyEntry): Named | null 
 }
 
 function activated(
-  ctx: LogContext,
+  ctx: OriginContext,
   keys: ReadonlyMap<string, LogKey>,
   index: number,
   entry: KeyEntry,
@@ -121,10 +127,7 @@ export function earlier(a: number | null, b: number | null): number | null {
   return a === null ? b : b === null ? a : Math.min(a, b);
 }
 
-export interface KeyContext {
-  sha256: Sha256;
-  /** A strict Ed25519 verification. */
-  verify: Ed25519Verify;
+export interface KeyContext extends Primitives {
   /** Names of the log, past and present. A delegation for another log does not count. */
   origins: readonly string[];
 }
@@ -140,12 +143,10 @@ export class KeyStates {
   /**
    * @param entries key entries of the log, ascending by leaf index: at least those of the keys in question
    *   and of their roots
-   * @param logSize ignores entries at and above this index
    */
   constructor(
     private readonly ctx: KeyContext,
     private readonly entries: readonly KeyedEntry[],
-    private readonly logSize = Infinity,
   ) {}
 
   /**
@@ -215,7 +216,7 @@ export class KeyStates {
     const root = delegation ? delegation.root_key_id : null;
     const keys = new Map<string, LogKey>();
     for (const { leafIndex, entry } of this.entries) {
-      if (entry.type !== 'key' || leafIndex >= this.logSize || !isSince1970(entry)) continue;
+      if (entry.type !== 'key' || !isSince1970(entry)) continue;
       // A public key has the first use that the log gives it, so log keys matter too.
       if (entry.use !== 'log' && !isOf(entry, keyId) && !(root !== null && isOf(entry, root)))
         continue;
@@ -231,7 +232,7 @@ export class KeyStates {
   ): readonly LogKey[] {
     const { origins, ...rest } = this.ctx;
     const [first = [], ...others] = (origins.length === 0 ? [''] : origins).map((origin) =>
-      keysChangedBy({ ...rest, origin, shard: 0 }, keys, index, entry),
+      keysChangedBy({ ...rest, origin }, keys, index, entry),
     );
     return others.find(([key]) => key?.isAuthorized === true) ?? first;
   }

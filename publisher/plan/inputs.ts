@@ -13,7 +13,7 @@ import { type TreeHead, VerifiedTree } from './tree.js';
 /** A head that the next tree must extend, and its source. */
 export type TrustedHead = readonly [head: TreeHead, what: string];
 
-export interface StoredCheckpoint extends TreeHead {
+export interface VerifiedCheckpoint extends TreeHead {
   note: string;
   signedBy: Vkey;
 }
@@ -27,7 +27,7 @@ export interface PublishInputs {
   trustedHeads: readonly TrustedHead[];
   /** Size of the largest tree that was signed. */
   signedSize: number;
-  stored: StoredCheckpoint | null;
+  stored: VerifiedCheckpoint | null;
   /** The published checkpoint, which may be newer than that of the snapshot. */
   file: PublishedCheckpoint | null;
 }
@@ -106,7 +106,7 @@ function requireCovered(size: number, trustedHeads: readonly TrustedHead[]): voi
 }
 
 /** The last checkpoint that a key of this log signed, published or not. */
-export async function storedCheckpoint(ctx: CycleContext): Promise<StoredCheckpoint | null> {
+export async function storedCheckpoint(ctx: CycleContext): Promise<VerifiedCheckpoint | null> {
   const stored = await ctx.registry.latestCheckpoint();
   if (stored === null) return null;
   try {
@@ -138,7 +138,7 @@ export async function storedCheckpoint(ctx: CycleContext): Promise<StoredCheckpo
 export function requireSigningKey(
   { logKeys: [{ publicKey }], logSigner }: Pick<CycleContext, 'logKeys' | 'logSigner'>,
   keys: ReadonlyMap<string, LogKey>,
-  stored: StoredCheckpoint | null,
+  stored: VerifiedCheckpoint | null,
 ): void {
   const named = [...keys.values()].filter(({ use }) => use === 'log');
   const own = named.find((key) => key.publicKey === toBase64Url(publicKey));

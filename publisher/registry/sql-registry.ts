@@ -4,6 +4,7 @@ import { packageRows, shareChangesSince, sharesNow } from '#sql/lifecycle/share-
 import { keyEntries, undelegatedKeyEntries } from '#sql/log/keys';
 import {
   entriesBetween,
+  type EntryBody,
   latestEntry,
   proofsByKey,
   readTile,
@@ -23,7 +24,7 @@ const QUERIES = {
   treeSize,
   tile: readTile,
   entries: entriesBetween,
-  keyEntries,
+  keyEntries: (sql: Db, from?: number): Promise<EntryBody[]> => keyEntries(sql, from),
   undelegatedKeyEntries,
   latestEntry,
   snapshotEntriesFrom,

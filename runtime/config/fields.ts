@@ -94,12 +94,12 @@ export const snapshotDir = z
   .describe(
     'directory that the publisher writes and the public API reads; by default `DATA_DIR/public`',
   );
-const BUCKET_SAY = 'must be s3://bucket, s3://bucket/prefix, gs://bucket or gs://bucket/prefix';
+const BUCKET_MESSAGE = 'must be s3://bucket, s3://bucket/prefix, gs://bucket or gs://bucket/prefix';
 const BUCKET = /^(?:s3|gs):\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:\/[\w!*().-]+)*\/?$/;
 
 export const snapshotStore = z
   .string()
-  .regex(BUCKET, BUCKET_SAY)
+  .regex(BUCKET, BUCKET_MESSAGE)
   .nullable()
   .default(null)
   .describe(
@@ -147,13 +147,13 @@ const isLog = (where: string): boolean => !/^(?:s3|gs):/.test(where) || BUCKET.t
 export const monitorUrl = required(
   'name the address of the public API, a static mirror, a bucket or a snapshot directory',
 )
-  .refine(isLog, BUCKET_SAY)
+  .refine(isLog, BUCKET_MESSAGE)
   .describe(
     'address of the log to follow: `https://…`, a [bucket](deploy.md#a-bucket-for-the-snapshot) as in `SNAPSHOT_STORE`, or a directory',
   );
 export const monitorMirrors = list(
   'other addresses of the log to compare, separated by commas',
-).refine((all) => all.every(isLog), BUCKET_SAY);
+).refine((all) => all.every(isLog), BUCKET_MESSAGE);
 export const monitorInterval = duration(100, 86_400_000, 'must be a duration like 10s')
   .prefault('10s')
   .describe('time between two polls by the monitor');
@@ -189,11 +189,11 @@ const isPostgresUrl = (text: string): boolean => {
     /^(postgres(?:ql)?:\/\/(?=\S)(?:[^/?\s]*@)?)([^/?\s]*)(\S*)$/.exec(text) ?? [];
   return hosts.split(',').every((host) => URL.canParse(`${before}${host}${after}`));
 };
-const POSTGRES_SAY = 'must be a URL like postgres://user:password@host:5432/database';
+const POSTGRES_MESSAGE = 'must be a URL like postgres://user:password@host:5432/database';
 
 export const databaseUrl = (message: string) =>
   required(message)
-    .refine(isPostgresUrl, POSTGRES_SAY)
+    .refine(isPostgresUrl, POSTGRES_MESSAGE)
     .describe(
       "PostgreSQL 15 or later, with the program's own role; `start` and `demo` start an embedded server",
     );
@@ -201,7 +201,7 @@ export const databaseUrl = (message: string) =>
 /** A streaming replica of the database in DATABASE_URL, with the role in DATABASE_URL. */
 export const databaseReadUrl = z
   .string()
-  .refine(isPostgresUrl, POSTGRES_SAY)
+  .refine(isPostgresUrl, POSTGRES_MESSAGE)
   .nullable()
   .default(null)
   .describe('a streaming replica to read from, instead of the primary');

@@ -15,7 +15,7 @@ interface Pkcs11Uri {
 }
 
 /** The attributes of RFC 7512 that select one key, with a PIN from a file. */
-export function parsePkcs11Uri(uri: string): Pkcs11Uri {
+function parsePkcs11Uri(uri: string): Pkcs11Uri {
   const invalid = (what: string): OperatorError =>
     new OperatorError(
       `${uri.replace(/pin-value=[^&]*/, 'pin-value=…')}: ${what}. A key is named like ` +

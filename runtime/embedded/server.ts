@@ -88,14 +88,16 @@ function parameters(port: number, settings: Record<string, string>): string[] {
 }
 
 /**
- * Starts the server; null when it exited before it was ready. Calls `said` with its last output.
+ * Starts the server; null when it exited before it was ready.
+ *
+ * @param output gets the last lines that the server prints
  */
 async function launch(
   binaries: Binaries,
   place: Place,
   { port: asked, settings, signal: stopping }: ServerOptions,
   log: Pick<Logger, 'debug'>,
-  said: string[],
+  output: string[],
 ): Promise<Server | null> {
   const cluster = clusterOf(place);
   const port = asked === 0 ? await freePort() : asked;
@@ -114,15 +116,15 @@ async function launch(
       resolve({ code, signal, expected: isExpected });
     };
     child.once('error', (error) => {
-      said.push(error.message);
+      output.push(error.message);
       end(null, null);
     });
     child.once('exit', end);
   });
   child.stderr.setEncoding('utf8');
   child.stderr.on('data', (text: string) => {
-    for (const line of text.split('\n')) if (line !== '') said.push(line);
-    said.splice(0, said.length - 20);
+    for (const line of text.split('\n')) if (line !== '') output.push(line);
+    output.splice(0, output.length - 20);
     log.debug({ postgres: text.trimEnd() });
   });
   const { pid } = child;
@@ -162,7 +164,7 @@ export async function startServer(
   log: Pick<Logger, 'debug'>,
 ): Promise<Server> {
   const cluster = clusterOf(place);
-  const said: string[] = [];
+  const output: string[] = [];
   const began = Date.now();
   for (;;) {
     options.signal?.throwIfAborted();
@@ -170,13 +172,13 @@ export async function startServer(
     const rival = await runningOn(cluster);
     if (rival === null) {
       await disownStalePid(cluster);
-      const server = await launch(binaries, place, options, log, said);
+      const server = await launch(binaries, place, options, log, output);
       if (server !== null) return server;
       // Retry: the port may have been taken in the meantime, or processes of a killed server may
       // still be exiting.
       if (waited > REMAINS_MS) {
         throw new OperatorError(
-          `Postgres did not start on ${place.directory}:\n${said.join('\n')}`,
+          `Postgres did not start on ${place.directory}:\n${output.join('\n')}`,
         );
       }
     } else if (waited > (rival.status === 'stopping' ? STOPPING_MS : RIVAL_MS)) {
@@ -189,7 +191,7 @@ export async function startServer(
   }
 }
 
-const run = promisify(execFile);
+const execFileAsync = promisify(execFile);
 
 /** The lines of `postmaster.pid` that this module reads: process id (1st) and state (8th). */
 interface PostmasterPid {
@@ -197,10 +199,10 @@ interface PostmasterPid {
   status: string;
 }
 
-const file = (cluster: string): string => join(cluster, 'postmaster.pid');
+const pidFile = (cluster: string): string => join(cluster, 'postmaster.pid');
 
 async function readPostmasterPid(cluster: string): Promise<PostmasterPid | null> {
-  const text = await readFile(file(cluster), 'utf8').catch((error: NodeJS.ErrnoException) => {
+  const text = await readFile(pidFile(cluster), 'utf8').catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return null;
     throw error;
   });
@@ -221,7 +223,7 @@ function alive(pid: number): boolean {
 async function commandLine(pid: number): Promise<string | null> {
   try {
     if (process.platform === 'linux') return await readFile(`/proc/${String(pid)}/cmdline`, 'utf8');
-    return (await run('ps', ['-o', 'command=', '-p', String(pid)])).stdout;
+    return (await execFileAsync('ps', ['-o', 'command=', '-p', String(pid)])).stdout;
   } catch {
     return null;
   }
@@ -248,7 +250,7 @@ async function runningOn(cluster: string): Promise<PostmasterPid | null> {
 async function disownStalePid(cluster: string): Promise<void> {
   const found = await readPostmasterPid(cluster);
   if (found === null || !alive(found.pid)) return;
-  const lines = (await readFile(file(cluster), 'utf8')).split('\n');
+  const lines = (await readFile(pidFile(cluster), 'utf8')).split('\n');
   lines[0] = String(process.pid);
-  await writeFile(file(cluster), lines.join('\n'));
+  await writeFile(pidFile(cluster), lines.join('\n'));
 }

@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 export const REQUEST_ID_FORM = /^[A-Za-z0-9._~:@/+=-]{1,128}$/;
 const LONGEST = 128;
 
-export function isRequestId(value: string): boolean {
+function isRequestId(value: string): boolean {
   return REQUEST_ID_FORM.test(value);
 }
 

@@ -86,14 +86,14 @@ export interface HttpServer {
 
 function explain(error: NodeJS.ErrnoException, options: ListenOptions): Error {
   const { host, port, portVariable = 'the port', hostVariable = 'LISTEN_ADDRESS' } = options;
-  const sayings: Record<string, string> = {
+  const messages: Record<string, string> = {
     EADDRINUSE: `Port ${String(port)} is in use: set ${portVariable} to another port, or to 0 for any free port.`,
     EACCES: `Port ${String(port)} requires privileges: set ${portVariable} to a port above 1023.`,
     EADDRNOTAVAIL: `${host} is not an address of this machine: set ${hostVariable} to a local address.`,
     ENOTFOUND: `${host} is not an address of this machine: set ${hostVariable} to a local address.`,
   };
-  const saying = sayings[error.code ?? ''];
-  return saying === undefined ? error : new OperatorError(saying, { cause: error });
+  const message = messages[error.code ?? ''];
+  return message === undefined ? error : new OperatorError(message, { cause: error });
 }
 
 /** How often request timeouts are checked. */
@@ -140,7 +140,7 @@ function endUnread(
 }
 
 /** Rejects a readable request and ignores whatever follows on its connection. */
-function refuse(
+function sendRejection(
   response: ServerResponse,
   reason: UnreadReason,
   answer: ListenOptions['answerUnread'],
@@ -214,16 +214,16 @@ export async function listen(
   const { exclusive = false } = options;
   let closing = false;
   const exchanges = new WeakMap<Duplex, Exchange>();
-  const refused = new WeakSet<Duplex>();
+  const rejected = new WeakSet<Duplex>();
   const onRequest: RequestListener = (request, response) => {
     // Bytes after a rejected request are not parsed as a request.
-    if (refused.has(request.socket)) return;
+    if (rejected.has(request.socket)) return;
     exchanges.set(request.socket, { request, response });
     onBegun(request.socket);
     const fault = faultOf(request, limits.headers);
     if (fault !== null) {
-      refused.add(request.socket);
-      refuse(response, fault, options.answerUnread);
+      rejected.add(request.socket);
+      sendRejection(response, fault, options.answerUnread);
       return;
     }
     // Ends keep-alive, because otherwise the client would send further requests on this connection.
@@ -256,12 +256,12 @@ export async function listen(
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     const isLate = error.code === 'ERR_HTTP_REQUEST_TIMEOUT';
     // After the first error, the parser reports another error for every chunk.
-    if (refused.has(socket)) {
+    if (rejected.has(socket)) {
       // The client does not read the response, and its chunks keep the connection from being idle.
       if (isLate && socket.writableEnded) socket.destroy();
       return;
     }
-    refused.add(socket);
+    rejected.add(socket);
     const last = exchanges.get(socket);
     const open = last !== undefined && !last.response.writableFinished ? last : null;
     const isStarted = open?.response.headersSent === true;

@@ -9,8 +9,8 @@ const TIMEOUT_MS = 1_000;
  * Reports whether a dependency answers in time. Calls share one pending check, so that frequent
  * probes do not pile up behind a hanging check.
  */
-export function healthCheck(ask: () => PromiseLike<unknown>): () => Promise<Condition> {
-  const check = singleFlight(async () => ask());
+export function healthCheck(query: () => PromiseLike<unknown>): () => Promise<Condition> {
+  const check = singleFlight(async () => query());
   return () =>
     withTimeout(check(), TIMEOUT_MS).then(
       () => 'up',
@@ -59,26 +59,26 @@ export const withPause =
   };
 
 /** A task neither ended nor progressed within its limit. */
-export class HungError extends Error {}
+export class StallError extends Error {}
 
-const LOOK_EVERY_MS = 1_000;
+const CHECK_EVERY_MS = 1_000;
 
 export interface WatchdogOptions {
   /** Name of the watched task, for the message. */
-  what: string;
-  /** Time without completion or progress after which the task counts as hung. */
+  task: string;
+  /** Time without completion or progress after which the task counts as stalled. */
   limitMs: number;
   /** A number that changes on progress; if absent, the task must end within `limitMs`. */
   progress?: () => number;
   /** Called at most once. */
-  onHung: (error: HungError) => void;
+  onStall: (error: StallError) => void;
 }
 
 /**
  * Detects a task that neither ends nor progresses. Every wait should have its own timeout; the
  * watchdog covers waits without a timeout, which would leave the program up but idle.
  *
- * Counts only time in which this process ran, because a suspended process has not hung.
+ * Counts only time in which this process ran, because a suspended process has not stalled.
  */
 export class Watchdog {
   private quietMs = 0;
@@ -92,8 +92,8 @@ export class Watchdog {
   began(): void {
     this.quietMs = 0;
     if (this.isStopped) return;
-    const everyMs = Math.min(LOOK_EVERY_MS, this.options.limitMs);
-    this.timer ??= setInterval(() => this.look(everyMs), everyMs).unref();
+    const everyMs = Math.min(CHECK_EVERY_MS, this.options.limitMs);
+    this.timer ??= setInterval(() => this.check(everyMs), everyMs).unref();
   }
 
   ended(): void {
@@ -106,15 +106,15 @@ export class Watchdog {
     this.ended();
   }
 
-  private look(everyMs: number): void {
-    const { what, limitMs, progress = () => 0, onHung } = this.options;
+  private check(everyMs: number): void {
+    const { task, limitMs, progress = () => 0, onStall } = this.options;
     const now = progress();
     this.quietMs = now === this.last ? this.quietMs + everyMs : 0;
     this.last = now;
     if (this.quietMs < limitMs) return;
     this.stop();
     const seconds = String(limitMs / 1000);
-    onHung(new HungError(`${what} made no progress for ${seconds} s`));
+    onStall(new StallError(`${task} made no progress for ${seconds} s`));
   }
 }
 
@@ -133,13 +133,13 @@ export class TaskWatchdog {
   }
 
   async watch<T>(work: () => Promise<T>): Promise<T> {
-    const piece = (this.begun += 1);
+    const id = (this.begun += 1);
     if (this.underWay.size === 0) this.watchdog.began();
-    this.underWay.add(piece);
+    this.underWay.add(id);
     try {
       return await work();
     } finally {
-      this.underWay.delete(piece);
+      this.underWay.delete(id);
       if (this.underWay.size === 0) this.watchdog.ended();
     }
   }

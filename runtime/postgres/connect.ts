@@ -1,7 +1,7 @@
 import { connect as connectSocket, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
-import { TaskWatchdog, type HungError } from '../ops/health.js';
+import { TaskWatchdog, type StallError } from '../ops/health.js';
 import { types } from './types.js';
 
 type Client = postgres.Sql<{ bigint: number }>;
@@ -50,7 +50,7 @@ export interface ConnectOptions {
   /** Milliseconds within which the connection for notifications must answer; otherwise it is opened again. */
   listenProbeMs?: number;
   /** Called on a stall. By default ends the program: a restart recovers faster than callers time out. */
-  onHung?: (error: HungError) => void;
+  onStall?: (error: StallError) => void;
 }
 
 /**
@@ -81,7 +81,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
   const {
     listenProbeMs = 10_000,
     stallTimeoutMs = statementTimeoutMs === 0 ? 0 : statementTimeoutMs + STALL_GRACE_MS,
-    onHung = (error) => {
+    onStall = (error) => {
       throw error;
     },
   } = options;
@@ -108,7 +108,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
   const watchdog =
     stallTimeoutMs === 0
       ? null
-      : new TaskWatchdog({ what: 'a statement', limitMs: stallTimeoutMs, onHung });
+      : new TaskWatchdog({ task: 'a statement', limitMs: stallTimeoutMs, onStall });
 
   let opened = 0;
   const open = (): Connection => openConnection(url, settings, builder.options, opened++);

@@ -10,7 +10,7 @@ export type RedisAddress =
       password: string | null;
     };
 
-export const REDIS_SAY =
+const REDIS_MESSAGE =
   'must be a URL like redis://host:6379; for a cluster, redis+cluster://host:6379 or several nodes separated by commas';
 
 /**
@@ -25,8 +25,8 @@ export function readRedisAddress(text: string): RedisAddress | string {
   const urls = parts.flatMap((part) => (URL.canParse(part) ? [new URL(part)] : []));
   const [first] = urls;
   const scheme = /^(rediss?)(\+cluster)?:$/.exec(first?.protocol ?? '');
-  if (first === undefined || scheme === null || urls.length < parts.length) return REDIS_SAY;
-  if (/\s/.test(text) || urls.some(({ hostname }) => hostname === '')) return REDIS_SAY;
+  if (first === undefined || scheme === null || urls.length < parts.length) return REDIS_MESSAGE;
+  if (/\s/.test(text) || urls.some(({ hostname }) => hostname === '')) return REDIS_MESSAGE;
   if (parts.length === 1 && scheme[2] === undefined) {
     const isDatabase = /^\/?\d*$/.test(first.pathname);
     return isDatabase
@@ -47,7 +47,7 @@ export function readRedisAddress(text: string): RedisAddress | string {
     return 'must not have a database number or options, for a cluster';
   }
   const [username, password] = [first.username, first.password].map(decoded);
-  if (username === undefined || password === undefined) return REDIS_SAY;
+  if (username === undefined || password === undefined) return REDIS_MESSAGE;
   return {
     isCluster: true,
     nodes: urls.map(({ hostname, port }) => ({

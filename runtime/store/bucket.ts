@@ -1,7 +1,6 @@
-import { equalBytes } from '#protocol/bytes';
 import { timeoutSignal, withTimeout } from '../concurrency.js';
 import { readAtMost } from '../http/read-at-most.js';
-import { StoreError, type SnapshotStore } from './store.js';
+import { sameBytes, StoreError, type SnapshotStore } from './store.js';
 
 export const CONNECT_MS = 2_000;
 /** Milliseconds without data after which a connection is closed. */
@@ -238,6 +237,3 @@ export abstract class BucketStore implements SnapshotStore {
     return new StoreError(`${this.where}: cannot ${what} ${path}: ${name}: ${message}`, { cause });
   }
 }
-
-const sameBytes = (a: Uint8Array | null, b: Uint8Array | null): boolean =>
-  a === null || b === null ? a === b : equalBytes(a, b);

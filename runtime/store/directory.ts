@@ -1,9 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, open, readdir, readFile, rename, rm, rmdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { equalBytes } from '#protocol/bytes';
 import { withPath } from '../process/files.js';
-import type { SnapshotStore } from './store.js';
+import { sameBytes, type SnapshotStore } from './store.js';
 
 /** Wraps each write, so that tests can make it fail before or after the file is in place. */
 export type WriteStep = (path: string, write: () => Promise<void>) => Promise<void>;
@@ -47,9 +46,7 @@ export class DirectoryStore implements SnapshotStore {
   }
 
   async replace(path: string, bytes: Uint8Array, present: Uint8Array | null): Promise<boolean> {
-    const found = await this.read(path);
-    const same =
-      found === null || present === null ? found === present : equalBytes(found, present);
+    const same = sameBytes(await this.read(path), present);
     if (same) await this.write(path, bytes);
     return same;
   }

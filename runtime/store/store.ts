@@ -1,3 +1,4 @@
+import { equalBytes } from '#protocol/bytes';
 import { type LogFiles, UnreachableError } from '#protocol/monitor/files';
 import { OperatorError } from '../process/operator-error.js';
 
@@ -27,6 +28,10 @@ export interface SnapshotStore {
 
 /** A request to the bucket failed. */
 export class StoreError extends OperatorError {}
+
+/** Whether two files have the same content; null is a missing file. */
+export const sameBytes = (a: Uint8Array | null, b: Uint8Array | null): boolean =>
+  a === null || b === null ? a === b : equalBytes(a, b);
 
 export const filesIn = (store: SnapshotStore): LogFiles => ({
   where: store.where,

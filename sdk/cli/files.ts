@@ -2,7 +2,7 @@ import { Option } from 'commander';
 import { readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { buffer } from 'node:stream/consumers';
 import { fromUtf8 } from '../../protocol/bytes.js';
-import { parseStrict, type JsonValue } from '../../protocol/json.js';
+import { isObject, parseStrict, type JsonValue } from '../../protocol/json.js';
 import { canonicalHash, SdkError, type RequestHashEnvelope } from '../index.js';
 import { UsageError, type Invocation } from './config.js';
 
@@ -44,9 +44,7 @@ export async function hashOfFile(file: string): Promise<string> {
 
 export async function readDocument(file: string): Promise<{ [key: string]: JsonValue }> {
   const value = await readJson(file);
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw new UsageError(`${inputName(file)} is not a JSON object`);
-  }
+  if (!isObject(value)) throw new UsageError(`${inputName(file)} is not a JSON object`);
   return value;
 }
 

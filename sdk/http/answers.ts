@@ -110,8 +110,8 @@ const FINAL_CONFLICTS: ReadonlySet<string> = new Set([
   'run_seq_taken',
 ]);
 
-/** Statuses that a proxy may send without a problem document of the API. */
-const PROXY_STATUS: ReadonlySet<number> = new Set([408, 429, 500, 502, 503, 504]);
+/** Statuses of failures that may pass; proxies send them without a problem document of the API. */
+export const RETRIED_STATUS: ReadonlySet<number> = new Set([408, 429, 502, 503, 504]);
 
 export function httpError(answer: Answer): SdkError {
   const { status } = answer;
@@ -122,7 +122,7 @@ export function httpError(answer: Answer): SdkError {
     ...(problem !== undefined && { problem }),
     ...(after !== null && { retryAfterMs: after }),
   };
-  if (problem === undefined && !PROXY_STATUS.has(status)) {
+  if (problem === undefined && status !== 500 && !RETRIED_STATUS.has(status)) {
     const message = `status ${String(status)} without a problem document: check the address`;
     return new SdkError('unexpected_response', message, details);
   }

@@ -1,9 +1,7 @@
 import { SdkError } from '../errors.js';
 import { RETRY_DEFAULTS, type CallOptions, type RetryOptions } from '../options.js';
-import { httpError } from './answers.js';
+import { httpError, RETRIED_STATUS } from './answers.js';
 import { attempt, withDeadline, type Answer, type Deadline } from './attempt.js';
-
-const RETRIED_STATUS: ReadonlySet<number> = new Set([408, 429, 502, 503, 504]);
 
 export interface HttpRequest {
   method: 'GET' | 'POST' | 'DELETE';

@@ -1,4 +1,3 @@
-import type { Effect } from '#protocol/status';
 import { arrayOf, bytesOf } from '../db/columns.js';
 import { isNotCombined, PolicyMissingError } from '../db/errors.js';
 import {
@@ -10,7 +9,6 @@ import {
   type Transaction,
 } from '../db/transaction.js';
 import type { RunPlace } from './runs.js';
-import { UNLIMITED, type PinnedIntake, type Validity } from '../proofs/rebuild-aep.js';
 
 /** The request type: 1 is execute, 2 is agent. */
 export type Lane = 1 | 2;
@@ -345,69 +343,4 @@ async function findExistingProofIds(
       and i.request_hash = asked.request_hash and not i.refused and i.approves is null
     order by asked.n`;
   return rows.map(({ id }) => id);
-}
-
-type SharedColumn = Exclude<keyof PinnedIntake, 'proofId' | 'request' | 'requestHash' | 'seed'>;
-export type SharedRow = Omit<Pick<PinnedIntake, SharedColumn>, 'acceptedAt' | 'validity'> & {
-  acceptedAt: Date;
-  validity: Validity | null;
-};
-
-/** Columns of a SharedRow, from `svc.intake i join svc.tenant t`. */
-export const sharedColumns = (sql: Db) => sql`
-  i.tenant_no as "tenantNo", t.tenant_id as "tenantId", i.lane, i.environment,
-  i.accepted_at as "acceptedAt", i.bound, i.policy_digest as "policyDigest",
-  i.fixture_hash as "fixtureHash", i.validity, i.approval`;
-
-export const sharedPins = ({ acceptedAt, validity, ...row }: SharedRow) => ({
-  ...row,
-  acceptedAt: acceptedAt.getTime(),
-  validity: validity ?? UNLIMITED,
-});
-
-/** The pinned inputs of one of the tenant's admissions; null when the admission is unknown or erased. */
-export function readPinnedIntake(
-  sql: Pool,
-  tenantNo: number,
-  proofId: string,
-): Promise<PinnedIntake | null> {
-  return asTenants(sql, [tenantNo], async (tx) => {
-    const [row] = await tx<(SharedRow & Omit<PinnedIntake, SharedColumn>)[]>`
-      select ${sharedColumns(tx)}, i.proof_id as "proofId", i.request,
-        i.request_hash as "requestHash", i.seed
-      from svc.intake i join svc.tenant t using (tenant_no)
-      where i.proof_id = ${proofId}::uuid and i.tenant_no = ${tenantNo}
-        and num_nulls(i.request, i.request_hash, i.seed) = 0`;
-    return row === undefined ? null : { ...row, ...sharedPins(row) };
-  });
-}
-
-/** The part of a parent proof that the validation of an envelope may use. */
-export interface Parent {
-  effect: Effect;
-  kind: 'action' | 'outcome';
-}
-
-/** The tenant's own proofs with these ids; null for an id without such a proof, or an erased proof. */
-export function findParents(
-  sql: Pool,
-  tenantNo: number,
-  proofIds: readonly string[],
-): Promise<(Parent | null)[]> {
-  const asked = proofIds.map((proofId) => ({ tenantNo, proofId }));
-  return asTenants(sql, [tenantNo], (tx) => parentsOf(tx, asked));
-}
-
-export async function parentsOf(
-  tx: Db,
-  asked: readonly { tenantNo: number; proofId: string }[],
-): Promise<(Parent | null)[]> {
-  if (asked.length === 0) return [];
-  const rows = await tx<(Omit<Parent, 'effect'> & { effect: Parent['effect'] | null })[]>`
-    select e.effect, case when e.is_outcome then 'outcome' else 'action' end as kind
-    from unnest(${asked.map(({ proofId }) => proofId)}::uuid[],
-      ${asked.map(({ tenantNo }) => tenantNo)}::int[]) with ordinality as asked(proof_id, tenant_no, n)
-    left join (select * from svc.log_entry where signature is not null) e using (proof_id, tenant_no)
-    order by asked.n`;
-  return rows.map(({ effect, kind }) => (effect === null ? null : { effect, kind }));
 }

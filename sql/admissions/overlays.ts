@@ -1,6 +1,6 @@
-import { toHex } from '#protocol/bytes';
-import type { ListPlace } from '../db/columns.js';
+import { fromHex, toHex } from '#protocol/bytes';
 import { isNotCombined } from '../db/errors.js';
+import { type ListPlace, pageAfter } from '../db/paging.js';
 import { asTenants, type Db, type Pool, readAsTenants } from '../db/transaction.js';
 import type { StoredPolicySet } from './policies.js';
 
@@ -86,8 +86,7 @@ export function listOverlays(
         and s.overlay = t.overlay and s.base = (select digest from svc.policy_activation
           where active_from <= now() order by active_from desc, activation_id desc limit 1)
       where o.tenant_no = ${tenantNo} and (${digest}::bytea is null or o.digest = ${digest})
-        ${after === null ? tx`` : tx`and (o.created_at, o.digest) < (${new Date(after.createdAt)}::timestamptz, decode(${after.id}, 'hex'))`}
-      order by o.created_at desc, o.digest desc limit ${limit}`,
+        ${pageAfter(tx, ['o.created_at', 'o.digest'], limit, after, fromHex)}`,
   );
 }
 

@@ -7,10 +7,10 @@ import {
   lastTileIn,
   type LastTileRow,
 } from '../log/append.js';
-import { keyEntriesFrom } from '../log/keys.js';
+import { keyEntries } from '../log/keys.js';
 import type { EntryBody } from '../log/log.js';
 import type { PinnedIntake } from '../proofs/rebuild-aep.js';
-import { sharedColumns, sharedPins, type SharedRow } from './intake.js';
+import { sharedColumns, sharedPins, type SharedRow } from './pinned-intake.js';
 
 /** The batch of an admission, and the number of items of the batch with this admission. */
 export interface BatchRef {
@@ -225,19 +225,18 @@ export async function beginAppend(
     tx<[ClaimRow & StartRow]>`
       ${claiming(tx, intakes)}
       select ${claimColumns(tx)}, (select json_agg(g) from (${selectGates(tx, proofIds)}) g) as gates,
-        (select json_agg(k) from (${keyEntriesFrom(tx, keysFrom)}) k) as "keyEntries",
+        (select json_agg(k) from (${keyEntries(tx, keysFrom)}) k) as "keyEntries",
         ${lastTileColumns(tx)}, (select max(at) from svc.adoption) as "adoptedAt"
       from (select) one left join ${lastTile(tx)} on true`,
   );
-  const keyEntries = (row.keyEntries ?? []).map(({ leafIndex, body }) => ({
-    leafIndex,
-    body: bytesInJson(body),
-  }));
   return {
     size,
     claims: claimsIn(row, intakes),
     gates: gatesIn(row.gates ?? []),
-    keyEntries,
+    keyEntries: (row.keyEntries ?? []).map(({ leafIndex, body }) => ({
+      leafIndex,
+      body: bytesInJson(body),
+    })),
     lastTile: lastTileIn(row),
     adoptedAt: row.adoptedAt?.getTime() ?? null,
   };

@@ -106,13 +106,13 @@ async function accept(
   if (first !== null) return { outcome: 'repeat', batchId: first };
   await requireCapacity(tx, batch, capacity);
 
-  const pointing = await insertAdmissions(tx, batch, pins);
-  const fresh = pointing.admissions.filter((one) => one.isNew);
-  const before = pointing.admissions.filter((one) => !one.isNew);
+  const stored = await insertAdmissions(tx, batch, pins);
+  const fresh = stored.admissions.filter((one) => one.isNew);
+  const before = stored.admissions.filter((one) => !one.isNew);
   const earlier = await insertWatches(tx, batch, before);
   const awaited = fresh.reduce((sum, { items }) => sum + items, 0) + earlier.pending;
-  await insertChunks(tx, batch, pointing, pins.at);
-  const replayed = pointing.isReplay.filter(Boolean).length;
+  await insertChunks(tx, batch, stored, pins.at);
+  const replayed = stored.isReplay.filter(Boolean).length;
   await tx`
     insert into svc.batch_progress (batch_id, tenant_no, awaited, pending, admitted, denied,
       approval_required, refused, invalid, replayed, completed_at)
@@ -202,9 +202,9 @@ async function insertAdmissions(
   batch: NewBatch,
   pins: PinnedPolicy,
 ): Promise<ItemAdmissions> {
-  const pointing = admissionsOf(batch);
+  const result = admissionsOf(batch);
   const conflicts = new Set<Admission | undefined>();
-  for (const some of slices(pointing.admissions)) {
+  for (const some of slices(result.admissions)) {
     const rows = some.map(({ row }) => row);
     const found = await insertOrFind(tx, rows, (open) =>
       storeAdmissions(tx, open, { policy: pins, singly: false }),
@@ -217,14 +217,14 @@ async function insertAdmissions(
   }
   if (conflicts.size > 0) {
     const indexes = batch.items.map(({ index }) => index);
-    const taken = indexes.filter((index) => conflicts.has(pointing.of[index]));
+    const taken = indexes.filter((index) => conflicts.has(result.of[index]));
     throw new BatchRejected({ outcome: 'run_seq_taken', indexes: taken });
   }
   for (const item of batch.items) {
-    const admission = pointing.of[item.index];
-    pointing.isReplay[item.index] = admission?.isNew !== true || admission.first !== item;
+    const admission = result.of[item.index];
+    result.isReplay[item.index] = admission?.isNew !== true || admission.first !== item;
   }
-  return pointing;
+  return result;
 }
 
 function admissionsOf(batch: NewBatch): ItemAdmissions {

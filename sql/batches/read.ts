@@ -1,5 +1,6 @@
 import { type Db, type Pool, asTenants } from '../db/transaction.js';
-import { batchIdOf, hexOf, inMs, type ListPlace, type WithDates } from '../db/columns.js';
+import { batchIdOf, hexOf, inMs, type WithDates } from '../db/columns.js';
+import { type ListPlace, pageAfter } from '../db/paging.js';
 import {
   outcomeColumns,
   outcomeOf,
@@ -58,13 +59,7 @@ export function listBatches(
     const rows = await tx<BatchRow[]>`
       select ${columns(tx)} from svc.batch b join svc.batch_progress g using (batch_id)
       where b.tenant_no = ${tenantNo}
-        ${
-          after === null
-            ? tx``
-            : tx`and (b.accepted_at, b.batch_id)
-              < (${new Date(after.createdAt)}, ${hexOf(after.id)}::uuid)`
-        }
-      order by b.accepted_at desc, b.batch_id desc limit ${limit}`;
+        ${pageAfter(tx, ['b.accepted_at', 'b.batch_id'], limit, after, hexOf)}`;
     return rows.map(batchOf);
   });
 }

@@ -39,14 +39,6 @@ export const hexOf = (prefixedId: string): string => prefixedId.slice(prefixedId
 export const packageIdOf = (uuid: string): string => `pkg_${fromUuid(uuid)}`;
 export const batchIdOf = (uuid: string): string => `batch_${fromUuid(uuid)}`;
 
-/** The last row of a page of a tenant's list, newest first. The next page begins after it. */
-export interface ListPlace {
-  /** Epoch milliseconds. */
-  createdAt: number;
-  /** Orders rows created in the same millisecond. */
-  id: string;
-}
-
 /** A row as the driver returns it: with a Date for each member of `K`. */
 export type WithDates<R, K extends keyof R> = Omit<R, K> & {
   [P in K]: Date | Extract<R[P], null>;

@@ -38,10 +38,10 @@ export async function eraseAdmission(
   const ids = await holdersOfRequest(tx, proofId);
   await holdKeys(tx);
   const erased = await erasePayloads(tx, ids, order);
-  const unsettled = ids.find((id) => !erased.some((one) => one.proofId === id));
-  if (unsettled !== undefined) {
+  const skipped = ids.find((id) => !erased.some((one) => one.proofId === id));
+  if (skipped !== undefined) {
     throw new AdministrationError(
-      `admission ${unsettled}, or a revocation of it, is still pending: erase ${proofId} when neither is pending`,
+      `admission ${skipped}, or a revocation of it, is still pending: erase ${proofId} when neither is pending`,
     );
   }
   await eraseTraces(tx, erased);
@@ -81,7 +81,7 @@ export async function erasePayloads(
   order: ErasureOrder,
 ): Promise<Erased[]> {
   // Pending admissions are not locked: a worker that holds the append lock may reject them.
-  const settled = await tx<(Omit<Erased, 'isNew'> & { leafIndex: number | null })[]>`
+  const decided = await tx<(Omit<Erased, 'isNew'> & { leafIndex: number | null })[]>`
     select i.proof_id as "proofId", i.tenant_no as "tenantNo", i.lane, i.request_hash as "requestHash",
       e.leaf_index as "leafIndex"
     from svc.intake i left join svc.log_entry e using (proof_id)
@@ -89,9 +89,9 @@ export async function erasePayloads(
       and not exists (select from svc.revocation_request r join svc.revocation_pending using (request_id)
         where r.proof_id = i.proof_id)
     order by i.proof_id for update of i`;
-  const recorded = await nullPayloads(tx, settled, order);
-  const erased = settled.map((one) => ({ ...one, isNew: recorded.has(one.proofId) }));
-  const ids = settled.map(({ proofId }) => proofId);
+  const recorded = await nullPayloads(tx, decided, order);
+  const erased = decided.map((one) => ({ ...one, isNew: recorded.has(one.proofId) }));
+  const ids = decided.map(({ proofId }) => proofId);
   await eraseReasons(tx, ids);
   const leaves = erased.flatMap(({ isNew, leafIndex }) => (isNew ? (leafIndex ?? []) : []));
   await appendErasures(tx, 'erased', leaves);
@@ -104,16 +104,16 @@ export async function erasePayloads(
  */
 async function nullPayloads(
   tx: Transaction,
-  settled: readonly { proofId: string; leafIndex: number | null }[],
+  decided: readonly { proofId: string; leafIndex: number | null }[],
   order: ErasureOrder,
 ): Promise<ReadonlySet<string>> {
-  if (settled.length === 0) return new Set();
-  const ids = settled.map(({ proofId }) => proofId);
+  if (decided.length === 0) return new Set();
+  const ids = decided.map(({ proofId }) => proofId);
   const recorded = await tx<{ proofId: string }[]>`
     insert into svc.erasure (proof_id, leaf_index, actor, reason_ref)
     select proof_id, leaf_index, ${order.actor}, ${order.reasonRef}
-    from unnest(${ids}::uuid[], ${settled.map(({ leafIndex }) => leafIndex)}::bigint[])
-      as settled(proof_id, leaf_index)
+    from unnest(${ids}::uuid[], ${decided.map(({ leafIndex }) => leafIndex)}::bigint[])
+      as decided(proof_id, leaf_index)
     on conflict do nothing returning proof_id as "proofId"`;
   await tx`
     update svc.intake set request = null, request_hash = null, seed = null, approval = null

@@ -1,10 +1,11 @@
 import { approverActivationOf, isActiveApprover } from '#protocol/approvals';
+import { fromHex } from '#protocol/bytes';
 import { documentHash } from '#protocol/hash';
 import { canonicalBytes, parseStrict } from '#protocol/json';
 import type { Registration } from '#protocol/schemas/approvals';
 import { registrationSchema } from '#protocol/schemas/approvals';
 import { nativeSha256 } from '#runtime/crypto/node';
-import type { ListPlace } from '../db/columns.js';
+import { type ListPlace, pageAfter } from '../db/paging.js';
 import {
   asTenants,
   changeAsTenants,
@@ -164,15 +165,11 @@ function ofTenant(
   after: ListPlace | null,
   hash: string | null = null,
 ): Promise<ApproverRow[]> {
-  const behind =
-    after === null
-      ? tx``
-      : tx`and (a.created_at, a.registration_hash) < (${new Date(after.createdAt)}::timestamptz, ${Buffer.from(after.id, 'hex')})`;
   const named = hash === null ? tx`` : tx`and a.registration_hash = ${Buffer.from(hash, 'hex')}`;
   return approversWhere(
     tx,
-    tx`a.tenant_no = ${tenantNo} ${named} ${behind}
-      order by a.created_at desc, a.registration_hash desc limit ${limit}`,
+    tx`a.tenant_no = ${tenantNo} ${named}
+      ${pageAfter(tx, ['a.created_at', 'a.registration_hash'], limit, after, fromHex)}`,
   );
 }
 

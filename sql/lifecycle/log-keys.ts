@@ -4,7 +4,7 @@ import { formatVkey, type LogVkey, parseVkey } from '#protocol/note';
 import { logKeysOf, keysChangedBy } from '#protocol/state/log-keys';
 import type { LogKey } from '#protocol/state/log-state';
 import { formatTime } from '#protocol/time';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
 import { appendEntries, lockHead } from '../log/append.js';
 import { latestCheckpoint, latestCheckpointBy } from '../log/log.js';
@@ -13,12 +13,7 @@ import type { EntryBody } from '../log/log.js';
 import { databaseTime } from '../log/verdicts.js';
 import { AdministrationError, joinTransaction } from '../tenants/audit.js';
 
-const contextOf = (origin: string) => ({
-  sha256: nativeSha256,
-  verify: nativeVerify,
-  origin,
-  shard: 0,
-});
+const contextOf = (origin: string) => ({ ...nativeCrypto, origin });
 
 /** The keys of a log by id, in the state after its last entry. */
 export async function logStateKeys(sql: Db, origin: string): Promise<Map<string, LogKey>> {

@@ -5,7 +5,8 @@ import {
   type Transaction,
   asTenants,
 } from '../db/transaction.js';
-import { hexOf, inMs, packageIdOf, type ListPlace } from '../db/columns.js';
+import { hexOf, inMs, packageIdOf } from '../db/columns.js';
+import { type ListPlace, pageAfter } from '../db/paging.js';
 
 export interface NewPackage {
   packageId: string;
@@ -58,7 +59,7 @@ async function packageOf(
   tenantNo: number,
   { membersHash }: NewPackage,
 ): Promise<TrustPackage | null> {
-  const [found] = await packagesOf(tx, tenantNo, tx`members_hash = ${membersHash}`);
+  const [found] = await packagesOf(tx, tenantNo, tx`and members_hash = ${membersHash}`);
   return found ?? null;
 }
 
@@ -102,7 +103,7 @@ async function packagesOf(tx: Db, tenantNo: number, matching: Fragment): Promise
       (select array_agg(proof_id order by position) from svc.package_member
         where package_id = k.package_id) as "proofIds"
     from svc.trust_package k
-    where k.tenant_no = ${tenantNo} and ${matching}`;
+    where k.tenant_no = ${tenantNo} ${matching}`;
   return rows.map((row) => ({ ...inMs(row), packageId: packageIdOf(row.packageId) }));
 }
 
@@ -112,7 +113,7 @@ export function readPackage(
   packageId: string,
 ): Promise<TrustPackage | null> {
   return asTenants(sql, [tenantNo], async (tx) => {
-    const [found] = await packagesOf(tx, tenantNo, tx`package_id = ${hexOf(packageId)}::uuid`);
+    const [found] = await packagesOf(tx, tenantNo, tx`and package_id = ${hexOf(packageId)}::uuid`);
     return found ?? null;
   });
 }
@@ -124,13 +125,7 @@ export function listPackages(
   limit: number,
   after: ListPlace | null,
 ): Promise<TrustPackage[]> {
-  return asTenants(sql, [tenantNo], (tx) => {
-    const behind =
-      after === null
-        ? tx`true`
-        : tx`(created_at, package_id)
-            < (${new Date(after.createdAt)}::timestamptz, ${hexOf(after.id)}::uuid)`;
-    const page = tx`${behind} order by created_at desc, package_id desc limit ${limit}`;
-    return packagesOf(tx, tenantNo, page);
-  });
+  return asTenants(sql, [tenantNo], (tx) =>
+    packagesOf(tx, tenantNo, pageAfter(tx, ['k.created_at', 'k.package_id'], limit, after, hexOf)),
+  );
 }

@@ -1,13 +1,7 @@
 import { fromHex } from '#protocol/bytes';
 import { isProofOnly, type ArtifactKind } from '#protocol/status';
-import {
-  comparableTime,
-  hexOf,
-  inMs,
-  packageIdOf,
-  type ListPlace,
-  type WithDates,
-} from '../db/columns.js';
+import { comparableTime, hexOf, inMs, packageIdOf, type WithDates } from '../db/columns.js';
+import { type ListPlace, pageAfter } from '../db/paging.js';
 import { type Db, type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import { decidedOf } from './revocations.js';
 
@@ -118,18 +112,13 @@ export function listShareTokens(
   after: ListPlace | null,
 ): Promise<ShareToken[]> {
   return asTenants(sql, [tenantNo], async (tx) => {
-    const behind =
-      after === null
-        ? tx``
-        : tx`and (t.created_at, t.token_hash)
-            < (${new Date(after.createdAt)}::timestamptz, ${fromHex(after.id)}::bytea)`;
     const rows = await tx<ShareTokenRow[]>`
       select t.token_hash as "tokenHash", t.artifact_kind as "artifactKind", t.proof_id as "proofId",
         t.package_id as "packageId", t.created_at as "createdAt", t.expires_at as "expiresAt",
         r.revoked_at as "revokedAt"
       from svc.share_token t left join svc.share_revocation r using (token_hash)
-      where t.tenant_no = ${tenantNo} ${behind}
-      order by t.created_at desc, t.token_hash desc limit ${limit}`;
+      where t.tenant_no = ${tenantNo}
+        ${pageAfter(tx, ['t.created_at', 't.token_hash'], limit, after, fromHex)}`;
     return rows.map((row) => withTarget(inMs(row)));
   });
 }

@@ -2,7 +2,7 @@ import { parseEntry, readEntry } from '#protocol/entries';
 import { ProtocolError } from '#protocol/errors';
 import type { KeyedEntry } from '#protocol/keys';
 import { type KeyContext, KeyStates } from '#protocol/state/log-keys';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto } from '#runtime/crypto/node';
 import type { Db, Pool } from '../db/transaction.js';
 import { entriesWhere, type EntryBody } from './log.js';
 import { equalBytes } from '#protocol/bytes';
@@ -15,19 +15,18 @@ export interface KeysOfLog {
 }
 
 /** The key entries with an index of at least `from`, in order. */
-export const keyEntriesFrom = (sql: Db, from: number) =>
+export const keyEntries = (sql: Db, from = 0) =>
   entriesWhere(sql, sql`kind = 3 and leaf_index >= ${from} order by leaf_index`);
 
-/** The key entries without the delegations: a log has many delegations. */
-export const undelegatedKeyEntries = (sql: Db): Promise<EntryBody[]> =>
-  entriesWhere(sql, sql`kind = 3 and position('"delegation"' in body) = 0 order by leaf_index`);
+/** Selects key entries other than delegations, because a log has many delegations. */
+const isUndelegated = (sql: Db) => sql`position('"delegation"' in body) = 0`;
 
-/** Every key entry of the log from index `from` on, in order, as the verifier and fsck read them. */
-export const keyEntries = (sql: Db, from = 0): Promise<EntryBody[]> => keyEntriesFrom(sql, from);
+export const undelegatedKeyEntries = (sql: Db): Promise<EntryBody[]> =>
+  entriesWhere(sql, sql`kind = 3 and ${isUndelegated(sql)} order by leaf_index`);
 
 /**
- * The key entries in order. Includes only the delegations of keys in `keyIds`, because a log has
- * many delegations. Null when an entry is unreadable, because that entry may be a compromise.
+ * The key entries in order, of the delegations only those of keys in `keyIds`. Null when an entry is
+ * unreadable, because that entry may be a compromise.
  */
 export async function keysInLog(
   sql: Db,
@@ -35,7 +34,7 @@ export async function keysInLog(
 ): Promise<KeyedEntry[] | null> {
   const names = sql`select from unnest(${[...keyIds]}::text[]) as of(id)
     where position(convert_to(of.id, 'UTF8') in body) > 0`;
-  const isWanted = sql`position('"delegation"' in body) = 0 or exists (${names})`;
+  const isWanted = sql`${isUndelegated(sql)} or exists (${names})`;
   const rows = await entriesWhere(sql, sql`kind = 3 and (${isWanted}) order by leaf_index`);
   try {
     return rows.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }));
@@ -68,7 +67,7 @@ export async function countProofs(
 }
 
 /** Has no `origins`, because compromises do not depend on the signatures of delegations. */
-const COMPROMISES: KeyContext = { sha256: nativeSha256, verify: nativeVerify, origins: [] };
+const COMPROMISES: KeyContext = { ...nativeCrypto, origins: [] };
 
 /**
  * The index of the entry that voids a proof signed by `keyId` at `leafIndex`; null when the proof
@@ -94,7 +93,7 @@ export function compromisesIn(
 }
 
 /** Reads each key entry of a log once, because delegation makes many and every append needs them. */
-export class KeyEntryReader {
+class KeyEntryReader {
   private known: KeysOfLog & { last: EntryBody | null };
 
   constructor(private readonly origin: string | undefined) {
@@ -103,7 +102,7 @@ export class KeyEntryReader {
 
   async read(sql: Db): Promise<KeysOfLog> {
     const { from, add } = this.begin();
-    return add(sql, await keyEntriesFrom(sql, from));
+    return add(sql, await keyEntries(sql, from));
   }
 
   /** Begins a read: the caller reads the key entries from index `from` on, and passes them to `add`. */
@@ -122,7 +121,7 @@ export class KeyEntryReader {
     // A log can lose only its last leaves, for example in a failover: then the last known entry is
     // lost too.
     const isSame = last === null || (rows[0] !== undefined && isSameRow(rows[0], last));
-    if (!isSame) return this.add(this.keysOf([], null), sql, await keyEntriesFrom(sql, 0));
+    if (!isSame) return this.add(this.keysOf([], null), sql, await keyEntries(sql));
     const added = last === null ? rows : rows.slice(1);
     if (added.length === 0) return known;
     const parsed = added.map((row) => ({ leafIndex: row.leafIndex, entry: readable(row) }));
@@ -136,7 +135,7 @@ export class KeyEntryReader {
 
 export function statesOf(entries: readonly KeyedEntry[], origin: string | undefined): KeyStates {
   const origins = origin === undefined ? [] : [origin];
-  return new KeyStates({ sha256: nativeSha256, verify: nativeVerify, origins }, entries);
+  return new KeyStates({ ...nativeCrypto, origins }, entries);
 }
 
 /** @throws an error that keeps admissions pending: a later version may have appended the entry */

@@ -145,7 +145,7 @@ function approvalEvidence(bytes: Buffer | null): Aep['evidence']['approval'] {
   };
 }
 
-export const inputHashOf = (input: PolicyInput, saltOf: SaltOf): string =>
+const inputHashOf = (input: PolicyInput, saltOf: SaltOf): string =>
   nativeTextHash(policyInputText(input, saltOf('input')));
 
 /** The AEP of an admission: a function of its pinned inputs, its request and its decision. */

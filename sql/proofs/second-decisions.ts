@@ -38,7 +38,6 @@ export function readPendingProof(
 
 /** A second decision and its pending proof. */
 export interface SecondDecision {
-  proofId: string;
   /** Null when the tenant has no such proof. */
   pending: PendingAdmission | null;
   /**
@@ -57,7 +56,7 @@ export async function readSecondDecisions(
 ): Promise<Map<string, SecondDecision>> {
   if (proofIds.length === 0) return new Map();
   const rows = await sql<
-    (Omit<SecondDecision, 'proofId' | 'pending'> & { second: string } & PendingAdmission)[]
+    (Omit<SecondDecision, 'pending'> & { second: string } & PendingAdmission)[]
   >`
     select i.proof_id as second, ${pendingColumns(sql)},
       case when p.request is not null then
@@ -71,14 +70,9 @@ export async function readSecondDecisions(
     left join svc.tenant t on t.tenant_no = p.tenant_no
     where i.proof_id = any(${arrayOf(proofIds)}::uuid[]) and i.approves is not null`;
   return new Map(
-    rows.map(({ second: proofId, isOnly, isSame, ...pending }) => [
-      proofId,
-      {
-        proofId,
-        isOnly,
-        isSame,
-        pending: (pending.proofId as string | null) === null ? null : pending,
-      },
+    rows.map(({ second, isOnly, isSame, ...pending }) => [
+      second,
+      { isOnly, isSame, pending: (pending.proofId as string | null) === null ? null : pending },
     ]),
   );
 }
@@ -96,9 +90,9 @@ export async function readApprovals(
   );
   const found = await readSecondDecisions(sql, [...stored.keys()]);
   return new Map(
-    [...stored].map(([proofId, one]) => {
-      const { pending = null, isSame = null, isOnly = false } = found.get(proofId) ?? {};
-      return [proofId, { stored: one, pending, isSame, isOnly }];
-    }),
+    [...stored].map(([proofId, one]) => [
+      proofId,
+      { stored: one, ...(found.get(proofId) ?? { pending: null, isSame: null, isOnly: false }) },
+    ]),
   );
 }

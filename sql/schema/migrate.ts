@@ -30,7 +30,7 @@ export async function serverOf(sql: Db): Promise<DatabaseServer> {
 }
 
 /** A transaction of another session holds a lock that a migration needs. */
-export class MigrationBlockedError extends OperatorError {}
+class MigrationBlockedError extends OperatorError {}
 
 export interface MigrateOptions {
   /** Longest wait for one lock; other statements queue behind the wait. */

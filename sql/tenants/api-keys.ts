@@ -1,6 +1,7 @@
 import type { KeyRestriction, Scope } from '#protocol/schemas/api-keys';
 import type { Environment } from '#protocol/schemas/primitives';
-import { comparableTime, inMs, type ListPlace, type WithDates } from '../db/columns.js';
+import { comparableTime, inMs, type WithDates } from '../db/columns.js';
+import { type ListPlace, pageAfter } from '../db/paging.js';
 import {
   asTenants,
   changeAsTenants,
@@ -202,16 +203,13 @@ export function listTenantKeys(
   limit: number,
   after: ListPlace | null,
 ): Promise<ApiKeyRow[]> {
-  return asTenants(sql, [tenantNo], (tx) => {
-    const behind =
-      after === null
-        ? tx``
-        : tx`and (k.created_at, k.key_id) < (${new Date(after.createdAt)}::timestamptz, ${after.id})`;
-    return tx<ApiKeyRow[]>`
+  return asTenants(
+    sql,
+    [tenantNo],
+    (tx) => tx<ApiKeyRow[]>`
       select ${keyColumns(tx)} from svc.api_key k
-      where k.tenant_no = ${tenantNo} ${behind}
-      order by k.created_at desc, k.key_id desc limit ${limit}`;
-  });
+      where k.tenant_no = ${tenantNo} ${pageAfter(tx, ['k.created_at', 'k.key_id'], limit, after)}`,
+  );
 }
 
 /**

@@ -8,7 +8,7 @@ import { check, databaseName } from '#programs/fsck/main';
 import { publisherMetrics } from '#programs/metrics/publisher';
 import { packageRoot } from '#runtime/process/files';
 import { createRegistry } from '#runtime/ops/ops';
-import { systemClock } from '#runtime/concurrency';
+import { systemClock } from '#runtime/clock';
 import { storeOverlaySet } from '#sql/admissions/overlays';
 import { activePolicy, readPolicySet } from '#sql/admissions/policies';
 import { readUpkeep } from '#sql/ops/maintenance';

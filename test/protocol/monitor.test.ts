@@ -1,69 +1,30 @@
-import { beforeEach, describe, expect, it } from 'vitest';
-import { fromBase64, fromUtf8, utf8 } from '#protocol/bytes';
-import { formatCheckpoint, formatTlogProof, parseTlogProof } from '#protocol/checkpoint';
+import { describe, expect, it } from 'vitest';
+import { fromUtf8, utf8 } from '#protocol/bytes';
+import { cosign } from '#protocol/cosignature';
 import { UnreachableError, type LogFiles } from '#protocol/monitor/files';
 import type { Finding } from '#protocol/monitor/findings';
-import { MemoryPages } from '#protocol/monitor/map-store';
-import { Monitor } from '#protocol/monitor/monitor';
-import { decodeState, encodeState, newState, type MonitorState } from '#protocol/monitor/state';
-import { parseWatched, type Watched } from '#protocol/monitor/watch';
-import { readLog } from '#protocol/offline/trust';
-import type { SnapshotEntry } from '#protocol/schemas/log-entry';
+import { COSIGNATURE_TYPE, formatVkey, noteSigner, splitNote } from '#protocol/note';
 import { COSIGNED_PATH, LOCATION_PATH } from '#protocol/snapshot/location';
-import { cosign } from '#protocol/cosignature';
-import { COSIGNATURE_TYPE, formatVkey, noteSigner, signNote, splitNote } from '#protocol/note';
-import { parseTime } from '#protocol/time';
-import { nativeVerify } from '#runtime/crypto/node';
 import { sha256 } from '../fixtures/leaves.js';
 import { MAP_LIES } from '../fixtures/map-lies.js';
-import { receiptEvidence } from '../fixtures/receipt-evidence.js';
-import { logKey, ORIGIN, proofIdOf, secondsIn, testKey } from '../fixtures/public-log.js';
+import {
+  codes,
+  forget,
+  log,
+  look,
+  open,
+  receipt,
+  setAhead,
+  store,
+  stored,
+  tlogProofIn,
+  useMonitoredLog,
+  watch,
+} from '../fixtures/monitored-log.js';
+import { logKey, ORIGIN, secondsIn } from '../fixtures/public-log.js';
 import { filesOf, ServedLog } from '../fixtures/served-log.js';
 
-let log: ServedLog;
-/** Milliseconds by which the monitor's clock is ahead of the time of the next entry. */
-let ahead: number;
-const now = (): number => parseTime(secondsIn(log.size)) + ahead;
-let stored: MonitorState;
-let store: MemoryPages;
-beforeEach(async () => {
-  log = await ServedLog.open();
-  await log.snapshotAll();
-  ahead = 0;
-  stored = newState(ORIGIN);
-  store = new MemoryPages();
-});
-
-interface Look {
-  main?: LogFiles;
-  others?: LogFiles[];
-  watched?: Watched[];
-  policy?: string;
-  vkey?: string;
-}
-
-/** A monitor that starts from the state that the last monitor stored. */
-function open(policy?: string, vkey = log.keys.log.vkey): Monitor {
-  const pin = readLog(sha256, { vkey, origin: ORIGIN, policy })!;
-  return new Monitor({
-    crypto: { sha256, verify: nativeVerify },
-    pin,
-    store,
-    state: decodeState(encodeState(stored)),
-    save: (state) => {
-      stored = decodeState(encodeState(state));
-      return Promise.resolve();
-    },
-    now,
-    report: () => undefined,
-  });
-}
-
-async function look({ main, others = [], watched, policy, vkey }: Look = {}): Promise<Finding[]> {
-  const found = await open(policy, vkey).pass([main ?? filesOf(log.files), ...others], watched);
-  return found.filter(({ code }) => code !== 'key_entry');
-}
-const codes = (found: readonly Finding[]): string[] => found.map(({ code }) => code);
+useMonitoredLog();
 
 /** A policy that requires a cosignature by this witness. */
 function policyOf({ name, publicKey }: ReturnType<typeof logKey>): string {
@@ -71,13 +32,6 @@ function policyOf({ name, publicKey }: ReturnType<typeof logKey>): string {
   return `witness w ${witness}\nquorum w\n`;
 }
 const noteIn = ({ files }: ServedLog): string => fromUtf8(files.get('checkpoint')!);
-const watch = (value: object): Watched[] => {
-  const json = JSON.stringify(value);
-  return parseWatched(sha256, utf8(json), json, now())!;
-};
-const receipt = (n: number) => watch({ registry_proof_id: proofIdOf(n), vee_recorded: true });
-const tlogProofIn = ({ files }: ServedLog): string =>
-  (JSON.parse(fromUtf8(files.get(LOCATION_PATH)!)) as { tlog_proof: string }).tlog_proof;
 
 it('monitor > reports the keys of a correct log, follows it, and rebuilds its map', async () => {
   const first = await open().pass([filesOf(log.files)]);
@@ -95,8 +49,7 @@ it('monitor > reports the keys of a correct log, follows it, and rebuilds its ma
   expect(stored.rebuilt.state).toEqual(log.state);
   const { map } = stored.rebuilt;
   // The map depends on the log only, not on when the monitor polls.
-  stored = newState(ORIGIN);
-  store = new MemoryPages();
+  forget();
   await look();
   expect(stored.rebuilt.map).toEqual(map);
 });
@@ -151,7 +104,7 @@ describe('monitor of a publisher that misuses its genuine keys', () => {
     log.publish();
     expect(codes(await look({ vkey }))).toContain('checkpoint_unverifiable');
     // A new monitor that has read the retirement refuses the checkpoint, too.
-    [stored, store] = [newState(ORIGIN), new MemoryPages()];
+    forget();
     expect(codes(await look({ vkey }))).toContain('checkpoint_unverifiable');
   });
 
@@ -249,7 +202,7 @@ describe('monitor of one source', () => {
   });
 
   it('reports an expired snapshot', async () => {
-    ahead = 1_000_000;
+    setAhead(1_000_000);
     expect(codes(await look())).toEqual(['snapshot_expired']);
   });
 
@@ -258,9 +211,9 @@ describe('monitor of one source', () => {
     const [time, valid_until] = [secondsIn(day - 60), secondsIn(day + 840)];
     // The snapshot entry is the last entry; the verdict entry with the expiry scan precedes it.
     await log.snapshotAll(undefined, (entry) => ({ ...entry, time, valid_until }));
-    ahead = 1000 * (day - 2) - 1;
+    setAhead(1000 * (day - 2) - 1);
     expect(await look()).toEqual([]);
-    ahead += 1;
+    setAhead(1000 * (day - 2));
     expect(codes(await look())).toEqual(['snapshot_expired']);
   });
 
@@ -274,12 +227,12 @@ describe('monitor of one source', () => {
       where: 'log',
       read: (path) => {
         // Longer than the merge delay, and than the snapshot is valid.
-        if (path.startsWith('tile/')) ahead = 1_000_000;
+        if (path.startsWith('tile/')) setAhead(1_000_000);
         return filesOf(log.files).read(path);
       },
     };
     expect(codes(await monitor.pass([slow], watched))).toEqual([]);
-    ahead = 0;
+    setAhead(0);
     await log.append(log.status(1, 'proof'));
     log.publish();
     expect(codes(await monitor.pass([filesOf(log.files)]))).toEqual([]);
@@ -293,7 +246,7 @@ describe('monitor of one source', () => {
         which === 'the same monitor'
           ? monitor.pass([filesOf(files)])
           : look({ main: filesOf(files) });
-      ahead = 60_500;
+      setAhead(60_500);
       await pass(log.files);
       await log.append(log.status(4, 'proof'));
       log.publish();
@@ -320,129 +273,5 @@ describe('monitor of one source', () => {
     await log.snapshotAll();
     expect(await look()).toEqual([]);
     expect(stored.rebuilt.state).toEqual(log.state);
-  });
-});
-
-describe('monitor of watched proofs', () => {
-  it('reports a receipt whose proof the log lacks after the merge delay', async () => {
-    const watched = [...receipt(0), ...receipt(77)];
-    expect(await look({ watched })).toEqual([]);
-    ahead = 61_000;
-    expect(await look({ watched })).toMatchObject([
-      { code: 'proof_omitted', where: proofIdOf(77) },
-    ]);
-  });
-
-  it('rebuilds the map when the page of a watched proof is damaged', async () => {
-    const watched = receipt(0);
-    expect(await look({ watched })).toEqual([]);
-    ahead = 61_000;
-    for (const page of store.pages.values()) page.fill(0);
-    expect(await look({ watched })).toEqual([]);
-    expect(stored.rebuilt.state).toEqual(log.state);
-    expect(stored.watched[proofIdOf(0)]).toMatchObject({ status: 'VALID' });
-  });
-
-  it('reports no change and no omission while a damaged map cannot be rebuilt', async () => {
-    const watched = [0, 1].flatMap(receipt);
-    expect(await look({ watched })).toEqual([]);
-    ahead = 61_000;
-    for (const page of store.pages.values()) page.fill(0);
-    const files = new Map(log.files);
-    files.delete(`tile/entries/000.p/${String(log.size)}`);
-    expect(codes(await look({ watched, main: filesOf(files) }))).toEqual(['log_damaged']);
-    expect(await look({ watched })).toEqual([]);
-  });
-
-  it('reports no omission while it cannot read every entry', async () => {
-    const watched = receipt(77);
-    expect(await look({ watched })).toEqual([]);
-    ahead = 61_000;
-    await log.append(log.proof(77, log.keys.aep));
-    await log.snapshotAll();
-    log.files.delete(`tile/entries/000.p/${String(log.size)}`);
-    const found = codes(await look({ watched }));
-    expect(found).toContain('log_damaged');
-    expect(found).not.toContain('proof_omitted');
-  });
-
-  it('reports that the log omits the proof of stored evidence, after the declared merge delay', async () => {
-    const delayed = (entry: SnapshotEntry) => ({ ...entry, max_merge_delay: 600 });
-    await log.snapshotAll(undefined, delayed);
-    const logged = receiptEvidence(76, log.keys.aep);
-    await log.append(logged.entry);
-    await log.snapshotAll(undefined, delayed);
-    const omitted = receiptEvidence(77, log.keys.aep);
-    const watched = [...watch(logged), ...watch(omitted)];
-    ahead = 599_000;
-    expect(await look({ watched })).toEqual([]);
-    ahead = 601_000;
-    const [found] = await look({ watched });
-    expect(found).toMatchObject({ code: 'proof_omitted', where: proofIdOf(77) });
-    expect(found?.detail).toContain('600 s after its receipt');
-  });
-
-  it('reports evidence without a signature by an AEP key of the log as unverifiable, not as omitted', async () => {
-    ahead = 61_000;
-    const genuine = receiptEvidence(77, log.keys.aep);
-    const stranger = receiptEvidence(77, testKey());
-    const { signatures } = stranger.proof_record.envelope;
-    const unsigned = { ...genuine, proof_record: stranger.proof_record };
-    const otherSignature = receiptEvidence(77, { ...log.keys.aep, sign: () => signatures[0].sig });
-    for (const [evidence, detail] of [
-      [stranger, 'the log has no AEP key'],
-      [unsigned, 'key_id_mismatch'],
-      [otherSignature, 'did not sign the document'],
-    ] as const) {
-      const found = await look({ watched: watch(evidence) });
-      expect(codes(found)).toEqual(['receipt_unverifiable']);
-      expect(found[0]?.detail).toContain(detail);
-    }
-  });
-
-  it('reports a document that contradicts the log, and a checkpoint of a fork', async () => {
-    const fork = await ServedLog.open({ keys: log.keys });
-    fork.entries[2] = log.entries[3]!;
-    await fork.snapshotAll();
-    const entry = { proof_id: proofIdOf(0), aep_hash: 'cc'.repeat(32) };
-    const tlog_proof = tlogProofIn(fork);
-    // Receipt evidence has a tlog-proof, and an export has only the checkpoint.
-    const { checkpoint } = parseTlogProof(tlog_proof);
-    for (const proved of [{ tlog_proof }, { inclusion: { checkpoint } }]) {
-      stored = newState(ORIGIN);
-      const found = await look({ watched: watch({ entry, ...proved }) });
-      expect(codes(found)).toEqual(['log_forked', 'receipt_contradicted']);
-    }
-  });
-
-  it('gives notice of a document with a checkpoint of another log', async () => {
-    const [index, former] = [2, logKey('former.example/log')];
-    const entry = JSON.parse(fromUtf8(log.entries[index]!)) as object;
-    const head = { origin: former.name, size: 3, root: fromBase64(log.rootAt(3)) };
-    const checkpoint = signNote(formatCheckpoint(head), former);
-    const tlog_proof = formatTlogProof({ index, path: [], checkpoint });
-    for (const proved of [{ tlog_proof }, { inclusion: { checkpoint } }]) {
-      const found = await look({ watched: watch({ entry, ...proved }) });
-      expect(codes(found)).toEqual(['checkpoint_of_other_log']);
-    }
-  });
-
-  it('reports each change of the status of a watched proof id', async () => {
-    const ids = [0, 1, 2, 3, 4, 78].map((n) => proofIdOf(n)).join('\n');
-    const watched = parseWatched(sha256, utf8(ids), ids, 0)!;
-    expect(await look({ watched })).toEqual([]);
-    expect(Object.values(stored.watched).map(({ status }) => status)).toEqual([
-      'VALID',
-      'VALID',
-      'REVOKED',
-      'EXPIRED',
-      'BACKEND_LOOKUP_REQUIRED',
-      'ABSENT',
-    ]);
-    await log.append(log.status(0, 'proof'));
-    await log.snapshotAll();
-    expect(await look({ watched })).toMatchObject([
-      { code: 'status_changed', detail: 'from VALID to REVOKED' },
-    ]);
   });
 });

@@ -6,7 +6,7 @@ import { FatalPublishError } from '#publisher/errors';
 import type { CycleReport } from '#publisher/cycle';
 import { WakeableSleep } from '#runtime/concurrency';
 import { logger } from '#runtime/process/log';
-import { HungError } from '#runtime/ops/health';
+import { StallError } from '#runtime/ops/health';
 import type { Pool } from '#sql/db/transaction';
 
 const log = logger('publisher', 'silent');
@@ -66,13 +66,13 @@ describe.concurrent('runPublisher', () => {
     expect(cycles()).toBe(last);
   });
 
-  it.for([1, 2])('rejects when cycle %i stalls', async (hung, { expect }) => {
+  it.for([1, 2])('rejects when cycle %i stalls', async (stalled, { expect }) => {
     const { publisher } = fakePublisher((number) =>
-      number === hung ? new Promise(() => undefined) : Promise.resolve(waiting),
+      number === stalled ? new Promise(() => undefined) : Promise.resolve(waiting),
     );
     const { signal } = new AbortController();
     await expect(runPublisher(publisher, { signal, log, stallTimeoutMs: 500 })).rejects.toThrow(
-      HungError,
+      StallError,
     );
   });
 

@@ -10,7 +10,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { DatabaseLease } from '#publisher/registry/lease';
 import { connect, type ConnectOptions, type Sql } from '#runtime/postgres/connect';
 import { packageRoot } from '#runtime/process/files';
-import { HungError, TaskWatchdog } from '#runtime/ops/health';
+import { StallError, TaskWatchdog } from '#runtime/ops/health';
 import { withTimeout } from '#runtime/concurrency';
 import { isUnavailable } from '#sql/db/errors';
 import { selfSigned, serveTls, skipsTls } from '../fixtures/database-tls.js';
@@ -129,13 +129,13 @@ describe.each(TRANSPORTS)('pool over %s', (_, query) => {
     ['a transaction', inTransaction],
   ])('reports a stall when %s gets no response', async (_, send) => {
     const [proxy, url] = await openProxy(`${db.urlFor('svc_engine')}${query}`);
-    const hung: HungError[] = [];
-    const sql = open(url, { stallTimeoutMs: 300, onHung: (error) => hung.push(error) });
+    const stalled: StallError[] = [];
+    const sql = open(url, { stallTimeoutMs: 300, onStall: (error) => stalled.push(error) });
     await sql`select 1`;
     await inTransaction(sql);
     proxy.stall(true);
     void send(sql).catch(() => undefined);
-    await expect.poll(() => hung.length, { timeout: 10_000 }).toBe(1);
+    await expect.poll(() => stalled.length, { timeout: 10_000 }).toBe(1);
   });
 });
 
@@ -152,14 +152,14 @@ it('pool > causes no unhandled rejection when the connection is cut during sessi
 
 it('TaskWatchdog > reports a task that hangs although others complete', async () => {
   const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
-  const hung: HungError[] = [];
-  const onHung = (error: HungError) => hung.push(error);
-  const watchdog = new TaskWatchdog({ what: 'it', limitMs: 200, onHung });
+  const stalled: StallError[] = [];
+  const onStall = (error: StallError) => stalled.push(error);
+  const watchdog = new TaskWatchdog({ task: 'it', limitMs: 200, onStall });
   for (let n = 0; n < 8; n += 1) await watchdog.watch(() => pause(60));
-  expect(hung).toEqual([]);
+  expect(stalled).toEqual([]);
   void watchdog.watch(() => new Promise(() => undefined));
-  for (let n = 0; n < 20 && hung.length === 0; n += 1) await watchdog.watch(() => pause(50));
-  expect(hung).toEqual([expect.any(HungError)]);
+  for (let n = 0; n < 20 && stalled.length === 0; n += 1) await watchdog.watch(() => pause(50));
+  expect(stalled).toEqual([expect.any(StallError)]);
 });
 
 /** Returns the code with which a pool rejects a TLS server at 127.0.0.1 with these trusted names. */

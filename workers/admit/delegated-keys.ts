@@ -18,7 +18,7 @@ import type { AdmitContext } from './context.js';
 import { keyEntryReader } from '#sql/log/keys';
 
 /** Limit of the leaves, and so of the proofs, of one delegation; decision 48 has the reasons. */
-export const MAX_PROOFS = 1_000_000;
+const MAX_PROOFS = 1_000_000;
 
 export interface DelegationOptions {
   sql: Pool;

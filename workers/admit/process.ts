@@ -1,7 +1,7 @@
-import { setImmediate } from 'node:timers/promises';
 import { ZodError } from 'zod';
 import { IntakeMismatchError } from '#policy/derive-aep';
 import { ProtocolError } from '#protocol/errors';
+import { yieldEvery } from '#runtime/concurrency';
 import { NO_REQUEST_IDS, type RequestIds } from '#runtime/http/request-ids';
 import {
   ChunkIncompleteError,
@@ -165,13 +165,10 @@ async function prepareAll(context: AdmitContext, pending: PendingIntake[]): Prom
   const prepared: Prepared[] = [];
   const failed: Failed[] = [];
   const closes: Pick<Prepared, 'intake'>[] = [];
-  let began = loaded;
+  const yieldIfDue = yieldEvery(YIELD_AFTER_MS);
   for (const intake of pending) {
-    // Yields, so that signing a long job does not block the event loop.
-    if (performance.now() - began > YIELD_AFTER_MS) {
-      await setImmediate();
-      began = performance.now();
-    }
+    // Signing a long job must not block the event loop.
+    await yieldIfDue();
     try {
       if (intake.runCloses === true) {
         // An unusable policy set defers only its own closes.

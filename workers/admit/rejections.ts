@@ -9,7 +9,7 @@ import type { KeyedEntry } from '#protocol/keys';
 import type { AepSubject } from '#protocol/schemas/aep';
 import { nativeCrypto } from '#runtime/crypto/node';
 import type { Gate, PendingIntake } from '#sql/admissions/pending';
-import { type Parent, parentsOf } from '#sql/admissions/intake';
+import { type Parent, parentsOf } from '#sql/admissions/parents';
 import { isPlaceOf, placesOf, type RunPlace } from '#sql/admissions/runs';
 import type { Transaction } from '#sql/db/transaction';
 import { readStoredApproval } from '#sql/proofs/rebuild-aep';

@@ -4,7 +4,7 @@ import type { KeyStatus } from '#protocol/keys';
 import type { QueueConfig } from '#runtime/config';
 import { singleFlight } from '#runtime/concurrency';
 import { type RequestIds, NO_REQUEST_IDS } from '#runtime/http/request-ids';
-import { healthCheck, type Readiness, TaskWatchdog, type HungError } from '#runtime/ops/health';
+import { healthCheck, type Readiness, TaskWatchdog, type StallError } from '#runtime/ops/health';
 import type { Sql } from '#runtime/postgres/connect';
 import { logRarely } from '#runtime/process/log';
 import { isIds } from '#runtime/queue/backend';
@@ -79,14 +79,14 @@ export interface AdmitWorker {
 
 /**
  * Processes announced admissions and jobs from the queue, and requeues lost admissions and jobs.
- * Calls `onHung` when a job does not end: this process would renew its lock on the job forever, so
- * no other worker would get the job. By default `onHung` throws, which ends the program.
+ * Calls `onStall` when a job does not end: this process would renew its lock on the job forever, so
+ * no other worker would get the job. By default `onStall` throws, which ends the program.
  */
 export function startAdmitWorker(
   context: WorkerContext,
   queueConfig: QueueConfig,
   options: WorkerOptions = WORKER_DEFAULTS,
-  onHung: (error: HungError) => void = (error) => {
+  onStall: (error: StallError) => void = (error) => {
     throw error;
   },
 ): AdmitWorker {
@@ -94,9 +94,9 @@ export function startAdmitWorker(
   const stopping = new AbortController();
   const { signal } = stopping;
   const watchdog = new TaskWatchdog({
-    what: 'a worker job',
+    task: 'a worker job',
     limitMs: options.stallTimeoutMs,
-    onHung,
+    onStall,
   });
   const watched: Watched = async (kind, ids, requests, work) => {
     try {
@@ -179,7 +179,7 @@ export function startAdmitWorker(
         admissions.close(),
         worker.close(),
         batches.worker.close(),
-        withoutQueue?.over,
+        withoutQueue?.ended,
         renewing,
       ]);
       watchdog.stop();
@@ -244,19 +244,19 @@ function takeAnnounced(
     },
   });
   /** Groups that wait for an active key. */
-  let held = 0;
+  let waitingForKey = 0;
   const take: AdmissionGroups['take'] = (ids, requests) =>
-    held === 0 ? groups.take(ids, requests) : [];
+    waitingForKey === 0 ? groups.take(ids, requests) : [];
 
   async function untilKeyIsActive(): Promise<void> {
-    held += 1;
+    waitingForKey += 1;
     while (!signal.aborted) {
       const now = contextNow(context);
       if ((now && (await signingKeyState(now).catch(() => null))) === 'active') break;
       await sleep(KEY_CHECK_MS, undefined, { signal }).catch(() => undefined);
     }
-    held -= 1;
-    if (held === 0) await takePending(sql, take).catch(() => undefined);
+    waitingForKey -= 1;
+    if (waitingForKey === 0) await takePending(sql, take).catch(() => undefined);
   }
 
   const listening = new Promise<void>((resolve) => {

@@ -56,7 +56,7 @@ export const VERIFIER_DEFAULTS: VerifierOptions = {
 /**
  * Verifies until the signal: extends the verified prefix, scans for expiries, appends a verdict entry
  * if one is due, then scrubs. An error ends only the pass in which it occurs; its leaves stay
- * unverified until a pass succeeds. Rejects with a HungError when a pass does not end.
+ * unverified until a pass succeeds. Rejects with a StallError when a pass does not end.
  */
 export async function runVerifier(
   context: VerifyContext,
@@ -64,15 +64,15 @@ export async function runVerifier(
   options: VerifierOptions = VERIFIER_DEFAULTS,
 ): Promise<void> {
   let watchdog: Watchdog | undefined;
-  const hung = new Promise<never>((_, onHung) => {
+  const stalled = new Promise<never>((_, onStall) => {
     watchdog = new Watchdog({
-      what: 'a pass of the verifier',
+      task: 'a pass of the verifier',
       limitMs: options.stallTimeoutMs,
-      onHung,
+      onStall,
     });
   });
   try {
-    await Promise.race([new VerifierLoop({ ...context, watchdog }, options).run(signal), hung]);
+    await Promise.race([new VerifierLoop({ ...context, watchdog }, options).run(signal), stalled]);
   } finally {
     watchdog?.stop();
   }

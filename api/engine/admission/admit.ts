@@ -34,7 +34,7 @@ import { at, Problem, type ProblemCode } from '../http/problem.js';
 import { addLogFields, requestIdOf, traceparentOf } from '../http/request-context.js';
 import { clientGone } from '../http/respond.js';
 import { type EngineDeps, type Operation, type OperationSpec, json, specOf } from '../operation.js';
-import { sendOutcome, sendPending } from './outcome.js';
+import { REJECTION_CODES, sendOutcome, sendPending } from './outcome.js';
 import type { RegistryCheckInput } from './registry-checks.js';
 
 /** How one API translates its requests to admissions, and responds. */
@@ -342,17 +342,10 @@ export const readAdmissionOperation = tenantOperation(
     },
     problems: [
       'admission_not_found',
-      'approval_rejected',
       'policy_denied',
       'payload_erased',
-      'lane_locked',
-      'api_key_revoked',
-      'tenant_not_allowlisted',
       'admission_failed',
-      'invalid_run',
-      'parent_not_found',
-      'run_closed',
-      'run_incomplete',
+      ...REJECTION_CODES,
     ],
   },
   async ({ caller, ctx, inTenant, req, res }) => {

@@ -10,7 +10,7 @@ import { approvalSchema } from '#protocol/schemas/approvals';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { nativeCrypto } from '#runtime/crypto/node';
 import { acceptApproval } from '#sql/admissions/approvals';
-import { readPinnedIntake } from '#sql/admissions/intake';
+import { readPinnedIntake } from '#sql/admissions/pinned-intake';
 import { admissionState } from '#sql/admissions/outcomes';
 import { policyAnnotations } from '#sql/admissions/policies';
 import { readApprover } from '#sql/lifecycle/approvers';

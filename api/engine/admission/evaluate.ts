@@ -3,7 +3,6 @@ import type { DeclaredFacts } from '#policy/facts';
 import { actionOf } from '#protocol/actions';
 import { hashHex } from '#protocol/hash';
 import { canonicalBytes, pointerStep, type JsonValue } from '#protocol/json';
-import { STRICT_JSON_CODES } from '#protocol/errors';
 import { factsSchema } from '#protocol/schemas/facts';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { effectSchema, proofIdSchema, textSchema, timeSchema } from '#protocol/schemas/primitives';
@@ -12,7 +11,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { parseDocument } from '../http/parse-body.js';
 import { at, Problem } from '../http/problem.js';
 import { newUuidHex } from '../http/request-context.js';
-import { json, specOf } from '../operation.js';
+import { json, specOf, WITH_BODY } from '../operation.js';
 import { admissionOperation, AGENT, POST_PROBLEMS, type AdmissionApi } from './admit.js';
 import { sendDecision } from './outcome.js';
 
@@ -182,15 +181,9 @@ export const evaluationOperation = admissionOperation(
           context: { time: '1985-10-26T01:22-07:00' },
         },
       },
-      problems: [
-        'body_too_large',
-        'unsupported_media_type',
-        'unsupported_content_encoding',
-        'incomplete_body',
-        ...STRICT_JSON_CODES,
-        'missing_field',
-        'invalid_field',
-      ],
+      problems: WITH_BODY.filter(
+        (code) => code !== 'unsupported_schema_version' && code !== 'unknown_field',
+      ),
     },
     responses: { 200: json('Decided: signed and in the log.', decisionSchema) },
     problems: [

@@ -136,10 +136,10 @@ const REJECTIONS = {
     'The approval was no longer in force when the second decision was made. Nothing was admitted. Send another approval.',
   lane_locked:
     'The environment was locked before the proof was signed. Nothing was admitted. Send the request again later.',
-  tenant_not_allowlisted:
-    'The tenant left the allowlist before the proof was signed. Nothing was admitted. Contact the operator.',
   api_key_revoked:
     'The API key was revoked before the proof was signed. Nothing was admitted. Send the request with another key.',
+  tenant_not_allowlisted:
+    'The tenant left the allowlist before the proof was signed. Nothing was admitted. Contact the operator.',
   invalid_run:
     'The time in the id of the run was in the future. Nothing was admitted. Create the UUIDv7 with a correct clock.',
   parent_not_found:
@@ -149,6 +149,8 @@ const REJECTIONS = {
   run_incomplete:
     'A request of the run was pending or missing when the close was decided. Nothing was closed. Read the run, and send a new close.',
 } as const;
+
+export const REJECTION_CODES = Object.keys(REJECTIONS) as (keyof typeof REJECTIONS)[];
 
 /** The problem of an admission that was accepted, but then rejected or not processed. */
 function rejection(code: string): Problem {

@@ -1,6 +1,7 @@
 import type { Logger } from '#runtime/process/log';
-import type { Outcome } from '#sql/admissions/outcomes';
-import type { OwnId } from '#sql/db/transaction';
+import { type Outcome, readOutcomes } from '#sql/admissions/outcomes';
+import type { OwnId, Pool } from '#sql/db/transaction';
+import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
 
 /**
  * Waits for the outcome of admissions. Only the registry is authoritative: a notification just
@@ -39,6 +40,14 @@ interface Watched<T> {
 /** Shortest time between polls, so that admissions due at about the same time share a query. */
 const LEAST_POLL_MS = 25;
 const LONGEST_POLL_MS = 500;
+
+export const openOutcomeWaiters = (sql: Pool, log: Logger) => ({
+  admissionOutcomes: createOutcomeWaiter({ readOutcomes: (ids) => readOutcomes(sql, ids), log }),
+  revocationOutcomes: createOutcomeWaiter({
+    readOutcomes: (ids) => readRevocationOutcomes(sql, ids),
+    log,
+  }),
+});
 
 export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): OutcomeWaiter<T> {
   const { readOutcomes, log, firstPollMs = 100 } = options;

@@ -1,7 +1,7 @@
 import { createHash, type Hash } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
-import { setImmediate } from 'node:timers/promises';
 import { isObject } from '#protocol/json';
+import { yieldEvery } from '#runtime/concurrency';
 import { streamBody } from '#runtime/http/json-body';
 import {
   AGENT,
@@ -183,7 +183,7 @@ export function lineSplitter(itemLimit: number): Splitter {
   };
 }
 
-export const JSON_ARRAY = 'application/json';
+const JSON_ARRAY = 'application/json';
 export const JSON_LINES = 'application/x-ndjson';
 
 /** A valid item whose facts and parent are still to be checked with a query. */
@@ -208,9 +208,6 @@ export interface BatchLimits {
   items: number;
 }
 
-/** Milliseconds of parsing before yielding to the event loop. */
-const YIELD_AFTER_MS = 5;
-
 /** Throws the problems of the whole body only; the problems of items are in the result. */
 export async function parseBatch(
   req: IncomingMessage,
@@ -221,8 +218,8 @@ export async function parseBatch(
   const items = new Map<number, ParsedItem>();
   const problems = new Map<number, Problem>();
   const hash = createHash('sha256');
+  const yieldIfDue = yieldEvery();
   let total = 0;
-  let began = performance.now();
 
   function parse(item: SplitItem): void {
     const index = total;
@@ -247,9 +244,7 @@ export async function parseBatch(
   async function parseAll(found: SplitItem[]): Promise<void> {
     for (const item of found) {
       parse(item);
-      if (performance.now() - began < YIELD_AFTER_MS) continue;
-      await setImmediate();
-      began = performance.now();
+      await yieldIfDue();
     }
   }
 

@@ -5,7 +5,7 @@ type Element = ReturnType<Doc['struct']>;
 export type FontName = 'sans' | 'sansBold' | 'mono' | 'monoBold';
 
 /** Character width of the monospaced fonts, in units of the font size. */
-export const MONO_ADVANCE = 1233 / 2048;
+const MONO_ADVANCE = 1233 / 2048;
 
 /** A4 and its margins, in points. */
 export const PAGE = { width: 595.28, height: 841.89, side: 56, top: 72, bottom: 68 } as const;

@@ -25,7 +25,7 @@ const BUILT = join(packageRoot, 'dist', 'api', 'engine', 'pdf', 'render.js');
 /** Renders in worker threads, so that layout does not block the event loop. Threads start on demand. */
 export function createPdfRenderer(options: PdfRendererOptions) {
   const { file = BUILT, queued, threads, timeoutMs } = options;
-  const accepted = new Map<Promise<Uint8Array>, number | undefined>();
+  const accepted = new Map<Promise<Uint8Array>, number>();
   const slots = threads + queued;
   const share = Math.ceil(slots / 2);
   // Serves the tenants round-robin. Piscina's own queue starts abortable tasks in an arbitrary order.
@@ -68,12 +68,11 @@ export function createPdfRenderer(options: PdfRendererOptions) {
     [...accepted.values()].filter((one) => one === tenantNo).length;
 
   return {
-    async render(request: PdfRequest, tenantNo?: number): Promise<Uint8Array> {
+    async render(request: PdfRequest, tenantNo: number): Promise<Uint8Array> {
       // Piscina's own limit does not count abortable tasks.
-      const isFull = accepted.size >= slots;
-      const isShareFull = tenantNo !== undefined && acceptedOf(tenantNo) >= share;
-      if (closed || isFull || isShareFull) throw new Problem('renderer_busy');
-      const rendering = run(request, tenantNo ?? 0);
+      const isFull = accepted.size >= slots || acceptedOf(tenantNo) >= share;
+      if (closed || isFull) throw new Problem('renderer_busy');
+      const rendering = run(request, tenantNo);
       accepted.set(rendering, tenantNo);
       try {
         return await rendering;

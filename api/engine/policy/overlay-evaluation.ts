@@ -11,6 +11,7 @@ import { type ReplayPolicy, replayPolicies } from '#policy/replay';
 import { decidedSince, startSimulation } from '#policy/simulation';
 import { MOST_RULES } from '#protocol/schemas/overlays';
 import { parseTime } from '#protocol/time';
+import { yieldEvery } from '#runtime/concurrency';
 import { Limiter } from '#runtime/concurrency/limiter';
 import { oldestOfNewest, tenantDecidedFrom } from '#sql/admissions/decided';
 import type { StoredPolicySet } from '#sql/admissions/policies';
@@ -21,8 +22,6 @@ import type { Call } from '../operation.js';
 /** Maximum number of admissions in one simulation, which evaluates the newest admissions. */
 export const MOST_SIMULATED = 1_000;
 const PAGE = 100;
-/** Time after which evaluations yield to other requests. */
-const YIELD_AFTER_MS = 5;
 
 const evaluations = new Limiter({ total: 2, perOwner: 1, maxWaiting: 8, timeoutMs: 10_000 });
 
@@ -32,7 +31,7 @@ const evaluations = new Limiter({ total: 2, perOwner: 1, maxWaiting: 8, timeoutM
  *
  * @throws BusyError
  */
-export const inTurn = <T>({ tenantNo }: Caller, work: () => Promise<T>): Promise<T> =>
+export const limitEvaluation = <T>({ tenantNo }: Caller, work: () => Promise<T>): Promise<T> =>
   evaluations.run(tenantNo, async () => {
     const began = performance.now();
     try {
@@ -69,7 +68,7 @@ export async function runCases(
   cases: readonly PolicyCase[],
 ): Promise<CaseResult[]> {
   const results: CaseResult[] = [];
-  const breathe = yielding();
+  const yieldIfDue = yieldEvery();
   for (const [index, one] of cases.entries()) {
     const place = `/cases/${index}/input`;
     const { input } = one;
@@ -85,7 +84,7 @@ export async function runCases(
       if (!(error instanceof PolicyCasesError)) throw error;
       throw invalidCase(`${place}/budgets`, error.message);
     }
-    await breathe();
+    await yieldIfDue();
   }
   return results;
 }
@@ -107,7 +106,7 @@ export async function simulated(
     recorded: true,
     most: MOST_SIMULATED,
   });
-  const breathe = yielding();
+  const yieldIfDue = yieldEvery();
   const oldest = await inTenant(oldestOfNewest, MOST_SIMULATED);
   const complete = oldest === undefined || oldest.at.getTime() < from;
   const read = (first: number) => inTenant(tenantDecidedFrom, first, PAGE);
@@ -116,20 +115,11 @@ export async function simulated(
     // Ends even while the tenant admits faster than this loop evaluates.
     for (const row of page.slice(0, left)) {
       add(row);
-      await breathe();
+      await yieldIfDue();
     }
     left -= page.length;
     if (left <= 0) break;
   }
   const own = changes.map(({ tenant_id: _, ...change }) => change);
   return { since, complete, ...counts, changes: own };
-}
-
-function yielding(): () => Promise<void> {
-  let began = performance.now();
-  return async () => {
-    if (performance.now() - began < YIELD_AFTER_MS) return;
-    await setImmediate();
-    began = performance.now();
-  };
 }

@@ -27,7 +27,7 @@ import { at, Problem } from '../http/problem.js';
 import { sendJson } from '../http/respond.js';
 import { type Call, json } from '../operation.js';
 import {
-  inTurn,
+  limitEvaluation,
   MOST_SIMULATED,
   opened,
   requireFit,
@@ -93,7 +93,9 @@ export const storeOverlayOperation = documentOperation(
   },
   async (call, { rules }) => {
     const { caller, ctx, res } = call;
-    requireFit(await inTurn(caller, async () => overlayProblems(await setInForce(ctx), rules)));
+    requireFit(
+      await limitEvaluation(caller, async () => overlayProblems(await setInForce(ctx), rules)),
+    );
     const document = documentOf(rules);
     const stored = await changed(
       call,
@@ -170,7 +172,7 @@ export const testOverlayOperation = documentOperation(
   async (call, request) => {
     const { caller, req, res } = call;
     const id = String(req.params['overlay_id']);
-    sendJson(res, 200, await inTurn(caller, () => tested(call, id, request)));
+    sendJson(res, 200, await limitEvaluation(caller, () => tested(call, id, request)));
   },
 );
 
@@ -215,7 +217,11 @@ export const activateOverlayOperation = documentOperation(
   async (call, { cases }) => {
     const { caller, req, res } = call;
     const id = String(req.params['overlay_id']);
-    sendJson(res, 200, overlayDocument(await inTurn(caller, () => activated(call, id, cases))));
+    sendJson(
+      res,
+      200,
+      overlayDocument(await limitEvaluation(caller, () => activated(call, id, cases))),
+    );
   },
 );
 

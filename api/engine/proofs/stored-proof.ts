@@ -34,7 +34,7 @@ import {
   type Outcome,
 } from '#protocol/status';
 import { formatTime } from '#protocol/time';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import type { Db, Pool } from '#sql/db/transaction';
 import { knownOrigins } from '#sql/log/log';
 import { validUntil } from '#sql/proofs/rebuild-aep';
@@ -180,7 +180,7 @@ export function altered(stored: StoredProof, what: string, cause?: Error): Probl
  */
 export async function keyStatesOf(sql: Db, entries: readonly KeyedEntry[]): Promise<KeyStates> {
   const origins = await knownOrigins(sql);
-  return new KeyStates({ sha256: nativeSha256, verify: nativeVerify, origins }, entries);
+  return new KeyStates({ ...nativeCrypto, origins }, entries);
 }
 
 export function keyOf(

@@ -1,4 +1,3 @@
-import { setImmediate } from 'node:timers/promises';
 import * as z from 'zod';
 import { utf8 } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/json';
@@ -12,6 +11,7 @@ import {
   runStateSchema,
 } from '#protocol/schemas/run';
 import { SubtreeHashes } from '#protocol/tiles';
+import { yieldEvery } from '#runtime/concurrency';
 import { readRun, runKeyOf, type RunMember } from '#sql/admissions/runs';
 import type { Pool } from '#sql/db/transaction';
 import { keysInLog } from '#sql/log/keys';
@@ -114,8 +114,6 @@ export const runPackageOperation = tenantOperation(
 
 /** Members per query. Their rows are prepared without yielding to the event loop. */
 const GROUP = 50;
-/** Milliseconds of work before yielding to the event loop. */
-const YIELD_AFTER_MS = 5;
 
 /**
  * Builds the canonical package under the first checkpoint that covers the close: later checkpoints do not
@@ -134,7 +132,7 @@ async function packageOf(
   const close = await memberOf(reads, checkpoint, await findProof(sql, tenantNo, end.proofId));
   if (close.proof_record === null) throw new Problem('payload_erased');
   const documents: Uint8Array[] = [];
-  let began = performance.now();
+  const yieldIfDue = yieldEvery();
   for (let start = 0; start < members.length; start += GROUP) {
     const ids = members.slice(start, start + GROUP).map(({ proofId }) => proofId);
     const found = await readProofs(sql, tenantNo, ids);
@@ -142,9 +140,7 @@ async function packageOf(
       const stored = found.get(id);
       if (stored === undefined) throw new Problem('proof_not_found');
       documents.push(canonicalBytes(await memberOf(reads, checkpoint, stored)));
-      if (performance.now() - began < YIELD_AFTER_MS) continue;
-      await setImmediate();
-      began = performance.now();
+      await yieldIfDue();
     }
   }
   return Buffer.concat([

@@ -20,7 +20,7 @@ import {
   replayPolicies,
 } from '#policy/replay';
 import type { Pool } from '#sql/db/transaction';
-import { readPinnedIntake } from '#sql/admissions/intake';
+import { readPinnedIntake } from '#sql/admissions/pinned-intake';
 import { readTenantPolicySet } from '#sql/admissions/policies';
 import type { StoredProof } from '#sql/proofs/read';
 import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';

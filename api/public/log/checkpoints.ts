@@ -5,7 +5,7 @@ import { hashHex } from '#protocol/hash';
 import { COSIGNED_PATH } from '#protocol/snapshot/location';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
-import type { Clock } from '#runtime/concurrency';
+import type { Clock } from '#runtime/clock';
 import type { Snapshot } from '../snapshot/snapshot.js';
 import type { SnapshotSource } from '../snapshot/source.js';
 

@@ -9,6 +9,7 @@ import {
 } from '#protocol/schemas/facade';
 import { evidenceSchema } from '#protocol/evidence/document';
 import { SCHEMA } from '#protocol/schemas/ids';
+import { ARTIFACT_NOUNS, type ArtifactKind } from '#protocol/status';
 import { snapshotEntrySchema } from '#protocol/schemas/log-entry';
 import { type ResponseSpec, revalidated } from '../../openapi/types.js';
 import { BODY_LIMIT, Problem, type ProblemCode } from '../http/problem.js';
@@ -61,7 +62,7 @@ const lookup = (
   ...spec,
 });
 
-const YOUNG = {
+const RETRY_SOON_HEADER = {
   'Retry-After':
     'Only if the identifier does not resolve and is too new for the snapshot: seconds to wait before trying again.',
 };
@@ -79,7 +80,7 @@ const proofLookup = lookup({
     404: {
       description: 'The registry has published no such proof.',
       content: { 'application/json': notFoundSchema },
-      headers: YOUNG,
+      headers: RETRY_SOON_HEADER,
     },
   },
 });
@@ -153,7 +154,7 @@ const byPath = Object.entries(ARTIFACTS).map(([name, { id, artifact, description
     path: `${VERIFY}/${name}/{${parameterOf(name)}}`,
     summary: `Verify ${artifact}`,
     description: `${description} Resolves identifiers of any age.`,
-    responses: revalidated({ ...response, headers: YOUNG }),
+    responses: revalidated({ ...response, headers: RETRY_SOON_HEADER }),
   }),
 );
 
@@ -181,7 +182,7 @@ const aliases = ['certificate', 'passport', 'trust'].map((name) => {
     tag: 'Artifacts',
     summary: `Verify ${artifact} by its short path`,
     description: `The same response as \`${VERIFY}/${end}\`, byte for byte.`,
-    responses: revalidated({ ...response, headers: YOUNG }),
+    responses: revalidated({ ...response, headers: RETRY_SOON_HEADER }),
   });
 });
 
@@ -213,7 +214,7 @@ const genericGet = lookup({
     q: optionalText('Alias of `identifier`.'),
     id: optionalText('Alias of `identifier`.'),
   }),
-  responses: revalidated({ ...genericResponse, headers: YOUNG }),
+  responses: revalidated({ ...genericResponse, headers: RETRY_SOON_HEADER }),
   problems: GENERIC_PROBLEMS,
 });
 
@@ -233,7 +234,7 @@ const genericPost = lookup({
       any: { schema_version: SCHEMA.lookupRequest, identifier: EXAMPLE_ID.execution_id },
     },
   },
-  responses: { 200: { ...genericResponse, headers: YOUNG } },
+  responses: { 200: { ...genericResponse, headers: RETRY_SOON_HEADER } },
   problems: GENERIC_PROBLEMS,
 });
 
@@ -246,24 +247,16 @@ export const LOOKUP_OPERATIONS: readonly Operation[] = [
   ...aliases.map((spec) => ({ spec, handler: handledByFastPath })),
 ];
 
-const NAME = {
-  proof: 'proof',
-  certificate: 'certificate',
-  passport: 'passport',
-  trust: 'trust artifact',
-} as const;
-type Kind = keyof typeof NAME;
-
 const VIEWS: Record<
   ViewName,
-  (kind: Kind) => Pick<PublicSpec, 'id' | 'summary' | 'description'> & {
+  (kind: ArtifactKind) => Pick<PublicSpec, 'id' | 'summary' | 'description'> & {
     schema: z.ZodType;
     examples: Record<string, unknown>;
   }
 > = {
   history: (kind) => ({
     id: `${kind}History`,
-    summary: `Get the status history of a ${NAME[kind]}`,
+    summary: `Get the status history of a ${ARTIFACT_NOUNS[kind]}`,
     description:
       'The events of the proof and of every artifact that this artifact depends on, oldest first; empty ' +
       'when the lookup does not resolve.',
@@ -272,7 +265,7 @@ const VIEWS: Record<
   }),
   chain: (kind) => ({
     id: `${kind}Chain`,
-    summary: `Get the trust chain of a ${NAME[kind]}`,
+    summary: `Get the trust chain of a ${ARTIFACT_NOUNS[kind]}`,
     description: 'Each stage with its identifier and, where it has one, its verdict.',
     schema: trustChainSchema,
     examples: { resolved: exampleChain(kind) },
@@ -291,7 +284,7 @@ const VIEWS: Record<
 export const VIEW_OPERATIONS: readonly Operation[] = Object.entries(VIEW_PATHS).flatMap(
   ([kind, paths]) =>
     [...paths].map(([end, name]) => {
-      const { schema, examples, ...view } = VIEWS[name](kind as Kind);
+      const { schema, examples, ...view } = VIEWS[name](kind as ArtifactKind);
       const spec = lookup({
         ...view,
         path: `/api/public/${kind}/{${kind}_id}/${end}`,
@@ -300,7 +293,7 @@ export const VIEW_OPERATIONS: readonly Operation[] = Object.entries(VIEW_PATHS).
           description: 'The view, also when the lookup does not resolve.',
           content: { 'application/json': schema },
           examples,
-          headers: YOUNG,
+          headers: RETRY_SOON_HEADER,
         }),
       });
       return { spec, handler: handledByFastPath };
@@ -313,7 +306,7 @@ const evidenceResponse = {
   description: 'The evidence, also when the identifier is not found.',
   content: { 'application/json': evidenceSchema.extend({ snapshot: snapshotEntrySchema }) },
   example: exampleEvidence,
-  headers: YOUNG,
+  headers: RETRY_SOON_HEADER,
 };
 
 export const EVIDENCE_OPERATIONS: readonly Operation[] = [

@@ -71,10 +71,9 @@ const MAX_SKEW_MS = 5_000;
  * within its merge delay. A time in the future does not count: clients would wait forever for a
  * made-up identifier.
  */
-export function mayAppear(
+export function isYoung(
   { entry, issuedAt }: Snapshot,
-  route: VerdictRoute,
-  requested: string,
+  { route, requested }: { route: VerdictRoute; requested: string },
   now: number,
 ): boolean {
   const field = lookupNameOf(requested);

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { utf8 } from '#protocol/bytes';
 import { ProtocolError } from '#protocol/errors';
 import { buildEvidence } from '#protocol/evidence/build';
-import { parseStrict, type JsonValue } from '#protocol/json';
+import { isObject, parseStrict, pointerStep, type JsonValue } from '#protocol/json';
 import { BY_PATH, QUERY_NAMES, routeFor, type VerdictRoute } from '#protocol/lookup-routes';
 import { LOOKUP_FIELDS } from '#protocol/schemas/facade';
 import { SCHEMA } from '#protocol/schemas/ids';
@@ -21,7 +21,7 @@ import { Problem, PROBLEMS, readBody, type ProblemCode } from '../http/problem.j
 import { whenFetched } from '../snapshot/pages.js';
 import { currentValidSnapshot } from '../snapshot/poller.js';
 import { VIEW_PATHS, viewAnswer, type ViewName } from './views.js';
-import { mayAppear, resolve, type Resolved } from './resolve.js';
+import { isYoung, resolve, type Resolved } from './resolve.js';
 
 const PUBLIC = '/api/public';
 export const VERIFY = `${PUBLIC}/verify`;
@@ -177,7 +177,7 @@ export async function postLookup(
 
 export function requestedByBody(body: Uint8Array): LookupTarget {
   const document = parseBody(body);
-  if (typeof document !== 'object' || document === null || Array.isArray(document)) {
+  if (!isObject(document)) {
     throw invalid('invalid_field', '', 'Expected a JSON object.');
   }
   const members = new Map(Object.entries(document));
@@ -186,7 +186,7 @@ export function requestedByBody(body: Uint8Array): LookupTarget {
   }
   for (const name of members.keys()) {
     if (!['schema_version', ...LOOKUP_FIELDS].includes(name)) {
-      throw invalid('unknown_field', pointerTo(name), 'Unknown field. Remove it.');
+      throw invalid('unknown_field', pointerStep(name), 'Unknown field. Remove it.');
     }
   }
   const [field, second] = LOOKUP_FIELDS.filter((name) => members.has(name));
@@ -194,13 +194,13 @@ export function requestedByBody(body: Uint8Array): LookupTarget {
     throw invalid('identifier_missing', '', `Send one of ${LOOKUP_FIELDS.join(', ')}.`);
   }
   if (second !== undefined) {
-    throw invalid('identifier_ambiguous', pointerTo(second), 'Send one identifier field only.');
+    throw invalid('identifier_ambiguous', pointerStep(second), 'Send one identifier field only.');
   }
   const requested = members.get(field);
   if (typeof requested !== 'string' || requested === '' || requested.length > 1024) {
     throw invalid(
       'invalid_field',
-      pointerTo(field),
+      pointerStep(field),
       'Expected a string of 1 to 1024 UTF-16 code units.',
     );
   }
@@ -216,10 +216,6 @@ function parseBody(body: Uint8Array): JsonValue {
     const code = isKnown ? (error.code as ProblemCode) : 'malformed_json';
     throw invalid(code, error.pointer ?? '', error.message);
   }
-}
-
-function pointerTo(name: string): string {
-  return '/' + name.replaceAll('~', '~0').replaceAll('/', '~1');
 }
 
 function invalid(code: ProblemCode, pointer: string, detail: string): Problem {
@@ -252,24 +248,24 @@ function answerLookup(exchange: Exchange, target: LookupTarget): void | Promise<
   }
 }
 
-/** A new identifier resolves after about one publish cycle. */
-export const NOT_YET = { 'Retry-After': '1' };
+/** Headers for an identifier that may be too young: it resolves after about one publish cycle. */
+export const RETRY_SOON = { 'Retry-After': '1' };
 
-function sendVerdict(exchange: Exchange, { route, requested }: LookupTarget): void {
+function sendVerdict(exchange: Exchange, target: LookupTarget): void {
   const { ctx } = exchange;
+  const { route, requested } = target;
   const snapshot = currentValidSnapshot(ctx);
   const resolved = resolve(snapshot, route, requested);
   const answer = verdictAnswer(route, requested, resolved);
-  if (resolved === null && mayAppear(snapshot, route, requested, ctx.clock.now())) {
-    answer.headers = NOT_YET;
-  }
+  if (resolved === null && isYoung(snapshot, target, ctx.clock.now())) answer.headers = RETRY_SOON;
   send(exchange, snapshot, answer);
   const unresolved = route.unmatched === 'not-found' ? 'NOT_FOUND' : 'BACKEND_LOOKUP_REQUIRED';
   ctx.metrics?.countVerdict(resolved?.status ?? unresolved);
 }
 
-async function sendEvidence(exchange: Exchange, { requested, route }: LookupTarget): Promise<void> {
+async function sendEvidence(exchange: Exchange, target: LookupTarget): Promise<void> {
   const { ctx } = exchange;
+  const { requested, route } = target;
   const snapshot = currentValidSnapshot(ctx);
   const proof = await ctx.checkpoints.snapshotProof(snapshot);
   const evidence = await whenFetched(() =>
@@ -285,22 +281,21 @@ async function sendEvidence(exchange: Exchange, { requested, route }: LookupTarg
   // Evidence is not limited to the window of the route: only an identifier without a record may appear later.
   const ofAnyAge = { ...route, windowed: false };
   if (
-    mayAppear(snapshot, route, requested, ctx.clock.now()) &&
+    isYoung(snapshot, target, ctx.clock.now()) &&
     (await whenFetched(() => resolve(snapshot, ofAnyAge, requested))) === null
   ) {
-    answer.headers = NOT_YET;
+    answer.headers = RETRY_SOON;
   }
   send(exchange, snapshot, answer);
 }
 
 async function sendView(exchange: Exchange, target: LookupTarget, view: ViewName): Promise<void> {
+  const { ctx } = exchange;
   const { route, requested } = target;
-  const snapshot = currentValidSnapshot(exchange.ctx);
+  const snapshot = currentValidSnapshot(ctx);
   const resolved = await whenFetched(() => resolve(snapshot, route, requested));
-  const answer = await viewAnswer(exchange.ctx, snapshot, route, requested, resolved, view);
-  if (resolved === null && mayAppear(snapshot, route, requested, exchange.ctx.clock.now())) {
-    answer.headers = NOT_YET;
-  }
+  const answer = await viewAnswer(ctx, snapshot, route, requested, resolved, view);
+  if (resolved === null && isYoung(snapshot, target, ctx.clock.now())) answer.headers = RETRY_SOON;
   send(exchange, snapshot, answer);
 }
 

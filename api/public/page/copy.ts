@@ -1,4 +1,4 @@
-import type { ArtifactKind, VerificationStatus } from '#protocol/status';
+import { ARTIFACT_NOUNS, type VerificationStatus } from '#protocol/status';
 import { isReport, membersIn, type Relayed } from './relayed.js';
 
 /** Text and symbol of a verdict. Symbols differ in shape as well as colour (WCAG 1.4.1). */
@@ -53,8 +53,10 @@ export function verdictCopy(relayed: Relayed, byToken = false): VerdictCopy {
   const members = membersIn(relayed);
   if (members !== null) return packageCopy(status, members.length);
   if (lookup.matched_on === null) return byToken ? UNRESOLVABLE_TOKEN : UNRESOLVED;
-  if (artifact.effect === 'DENY') return denialCopy(relayed);
-  if (artifact.effect === 'REQUIRE_APPROVAL') return requiredApprovalCopy(relayed);
+  if (artifact.effect === 'DENY') return notAdmittedCopy(verification, denial(kind));
+  if (artifact.effect === 'REQUIRE_APPROVAL') {
+    return notAdmittedCopy(verification, requiredApproval(kind));
+  }
   if (isReport(relayed) && asserts) return REPORT;
   const headline = POSITIVE[status]?.(kind);
   if (headline !== undefined) {
@@ -66,11 +68,11 @@ export function verdictCopy(relayed: Relayed, byToken = false): VerdictCopy {
       nonClaims: [
         'That the action was carried out, or with what result.',
         'What the action was, or who requested it. Neither is public.',
-        `That this stays true. The ${NOUN[kind]} can be revoked or expire. ${ENDS}`,
+        `That this stays true. The ${ARTIFACT_NOUNS[kind]} can be revoked or expire. ${ENDS}`,
       ],
     };
   }
-  const noun = NOUN[kind];
+  const noun = ARTIFACT_NOUNS[kind];
   if (status === 'REVOKED' || status === 'EXPIRED') {
     // An artifact ends with any artifact that it depends on; the response does not name the cause.
     const dependency = kind === 'proof' ? '' : ', or something it depends on,';
@@ -116,13 +118,6 @@ const REPORT: VerdictCopy = {
 const ADMITTED = 'action was admitted, and the log holds the signed proof of it.';
 const HOLDS = 'That it is still valid.';
 
-export const NOUN = {
-  proof: 'proof',
-  certificate: 'certificate',
-  passport: 'passport',
-  trust: 'trust artifact',
-} as const satisfies Record<ArtifactKind, string>;
-
 const HOW = { REVOKED: 'was revoked', EXPIRED: 'has expired' };
 
 function endedCopy(
@@ -151,83 +146,84 @@ const POSITIVE: Partial<Record<VerificationStatus, (kind: string) => string>> = 
   TRUST_ESTABLISHED: () => 'Trust established',
 };
 
-/** The headline never reads as approval: only the proof of the denial is valid, not the action. */
-function denialCopy({ artifact_kind: kind, verification }: Relayed): VerdictCopy {
-  const { verification_status: status, can_assert_validity: asserts } = verification;
+/** Texts about a decision that did not admit its action. */
+interface NotAdmitted {
+  /** Begins the headline of a proof that is not valid. */
+  decision: string;
+  valid: Pick<VerdictCopy, 'headline' | 'lead' | 'claims' | 'nonClaims'>;
+  ended: Pick<VerdictCopy, 'lead' | 'claims'>;
+  entry: string;
+}
+
+/** The headline never reads as approval: only the proof of the decision is valid, not the action. */
+function notAdmittedCopy(
+  { verification_status: status, can_assert_validity: asserts }: Relayed['verification'],
+  { decision, valid, ended, entry }: NotAdmitted,
+): VerdictCopy {
   if (asserts) {
-    return {
-      mark: 'denied',
-      headline: 'Denied',
-      lead: `The action was denied. This is a valid ${kind} of the denial.`,
-      claims: [
-        'An action was denied, by the policy in force or by an approver.',
-        'The log named below contains the signed proof of the denial.',
-        'The verification system checked that proof and its place in the log.',
-      ],
-      nonClaims: [
-        'That anything was allowed. No passport, certificate or trust follows from a denial.',
-        'What the action was, who requested it, or why it was denied. None of this is public.',
-        `That this stays true. The proof can be revoked or expire. ${ENDS}`,
-      ],
-    };
+    const stays = `That this stays true. The proof can be revoked or expire. ${ENDS}`;
+    return { ...valid, mark: 'denied', nonClaims: [...valid.nonClaims, stays] };
   }
   if (status === 'REVOKED' || status === 'EXPIRED') {
     return {
+      ...ended,
       mark: SHORT[status].mark,
-      headline: `Denied, and ${status.toLowerCase()}`,
-      lead: `The action was denied, and the ${kind} of the denial is no longer valid.`,
-      claims: [
-        `An action was denied. The ${kind} of the denial was issued and is no longer valid.`,
-      ],
+      headline: `${decision}, and ${status.toLowerCase()}`,
       nonClaims: [ALLOWED, HOLDS],
     };
   }
   return {
     mark: 'open',
-    headline: 'Denied, and not confirmed',
-    lead: `The log has an entry for this denial, but the verification system does not confirm it.`,
+    headline: `${decision}, and not confirmed`,
+    lead: `The log has an entry for ${entry}, but the verification system does not confirm it.`,
     claims: [],
     nonClaims: [ALLOWED, UNDECIDED],
   };
 }
 
-/** The copy for a required approval. As for a denial, the headline never reads as an approval. */
-function requiredApprovalCopy({ artifact_kind: kind, verification }: Relayed): VerdictCopy {
-  const { verification_status: status, can_assert_validity: asserts } = verification;
-  if (asserts) {
-    return {
-      mark: 'denied',
-      headline: 'Not admitted: approval required',
-      lead: `The action was not admitted, because it required an approval. This is a valid ${kind} of that decision.`,
-      claims: [
-        'The policy in force required an approval of an action, and did not admit it.',
-        'The log named below contains the signed proof of this decision.',
-        'The verification system checked that proof and its place in the log.',
-      ],
-      nonClaims: [
-        'That anything was allowed. An approval causes a second decision, with its own proof.',
-        'Which action was requested, by which agent, or whether it was approved. None of this is public.',
-        `That this stays true. The proof can be revoked or expire. ${ENDS}`,
-      ],
-    };
-  }
-  if (status === 'REVOKED' || status === 'EXPIRED') {
-    return {
-      mark: SHORT[status].mark,
-      headline: `Not admitted, and ${status.toLowerCase()}`,
-      lead: `The action was not admitted, because it required an approval. The ${kind} of that decision is no longer valid.`,
-      claims: [],
-      nonClaims: [ALLOWED, HOLDS],
-    };
-  }
-  return {
-    mark: 'open',
-    headline: 'Not admitted, and not confirmed',
-    lead: 'The log has an entry for a required approval, but the verification system does not confirm it.',
+const denial = (kind: string): NotAdmitted => ({
+  decision: 'Denied',
+  valid: {
+    headline: 'Denied',
+    lead: `The action was denied. This is a valid ${kind} of the denial.`,
+    claims: [
+      'An action was denied, by the policy in force or by an approver.',
+      'The log named below contains the signed proof of the denial.',
+      'The verification system checked that proof and its place in the log.',
+    ],
+    nonClaims: [
+      'That anything was allowed. No passport, certificate or trust follows from a denial.',
+      'What the action was, who requested it, or why it was denied. None of this is public.',
+    ],
+  },
+  ended: {
+    lead: `The action was denied, and the ${kind} of the denial is no longer valid.`,
+    claims: [`An action was denied. The ${kind} of the denial was issued and is no longer valid.`],
+  },
+  entry: 'this denial',
+});
+
+const requiredApproval = (kind: string): NotAdmitted => ({
+  decision: 'Not admitted',
+  valid: {
+    headline: 'Not admitted: approval required',
+    lead: `The action was not admitted, because it required an approval. This is a valid ${kind} of that decision.`,
+    claims: [
+      'The policy in force required an approval of an action, and did not admit it.',
+      'The log named below contains the signed proof of this decision.',
+      'The verification system checked that proof and its place in the log.',
+    ],
+    nonClaims: [
+      'That anything was allowed. An approval causes a second decision, with its own proof.',
+      'Which action was requested, by which agent, or whether it was approved. None of this is public.',
+    ],
+  },
+  ended: {
+    lead: `The action was not admitted, because it required an approval. The ${kind} of that decision is no longer valid.`,
     claims: [],
-    nonClaims: [ALLOWED, UNDECIDED],
-  };
-}
+  },
+  entry: 'a required approval',
+});
 
 const ALLOWED = 'That anything was allowed.';
 const UNDECIDED =

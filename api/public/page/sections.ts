@@ -1,8 +1,13 @@
 import type { PublicTrustChain } from '#protocol/schemas/facade';
 import type { PublicEvent } from '#protocol/schemas/proof-view';
-import { type Effect, type VerificationStatus, TRUST_CHAIN_SEQUENCE } from '#protocol/status';
+import {
+  ARTIFACT_NOUNS,
+  type Effect,
+  TRUST_CHAIN_SEQUENCE,
+  type VerificationStatus,
+} from '#protocol/status';
 import { html, type Html } from '../../docs/html.js';
-import { count, NOUN, SHORT, upperFirst, type Mark } from './copy.js';
+import { count, SHORT, upperFirst, type Mark } from './copy.js';
 import { copyButton, fact, fold, markOf, time, ownPath, pageUrl } from './document.js';
 import { membersIn, stringsIn, type Member, type Relayed, isReport } from './relayed.js';
 
@@ -209,13 +214,14 @@ function eventLine(event: PublicEvent): Html {
     case 'expired':
       return line(
         time(event.at),
-        html`The validity of the ${LIST.format(event.artifacts.map((kind) => NOUN[kind]))} ended.`,
+        html`The validity of the ${LIST.format(event.artifacts.map((kind) => ARTIFACT_NOUNS[kind]))}
+        ended.`,
         'expired',
       );
     case 'revoked':
       return line(
         time(event.at),
-        html`The ${NOUN[event.artifact]} was revoked, by
+        html`The ${ARTIFACT_NOUNS[event.artifact]} was revoked, by
           <a href="/log/entry/${event.leaf_index}">log entry ${count(event.leaf_index)}</a>.
           <span class="detail">Hash of the reason: <code>${event.reason_hash}</code></span>`,
         'revoked',

@@ -5,7 +5,7 @@ import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { consistencyFromTiles } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
-import type { Clock } from '#runtime/concurrency';
+import type { Clock } from '#runtime/clock';
 import type { Logger } from '#runtime/process/log';
 import { Problem } from '../http/problem.js';
 import { PageReader, type PageMemory } from './pages.js';

@@ -115,7 +115,7 @@ interface PublisherDetails {
 }
 
 /** A program's state according to its heartbeats. Times in milliseconds. */
-export function programFacts(heartbeats: readonly Heartbeat[], now: number) {
+function programFacts(heartbeats: readonly Heartbeat[], now: number) {
   return PROGRAMS.map((program) => {
     const all = heartbeats.filter((one) => one.program === program);
     const alive = all.filter(({ beatAt }) => isAlive(beatAt, now));

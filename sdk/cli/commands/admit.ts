@@ -3,7 +3,7 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { utf8 } from '../../../protocol/bytes.js';
 import { isBatchId, isProofId } from '../../../protocol/ids.js';
-import { parseStrict, type JsonValue } from '../../../protocol/json.js';
+import { isObject, parseStrict, type JsonValue } from '../../../protocol/json.js';
 import { mapInOrder } from '../../engine/batch.js';
 import * as sdk from '../../index.js';
 import { type CommandSpec, type Invocation, UsageError } from '../config.js';
@@ -141,7 +141,7 @@ async function readItems(file: string, tenantId: string): Promise<sdk.BatchItem[
 }
 
 function itemOf(value: JsonValue, tenantId: string): sdk.BatchItem {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+  if (!isObject(value)) {
     throw new sdk.SdkError('invalid_input', 'is not a JSON object');
   }
   if (!('kind' in value)) return sdk.executeRequest(tenantId, value as never);

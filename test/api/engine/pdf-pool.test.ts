@@ -28,10 +28,10 @@ describe('PDF renderer', () => {
 
   it('accepts as many requests as it has threads and queue slots', async () => {
     const renderer = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 20_000, file: slow });
-    const taken = [renderer.render(task(20)), renderer.render(task(0)), renderer.render(task(0))];
-    await expect(renderer.render(task(0))).rejects.toMatchObject({ code: 'renderer_busy' });
+    const taken = [1, 1, 2].map((tenantNo) => renderer.render(task(20), tenantNo));
+    await expect(renderer.render(task(0), 3)).rejects.toMatchObject({ code: 'renderer_busy' });
     await Promise.all(taken);
-    await renderer.render(task(0));
+    await renderer.render(task(0), 1);
     await renderer.close();
   });
 
@@ -60,16 +60,16 @@ describe('PDF renderer', () => {
 
   it('times out running and queued requests, and recovers', async () => {
     const renderer = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 500, file: slow });
-    const stuck = [renderer.render(task(255)), renderer.render(task(255))];
+    const stuck = [renderer.render(task(255), 1), renderer.render(task(255), 1)];
     await Promise.all(
       stuck.map((one) => expect(one).rejects.toMatchObject({ code: 'render_timeout' })),
     );
     const patient = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 20_000, file: slow });
-    await patient.render(task(0));
+    await patient.render(task(0), 1);
     // The pool replaced the stuck thread and freed its slot.
     await expect
       .poll(() =>
-        renderer.render(task(0)).then(
+        renderer.render(task(0), 1).then(
           () => true,
           () => false,
         ),
@@ -81,7 +81,7 @@ describe('PDF renderer', () => {
 
   it('hides environment variables from its threads', async () => {
     const renderer = createPdfRenderer({ ...PDF_DEFAULTS, file: slow });
-    expect([...(await renderer.render(task(0)))]).toEqual([0]);
+    expect([...(await renderer.render(task(0), 1))]).toEqual([0]);
     await renderer.close();
   });
 
@@ -99,7 +99,7 @@ describe('PDF renderer', () => {
     const renderer = createPdfRenderer({ ...PDF_DEFAULTS, timeoutMs: 600, file: failing });
     const unhandled = await unhandledIn(async () => {
       const until = performance.now() + 650;
-      const rendering = expect(renderer.render(task(0))).rejects.toThrow();
+      const rendering = expect(renderer.render(task(0), 1)).rejects.toThrow();
       while (!existsSync(begun) && performance.now() < until) await nextTurn();
       // The main thread is busy, so the timeout and the thread's error arrive together.
       while (performance.now() < until);
@@ -112,9 +112,9 @@ describe('PDF renderer', () => {
 
   it('reports an error thrown in a thread, and recovers', async () => {
     const renderer = createPdfRenderer(PDF_DEFAULTS);
-    const broken = renderer.render({ json: Buffer.from('{"a'), pageUrl: '' });
+    const broken = renderer.render({ json: Buffer.from('{"a'), pageUrl: '' }, 1);
     await expect(broken).rejects.toThrow(/unterminated/);
-    expect((await renderer.render(pdfRequestFor())).length).toBeGreaterThan(10_000);
+    expect((await renderer.render(pdfRequestFor(), 1)).length).toBeGreaterThan(10_000);
     await renderer.close();
   });
 });

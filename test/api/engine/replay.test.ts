@@ -7,7 +7,7 @@ import { replaySchema, type Replay } from '#protocol/schemas/proof-export';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { manifestOf } from '#policy/policy-set';
-import { readPinnedIntake } from '#sql/admissions/intake';
+import { readPinnedIntake } from '#sql/admissions/pinned-intake';
 import { readPolicySet, storePolicySet, type PolicyFiles } from '#sql/admissions/policies';
 import { admissionEnvelope, agentItem, outcomeEnvelope } from '../../fixtures/agent.js';
 import { alterations } from '../../fixtures/altered.js';

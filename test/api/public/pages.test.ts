@@ -23,7 +23,7 @@ import {
 } from '#protocol/state/record';
 import { formatTime, parseTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { systemClock } from '#runtime/concurrency';
+import { systemClock } from '#runtime/clock';
 import { logger } from '#runtime/process/log';
 import { proofIdOf } from '../../fixtures/public-log.js';
 import { refusal } from '../../fixtures/refusal.js';

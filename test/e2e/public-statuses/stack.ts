@@ -2,7 +2,7 @@ import { Agent } from 'node:http';
 import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createOutcomeWaiter } from '#api/engine/admission/wait';
+import { openOutcomeWaiters } from '#api/engine/admission/wait';
 import type { PublicServer } from '#api/public/server';
 import { httpSource } from '#api/public/snapshot/http-source';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
@@ -13,8 +13,7 @@ import { logger } from '#runtime/process/log';
 import { packageRoot } from '#runtime/process/files';
 import { openAdmitQueue } from '#runtime/queue/queues';
 import type { PolicyFiles } from '#sql/admissions/policies';
-import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
-import { announcePending, OUTCOMES_CHANNEL, readOutcomes } from '#sql/admissions/outcomes';
+import { announcePending, OUTCOMES_CHANNEL } from '#sql/admissions/outcomes';
 import { unpackIds } from '#sql/db/columns';
 import { startAdmitWorker } from '#workers/admit/worker';
 import { scanExpiries } from '#workers/verify/expiries';
@@ -47,14 +46,7 @@ export async function openPublicStack(recentLookupLimit: number) {
   const registry = await openRegistry(db, { policy: await alsoForLive() });
 
   const sql = registry.engine;
-  const admissionOutcomes = createOutcomeWaiter({
-    readOutcomes: (ids) => readOutcomes(sql, ids),
-    log,
-  });
-  const revocationOutcomes = createOutcomeWaiter({
-    readOutcomes: (ids) => readRevocationOutcomes(sql, ids),
-    log,
-  });
+  const { admissionOutcomes, revocationOutcomes } = openOutcomeWaiters(sql, log);
   const engineQueue = { databaseUrl: db.urlFor('svc_engine'), redisUrl: null };
   const real = closing(openAdmitQueue(engineQueue, { log }), (one) => one.close());
   const queue = {
