@@ -142,18 +142,21 @@ export const list = (what: string) =>
     .transform((text) => text.split(',').filter((one) => one !== ''))
     .prefault('')
     .describe(what);
-const isLog = (where: string): boolean => !/^(?:s3|gs):/.test(where) || BUCKET.test(where);
+const PLAIN_URL_SAY = 'must be an http or https URL without a user, a query or a fragment';
+const isLog = (where: string): boolean =>
+  BUCKET.test(where) || plainUrl(where) !== null || !/^(?:s3:|gs:|[\w+.-]+:\/\/)/.test(where);
+const LOG_SAY = `${PLAIN_URL_SAY}, a bucket like s3://bucket/prefix or gs://bucket/prefix, or a directory`;
 
 export const monitorUrl = required(
   'name the address of the public API, a static mirror, a bucket or a snapshot directory',
 )
-  .refine(isLog, BUCKET_SAY)
+  .refine(isLog, LOG_SAY)
   .describe(
     'address of the log to follow: `https://…`, a [bucket](deploy.md#a-bucket-for-the-snapshot) as in `SNAPSHOT_STORE`, or a directory',
   );
 export const monitorMirrors = list(
   'other addresses of the log to compare, separated by commas',
-).refine((all) => all.every(isLog), BUCKET_SAY);
+).refine((all) => all.every(isLog), LOG_SAY);
 export const monitorInterval = duration(100, 86_400_000, 'must be a duration like 10s')
   .prefault('10s')
   .describe('time between two polls by the monitor');
@@ -228,10 +231,7 @@ function plainUrl(text: string): URL | null {
 /** A public address: file names are appended to its path, and requests have no credentials. */
 export const snapshotUrl = z
   .string()
-  .refine(
-    (text) => plainUrl(text) !== null,
-    'must be an http or https URL without a user, a query or a fragment',
-  )
+  .refine((text) => plainUrl(text) !== null, PLAIN_URL_SAY)
   .transform((text) => text.replace(/\/+$/, ''))
   .nullable()
   .default(null)
