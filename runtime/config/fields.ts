@@ -1,6 +1,7 @@
 import { resolve } from 'node:path';
 import * as z from 'zod';
 import { isKeyUri } from '../crypto/key-uri.js';
+import { isPostgresUrl } from '../postgres/hosts.js';
 import { LOG_LEVELS } from '../process/log.js';
 import { readRedisAddress } from '../queue/redis-address.js';
 import { ConfigError } from './read.js';
@@ -186,12 +187,6 @@ export const rootKeyFile = z
     'root key, in place of `AEP_KEY_FILE`: [a key in an HSM or in AWS KMS](deploy.md#keys-in-an-hsm-or-in-aws-kms), or a file of mode 0600. The root delegates to short-lived keys that a worker keeps in memory',
   );
 
-/** `URL` rejects several hosts, so each host is checked in a URL of its own. The driver tries the hosts in order. */
-const isPostgresUrl = (text: string): boolean => {
-  const [, before = '', hosts = '', after = ''] =
-    /^(postgres(?:ql)?:\/\/(?=\S)(?:[^/?\s]*@)?)([^/?\s]*)(\S*)$/.exec(text) ?? [];
-  return hosts.split(',').every((host) => URL.canParse(`${before}${host}${after}`));
-};
 const POSTGRES_SAY = 'must be a URL like postgres://user:password@host:5432/database';
 
 export const databaseUrl = (message: string) =>

@@ -8,6 +8,7 @@ import { createSigningKey, loadSigningKey } from '#runtime/crypto/node';
 import { connect } from '#runtime/postgres/connect';
 import { adminWith, done } from '../fixtures/admin.js';
 import { TcpProxy } from '../fixtures/tcp-proxy.js';
+import { twoHosts } from '../fixtures/two-hosts.js';
 
 const ORIGIN = 'log.example.org/2026';
 
@@ -106,14 +107,14 @@ describe('admin init', () => {
     let sent = '';
     const proxy = await TcpProxy.open(url, 'other', (bytes) => (sent += bytes.toString('latin1')));
     onTestFinished(() => proxy.close());
-    const owner = Object.assign(new URL(proxy.urlFor(url)), { pathname: name }).href;
+    const owner = twoHosts(Object.assign(new URL(proxy.urlFor(url)), { pathname: name }).href);
     await writeFile(file('owner-database-url'), owner);
     // `init` refuses to set new passwords, with which programs of other databases could not log in.
     await expect(init()).rejects.toThrow('would lock out the installation in the database');
     for (const role of PROGRAM_ROLES.filter((one) => passwords[one] !== undefined)) {
       const urlFile = file(`${role.replace('svc_', '')}-database-url`);
       await rm(urlFile, { force: true });
-      await writeFile(urlFile, urlOf(role));
+      await writeFile(urlFile, twoHosts(urlOf(role)));
     }
     const first = await init();
     expect(first['migrations']).not.toEqual([]);
