@@ -1,7 +1,9 @@
 import { randomBytes } from 'node:crypto';
+import fs from 'node:fs';
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { syncBuiltinESMExports } from 'node:module';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished } from 'vitest';
 import { PROGRAM_ROLES } from '#programs/migrate-database';
 import { createSigningKey, loadSigningKey } from '#runtime/crypto/node';
@@ -72,6 +74,22 @@ describe('admin init', () => {
       expect(mode & 0o222).toBe(isPublic ? 0 : mode & 0o200);
     }
     expect(loadSigningKey(file('aep-key.pem')).publicKey).toHaveLength(32);
+  });
+
+  it('gives public files their mode before their name, so a kill leaves no unreadable file', async () => {
+    const modes: [string, number][] = [];
+    const { renameSync } = fs;
+    fs.renameSync = (from, to) => {
+      modes.push([basename(String(to)), fs.statSync(from).mode & 0o777]);
+      renameSync(from, to);
+    };
+    syncBuiltinESMExports();
+    onTestFinished(() => {
+      fs.renameSync = renameSync;
+      syncBuiltinESMExports();
+    });
+    await make();
+    expect(modes).toContainEqual(['pins.json', 0o444]);
   });
 
   it("makes the program's user the owner of a key file that root created", async () => {

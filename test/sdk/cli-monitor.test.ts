@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { mkdir, readdir, rm, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -89,6 +90,8 @@ it('svc monitor > saves its state after another process was killed while it repl
   const directory = join(folder.path, 'kept');
   const { state, save } = await openStore(directory, 'log');
   await folder.write('kept/state.json.lock', '');
+  const abandoned = await folder.write(`kept/state.json.${randomUUID()}.new`, '');
+  await utimes(join(folder.path, abandoned), 0, 0);
   await save(state);
   expect(await readdir(directory)).toEqual(['state.json']);
 });
