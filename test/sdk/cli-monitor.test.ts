@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
-import { mkdir, readdir, rm, utimes } from 'node:fs/promises';
+import fs, { mkdir, readdir, rm, symlink, utimes } from 'node:fs/promises';
+import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest';
 import { openStore } from '#sdk/cli/monitor/store';
 import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
 import { proofIdOf } from '../fixtures/public-log.js';
@@ -112,6 +113,28 @@ it('svc monitor > watches a directory of stored evidence', async () => {
   expect(stdout.match(/^ALARM.*$/gm)).toEqual([
     expect.stringMatching(`^ALARM proof_omitted  ${proofIdOf(90)}`),
   ]);
+});
+
+it('svc monitor > ignores a file that was deleted after it listed the watched directory', async () => {
+  await mkdir(join(folder.path, 'kept'));
+  const deleted = await folder.write('kept/deleted.json', '');
+  const { readdir: list } = fs;
+  fs.readdir = (async (path: string) => {
+    const names = await list(path);
+    await rm(join(folder.path, deleted), { force: true });
+    return names;
+  }) as never;
+  syncBuiltinESMExports();
+  onTestFinished(() => {
+    fs.readdir = list;
+    syncBuiltinESMExports();
+  });
+  expect(await look('--watch', 'kept')).toMatchObject({ code: 0 });
+  // A link to a missing file is not a deleted file.
+  await symlink('nowhere', join(folder.path, deleted));
+  fs.readdir = list;
+  syncBuiltinESMExports();
+  expect(await look('--watch', 'kept')).toMatchObject({ code: 1 });
 });
 
 it('svc monitor > reports watched files that it cannot use, and watches the others', async () => {
