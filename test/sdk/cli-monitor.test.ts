@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import fs, { mkdir, readdir, rm, symlink, utimes } from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest';
+import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
 import { openStore } from '#sdk/cli/monitor/store';
 import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
 import { proofIdOf } from '../fixtures/public-log.js';
@@ -94,6 +94,24 @@ it('svc monitor > saves its state after another process was killed while it repl
   const abandoned = await folder.write(`kept/state.json.${randomUUID()}.new`, '');
   await utimes(join(folder.path, abandoned), 0, 0);
   await save(state);
+  expect(await readdir(directory)).toEqual(['state.json']);
+});
+
+it('svc monitor > waits while another process holds the lock on its state', async () => {
+  const directory = join(folder.path, 'kept');
+  const { state, save } = await openStore(directory, 'log');
+  const lock = await folder.write('kept/state.json.lock', '');
+  // Each reading of this clock advances it by a millisecond, so the lock does not become stale.
+  let now = 0;
+  const clock = vi.spyOn(performance, 'now').mockImplementation(() => (now += 1));
+  onTestFinished(() => clock.mockRestore());
+  const saved = save(state);
+  await expect.poll(() => now).toBeGreaterThan(4);
+  const files = await readdir(directory);
+  expect(files).toContain('state.json.lock');
+  expect(files).not.toContain('state.json');
+  await rm(join(folder.path, lock));
+  await saved;
   expect(await readdir(directory)).toEqual(['state.json']);
 });
 
