@@ -11,6 +11,7 @@ import {
 import type { Logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
 import { withPool } from '#runtime/postgres/connect';
+import { withLogin } from '#runtime/postgres/hosts';
 import { createPrivateFile, writePrivateFile } from '#runtime/process/files';
 import { createTenant, setLane } from '#sql/tenants/administration';
 import { insertApiKey } from '#sql/tenants/api-keys';
@@ -39,12 +40,7 @@ export async function bootstrap(options: BootstrapOptions) {
   const { ownerUrl, dataDir, rolePassword, keys, openSandbox, log, signal } = options;
   const applied = await migrateDatabase(ownerUrl, rolePassword, signal);
   if (applied.length > 0) log.info({ applied }, 'database migrated');
-  const roleUrl = (role: ProgramRole): string => {
-    const url = new URL(ownerUrl);
-    url.username = role;
-    url.password = rolePassword(role);
-    return url.toString();
-  };
+  const roleUrl = (role: ProgramRole): string => withLogin(ownerUrl, role, rolePassword(role));
   const key = await readApiKey(dataDir);
   const pool = { application: 'bootstrap', max: 1, ...(signal && { signal }) };
   return withPool(roleUrl('svc_admin'), pool, async (sql) => {

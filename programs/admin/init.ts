@@ -5,6 +5,7 @@ import { jwkThumbprint } from '#protocol/keys';
 import { type LogVkey, parseVkey } from '#protocol/note';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { withPool } from '#runtime/postgres/connect';
+import { isPostgresUrl, urlPerHost, withLogin } from '#runtime/postgres/hosts';
 import { logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
 import { mapStartupDbErrors } from '#sql/db/errors';
@@ -87,13 +88,13 @@ async function prepareDatabase(folder: string) {
     const path = file(`${role.replace('svc_', '')}-database-url`);
     if (existsSync(path)) passwords.set(role, passwordOf(role, path, await urlIn(path)));
   }
-  await requireUnusedRoles(owner.href, passwords);
-  const migrations = await migrateDatabase(owner.href, (role) => passwords.get(role));
+  await requireUnusedRoles(owner, passwords);
+  const migrations = await migrateDatabase(owner, (role) => passwords.get(role));
   const done = { migrations, roles: [...passwords.keys()] };
   if (!passwords.has('svc_admin')) return done;
   const vkey = (await readOperatorsFile(file('log.vkey'))).toString().trim();
   const log = pinning(file('log.vkey'), () => parseVkey(vkey, nativeSha256));
-  const adminUrl = (await urlIn(file('admin-database-url'))).href;
+  const adminUrl = await urlIn(file('admin-database-url'));
   return withPool(adminUrl, POOL, async (sql) => {
     await assertDatabase(sql, 'admin');
     const inactive: string[] = [];
@@ -136,8 +137,7 @@ async function requireUnusedRoles(owner: string, passwords: Map<string, string>)
     ),
   );
   for (const { role, database } of used) {
-    const own = Object.assign(new URL(owner), { username: role, password: passwords.get(role) });
-    if (await isRejected(own.href)) {
+    if (await isRejected(withLogin(owner, role, passwords.get(role) ?? ''))) {
       throw new OperatorError(
         `a new password of ${role} would lock out the installation in the database ${database} of this server: each installation needs its own PostgreSQL server`,
       );
@@ -151,15 +151,16 @@ const isRejected = (url: string): Promise<boolean> =>
     (error: unknown) => (error as { code?: unknown }).code === '28P01',
   );
 
-async function urlIn(path: string): Promise<URL> {
+async function urlIn(path: string): Promise<string> {
   const text = (await readOperatorsFile(path)).toString().trim();
-  if (/^postgres(ql)?:/.test(text) && URL.canParse(text)) return new URL(text);
+  if (isPostgresUrl(text)) return text;
   throw new OperatorError(
     `${path} does not hold a URL like postgres://role:password@host:5432/database`,
   );
 }
 
-function passwordOf(role: string, path: string, { username, password }: URL): string {
+function passwordOf(role: string, path: string, url: string): string {
+  const { username, password } = new URL(urlPerHost(url)[0] ?? '');
   if (decodeURIComponent(username) !== role)
     throw new OperatorError(`${path} has a URL of ${username}, not of ${role}`);
   if (password === '') throw new OperatorError(`${path} has a URL without a password`);

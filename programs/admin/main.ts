@@ -9,7 +9,7 @@ import {
 } from '#runtime/config';
 import { OperatorError } from '#runtime/process/operator-error';
 import { safeJson } from '#sdk/cli/terminal';
-import { isConnectionLost } from '#sql/db/errors';
+import { isConnectionLost, isLockTimeout, isStatementTimeout } from '#sql/db/errors';
 import { withAuditContext } from '#sql/tenants/audit';
 import type { Pool } from '#sql/db/transaction';
 import { openDatabase } from '../database.js';
@@ -193,8 +193,13 @@ async function execute(
 }
 
 function trouble(error: unknown, env: Environment | undefined): string {
-  if (error instanceof OperatorError || error instanceof UsageError) return error.message;
   if (!(error instanceof Error)) return String(error);
+  if (isLockTimeout(error) || isStatementTimeout(error)) {
+    const what = isLockTimeout(error) ? 'another session held a lock' : 'a statement took too long';
+    const { message } = error.cause instanceof Error ? error.cause : error;
+    return `${what}, so PostgreSQL rolled the transaction back (${message}). Find the cause in pg_stat_activity and pg_locks, then repeat the command.`;
+  }
+  if (error instanceof OperatorError || error instanceof UsageError) return error.message;
   if (isConnectionLost(error)) {
     return `the connection to the database was lost: ${error.message}. Check whether the command took effect before you repeat it.`;
   }

@@ -98,6 +98,8 @@ async function erase(admin: Admin, proofId: string, options: ErasureOptions): Pr
 
 /** Admissions erased per transaction. After an interruption, the next run continues with the rest. */
 const GROUP = 500;
+/** Unsettled proofs in the output. */
+const LISTED = 100;
 
 async function eraseTenant(
   admin: Admin,
@@ -108,20 +110,29 @@ async function eraseTenant(
   const sql = await admin.database();
   const tenantNo = await tenantNumber(sql, tenantId);
   let erased = 0;
-  let unsettled = 0;
+  const unsettled = new Set<string>();
   let ids: string[];
   let after = '0'.repeat(32);
   do {
     ids = await unerasedFrom(sql, tenantNo, after, GROUP);
     const done = await admin.act((tx) => erasePayloads(tx, ids, order));
     erased += done.filter(({ isNew }) => isNew).length;
-    unsettled += ids.length - done.length;
+    const settled = new Set(done.map(({ proofId }) => proofId));
+    for (const id of ids) if (!settled.has(id)) unsettled.add(id);
     after = ids.at(-1) ?? after;
     if (ids.length > 0) admin.say(`${String(erased)} admissions of ${tenantId} erased\n`);
   } while (ids.length === GROUP);
-  unsettled += await admin.act((tx) => eraseTenantTraces(tx, tenantNo));
+  for (const id of await admin.act((tx) => eraseTenantTraces(tx, tenantNo))) unsettled.add(id);
   // Undecided admissions need a second run, so the exit code reports them.
-  return { document: { tenant_id: tenantId, erased, unsettled }, failed: unsettled > 0 };
+  return {
+    document: {
+      tenant_id: tenantId,
+      erased,
+      unsettled: unsettled.size,
+      unsettled_proofs: [...unsettled].slice(0, LISTED),
+    },
+    failed: unsettled.size > 0,
+  };
 }
 
 function erasureOrder(

@@ -10,7 +10,7 @@ import {
   nativeSha256,
   type SigningKey,
 } from '#runtime/crypto/node';
-import { createPrivateFile, writePrivateFile } from '#runtime/process/files';
+import { createPrivateFile, writePublicFile } from '#runtime/process/files';
 import { OperatorError } from '#runtime/process/operator-error';
 import { pinning } from '../trust.js';
 
@@ -65,9 +65,7 @@ export async function makeSecretFiles(
     return key;
   };
   const publish = (name: string, content: string): void => {
-    const file = join(directory, name);
-    writePrivateFile(file, `${content.trim()}\n`);
-    chmodSync(file, 0o444);
+    writePublicFile(join(directory, name), `${content.trim()}\n`);
   };
 
   secret('postgres-password', password, 'postgres');

@@ -1,4 +1,4 @@
-import { isUnavailable } from '#sql/db/errors';
+import { isStatementTimeout, isUnavailable } from '#sql/db/errors';
 import { recordMaintenance } from '#sql/ops/maintenance';
 import { activeKeys } from './aep-keys.js';
 import { type AddCommand, type Admin, type Outcome, plain, readable } from './command.js';
@@ -35,12 +35,16 @@ async function showStatus({ database, statusConfig }: Admin): Promise<Outcome> {
     };
   } catch (error) {
     if (!isUnavailable(error)) throw error;
-    const what = 'the database cannot be reached';
-    const todo = 'is it running, and is DATABASE_URL right?';
+    const isSlow = isStatementTimeout(error);
+    const what = isSlow ? 'the database answers too slowly' : 'the database cannot be reached';
+    const todo = isSlow
+      ? 'pg_stat_activity and pg_locks show the cause: load, or a session that holds a lock'
+      : 'is it running, and is DATABASE_URL right?';
     return {
-      document: { status: 'unreachable', attention: [{ what, do: todo }] },
+      document: { status: isSlow ? 'attention' : 'unreachable', attention: [{ what, do: todo }] },
       text: `! ${what}\n    ${todo}\n`,
-      unreachable: true,
+      failed: isSlow,
+      unreachable: !isSlow,
     };
   }
 }

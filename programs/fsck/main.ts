@@ -11,6 +11,7 @@ import type { LogFiles } from '#protocol/monitor/files';
 import { pinKeys } from '#protocol/snapshot/trust';
 import { fsckConfig, readLogLevel, type Environment, type FsckConfig } from '#runtime/config';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { urlPerHost } from '#runtime/postgres/hosts';
 import { OperatorError } from '#runtime/process/operator-error';
 import { isBucket, openStore } from '#runtime/store/open';
 import { filesIn } from '#runtime/store/store';
@@ -186,8 +187,8 @@ async function openSnapshot(config: FsckConfig): Promise<LogFiles | null> {
 
 /** Names the database without credentials. */
 export function databaseName(url: string): string {
-  const { host, pathname } = new URL(url);
-  return host + pathname;
+  const urls = urlPerHost(url).map((one) => new URL(one));
+  return urls.map(({ host }) => host).join() + (urls[0]?.pathname ?? '');
 }
 
 function readable(result: FsckResult, seconds: number): string {

@@ -74,7 +74,7 @@ export function waitingGauges(
     svc_pending_admissions: ['Undecided admissions', () => pending.value?.admissions],
     svc_pending_oldest_seconds: [
       'Age of the oldest pending admission; 0 without any',
-      () => pending.value && secondsSince(pending.value.oldestAt),
+      () => pending.value && (pending.value.oldestMs ?? 0) / 1_000,
     ],
     svc_queue_up: [
       'Whether the queue answers; without it the worker finds pending admissions in the registry',

@@ -1,6 +1,7 @@
 import { resolve } from 'node:path';
 import * as z from 'zod';
 import { isKeyUri } from '../crypto/key-uri.js';
+import { isPostgresUrl } from '../postgres/hosts.js';
 import { LOG_LEVELS } from '../process/log.js';
 import { readRedisAddress } from '../queue/redis-address.js';
 import { ConfigError } from './read.js';
@@ -142,18 +143,21 @@ export const list = (what: string) =>
     .transform((text) => text.split(',').filter((one) => one !== ''))
     .prefault('')
     .describe(what);
-const isLog = (where: string): boolean => !/^(?:s3|gs):/.test(where) || BUCKET.test(where);
+const PLAIN_URL_MESSAGE = 'must be an http or https URL without a user, a query or a fragment';
+const isLog = (where: string): boolean =>
+  BUCKET.test(where) || plainUrl(where) !== null || !/^(?:s3:|gs:|[\w+.-]+:\/\/)/.test(where);
+const LOG_MESSAGE = `${PLAIN_URL_MESSAGE}, a bucket like s3://bucket/prefix or gs://bucket/prefix, or a directory`;
 
 export const monitorUrl = required(
   'name the address of the public API, a static mirror, a bucket or a snapshot directory',
 )
-  .refine(isLog, BUCKET_MESSAGE)
+  .refine(isLog, LOG_MESSAGE)
   .describe(
     'address of the log to follow: `https://…`, a [bucket](deploy.md#a-bucket-for-the-snapshot) as in `SNAPSHOT_STORE`, or a directory',
   );
 export const monitorMirrors = list(
   'other addresses of the log to compare, separated by commas',
-).refine((all) => all.every(isLog), BUCKET_MESSAGE);
+).refine((all) => all.every(isLog), LOG_MESSAGE);
 export const monitorInterval = duration(100, 86_400_000, 'must be a duration like 10s')
   .prefault('10s')
   .describe('time between two polls by the monitor');
@@ -183,12 +187,6 @@ export const rootKeyFile = z
     'root key, in place of `AEP_KEY_FILE`: [a key in an HSM or in AWS KMS](deploy.md#keys-in-an-hsm-or-in-aws-kms), or a file of mode 0600. The root delegates to short-lived keys that a worker keeps in memory',
   );
 
-/** `URL` rejects several hosts, so each host is checked in a URL of its own. The driver tries the hosts in order. */
-const isPostgresUrl = (text: string): boolean => {
-  const [, before = '', hosts = '', after = ''] =
-    /^(postgres(?:ql)?:\/\/(?=\S)(?:[^/?\s]*@)?)([^/?\s]*)(\S*)$/.exec(text) ?? [];
-  return hosts.split(',').every((host) => URL.canParse(`${before}${host}${after}`));
-};
 const POSTGRES_MESSAGE = 'must be a URL like postgres://user:password@host:5432/database';
 
 export const databaseUrl = (message: string) =>
@@ -228,10 +226,7 @@ function plainUrl(text: string): URL | null {
 /** A public address: file names are appended to its path, and requests have no credentials. */
 export const snapshotUrl = z
   .string()
-  .refine(
-    (text) => plainUrl(text) !== null,
-    'must be an http or https URL without a user, a query or a fragment',
-  )
+  .refine((text) => plainUrl(text) !== null, PLAIN_URL_MESSAGE)
   .transform((text) => text.replace(/\/+$/, ''))
   .nullable()
   .default(null)

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import * as fs from 'node:fs';
 import { constants, existsSync } from 'node:fs';
 import { access, chmod, mkdir } from 'node:fs/promises';
-import { dirname, resolve, join } from 'node:path';
+import { basename, dirname, resolve, join } from 'node:path';
 import { OperatorError } from './operator-error.js';
 
 /** Creates a missing directory, as the umask permits. The error names the setting to change. */
@@ -40,12 +40,32 @@ export function withPath(error: unknown, path: string): unknown {
   return Object.assign(new Error(`${path}: ${message}`, { cause: error }), { code });
 }
 
-/** Writes and syncs a temporary file of mode 0600; `install` then gives the file its final name. */
-function writeStaged(path: string, content: string, install: (staging: string) => void): void {
-  const staging = `${path}.${randomBytes(6).toString('hex')}`;
+/** A save takes seconds, so the process of an older temporary file was killed. */
+const ABANDONED_MS = 3_600_000;
+
+/** Deletes the temporary files that killed processes left for `path`. */
+function removeAbandoned(path: string): void {
+  for (const name of fs.readdirSync(dirname(path))) {
+    if (!name.startsWith(`${basename(path)}.`) || !/\.[0-9a-f]{12}\.new$/.test(name)) continue;
+    const file = join(dirname(path), name);
+    const written = fs.statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? Infinity;
+    if (Date.now() - written > ABANDONED_MS) fs.rmSync(file, { force: true });
+  }
+}
+
+/** Writes and syncs a temporary file; `install` then gives the file its final name. */
+function writeStaged(
+  path: string,
+  content: string,
+  install: (staging: string) => void,
+  mode = 0o600,
+): void {
+  removeAbandoned(path);
+  const staging = `${path}.${randomBytes(6).toString('hex')}.new`;
   const file = fs.openSync(staging, 'wx', 0o600);
   try {
     fs.writeFileSync(file, content);
+    fs.fchmodSync(file, mode);
     fs.fsyncSync(file);
     install(staging);
   } catch (error) {
@@ -68,6 +88,11 @@ function writeStaged(path: string, content: string, install: (staging: string) =
  */
 export function writePrivateFile(path: string, content: string): void {
   writeStaged(path, content, (staging) => fs.renameSync(staging, path));
+}
+
+/** Like `writePrivateFile`, but with mode 0444, whatever the umask. */
+export function writePublicFile(path: string, content: string): void {
+  writeStaged(path, content, (staging) => fs.renameSync(staging, path), 0o444);
 }
 
 /** Like `writePrivateFile`, but throws EEXIST when the file exists. */

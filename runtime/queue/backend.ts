@@ -13,6 +13,7 @@ import pg from 'pg';
 import { isProofId } from '#protocol/ids';
 import type { QueueConfig } from '../config.js';
 import { type RequestIds, unpackRequestIds } from '../http/request-ids.js';
+import { urlPerHost } from '../postgres/hosts.js';
 import { OperatorError } from '../process/operator-error.js';
 import { openRedis } from './redis.js';
 
@@ -79,16 +80,25 @@ const workerOptions = {
   runRetryDelay: 1_000,
 };
 
+let connections = 0;
+
+/** pg accepts only one host. Connections alternate between the hosts of the URL, as those of the registry do. */
+function nextUrl(url: string): string {
+  const urls = urlPerHost(url);
+  return urls[connections++ % urls.length] ?? '';
+}
+
 /**
  * While BullMQ opens, it uses a pool connection without an error listener, so a connection loss would end
  * the process. The loss also fails the query in flight, whose caller handles the error.
  */
-class QueueClient extends pg.Client {
-  constructor(options?: pg.ClientConfig) {
-    super(options);
-    this.on('error', () => undefined);
-  }
-}
+const clientOf = (url: string) =>
+  class extends pg.Client {
+    constructor(options?: pg.ClientConfig) {
+      super({ ...options, connectionString: nextUrl(url) });
+      this.on('error', () => undefined);
+    }
+  };
 
 interface Backend {
   /** Options for any of BullMQ's classes, whose types differ by backend. */
@@ -107,9 +117,10 @@ function backendOf(
   const client =
     config.redisUrl === null ? null : openRedis(config.redisUrl, { whenAway, onError });
   const connection: PostgresConnectionOptions = {
-    connectionString: config.databaseUrl,
+    // For the connection that listens; those of the pool are of `Client`.
+    connectionString: nextUrl(config.databaseUrl),
     schema: SCHEMA,
-    Client: QueueClient,
+    Client: clientOf(config.databaseUrl),
     max,
     application_name: 'svc-queue',
     connectionTimeoutMillis: 3_000,
@@ -191,13 +202,10 @@ async function asOwner<T>(
   signal?: AbortSignal,
 ): Promise<T> {
   signal?.throwIfAborted();
-  const client = new pg.Client({
-    connectionString: ownerUrl,
+  const client = new (clientOf(ownerUrl))({
     application_name: 'svc-migrate',
     connectionTimeoutMillis: CONNECT_MS,
   });
-  // A broken connection also fails the query in flight, whose caller handles the error.
-  client.on('error', () => undefined);
   await client.connect();
   // Registered only after connecting: ending the client earlier would leave `connect` pending forever.
   const cut = (): void => void client.end().catch(() => undefined);

@@ -61,6 +61,7 @@ const BATCHES = 3;
 /** Items per chunk, the most in one job, because each chunk costs a dozen statements and a commit. */
 export const CHUNK_ITEMS = 1_000;
 const ROWS_PER_STATEMENT = 1_000;
+const MAX_ATTEMPTS = 20;
 
 class BatchRejected extends Error {
   constructor(readonly outcome: BatchOutcome) {
@@ -132,6 +133,7 @@ async function insertBatch(
   batch: NewBatch,
   at: Date,
   itemsHash = batch.itemsHash,
+  attempt = 1,
 ): Promise<string | null> {
   const inserted = await tx`
     insert into svc.batch (batch_id, tenant_no, key_no, items_hash, total, request_id, accepted_at)
@@ -143,7 +145,11 @@ async function insertBatch(
     select batch_id as id, refused, invalid, completed_at is not null as "isDone"
     from svc.batch join svc.batch_progress using (batch_id)
     where batch.tenant_no = ${batch.tenantNo} and items_hash = ${itemsHash}`;
-  if (first === undefined) throw new Error('a conflicting batch was not found');
+  if (first === undefined) {
+    if (attempt === MAX_ATTEMPTS) throw new Error('a conflicting batch was not found');
+    // An erasure released the deduplication key meanwhile.
+    return insertBatch(tx, batch, at, itemsHash, attempt + 1);
+  }
   const { id, invalid, isDone, refused } = first;
   const canDiffer = refused > 0 || (invalid > 0 && (await wereInvalid(tx, id, batch.problems)));
   if (!isDone || !canDiffer) return batchIdOf(id);

@@ -30,20 +30,19 @@ const SQLSTATES = /^(08...|53...|57P..|57014|25006)$/;
 /** Node's codes for a server certificate that is expired, untrusted or of another host, and for other TLS failures. */
 const TLS_CODES = /^(ERR_(TLS|SSL)_|CERT_|DEPTH_ZERO_|INVALID_|SELF_SIGNED_|UNABLE_TO_)/;
 
-/** Whether the connection was lost, or the server had no free connection (53300). */
+const isOfConnection = (code: string): boolean => DRIVER_CODES.has(code) || TLS_CODES.test(code);
+
+/** Whether no connection could be made or it was lost, also because the server had none free (53300). */
 export function isConnectionLost(error: unknown): boolean {
-  if (!(error instanceof Error)) return false;
-  if (error instanceof DatabaseUnavailableError) return isConnectionLost(error.cause);
-  const { code } = error as { code?: unknown };
-  return (
-    typeof code === 'string' && (DRIVER_CODES.has(code) || /^(08...|57P0[123]|53300)$/.test(code))
-  );
+  const code = codeOf(error);
+  return isOfConnection(code) || /^(08...|57P0[123]|53300)$/.test(code);
 }
 
 /** Whether a statement exceeded the lock timeout of its transaction, which then changed nothing. */
-export function isLockTimeout(error: unknown): boolean {
-  return error instanceof Error && (error as { code?: unknown }).code === '55P03';
-}
+export const isLockTimeout = (error: unknown): boolean => codeOf(error) === '55P03';
+
+/** Whether PostgreSQL cancelled a statement, usually because of its statement timeout. */
+export const isStatementTimeout = (error: unknown): boolean => codeOf(error) === '57014';
 
 /**
  * Whether the database is unavailable, as opposed to rejecting the statement. Holds for errors of
@@ -51,10 +50,15 @@ export function isLockTimeout(error: unknown): boolean {
  */
 export function isUnavailable(error: unknown): boolean {
   if (error instanceof DatabaseUnavailableError) return true;
-  if (!(error instanceof Error)) return false;
-  const { code } = error as { code?: unknown };
-  if (typeof code !== 'string') return false;
-  return DRIVER_CODES.has(code) || SQLSTATES.test(code) || TLS_CODES.test(code);
+  const code = codeOf(error);
+  return isOfConnection(code) || SQLSTATES.test(code);
+}
+
+/** The code of the driver's error, also of a wrapped one; empty without a code. */
+function codeOf(error: unknown): string {
+  if (error instanceof DatabaseUnavailableError) return codeOf(error.cause);
+  const { code } = error instanceof Error ? (error as { code?: unknown }) : {};
+  return typeof code === 'string' ? code : '';
 }
 
 /** Names no setting: a URL may also come from DATABASE_READ_URL, or from a file of `admin init`. */
@@ -79,17 +83,16 @@ export async function mapStartupDbErrors<T>(query: () => Promise<T>): Promise<T>
     if (explanation !== undefined) {
       throw new DatabaseUnusableError(`${explanation} (${message})`, { cause: error });
     }
-    if (!isUnavailable(error)) throw error;
-    throw new DatabaseUnavailableError(`the database cannot be reached: ${message}`, {
-      cause: error,
-    });
+    throw asUnavailable(error);
   }
 }
 
 /** Wraps an error in a DatabaseUnavailableError if the error means that the database is unavailable. */
 export function asUnavailable(error: unknown): unknown {
   if (!isUnavailable(error) || error instanceof DatabaseUnavailableError) return error;
-  return new DatabaseUnavailableError('the database cannot be reached', { cause: error });
+  const { message } = error as Error;
+  const what = isConnectionLost(error) ? 'cannot be reached' : 'did not complete a statement';
+  return new DatabaseUnavailableError(`the database ${what}: ${message}`, { cause: error });
 }
 
 /** Whether the error means that a set or an overlay was activated meanwhile. */

@@ -304,9 +304,9 @@ export async function unerasedFrom(
  * Erases the remaining rows of a tenant once its admissions are erased: revocation reasons added since,
  * idempotency keys without an admission, and batch hashes and problems.
  *
- * @returns the number of pending revocations of erased proofs, whose reasons are kept for now
+ * @returns the erased proofs with a pending revocation, whose reason is kept for now
  */
-export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Promise<number> {
+export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Promise<string[]> {
   await holdKeys(tx);
   const revoked = await tx<{ id: string }[]>`
     select r.proof_id as id from svc.revocation_request r join svc.erasure using (proof_id)
@@ -320,10 +320,10 @@ export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Prom
   await eraseBatchesOf(tx, tenantNo);
   // Row-level security hides the deduplication keys of kept admissions.
   await tx`delete from svc.idempotency_key where tenant_no = ${tenantNo}`;
-  const [waiting] = await tx<[{ n: number }]>`
-    select count(*) as n from svc.revocation_pending join svc.revocation_request r using (request_id)
+  const waiting = await tx<{ id: string }[]>`
+    select distinct r.proof_id as id from svc.revocation_pending join svc.revocation_request r using (request_id)
     join svc.erasure using (proof_id) where r.tenant_no = ${tenantNo}`;
-  return waiting.n;
+  return waiting.map(({ id }) => id);
 }
 
 /**

@@ -212,16 +212,19 @@ const isAnythingDue = (sql: Db) => sql`
 
 /**
  * `state` is a text that changes with the log, its verdicts or the urgent leaves of the scrubber; null
- * while an erasure or an expiry is due. `isUrgent`: the scrubber has urgent leaves.
+ * while an erasure or an expiry is due. `isUrgent`: the scrubber has urgent leaves. Null if the row of
+ * the log's head or of the scrubber was deleted.
  */
-export async function verifierWork(sql: Db): Promise<{ state: string | null; isUrgent: boolean }> {
+export async function verifierWork(
+  sql: Db,
+): Promise<{ state: string | null; isUrgent: boolean } | null> {
   const [row] = await sql<{ state: string; isUrgent: boolean; isDue: boolean }[]>`
     select concat_ws(' ', h.tree_size, s.epoch, s.urgent_until,
       (select verdict_id from svc.verdict order by verdict_id desc limit 1)) as state,
       s.urgent_until > 0 as "isUrgent",
       ${isAnythingDue(sql)} as "isDue"
     from svc.log_head h, svc.scrub s`;
-  if (row === undefined) throw new Error('svc.log_head or svc.scrub has no row: restore it');
+  if (row === undefined) return null;
   return { state: row.isDue ? null : row.state, isUrgent: row.isUrgent };
 }
 

@@ -5,15 +5,17 @@ import { verifiedPrefix, scrubPosition, failedOf, voidedOf } from '../log/verdic
 
 // Queries for operators' metrics. The programs that run them can read these tables anyway.
 
-/** The number of pending admissions, and the oldest acceptance time in epoch milliseconds. */
+/** The number of pending admissions, and the age of the oldest in milliseconds by the database's clock. */
 export async function pendingNow(
   sql: Db,
-): Promise<{ admissions: number; oldestAt: number | null }> {
-  const [row] = await sql<[{ admissions: number; oldestAt: Date | null }]>`
-    select s.n + c.n as admissions, least(s.oldest, c.oldest) as "oldestAt"
+): Promise<{ admissions: number; oldestMs: number | null }> {
+  const [row] = await sql<[{ admissions: number; oldestMs: number | null }]>`
+    select s.n + c.n as admissions,
+      (extract(epoch from clock_timestamp() - least(s.oldest, c.oldest)) * 1000)::bigint as "oldestMs"
     from (select count(*) as n, min(accepted_at) as oldest from svc.intake_pending) s,
       (select coalesce(sum(admissions), 0) as n, min(accepted_at) as oldest from svc.chunk_pending) c`;
-  return inMs(row);
+  // An admission may be accepted in the future, if the database's clock was set back.
+  return { ...row, oldestMs: row.oldestMs && Math.max(0, row.oldestMs) };
 }
 
 const FAILING_COUNTED = 10_000;

@@ -1,8 +1,10 @@
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
 import { UNREAD_DETAILS } from '#api/http/responses';
-import { BODY_LIMIT, Problem } from '#api/public/http/problem';
+import { BODY_LIMIT, Problem as PublicProblem } from '#api/public/http/problem';
+import { ENGINE_DEFAULTS } from '#api/engine/context';
+import { Problem as EngineProblem } from '#api/engine/http/problem';
 import { freePort } from '../fixtures/free-port.js';
-import { skipsNginx, startPublicCache, withoutNginx } from '../fixtures/nginx.js';
+import { skipsNginx, startBalancer, startPublicCache, withoutNginx } from '../fixtures/nginx.js';
 import { RawClient } from '../fixtures/raw-client.js';
 import { TestSnapshot } from '../fixtures/snapshot.js';
 
@@ -53,39 +55,54 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     expect(snapshotHeaders(replaced)).not.toEqual(snapshotHeaders(unchanged));
   });
 
-  const DETAILS = {
+  const publicDetails = {
     ...UNREAD_DETAILS,
     route_not_found: 'The public API has no such path. See /docs for all paths.',
+    method_not_allowed: 'Use GET, HEAD or POST.',
     body_too_large: `The body must not be longer than ${String(BODY_LIMIT)} bytes.`,
   };
-  const longBody = { method: 'POST', body: 'a'.repeat(BODY_LIMIT + 1) };
-  it.each([
-    ['its own path for malformed requests', '/.malformed', {}, 404, 'route_not_found'],
-    ['a malformed URI', '/%zz', {}, 400, 'malformed_request'],
-    ['a long URI', `/${'a'.repeat(9_000)}`, {}, 431, 'headers_too_large'],
-    ['a long body', '/api/public/verify', longBody, 413, 'body_too_large'],
-  ] as const)(
-    'answers %s with the problem of the public API',
-    async (_name, path, request, status, code) => {
-      const cache = await startPublicCache(await freePort());
-      onTestFinished(cache.close);
-      const response = await fetch(cache.url + path, request);
-      expect(response.status).toBe(status);
-      expect(response.headers.get('content-type')).toBe('application/problem+json');
-      expect(response.headers.get('cache-control')).toBe('no-store');
-      expect(await response.json()).toEqual(new Problem(code, DETAILS[code]).document());
-    },
-  );
+  const engineDetails = {
+    ...UNREAD_DETAILS,
+    route_not_found: 'The engine API has no such path. See /docs for all paths.',
+    method_not_allowed: 'Use GET, HEAD, POST or DELETE.',
+    body_too_large: `Send at most ${String(ENGINE_DEFAULTS.batchLimit)} bytes.`,
+  };
+  const longBody = (limit: number) => ({ method: 'POST', body: 'a'.repeat(limit + 1) });
+  const errors = [
+    ['its own path for malformed requests', '/.malformed', false, 404, 'route_not_found'],
+    ['a malformed URI', '/%zz', false, 400, 'malformed_request'],
+    ['a long URI', `/${'a'.repeat(9_000)}`, false, 431, 'headers_too_large'],
+    ['a long body', '/api/public/verify', true, 413, 'body_too_large'],
+  ] as const;
+  const apis = [
+    ['the public API', startPublicCache, PublicProblem, publicDetails, BODY_LIMIT],
+    ['the engine', startBalancer, EngineProblem, engineDetails, ENGINE_DEFAULTS.batchLimit],
+  ] as const;
 
-  it('answers TRACE with a problem', async () => {
-    const cache = await startPublicCache(await freePort());
-    onTestFinished(cache.close);
-    const client = await RawClient.connect({ port: Number(new URL(cache.url).port) });
-    client.say('TRACE / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n');
-    const [head = '', body = ''] = (await client.end()).split('\r\n\r\n');
-    expect(head).toMatch(/^HTTP\/1.1 405 [^]*\nContent-Type: application\/problem\+json\r\n/);
-    expect(head).toContain('\nAllow: GET, HEAD, POST, OPTIONS\r\n');
-    const problem = new Problem('method_not_allowed', 'Use GET, HEAD or POST.');
-    expect(JSON.parse(body)).toEqual(problem.document());
+  describe.each(apis)('in front of %s', (_api, start, Problem, details, bodyLimit) => {
+    it.each(errors)(
+      'answers %s with a problem of that API',
+      async (_name, path, isLong, status, code) => {
+        const nginx = await start(await freePort());
+        onTestFinished(nginx.close);
+        const response = await fetch(nginx.url + path, isLong ? longBody(bodyLimit) : {});
+        expect(response.status).toBe(status);
+        expect(response.headers.get('content-type')).toBe('application/problem+json');
+        expect(response.headers.get('cache-control')).toBe('no-store');
+        expect(await response.json()).toEqual(new Problem(code, details[code]).document());
+      },
+    );
+
+    it('answers TRACE with a problem', async () => {
+      const nginx = await start(await freePort());
+      onTestFinished(nginx.close);
+      const client = await RawClient.connect({ port: Number(new URL(nginx.url).port) });
+      client.say('TRACE / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n');
+      const [head = '', body = ''] = (await client.end()).split('\r\n\r\n');
+      expect(head).toMatch(/^HTTP\/1.1 405 [^]*\nContent-Type: application\/problem\+json\r\n/);
+      expect(head).toMatch(/\nAllow: GET, HEAD, POST, (DELETE, )?OPTIONS\r\n/);
+      const problem = new Problem('method_not_allowed', details.method_not_allowed);
+      expect(JSON.parse(body)).toEqual(problem.document());
+    });
   });
 });

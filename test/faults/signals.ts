@@ -19,7 +19,7 @@ export interface Signals {
 const DATABASE_USERS = /^(engine|worker|verifier|publisher)/;
 /** Problems that `admin status` may report while programs reconnect or restart: heartbeats are up to two seconds old. */
 const RECOVERING =
-  /^(the database cannot be reached|no \w+ (is|has)|(queue|database|jobs) down|(ticks|log|upkeep|scrub|verdict) (failing|stalled))/;
+  /^(the database (cannot be reached|answers too slowly)|no \w+ (is|has)|(queue|database|jobs) down|(ticks|log|upkeep|scrub|verdict) (failing|stalled))/;
 /** Also what `admin status` reports after some seconds without a successful publish cycle. */
 const NOT_PUBLISHED = new RegExp(
   `${RECOVERING.source}|^no publish cycle has succeeded|^no signed checkpoint`,

@@ -23,6 +23,7 @@ import {
   soundPlantation,
   type SoundPlantation,
 } from '../fixtures/planted.js';
+import { twoHosts } from '../fixtures/two-hosts.js';
 import {
   ALONE,
   CUT_LOG,
@@ -260,6 +261,12 @@ it('fsck > saves its state while other runs start and save with the same file', 
   };
   await Promise.all(Array.from({ length: 8 }, run));
   await run();
+});
+
+it('fsck > accepts a DATABASE_URL with several hosts', async () => {
+  const { env } = await plantation.copy();
+  const DATABASE_URL = twoHosts(env['DATABASE_URL'] ?? '');
+  expect(await checked({ ...env, DATABASE_URL }, '--only', 'registry')).toMatchObject({ code: 0 });
 });
 
 it('fsck > exits with 2 for unknown options or missing settings, and names them', async () => {

@@ -81,11 +81,14 @@ it('admin erase tenant > completes in a second run after the first run was kille
 
   const second = await erase('erase', 'tenant', ...line(TENANT));
   // One admission is undecided, so the command has to run again.
-  expect(second).toMatchObject({ code: 1, json: { erased: remaining - 1, unsettled: 1 } });
+  expect(second).toMatchObject({
+    code: 1,
+    json: { erased: remaining - 1, unsettled: 1, unsettled_proofs: [open.proofId] },
+  });
   expect(second.err).toContain(`of ${TENANT} erased`);
   await processAdmissions(registry.admit, [open.proofId]);
   const third = await erase('erase', 'tenant', ...line(TENANT));
-  expect(third).toMatchObject({ code: 0, json: { erased: 1, unsettled: 0 } });
+  expect(third).toMatchObject({ code: 0, json: { erased: 1, unsettled: 0, unsettled_proofs: [] } });
 
   expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
   const [rest] = await db.sql`

@@ -8,6 +8,7 @@ import { readUpkeep, recordMaintenance } from '#sql/ops/maintenance';
 import { adminWith } from '../fixtures/admin.js';
 import { testLog } from '../fixtures/checkpoints.js';
 import { issueKey } from '../fixtures/engine.js';
+import { holdLock } from '../fixtures/hold-lock.js';
 import { serveLocally } from '../fixtures/local-server.js';
 import { TcpProxy } from '../fixtures/tcp-proxy.js';
 import { testRegistry } from './world.js';
@@ -119,6 +120,18 @@ it('admin status > exits with 2 when PostgreSQL falls silent during the command'
   } finally {
     await proxy.close();
   }
+});
+
+it('admin status > reports a statement timeout as a slow database, not as an unreachable one', async () => {
+  const unlock = await holdLock(db.sql, 'lock table svc.scrub in access exclusive mode');
+  const DATABASE_URL = `${env.DATABASE_URL}?statement_timeout=3000`;
+  const reply = await adminWith({ ...env, DATABASE_URL })('status', '--json');
+  await unlock();
+  expect(reply.code).toBe(1);
+  expect(reply.json).toMatchObject({
+    status: 'attention',
+    attention: [{ what: 'the database answers too slowly' }],
+  });
 });
 
 it('admin status > reports ADMISSIONS_PAUSED although the environment is open', async () => {

@@ -6,7 +6,8 @@ import { formatVkey } from '#protocol/note';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { adminOn, adminWith, done } from '../fixtures/admin.js';
-import { holdLock } from '../fixtures/hold-lock.js';
+import { serveTls, skipsTls } from '../fixtures/database-tls.js';
+import { APPEND_LOCK, holdLock } from '../fixtures/hold-lock.js';
 import { TENANT } from '../fixtures/registry.js';
 import { testKey } from '../fixtures/snapshot.js';
 import { testFolder } from '../fixtures/test-folder.js';
@@ -119,6 +120,29 @@ describe('admin with a command that the database rejects', () => {
     const { code, err } = await adminOn(db, { url })('tenant', 'list');
     expect(code).toBe(2);
     expect(err).toMatch(reason);
+  });
+
+  it.skipIf(skipsTls)('exits with 2 and the reason when TLS rejects the certificate', async () => {
+    await serveTls();
+    const url = `${db.urlFor('svc_admin')}?sslmode=verify-full`;
+    const { code, err } = await adminOn(db, { url })('tenant', 'list');
+    expect(code).toBe(2);
+    expect(err).toMatch(/cannot be reached: self-signed certificate/);
+  });
+
+  it.for([
+    ['lock_timeout=200', 'another session held a lock'],
+    ['statement_timeout=3000', 'a statement took too long'],
+  ] as const)('exits with 1 and the reason and the next step after %s', async ([limit, reason]) => {
+    const unlock = await holdLock(db.sql, APPEND_LOCK);
+    const url = `${db.urlFor('svc_admin')}?${limit}`;
+    const { code, err } = await adminOn(db, { url })('lane', 'lock', 'live');
+    await unlock();
+    expect(code).toBe(1);
+    expect(err).toContain(reason);
+    expect(err).toMatch(
+      /rolled the transaction back \(canceling .* timeout\).*then repeat the command\.$/m,
+    );
   });
 
   it('exits with 2 and the next step when the connection is lost during a command', async () => {

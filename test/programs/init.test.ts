@@ -1,13 +1,16 @@
 import { randomBytes } from 'node:crypto';
+import fs from 'node:fs';
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { syncBuiltinESMExports } from 'node:module';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished } from 'vitest';
 import { PROGRAM_ROLES } from '#programs/migrate-database';
 import { createSigningKey, loadSigningKey } from '#runtime/crypto/node';
 import { connect } from '#runtime/postgres/connect';
 import { adminWith, done } from '../fixtures/admin.js';
 import { TcpProxy } from '../fixtures/tcp-proxy.js';
+import { twoHosts } from '../fixtures/two-hosts.js';
 
 const ORIGIN = 'log.example.org/2026';
 
@@ -73,6 +76,22 @@ describe('admin init', () => {
     expect(loadSigningKey(file('aep-key.pem')).publicKey).toHaveLength(32);
   });
 
+  it('gives public files their mode before their name, so a kill leaves no unreadable file', async () => {
+    const modes: [string, number][] = [];
+    const { renameSync } = fs;
+    fs.renameSync = (from, to) => {
+      modes.push([basename(String(to)), fs.statSync(from).mode & 0o777]);
+      renameSync(from, to);
+    };
+    syncBuiltinESMExports();
+    onTestFinished(() => {
+      fs.renameSync = renameSync;
+      syncBuiltinESMExports();
+    });
+    await make();
+    expect(modes).toContainEqual(['pins.json', 0o444]);
+  });
+
   it("makes the program's user the owner of a key file that root created", async () => {
     createSigningKey(file('log-key.pem'));
     expect(await make()).not.toContain('log-key.pem');
@@ -106,14 +125,14 @@ describe('admin init', () => {
     let sent = '';
     const proxy = await TcpProxy.open(url, 'other', (bytes) => (sent += bytes.toString('latin1')));
     onTestFinished(() => proxy.close());
-    const owner = Object.assign(new URL(proxy.urlFor(url)), { pathname: name }).href;
+    const owner = twoHosts(Object.assign(new URL(proxy.urlFor(url)), { pathname: name }).href);
     await writeFile(file('owner-database-url'), owner);
     // `init` refuses to set new passwords, with which programs of other databases could not log in.
     await expect(init()).rejects.toThrow('would lock out the installation in the database');
     for (const role of PROGRAM_ROLES.filter((one) => passwords[one] !== undefined)) {
       const urlFile = file(`${role.replace('svc_', '')}-database-url`);
       await rm(urlFile, { force: true });
-      await writeFile(urlFile, urlOf(role));
+      await writeFile(urlFile, twoHosts(urlOf(role)));
     }
     const first = await init();
     expect(first['migrations']).not.toEqual([]);

@@ -8,6 +8,7 @@ import {
   engineConfig,
   type Environment,
   facadeConfig,
+  monitorConfig,
   opsPortsOf,
   publisherConfig,
   startConfig,
@@ -149,6 +150,12 @@ describe('configuration', () => {
       /log retired 0 unknown member "size"/,
     ],
     [facade, { SNAPSHOT_URL: 'file:///x' }, /^SNAPSHOT_URL must be an http or https URL/],
+    [monitorConfig, { MONITOR_URL: 'ftp://a', ...pinning(LOG) }, /^MONITOR_URL must be an http or/],
+    [
+      monitorConfig,
+      { MONITOR_URL: '/log', MONITOR_MIRRORS: 'https://a,https://u:hunter2@b', ...pinning(LOG) },
+      /^MONITOR_MIRRORS must be an http or https URL/,
+    ],
     [publisher, { LOG_KEY_FILE: '' }, /^LOG_KEY_FILE is not set/],
     [
       publisher,

@@ -1,5 +1,15 @@
 import { generateKeyPairSync } from 'node:crypto';
-import { chmod, chown, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import {
+  chmod,
+  chown,
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -104,6 +114,10 @@ describe('signing keys', () => {
 
 it('private files > are replaced atomically with mode 0600', async () => {
   await writeFile(file, 'old', { mode: 0o666 });
+  // A temporary file that a killed process left.
+  const abandoned = `${file}.0123456789ab.new`;
+  await writeFile(abandoned, '');
+  await utimes(abandoned, 0, 0);
   writePrivateFile(file, 'new');
   expect(await readFile(file, 'utf8')).toBe('new');
   expect((await stat(file)).mode & 0o777).toBe(0o600);

@@ -10,6 +10,7 @@ import { type Handler, openAdmitQueue, openConsumer } from '#runtime/queue/queue
 import { openRedis } from '#runtime/queue/redis';
 import { startRedis, type TestRedis } from '../fixtures/redis.js';
 import { testFolder } from '../fixtures/test-folder.js';
+import { twoHosts } from '../fixtures/two-hosts.js';
 
 const withRedis = Boolean(process.env['TEST_REDIS_URL']);
 
@@ -26,7 +27,8 @@ beforeAll(async () => {
   }
   await sql.end();
   // Two concurrent migrations, as when several programs start together.
-  await Promise.all([migrateQueues(database.superuserUrl), migrateQueues(database.superuserUrl)]);
+  const ownerUrl = twoHosts(database.superuserUrl);
+  await Promise.all([migrateQueues(ownerUrl), migrateQueues(ownerUrl)]);
   await grantQueueAccess(database.superuserUrl, ['svc_engine', 'svc_worker', 'svc_absent']);
   if (withRedis) redis = await startRedis();
 });
@@ -61,7 +63,7 @@ const backends: Backend[] = [
   {
     name: 'Postgres',
     skip: false,
-    config: (role) => ({ databaseUrl: database.urlFor(role), redisUrl: null }),
+    config: (role) => ({ databaseUrl: twoHosts(database.urlFor(role)), redisUrl: null }),
     outage: async () => {
       const { port } = database;
       process.kill(database.pid, 'SIGKILL');

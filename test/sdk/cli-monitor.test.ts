@@ -1,6 +1,8 @@
-import { mkdir, readdir, rm, utimes } from 'node:fs/promises';
+import { randomUUID } from 'node:crypto';
+import fs, { mkdir, readdir, rm, symlink, utimes } from 'node:fs/promises';
+import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
 import { openStore } from '#sdk/cli/monitor/store';
 import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
 import { proofIdOf } from '../fixtures/public-log.js';
@@ -89,7 +91,27 @@ it('svc monitor > saves its state after another process was killed while it repl
   const directory = join(folder.path, 'kept');
   const { state, save } = await openStore(directory, 'log');
   await folder.write('kept/state.json.lock', '');
+  const abandoned = await folder.write(`kept/state.json.${randomUUID()}.new`, '');
+  await utimes(join(folder.path, abandoned), 0, 0);
   await save(state);
+  expect(await readdir(directory)).toEqual(['state.json']);
+});
+
+it('svc monitor > waits while another process holds the lock on its state', async () => {
+  const directory = join(folder.path, 'kept');
+  const { state, save } = await openStore(directory, 'log');
+  const lock = await folder.write('kept/state.json.lock', '');
+  // Each reading of this clock advances it by a millisecond, so the lock does not become stale.
+  let now = 0;
+  const clock = vi.spyOn(performance, 'now').mockImplementation(() => (now += 1));
+  onTestFinished(() => clock.mockRestore());
+  const saved = save(state);
+  await expect.poll(() => now).toBeGreaterThan(4);
+  const files = await readdir(directory);
+  expect(files).toContain('state.json.lock');
+  expect(files).not.toContain('state.json');
+  await rm(join(folder.path, lock));
+  await saved;
   expect(await readdir(directory)).toEqual(['state.json']);
 });
 
@@ -109,6 +131,28 @@ it('svc monitor > watches a directory of stored evidence', async () => {
   expect(stdout.match(/^ALARM.*$/gm)).toEqual([
     expect.stringMatching(`^ALARM proof_omitted  ${proofIdOf(90)}`),
   ]);
+});
+
+it('svc monitor > ignores a file that was deleted after it listed the watched directory', async () => {
+  await mkdir(join(folder.path, 'kept'));
+  const deleted = await folder.write('kept/deleted.json', '');
+  const { readdir: list } = fs;
+  fs.readdir = (async (path: string) => {
+    const names = await list(path);
+    await rm(join(folder.path, deleted), { force: true });
+    return names;
+  }) as never;
+  syncBuiltinESMExports();
+  onTestFinished(() => {
+    fs.readdir = list;
+    syncBuiltinESMExports();
+  });
+  expect(await look('--watch', 'kept')).toMatchObject({ code: 0 });
+  // A link to a missing file is not a deleted file.
+  await symlink('nowhere', join(folder.path, deleted));
+  fs.readdir = list;
+  syncBuiltinESMExports();
+  expect(await look('--watch', 'kept')).toMatchObject({ code: 1 });
 });
 
 it('svc monitor > reports watched files that it cannot use, and watches the others', async () => {

@@ -1,4 +1,6 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { waitingGauges } from '#programs/metrics/worker';
+import { createRegistry } from '#runtime/ops/ops';
 import { setAllowlisted, setLane } from '#sql/tenants/administration';
 import { type AdmitQueue } from '#runtime/queue/queues';
 import { acceptIntake } from '#sql/admissions/intake';
@@ -19,6 +21,7 @@ import { UnknownRequestTypeError } from '#policy/derive-aep';
 import { PolicySetError } from '#policy/policy-set';
 import { accepted, aepOf, itemWith, stateOf } from '../fixtures/admissions.js';
 import { agentItem, closeEnvelope, newRunId } from '../fixtures/agent.js';
+import { parseExposition, valueOf } from '../fixtures/exposition.js';
 import { APPEND_LOCK, holdLock, untilWaiting } from '../fixtures/hold-lock.js';
 import { beforeRow, withoutTriggers } from '../fixtures/database.js';
 import { freshSigner, TENANT } from '../fixtures/registry.js';
@@ -121,6 +124,29 @@ describe('admission stays pending after a failure that it did not cause:', () =>
     await setBody('substring(body for length(body) - 1)');
     await isProvedLater();
   });
+});
+
+it('svc_pending_oldest_seconds > is an age by the clock of the database, not of the worker', async () => {
+  const id = await accepted(registry, registry.item());
+  await db.sql`update svc.intake_pending set accepted_at = accepted_at - interval '1 hour' where proof_id = ${id}`;
+  const metrics = createRegistry('worker');
+  let reading: Promise<unknown> | undefined;
+  const every = <T>(_everyMs: number, name: string, read: () => Promise<T>) => {
+    const latest: { value: T | null } = { value: null };
+    if (name === 'pending') reading = read().then((value) => (latest.value = value));
+    return latest;
+  };
+  const worker = { isQueueUp: () => true, queues: () => Promise.reject(new Error('not read')) };
+  const clock = vi.spyOn(Date, 'now').mockReturnValue(0);
+  try {
+    waitingGauges(metrics, { sql: registry.admit.sql, every }, worker);
+    await reading;
+    const exposed = parseExposition(await metrics.metrics());
+    expect(valueOf(exposed, 'svc_pending_oldest_seconds')).toBeGreaterThanOrEqual(3_600);
+  } finally {
+    clock.mockRestore();
+    await processAdmissions(registry.admit, [id]);
+  }
 });
 
 describe('admission accepted in the future', () => {

@@ -47,7 +47,7 @@ export async function readFacts(sql: Db, activeAepKeys: string[], publicApi: Pub
     /** Empty when no address is configured; `admin status` reports that as a problem. */
     public_api: publicApi,
     log: { leaves },
-    pending: { admissions: pending.admissions, oldest_ms: sinceOrNull(pending.oldestAt) },
+    pending: { admissions: pending.admissions, oldest_ms: pending.oldestMs },
     batches: { open: overview.batches.open, oldest_ms: sinceOrNull(overview.batches.oldestAt) },
     verifier: {
       lag: place.lag,

@@ -1,5 +1,5 @@
 import { setMaxListeners } from 'node:events';
-import { readdir, readFile, stat } from 'node:fs/promises';
+import { lstat, readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fromUtf8Lossy } from '../../../protocol/bytes.js';
@@ -12,7 +12,7 @@ import { readLog, type LogPin, type PinnedLogKey } from '../../../protocol/offli
 import type { VerifyCrypto } from '../../../protocol/verify.js';
 import { SdkError } from '../../index.js';
 import { UsageError } from '../config.js';
-import { openFiles } from './files.js';
+import { isMissing, openFiles } from './files.js';
 import { openStore } from './store.js';
 
 type Source = string | LogFiles;
@@ -145,7 +145,11 @@ function openWatched(
       });
     for (const path of paths) {
       for (const file of await reporting(path, filesOf(path))) {
-        watched.push(...(await reporting(file, read(file))));
+        const found = read(file).catch(async (error: unknown) => {
+          if (file !== path && (await isDeleted(file))) return [];
+          throw error;
+        });
+        watched.push(...(await reporting(file, found)));
       }
     }
     return watched;
@@ -158,6 +162,9 @@ async function filesOf(path: string): Promise<string[]> {
   const names = await readdir(path);
   return names.filter((name) => name.endsWith('.json')).map((name) => join(path, name));
 }
+
+/** Whether a listed file is gone. The link to a missing file is not. */
+const isDeleted = (file: string): Promise<boolean> => lstat(file).then(() => false, isMissing);
 
 export const isUsageError = (error: unknown): boolean =>
   error instanceof UsageError || (error instanceof SdkError && error.code === 'invalid_input');

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import { mkdir, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { PageId } from '../../../protocol/map/page.js';
 import { MemoryPages, pageName, type MapStore } from '../../../protocol/monitor/map-store.js';
@@ -142,6 +142,21 @@ async function namingFile(path: string, written: Promise<void>): Promise<void> {
   });
 }
 
+/** A save takes seconds, so the process of an older temporary file was killed. */
+const ABANDONED_MS = 3_600_000;
+
+/** Deletes the temporary files that killed processes left for `file`. */
+async function removeAbandoned(file: string): Promise<void> {
+  for (const name of await readdir(dirname(file))) {
+    if (!name.startsWith(`${basename(file)}.`) || !/\.[0-9a-f-]{36}\.new$/.test(name)) continue;
+    const path = join(dirname(file), name);
+    const written = await stat(path).catch(() => null);
+    if (written !== null && Date.now() - written.mtimeMs > ABANDONED_MS) {
+      await rm(path, { force: true });
+    }
+  }
+}
+
 /**
  * Replaces a file atomically: after a crash, the monitor must know the checkpoint that it saw.
  *
@@ -152,6 +167,7 @@ async function writeDurably(
   bytes: Uint8Array,
   guard: (replace: () => Promise<void>) => Promise<void>,
 ): Promise<void> {
+  await removeAbandoned(file);
   const unfinished = `${file}.${randomUUID()}.new`;
   const next = await open(unfinished, 'wx', 0o600);
   try {

@@ -1,0 +1,24 @@
+const URL_PARTS = /^(postgres(?:ql)?:\/\/)(?=\S)([^/?\s]*@)?([^/?\s]*)(\S*)$/;
+
+/**
+ * A URL for each host of a PostgreSQL URL, because `URL` and pg reject several hosts. Empty for any other
+ * text.
+ */
+export function urlPerHost(url: string): string[] {
+  const [, scheme = '', login = '', hosts = '', rest = ''] = URL_PARTS.exec(url) ?? [];
+  if (scheme === '') return [];
+  return hosts.split(',').map((host) => scheme + login + host + rest);
+}
+
+export function isPostgresUrl(text: string): boolean {
+  const urls = urlPerHost(text);
+  return urls.length > 0 && urls.every((url) => URL.canParse(url));
+}
+
+/** The same hosts and database, with another login. */
+export function withLogin(url: string, user: string, password: string): string {
+  const login = `${encodeURIComponent(user)}:${encodeURIComponent(password)}@`;
+  return url.replace(URL_PARTS, (_, scheme: string, _login, hosts: string, rest: string) =>
+    scheme.concat(login, hosts, rest),
+  );
+}
