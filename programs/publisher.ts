@@ -15,7 +15,7 @@ import { openTracing } from '#runtime/ops/tracing';
 import { connect } from '#runtime/postgres/connect';
 import { openStore } from '#runtime/store/open';
 import { WakeableSleep, withTimeout, systemClock } from '#runtime/concurrency';
-import { logStateKeys } from '#sql/lifecycle/log-keys';
+import { logStateKeys, signingLock } from '#sql/lifecycle/log-keys';
 import { VERDICTS_CHANNEL } from '#sql/log/public-entries';
 import { startHeartbeat, assertDatabase } from './database.js';
 import { tracedLeaves } from './metrics/traces.js';
@@ -66,7 +66,7 @@ await runService('publisher', publisherConfig, async (program) => {
     createPublisher({
       registry: sqlRegistry(sql, lock),
       ...(replica === null ? {} : { replica }),
-      leases: [new DatabaseLease(lock)],
+      leases: [new DatabaseLease(lock), new DatabaseLease(lock, signingLock(logKey.publicKey))],
       directory: store,
       origin: config.logOrigin,
       logKey,
