@@ -36,6 +36,9 @@ export const FINDINGS = {
   checkpoint_beyond_log: row(
     'the database was rolled back: restore a database that has every signed leaf',
   ),
+  checkpoint_missing: row(
+    'insert the published note with its size and root: exports under this checkpoint are rejected until then',
+  ),
   // Keys and revocations
   key_history_broken: row('restore the key entries: no signature under this key can be verified'),
   key_chain_wrong: row('no program appends such a key entry: find out who appended it'),

@@ -2,7 +2,7 @@ import type { RunPlace } from '../admissions/runs.js';
 import type { VerdictInHistory } from '#protocol/history';
 import type { Budgets } from '#protocol/policy-input';
 import { type Tile, TILE_WIDTH } from '#protocol/tiles';
-import { inMs, type WithDates } from '../db/columns.js';
+import { arrayOf, inMs, type WithDates } from '../db/columns.js';
 import { pipeline, type Pool, readSnapshot, type Db } from '../db/transaction.js';
 import { type LeafEvidence, leafOf, type ProofRow } from '../log/leaf-checks.js';
 import { entryColumns, PROOF, type EntryRow, type StoredCheckpoint } from '../log/log.js';
@@ -197,6 +197,24 @@ export async function readHead(sql: Db): Promise<HeadRows> {
     where (tile_index * 256 + length(hashes) / 32) * (256::numeric ^ level) > ${head.size}
     order by level, tile_index limit 100`;
   return { ...head, entriesBeyond: beyond.map(({ leaf }) => leaf), tilesBeyond };
+}
+
+/**
+ * The sizes among `sizes` without a stored checkpoint of this log. A restored database has adopted the leaves that it
+ * lost, but not their checkpoints: sizes from its last checkpoint up to the end of the adoption are omitted.
+ */
+export async function missingCheckpoints(
+  sql: Db,
+  origin: string,
+  sizes: readonly number[],
+): Promise<number[]> {
+  const rows = await sql<{ size: number }[]>`
+    select size from unnest(${arrayOf(sizes)}::bigint[]) as size
+    where not exists (select from svc.checkpoint where tree_size = size)
+      and not exists (select from svc.ended_checkpoint e where e.origin = ${origin} and tree_size = size)
+      and not exists (select from svc.adoption a where size <= a.to_index and not exists (
+        select from svc.checkpoint where tree_size between size and a.from_index))`;
+  return rows.map(({ size }) => size);
 }
 
 /** The largest checkpoint and its age by the database clock, in milliseconds. */

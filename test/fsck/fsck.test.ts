@@ -129,6 +129,20 @@ it.each([
   expect(counts['snapshot_behind']).toBe(found);
 });
 
+it('fsck > finds a missing row of the published checkpoint, unless an adoption lost the row', async () => {
+  const { env, damage } = await plantation.copy();
+  await damage(
+    `delete from svc.checkpoint where tree_size = (select max(tree_size) from svc.checkpoint)`,
+  );
+  expectFound(await checked(env), { checkpoint_missing: 1 });
+  await damage('insert into svc.adoption select tree_size - 1, tree_size from svc.log_head');
+  expect((await checked(env)).corrupt).toEqual({});
+  // The restored database had a later checkpoint, so the missing row was not lost in the restore.
+  await damage(`update svc.adoption set from_index = to_index + 1, to_index = to_index + 2;
+    insert into svc.checkpoint select tree_size + 1, sha256(''), '', now() from svc.log_head`);
+  expect((await checked(env)).corrupt).toMatchObject({ checkpoint_missing: 1 });
+});
+
 describe('fsck of the registry', () => {
   const expectAll = async (damages: readonly Damage[]): Promise<void> => {
     const { env, damage } = await plantation.copy();
