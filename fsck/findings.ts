@@ -103,6 +103,9 @@ export const FINDINGS = {
   ),
   expiry_missing: row('restore the rows of svc.expiry from a backup'),
   expiry_differs: row('restore the rows of svc.expiry from a backup'),
+  status_exception_missing: row(
+    'insert the row: until then a list of proofs by status omits this proof',
+  ),
   expiry_overdue: row(
     'start the verifier, whose next scan records this expiry, and find out why the last scan missed it',
   ),

@@ -14,7 +14,13 @@ import { signedRoot, LogTree, type Anchor, type LogTreeState } from './log-tree.
 import { BudgetChains, type BudgetChainsState } from './budgets.js';
 import type { RegistryContext } from './context.js';
 import { VerdictEntries, type VerdictEntriesState } from './verdict-entries.js';
-import { checkStrayExpiries, checkVerdict, ChunkVerdicts, reportKeysMismatch } from './verdicts.js';
+import {
+  checkStatusException,
+  checkStrayExpiries,
+  checkVerdict,
+  ChunkVerdicts,
+  reportKeysMismatch,
+} from './verdicts.js';
 
 export interface WalkState {
   log: LogTreeState;
@@ -94,7 +100,11 @@ export class RegistryWalk {
         const isAwaited =
           leafIndex < chunk.urgentUntil || (found.isVoided && voidedAt >= chunk.verified);
         const erasure = { isErased: leaf?.isErased === true, isDue: leaf?.isErasureDue === true };
-        checkVerdict({ ...found, ...erasure, isAwaited }, verdicts.on(leafIndex), chunk, add);
+        const onLeaf = verdicts.on(leafIndex);
+        checkVerdict({ ...found, ...erasure, isAwaited }, onLeaf, chunk, add);
+        // The tenant of a damaged proof is unknown.
+        if (leaf !== undefined && isRight && (found.decision !== null || leaf.isErased))
+          checkStatusException(leaf, onLeaf, add);
         await this.log.append(inTree, signed, verdicts);
         await this.verdictEntries.checkAt(leafIndex + 1, () => this.log.root());
         if (!this.state.isKeyHistoryBroken) reportKeysMismatch(verdicts, leafIndex + 1, keys, add);

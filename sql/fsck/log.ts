@@ -96,6 +96,10 @@ export interface StoredLeaf extends Omit<LeafEvidence, 'proof'> {
   isErased: boolean;
   /** Whether the verifier has not yet recorded the erasure. */
   isErasureDue: boolean;
+  /** Whether a status entry revokes the proof or an artifact of the proof. */
+  isRevoked: boolean;
+  /** Whether svc.status_exception has the leaf. */
+  isException: boolean;
 }
 
 interface StoredProofRow extends Omit<ProofRow, 'isErased'> {
@@ -116,7 +120,7 @@ type Row = EntryRow &
   AepRow &
   Omit<StoredProofRow, 'requestHash' | 'rebuilt' | 'payload' | 'approval' | 'run'> &
   (RunPlace | { runKey: null }) &
-  Pick<StoredLeaf, 'isErased' | 'isErasureDue'>;
+  Pick<StoredLeaf, 'isErased' | 'isErasureDue' | 'isRevoked' | 'isException'>;
 
 /** The leaves with indexes in [from, to), in order; missing leaves are absent. */
 async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf[]> {
@@ -131,7 +135,11 @@ async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf
         -- Rows with "approves" are exempt from deduplication, so each of them must have an approval.
         case when (i.approves is null) <> (i.approval is null) then 'approves' end], null) as differing,
       encode(i.run_key, 'hex') as "runKey", i.run_seq as seq, i.run_closes as closes,
-      x.proof_id is not null as "isErased", d.leaf_index is not null as "isErasureDue"
+      x.proof_id is not null as "isErased", d.leaf_index is not null as "isErasureDue",
+      (select true from svc.log_entry s where s.kind = 2 and s.revokes = e.proof_id limit 1)
+        is not null as "isRevoked",
+      (select true from svc.status_exception s where s.tenant_no = e.tenant_no
+        and s.leaf_index = e.leaf_index limit 1) is not null as "isException"
     from svc.log_entry e
     left join svc.intake i on i.proof_id = e.proof_id
     left join svc.tenant t on t.tenant_no = e.tenant_no
@@ -145,6 +153,8 @@ async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf
     at: row.at.getTime(),
     isErased: row.isErased,
     isErasureDue: row.isErasureDue,
+    isRevoked: row.isRevoked,
+    isException: row.isException,
     proof:
       row.kind === PROOF
         ? {

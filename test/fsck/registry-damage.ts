@@ -24,14 +24,18 @@ const LAST_BATCH = '(select max(batch_id::text)::uuid from svc.batch)';
 const A_DAY_LATER = `expires_at = expires_at + interval '1 day'`;
 const FIRST_PACKAGE = '(select min(package_id::text)::uuid from svc.trust_package)';
 
+/** Lists a proof whose status changed, as the triggers would. */
+const listed = (where: string): string => `
+  insert into svc.status_exception (tenant_no, leaf_index)
+  select tenant_no, leaf_index from svc.log_entry where kind = 1 and ${where};`;
 const set = (table: string, change: string, id: string): string =>
   `update svc.${table} set ${change} where proof_id = ${id};`;
 /** Stores the scrubber's verdict on a damaged leaf: without it fsck also reports the missing verdict. */
-const failed = (leaf: string, outcome = 'fail'): string => `
+const failed = (leaf: string, outcome = 'fail'): string => `${listed(`leaf_index = ${leaf}`)}
   insert into svc.verdict (frontier, first_index, last_index, tree_size, root, outcome, checks)
   select false, l, l, h.tree_size, '\\x${'00'.repeat(32)}', '${outcome}', '[]'
   from (select ${leaf} as l) as it, svc.log_head h;`;
-const erasure = (id: string): string => `
+const erasure = (id: string): string => `${listed(`proof_id = ${id}`)}
   insert into svc.erasure select proof_id, leaf_index, now(), 'ada', 'CASE-1' from svc.log_entry
   where proof_id = ${id};`;
 const withoutPayload = (id: string): string =>
@@ -272,7 +276,7 @@ const rest: Damage[] = [
   run('grant_changes_differ', 'delete from svc.grant_head'),
   update('batch_differs', 'batch', 'tenant_no = 9999', `batch_id = ${LAST_BATCH}`),
   [
-    { leaf_misfiled: 1, revocation_lost: 1 },
+    { leaf_misfiled: 1, revocation_lost: 1, status_exception_missing: 1 },
     (id) => `${failed(FIRST_STATUS)} update svc.log_entry set revokes = ${id} where kind = 2`,
   ],
   [
@@ -324,6 +328,11 @@ export const ALONE: [what: string, ...Damage][] = [
     'a missing key entry, without its consequences',
     { leaf_missing: 1 },
     () => `${failed('0')} delete from svc.log_entry where leaf_index = 0`,
+  ],
+  [
+    'missing status exceptions of a revoked, an expired and an erased proof',
+    { status_exception_missing: 3, erasure_unlogged: 1 },
+    (id, leaf) => `${erasedJustNow(id, leaf)}; delete from svc.status_exception`,
   ],
   ['a missing log head', { log_head_missing: 1 }, () => 'delete from svc.log_head'],
   ['a missing policy set', { policy_set_altered: 1 }, () => 'delete from svc.policy_set'],
