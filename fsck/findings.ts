@@ -84,6 +84,9 @@ export const FINDINGS = {
     'if a proof differs, find out which worker signed it; if a counter differs, do not restore it, because a backup may have a lower value, with which agents overspend: stop the workers, run fsck again, and set or insert the row with the expected value, or more if proofs of the tenant were erased, in a transaction with session_replication_role = replica',
   ),
   policy_set_altered: row(RESTORE),
+  policy_activation_differs: row(
+    'restore the rows as in svc.audit: until then another set may decide; if no row differs, retire the key of the worker that signed under this set',
+  ),
   fixture_altered: row(RESTORE),
   registration_altered: row(RESTORE),
   // Verdicts

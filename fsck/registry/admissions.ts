@@ -121,6 +121,7 @@ const STRAY_FINDINGS: [query: keyof typeof STRAYS, code: FindingCode, expected: 
   ['pending', 'intake_missing', 'the intake row of a pending admission'],
   ['duplicates', 'identity_twice', 'one admission per tenant, request type and request hash'],
   ['policySets', 'policy_set_altered', 'content with this hash'],
+  ['activations', 'policy_activation_differs', 'the activations of this set that svc.audit has'],
   ['registrations', 'registration_altered', 'content with this hash'],
   ['fixtures', 'fixture_altered', 'content with this hash'],
 ];

@@ -13,6 +13,7 @@ import {
 import { signedRoot, LogTree, type Anchor, type LogTreeState } from './log-tree.js';
 import { BudgetChains, type BudgetChainsState } from './budgets.js';
 import type { RegistryContext } from './context.js';
+import { PolicyActivations } from './policy-activations.js';
 import { VerdictEntries, type VerdictEntriesState } from './verdict-entries.js';
 import {
   checkStatusException,
@@ -48,6 +49,7 @@ export class RegistryWalk {
   private readonly log: LogTree;
   private readonly verdictEntries: VerdictEntries;
   private readonly budgets: BudgetChains;
+  private readonly activations: PolicyActivations;
   readonly state: Omit<WalkState, 'log' | 'verdictEntries' | 'budgets'>;
 
   constructor(
@@ -58,6 +60,7 @@ export class RegistryWalk {
     this.log = new LogTree(ctx, anchors, state?.log);
     this.verdictEntries = new VerdictEntries(ctx, state?.verdictEntries);
     this.budgets = new BudgetChains(ctx, state?.budgets);
+    this.activations = new PolicyActivations(ctx);
     const { verdictsTo = 0, hasDamagedLeaf = false, isKeyHistoryBroken = false } = state ?? {};
     this.state = { verdictsTo, hasDamagedLeaf, isKeyHistoryBroken };
   }
@@ -154,7 +157,10 @@ export class RegistryWalk {
       findings.add(code, where, expected);
     }
     if (aep === null || !isRight) this.budgets.skip(leaf);
-    else await this.budgets.check(leaf, aep.decision.effect);
+    else {
+      await this.budgets.check(leaf, aep.decision.effect);
+      await this.activations.check(aep);
+    }
     if (!isRight) return fails;
     if (verifies === null && leaf.proof !== null && !leaf.isErased)
       keys.addUnknownKey(leaf.proof.keyId, leafIndex);

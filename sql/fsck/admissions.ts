@@ -218,6 +218,15 @@ export const STRAYS = {
           from jsonb_each_text(case jsonb_typeof(policies) when 'object' then policies end) as texts(id, rule)),
         encode(sha256(convert_to(files ->> 'schema', 'UTF8')), 'hex'),
         coalesce(files -> 'counters', '{}')) end limit ${limit}`,
+  /** Activations that the audit did not record, and recorded activations that are missing or differ. */
+  activations: (sql, limit) => sql`
+    select distinct 'svc.policy_activation digest=' || encode(coalesce(p.digest, a.digest), 'hex') as at
+    from svc.policy_activation p
+    full join (select (after ->> 'activation_id')::bigint as activation_id, (after ->> 'digest')::bytea as digest,
+        (after ->> 'active_from')::timestamptz as active_from
+      from svc.audit where object = 'policy_activation' and operation = 'INSERT') a
+      using (activation_id, digest, active_from)
+    where p.digest is null or a.digest is null order by at limit ${limit}`,
   registrations: (sql, limit) => sql`
     select 'svc.approver registration_hash=' || encode(registration_hash, 'hex') as at from svc.approver
     where sha256(document) is distinct from registration_hash limit ${limit}`,
@@ -225,6 +234,19 @@ export const STRAYS = {
     select 'svc.fixture fixture_ref=' || fixture_ref as at from svc.fixture
     where sha256(content) is distinct from fixture_hash limit ${limit}`,
 } as const satisfies Record<string, Query>;
+
+/**
+ * When a policy set was first activated, in epoch milliseconds; for an overlay combined with a set, when that set was.
+ *
+ * @param digest hex
+ */
+export async function activeSince(sql: Db, digest: string): Promise<number | null> {
+  const [row] = await sql<[{ since: Date | null }]>`
+    select min(active_from) as since from svc.policy_activation
+    where digest = decode(${digest}, 'hex')
+      or digest in (select base from svc.overlay_set where digest = decode(${digest}, 'hex'))`;
+  return row.since?.getTime() ?? null;
+}
 
 /** The ranges of adopted leaves, [from, to): their documents and admissions are lost. */
 export const adoptedRanges = (sql: Db) => sql<{ from: number; to: number }[]>`

@@ -335,6 +335,22 @@ export const ALONE: [what: string, ...Damage][] = [
     (id, leaf) => `${erasedJustNow(id, leaf)}; delete from svc.status_exception`,
   ],
   ['a missing log head', { log_head_missing: 1 }, () => 'delete from svc.log_head'],
+  [
+    'a missing policy activation',
+    { policy_activation_differs: 1 },
+    () => 'delete from svc.policy_activation',
+  ],
+  [
+    'a missing policy activation and its audit record',
+    { policy_activation_differs: 1 },
+    () =>
+      `delete from svc.policy_activation; delete from svc.audit where object = 'policy_activation'`,
+  ],
+  [
+    'an activation that svc.audit lacks',
+    { policy_activation_differs: 1 },
+    () => `insert into svc.policy_activation (digest) select digest from svc.policy_set`,
+  ],
   ['a missing policy set', { policy_set_altered: 1 }, () => 'delete from svc.policy_set'],
   [
     'missing leaves of proofs of a package, a token and a batch',
