@@ -118,7 +118,7 @@ const STRAY_FINDINGS: [query: keyof typeof STRAYS, code: FindingCode, expected: 
   ['changes', 'grant_changes_differ', 'the token or package of the change'],
   ['erasures', 'erasure_incomplete', 'a known admission, and the leaf index of its proof'],
   ['unlogged', 'erasure_unlogged', 'the leaf both in an erasure entry and in svc.erasure'],
-  ['pending', 'intake_missing', 'the intake row of a pending admission'],
+  ['unaccepted', 'intake_missing', 'the intake row of the admission'],
   ['duplicates', 'identity_twice', 'one admission per tenant, request type and request hash'],
   ['policySets', 'policy_set_altered', 'content with this hash'],
   ['activations', 'policy_activation_differs', 'the activations of this set that svc.audit has'],

@@ -192,11 +192,12 @@ export const STRAYS = {
           on logged.leaf = x.leaf_index
         where x.leaf_index is null or logged.leaf is null order by 1 limit ${limit}`;
     }),
-  /** Pending rows without an intake row. */
-  pending: (sql, limit) => sql`
-    select 'svc.intake_pending proof_id=' || replace(q.proof_id::text, '-', '') as at
-    from svc.intake_pending q left join svc.intake i using (proof_id)
-    where i.proof_id is null order by at limit ${limit}`,
+  /** Pending rows and rejections without an intake row. */
+  unaccepted: (sql, limit) => sql`
+    select name || ' proof_id=' || replace(proof_id::text, '-', '') as at from (
+      select 'svc.intake_pending' as name, proof_id from svc.intake_pending
+      union all select 'svc.refusal', proof_id from svc.refusal) q
+    left join svc.intake i using (proof_id) where i.proof_id is null order by at limit ${limit}`,
   /** Admissions that share a deduplication key, which the index forbids. */
   duplicates: (sql, limit) => sql`
     select 'svc.intake proof_id='

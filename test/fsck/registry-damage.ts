@@ -176,6 +176,7 @@ const rows: Damage[] = [
     `insert into svc.log_entry (leaf_index, kind, at, body) values (9999, 3, now(), '{}')`,
   ),
   run('revocation_reason_missing', 'delete from svc.revocation_reason'),
+  run('intake_missing', 'delete from svc.intake where refused'),
   run('expiry_missing', `delete from svc.expiry where artifact_kind = 'passport'`),
   update(
     'share_target_missing',
