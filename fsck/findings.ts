@@ -39,6 +39,9 @@ export const FINDINGS = {
   checkpoint_missing: row(
     'insert the published note with its size and root: exports under this checkpoint are rejected until then',
   ),
+  ended_log_differs: row(
+    'restore the rows of svc.ended_log and svc.ended_checkpoint from a backup: until then a publisher could sign for the retired log',
+  ),
   // Keys and revocations
   key_history_broken: row('restore the key entries: no signature under this key can be verified'),
   key_chain_wrong: row('no program appends such a key entry: find out who appended it'),

@@ -228,6 +228,12 @@ export const STRAYS = {
       from svc.audit where object = 'policy_activation' and operation = 'INSERT') a
       using (activation_id, digest, active_from)
     where p.digest is null or a.digest is null order by at limit ${limit}`,
+  /** Retired logs without their last checkpoint, and checkpoints of a retired log without its row. */
+  retired: (sql, limit) => sql`
+    select distinct 'svc.ended_log origin=' || origin as at from svc.ended_log l
+    full join (select origin, max(tree_size) as tree_size, true as found from svc.ended_checkpoint group by origin) c
+      using (origin, tree_size)
+    where l.reason is null or c.found is null order by at limit ${limit}`,
   registrations: (sql, limit) => sql`
     select 'svc.approver registration_hash=' || encode(registration_hash, 'hex') as at from svc.approver
     where sha256(document) is distinct from registration_hash limit ${limit}`,

@@ -348,6 +348,12 @@ export const ALONE: [what: string, ...Damage][] = [
       `delete from svc.policy_activation; delete from svc.audit where object = 'policy_activation'`,
   ],
   [
+    'missing rows of retired logs',
+    { ended_log_differs: 2 },
+    () => `insert into svc.ended_log (origin, tree_size, reason) values ('without.checkpoint', 9, 'lost');
+      insert into svc.ended_checkpoint select 'without.row', tree_size, root, note, created_at from svc.checkpoint`,
+  ],
+  [
     'an activation that svc.audit lacks',
     { policy_activation_differs: 1 },
     () => `insert into svc.policy_activation (digest) select digest from svc.policy_set`,
