@@ -101,6 +101,9 @@ function batchFault(batch: CheckedBatch): string | null {
   if (batch.isComplete !== (counted.pending === 0)) {
     return `pending items in svc.batch_progress until it completes, found ${counted.pending}`;
   }
+  if (counted.pending !== batch.waiting) {
+    return `pending rows for the ${counted.pending} items that svc.batch_progress counts, found ${batch.waiting}`;
+  }
   for (const name of Object.keys(found) as (keyof typeof found)[]) {
     // The counts of an open batch may lag: repeated items are counted after the decision.
     const mayLag = !batch.isComplete && name !== 'invalid' && name !== 'replayed';

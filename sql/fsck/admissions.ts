@@ -87,6 +87,8 @@ export interface CheckedBatch {
   foundHash: string | null;
   isComplete: boolean;
   counted: (ItemCounts & { pending: number }) | null;
+  /** Number of items of an open batch that a pending row will count; 0 for a complete batch. */
+  waiting: number;
   found: ItemCounts;
 }
 
@@ -95,7 +97,7 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
   const rows = await sql<CheckedBatch[]>`
     select b.batch_id as "batchId", b.total, encode(b.items_hash, 'hex') as "itemsHash",
       encode(items.hash, 'hex') as "foundHash", parts.whole as "arePartsWhole",
-      g.completed_at is not null as "isComplete", items.strays, items.erased,
+      g.completed_at is not null as "isComplete", items.strays, items.erased, open.waiting,
       case when g.batch_id is not null then json_build_object('admitted', g.admitted,
         'denied', g.denied, 'approval_required', g.approval_required, 'refused', g.refused, 'invalid', g.invalid, 'replayed', g.replayed,
         'pending', g.pending) end as counted,
@@ -128,6 +130,15 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
       left join svc.log_entry e on e.proof_id = u.proof_id
       left join svc.intake i on i.proof_id = u.proof_id
       where t.batch_id = b.batch_id) items
+    cross join lateral (
+      select coalesce(sum(n), 0)::integer as waiting from (
+        select batch_items as n from svc.intake_pending where batch_id = b.batch_id
+        union all select items from svc.batch_watch where batch_id = b.batch_id
+        union all select coalesce(u.answers, 1)
+          from svc.chunk_pending c join svc.batch_part p using (batch_id, first_index)
+          cross join lateral unnest(p.proof_ids, p.replayed, c.answers) as u(proof_id, replayed, answers)
+          where c.batch_id = b.batch_id and u.proof_id is not null and u.replayed is not true) pending
+      where g.completed_at is null) open
     order by b.batch_id`;
   return rows.map((row) => ({ ...row, batchId: batchIdOf(row.batchId) }));
 }

@@ -196,6 +196,18 @@ it('fsck > reports a damaged erasure entry, and the erasure that it logged', asy
   });
 });
 
+it('fsck > finds a lost row of svc.batch_watch, without which a batch never completes', async () => {
+  const { env, damage } = await plantation.copy();
+  await damage(`update svc.batch_progress set pending = 1, admitted = admitted - 1, completed_at = null
+      where invalid = 0;
+    insert into svc.batch_watch select q.proof_id, g.batch_id, 1
+      from svc.batch_progress g, svc.intake_pending q where invalid = 0`);
+  const registry = ['--only', 'registry'];
+  expect((await checked(env, ...registry)).corrupt).toEqual({});
+  await damage('delete from svc.batch_watch');
+  expectFound(await checked(env, ...registry), { batch_differs: 1 });
+});
+
 it('fsck > accepts an overlay combined with a policy set', async () => {
   const { env, sql } = await plantation.copy();
   const base = (await readPolicySet(sql, (await activePolicy(sql))!))!;
