@@ -36,6 +36,12 @@ export const FINDINGS = {
   checkpoint_beyond_log: row(
     'the database was rolled back: restore a database that has every signed leaf',
   ),
+  checkpoint_missing: row(
+    'insert the published note with its size and root: exports under this checkpoint are rejected until then',
+  ),
+  ended_log_differs: row(
+    'restore the rows of svc.ended_log and svc.ended_checkpoint from a backup: until then a publisher could sign for the retired log',
+  ),
   // Keys and revocations
   key_history_broken: row('restore the key entries: no signature under this key can be verified'),
   key_chain_wrong: row('no program appends such a key entry: find out who appended it'),
@@ -81,6 +87,9 @@ export const FINDINGS = {
     'if a proof differs, find out which worker signed it; if a counter differs, do not restore it, because a backup may have a lower value, with which agents overspend: stop the workers, run fsck again, and set or insert the row with the expected value, or more if proofs of the tenant were erased, in a transaction with session_replication_role = replica',
   ),
   policy_set_altered: row(RESTORE),
+  policy_activation_differs: row(
+    'restore the rows as in svc.audit: until then another set may decide; if no row differs, retire the key of the worker that signed under this set',
+  ),
   fixture_altered: row(RESTORE),
   registration_altered: row(RESTORE),
   // Verdicts
@@ -100,6 +109,9 @@ export const FINDINGS = {
   ),
   expiry_missing: row('restore the rows of svc.expiry from a backup'),
   expiry_differs: row('restore the rows of svc.expiry from a backup'),
+  status_exception_missing: row(
+    'insert the row: until then a list of proofs by status omits this proof',
+  ),
   expiry_overdue: row(
     'start the verifier, whose next scan records this expiry, and find out why the last scan missed it',
   ),

@@ -1,6 +1,7 @@
 import { equalBytes } from '#protocol/bytes';
 import { rootFromTiles } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { missingCheckpoints } from '#sql/fsck/log';
 import { countProofs, keyEntries } from '#sql/log/keys';
 import { readTile, endedOrigins } from '#sql/log/log';
 import type { Findings } from './findings.js';
@@ -32,6 +33,10 @@ export async function openRegistry(
     if (anchor.size <= size) continue;
     const expected = `at most ${size} leaves, the size of the log in the database, found ${anchor.size}`;
     findings.add('checkpoint_beyond_log', anchor.where, expected);
+  }
+  const covered = anchors.map((anchor) => anchor.size).filter((one) => one <= size);
+  for (const missing of await missingCheckpoints(sql, origins[0], covered)) {
+    findings.add('checkpoint_missing', `svc.checkpoint tree_size=${missing}`, 'a row of this size');
   }
   const ctx = { ...registry, findings, keys, origins, size };
   const isSame = before !== null && (await hasTree(ctx, before));

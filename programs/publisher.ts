@@ -16,7 +16,7 @@ import { connect } from '#runtime/postgres/connect';
 import { openStore } from '#runtime/store/open';
 import { systemClock } from '#runtime/clock';
 import { WakeableSleep, withTimeout } from '#runtime/concurrency';
-import { logStateKeys } from '#sql/lifecycle/log-keys';
+import { logStateKeys, signingLock } from '#sql/lifecycle/log-keys';
 import { VERDICTS_CHANNEL } from '#sql/log/public-entries';
 import { startHeartbeat, assertDatabase } from './database.js';
 import { tracedLeaves } from './metrics/traces.js';
@@ -67,7 +67,7 @@ await runService('publisher', publisherConfig, async (program) => {
     createPublisher({
       registry: sqlRegistry(sql, lock),
       ...(replica === null ? {} : { replica }),
-      leases: [new DatabaseLease(lock)],
+      leases: [new DatabaseLease(lock), new DatabaseLease(lock, signingLock(logKey.publicKey))],
       directory: store,
       origin: config.logOrigin,
       logKey,

@@ -41,14 +41,16 @@ export async function publishSnapshot(
   inputs: PublishInputs,
   { state, validUntil, inspect }: NewSnapshot,
 ): Promise<number> {
-  const { tree, signedSize } = inputs;
+  const { tree, signedSize, stored } = inputs;
+  // A leaf that no verdict entry covers yet may retire this publisher's key.
+  requireSigningKey(ctx, await keysAtEnd(ctx, tree, state.log), stored);
   const entry = await snapshotEntry(ctx, tree, state, validUntil);
   await storeNextShares(ctx, state.shares, signedSize);
   await ctx.leadership.require();
   const appended = reusable(ctx, entry, signedSize) ?? (await append(ctx, entry));
   const signed = await treeToSign(ctx, tree, appended.index, state.log.size);
-  // The tree may retire this publisher's key in a leaf that no verdict entry covers yet.
-  requireSigningKey(ctx, await keysAtEnd(ctx, signed, state.log), inputs.stored);
+  // A leaf between `tree` and the snapshot entry may retire the key too.
+  requireSigningKey(ctx, await keysAtEnd(ctx, signed, state.log), stored);
   const signedBefore = published?.checkpoint.size ?? 0;
   const { size } = state.log;
   for await (const files of logFiles(signed, signedBefore, size, ctx.chunkLeaves, inspect)) {

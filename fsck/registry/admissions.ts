@@ -101,6 +101,9 @@ function batchFault(batch: CheckedBatch): string | null {
   if (batch.isComplete !== (counted.pending === 0)) {
     return `pending items in svc.batch_progress until it completes, found ${counted.pending}`;
   }
+  if (counted.pending !== batch.waiting) {
+    return `pending rows for the ${counted.pending} items that svc.batch_progress counts, found ${batch.waiting}`;
+  }
   for (const name of Object.keys(found) as (keyof typeof found)[]) {
     // The counts of an open batch may lag: repeated items are counted after the decision.
     const mayLag = !batch.isComplete && name !== 'invalid' && name !== 'replayed';
@@ -118,9 +121,15 @@ const STRAY_FINDINGS: [query: keyof typeof STRAYS, code: FindingCode, expected: 
   ['changes', 'grant_changes_differ', 'the token or package of the change'],
   ['erasures', 'erasure_incomplete', 'a known admission, and the leaf index of its proof'],
   ['unlogged', 'erasure_unlogged', 'the leaf both in an erasure entry and in svc.erasure'],
-  ['pending', 'intake_missing', 'the intake row of a pending admission'],
+  ['unaccepted', 'intake_missing', 'the intake row of the admission'],
   ['duplicates', 'identity_twice', 'one admission per tenant, request type and request hash'],
   ['policySets', 'policy_set_altered', 'content with this hash'],
+  ['activations', 'policy_activation_differs', 'the activations of this set that svc.audit has'],
+  [
+    'retired',
+    'ended_log_differs',
+    'a row with the size of the last checkpoint of this retired log',
+  ],
   ['registrations', 'registration_altered', 'content with this hash'],
   ['fixtures', 'fixture_altered', 'content with this hash'],
 ];

@@ -1,6 +1,6 @@
 import { equalBytes, toHex } from '#protocol/bytes';
 import { formatTime } from '#protocol/time';
-import type { Chunk, StoredVerdict } from '#sql/fsck/log';
+import type { Chunk, StoredLeaf, StoredVerdict } from '#sql/fsck/log';
 import type { Report } from '../findings.js';
 import type { ChunkCheckResult, LeafCheckResult } from './check-leaf.js';
 import type { GrowingTree } from '../tree.js';
@@ -129,6 +129,21 @@ function checkExpiries(
       report('expiry_overdue', where, `an expired verdict: ${scan} has finished`);
     }
   }
+}
+
+/** Lists of proofs by status find a proof whose status may not be VALID only in svc.status_exception. */
+export function checkStatusException(
+  { leafIndex, proof, isErased, isRevoked, isException }: StoredLeaf,
+  verdicts: readonly StoredVerdict[],
+  report: Report,
+): void {
+  if (isException || proof === null || proof.tenantNo === null) return;
+  const hasException = verdicts.some(
+    ({ frontier, outcome, expired }) => !frontier || outcome !== 'pass' || expired.length > 0,
+  );
+  if (!isErased && !isRevoked && !hasException) return;
+  const where = `svc.status_exception tenant_no=${proof.tenantNo} leaf_index=${leafIndex}`;
+  report('status_exception_missing', where, 'a row, because the status of the proof changed');
 }
 
 /** Reports expiry rows of artifacts whose AEP sets no expiry. */

@@ -13,8 +13,15 @@ import {
 import { signedRoot, LogTree, type Anchor, type LogTreeState } from './log-tree.js';
 import { BudgetChains, type BudgetChainsState } from './budgets.js';
 import type { RegistryContext } from './context.js';
+import { PolicyActivations } from './policy-activations.js';
 import { VerdictEntries, type VerdictEntriesState } from './verdict-entries.js';
-import { checkStrayExpiries, checkVerdict, ChunkVerdicts, reportKeysMismatch } from './verdicts.js';
+import {
+  checkStatusException,
+  checkStrayExpiries,
+  checkVerdict,
+  ChunkVerdicts,
+  reportKeysMismatch,
+} from './verdicts.js';
 
 export interface WalkState {
   log: LogTreeState;
@@ -42,6 +49,7 @@ export class RegistryWalk {
   private readonly log: LogTree;
   private readonly verdictEntries: VerdictEntries;
   private readonly budgets: BudgetChains;
+  private readonly activations: PolicyActivations;
   readonly state: Omit<WalkState, 'log' | 'verdictEntries' | 'budgets'>;
 
   constructor(
@@ -52,6 +60,7 @@ export class RegistryWalk {
     this.log = new LogTree(ctx, anchors, state?.log);
     this.verdictEntries = new VerdictEntries(ctx, state?.verdictEntries);
     this.budgets = new BudgetChains(ctx, state?.budgets);
+    this.activations = new PolicyActivations(ctx);
     const { verdictsTo = 0, hasDamagedLeaf = false, isKeyHistoryBroken = false } = state ?? {};
     this.state = { verdictsTo, hasDamagedLeaf, isKeyHistoryBroken };
   }
@@ -94,7 +103,11 @@ export class RegistryWalk {
         const isAwaited =
           leafIndex < chunk.urgentUntil || (found.isVoided && voidedAt >= chunk.verified);
         const erasure = { isErased: leaf?.isErased === true, isDue: leaf?.isErasureDue === true };
-        checkVerdict({ ...found, ...erasure, isAwaited }, verdicts.on(leafIndex), chunk, add);
+        const onLeaf = verdicts.on(leafIndex);
+        checkVerdict({ ...found, ...erasure, isAwaited }, onLeaf, chunk, add);
+        // The tenant of a damaged proof is unknown.
+        if (leaf !== undefined && isRight && (found.decision !== null || leaf.isErased))
+          checkStatusException(leaf, onLeaf, add);
         await this.log.append(inTree, signed, verdicts);
         await this.verdictEntries.checkAt(leafIndex + 1, () => this.log.root());
         if (!this.state.isKeyHistoryBroken) reportKeysMismatch(verdicts, leafIndex + 1, keys, add);
@@ -144,7 +157,10 @@ export class RegistryWalk {
       findings.add(code, where, expected);
     }
     if (aep === null || !isRight) this.budgets.skip(leaf);
-    else await this.budgets.check(leaf, aep.decision.effect);
+    else {
+      await this.budgets.check(leaf, aep.decision.effect);
+      await this.activations.check(aep);
+    }
     if (!isRight) return fails;
     if (verifies === null && leaf.proof !== null && !leaf.isErased)
       keys.addUnknownKey(leaf.proof.keyId, leafIndex);

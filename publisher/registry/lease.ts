@@ -121,8 +121,11 @@ export class DatabaseLease implements Lease {
   /** Process id of the backend that holds the lock. */
   private pid: number | null = null;
 
-  /** @param sql a pool of one connection for this lease only, because the connection holds the lock */
-  constructor(private readonly sql: Pool) {
+  /** @param sql a pool of one connection for leases only, because the connection holds the lock */
+  constructor(
+    private readonly sql: Pool,
+    private readonly lock: readonly [number, number] = LOCK,
+  ) {
     if (sql.options.max !== 1) throw new Error('the lock needs a connection of its own');
   }
 
@@ -131,7 +134,7 @@ export class DatabaseLease implements Lease {
     // A standby server would grant this lock beside the primary's, and seem to have lost published leaves.
     await requirePrimary(this.sql);
     const [row] = await this.sql<{ locked: boolean; pid: number }[]>`
-      select pg_try_advisory_lock(${LOCK[0]}::int, ${LOCK[1]}::int) as locked,
+      select pg_try_advisory_lock(${this.lock[0]}::int, ${this.lock[1]}::int) as locked,
         pg_backend_pid() as pid`;
     if (row?.locked !== true) return false;
     this.pid = row.pid;
@@ -154,7 +157,7 @@ export class DatabaseLease implements Lease {
     this.pid = null;
     if (pid === null) return;
     try {
-      await this.sql`select pg_advisory_unlock(${LOCK[0]}::int, ${LOCK[1]}::int)`;
+      await this.sql`select pg_advisory_unlock(${this.lock[0]}::int, ${this.lock[1]}::int)`;
     } catch {
       // Ignored: the lock ended with the lost connection.
     }

@@ -87,6 +87,8 @@ export interface CheckedBatch {
   foundHash: string | null;
   isComplete: boolean;
   counted: (ItemCounts & { pending: number }) | null;
+  /** Number of items of an open batch that a pending row will count; 0 for a complete batch. */
+  waiting: number;
   found: ItemCounts;
 }
 
@@ -95,7 +97,7 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
   const rows = await sql<CheckedBatch[]>`
     select b.batch_id as "batchId", b.total, encode(b.items_hash, 'hex') as "itemsHash",
       encode(items.hash, 'hex') as "foundHash", parts.whole as "arePartsWhole",
-      g.completed_at is not null as "isComplete", items.strays, items.erased,
+      g.completed_at is not null as "isComplete", items.strays, items.erased, open.waiting,
       case when g.batch_id is not null then json_build_object('admitted', g.admitted,
         'denied', g.denied, 'approval_required', g.approval_required, 'refused', g.refused, 'invalid', g.invalid, 'replayed', g.replayed,
         'pending', g.pending) end as counted,
@@ -128,6 +130,15 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
       left join svc.log_entry e on e.proof_id = u.proof_id
       left join svc.intake i on i.proof_id = u.proof_id
       where t.batch_id = b.batch_id) items
+    cross join lateral (
+      select coalesce(sum(n), 0)::integer as waiting from (
+        select batch_items as n from svc.intake_pending where batch_id = b.batch_id
+        union all select items from svc.batch_watch where batch_id = b.batch_id
+        union all select coalesce(u.answers, 1)
+          from svc.chunk_pending c join svc.batch_part p using (batch_id, first_index)
+          cross join lateral unnest(p.proof_ids, p.replayed, c.answers) as u(proof_id, replayed, answers)
+          where c.batch_id = b.batch_id and u.proof_id is not null and u.replayed is not true) pending
+      where g.completed_at is null) open
     order by b.batch_id`;
   return rows.map((row) => ({ ...row, batchId: batchIdOf(row.batchId) }));
 }
@@ -192,11 +203,12 @@ export const STRAYS = {
           on logged.leaf = x.leaf_index
         where x.leaf_index is null or logged.leaf is null order by 1 limit ${limit}`;
     }),
-  /** Pending rows without an intake row. */
-  pending: (sql, limit) => sql`
-    select 'svc.intake_pending proof_id=' || replace(q.proof_id::text, '-', '') as at
-    from svc.intake_pending q left join svc.intake i using (proof_id)
-    where i.proof_id is null order by at limit ${limit}`,
+  /** Pending rows and rejections without an intake row. */
+  unaccepted: (sql, limit) => sql`
+    select name || ' proof_id=' || replace(proof_id::text, '-', '') as at from (
+      select 'svc.intake_pending' as name, proof_id from svc.intake_pending
+      union all select 'svc.refusal', proof_id from svc.refusal) q
+    left join svc.intake i using (proof_id) where i.proof_id is null order by at limit ${limit}`,
   /** Admissions that share a deduplication key, which the index forbids. */
   duplicates: (sql, limit) => sql`
     select 'svc.intake proof_id='
@@ -218,6 +230,21 @@ export const STRAYS = {
           from jsonb_each_text(case jsonb_typeof(policies) when 'object' then policies end) as texts(id, rule)),
         encode(sha256(convert_to(files ->> 'schema', 'UTF8')), 'hex'),
         coalesce(files -> 'counters', '{}')) end limit ${limit}`,
+  /** Activations that the audit did not record, and recorded activations that are missing or differ. */
+  activations: (sql, limit) => sql`
+    select distinct 'svc.policy_activation digest=' || encode(coalesce(p.digest, a.digest), 'hex') as at
+    from svc.policy_activation p
+    full join (select (after ->> 'activation_id')::bigint as activation_id, (after ->> 'digest')::bytea as digest,
+        (after ->> 'active_from')::timestamptz as active_from
+      from svc.audit where object = 'policy_activation' and operation = 'INSERT') a
+      using (activation_id, digest, active_from)
+    where p.digest is null or a.digest is null order by at limit ${limit}`,
+  /** Retired logs without their last checkpoint, and checkpoints of a retired log without its row. */
+  retired: (sql, limit) => sql`
+    select distinct 'svc.ended_log origin=' || origin as at from svc.ended_log l
+    full join (select origin, max(tree_size) as tree_size, true as found from svc.ended_checkpoint group by origin) c
+      using (origin, tree_size)
+    where l.reason is null or c.found is null order by at limit ${limit}`,
   registrations: (sql, limit) => sql`
     select 'svc.approver registration_hash=' || encode(registration_hash, 'hex') as at from svc.approver
     where sha256(document) is distinct from registration_hash limit ${limit}`,
@@ -225,6 +252,19 @@ export const STRAYS = {
     select 'svc.fixture fixture_ref=' || fixture_ref as at from svc.fixture
     where sha256(content) is distinct from fixture_hash limit ${limit}`,
 } as const satisfies Record<string, Query>;
+
+/**
+ * When a policy set was first activated, in epoch milliseconds; for an overlay combined with a set, when that set was.
+ *
+ * @param digest hex
+ */
+export async function activeSince(sql: Db, digest: string): Promise<number | null> {
+  const [row] = await sql<[{ since: Date | null }]>`
+    select min(active_from) as since from svc.policy_activation
+    where digest = decode(${digest}, 'hex')
+      or digest in (select base from svc.overlay_set where digest = decode(${digest}, 'hex'))`;
+  return row.since?.getTime() ?? null;
+}
 
 /** The ranges of adopted leaves, [from, to): their documents and admissions are lost. */
 export const adoptedRanges = (sql: Db) => sql<{ from: number; to: number }[]>`

@@ -2,7 +2,7 @@ import type { RunPlace } from '../admissions/runs.js';
 import type { VerdictInHistory } from '#protocol/history';
 import type { Budgets } from '#protocol/policy-input';
 import { type Tile, TILE_WIDTH } from '#protocol/tiles';
-import { inMs, type WithDates } from '../db/columns.js';
+import { arrayOf, inMs, type WithDates } from '../db/columns.js';
 import { pipeline, type Pool, readSnapshot, type Db } from '../db/transaction.js';
 import { type LeafEvidence, leafOf, type ProofRow } from '../log/leaf-checks.js';
 import { entryColumns, PROOF, type EntryRow, type StoredCheckpoint } from '../log/log.js';
@@ -96,6 +96,10 @@ export interface StoredLeaf extends Omit<LeafEvidence, 'proof'> {
   isErased: boolean;
   /** Whether the verifier has not yet recorded the erasure. */
   isErasureDue: boolean;
+  /** Whether a status entry revokes the proof or an artifact of the proof. */
+  isRevoked: boolean;
+  /** Whether svc.status_exception has the leaf. */
+  isException: boolean;
 }
 
 interface StoredProofRow extends Omit<ProofRow, 'isErased'> {
@@ -116,7 +120,7 @@ type Row = EntryRow &
   AepRow &
   Omit<StoredProofRow, 'requestHash' | 'rebuilt' | 'payload' | 'approval' | 'run'> &
   (RunPlace | { runKey: null }) &
-  Pick<StoredLeaf, 'isErased' | 'isErasureDue'>;
+  Pick<StoredLeaf, 'isErased' | 'isErasureDue' | 'isRevoked' | 'isException'>;
 
 /** The leaves with indexes in [from, to), in order; missing leaves are absent. */
 async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf[]> {
@@ -131,7 +135,11 @@ async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf
         -- Rows with "approves" are exempt from deduplication, so each of them must have an approval.
         case when (i.approves is null) <> (i.approval is null) then 'approves' end], null) as differing,
       encode(i.run_key, 'hex') as "runKey", i.run_seq as seq, i.run_closes as closes,
-      x.proof_id is not null as "isErased", d.leaf_index is not null as "isErasureDue"
+      x.proof_id is not null as "isErased", d.leaf_index is not null as "isErasureDue",
+      (select true from svc.log_entry s where s.kind = 2 and s.revokes = e.proof_id limit 1)
+        is not null as "isRevoked",
+      (select true from svc.status_exception s where s.tenant_no = e.tenant_no
+        and s.leaf_index = e.leaf_index limit 1) is not null as "isException"
     from svc.log_entry e
     left join svc.intake i on i.proof_id = e.proof_id
     left join svc.tenant t on t.tenant_no = e.tenant_no
@@ -145,6 +153,8 @@ async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf
     at: row.at.getTime(),
     isErased: row.isErased,
     isErasureDue: row.isErasureDue,
+    isRevoked: row.isRevoked,
+    isException: row.isException,
     proof:
       row.kind === PROOF
         ? {
@@ -197,6 +207,24 @@ export async function readHead(sql: Db): Promise<HeadRows> {
     where (tile_index * 256 + length(hashes) / 32) * (256::numeric ^ level) > ${head.size}
     order by level, tile_index limit 100`;
   return { ...head, entriesBeyond: beyond.map(({ leaf }) => leaf), tilesBeyond };
+}
+
+/**
+ * The sizes among `sizes` without a stored checkpoint of this log. A restored database has adopted the leaves that it
+ * lost, but not their checkpoints: sizes from its last checkpoint up to the end of the adoption are omitted.
+ */
+export async function missingCheckpoints(
+  sql: Db,
+  origin: string,
+  sizes: readonly number[],
+): Promise<number[]> {
+  const rows = await sql<{ size: number }[]>`
+    select size from unnest(${arrayOf(sizes)}::bigint[]) as size
+    where not exists (select from svc.checkpoint where tree_size = size)
+      and not exists (select from svc.ended_checkpoint e where e.origin = ${origin} and tree_size = size)
+      and not exists (select from svc.adoption a where size <= a.to_index and not exists (
+        select from svc.checkpoint where tree_size between size and a.from_index))`;
+  return rows.map(({ size }) => size);
 }
 
 /** The largest checkpoint and its age by the database clock, in milliseconds. */

@@ -100,17 +100,28 @@ export function appendLogKeyChange(
 }
 
 /**
+ * The advisory lock that a publisher holds for its log key while it leads. A retirement needs the lock: a checkpoint
+ * that the key signs meanwhile would exceed the bound, and every reader would reject it.
+ */
+export const signingLock = (publicKey: Uint8Array): readonly [number, number] => [
+  0x737664,
+  Buffer.from(publicKey).readInt32BE(),
+];
+
+/**
  * The size of the last checkpoint that a key signed, or 0. Throws while a running publisher signs
  * with that key.
  */
 async function lastSize(tx: Transaction, vkey: LogVkey): Promise<number> {
   // Read first: a checkpoint that the publisher signs with this key between the queries makes `size`
   // greater than `newest`, so the retirement is rejected.
-  const [row] = await tx<[{ newest: number; isOurs: boolean }]>`
+  const [group, key] = signingLock(vkey.publicKey);
+  const [row] = await tx<[{ newest: number; isOurs: boolean; isUnused: boolean }]>`
     select coalesce(max(tree_size), 0) as newest,
-      pg_try_advisory_xact_lock(7566947, 1) as "isOurs" from svc.checkpoint`;
+      pg_try_advisory_xact_lock(7566947, 1) as "isOurs",
+      pg_try_advisory_xact_lock(${group}::int, ${key}::int) as "isUnused" from svc.checkpoint`;
   const size = await latestCheckpointBy(tx, [vkey]);
-  if (size < row.newest || row.isOurs) return size;
+  if (row.isUnused && (size < row.newest || row.isOurs)) return size;
   throw new AdministrationError(
     'the running publisher signs with this key: restart it with the successor first',
   );

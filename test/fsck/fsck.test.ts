@@ -130,6 +130,20 @@ it.each([
   expect(counts['snapshot_behind']).toBe(found);
 });
 
+it('fsck > finds a missing row of the published checkpoint, unless an adoption lost the row', async () => {
+  const { env, damage } = await plantation.copy();
+  await damage(
+    `delete from svc.checkpoint where tree_size = (select max(tree_size) from svc.checkpoint)`,
+  );
+  expectFound(await checked(env), { checkpoint_missing: 1 });
+  await damage('insert into svc.adoption select tree_size - 1, tree_size from svc.log_head');
+  expect((await checked(env)).corrupt).toEqual({});
+  // The restored database had a later checkpoint, so the missing row was not lost in the restore.
+  await damage(`update svc.adoption set from_index = to_index + 1, to_index = to_index + 2;
+    insert into svc.checkpoint select tree_size + 1, sha256(''), '', now() from svc.log_head`);
+  expect((await checked(env)).corrupt).toMatchObject({ checkpoint_missing: 1 });
+});
+
 describe('fsck of the registry', () => {
   const expectAll = async (damages: readonly Damage[]): Promise<void> => {
     const { env, damage } = await plantation.copy();
@@ -181,6 +195,18 @@ it('fsck > reports a damaged erasure entry, and the erasure that it logged', asy
     leaf_altered: 1,
     erasure_unlogged: 1,
   });
+});
+
+it('fsck > finds a lost row of svc.batch_watch, without which a batch never completes', async () => {
+  const { env, damage } = await plantation.copy();
+  await damage(`update svc.batch_progress set pending = 1, admitted = admitted - 1, completed_at = null
+      where invalid = 0;
+    insert into svc.batch_watch select q.proof_id, g.batch_id, 1
+      from svc.batch_progress g, svc.intake_pending q where invalid = 0`);
+  const registry = ['--only', 'registry'];
+  expect((await checked(env, ...registry)).corrupt).toEqual({});
+  await damage('delete from svc.batch_watch');
+  expectFound(await checked(env, ...registry), { batch_differs: 1 });
 });
 
 it('fsck > accepts an overlay combined with a policy set', async () => {

@@ -24,14 +24,18 @@ const LAST_BATCH = '(select max(batch_id::text)::uuid from svc.batch)';
 const A_DAY_LATER = `expires_at = expires_at + interval '1 day'`;
 const FIRST_PACKAGE = '(select min(package_id::text)::uuid from svc.trust_package)';
 
+/** Lists a proof whose status changed, as the triggers would. */
+const listed = (where: string): string => `
+  insert into svc.status_exception (tenant_no, leaf_index)
+  select tenant_no, leaf_index from svc.log_entry where kind = 1 and ${where};`;
 const set = (table: string, change: string, id: string): string =>
   `update svc.${table} set ${change} where proof_id = ${id};`;
 /** Stores the scrubber's verdict on a damaged leaf: without it fsck also reports the missing verdict. */
-const failed = (leaf: string, outcome = 'fail'): string => `
+const failed = (leaf: string, outcome = 'fail'): string => `${listed(`leaf_index = ${leaf}`)}
   insert into svc.verdict (frontier, first_index, last_index, tree_size, root, outcome, checks)
   select false, l, l, h.tree_size, '\\x${'00'.repeat(32)}', '${outcome}', '[]'
   from (select ${leaf} as l) as it, svc.log_head h;`;
-const erasure = (id: string): string => `
+const erasure = (id: string): string => `${listed(`proof_id = ${id}`)}
   insert into svc.erasure select proof_id, leaf_index, now(), 'ada', 'CASE-1' from svc.log_entry
   where proof_id = ${id};`;
 const withoutPayload = (id: string): string =>
@@ -172,6 +176,7 @@ const rows: Damage[] = [
     `insert into svc.log_entry (leaf_index, kind, at, body) values (9999, 3, now(), '{}')`,
   ),
   run('revocation_reason_missing', 'delete from svc.revocation_reason'),
+  run('intake_missing', 'delete from svc.intake where refused'),
   run('expiry_missing', `delete from svc.expiry where artifact_kind = 'passport'`),
   update(
     'share_target_missing',
@@ -272,7 +277,7 @@ const rest: Damage[] = [
   run('grant_changes_differ', 'delete from svc.grant_head'),
   update('batch_differs', 'batch', 'tenant_no = 9999', `batch_id = ${LAST_BATCH}`),
   [
-    { leaf_misfiled: 1, revocation_lost: 1 },
+    { leaf_misfiled: 1, revocation_lost: 1, status_exception_missing: 1 },
     (id) => `${failed(FIRST_STATUS)} update svc.log_entry set revokes = ${id} where kind = 2`,
   ],
   [
@@ -325,7 +330,34 @@ export const ALONE: [what: string, ...Damage][] = [
     { leaf_missing: 1 },
     () => `${failed('0')} delete from svc.log_entry where leaf_index = 0`,
   ],
+  [
+    'missing status exceptions of a revoked, an expired and an erased proof',
+    { status_exception_missing: 3, erasure_unlogged: 1 },
+    (id, leaf) => `${erasedJustNow(id, leaf)}; delete from svc.status_exception`,
+  ],
   ['a missing log head', { log_head_missing: 1 }, () => 'delete from svc.log_head'],
+  [
+    'a missing policy activation',
+    { policy_activation_differs: 1 },
+    () => 'delete from svc.policy_activation',
+  ],
+  [
+    'a missing policy activation and its audit record',
+    { policy_activation_differs: 1 },
+    () =>
+      `delete from svc.policy_activation; delete from svc.audit where object = 'policy_activation'`,
+  ],
+  [
+    'missing rows of retired logs',
+    { ended_log_differs: 2 },
+    () => `insert into svc.ended_log (origin, tree_size, reason) values ('without.checkpoint', 9, 'lost');
+      insert into svc.ended_checkpoint select 'without.row', tree_size, root, note, created_at from svc.checkpoint`,
+  ],
+  [
+    'an activation that svc.audit lacks',
+    { policy_activation_differs: 1 },
+    () => `insert into svc.policy_activation (digest) select digest from svc.policy_set`,
+  ],
   ['a missing policy set', { policy_set_altered: 1 }, () => 'delete from svc.policy_set'],
   [
     'missing leaves of proofs of a package, a token and a batch',

@@ -84,6 +84,7 @@ it('fsck > finds verdict entries that contradict the tree, each other or the ver
     'leaf 0 among its restored leaves',
   );
   await db.sql`insert into svc.ended_log (origin, tree_size, reason) values ('other/log', 1, 'a test')`;
+  await db.sql`insert into svc.ended_checkpoint values ('other/log', 1, '', '', now())`;
   const afterEnd = await found();
   expect(afterEnd).toContain(`a signature for ${ORIGIN}, as at leaf ${row.at}`);
   expect(afterEnd).not.toContainEqual(known[0]);

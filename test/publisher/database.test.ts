@@ -5,14 +5,19 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { utf8 } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/json';
+import { formatVkey, parseVkey } from '#protocol/note';
+import { logKeysOf } from '#protocol/state/log-keys';
+import type { PublisherContext } from '#publisher/publisher';
 import { sqlRegistry } from '#publisher/registry/sql-registry';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { appendLogKeyChange, logStateKeys } from '#sql/lifecycle/log-keys';
 import { createPackage } from '#sql/lifecycle/packages';
 import { createShareToken, type ShareTarget } from '#sql/lifecycle/share-tokens';
 import { databaseTime } from '#sql/log/verdicts';
 import { scanExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
 import { withoutTriggers } from '../fixtures/database.js';
+import { ORIGIN, testKey, type TestKey } from '../fixtures/snapshot.js';
 import { SqlSnapshot } from '../fixtures/sql-publisher.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
@@ -118,6 +123,7 @@ describe('publisher on PostgreSQL', () => {
     await admit(1);
     await registry.reportAll();
     expect(await one.runCycle()).toMatchObject({ outcome: 'published' });
+    await one.close();
     rmSync(elsewhere, { recursive: true });
   });
 
@@ -126,4 +132,38 @@ describe('publisher on PostgreSQL', () => {
     const sql = db.as('svc_publisher');
     await expect(sqlRegistry(sql, sql).appendSnapshot(opened.snapshot)).rejects.toThrow('lease');
   });
+});
+
+it('publisher > signs no checkpoint above the bound of its log key, retired during its cycle', async () => {
+  const [former, next] = [snapshot.logKey, testKey()];
+  const change = (key: TestKey, what: 'activate' | 'retire') => {
+    const vkey = parseVkey(formatVkey(nativeSha256, ORIGIN, key.publicKey));
+    return appendLogKeyChange(registry.admin, vkey, what);
+  };
+  const publish = async (logKey: PublisherContext['logKey']) => {
+    await admit(1);
+    await registry.reportAll();
+    const keys = await logStateKeys(registry.admin, ORIGIN);
+    const logged = logKeysOf(nativeSha256, ORIGIN, keys.values());
+    const publisher = snapshot.publisher({ logKey, logged });
+    const { outcome } = await publisher.runCycle().finally(() => publisher.close());
+    expect(outcome).toBe('published');
+  };
+  await publish(former);
+  await change(former, 'activate');
+  await change(next, 'activate');
+  await publish(former);
+  await publish(next);
+  // The former publisher leads again, and has read the log when the operator retires its key.
+  const retired: Promise<unknown>[] = [];
+  const sign = async (text: Uint8Array) => {
+    retired.push(change(former, 'retire'));
+    await Promise.allSettled(retired);
+    return former.sign(text);
+  };
+  await publish({ ...former, sign });
+  await expect(retired[0]).rejects.toThrow('the running publisher signs with this key');
+  await publish(next);
+  await change(former, 'retire');
+  await publish(next);
 });

@@ -82,9 +82,11 @@ describe('publisher with a new key', () => {
     nameLogKey(snapshot.logVkey, snapshot.registry.size);
     const informed = snapshot.publisher({ logged: [parseVkey(newLogVkey)] });
     const signed = checkpointFile();
+    const { size } = snapshot.registry;
     // No verdict covers the retirement yet.
     await expect(informed.runCycle()).rejects.toMatchObject({ code: 'log_key_retired' });
     expect(checkpointFile()).toBe(signed);
+    expect(await snapshot.registry.treeSize()).toBe(size);
     await informed.close();
     await expect(grow(former)).rejects.toMatchObject({ key: idOf(newLogVkey) });
     await expect(grow(informed)).rejects.toMatchObject({ code: 'log_key_retired' });
