@@ -100,16 +100,18 @@ function decisionOf(
   receipt: Receipt,
   { reason, sentence }: { reason: string; sentence: string },
 ): Response {
+  const [reasons, sentences] = [[reason], { [reason]: sentence }];
   if (receipt.status === 'ADMITTED') return json(200, 'application/json', receipt);
   if (receipt.status === 'DENIED') {
-    const sentences = { [reason]: sentence };
-    return problem(403, 'policy_denied', sentence, { receipt, reasons: [reason], sentences });
+    return problem(403, 'policy_denied', sentence, { receipt, reasons, sentences });
   }
   return json(202, 'application/json', {
     schema_version: SCHEMA.admissionStatus,
     proof_id: receipt.registry_proof_id,
     state: 'approval_required',
     receipt,
+    reasons,
+    sentences,
     expires_at: formatTime(Date.now() + HOUR_MS),
   });
 }
