@@ -78,6 +78,16 @@ def test_an_outcome_whose_recording_is_interrupted_is_reported_as_lost() -> None
     assert [one.envelope["result"] for one in lost] == ["succeeded"]
 
 
+@pytest.mark.parametrize("name", ["engine_url", "tenant_id", "api_key"])
+def test_a_gate_without_a_setting_of_the_engine_is_rejected_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # An empty setting must not select the tenant or the key of the environment.
+    for variable in ("SVC_ENGINE_URL", "SVC_TENANT_ID", "SVC_API_KEY"):
+        monkeypatch.setenv(variable, "http://other")
+    with pytest.raises(SvcError, match=name) as caught:
+        Gate(Client(**SETTINGS | {name: ""}), {"id": "agent-7"})
+    assert caught.value.code == "invalid_input"
+
+
 class Book:
     async def __call__(self, seats: list[int]) -> list[int]:
         return seats

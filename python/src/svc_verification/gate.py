@@ -114,6 +114,7 @@ class Gate:
         self.parent = {} if parent_proof_id is None else {"parent_proof_id": parent_proof_id}
         self.recorder = client.with_timeout(outcome_timeout)
         # Rejects invalid options when a tool is wrapped, not when it is called.
+        client.require_engine()
         agent_envelope(client.tenant_id, "admission", {"agent": agent, "action": "ANY", **self.parent})
 
     def run(self, call: ToolCall, function: Callable[[], R]) -> R:
