@@ -88,6 +88,35 @@ def test_a_gate_without_a_setting_of_the_engine_is_rejected_at_once(name: str, m
     assert caught.value.code == "invalid_input"
 
 
+@pytest.mark.parametrize("option", ["hashed", "facts", "fields"])
+def test_a_call_whose_description_fails_does_not_run(option: str) -> None:
+    def describe() -> Any:
+        raise LookupError("no such guest")
+
+    ran = list[int]()
+    options: dict[str, Any] = {option: describe}
+    book = admitted(gate_of(Client, receipt_of, []), tool="book", **options)(lambda: ran.append(4))
+    with pytest.raises(SvcError, match=r"book did not run: .*no such guest") as caught:
+        book()
+    assert (caught.value.code, caught.value.tool, ran) == ("invalid_input", "book", [])
+
+
+def test_a_call_with_wrong_arguments_is_not_admitted() -> None:
+    sent = list[httpx.Request]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return receipt_of(request)
+
+    def book(seats: int) -> int:
+        return seats
+
+    gated: Callable[..., Any] = admitted(gate_of(Client, answer, []), tool="book", hashed=lambda *_: 4)(book)
+    with pytest.raises(TypeError):
+        gated(1, 2)
+    assert sent == []
+
+
 class Book:
     async def __call__(self, seats: list[int]) -> list[int]:
         return seats

@@ -198,8 +198,10 @@ class Gate:
             }
             envelope = agent_envelope(self.client.tenant_id, "admission", fields)
             return _Planned(call, envelope, plain_hash(bound))
-        except SvcError as error:
-            raise not_admitted(error, call.tool, call.action) from error
+        except Exception as error:
+            # `hashed`, `facts` and `fields` may raise any error.
+            known = error if isinstance(error, SvcError) else SvcError("invalid_input", str(error))
+            raise not_admitted(known, call.tool, call.action) from error
 
     def _outcome(self, planned: _Planned, receipt: Receipt, result: str, hash_: str | None) -> dict[str, Any]:
         fields = {"agent": self._agent_of(planned.call), "parent_proof_id": receipt["registry_proof_id"]}
@@ -246,12 +248,12 @@ def admitted(
         signature = inspect.signature(function)
 
         def call_of(*args: P.args, **named: P.kwargs) -> ToolCall:
+            # Raises the `TypeError` of a call with wrong arguments, before the admission.
+            bound = signature.bind(*args, **named)
+            bound.apply_defaults()
+
             def arguments() -> object:
-                if hashed is not None:
-                    return hashed(*args, **named)
-                bound = signature.bind(*args, **named)
-                bound.apply_defaults()
-                return dict(bound.arguments)
+                return dict(bound.arguments) if hashed is None else hashed(*args, **named)
 
             return ToolCall(
                 name,
