@@ -71,15 +71,16 @@ async function sendVerdict(exchange: Exchange, identifier: string): Promise<void
   const { ctx } = exchange;
   const jsonUrl = lookupUrl(identifier);
   const { snapshot, route, answer, ...model } = await loadVerdictPage(ctx, jsonUrl);
-  const isYoung =
-    (model.relayed?.lookup.matched_on ?? null) === null &&
-    mayAppear(snapshot, route, identifier, ctx.clock.now());
+  const isFound = (model.relayed?.lookup.matched_on ?? null) !== null;
+  const isExpected = await whenFetched(
+    () => !isFound && mayAppear(snapshot, route, identifier, ctx.clock.now()),
+  );
   const { entry, log, generation } = snapshot;
   const { name, publicKey } = snapshot.opened.signedBy;
   const view = verdictView({
     ...model,
     identifier,
-    isYoung,
+    isExpected,
     jsonUrl,
     served: { answer: textOf(answer), vkey: formatVkey(nativeSha256, name, publicKey), generation },
     base: ctx.publicUrl,
@@ -88,7 +89,7 @@ async function sendVerdict(exchange: Exchange, identifier: string): Promise<void
     window: log.size - log.lookup_from,
   });
   const page = renderPage({ ...view, asked: identifier, snapshot, now: ctx.clock.now() });
-  sendPage(exchange, snapshot, answer, page, isYoung ? NOT_YET : {});
+  sendPage(exchange, snapshot, answer, page, isExpected ? NOT_YET : {});
 }
 
 /** Loads everything from one snapshot, so that the sections of the page cannot contradict each other. */

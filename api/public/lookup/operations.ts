@@ -61,9 +61,9 @@ const lookup = (
   ...spec,
 });
 
-const YOUNG = {
+const RETRY_LATER = {
   'Retry-After':
-    'Only if the identifier does not resolve and is too new for the snapshot: seconds to wait before trying again.',
+    'Only if the identifier does not resolve, but may resolve later: seconds to wait before trying again.',
 };
 
 const proofLookup = lookup({
@@ -79,7 +79,7 @@ const proofLookup = lookup({
     404: {
       description: 'The registry has published no such proof.',
       content: { 'application/json': notFoundSchema },
-      headers: YOUNG,
+      headers: RETRY_LATER,
     },
   },
 });
@@ -153,7 +153,7 @@ const byPath = Object.entries(ARTIFACTS).map(([name, { id, artifact, description
     path: `${VERIFY}/${name}/{${parameterOf(name)}}`,
     summary: `Verify ${artifact}`,
     description: `${description} Resolves identifiers of any age.`,
-    responses: revalidated({ ...response, headers: YOUNG }),
+    responses: revalidated({ ...response, headers: RETRY_LATER }),
   }),
 );
 
@@ -181,7 +181,7 @@ const aliases = ['certificate', 'passport', 'trust'].map((name) => {
     tag: 'Artifacts',
     summary: `Verify ${artifact} by its short path`,
     description: `The same response as \`${VERIFY}/${end}\`, byte for byte.`,
-    responses: revalidated({ ...response, headers: YOUNG }),
+    responses: revalidated({ ...response, headers: RETRY_LATER }),
   });
 });
 
@@ -213,7 +213,7 @@ const genericGet = lookup({
     q: optionalText('Alias of `identifier`.'),
     id: optionalText('Alias of `identifier`.'),
   }),
-  responses: revalidated({ ...genericResponse, headers: YOUNG }),
+  responses: revalidated({ ...genericResponse, headers: RETRY_LATER }),
   problems: GENERIC_PROBLEMS,
 });
 
@@ -233,7 +233,7 @@ const genericPost = lookup({
       any: { schema_version: SCHEMA.lookupRequest, identifier: EXAMPLE_ID.execution_id },
     },
   },
-  responses: { 200: { ...genericResponse, headers: YOUNG } },
+  responses: { 200: { ...genericResponse, headers: RETRY_LATER } },
   problems: GENERIC_PROBLEMS,
 });
 
@@ -300,7 +300,7 @@ export const VIEW_OPERATIONS: readonly Operation[] = Object.entries(VIEW_PATHS).
           description: 'The view, also when the lookup does not resolve.',
           content: { 'application/json': schema },
           examples,
-          headers: YOUNG,
+          headers: RETRY_LATER,
         }),
       });
       return { spec, handler: handledByFastPath };
@@ -313,7 +313,7 @@ const evidenceResponse = {
   description: 'The evidence, also when the identifier is not found.',
   content: { 'application/json': evidenceSchema.extend({ snapshot: snapshotEntrySchema }) },
   example: exampleEvidence,
-  headers: YOUNG,
+  headers: RETRY_LATER,
 };
 
 export const EVIDENCE_OPERATIONS: readonly Operation[] = [

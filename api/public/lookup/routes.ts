@@ -284,23 +284,25 @@ async function sendEvidence(exchange: Exchange, { requested, route }: LookupTarg
   const answer: Answer = { status: 200, type: JSON_TYPE, cache: CACHE_VERDICT, body, etag };
   // Evidence is not limited to the window of the route: only an identifier without a record may appear later.
   const ofAnyAge = { ...route, windowed: false };
-  if (
-    mayAppear(snapshot, route, requested, ctx.clock.now()) &&
-    (await whenFetched(() => resolve(snapshot, ofAnyAge, requested))) === null
-  ) {
-    answer.headers = NOT_YET;
-  }
+  const isExpected = await whenFetched(
+    () =>
+      mayAppear(snapshot, route, requested, ctx.clock.now()) &&
+      resolve(snapshot, ofAnyAge, requested) === null,
+  );
+  if (isExpected) answer.headers = NOT_YET;
   send(exchange, snapshot, answer);
 }
 
 async function sendView(exchange: Exchange, target: LookupTarget, view: ViewName): Promise<void> {
   const { route, requested } = target;
-  const snapshot = currentValidSnapshot(exchange.ctx);
-  const resolved = await whenFetched(() => resolve(snapshot, route, requested));
-  const answer = await viewAnswer(exchange.ctx, snapshot, route, requested, resolved, view);
-  if (resolved === null && mayAppear(snapshot, route, requested, exchange.ctx.clock.now())) {
-    answer.headers = NOT_YET;
-  }
+  const { ctx } = exchange;
+  const snapshot = currentValidSnapshot(ctx);
+  const [resolved, isExpected] = await whenFetched(() => {
+    const found = resolve(snapshot, route, requested);
+    return [found, found === null && mayAppear(snapshot, route, requested, ctx.clock.now())];
+  });
+  const answer = await viewAnswer(ctx, snapshot, route, requested, resolved, view);
+  if (isExpected) answer.headers = NOT_YET;
   send(exchange, snapshot, answer);
 }
 
