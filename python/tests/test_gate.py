@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import anyio
@@ -99,6 +99,30 @@ def test_a_call_whose_description_fails_does_not_run(option: str) -> None:
     with pytest.raises(SvcError, match=r"book did not run: .*no such guest") as caught:
         book()
     assert (caught.value.code, caught.value.tool, ran) == ("invalid_input", "book", [])
+
+
+async def coroutine() -> int:
+    return 4
+
+
+async def async_generator() -> AsyncIterator[int]:
+    yield 4
+
+
+@pytest.mark.parametrize("lazy", [coroutine, async_generator, lambda: (one for one in [4])])
+def test_a_result_whose_body_has_not_run_is_a_failed_outcome(lazy: Callable[[], Any]) -> None:
+    results = list[str]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if is_outcome(request):
+            results.append(json.loads(request.content)["result"])
+        return receipt_of(request)
+
+    # Like a decorator that hides the coroutine function.
+    book = admitted(gate_of(Client, answer, []), tool="book")(lambda: lazy())
+    with pytest.raises(TypeError, match=r"book returned a .*, whose body has not run"):
+        book()
+    assert results == ["failed"]
 
 
 def test_a_call_with_wrong_arguments_is_not_admitted() -> None:

@@ -73,6 +73,17 @@ def not_admitted(error: SvcError, tool: str, action: str | None) -> SvcError:
     return replace(error, message=message, tool=tool, action=action)
 
 
+def require_complete(value: object, tool: str) -> None:
+    """Rejects a result whose work has not begun, for example of a function that wraps a coroutine function."""
+    if inspect.iscoroutine(value) or inspect.isgenerator(value):
+        value.close()
+    elif not inspect.isasyncgen(value):
+        return
+    raise TypeError(
+        f"{tool} returned a {type(value).__name__}, whose body has not run: decorate a function that runs it"
+    )
+
+
 @dataclass(frozen=True)
 class _Planned:
     call: ToolCall
@@ -140,6 +151,7 @@ class Gate:
         try:
             planned.require_unchanged(receipt)
             value = function()
+            require_complete(value, call.tool)
         except BaseException:
             record("failed")
             raise
@@ -174,6 +186,7 @@ class Gate:
         try:
             planned.require_unchanged(receipt)
             value = await function()
+            require_complete(value, call.tool)
         except BaseException:
             await record("failed")
             raise
