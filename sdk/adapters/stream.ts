@@ -12,7 +12,8 @@ type Stream = AsyncGenerator<unknown, unknown, unknown>;
  * last. Null for a result that is not a stream.
  */
 export function followStream(result: unknown, onEnd: OnEnd): object | null {
-  if (result instanceof ReadableStream) return followReadable(result, onEnd);
+  // Another reader gets the items of a locked stream.
+  if (result instanceof ReadableStream && !result.locked) return followReadable(result, onEnd);
   const followed = isAsyncGenerator(result)
     ? followAsync(result, onEnd)
     : isGenerator(result)

@@ -98,6 +98,17 @@ describe('streamed result of an admitted function', () => {
       ]);
   });
 
+  it('is a result like any other if another reader has locked the stream', async () => {
+    const stream = ReadableStream.from(['a']);
+    const reader = stream.getReader();
+    const read = admitted(() => stream, { ...world.common, tool: 'read' });
+    expect(await read()).toBe(stream);
+    expect(await reader.read()).toEqual({ done: false, value: 'a' });
+    expect(await world.outcomesOf(world.admitted[0] ?? '')).toMatchObject([
+      { result: 'succeeded' },
+    ]);
+  });
+
   it('may be a ReadableStream', async () => {
     const read = admitted((items: JsonValue[]) => ReadableStream.from(items), {
       ...world.common,
