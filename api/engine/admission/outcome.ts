@@ -152,7 +152,7 @@ const REJECTIONS = {
   run_closed:
     'The run was closed before the proof was signed. Nothing was admitted. Send the request in a new run.',
   run_incomplete:
-    'A request of the run was pending or missing when the close was decided. Nothing was closed. Read the run, and send a new close.',
+    'A request of the run was pending or missing when the close was decided. Nothing was closed. Read the run, send requests with the missing numbers, then a new close.',
 } as const;
 
 /** The problem of an admission that was accepted, but then rejected or not processed. */
