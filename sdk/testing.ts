@@ -9,7 +9,9 @@ import {
   type ExecuteRequest,
   executeRequestSchema,
 } from '../protocol/schemas/admission.js';
+import { bodyFaults, problemOf } from '../protocol/schemas/body-faults.js';
 import { SCHEMA } from '../protocol/schemas/ids.js';
+import { safeParse } from '../protocol/schemas/messages.js';
 import type { Effect } from '../protocol/status.js';
 import { formatTime } from '../protocol/time.js';
 import { newUuid } from './engine/engine.js';
@@ -68,8 +70,12 @@ export function fakeEngine(
     const requestHash = hashHex(nobleSha256, body);
     const known = answers.get(requestHash);
     if (known !== undefined) return known();
-    const read = schema.safeParse(parseStrict(body));
-    if (!read.success) return problem(400, 'invalid_field', read.error.message);
+    const value = parseStrict(body);
+    const read = safeParse<typeof schema>(schema, value);
+    if (!read.success) {
+      const { code, detail, errors } = problemOf(bodyFaults(read.error, value));
+      return problem(400, code, detail, { errors });
+    }
     engine.requests.push(read.data);
     const decided = decide(read.data);
     const {
