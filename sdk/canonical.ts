@@ -1,19 +1,25 @@
 import { utf8 } from '../protocol/bytes.js';
-import { canonicalize, type JsonValue } from '../protocol/json.js';
+import { canonicalize, pointerStep, type JsonValue } from '../protocol/json.js';
 import { ProtocolError } from '../protocol/errors.js';
 import { hashHex, nobleSha256 } from '../protocol/hash.js';
 import { SdkError } from './errors.js';
 
 /**
- * The RFC 8785 form of a JSON value. Throws `invalid_input` for undefined, a lone surrogate or a
- * number that is not finite.
+ * The RFC 8785 form of plain JSON. Throws `invalid_input` for undefined, a lone surrogate, a number that is
+ * not finite, and an object that is not plain: the JSON of a Date or a Map omits data, so different values
+ * would have the same form.
+ *
+ * @param value an object of any type, because TypeScript does not assign interface types to `JsonValue`
  */
-export function canonicalJson(value: JsonValue): string {
+export function canonicalJson(value: JsonValue | object): string {
   try {
+    requirePlain(value);
     return canonicalize(value);
   } catch (cause) {
+    if (cause instanceof SdkError) throw cause;
+    // Any other error is an overflow of the stack.
     const { message, pointer = '' } =
-      cause instanceof ProtocolError ? cause : { message: 'has no JSON form' };
+      cause instanceof ProtocolError ? cause : { message: 'the value is nested too deeply' };
     throw new SdkError('invalid_input', `${pointer || '/'}: ${message}`, { pointer, cause });
   }
 }
@@ -22,13 +28,57 @@ export function canonicalJson(value: JsonValue): string {
  * A request body: the RFC 8785 form of a document, so that the body has the document's hash. Throws
  * `invalid_input`.
  */
-export const canonicalBody = (document: object): Uint8Array =>
-  utf8(canonicalJson(document as JsonValue));
+export const canonicalBody = (document: object): Uint8Array => utf8(canonicalJson(document));
 
 /**
  * SHA-256 of the RFC 8785 form, as 64 lower-case hex characters: the form of `arguments_hash`,
  * `result_hash` and `request_hash`. Throws like `canonicalJson`.
  */
-export function canonicalHash(value: JsonValue): string {
+export function canonicalHash(value: JsonValue | object): string {
   return hashHex(nobleSha256, utf8(canonicalJson(value)));
+}
+
+/** @param path keys that lead to the value, joined only for an error: values may have millions of members */
+function requirePlain(
+  value: unknown,
+  path: (string | number)[] = [],
+  ancestors = new Set<object>(),
+): asserts value is JsonValue {
+  if (typeof value !== 'object' || value === null) {
+    // Canonicalization checks strings and numbers later.
+    if (['string', 'number', 'boolean'].includes(typeof value) || value === null) return;
+    throw notPlain(`${typeof value} has no JSON form`, path);
+  }
+  if (ancestors.has(value)) throw notPlain('the value contains itself', path);
+  const isArray = Array.isArray(value);
+  const keys = isArray ? [] : Object.keys(value);
+  // JSON omits hidden members and symbol members: the hash would not cover them.
+  const hidden = Reflect.ownKeys(value).length - keys.length;
+  const isPlain = isArray ? hidden === value.length + 1 : hidden === 0 && isPlainObject(value);
+  if (!isPlain) throw notPlain('the value is not plain JSON', path);
+  ancestors.add(value);
+  const check = (key: string | number): void => {
+    path.push(key);
+    requirePlain((value as Record<string, unknown>)[key], path, ancestors);
+    path.pop();
+  };
+  // Iterates by index, so that a hole in the array is checked as undefined.
+  if (isArray) for (let at = 0; at < value.length; at++) check(at);
+  else keys.forEach(check);
+  ancestors.delete(value);
+}
+
+/** Whether an object is plain, including objects of another realm. */
+function isPlainObject(value: object): boolean {
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return (
+    prototype === null ||
+    (Object.getPrototypeOf(prototype) === null &&
+      Object.hasOwn(prototype as object, 'isPrototypeOf'))
+  );
+}
+
+function notPlain(message: string, path: (string | number)[]): SdkError {
+  const pointer = path.map(pointerStep).join('');
+  return new SdkError('invalid_input', `${pointer || '/'}: ${message}`, { pointer });
 }

@@ -72,6 +72,10 @@ export interface Denial {
 /** A policy's decision that an action needs an approval. The action is not admitted. */
 export interface RequiredApproval {
   receipt: (ExecuteReceipt | AgentReceipt) & { status: 'APPROVAL_REQUIRED' };
+  /** Sorted ids of the policies that require the approval. */
+  reasons: string[];
+  /** Explanations of these policies, by policy id. */
+  sentences: Record<string, string>;
   /** An approval that arrives at this time or later has no effect. */
   expires_at: string;
 }

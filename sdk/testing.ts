@@ -9,7 +9,9 @@ import {
   type ExecuteRequest,
   executeRequestSchema,
 } from '../protocol/schemas/admission.js';
+import { bodyFaults, problemOf } from '../protocol/schemas/body-faults.js';
 import { SCHEMA } from '../protocol/schemas/ids.js';
+import { safeParse } from '../protocol/schemas/messages.js';
 import type { Effect } from '../protocol/status.js';
 import { formatTime } from '../protocol/time.js';
 import { newUuid } from './engine/engine.js';
@@ -68,8 +70,12 @@ export function fakeEngine(
     const requestHash = hashHex(nobleSha256, body);
     const known = answers.get(requestHash);
     if (known !== undefined) return known();
-    const read = schema.safeParse(parseStrict(body));
-    if (!read.success) return problem(400, 'invalid_field', read.error.message);
+    const value = parseStrict(body);
+    const read = safeParse<typeof schema>(schema, value);
+    if (!read.success) {
+      const { code, detail, errors } = problemOf(bodyFaults(read.error, value));
+      return problem(400, code, detail, { errors });
+    }
     engine.requests.push(read.data);
     const decided = decide(read.data);
     const {
@@ -100,16 +106,18 @@ function decisionOf(
   receipt: Receipt,
   { reason, sentence }: { reason: string; sentence: string },
 ): Response {
+  const [reasons, sentences] = [[reason], { [reason]: sentence }];
   if (receipt.status === 'ADMITTED') return json(200, 'application/json', receipt);
   if (receipt.status === 'DENIED') {
-    const sentences = { [reason]: sentence };
-    return problem(403, 'policy_denied', sentence, { receipt, reasons: [reason], sentences });
+    return problem(403, 'policy_denied', sentence, { receipt, reasons, sentences });
   }
   return json(202, 'application/json', {
     schema_version: SCHEMA.admissionStatus,
     proof_id: receipt.registry_proof_id,
     state: 'approval_required',
     receipt,
+    reasons,
+    sentences,
     expires_at: formatTime(Date.now() + HOUR_MS),
   });
 }

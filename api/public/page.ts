@@ -16,7 +16,7 @@ import {
   serveFixed,
 } from './http/answer.js';
 import { Problem } from './http/problem.js';
-import { isYoung, resolve } from './lookup/resolve.js';
+import { mayResolveLater, resolve } from './lookup/resolve.js';
 import { lookupAt, originForm, RETRY_SOON, verdictAnswer } from './lookup/routes.js';
 import { lookupResponse, proofIn } from './lookup/views.js';
 import type { Exchange, PublicContext, Operation } from './operation.js';
@@ -84,28 +84,26 @@ async function sendVerdict(exchange: Exchange, identifier: string): Promise<void
     window: log.size - log.lookup_from,
   });
   const page = renderPage({ ...view, asked: identifier, snapshot, now: ctx.clock.now() });
-  sendPage(exchange, snapshot, answer, page, model.isYoung ? RETRY_SOON : {});
+  sendPage(exchange, snapshot, answer, page, model.isExpected ? RETRY_SOON : {});
 }
 
 /** Loads everything from one snapshot, so that the sections of the page cannot contradict each other. */
 async function loadVerdictPage(
   ctx: PublicContext,
   jsonUrl: string,
-): Promise<PageModel & { snapshot: Snapshot; isYoung: boolean; answer: Answer }> {
+): Promise<PageModel & { snapshot: Snapshot; isExpected: boolean; answer: Answer }> {
   const target = lookupAt(jsonUrl);
   // The message omits the URL: it may contain a share token.
   if (target === null) throw new Error('verdict page: the URL is not a lookup route');
   const { route, requested } = target;
   const snapshot = currentValidSnapshot(ctx);
-  const resolved = await whenFetched(() => resolve(snapshot, route, requested));
+  const [resolved, isExpected] = await whenFetched(() => {
+    const found = resolve(snapshot, route, requested);
+    return [found, found === null && mayResolveLater(snapshot, target, ctx.clock.now())];
+  });
   const answer = verdictAnswer(route, requested, resolved);
   const relayed = readAnswer(answer);
-  const loaded = {
-    snapshot,
-    answer,
-    relayed,
-    isYoung: resolved === null && isYoung(snapshot, target, ctx.clock.now()),
-  };
+  const loaded = { snapshot, answer, relayed, isExpected };
   // Packages have no history or chain of their own; their members do.
   if (resolved === null || relayed === null || membersIn(relayed) !== null) {
     return { ...loaded, events: [], links: [] };

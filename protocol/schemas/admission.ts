@@ -160,11 +160,24 @@ export const agentReceiptSchema = z.strictObject({
 });
 export type AgentReceipt = z.infer<typeof agentReceiptSchema>;
 
+/** Why an action requires an approval. An engine that is older than its client omits these members. */
+export const explanationMembers = {
+  reasons: z
+    .array(z.string())
+    .describe('Ids of the policies that require the approval, sorted.')
+    .exactOptional(),
+  sentences: z
+    .record(z.string(), z.string())
+    .describe('Explanations of these policies, by policy id.')
+    .exactOptional(),
+};
+
 /** The body of a 202: the decision, signed and in the log, requires an approval. */
 export const approvalRequiredSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.admissionStatus),
   proof_id: proofIdSchema,
   state: z.literal('approval_required'),
   receipt: z.union([executeReceiptSchema, agentReceiptSchema]),
+  ...explanationMembers,
   expires_at: timeSchema.describe('An approval that arrives at this time or later has no effect.'),
 });

@@ -5,6 +5,7 @@ import {
   agentReceiptSchema,
   executeReceiptSchema,
   executeRequestSchema,
+  explanationMembers,
 } from './admission.js';
 import { SCHEMA } from './ids.js';
 import { proofIdSchema, timeSchema } from './primitives.js';
@@ -120,6 +121,7 @@ export const batchResultSchema = z.strictObject({
     .describe('The item has an earlier admission, in this batch or before it.')
     .exactOptional(),
   receipt: z.union([executeReceiptSchema, agentReceiptSchema]).exactOptional(),
+  ...explanationMembers,
   expires_at: timeSchema
     .describe('For a required approval: the time from which an approval has no effect.')
     .exactOptional(),

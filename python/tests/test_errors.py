@@ -22,6 +22,11 @@ def test_a_conflict_is_retried_only_if_it_can_end(code: str) -> None:
     assert error.code == ("invalid_request" if code in FINAL else "not_ready")
 
 
+def test_an_error_about_a_name_with_a_lone_surrogate_can_be_printed() -> None:
+    error = not_admitted(SvcError("network", "no response"), "bo\ud800k", None)
+    assert str(error).encode().startswith(b"bo\\ud800k did not run")
+
+
 def test_an_error_passes_between_processes() -> None:
     error = not_admitted(SvcError("network", "no response", retry_after=2.0), "book", "BOOK")
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import anyio
@@ -76,6 +76,69 @@ def test_an_outcome_whose_recording_is_interrupted_is_reported_as_lost() -> None
     with pytest.raises(KeyboardInterrupt):
         book()
     assert [one.envelope["result"] for one in lost] == ["succeeded"]
+
+
+@pytest.mark.parametrize("name", ["engine_url", "tenant_id", "api_key"])
+def test_a_gate_without_a_setting_of_the_engine_is_rejected_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # An empty setting must not select the tenant or the key of the environment.
+    for variable in ("SVC_ENGINE_URL", "SVC_TENANT_ID", "SVC_API_KEY"):
+        monkeypatch.setenv(variable, "http://other")
+    with pytest.raises(SvcError, match=name) as caught:
+        Gate(Client(**SETTINGS | {name: ""}), {"id": "agent-7"})
+    assert caught.value.code == "invalid_input"
+
+
+@pytest.mark.parametrize("option", ["hashed", "facts", "fields"])
+def test_a_call_whose_description_fails_does_not_run(option: str) -> None:
+    def describe() -> Any:
+        raise LookupError("no such guest")
+
+    ran = list[int]()
+    options: dict[str, Any] = {option: describe}
+    book = admitted(gate_of(Client, receipt_of, []), tool="book", **options)(lambda: ran.append(4))
+    with pytest.raises(SvcError, match=r"book did not run: .*no such guest") as caught:
+        book()
+    assert (caught.value.code, caught.value.tool, ran) == ("invalid_input", "book", [])
+
+
+async def coroutine() -> int:
+    return 4
+
+
+async def async_generator() -> AsyncIterator[int]:
+    yield 4
+
+
+@pytest.mark.parametrize("lazy", [coroutine, async_generator, lambda: (one for one in [4])])
+def test_a_result_whose_body_has_not_run_is_a_failed_outcome(lazy: Callable[[], Any]) -> None:
+    results = list[str]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if is_outcome(request):
+            results.append(json.loads(request.content)["result"])
+        return receipt_of(request)
+
+    # Like a decorator that hides the coroutine function.
+    book = admitted(gate_of(Client, answer, []), tool="book")(lambda: lazy())
+    with pytest.raises(TypeError, match=r"book returned a .*, whose body has not run"):
+        book()
+    assert results == ["failed"]
+
+
+def test_a_call_with_wrong_arguments_is_not_admitted() -> None:
+    sent = list[httpx.Request]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return receipt_of(request)
+
+    def book(seats: int) -> int:
+        return seats
+
+    gated: Callable[..., Any] = admitted(gate_of(Client, answer, []), tool="book", hashed=lambda *_: 4)(book)
+    with pytest.raises(TypeError):
+        gated(1, 2)
+    assert sent == []
 
 
 class Book:

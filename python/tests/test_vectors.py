@@ -312,6 +312,14 @@ def test_evidence_proves_an_answer_until_it_expires(evidence: dict[str, Any]) ->
     with pytest.raises(SvcError, match="wrong_identifier") as rejected:
         verify_evidence(text, pins, identifier="another")
     assert rejected.value.code == "evidence_rejected"
+    signature = text.rindex("BWMa")
+    for altered, code in [
+        (text.replace('"type": "snapshot"', '"type": "verdict"'), "malformed_entry"),
+        (text[: signature + 8] + "AAAA" + text[signature + 12 :], "bad_signature"),
+    ]:
+        with pytest.raises(SvcError) as failed:
+            verify_evidence(altered, pins, identifier=identifier)
+        assert failed.value.fault == code
     with pytest.raises(SvcError) as unpinned:
         verify_evidence(text, Pins())
     assert unpinned.value.code == "unusable_pin"

@@ -22,7 +22,7 @@ export type AdmittedOptions<A extends unknown[]> = GateOptions & {
 /**
  * Wraps a function so that every call is admitted before it runs. The engine gets a hash of the
  * arguments. In the mode `enforce` the function runs only after an admission, and the wrapper
- * records its outcome. Results, errors, `this` and arguments pass through unchanged. For an async
+ * records its outcome. Results, errors, `this` and arguments pass through unchanged. For a
  * generator or a ReadableStream the outcome is recorded at its end.
  *
  * Throws `SdkError` (`invalid_input`) at once for invalid options. The wrapper's only error of its

@@ -7,29 +7,38 @@ type OnEnd = (outcome: Outcome) => Promise<void>;
 type Stream = AsyncGenerator<unknown, unknown, unknown>;
 
 /**
- * Passes a stream through, and calls `onEnd` at its end, with `failed` after an error or when the
+ * Passes a stream or a generator through, and calls `onEnd` at its end, with `failed` after an error or when the
  * consumer stops early. The result hash covers the list of all items, with the return value of a generator as the
  * last. Null for a result that is not a stream.
  */
 export function followStream(result: unknown, onEnd: OnEnd): object | null {
-  if (result instanceof ReadableStream) return followReadable(result, onEnd);
-  if (!isAsyncGenerator(result)) return null;
-  const followed = followGenerator(result, onEnd);
+  // Another reader gets the items of a locked stream.
+  if (result instanceof ReadableStream && !result.locked) return followReadable(result, onEnd);
+  const followed = isAsyncGenerator(result)
+    ? followAsync(result, onEnd)
+    : isGenerator(result)
+      ? followSync(result, onEnd)
+      : null;
   // Starts the body: a generator that was never started ends without its `finally`.
-  void followed.next();
+  void followed?.next();
   return followed;
 }
 
-export function isAsyncGenerator(value: unknown): value is Stream {
+export const isAsyncGenerator = (value: unknown): value is Stream =>
+  hasMethods(value, Symbol.asyncIterator, 'next', 'return', 'throw');
+
+const isGenerator = (value: unknown): value is Generator =>
+  hasMethods(value, Symbol.iterator, 'next', 'return', 'throw');
+
+function hasMethods(value: unknown, ...names: PropertyKey[]): boolean {
   return (
     typeof value === 'object' &&
     value !== null &&
-    Symbol.asyncIterator in value &&
-    ['next', 'return', 'throw'].every((name) => typeof Reflect.get(value, name) === 'function')
+    names.every((name) => typeof Reflect.get(value, name) === 'function')
   );
 }
 
-async function* followGenerator(source: Stream, onEnd: OnEnd): Stream {
+async function* followAsync(source: Stream, onEnd: OnEnd): Stream {
   const list = openListHash();
   let outcome: Outcome = { result: 'failed' };
   const seen = async (stepping: Promise<IteratorResult<unknown>>) => {
@@ -56,6 +65,37 @@ async function* followGenerator(source: Stream, onEnd: OnEnd): Stream {
       if (!isRead) await source.return(undefined);
     } finally {
       await onEnd(outcome);
+    }
+  }
+}
+
+/** Like {@link followAsync}, but does not wait for `onEnd`: a synchronous reader cannot wait. */
+function* followSync(source: Generator, onEnd: OnEnd): Generator {
+  const list = openListHash();
+  let outcome: Outcome = { result: 'failed' };
+  const seen = (step: IteratorResult<unknown>) => {
+    if (step.done !== true) list.add(step.value);
+    return step;
+  };
+  const tapped = {
+    next: (value?: unknown) => seen(source.next(value)),
+    throw: (error: unknown) => seen(source.throw(error)),
+    return: (value: unknown) => source.return(value),
+    [Symbol.iterator]: () => tapped,
+  };
+  let isRead = false;
+  try {
+    yield;
+    isRead = true;
+    const returned: unknown = yield* tapped;
+    if (returned !== undefined) list.add(returned);
+    outcome = { result: 'succeeded', resultHash: list.digest() };
+    return returned;
+  } finally {
+    try {
+      if (!isRead) source.return(undefined);
+    } finally {
+      void onEnd(outcome);
     }
   }
 }

@@ -295,9 +295,12 @@ export function denialIn<R extends Receipt>(
 ): Denial | null {
   const receipt = expected.schema.safeParse(problem['receipt']).data;
   if (receipt?.status !== 'DENIED' || !matches(receipt, expected)) return null;
-  const { reasons, sentences } = problem;
+  return { receipt: receipt as Denial['receipt'], ...explanationIn(problem) };
+}
+
+/** The reasons of a decision and their sentences, which other engines may omit. */
+function explanationIn({ reasons, sentences }: Readonly<Record<string, unknown>>) {
   return {
-    receipt: receipt as Denial['receipt'],
     reasons: Array.isArray(reasons) ? reasons.filter(isText) : [],
     sentences: Object.fromEntries(
       Object.entries(sentences ?? {}).filter((one): one is [string, string] => isText(one[1])),
@@ -312,14 +315,15 @@ const undecidedSchema = z.discriminatedUnion('state', [
 
 /** The required approval in an answer; null without the receipt of this decision. */
 export function approvalIn<R extends Receipt>(
-  answer: { receipt?: unknown; expires_at?: string },
+  answer: { receipt?: unknown; expires_at?: string; reasons?: unknown; sentences?: unknown },
   expected: ExpectedReceipt<R>,
 ): RequiredApproval | null {
   const receipt = expected.schema.safeParse(answer.receipt).data;
   if (receipt?.status !== 'APPROVAL_REQUIRED' || !matches(receipt, expected)) return null;
   const { expires_at } = answer;
   if (expires_at === undefined) return null;
-  return { receipt: receipt as RequiredApproval['receipt'], expires_at };
+  const { reasons, sentences } = explanationIn(answer);
+  return { receipt: receipt as RequiredApproval['receipt'], reasons, sentences, expires_at };
 }
 
 function isText(value: unknown): value is string {
@@ -353,7 +357,8 @@ function readAdmission<R extends Receipt>(
     if (status.state === 'approval_required') {
       const approval = approvalIn(status, { ...expected, proofId });
       if (approval === null) throw mismatch(answer);
-      const message = `the action requires an approval before ${approval.expires_at}`;
+      const why = Object.values(approval.sentences).join(' ');
+      const message = `the action requires an approval before ${approval.expires_at}${why && `: ${why}`}`;
       throw new SdkError('approval_required', message, { status: 202, approval, proofId });
     }
     return { state: 'pending', proofId };

@@ -66,7 +66,7 @@ export interface LookupQuery {
 
 /** A lookup by {@link lookupHttp}. */
 export interface LookupRequest extends LookupQuery {
-  /** Look the identifier up again while it is too young for the snapshot, until the timeout of the call. */
+  /** Look the identifier up again while it may resolve later, until the timeout of the call. */
   wait?: boolean;
 }
 

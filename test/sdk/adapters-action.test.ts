@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { actionSchema } from '#protocol/schemas/primitives';
 import { actionOf } from '#sdk/adapters/index';
 import { plainHash } from '#sdk/adapters/plain-json';
-import { SdkError } from '#sdk/index';
+import { canonicalHash, SdkError } from '#sdk/index';
 import { packageRoot } from '#runtime/process/files';
 
 /** The Python package has the same results. */
@@ -42,6 +42,31 @@ describe('actionOf', () => {
       ),
       { numRuns: 2_000 },
     );
+  });
+});
+
+interface Booking {
+  seats: number;
+  guest?: { name: string };
+}
+
+describe('canonicalHash', () => {
+  it('takes a value of an interface type', () => {
+    const booking: Booking = { seats: 2, guest: { name: 'Ada' } };
+    expect(canonicalHash(booking)).toBe(canonicalHash({ guest: { name: 'Ada' }, seats: 2 }));
+  });
+
+  it.each([
+    ['/due', { due: new Date(0) }],
+    ['/seats', { seats: new Map([[1, 2]]) }],
+    ['/seats', { seats: undefined }],
+    ['/seats', { seats: 2n }],
+    ['/0', [NaN]],
+    ['', new (class Booking {})()],
+    ['', JSON.parse('['.repeat(100_000) + ']'.repeat(100_000)) as object],
+  ])('rejects a value that is not plain JSON, at %j', (pointer, value) => {
+    const invalid = expect.objectContaining({ code: 'invalid_input', pointer }) as Error;
+    expect(() => canonicalHash(value)).toThrow(invalid);
   });
 });
 

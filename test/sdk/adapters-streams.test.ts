@@ -64,6 +64,51 @@ describe('streamed result of an admitted function', () => {
     }
   });
 
+  it('may be a generator, whose outcome is recorded after its end', async () => {
+    let started = 0;
+    const count = admitted(
+      function* (last: number, breaks: boolean) {
+        started++;
+        yield* Array.from({ length: last }, (_, n) => n + 1);
+        if (breaks) throw new Error('mine');
+        const more: unknown = yield 0;
+        return `end ${String(more)}`;
+      },
+      { ...world.common, tool: 'count' },
+    );
+    const numbers = await count(1, false);
+    expect([started, await world.outcomesOf(world.admitted[0] ?? '')]).toEqual([0, []]);
+    expect([numbers.next(), numbers.next(), numbers.next('so')]).toEqual([
+      { done: false, value: 1 },
+      { done: false, value: 0 },
+      { done: true, value: 'end so' },
+    ]);
+    const broken = await count(0, true);
+    expect(() => broken.next()).toThrow('mine');
+    for (const number of await count(2, false)) if (number === 1) break;
+    (await count(2, false)).return('unread');
+    const outcomes = () => Promise.all(world.admitted.map((id) => world.outcomesOf(id)));
+    await expect
+      .poll(outcomes)
+      .toMatchObject([
+        [{ result: 'succeeded', result_hash: canonicalHash([1, 0, 'end so']) }],
+        [{ result: 'failed' }],
+        [{ result: 'failed' }],
+        [{ result: 'failed' }],
+      ]);
+  });
+
+  it('is a result like any other if another reader has locked the stream', async () => {
+    const stream = ReadableStream.from(['a']);
+    const reader = stream.getReader();
+    const read = admitted(() => stream, { ...world.common, tool: 'read' });
+    expect(await read()).toBe(stream);
+    expect(await reader.read()).toEqual({ done: false, value: 'a' });
+    expect(await world.outcomesOf(world.admitted[0] ?? '')).toMatchObject([
+      { result: 'succeeded' },
+    ]);
+  });
+
   it('may be a ReadableStream', async () => {
     const read = admitted((items: JsonValue[]) => ReadableStream.from(items), {
       ...world.common,

@@ -88,6 +88,8 @@ it('an approver with the scope approve reads, signs and submits; the waiting age
 }) => {
   expect(verifyRegistration(nativeCrypto, approver.registration)).toBe(true);
   const { approval, envelope, proofId } = await held(world);
+  const sentences = { 'refunds-above-200': 'A refund above 200.00 needs an approval.' };
+  expect(approval).toMatchObject({ reasons: ['refunds-above-200'], sentences });
   const subject = await readApprovalRequest(asApprover, { proof_id: proofId });
   expect(subject).toMatchObject({
     aep: { subject: { action: 'ISSUE_REFUND', agent: { id: 'support-1', bound: false } } },
@@ -98,7 +100,7 @@ it('an approver with the scope approve reads, signs and submits; the waiting age
     requestHash: approval.receipt.request_hash,
     notes: {
       expires_at: approval.expires_at,
-      sentences: { 'refunds-above-200': 'A refund above 200.00 needs an approval.' },
+      sentences,
     },
   });
   const waiting = [approval.receipt, { proof_id: proofId }].map((input) =>

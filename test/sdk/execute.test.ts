@@ -214,7 +214,17 @@ it('the fake engine denies, requires approvals and fails as the test decides', a
   const admit = (action: string) => admitHttp(engine.options, { kind: 'admission', agent, action });
   const denial = await sdkError(admit('PAY'), 'policy_denied');
   expect(denial.denial?.reasons).toEqual(['limit']);
-  expect((await sdkError(admit('REFUND'), 'approval_required')).approval).toBeDefined();
+  const { approval } = await sdkError(admit('REFUND'), 'approval_required');
+  expect(approval?.reasons).toEqual(['fake-rule']);
+  const { fetch, engineUrl } = engine.options;
+  const body = Buffer.from('{"intent_id":""}');
+  const answer = await fetch!(`${engineUrl}/v1/intents/execute`, { method: 'POST', body });
+  expect(await answer.json()).toMatchObject({
+    code: 'missing_field',
+    errors: expect.arrayContaining([
+      { pointer: '/intent_id', detail: 'expected 1 to 512 characters' },
+    ]) as object[],
+  });
   engine.unavailable = true;
   const options = { ...engine.options, retry: { attempts: 1 } };
   await sdkError(executeIntentHttp(options, intent()), 'unavailable');

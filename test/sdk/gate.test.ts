@@ -10,6 +10,7 @@ import { openRounds } from '#sdk/adapters/rounds';
 import { readProofHttp, readRunHttp } from '#sdk/index';
 import { notAdmitted } from '../fixtures/adapter-world.js';
 import { activateApprovalSet } from '../fixtures/approval-world.js';
+import { sdkError } from '../fixtures/sdk-error.js';
 import { FAST, openApprover, sdkTest, type SdkWorld } from '../fixtures/sdk-world.js';
 
 const it = sdkTest().extend<{ activated: null }>({
@@ -202,4 +203,23 @@ it('openRun > numbers concurrent requests without a gap, and closes the run', as
   const numbers = response.members.map(({ seq }) => seq).sort((a, b) => a - b);
   expect(numbers).toEqual(Array.from({ length: 10 }, (_, seq) => seq));
   await notAdmitted(call('1.00'), 'invalid_input');
+});
+
+it('openRun > reports a number that a rejected request left free, which another call uses', async ({
+  world,
+}) => {
+  const run = openRun({ engine: world.options, agent });
+  const gate = openGate(optionsIn(world));
+  const unknown = `${'0'.repeat(12)}7000a${'0'.repeat(15)}`;
+  await Promise.all([
+    notAdmitted(gate.begin(refund('1.00', { run, parentProofId: unknown }))),
+    gate.begin(refund('2.00', { run })),
+  ]);
+  const { problem } = await sdkError(run.close(), 'not_ready');
+  expect(problem).toMatchObject({ code: 'run_incomplete' });
+  expect(problem?.detail).toMatch(/seq 0 is missing.*number of a rejected request/);
+  await gate.begin(refund('3.00', { run }));
+  await run.close();
+  const { response } = await readRunHttp(world.options, { run: run.id, agent: agent.id });
+  expect(response).toMatchObject({ state: 'closed', missing: [] });
 });

@@ -31,7 +31,7 @@ import { addLogFields, newUuidHex, requestIdOf } from '../http/request-context.j
 import { sendJson } from '../http/respond.js';
 import { type Call, json } from '../operation.js';
 import { readEvidence } from '../proofs/receipt-evidence.js';
-import { approvalRequired, sendPending, sentencesOf } from './outcome.js';
+import { approvalRequired, sendPending } from './outcome.js';
 import { wakeWorkers } from './submit.js';
 
 const SEED_BYTES = 32;
@@ -189,14 +189,14 @@ export const approvalRequestOperation = tenantOperation(
     const pending = await inTenant(readPendingProof, proofId);
     if (pending?.isRevoked === true) throw rejected('the pending proof was revoked');
     const evidence = await inTenant(readEvidence, proofId, () => true);
+    const { expires_at, sentences } = await approvalRequired(outcome, (digest) =>
+      policyAnnotations(ctx.sql, caller.tenantNo, digest),
+    );
     const request: ApprovalRequest = {
       schema_version: SCHEMA.approvalRequest,
       evidence,
-      expires_at: approvalRequired(outcome).expires_at,
-      sentences: sentencesOf(
-        outcome.reasons,
-        await policyAnnotations(ctx.sql, caller.tenantNo, outcome.policyDigest),
-      ),
+      expires_at,
+      sentences,
     };
     sendJson(res, 200, request);
   },

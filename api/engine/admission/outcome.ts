@@ -27,13 +27,15 @@ export async function sendOutcome(
   tenantNo: number,
   outcome: Outcome,
 ): Promise<void> {
+  const sentences: Sentences = (digest) => policyAnnotations(sql, tenantNo, digest);
   if (outcome.state === 'proved' && outcome.effect === 'REQUIRE_APPROVAL') {
-    sendUndecided(res, { proof_id: outcome.proofId, ...approvalRequired(outcome) });
+    sendUndecided(res, {
+      proof_id: outcome.proofId,
+      ...(await approvalRequired(outcome, sentences)),
+    });
     return;
   }
-  const result = await receiptOrProblem(outcome, (digest) =>
-    policyAnnotations(sql, tenantNo, digest),
-  );
+  const result = await receiptOrProblem(outcome, sentences);
   if (result instanceof Problem) throw result;
   sendBytes(res, 200, 'application/json', receiptBytes(result));
 }
@@ -49,10 +51,13 @@ function sendUndecided(res: Response, status: { proof_id: string; state: string 
 }
 
 /** The answer for a decision that requires an approval; `expires_at` is the deadline of the approval. */
-export function approvalRequired(outcome: Proved) {
+export async function approvalRequired(outcome: Proved, sentences: Sentences) {
+  const { policyDigest, reasons } = outcome;
   return {
     state: 'approval_required',
     receipt: receiptOf(outcome),
+    reasons,
+    sentences: sentencesOf(reasons, await sentences(policyDigest)),
     expires_at: approvalDeadline(outcome),
   } as const;
 }
@@ -147,7 +152,7 @@ const REJECTIONS = {
   run_closed:
     'The run was closed before the proof was signed. Nothing was admitted. Send the request in a new run.',
   run_incomplete:
-    'A request of the run was pending or missing when the close was decided. Nothing was closed. Read the run, and send a new close.',
+    'A request of the run was pending or missing when the close was decided. Nothing was closed. Read the run, send requests with the missing numbers, then a new close.',
 } as const;
 
 export const REJECTION_CODES = Object.keys(REJECTIONS) as (keyof typeof REJECTIONS)[];

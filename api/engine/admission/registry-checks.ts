@@ -182,7 +182,7 @@ function runProblem({ seq }: RunPlace, { fault, isClosed, isRepeat }: RunState):
   if (fault === null) return null;
   return new Problem(
     'run_incomplete',
-    `The run does not consist of ${seq} decided requests: ${fault}. Nothing was closed. Send the close when each request has an answer.`,
+    `The run does not consist of ${seq} decided requests: ${fault}. Nothing was closed. Send the close when decided requests have all numbers below its seq; another request may have the number of a rejected request.`,
     at('/run/seq', 'must be the number of requests in the run'),
   );
 }

@@ -216,7 +216,7 @@ async function resultOf(
   const own = { proof_id: proofId, ...(item.replayed && { replayed: true as const }) };
   if (outcome === null) return { index, state: 'pending', status: 202, ...own };
   if (outcome.state === 'proved' && outcome.effect === 'REQUIRE_APPROVAL') {
-    return { index, status: 202, ...own, ...approvalRequired(outcome) };
+    return { index, status: 202, ...own, ...(await approvalRequired(outcome, sentences)) };
   }
   const result = await receiptOrProblem(outcome, sentences);
   if (!(result instanceof Problem)) {

@@ -64,7 +64,7 @@ const lookup = (
 
 const RETRY_SOON_HEADER = {
   'Retry-After':
-    'Only if the identifier does not resolve and is too new for the snapshot: seconds to wait before trying again.',
+    'Only if the identifier does not resolve, but may resolve later: seconds to wait before trying again.',
 };
 
 const proofLookup = lookup({

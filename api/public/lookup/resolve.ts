@@ -67,19 +67,22 @@ export function resolve(
 const MAX_SKEW_MS = 5_000;
 
 /**
- * Whether an identifier that does not resolve may be too young for the snapshot, which can lack proofs
- * within its merge delay. A time in the future does not count: clients would wait forever for a
- * made-up identifier.
+ * Whether an identifier that does not resolve may resolve later. It may be too young for the snapshot, which
+ * can lack proofs within its merge delay, or its proof awaits a verdict. A time in the future does not count:
+ * clients would wait forever for a made-up identifier. Must be called in `whenFetched`.
  */
-export function isYoung(
-  { entry, issuedAt }: Snapshot,
+export function mayResolveLater(
+  snapshot: Snapshot,
   { route, requested }: { route: VerdictRoute; requested: string },
   now: number,
 ): boolean {
+  const { entry, issuedAt } = snapshot;
   const field = lookupNameOf(requested);
   const madeAt = timeOfId(requested);
   if (field === null || route.matches[field] === undefined || madeAt === null) return false;
-  return madeAt > issuedAt - 1000 * entry.max_merge_delay && madeAt <= now + MAX_SKEW_MS;
+  if (madeAt > issuedAt - 1000 * entry.max_merge_delay) return madeAt <= now + MAX_SKEW_MS;
+  const proof = isPackageId(requested) ? null : recordOf(snapshot, requested.slice(-32));
+  return proof !== null && awaitsVerdict(proof);
 }
 
 function render(
@@ -132,6 +135,11 @@ function renderPackage(snapshot: Snapshot, match: LookupMatch, packageId: string
 }
 
 function proofOf(snapshot: Snapshot, proofId: string): ResolvedProof | null {
+  const proof = recordOf(snapshot, proofId);
+  return proof === null || awaitsVerdict(proof) ? null : proof;
+}
+
+function recordOf(snapshot: Snapshot, proofId: string): ResolvedProof | null {
   const value = snapshot.find({ map: 'map_root', key: proofMapKey(proofId) });
   if (value === null) return null;
   const shard = shardOf(proofId);
@@ -139,7 +147,5 @@ function proofOf(snapshot: Snapshot, proofId: string): ResolvedProof | null {
   const log = snapshot.logOf(shard);
   if (proof.leafIndex >= log.size) throw malformed(`${proofId} is not in the snapshot's log`);
   const key = proof.keyIndex === null ? null : snapshot.aepKey(shard, proof.keyIndex);
-  return awaitsVerdict({ proof, key })
-    ? null
-    : { proofId, proof, key, log, history: value.history };
+  return { proofId, proof, key, log, history: value.history };
 }

@@ -21,7 +21,7 @@ import { Problem, PROBLEMS, readBody, type ProblemCode } from '../http/problem.j
 import { whenFetched } from '../snapshot/pages.js';
 import { currentValidSnapshot } from '../snapshot/poller.js';
 import { VIEW_PATHS, viewAnswer, type ViewName } from './views.js';
-import { isYoung, resolve, type Resolved } from './resolve.js';
+import { mayResolveLater, resolve, type Resolved } from './resolve.js';
 
 const PUBLIC = '/api/public';
 export const VERIFY = `${PUBLIC}/verify`;
@@ -257,7 +257,9 @@ function sendVerdict(exchange: Exchange, target: LookupTarget): void {
   const snapshot = currentValidSnapshot(ctx);
   const resolved = resolve(snapshot, route, requested);
   const answer = verdictAnswer(route, requested, resolved);
-  if (resolved === null && isYoung(snapshot, target, ctx.clock.now())) answer.headers = RETRY_SOON;
+  if (resolved === null && mayResolveLater(snapshot, target, ctx.clock.now())) {
+    answer.headers = RETRY_SOON;
+  }
   send(exchange, snapshot, answer);
   const unresolved = route.unmatched === 'not-found' ? 'NOT_FOUND' : 'BACKEND_LOOKUP_REQUIRED';
   ctx.metrics?.countVerdict(resolved?.status ?? unresolved);
@@ -280,12 +282,12 @@ async function sendEvidence(exchange: Exchange, target: LookupTarget): Promise<v
   const answer: Answer = { status: 200, type: JSON_TYPE, cache: CACHE_VERDICT, body, etag };
   // Evidence is not limited to the window of the route: only an identifier without a record may appear later.
   const ofAnyAge = { ...route, windowed: false };
-  if (
-    isYoung(snapshot, target, ctx.clock.now()) &&
-    (await whenFetched(() => resolve(snapshot, ofAnyAge, requested))) === null
-  ) {
-    answer.headers = RETRY_SOON;
-  }
+  const isExpected = await whenFetched(
+    () =>
+      mayResolveLater(snapshot, target, ctx.clock.now()) &&
+      resolve(snapshot, ofAnyAge, requested) === null,
+  );
+  if (isExpected) answer.headers = RETRY_SOON;
   send(exchange, snapshot, answer);
 }
 
@@ -293,9 +295,12 @@ async function sendView(exchange: Exchange, target: LookupTarget, view: ViewName
   const { ctx } = exchange;
   const { route, requested } = target;
   const snapshot = currentValidSnapshot(ctx);
-  const resolved = await whenFetched(() => resolve(snapshot, route, requested));
+  const [resolved, isExpected] = await whenFetched(() => {
+    const found = resolve(snapshot, route, requested);
+    return [found, found === null && mayResolveLater(snapshot, target, ctx.clock.now())];
+  });
   const answer = await viewAnswer(ctx, snapshot, route, requested, resolved, view);
-  if (resolved === null && isYoung(snapshot, target, ctx.clock.now())) answer.headers = RETRY_SOON;
+  if (isExpected) answer.headers = RETRY_SOON;
   send(exchange, snapshot, answer);
 }
 

@@ -20,8 +20,8 @@ import { isReport, membersIn, ownId, wasShared, type PageModel, type Relayed } f
 
 export interface VerdictView extends PageModel {
   identifier: string;
-  /** Whether the identifier does not resolve and may be newer than the snapshot. */
-  isYoung: boolean;
+  /** Whether the identifier does not resolve, but may resolve later. */
+  isExpected: boolean;
   jsonUrl: string;
   served: ServedAnswer;
   /** The public URL of the page; null when unknown. */
@@ -73,7 +73,7 @@ function verdictCard(view: VerdictView, copy: VerdictCopy): Html {
       <p class="lead">${copy.lead}</p>
       ${isSandbox && html`<p>Made in the sandbox for testing. It says nothing about live operation.</p>`}
       ${resolved !== null && wasShared(resolved) && html`<p>${SHARED}</p>`}
-      ${view.isYoung && html`<p><strong>${TOO_YOUNG}</strong></p>`}
+      ${view.isExpected && html`<p><strong>${NOT_YET_COVERED}</strong></p>`}
       ${copy.advice !== undefined && html`<p>${copy.advice}</p>`}
       ${relayed !== null && resolved === null && recentOnly(identifier, view.window)}
       <dl class="facts">
@@ -92,8 +92,8 @@ function verdictCard(view: VerdictView, copy: VerdictCopy): Html {
   </section>`;
 }
 
-const TOO_YOUNG =
-  'This identifier is so new that this page may not cover it yet. Load the page again in a few seconds.';
+const NOT_YET_COVERED =
+  'This page may not cover this identifier yet. Load the page again in a few seconds.';
 
 const SHARED =
   'You opened a share link. Anyone with the link sees this page until the link is revoked or expires.';

@@ -234,8 +234,16 @@ def _read_admission(response: Response, expected: Expected) -> tuple[Receipt | N
             return None, proof_id
         if not Expected(expected.form, expected.request_hash, proof_id).accepts(status["receipt"], "APPROVAL_REQUIRED"):
             raise _mismatch(response)
-        approval: RequiredApproval = {"receipt": status["receipt"], "expires_at": status["expires_at"]}
+        reasons, sentences = _explanation(status)
+        approval: RequiredApproval = {
+            "receipt": status["receipt"],
+            "reasons": reasons,
+            "sentences": sentences,
+            "expires_at": status["expires_at"],
+        }
         message = f"the action requires an approval before {approval['expires_at']}"
+        if sentences:
+            message += f": {' '.join(sentences.values())}"
         raise SvcError("approval_required", message, status=202, approval=approval, proof_id=proof_id)
     error = http_error(response)
     problem = error.problem
@@ -243,14 +251,19 @@ def _read_admission(response: Response, expected: Expected) -> tuple[Receipt | N
         raise error
     if response.status != 403 or not expected.accepts(problem.get("receipt"), "DENIED"):
         raise _mismatch(response)
-    reasons, sentences = problem.get("reasons"), problem.get("sentences")
-    denial: Denial = {
-        "receipt": problem["receipt"],
-        "reasons": reasons if isinstance(reasons, list) else [],
-        "sentences": sentences if isinstance(sentences, dict) else {},
-    }
+    reasons, sentences = _explanation(problem)
+    denial: Denial = {"receipt": problem["receipt"], "reasons": reasons, "sentences": sentences}
     proof_id = denial["receipt"]["registry_proof_id"]
     raise SvcError("policy_denied", problem["detail"], status=403, problem=problem, denial=denial, proof_id=proof_id)
+
+
+def _explanation(document: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """The reasons of a decision and their sentences, which an older engine may omit."""
+    reasons, sentences = document.get("reasons"), document.get("sentences")
+    return (
+        [one for one in reasons if isinstance(one, str)] if isinstance(reasons, list) else [],
+        {name: one for name, one in sentences.items() if isinstance(one, str)} if isinstance(sentences, dict) else {},
+    )
 
 
 def _mismatch(response: Response) -> SvcError:

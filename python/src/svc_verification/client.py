@@ -57,10 +57,10 @@ class _Settings:
         if pins is not None and pins.log is None:
             raise SvcError("invalid_input", "pins of a client need a log")
         self.timeout, self.retry, self.pins, self.max_age = timeout, retry or Retry(), pins, max_age
-        self._engine_url = engine_url or os.environ.get("SVC_ENGINE_URL")
-        self._public_url = public_url or os.environ.get("SVC_PUBLIC_URL")
+        self._engine_url = os.environ.get("SVC_ENGINE_URL") if engine_url is None else engine_url
+        self._public_url = os.environ.get("SVC_PUBLIC_URL") if public_url is None else public_url
         self._api_key = api_key
-        self._tenant_id = tenant_id or os.environ.get("SVC_TENANT_ID")
+        self._tenant_id = os.environ.get("SVC_TENANT_ID") if tenant_id is None else tenant_id
         Deadline(timeout)
         self._open(transport)
 
@@ -75,12 +75,18 @@ class _Settings:
     def _engine(self) -> Service:
         """Reads the settings on demand: a client of the public API needs no key."""
         headers = {
-            "x-svc-api-key": header_value("api_key", self._api_key or _api_key_of_environment()),
+            "x-svc-api-key": header_value(
+                "api_key", _api_key_of_environment() if self._api_key is None else self._api_key
+            ),
             "x-svc-tenant-id": header_value("tenant_id", self.tenant_id),
             "svc-api-version": "v1",
         }
         url = _required(self._engine_url, "engine_url", "SVC_ENGINE_URL")
         return Service("engine_url", url, headers, self.retry, MAX_ENGINE_BYTES)
+
+    def require_engine(self) -> None:
+        """Raises `SvcError` (`invalid_input`) if a setting for calls of the engine is missing or not valid."""
+        _ = self._engine
 
     @property
     def _public(self) -> Service:

@@ -76,6 +76,8 @@ class SvcError(Exception):
     action: str | None = None
 
     def __post_init__(self) -> None:
+        # The message may quote input, such as the name of a tool. Text with a lone surrogate cannot be printed.
+        self.message = self.message.encode(errors="backslashreplace").decode()
         # `pickle` and `copy` call the class with `args`, which `dataclasses.replace` leaves empty.
         self.args = (self.code, self.message)
 

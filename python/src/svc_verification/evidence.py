@@ -21,12 +21,12 @@ from .encoding import (
     sha256,
     shard_of,
 )
-from .entries import DAY, SNAPSHOT, aep_key_key, check_snapshot
+from .entries import DAY, SNAPSHOT, aep_key_key, check_snapshot, read_entry
 from .errors import Code, InvalidError, SvcError, require
-from .forms import Form, either, is_hash, is_text, items, just, matches, members, one_of, or_null, pattern, read
+from .forms import Form, either, having, is_hash, is_text, items, just, matches, members, one_of, or_null, pattern, read
 from .merkle import find_value
 from .notes import Checkpoint, parse_tlog_proof
-from .pins import PinnedLog, Pins
+from .pins import PinnedLog, Pins, require_included
 from .records import NONE, Recorded
 
 MAX_AHEAD = 60_000
@@ -50,7 +50,7 @@ EVIDENCE = members(
             members(path=_is_bytes, leaf=or_null(members(key=pattern("[0-9a-f]{34}"), value_hash=is_hash))),
         )
     ),
-    snapshot=SNAPSHOT,
+    snapshot=having(),
     tlog_proof=is_text,
 )
 SHARE = members(
@@ -149,8 +149,10 @@ def _read_evidence(evidence: str | bytes) -> dict[str, Any]:
 
 def _open_snapshot(document: dict[str, Any], log: PinnedLog) -> tuple[int, Checkpoint]:
     proof = parse_tlog_proof(document["tlog_proof"])
-    checkpoint = log.check_inclusion(document["snapshot"], proof)
-    check_snapshot(proof.index, document["snapshot"], log.origin)
+    checkpoint, snapshot = log.open(proof.note), document["snapshot"]
+    require(matches(SNAPSHOT, read_entry(canonical(snapshot))), "malformed_entry")
+    require_included(snapshot, proof, checkpoint)
+    check_snapshot(proof.index, snapshot, log.origin)
     return proof.index, checkpoint
 
 

@@ -73,6 +73,17 @@ def not_admitted(error: SvcError, tool: str, action: str | None) -> SvcError:
     return replace(error, message=message, tool=tool, action=action)
 
 
+def require_complete(value: object, tool: str) -> None:
+    """Rejects a result whose work has not begun, for example of a function that wraps a coroutine function."""
+    if inspect.iscoroutine(value) or inspect.isgenerator(value):
+        value.close()
+    elif not inspect.isasyncgen(value):
+        return
+    raise TypeError(
+        f"{tool} returned a {type(value).__name__}, whose body has not run: decorate a function that runs it"
+    )
+
+
 @dataclass(frozen=True)
 class _Planned:
     call: ToolCall
@@ -114,6 +125,7 @@ class Gate:
         self.parent = {} if parent_proof_id is None else {"parent_proof_id": parent_proof_id}
         self.recorder = client.with_timeout(outcome_timeout)
         # Rejects invalid options when a tool is wrapped, not when it is called.
+        client.require_engine()
         agent_envelope(client.tenant_id, "admission", {"agent": agent, "action": "ANY", **self.parent})
 
     def run(self, call: ToolCall, function: Callable[[], R]) -> R:
@@ -139,6 +151,7 @@ class Gate:
         try:
             planned.require_unchanged(receipt)
             value = function()
+            require_complete(value, call.tool)
         except BaseException:
             record("failed")
             raise
@@ -173,6 +186,7 @@ class Gate:
         try:
             planned.require_unchanged(receipt)
             value = await function()
+            require_complete(value, call.tool)
         except BaseException:
             await record("failed")
             raise
@@ -197,8 +211,10 @@ class Gate:
             }
             envelope = agent_envelope(self.client.tenant_id, "admission", fields)
             return _Planned(call, envelope, plain_hash(bound))
-        except SvcError as error:
-            raise not_admitted(error, call.tool, call.action) from error
+        except Exception as error:
+            # `hashed`, `facts` and `fields` may raise any error.
+            known = error if isinstance(error, SvcError) else SvcError("invalid_input", str(error))
+            raise not_admitted(known, call.tool, call.action) from error
 
     def _outcome(self, planned: _Planned, receipt: Receipt, result: str, hash_: str | None) -> dict[str, Any]:
         fields = {"agent": self._agent_of(planned.call), "parent_proof_id": receipt["registry_proof_id"]}
@@ -245,12 +261,12 @@ def admitted(
         signature = inspect.signature(function)
 
         def call_of(*args: P.args, **named: P.kwargs) -> ToolCall:
+            # Raises the `TypeError` of a call with wrong arguments, before the admission.
+            bound = signature.bind(*args, **named)
+            bound.apply_defaults()
+
             def arguments() -> object:
-                if hashed is not None:
-                    return hashed(*args, **named)
-                bound = signature.bind(*args, **named)
-                bound.apply_defaults()
-                return dict(bound.arguments)
+                return dict(bound.arguments) if hashed is None else hashed(*args, **named)
 
             return ToolCall(
                 name,

@@ -116,6 +116,9 @@ class Denial(TypedDict):
 
 class RequiredApproval(TypedDict):
     receipt: Receipt
+    reasons: list[str]
+    # By policy.
+    sentences: dict[str, str]
     expires_at: str
 
 

@@ -52,11 +52,7 @@ class PinnedLog:
 
     def open(self, note: str, *, needs_quorum: bool = True) -> Checkpoint:
         """The checkpoint in a note, if it counts under these pins (step 8)."""
-        try:
-            text, signers = open_note(note, list(self.sizes))
-        except InvalidError as fault:
-            is_bad = fault.code == "bad_signature"
-            raise InvalidError("bad_checkpoint_signature" if is_bad else fault.code) from fault
+        text, signers = open_note(note, list(self.sizes))
         checkpoint = parse_checkpoint(text, self.origin)
         limits = [self.sizes[key] for key in signers]
         # Rejects larger trees: the holder of a stolen key can still sign them after the key is retired.
@@ -68,11 +64,20 @@ class PinnedLog:
         self, entry: Any, proof: TlogProof, *, tree_size: int | None = None, needs_quorum: bool = True
     ) -> Checkpoint:
         """The checkpoint in whose tree the entry is (steps 8 to 10)."""
-        checkpoint = self.open(proof.note, needs_quorum=needs_quorum)
+        try:
+            checkpoint = self.open(proof.note, needs_quorum=needs_quorum)
+        except InvalidError as fault:
+            # The signature of the AEP has the code `bad_signature`, too.
+            is_bad = fault.code == "bad_signature"
+            raise InvalidError("bad_checkpoint_signature" if is_bad else fault.code) from fault
         require(tree_size in (None, checkpoint.size), "tree_size_mismatch")
-        root = inclusion_root(proof.index, checkpoint.size, leaf_hash(entry), proof.path)
-        require(root == checkpoint.root, "not_in_tree")
+        require_included(entry, proof, checkpoint)
         return checkpoint
+
+
+def require_included(entry: Any, proof: TlogProof, checkpoint: Checkpoint) -> None:
+    root = inclusion_root(proof.index, checkpoint.size, leaf_hash(entry), proof.path)
+    require(root == checkpoint.root, "not_in_tree")
 
 
 class Pins:

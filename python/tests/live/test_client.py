@@ -109,6 +109,7 @@ def test_a_required_approval_raises_and_the_second_decision_admits(client: Drive
         client.execute(intent_id=secrets.token_hex(8), action="PAY")
     assert caught.value.code == "approval_required"
     assert caught.value.approval is not None
+    assert caught.value.approval["reasons"] == ["hold"]
     first = caught.value.approval["receipt"]
     second = client.wait_for_approval(first, timeout=30)
     assert second["status"] == "ADMITTED"

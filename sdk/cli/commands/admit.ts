@@ -260,11 +260,15 @@ function printItem(terminal: Terminal, result: sdk.BatchItemResult): void {
 
 function reason(result: sdk.BatchItemResult): string {
   if (result.state === 'admitted') return '';
-  if (result.state === 'approval_required') return `until ${result.approval.expires_at}`;
+  if (result.state === 'approval_required') {
+    return `until ${result.approval.expires_at}: ${explanation(result.approval)}`;
+  }
   if (result.state !== 'denied') return `${result.problem.code}: ${result.problem.detail}`;
-  const { sentences, reasons } = result.denial;
-  return Object.values(sentences).join(' ') || reasons.join(', ');
+  return explanation(result.denial);
 }
+
+const explanation = ({ sentences, reasons }: Pick<sdk.Denial, 'reasons' | 'sentences'>): string =>
+  Object.values(sentences).join(' ') || reasons.join(', ');
 
 async function openProgressBar(total: number, isShown: boolean) {
   if (!isShown) {

@@ -37,7 +37,8 @@ export function approvalTest() {
 
   it.beforeAll(async ({ setup: opened }) => {
     Object.assign(setup, opened);
-    await activate({ permit: PERMIT, hold: HOLD });
+    const sentences = { hold: 'A payment needs an approval.' };
+    await activate({ permit: PERMIT, hold: HOLD }, { sentences });
     await setup.post('/v1/approvers', approver.registration);
   });
 

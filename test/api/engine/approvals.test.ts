@@ -22,7 +22,7 @@ import { AGENT, approvalTest, PATH } from './approval-setup.js';
 
 const { it, setup, approver, held, heldBy, shown, about, send, secondOf } = approvalTest();
 
-it('an admission that requires an approval gets 202 with the expiry, and permits nothing', async () => {
+it('an admission that requires an approval gets 202 with the reasons and the expiry, and permits nothing', async () => {
   await setApprovalTime(setup.registry.admin, TENANT, 60);
   const envelope = admissionEnvelope({ action: 'PAY' });
   const reply = await setup.post(AGENT, envelope);
@@ -33,6 +33,8 @@ it('an admission that requires an approval gets 202 with the expiry, and permits
     schema_version: 'svc.runtime.admission_status/1.0',
     proof_id: proofId,
     state: 'approval_required',
+    reasons: ['hold'],
+    sentences: { hold: 'A payment needs an approval.' },
     expires_at: expect.stringMatching(/Z$/) as string,
   });
   expect(receipt).toMatchObject({ status: 'APPROVAL_REQUIRED', registry_proof_id: proofId });
@@ -74,6 +76,8 @@ it('a batch keeps the first decisions about items that require an approval, incl
       state: 'approval_required',
       status: 202,
       receipt: { status: 'APPROVAL_REQUIRED' },
+      reasons: ['hold'],
+      sentences: { hold: 'A payment needs an approval.' },
       expires_at: expect.stringMatching(/Z$/) as string,
     });
     if (replayed === 1) continue;

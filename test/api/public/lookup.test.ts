@@ -77,9 +77,43 @@ describe('response to an identifier', () => {
       }
       const page = await call(`/?id=${id}`);
       expect(page.headers['retry-after']).toBe(expected);
-      expect(page.text.includes('so new that this page may not cover it')).toBe(expected === '1');
+      expect(page.text.includes('This page may not cover this identifier yet')).toBe(
+        expected === '1',
+      );
     },
   );
+
+  it('has Retry-After while the proof awaits its first verdict, also beyond the merge delay', async () => {
+    const behind = new TestSnapshot();
+    behind.registry.addProof();
+    const to = behind.registry.size;
+    const acceptedAt = behind.clock.now() - 3_600_000;
+    const id = behind.registry.addProof({ acceptedAt });
+    behind.registry.verify(to);
+    const publisher = behind.publisher();
+    await publisher.runCycle();
+    const publicServer = behind.publicServer();
+    const behindServer = await behind.serve(publicServer);
+    const paths = [`/api/public/verify/proof/${id}`, `/api/public/verify/trust/trust_${id}`];
+    const others = [
+      `/api/public/trust/trust_${id}/chain`,
+      `/api/public/evidence/${id}`,
+      `/?id=${id}`,
+    ];
+    const delays = async (): Promise<unknown[]> =>
+      Promise.all(
+        [...paths, ...others].map(async (path) => {
+          const { headers } = await callAt(behindServer, path);
+          return headers['retry-after'];
+        }),
+      );
+    expect(await delays()).toEqual(Array(5).fill('1'));
+    behind.registry.verify();
+    await publisher.runCycle();
+    await publicServer.poller.refresh();
+    expect(await delays()).toEqual(Array(5).fill(undefined));
+    await behind.close();
+  });
 
   it('has no Retry-After on a route for another kind of identifier, or when it resolves', async () => {
     const id = proofIdAt(snapshot.clock.now(), 'young');

@@ -77,7 +77,7 @@ describe('verdict page', () => {
       events,
       links: [],
       identifier: ID,
-      isYoung: false,
+      isExpected: false,
       jsonUrl: lookupUrl(ID),
       served: { answer: '', vkey: '', generation: 1 },
       base: null,
