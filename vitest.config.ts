@@ -18,7 +18,7 @@ const resolve = {
   ],
 };
 const test = {
-  testTimeout: 30_000,
+  testTimeout: 60_000,
   hookTimeout: 60_000,
   // Waits are long for busy machines; assertions on durations are not loosened.
   expect: { poll: { timeout: 15_000 } },

@@ -8,32 +8,35 @@ import { launchNginx } from './servers.js';
 const shipped = (name: string): string =>
   readFileSync(join(packageRoot, 'deploy/nginx', name), 'utf8');
 
-/** The cache of deploy/nginx in front of one public API server, with its paths and ports replaced. */
-export function shippedCache(dir: string, port: number, publicApiPort: number): string {
-  const config = shipped('nginx.conf')
-    .replace('include /etc/nginx/facades.conf;', shipped('facades.conf'))
-    .replace('include /etc/nginx/real_ip.conf;', shipped('real_ip.conf'))
-    .replace('facade:8081 resolve', `127.0.0.1:${String(publicApiPort)}`)
-    .replace('listen 8081;', `listen 127.0.0.1:${String(port)};`);
-  return runnable(dir, config);
+/** The configuration with these local ports instead of the names that nginx resolves at run time. */
+export function withLocalServers(config: string, ports: readonly number[]): string {
+  const local = (server: string): string =>
+    ports.map((port) => server.replace(/\S+ resolve/, `127.0.0.1:${String(port)}`)).join('\n');
+  return config.replace(/^ *resolver .*\n/m, '').replace(/^ *server \S+ resolve.*;$/gm, local);
 }
 
-/** The balancer of deploy/nginx in front of one engine, with its paths and ports replaced. */
-export function shippedBalancer(dir: string, port: number, enginePort: number): string {
-  const config = shipped('balancer.conf')
-    .replace('engine:8080 resolve', `127.0.0.1:${String(enginePort)}`)
-    .replace('listen 8080;', `listen 127.0.0.1:${String(port)};`);
-  return runnable(dir, config);
-}
-
-/** Without Docker's DNS and paths. */
-function runnable(dir: string, config: string): string {
-  const here = config
-    .replace(/^ *resolver .*\n/m, '')
+const inForeground = (config: string, dir: string): string =>
+  `daemon off;\nmaster_process off;\n${config}`
     .replaceAll('/dev/stdout', join(dir, 'access.log'))
     .replaceAll('/var/cache/nginx', dir)
     .replaceAll('/tmp/nginx.pid', join(dir, 'nginx.pid'));
-  return `daemon off;\nmaster_process off;\n${here}`;
+
+/** The cache of deploy/nginx in front of public API servers, with its paths and ports replaced. */
+export function shippedCache(dir: string, port: number, ...publicApiPorts: number[]): string {
+  const config = shipped('nginx.conf')
+    .replace('include /etc/nginx/facades.conf;', shipped('facades.conf'))
+    .replace('include /etc/nginx/real_ip.conf;', shipped('real_ip.conf'))
+    .replace('listen 8081;', `listen 127.0.0.1:${String(port)};`);
+  return inForeground(withLocalServers(config, publicApiPorts), dir);
+}
+
+/** The balancer of deploy/nginx in front of engines, with its paths and ports replaced. */
+export function shippedBalancer(dir: string, port: number, ...enginePorts: number[]): string {
+  const config = shipped('balancer.conf').replace(
+    'listen 8080;',
+    `listen 127.0.0.1:${String(port)};`,
+  );
+  return inForeground(withLocalServers(config, enginePorts), dir);
 }
 
 /** Values of nginx's `$upstream_cache_status`. */

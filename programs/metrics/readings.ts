@@ -11,6 +11,8 @@ export type Readings = ReturnType<typeof databaseReadings>;
 const WARN_EVERY_MS = 60_000;
 const READING_MS = 4_000;
 const STATEMENT_MS = 3_000;
+/** As for other statements of most programs, so that a gauge does not end a program earlier. */
+const STALL_TIMEOUT_MS = 40_000;
 
 /** Reads gauges periodically until the program stops, and reports the clock skew. */
 export function databaseReadings(
@@ -20,7 +22,12 @@ export function databaseReadings(
   application: string,
 ) {
   // A separate pool, so that readings and the program's work do not delay each other.
-  const sql: Pool = connect(url, { application, max: 1, statementTimeoutMs: STATEMENT_MS });
+  const sql: Pool = connect(url, {
+    application,
+    max: 1,
+    statementTimeoutMs: STATEMENT_MS,
+    stallTimeoutMs: STALL_TIMEOUT_MS,
+  });
   onStop(() => sql.end({ timeout: 1 }));
   const errors = new Tally(
     registry,

@@ -1,9 +1,11 @@
+import type { ServerResponse } from 'node:http';
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
 import { UNREAD_DETAILS } from '#api/http/responses';
 import { BODY_LIMIT, Problem as PublicProblem } from '#api/public/http/problem';
 import { ENGINE_DEFAULTS } from '#api/engine/context';
 import { Problem as EngineProblem } from '#api/engine/http/problem';
 import { freePort } from '../fixtures/free-port.js';
+import { serveLocally } from '../fixtures/local-server.js';
 import { skipsNginx, startBalancer, startPublicCache, withoutNginx } from '../fixtures/nginx.js';
 import { RawClient } from '../fixtures/raw-client.js';
 import { TestSnapshot } from '../fixtures/snapshot.js';
@@ -105,4 +107,31 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
       expect(JSON.parse(body)).toEqual(problem.document());
     });
   });
+
+  it.each([
+    ['balancer.conf', startBalancer, 'POST'],
+    ['nginx.conf', startPublicCache, 'GET'],
+  ] as const)(
+    '%s > repeats requests at the other server, even if this server failed before',
+    async (_name, start, method) => {
+      const [port, otherPort] = [await freePort(), await freePort()];
+      const unanswered: ServerResponse[] = [];
+      const server = await serveLocally((req, res) => {
+        if (req.url?.startsWith('/long') === true) unanswered.push(res);
+        else res.end();
+      }, port);
+      const nginx = await start(port, otherPort);
+      onTestFinished(nginx.close);
+      const send = async (path: string): Promise<number> =>
+        (await fetch(nginx.url + path, { method })).status;
+      // nginx sends half of the requests to the other server first, and avoids it after two failures.
+      for (let n = 0; n < 6; n += 1) expect(await send('/')).toBe(200);
+      const other = await serveLocally((_req, res) => res.end(), otherPort);
+      onTestFinished(other.close);
+      const repeated = Array.from({ length: 6 }, (_, n) => send(`/long/${n}`));
+      await expect.poll(() => unanswered.length).toBeGreaterThan(2);
+      await server.close();
+      expect(await Promise.all(repeated)).toEqual(repeated.map(() => 200));
+    },
+  );
 });

@@ -1,6 +1,8 @@
+import { execFile } from 'node:child_process';
 import { join } from 'node:path';
-import { check } from '#programs/fsck/main';
+import { promisify } from 'node:util';
 import { nativeSha256 as sha256, nativeVerify as verify } from '#runtime/crypto/node';
+import { packageRoot } from '#runtime/process/files';
 import { runMonitor } from '#sdk/cli/monitor/run';
 import { parseEntry } from '#protocol/entries';
 import { fromUuid, packageIdOf } from '#sql/db/columns';
@@ -199,17 +201,23 @@ async function auditPublic(
   found.wrong.push(...differing.map(({ problem }) => problem));
 }
 
-/** The findings of fsck about the registry and the snapshot, or only about the snapshot. */
+/**
+ * The findings of fsck about the registry and the snapshot, or only about the snapshot. In its own process: fsck would
+ * stop this process, with the proxies of the programs, for seconds at a time.
+ */
 export async function runFsck(world: World, only?: 'snapshot'): Promise<string[]> {
-  let output = '';
   const state = join(world.dir, `fsck-${only ?? 'both'}.json`);
-  const print = (text: string): void => void (output += text);
-  const code = await check(
-    ['--json', '--restart', '--state', state, ...(only === undefined ? [] : ['--only', only])],
-    { out: print, err: print },
-    { ...world.fsckEnv, DATABASE_URL: world.database.running.urlFor('svc_fsck') },
+  const options = ['--json', '--restart', '--state', state];
+  if (only !== undefined) options.push('--only', only);
+  const databaseUrl = world.database.running.urlFor('svc_fsck');
+  const env = { ...process.env, ...world.fsckEnv, DATABASE_URL: databaseUrl };
+  const file = join(packageRoot, 'dist/programs/fsck.js');
+  return promisify(execFile)(process.execPath, [file, ...options], { env }).then(
+    () => [],
+    ({ code, stdout, stderr }: { code: unknown; stdout: string; stderr: string }) => [
+      `fsck exited with ${String(code)}: ${(stdout + stderr).trim().slice(0, 2000)}`,
+    ],
   );
-  return code === 0 ? [] : [`fsck exited with ${String(code)}: ${output.trim().slice(0, 2000)}`];
 }
 
 /** Follows the public log from its first leaf; returns its alarms. */

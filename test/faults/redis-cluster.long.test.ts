@@ -103,6 +103,6 @@ describe.skipIf(skipsRedis)(`with a Redis Cluster${withoutRedis}`, () => {
     async (fault) => {
       expect((await runFault(scene, fault)).problems).toEqual([]);
     },
-    120_000,
+    240_000,
   );
 });

@@ -49,7 +49,7 @@ describe('after SIGTERM', () => {
     const [, batchId = ''] = /"batch_id":"batch_(\w+)"/.exec(answer) ?? [];
     expect(await db.sql`select from svc.batch where batch_id = ${batchId}::uuid`).toHaveLength(1);
     expect(await engine.exited).toBe(0);
-  }, 30_000);
+  });
 
   // Each lock stalls a program in the middle of its work when SIGTERM arrives.
   it.for([
@@ -94,5 +94,5 @@ describe('after SIGTERM', () => {
     expect(few).toMatch(/^HTTP\/1\.1 200 .*Connection: close/s);
     expect(many.split('HTTP/1.1 200 ')).toHaveLength(9);
     expect(await facade.exited).toBe(0);
-  }, 30_000);
+  });
 });

@@ -54,7 +54,7 @@ it('engine and worker logs > contain no request content, keys or tokens at any l
   expect(worker.stderr.join('\n')).toContain('"msg":"admissions committed"');
   expect(engine.stderr.filter((line) => line.includes('"msg":"request"'))).toHaveLength(8);
   expectClean([...engine.stderr, ...worker.stderr], key);
-}, 40_000);
+});
 
 it('public API logs > contain no identifiers or tokens of lookups', async () => {
   const version = expect.stringMatching(/^\d+\.\d+/) as string;
@@ -95,7 +95,7 @@ it('public API logs > contain no identifiers or tokens of lookups', async () => 
   for (const line of lines) {
     expect(line).toMatchObject({ program: 'facade', version, instance });
   }
-}, 40_000);
+});
 
 it.skipIf(skipsRedis)(
   `engine and worker logs > contain no password that Redis rejected${withoutRedis}`,

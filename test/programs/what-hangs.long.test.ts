@@ -16,10 +16,8 @@ it('engine > exits when database statements do not complete', async () => {
   });
   proxy.stall(true);
   const stderr = (): string => engine.stderr.join('\n');
-  // The limit is 13 s for a statement that reads a gauge, and 20 s for any other statement.
-  await expect
-    .poll(stderr, { timeout: 60_000 })
-    .toMatch(/a statement made no progress for (13|20) s/);
+  await expect.poll(stderr, { timeout: 60_000 }).toMatch(/a statement made no progress for \d+ s/);
+  expect(stderr()).toContain('for 20 s');
   proxy.breakAll('end');
   proxy.stall(false);
   expect(await engine.exited).toBe(1);

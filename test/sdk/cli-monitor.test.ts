@@ -198,4 +198,4 @@ it('svc monitor > exits with 2 for wrong settings, and 3 when a source is unreac
     code: 3,
     stdout: expect.stringContaining('notice unreachable') as string,
   });
-}, 20_000);
+});

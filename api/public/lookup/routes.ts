@@ -248,7 +248,7 @@ function answerLookup(exchange: Exchange, target: LookupTarget): void | Promise<
   }
 }
 
-/** Headers for an identifier that may be too young: it resolves after about one publish cycle. */
+/** Headers for an identifier that may resolve later, usually after about one publish cycle. */
 export const RETRY_SOON = { 'Retry-After': '1' };
 
 function sendVerdict(exchange: Exchange, target: LookupTarget): void {
