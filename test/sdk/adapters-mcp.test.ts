@@ -12,7 +12,7 @@ import { describe, expect, it } from 'vitest';
 import * as z from 'zod';
 import { admitted } from '#sdk/adapters/function';
 import { admitClient, admitServer, NOT_ADMITTED_META, PROOF_ID_META } from '#sdk/adapters/mcp';
-import { canonicalHash, type JsonValue } from '#sdk/index';
+import { canonicalHash } from '#sdk/index';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 
 const world = useAdapterWorld();
@@ -183,7 +183,7 @@ describe('admitServer', () => {
     expect(await world.outcomesOf(proofOf(failed))).toMatchObject([
       {
         result: 'failed',
-        result_hash: canonicalHash({ content: failed.content, isError: true } as JsonValue),
+        result_hash: canonicalHash({ content: failed.content, isError: true }),
       },
     ]);
     const sent = world.network.seen.length;
