@@ -73,7 +73,7 @@ export function openCheckpointNote(
   if (checkpoint.origin !== origin) {
     throw new ProtocolError(
       'wrong_origin',
-      `the checkpoint is of ${checkpoint.origin}, not of ${origin}`,
+      `the checkpoint has the origin ${checkpoint.origin}, not ${origin}`,
     );
   }
   // The holder of a stolen, retired key can still sign larger trees.

@@ -22,7 +22,7 @@ export function cosignedMessage(text: string, timestamp: number): Uint8Array {
  */
 export function cosign(text: string, signer: NoteSigner, timestamp: number): string {
   if (!Number.isSafeInteger(timestamp) || timestamp <= 0) {
-    throw new ProtocolError('out_of_range', `${timestamp} is not a time in seconds`);
+    throw new ProtocolError('out_of_range', `${timestamp} is not a positive number of seconds`);
   }
   const encoded = new Uint8Array(TIMESTAMP_BYTES);
   new DataView(encoded.buffer).setBigUint64(0, BigInt(timestamp));

@@ -266,7 +266,7 @@ export function missingNumbers(members: readonly PlacedMember[], end: number): n
       fail(
         'seq_mismatch',
         `/members/${i}`,
-        `seq ${seq} is repeated, or not below the close's ${end}`,
+        `seq ${seq} is repeated, or not below ${end}, the seq of the close`,
       );
     }
     found.add(seq);

@@ -13,7 +13,7 @@ export type VerificationStatus = (typeof STATUSES)[number];
 export const ARTIFACT_KINDS = ['proof', 'passport', 'certificate', 'trust'] as const;
 export type ArtifactKind = (typeof ARTIFACT_KINDS)[number];
 
-/** The kinds in texts. */
+/** The nouns for the kinds of artifacts, in pages and API documents. */
 export const ARTIFACT_NOUNS = {
   proof: 'proof',
   certificate: 'certificate',

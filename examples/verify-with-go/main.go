@@ -55,7 +55,7 @@ func check(vkey, proofFile, entryFile string) (string, error) {
 	}
 	// The log's key is named after its origin.
 	if origin != verifier.Name() {
-		return "", fmt.Errorf("the checkpoint is of %s, not of %s", origin, verifier.Name())
+		return "", fmt.Errorf("the checkpoint has the origin %s, not %s", origin, verifier.Name())
 	}
 	if err := tlog.CheckRecord(path, size, root, index, tlog.RecordHash(entry)); err != nil {
 		return "", err

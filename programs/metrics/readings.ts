@@ -11,7 +11,7 @@ export type Readings = ReturnType<typeof databaseReadings>;
 const WARN_EVERY_MS = 60_000;
 const READING_MS = 4_000;
 const STATEMENT_MS = 3_000;
-/** As for other statements of most programs, so that a gauge does not end a program earlier. */
+/** The stall timeout of most programs, so that a slow gauge ends no program before its own statements do. */
 const STALL_TIMEOUT_MS = 40_000;
 
 /** Reads gauges periodically until the program stops, and reports the clock skew. */

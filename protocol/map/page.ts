@@ -372,16 +372,16 @@ function startsOfLeaves(bytes: Uint8Array): Uint32Array {
   while (at < bytes.length) {
     starts.push(at);
     const body = at + LEAF_HEAD_BYTES;
-    if (body > bytes.length) throw malformed('ends in the lengths of a leaf');
+    if (body > bytes.length) throw malformed('ends inside the lengths of a leaf');
     at = body + uint32At(bytes, at + KEY_BYTES) + uint32At(bytes, at + KEY_BYTES + 4);
   }
-  if (at !== bytes.length) throw malformed('ends in a leaf');
+  if (at !== bytes.length) throw malformed('ends inside a leaf');
   return Uint32Array.from([...starts, at]);
 }
 
 function startsOfRefs(bytes: Uint8Array): Uint32Array {
   const count = (bytes.length - 1) / REF_BYTES;
-  if (!Number.isInteger(count)) throw malformed('ends in a reference');
+  if (!Number.isInteger(count)) throw malformed('ends inside a reference');
   return Uint32Array.from({ length: count + 1 }, (_, at) => 1 + at * REF_BYTES);
 }
 

@@ -27,7 +27,7 @@ def test_an_error_about_a_name_with_a_lone_surrogate_can_be_printed() -> None:
     assert str(error).encode().startswith(b"bo\\ud800k did not run")
 
 
-def test_an_error_passes_between_processes() -> None:
+def test_an_error_can_be_pickled_and_copied() -> None:
     error = not_admitted(SvcError("network", "no response", retry_after=2.0), "book", "BOOK")
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301
         assert vars(other) == vars(error)

@@ -110,7 +110,7 @@ async def async_generator() -> AsyncIterator[int]:
 
 
 @pytest.mark.parametrize("lazy", [coroutine, async_generator, lambda: (one for one in [4])])
-def test_a_result_whose_body_has_not_run_is_a_failed_outcome(lazy: Callable[[], Any]) -> None:
+def test_an_unstarted_coroutine_or_generator_is_a_failed_outcome(lazy: Callable[[], Any]) -> None:
     results = list[str]()
 
     def answer(request: httpx.Request) -> httpx.Response:

@@ -40,7 +40,7 @@ export function withPath(error: unknown, path: string): unknown {
   return Object.assign(new Error(`${path}: ${message}`, { cause: error }), { code });
 }
 
-/** A save takes seconds, so the process of an older temporary file was killed. */
+/** A save takes seconds, so a killed process left a temporary file of this age. */
 const ABANDONED_MS = 3_600_000;
 
 /** Deletes the temporary files that killed processes left for `path`. */

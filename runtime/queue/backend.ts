@@ -117,7 +117,7 @@ function backendOf(
   const client =
     config.redisUrl === null ? null : openRedis(config.redisUrl, { whenAway, onError });
   const connection: PostgresConnectionOptions = {
-    // For the connection that listens; those of the pool are of `Client`.
+    // Only for the connection that listens for notifications; `Client` chooses the URL of a pool connection.
     connectionString: nextUrl(config.databaseUrl),
     schema: SCHEMA,
     Client: clientOf(config.databaseUrl),

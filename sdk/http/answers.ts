@@ -110,7 +110,7 @@ const FINAL_CONFLICTS: ReadonlySet<string> = new Set([
   'run_seq_taken',
 ]);
 
-/** Statuses of failures that may pass; proxies send them without a problem document of the API. */
+/** Statuses of temporary failures; proxies send them without a problem document of the API. */
 export const RETRIED_STATUS: ReadonlySet<number> = new Set([408, 429, 502, 503, 504]);
 
 export function httpError(answer: Answer): SdkError {

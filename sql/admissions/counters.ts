@@ -86,7 +86,7 @@ export async function setCounters(tx: Transaction, rows: readonly CounterRow[]):
       do update set value = excluded.value, leaf_index = excluded.leaf_index`;
 }
 
-/** Before every counter. */
+/** Start of a read of all counters: sorts before every counter. */
 export const FIRST_COUNTER: CounterRef = { tenantNo: 0, key: '', period: '' };
 
 /** The counters after the given counter, in the order of tenant, key and period. */

@@ -32,7 +32,7 @@ const TLS_CODES = /^(ERR_(TLS|SSL)_|CERT_|DEPTH_ZERO_|INVALID_|SELF_SIGNED_|UNAB
 
 const isOfConnection = (code: string): boolean => DRIVER_CODES.has(code) || TLS_CODES.test(code);
 
-/** Whether no connection could be made or it was lost, also because the server had none free (53300). */
+/** Whether a connection failed or was lost, also because the server had no free connection (53300). */
 export function isConnectionLost(error: unknown): boolean {
   const code = codeOf(error);
   return isOfConnection(code) || /^(08...|57P0[123]|53300)$/.test(code);

@@ -87,7 +87,7 @@ export interface CheckedBatch {
   foundHash: string | null;
   isComplete: boolean;
   counted: (ItemCounts & { pending: number }) | null;
-  /** Number of items of an open batch that a pending row will count; 0 for a complete batch. */
+  /** Items of an open batch that rows of the pending tables or of batch_watch have yet to count; 0 for a complete batch. */
   waiting: number;
   found: ItemCounts;
 }
@@ -254,7 +254,7 @@ export const STRAYS = {
 } as const satisfies Record<string, Query>;
 
 /**
- * When a policy set was first activated, in epoch milliseconds; for an overlay combined with a set, when that set was.
+ * The first activation of a policy set, in epoch milliseconds; for a set combined with an overlay, that of its base set.
  *
  * @param digest hex
  */

@@ -113,8 +113,8 @@ export const signingLock = (publicKey: Uint8Array): readonly [number, number] =>
  * with that key.
  */
 async function lastSize(tx: Transaction, vkey: LogVkey): Promise<number> {
-  // Read first: a checkpoint that the publisher signs with this key between the queries makes `size`
-  // greater than `newest`, so the retirement is rejected.
+  // `newest` is read before `size`: a checkpoint that the publisher signs with this key in between makes
+  // `size` greater than `newest`, so the retirement is rejected.
   const [group, key] = signingLock(vkey.publicKey);
   const [row] = await tx<[{ newest: number; isOurs: boolean; isUnused: boolean }]>`
     select coalesce(max(tree_size), 0) as newest,

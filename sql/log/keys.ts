@@ -25,8 +25,8 @@ export const undelegatedKeyEntries = (sql: Db): Promise<EntryBody[]> =>
   entriesWhere(sql, sql`kind = 3 and ${isUndelegated(sql)} order by leaf_index`);
 
 /**
- * The key entries in order, of the delegations only those of keys in `keyIds`. Null when an entry is
- * unreadable, because that entry may be a compromise.
+ * The key entries in log order, with delegations only of keys in `keyIds`. Null when an entry is unreadable,
+ * because that entry may be a compromise.
  */
 export async function keysInLog(
   sql: Db,

@@ -211,9 +211,9 @@ const isAnythingDue = (sql: Db) => sql`
     or exists (select from svc.share_due where expires_at <= now()))`;
 
 /**
- * `state` is a text that changes with the log, its verdicts or the urgent leaves of the scrubber; null
- * while an erasure or an expiry is due. `isUrgent`: the scrubber has urgent leaves. Null if the row of
- * the log's head or of the scrubber was deleted.
+ * Whether the verifier has work. `state` differs after a change of the log, the verdicts or the scrubber's
+ * urgent leaves, and is null while an erasure or an expiry is due. `isUrgent`: the scrubber has urgent leaves.
+ * Returns null if the row of the log's head or of the scrubber was deleted.
  */
 export async function verifierWork(
   sql: Db,

@@ -14,7 +14,7 @@ export async function pendingNow(
       (extract(epoch from clock_timestamp() - least(s.oldest, c.oldest)) * 1000)::bigint as "oldestMs"
     from (select count(*) as n, min(accepted_at) as oldest from svc.intake_pending) s,
       (select coalesce(sum(admissions), 0) as n, min(accepted_at) as oldest from svc.chunk_pending) c`;
-  // An admission may be accepted in the future, if the database's clock was set back.
+  // After the database's clock was set back, an acceptance may lie in the future.
   return { ...row, oldestMs: row.oldestMs && Math.max(0, row.oldestMs) };
 }
 

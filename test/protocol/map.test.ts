@@ -231,9 +231,9 @@ describe('a map in pages', () => {
   it.each([
     ['without items', '00'],
     ['of another level', `01${'11'.repeat(17)}${'00'.repeat(8)}`],
-    ['that ends in the lengths of a leaf', `00${'11'.repeat(20)}`],
-    ['that ends in a record', `00${'11'.repeat(17)}00000002000000001a`],
-    ['that ends in a history', `00${'11'.repeat(17)}0000000100000001ab`],
+    ['that ends inside the lengths of a leaf', `00${'11'.repeat(20)}`],
+    ['that ends inside a record', `00${'11'.repeat(17)}00000002000000001a`],
+    ['that ends inside a history', `00${'11'.repeat(17)}0000000100000001ab`],
   ])('rejects a page of level 0 %s', (_, hex) => {
     expect(refusal(() => decodeLeaves(sha256, fromHex(hex))).code).toBe('malformed_map_page');
   });
@@ -241,7 +241,7 @@ describe('a map in pages', () => {
   it.each([
     ['without items', '01'],
     ['of another level', `02${'11'.repeat(84)}`],
-    ['that ends in a reference', `01${'11'.repeat(20)}`],
+    ['that ends inside a reference', `01${'11'.repeat(20)}`],
   ])('rejects a page of level 1 %s', (_, hex) => {
     expect(refusal(() => decodeRefs(1, fromHex(hex))).code).toBe('malformed_map_page');
   });

@@ -126,7 +126,7 @@ it('DatabaseLease > requires a pool of one connection', () => {
   expect(() => new DatabaseLease({ options: { max: 4 } } as Pool)).toThrow();
 });
 
-it('publisherReadiness > counts a cycle that changes nothing as current', () => {
+it('publisherReadiness > reports the age of a cycle that found nothing to publish', () => {
   const readiness = publisherReadiness();
   readiness.went({ outcome: 'unchanged', generation: 1 }, 1);
   expect(readiness.find().details['published_ms_ago']).toEqual(expect.any(Number));

@@ -205,7 +205,7 @@ it('openRun > numbers concurrent requests without a gap, and closes the run', as
   await notAdmitted(call('1.00'), 'invalid_input');
 });
 
-it('openRun > reports a number that a rejected request left free, which another call uses', async ({
+it('openRun > reports the number of a rejected request as missing, and gives it to the next call', async ({
   world,
 }) => {
   const run = openRun({ engine: world.options, agent });

@@ -146,7 +146,7 @@ describe('svc mcp in front of a server that does not respond', () => {
   });
 });
 
-it('svc mcp in front of a server that ignores the case of names > passes no call under another spelling of its members', async () => {
+it('svc mcp in front of a server that ignores the case of names > rejects calls with members in another case', async () => {
   const host = proxies.raw({ target: ownServer('any-case.mjs') });
   const call = JSON.stringify(toolCall(1, 'refund', { amount: '1.00' }));
   const spellings = [

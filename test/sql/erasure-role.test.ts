@@ -158,44 +158,44 @@ describe('database role svc_erase in a transaction of its own', () => {
 
   const refused: [what: string, statements: (id: string) => string, why: RegExp][] = [
     [
-      'payload without a record',
+      'an erasure of the log_entry columns without a record',
       (id) => `update svc.log_entry set ${NULLED} ${where(id)}`,
       /no record/,
     ],
-    ['a request without a record', (id) => intake(id), /no record/],
-    ['a record and no payload', (id) => record(id), /is not erased/],
+    ['an erasure of the intake columns without a record', (id) => intake(id), /no record/],
+    ['a record without an erasure', (id) => record(id), /is not erased/],
     [
-      'a record and one half',
+      'a record with an erasure of the log_entry columns only',
       (id) => `${record(id)} update svc.log_entry set ${NULLED} ${where(id)}`,
       /is not erased/,
     ],
     [
-      'a signature alone',
+      'an erasure of the signature only',
       (id) => `${record(id)} update svc.log_entry set signature = null ${where(id)}`,
       /only be erased/,
     ],
     [
-      'a signature for another',
+      'a replaced signature',
       (id) => `${record(id)} update svc.log_entry set signature = '\\x00' ${where(id)}`,
       /only be erased/,
     ],
     [
-      'the effect',
+      'a changed effect',
       (id) => `update svc.log_entry set effect = 'DENY' ${where(id)}`,
       /permission denied/,
     ],
-    ['a leaf', () => `update svc.log_entry set at = now()`, /permission denied/],
-    ['a row of the log', () => `delete from svc.log_entry`, /permission denied/],
-    ['a verdict', () => `update svc.verdict set outcome = 'pass'`, /permission denied/],
+    ['a changed leaf', () => `update svc.log_entry set at = now()`, /permission denied/],
+    ['a deleted leaf', () => `delete from svc.log_entry`, /permission denied/],
+    ['a changed verdict', () => `update svc.verdict set outcome = 'pass'`, /permission denied/],
     [
-      'another leaf index than that of the proof',
+      'a record with a wrong leaf index',
       (id) => `insert into svc.erasure values ('${id}', 99, now(), 'ada', 'x');
         ${intake(id)} update svc.log_entry set ${NULLED} ${where(id)}`,
       /is not erased/,
     ],
   ];
 
-  it.each(refused)('cannot erase or change %s', async (_, statements, why) => {
+  it.each(refused)('cannot commit %s', async (_, statements, why) => {
     const id = await admitOne();
     await expect(run(statements(id))).rejects.toThrow(why);
   });

@@ -263,7 +263,7 @@ it('isUnavailable > returns true for error codes of an outage, also inside a tra
     expect((error as Error).cause).toMatchObject({ code });
     expect(isUnavailable((error as Error).cause)).toBe(true);
   }
-  // A certificate that is not one for servers, or is signed by a certificate that is no CA's.
+  // The certificate is not for servers, or its issuer is not a CA.
   for (const code of ['INVALID_PURPOSE', 'INVALID_CA']) {
     expect(isUnavailable(Object.assign(new Error('no TLS'), { code })), code).toBe(true);
   }

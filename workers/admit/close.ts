@@ -26,7 +26,7 @@ export async function closedRunsOf(tx: Db, intakes: readonly PendingIntake[]): P
 
 async function closingOf(tx: Db, tenantNo: number, place: RunPlace | undefined): Promise<Closing> {
   const run = place === undefined ? [] : await membersOf(tx, tenantNo, place.runKey);
-  // A pending close is no member: the worker rejects that close if this close ends the run.
+  // Closes are not members: once this close ends the run, the worker rejects every other close.
   const members = run.filter(({ closes }) => !closes);
   const detail = incompletenessOf(members)(place?.seq ?? 0);
   const logged = members.map((member) => ({ ...member, aepHash: member.aepHash ?? '' }));

@@ -27,7 +27,7 @@ export interface LifecycleContext {
 /** Commits requested revocations. Rejects when one could not be committed; the requeue retries it. */
 export type CommitRevocations = (requestIds: readonly string[]) => Promise<void>;
 
-/** Most revocations of a transaction, because admissions wait while it holds the append lock. */
+/** Maximum of revocations per transaction: admissions wait while the transaction holds the append lock. */
 const GROUP_SIZE = 256;
 
 /**

@@ -229,7 +229,7 @@ export interface LookupTarget {
   view?: ViewName | 'evidence';
 }
 
-/** Responds to a lookup: at once, unless it needs a page that is not in memory, or log files. */
+/** Responds to a lookup: at once, unless it needs log files or a page of the map that is not in memory. */
 function answerLookup(exchange: Exchange, target: LookupTarget): void | Promise<void> {
   const { route, view } = target;
   // On the share route every identifier counts as a token.
@@ -277,7 +277,7 @@ async function sendEvidence(exchange: Exchange, target: LookupTarget): Promise<v
     }),
   );
   const body = sendable(JSON.stringify(evidence));
-  // Of one generation, only the proof changes: cosignatures arrive after their snapshot.
+  // Within a generation only the tlog-proof changes: cosignatures arrive after the snapshot.
   const etag = proof.tag;
   const answer: Answer = { status: 200, type: JSON_TYPE, cache: CACHE_VERDICT, body, etag };
   // Evidence is not limited to the window of the route: only an identifier without a record may appear later.

@@ -42,7 +42,7 @@ const GUIDE: readonly GuideSection[] = [
     id: 'errors',
     title: 'Errors',
     text: [
-      'Every error is `application/problem+json` (RFC 9457), except for errors of the page, which are pages. Switch on `code`; `status` and `code` are stable, `title` and `detail` are for people. For an invalid body, `errors` lists each error with an RFC 6901 `pointer` into the body.',
+      'Every error is `application/problem+json` (RFC 9457), except that HTML pages report errors as HTML. Switch on `code`; `status` and `code` are stable, `title` and `detail` are for people. For an invalid body, `errors` lists each error with an RFC 6901 `pointer` into the body.',
       'Some errors are not tied to an operation: 404 `route_not_found` for an unknown path, and 405 `method_not_allowed` with `Allow` for a method that the path does not support. A request that cannot be read gets 400 `malformed_request`, 408 `request_timeout` or 431 `headers_too_large`; the connection then closes.',
     ],
   },

@@ -74,7 +74,7 @@ def not_admitted(error: SvcError, tool: str, action: str | None) -> SvcError:
 
 
 def require_complete(value: object, tool: str) -> None:
-    """Rejects a result whose work has not begun, for example of a function that wraps a coroutine function."""
+    """Rejects a coroutine or a generator, whose body has not run, for example of a wrapped coroutine function."""
     if inspect.iscoroutine(value) or inspect.isgenerator(value):
         value.close()
     elif not inspect.isasyncgen(value):

@@ -67,7 +67,7 @@ class PinnedLog:
         try:
             checkpoint = self.open(proof.note, needs_quorum=needs_quorum)
         except InvalidError as fault:
-            # The signature of the AEP has the code `bad_signature`, too.
+            # A code of its own, because `bad_signature` is also the code of a bad AEP signature.
             is_bad = fault.code == "bad_signature"
             raise InvalidError("bad_checkpoint_signature" if is_bad else fault.code) from fault
         require(tree_size in (None, checkpoint.size), "tree_size_mismatch")

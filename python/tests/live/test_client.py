@@ -192,7 +192,7 @@ OTHER = "ab" * 32
         ("PAY", denial_as_admission),
     ],
 )
-def test_another_response_is_not_an_admission(client: Driven, action: str, change: Any) -> None:
+def test_an_unexpected_response_is_not_an_admission(client: Driven, action: str, change: Any) -> None:
     network = client.with_(change)
     with pytest.raises(SvcError) as caught:
         network.admit(agent=AGENT, action=action)

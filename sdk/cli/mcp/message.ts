@@ -58,7 +58,7 @@ export function readMessage(bytes: Uint8Array): Message {
   const strict = isExact ? exact : attempt(() => parseStrict(utf8(kept), { maxDepth: MAX_DEPTH }));
   const json = strict ?? (JSON.parse(kept) as JsonValue);
   if (Array.isArray(json)) throw new Error('batches are not supported');
-  if (!isObject(json)) throw new Error('a message is a JSON object');
+  if (!isObject(json)) throw new Error('the message is not a JSON object');
   const isStrict = strict !== undefined;
   // On stdio a line break, which JSON has only between its tokens, would end the message. With duplicate
   // members the other side could read the other value, so the proxy forwards the value that it parsed.

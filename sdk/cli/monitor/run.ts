@@ -163,7 +163,7 @@ async function filesOf(path: string): Promise<string[]> {
   return names.filter((name) => name.endsWith('.json')).map((name) => join(path, name));
 }
 
-/** Whether a listed file is gone. The link to a missing file is not. */
+/** Whether a file was deleted after it was listed. A link to a missing file still exists, and is reported. */
 const isDeleted = (file: string): Promise<boolean> => lstat(file).then(() => false, isMissing);
 
 export const isUsageError = (error: unknown): boolean =>

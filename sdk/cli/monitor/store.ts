@@ -142,7 +142,7 @@ async function namingFile(path: string, written: Promise<void>): Promise<void> {
   });
 }
 
-/** A save takes seconds, so the process of an older temporary file was killed. */
+/** A save takes seconds, so a killed process left a temporary file of this age. */
 const ABANDONED_MS = 3_600_000;
 
 /** Deletes the temporary files that killed processes left for `file`. */

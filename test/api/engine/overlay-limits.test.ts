@@ -37,7 +37,7 @@ it.for([
   ['two policies', `${FORBID}; permit (principal, action, resource);`, /unexpected token/],
   ['a template', 'forbid (principal == ?principal, action, resource);', /template/],
   [
-    'a test for an attribute of an expression',
+    '`has` on an expression instead of an attribute',
     `${FORBID} when { (if true then context else context) has tool };`,
     /use `has` only for attributes/,
   ],
