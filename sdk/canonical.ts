@@ -17,9 +17,10 @@ export function canonicalJson(value: JsonValue | object): string {
     return canonicalize(value);
   } catch (cause) {
     if (cause instanceof SdkError) throw cause;
-    // Any other error is an overflow of the stack.
-    const { message, pointer = '' } =
-      cause instanceof ProtocolError ? cause : { message: 'the value is nested too deeply' };
+    // The stack may overflow, or a getter of the value may throw.
+    const reason =
+      cause instanceof RangeError ? 'the value is nested too deeply' : 'has no JSON form';
+    const { message, pointer = '' } = cause instanceof ProtocolError ? cause : { message: reason };
     throw new SdkError('invalid_input', `${pointer || '/'}: ${message}`, { pointer, cause });
   }
 }

@@ -61,19 +61,20 @@ export function fakeEngine(
   return engine;
 
   function answer(path: string, { body }: { body?: Uint8Array }): Response {
-    const schema = SCHEMAS[path];
+    const endpoint = ENDPOINTS[path];
     if (engine.unavailable)
       return problem(503, 'database_unavailable', 'The fake engine is set to unavailable.');
-    if (schema === undefined || body === undefined) {
+    if (endpoint === undefined || body === undefined) {
       return problem(404, 'route_not_found', `The fake engine does not support ${path}.`);
     }
     const requestHash = hashHex(nobleSha256, body);
     const known = answers.get(requestHash);
     if (known !== undefined) return known();
     const value = parseStrict(body);
+    const { schema, version } = endpoint;
     const read = safeParse<typeof schema>(schema, value);
     if (!read.success) {
-      const { code, detail, errors } = problemOf(bodyFaults(read.error, value));
+      const { code, detail, errors } = problemOf(bodyFaults(read.error, value, version));
       return problem(400, code, detail, { errors });
     }
     engine.requests.push(read.data);
@@ -95,9 +96,12 @@ export function fakeEngine(
   }
 }
 
-const SCHEMAS: Record<string, typeof executeRequestSchema | typeof agentEnvelopeSchema> = {
-  '/v1/intents/execute': executeRequestSchema,
-  '/v1/agent/admissions': agentEnvelopeSchema,
+const ENDPOINTS: Record<
+  string,
+  { schema: typeof executeRequestSchema | typeof agentEnvelopeSchema; version: string }
+> = {
+  '/v1/intents/execute': { schema: executeRequestSchema, version: SCHEMA.executeRequest },
+  '/v1/agent/admissions': { schema: agentEnvelopeSchema, version: SCHEMA.agentEnvelope },
 };
 
 const HOUR_MS = 3_600_000;

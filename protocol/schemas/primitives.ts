@@ -98,16 +98,25 @@ export const isAscending = <T extends string | number>(items: readonly T[]): boo
 /** A name or reference that a caller chose. */
 export const textSchema = textOf(1, TEXT_MAX);
 
-type Assertion = { can_assert_validity: boolean } & (
-  { verification_status: string } | { status: string }
-);
+type Assertion<Member extends string> = Record<Member, string> & { can_assert_validity: boolean };
 
 /** Whether validity is asserted exactly when the status asserts it. */
-export const assertsByStatus = (of: Assertion): boolean =>
-  of.can_assert_validity === canAssertValidity('status' in of ? of.status : of.verification_status);
+export const assertsByStatus = (of: Assertion<'verification_status'>): boolean =>
+  of.can_assert_validity === canAssertValidity(of.verification_status);
 
-/** For `check`. */
-export const assertionCheck = z.refine<Assertion>(assertsByStatus, {
+const ASSERTION_FAULT = {
   path: ['can_assert_validity'],
   message: 'must be true exactly for a status that asserts validity',
-});
+};
+
+/** For `check`. */
+export const assertionCheck = z.refine<Assertion<'verification_status'>>(
+  assertsByStatus,
+  ASSERTION_FAULT,
+);
+
+/** {@link assertionCheck} of a document whose status is its member `status`. */
+export const statusAssertionCheck = z.refine<Assertion<'status'>>(
+  (of) => of.can_assert_validity === canAssertValidity(of.status),
+  ASSERTION_FAULT,
+);

@@ -7,6 +7,7 @@ import {
   keyIdSchema,
   logIndexSchema,
   proofIdSchema,
+  statusAssertionCheck,
   timeSchema,
 } from './primitives.js';
 
@@ -133,5 +134,5 @@ export const verdictSchema = z
     verdict: verdictStatementSchema.nullable(),
     log_size: logIndexSchema,
   })
-  .check(assertionCheck);
+  .check(statusAssertionCheck);
 export type Verdict = z.infer<typeof verdictSchema>;

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from functools import wraps
 from typing import Any
 
 import anyio
@@ -139,6 +140,18 @@ def test_a_call_with_wrong_arguments_is_not_admitted() -> None:
     with pytest.raises(TypeError):
         gated(1, 2)
     assert sent == []
+
+
+def test_hashed_describes_the_call_of_a_wrapper_with_other_arguments() -> None:
+    def book(session: str, seats: int) -> str:
+        return f"{seats} by {session}"
+
+    @wraps(book)
+    def with_session(seats: int) -> str:
+        return book("session", seats)
+
+    gate = gate_of(Client, receipt_of, [])
+    assert admitted(gate, tool="book", hashed=lambda seats: seats)(with_session)(2) == "2 by session"
 
 
 class Book:

@@ -34,7 +34,8 @@ function hasMethods(value: unknown, ...names: PropertyKey[]): boolean {
   return (
     typeof value === 'object' &&
     value !== null &&
-    names.every((name) => typeof Reflect.get(value, name) === 'function')
+    // A proxy may return a function for every name.
+    names.every((name) => name in value && typeof Reflect.get(value, name) === 'function')
   );
 }
 

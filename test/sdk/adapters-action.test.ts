@@ -68,6 +68,15 @@ describe('canonicalHash', () => {
     const invalid = expect.objectContaining({ code: 'invalid_input', pointer }) as Error;
     expect(() => canonicalHash(value)).toThrow(invalid);
   });
+
+  it('reports a value that cannot be read', () => {
+    const value = {
+      get seats(): number {
+        throw new Error('mine');
+      },
+    };
+    expect(() => canonicalHash(value)).toThrow('/: has no JSON form');
+  });
 });
 
 it.each(vectors.arguments)(

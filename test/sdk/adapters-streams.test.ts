@@ -109,6 +109,11 @@ describe('streamed result of an admitted function', () => {
     ]);
   });
 
+  it('is no generator only because a proxy returns a function for each name', async () => {
+    const proxy = new Proxy({}, { get: (_, name) => (name === 'then' ? undefined : () => 4) });
+    expect(await admitted(() => proxy, { ...world.common, tool: 'read' })()).toBe(proxy);
+  });
+
   it('may be a ReadableStream', async () => {
     const read = admitted((items: JsonValue[]) => ReadableStream.from(items), {
       ...world.common,

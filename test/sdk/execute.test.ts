@@ -225,6 +225,9 @@ it('the fake engine denies, requires approvals and fails as the test decides', a
       { pointer: '/intent_id', detail: 'expected 1 to 512 characters' },
     ]) as object[],
   });
+  const other = Buffer.from('{"schema_version":"other"}');
+  const refused = await fetch!(`${engineUrl}/v1/agent/admissions`, { method: 'POST', body: other });
+  expect(await refused.json()).toMatchObject({ code: 'unsupported_schema_version' });
   engine.unavailable = true;
   const options = { ...engine.options, retry: { attempts: 1 } };
   await sdkError(executeIntentHttp(options, intent()), 'unavailable');

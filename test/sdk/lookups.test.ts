@@ -94,6 +94,8 @@ describe('lookupHttp', () => {
     const revoked = { kind: 'proof', identifier: facades.revoked } as const;
     const changes: ((body: string) => string)[] = [
       (body) => body.replace('"can_assert_validity":false', '"can_assert_validity":true'),
+      (body) =>
+        body.replace('"can_assert_validity":false', '"can_assert_validity":true,"status":"VALID"'),
       (body) => body.replaceAll('REVOKED', 'FINE'),
       (body) => body.replace('"frontend_recomputed":false', '"frontend_recomputed":true'),
       (body) =>

@@ -68,8 +68,8 @@ const MAX_SKEW_MS = 5_000;
 
 /**
  * Whether an identifier that does not resolve may resolve later. It may be too young for the snapshot, which
- * can lack proofs within its merge delay, or its proof awaits a verdict. A time in the future does not count:
- * clients would wait forever for a made-up identifier. Must be called in `whenFetched`.
+ * can lack proofs within its merge delay, or its proof awaits a verdict. An identifier with a time in the future
+ * is not young: clients would wait forever for a made-up identifier. Must be called in `whenFetched`.
  */
 export function mayResolveLater(
   snapshot: Snapshot,
@@ -80,7 +80,8 @@ export function mayResolveLater(
   const field = lookupNameOf(requested);
   const madeAt = timeOfId(requested);
   if (field === null || route.matches[field] === undefined || madeAt === null) return false;
-  if (madeAt > issuedAt - 1000 * entry.max_merge_delay) return madeAt <= now + MAX_SKEW_MS;
+  const isYoung = madeAt > issuedAt - 1000 * entry.max_merge_delay;
+  if (isYoung && madeAt <= now + MAX_SKEW_MS) return true;
   const proof = isPackageId(requested) ? null : recordOf(snapshot, requested.slice(-32));
   return proof !== null && awaitsVerdict(proof);
 }

@@ -55,9 +55,10 @@ class SvcError(Exception):
     """A failed call. The codes are those of the TypeScript SDK (docs/integrate.md, Errors).
 
     `status` and `problem` are those of the response. `denial` has the receipt and reasons of `policy_denied`,
-    `approval` has the receipt and `expires_at` of `approval_required`. `proof_id` names the decision, or the accepted
-    admission if its decision is unknown. `fault` is the failed check of a document or pin, `pointer` (RFC 6901) its
-    place, `retry_after` the requested delay in seconds. Only a gate sets `tool` and `action`: their call did not run.
+    `approval` has the receipt, reasons and `expires_at` of `approval_required`. `proof_id` names the decision, or the
+    accepted admission if its decision is unknown. `fault` is the failed check of a document or pin, `pointer` its place
+    (RFC 6901), `retry_after` the requested delay in seconds. Only a gate sets `tool` and `action`: their call did not
+    run.
     """
 
     code: Code

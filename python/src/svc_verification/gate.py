@@ -258,7 +258,8 @@ def admitted(
         is_coroutine = any(map(inspect.iscoroutinefunction, called))
         if is_coroutine != isinstance(gate.client, AsyncClient):
             raise SvcError("invalid_input", f"{name}: a coroutine function needs an AsyncClient, others a Client")
-        signature = inspect.signature(function)
+        # The names of the arguments are those of a wrapped function. With `hashed`, a wrapper may take other arguments.
+        signature = inspect.signature(function, follow_wrapped=hashed is None)
 
         def call_of(*args: P.args, **named: P.kwargs) -> ToolCall:
             # Raises the `TypeError` of a call with wrong arguments, before the admission.

@@ -83,11 +83,14 @@ describe('response to an identifier', () => {
     },
   );
 
-  it('has Retry-After while the proof awaits its first verdict, also beyond the merge delay', async () => {
+  it.each([
+    ['beyond the merge delay', -3_600_000],
+    ['by a clock that is a minute ahead', 60_000],
+  ])('has Retry-After while the proof awaits its first verdict, accepted %s', async (_, ms) => {
     const behind = new TestSnapshot();
     behind.registry.addProof();
     const to = behind.registry.size;
-    const acceptedAt = behind.clock.now() - 3_600_000;
+    const acceptedAt = behind.clock.now() + ms;
     const id = behind.registry.addProof({ acceptedAt });
     behind.registry.verify(to);
     const publisher = behind.publisher();
