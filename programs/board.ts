@@ -14,7 +14,7 @@ await runService('board', boardConfig, async (program) => {
   const report = (error: Error): void => logRarely(log, 'warn', { err: error }, 'queue error');
   const opened = QUEUES.map((name) => openQueueToRead(config, name, report));
   program.onStop(async () => {
-    await Promise.all(opened.map(({ member }) => member.close()));
+    await Promise.all(opened.map((one) => one.close()));
     for (const one of opened) one.abandon();
   });
   const queues = opened.map(({ member }) => member);

@@ -43,13 +43,16 @@ export function withPath(error: unknown, path: string): unknown {
 /** A save takes seconds, so a killed process left a temporary file of this age. */
 const ABANDONED_MS = 3_600_000;
 
-/** Deletes the temporary files that killed processes left for `path`. */
+/** Deletes the temporary files that killed processes left for `path`, as far as possible. */
 function removeAbandoned(path: string): void {
   for (const name of fs.readdirSync(dirname(path))) {
     if (!name.startsWith(`${basename(path)}.`) || !/\.[0-9a-f]{12}\.new$/.test(name)) continue;
     const file = join(dirname(path), name);
-    const written = fs.statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? Infinity;
-    if (Date.now() - written > ABANDONED_MS) fs.rmSync(file, { force: true });
+    try {
+      if (Date.now() - fs.statSync(file).mtimeMs > ABANDONED_MS) fs.rmSync(file);
+    } catch {
+      // Another user's file, or another process deleted it: the save does not depend on it.
+    }
   }
 }
 

@@ -1,7 +1,6 @@
 import {
   createPostgresBackend,
   createRedisBackend,
-  type PostgresConnectionOptions,
   type Processor,
   Queue,
   type QueueOptions,
@@ -48,6 +47,8 @@ export interface Member {
 /** A queue client on one backend. */
 export interface Opened<M> {
   member: M;
+  /** Closes the client after its work in progress, then the connections. */
+  close(): Promise<void>;
   /** Closes the connections immediately, even during an operation of the client. */
   abandon(): void;
 }
@@ -80,23 +81,27 @@ const workerOptions = {
   runRetryDelay: 1_000,
 };
 
-let connections = 0;
-
-/** pg accepts only one host. Connections alternate between the hosts of the URL, as those of the registry do. */
-function nextUrl(url: string): string {
-  const urls = urlPerHost(url);
-  return urls[connections++ % urls.length] ?? '';
-}
+/** Position in the URL of the host for the next connection. A connection that cannot be opened moves it on. */
+let hostIndex = 0;
 
 /**
+ * pg accepts only one host, so each client connects to one host of the URL.
+ *
  * While BullMQ opens, it uses a pool connection without an error listener, so a connection loss would end
  * the process. The loss also fails the query in flight, whose caller handles the error.
  */
 const clientOf = (url: string) =>
   class extends pg.Client {
     constructor(options?: pg.ClientConfig) {
-      super({ ...options, connectionString: nextUrl(url) });
+      const urls = urlPerHost(url);
+      const index = hostIndex;
+      super({ ...options, connectionString: urls[index % urls.length] ?? '' });
       this.on('error', () => undefined);
+      let isOpened = false;
+      this.once('connect', () => (isOpened = true));
+      this.once('end', () => {
+        if (!isOpened && hostIndex === index) hostIndex += 1;
+      });
     }
   };
 
@@ -107,6 +112,18 @@ interface Backend {
   opened: <M extends Member>(member: M) => Opened<M>;
 }
 
+const poolOf = (url: string, max: number) =>
+  new pg.Pool({
+    Client: clientOf(url),
+    options: `-c search_path=${SCHEMA}`,
+    max,
+    application_name: 'svc-queue',
+    connectionTimeoutMillis: 3_000,
+    query_timeout: 10_000,
+    keepAlive: true,
+    keepAliveInitialDelayMillis: 10_000,
+  });
+
 /** @param max connections to Postgres */
 function backendOf(
   config: QueueConfig,
@@ -114,25 +131,33 @@ function backendOf(
   whenAway: 'fail_fast' | 'wait',
   onError: OnError,
 ): Backend {
-  const client =
-    config.redisUrl === null ? null : openRedis(config.redisUrl, { whenAway, onError });
-  const connection: PostgresConnectionOptions = {
-    // Only for the connection that listens for notifications; `Client` chooses the URL of a pool connection.
-    connectionString: nextUrl(config.databaseUrl),
-    schema: SCHEMA,
-    Client: clientOf(config.databaseUrl),
-    max,
-    application_name: 'svc-queue',
-    connectionTimeoutMillis: 3_000,
-    query_timeout: 10_000,
-    keepAlive: true,
+  const { redisUrl, databaseUrl } = config;
+  if (redisUrl !== null) {
+    const client = openRedis(redisUrl, { whenAway, onError });
+    return {
+      options: { connection: client, prefix: PREFIX },
+      create: createRedisBackend,
+      opened: (member) => {
+        member.on('error', onError);
+        return { member, close: () => member.close(), abandon: () => client.disconnect() };
+      },
+    };
+  }
+  // Without a pool of ours, BullMQ would always connect to one host to listen.
+  const pool = poolOf(databaseUrl, max);
+  const endPool = async (): Promise<void> => {
+    if (!pool.ending) await pool.end();
   };
   return {
-    options: client === null ? { connection } : { connection: client, prefix: PREFIX },
-    create: client === null ? (createPostgresBackend as never) : createRedisBackend,
+    options: { connection: pool },
+    create: createPostgresBackend as never,
     opened: (member) => {
       member.on('error', onError);
-      return { member, abandon: () => client?.disconnect() };
+      const close = async (): Promise<void> => {
+        await member.close();
+        await endPool();
+      };
+      return { member, close, abandon: () => void endPool() };
     },
   };
 }
@@ -165,7 +190,8 @@ export function openWorker(
   concurrency: number,
   onError: OnError,
 ): Opened<Member & { run(): Promise<void> }> {
-  const max = Math.min(concurrency, MOST_MOVING_JOBS) + 2;
+  // One of the connections listens.
+  const max = Math.min(concurrency, MOST_MOVING_JOBS) + 3;
   const { options, create, opened } = backendOf(config, max, 'wait', onError);
   const all = { ...options, ...workerOptions, concurrency } as WorkerOptions;
   return opened(new Worker(name, processor, all, create));

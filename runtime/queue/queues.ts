@@ -55,7 +55,7 @@ async function connected(opened: Opened<Member>): Promise<void> {
 
 async function shut(opened: Opened<Member>, ms: number): Promise<void> {
   try {
-    await inTime(opened.member.close(), ms, 'closing the queue');
+    await inTime(opened.close(), ms, 'closing the queue');
   } catch {
     // Ignores the failure, because `abandon` closes the connections.
   } finally {

@@ -104,7 +104,7 @@ export function appendLogKeyChange(
  * that the key signs meanwhile would exceed the bound, and every reader would reject it.
  */
 export const signingLock = (publicKey: Uint8Array): readonly [number, number] => [
-  0x737664,
+  0x737665, // No other lock has this first key: approvals have 0x737664.
   Buffer.from(publicKey).readInt32BE(),
 ];
 

@@ -10,13 +10,16 @@ import { logKeysOf } from '#protocol/state/log-keys';
 import type { PublisherContext } from '#publisher/publisher';
 import { sqlRegistry } from '#publisher/registry/sql-registry';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { appendLogKeyChange, logStateKeys } from '#sql/lifecycle/log-keys';
+import { holdApprovals } from '#sql/admissions/approvals';
+import { transaction } from '#sql/db/transaction';
+import { appendLogKeyChange, logStateKeys, signingLock } from '#sql/lifecycle/log-keys';
 import { createPackage } from '#sql/lifecycle/packages';
 import { createShareToken, type ShareTarget } from '#sql/lifecycle/share-tokens';
 import { databaseTime } from '#sql/log/verdicts';
 import { scanExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
 import { withoutTriggers } from '../fixtures/database.js';
+import { holdLock } from '../fixtures/hold-lock.js';
 import { ORIGIN, testKey, type TestKey } from '../fixtures/snapshot.js';
 import { SqlSnapshot } from '../fixtures/sql-publisher.js';
 import { useRegistry } from '../fixtures/use-registry.js';
@@ -132,6 +135,18 @@ describe('publisher on PostgreSQL', () => {
     const sql = db.as('svc_publisher');
     await expect(sqlRegistry(sql, sql).appendSnapshot(opened.snapshot)).rejects.toThrow('lease');
   });
+});
+
+it('publisher > excludes no approval, even if the id of its proof has the hash that begins the log key', async () => {
+  const proofId = '0'.repeat(32);
+  const [{ hash }] = await db.sql<[{ hash: number }]>`
+    select hashtext(${proofId}::uuid::text) as hash`;
+  const publicKey = Buffer.alloc(32);
+  publicKey.writeInt32BE(hash);
+  const lock = `select pg_advisory_xact_lock(${signingLock(publicKey).join()})`;
+  const release = await holdLock(db.sql, lock);
+  await transaction(registry.engine, (tx) => holdApprovals(tx, proofId));
+  await release();
 });
 
 it('publisher > signs no checkpoint above the bound of its log key, retired during its cycle', async () => {

@@ -2,6 +2,7 @@ import { generateKeyPairSync } from 'node:crypto';
 import {
   chmod,
   chown,
+  mkdir,
   mkdtemp,
   readdir,
   readFile,
@@ -117,11 +118,14 @@ it('private files > are replaced atomically with mode 0600', async () => {
   // A temporary file that a killed process left.
   const abandoned = `${file}.0123456789ab.new`;
   await writeFile(abandoned, '');
-  await utimes(abandoned, 0, 0);
+  // A directory stands for a file that this process cannot delete.
+  const kept = `${file}.ba9876543210.new`;
+  await mkdir(kept);
+  for (const path of [abandoned, kept]) await utimes(path, 0, 0);
   writePrivateFile(file, 'new');
   expect(await readFile(file, 'utf8')).toBe('new');
   expect((await stat(file)).mode & 0o777).toBe(0o600);
-  expect(await readdir(home)).toEqual(['key.pem']);
+  expect((await readdir(home)).sort()).toEqual(['key.pem', 'key.pem.ba9876543210.new']);
 });
 
 it('makeFolder > names the setting when the directory cannot be written', async () => {

@@ -9,6 +9,7 @@ import { grantQueueAccess, migrateQueues } from '#runtime/queue/backend';
 import { type Handler, openAdmitQueue, openConsumer } from '#runtime/queue/queues';
 import { openRedis } from '#runtime/queue/redis';
 import { startRedis, type TestRedis } from '../fixtures/redis.js';
+import { TcpProxy } from '../fixtures/tcp-proxy.js';
 import { testFolder } from '../fixtures/test-folder.js';
 import { twoHosts } from '../fixtures/two-hosts.js';
 
@@ -117,6 +118,39 @@ it.skipIf(!withRedis).each([
     client.disconnect();
   },
 );
+
+it('admit queue on Postgres with two hosts > works while either host is down', async () => {
+  const [one, two] = [
+    await TcpProxy.open(database.port, 'other'),
+    await TcpProxy.open(database.port, 'other'),
+  ];
+  const config = (role: string): QueueConfig => {
+    const hosts = `@127.0.0.1:${one.port},127.0.0.1:${two.port}/`;
+    return { databaseUrl: database.urlFor(role).replace(/@[^/]+\//, hosts), redisUrl: null };
+  };
+  const seen: string[] = [];
+  const admissions: Handler = ([id = '']) => Promise.resolve(void seen.push(id));
+  const queue = openAdmitQueue(config('svc_engine'), { log });
+  const worker = openConsumer(
+    config('svc_worker'),
+    'admit',
+    { admissions },
+    { concurrency: 1, log },
+  );
+  for (const down of [one, two, one]) {
+    down.cut(true);
+    const id = proofId();
+    const addAndTake = async (): Promise<boolean> => {
+      await queue.add([id]).catch(() => undefined);
+      return seen.includes(id);
+    };
+    await expect.poll(addAndTake, { interval: 200 }).toBe(true);
+    down.cut(false);
+  }
+  await worker.close();
+  await queue.close();
+  await Promise.all([one.close(), two.close()]);
+});
 
 describe.each(backends)('admit queue on $name', (backend) => {
   const opened: { close(): Promise<void> }[] = [];

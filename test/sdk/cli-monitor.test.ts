@@ -92,9 +92,12 @@ it('svc monitor > saves its state after another process was killed while it repl
   const { state, save } = await openStore(directory, 'log');
   await folder.write('kept/state.json.lock', '');
   const abandoned = await folder.write(`kept/state.json.${randomUUID()}.new`, '');
-  await utimes(join(folder.path, abandoned), 0, 0);
+  // A directory stands for a file that this process cannot delete.
+  const kept = `state.json.${randomUUID()}.new`;
+  await mkdir(join(directory, kept));
+  for (const path of [abandoned, `kept/${kept}`]) await utimes(join(folder.path, path), 0, 0);
   await save(state);
-  expect(await readdir(directory)).toEqual(['state.json']);
+  expect((await readdir(directory)).sort()).toEqual(['state.json', kept].sort());
 });
 
 it('svc monitor > waits while another process holds the lock on its state', async () => {

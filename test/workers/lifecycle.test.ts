@@ -1,9 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import { v7 as uuidv7 } from 'uuid';
-import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { parseEntry, revocationReasonBytes } from '#protocol/entries';
 import type { ArtifactKind } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { connect } from '#runtime/postgres/connect';
+import type { Logger } from '#runtime/process/log';
 import { openAdmitQueue } from '#runtime/queue/queues';
 import { statusEntriesOf } from '#sql/log/log';
 import {
@@ -131,6 +133,23 @@ it('concurrent revocations > share transactions, so that an admission waits for 
   expect(transactions.size).toBeLessThanOrEqual(2);
   await worker.close();
   await queue.close();
+});
+
+it('concurrent revocations > wait only once for the append lock', async () => {
+  const proofIds = await registry.admitAll([registry.item(), registry.item()]);
+  const items = proofIds.map((id) => item({ proofId: id }));
+  for (const one of items) await request(one);
+  const url = `${db.urlFor('svc_worker')}?lock_timeout=200`;
+  const sql = connect(url, { application: 'test' });
+  const warn = vi.fn();
+  const log = Object.create(registry.admit.log, { warn: { value: warn } }) as Logger;
+  const release = await holdLock(db.sql, APPEND_LOCK);
+  const ids = items.map(({ requestId }) => requestId);
+  await expect(groupRevocations({ sql, log })(ids)).rejects.toThrow('lock timeout');
+  expect(warn).not.toHaveBeenCalled();
+  await release();
+  await sql.end();
+  await commit(...ids);
 });
 
 it('revocation request for a proof of another tenant > is rejected by the API, the worker and the database', async () => {

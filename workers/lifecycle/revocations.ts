@@ -5,7 +5,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import type { RequestIds } from '#runtime/http/request-ids';
 import { logRarely, type Logger } from '#runtime/process/log';
 import { announceOutcomes } from '#sql/admissions/outcomes';
-import { isUnavailable } from '#sql/db/errors';
+import { isLockTimeout, isUnavailable } from '#sql/db/errors';
 import { type Pool, type Transaction, transaction } from '#sql/db/transaction';
 import { databaseTime } from '#sql/log/verdicts';
 import {
@@ -27,6 +27,9 @@ export interface LifecycleContext {
 /** Commits requested revocations. Rejects when one could not be committed; the requeue retries it. */
 export type CommitRevocations = (requestIds: readonly string[]) => Promise<void>;
 
+/** Whether an error concerns every request: each retry would wait for the append lock as long again. */
+const affectsAll = (error: unknown): boolean => isUnavailable(error) || isLockTimeout(error);
+
 /** Maximum of revocations per transaction: admissions wait while the transaction holds the append lock. */
 const GROUP_SIZE = 256;
 
@@ -40,10 +43,10 @@ export function groupRevocations(context: LifecycleContext): CommitRevocations {
     maxWaitMs: 1,
     maxItems: GROUP_SIZE,
     maxRunning: 1,
-    isRetryAlone: (error) => !isUnavailable(error),
+    isRetryAlone: (error) => !affectsAll(error),
     run: async (requestIds) => {
       await commitRevocations(context, requestIds).catch((error: unknown) => {
-        if (!isUnavailable(error) && requestIds.length > 1) {
+        if (!affectsAll(error) && requestIds.length > 1) {
           const message = 'commit of revocations failed; they are retried one by one';
           context.log.warn({ err: error }, message);
         }

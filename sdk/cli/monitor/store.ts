@@ -145,14 +145,15 @@ async function namingFile(path: string, written: Promise<void>): Promise<void> {
 /** A save takes seconds, so a killed process left a temporary file of this age. */
 const ABANDONED_MS = 3_600_000;
 
-/** Deletes the temporary files that killed processes left for `file`. */
+/** Deletes the temporary files that killed processes left for `file`, as far as possible. */
 async function removeAbandoned(file: string): Promise<void> {
   for (const name of await readdir(dirname(file))) {
     if (!name.startsWith(`${basename(file)}.`) || !/\.[0-9a-f-]{36}\.new$/.test(name)) continue;
     const path = join(dirname(file), name);
-    const written = await stat(path).catch(() => null);
-    if (written !== null && Date.now() - written.mtimeMs > ABANDONED_MS) {
-      await rm(path, { force: true });
+    try {
+      if (Date.now() - (await stat(path)).mtimeMs > ABANDONED_MS) await rm(path);
+    } catch {
+      // Another user's file, or another process deleted it: the save does not depend on it.
     }
   }
 }
