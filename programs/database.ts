@@ -5,6 +5,7 @@ import type { Readiness } from '#runtime/ops/health';
 import { connect, type ConnectOptions, type Sql } from '#runtime/postgres/connect';
 import { packageRoot } from '#runtime/process/files';
 import type { ProgramContext } from '#runtime/process/lifecycle';
+import { isConnectionLost } from '#sql/db/errors';
 import { assertRole, type Program } from '#sql/db/roles';
 import { type Pool, requireOwnSession } from '#sql/db/transaction';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
@@ -17,9 +18,20 @@ export const MIGRATIONS = join(packageRoot, 'sql', 'migrations');
  * a compatible schema, and a role with no additional privileges.
  */
 export async function assertDatabase(sql: Pool, program: Program): Promise<void> {
-  await requireOwnSession(sql);
+  await reachAnyHost(sql);
   const { length: known } = await migrationNames(MIGRATIONS);
   await assertRole(sql, program, await requireSchema(sql, known));
+}
+
+/** The pool tries the next host of the URL after each connection that it could not open. */
+async function reachAnyHost(sql: Pool): Promise<void> {
+  for (let left = sql.options.host.length; ; left -= 1) {
+    try {
+      return await requireOwnSession(sql);
+    } catch (error) {
+      if (left <= 1 || !isConnectionLost(error)) throw error;
+    }
+  }
 }
 
 /** For commands: a statement without an answer fails. A service exits instead, and its supervisor restarts it. */

@@ -110,8 +110,15 @@ export function connect(url: string, options: ConnectOptions): Sql {
       ? null
       : new TaskWatchdog({ task: 'a statement', limitMs: stallTimeoutMs, onStall });
 
-  let opened = 0;
-  const open = (): Connection => openConnection(url, settings, builder.options, opened++);
+  /** Position in the URL of the host for the next connection. The loss of a connection moves it on. */
+  let hostIndex = 0;
+  const openWith = (options: object): Connection => {
+    const index = hostIndex;
+    return openConnection(url, options, builder.options, index, () => {
+      if (hostIndex === index) hostIndex += 1;
+    });
+  };
+  const open = (): Connection => openWith(settings);
   const statements = new ConnectionPool(open, max, waitMs);
   const transactions = new ConnectionPool(open, max, waitMs);
 
@@ -149,8 +156,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
       ...settings,
       onnotify: (_: string, payload: string) => onNotify(payload),
     };
-    const openListener = (): Connection =>
-      openConnection(url, listening, builder.options, opened++);
+    const openListener = (): Connection => openWith(listening);
     void keepListening(openListener, builder(channel), listenProbeMs, ended.signal, onListening);
   };
 
@@ -229,19 +235,25 @@ export async function withPool<T>(
 
 type Address = Pick<Client['options'], 'host' | 'port' | 'path' | 'ssl'>;
 
-/** @param at number of the connection: connections alternate between the hosts of the URL */
 function openConnection(
   url: string,
   settings: object,
   { host, port, path, ssl }: Address,
-  at: number,
+  hostIndex: number,
+  onFailure: () => void,
 ): Connection {
-  const name = host[at % host.length] ?? 'localhost';
-  const address = path ? { path } : { host: name, port: port[at % host.length] ?? 5432 };
+  const at = hostIndex % host.length;
+  const name = host[at] ?? 'localhost';
+  const address = path ? { path } : { host: name, port: port[at] ?? 5432 };
   let socket: Socket | null = null;
+  let isClosing = false;
   let reportLoss: () => void = () => undefined;
-  const onLost = (): void => {
+  const onError = (): void => {
     connection.isLost = true;
+    if (!isClosing) onFailure();
+  };
+  const onLost = (): void => {
+    onError();
     reportLoss();
     void connection.close(0);
   };
@@ -259,6 +271,8 @@ function openConnection(
       }
       // noDelay, because with Nagle's algorithm a COPY stalls for 44 ms at a time.
       socket = connectSocket({ ...address, noDelay: true });
+      // Before the driver rejects the statement, whose caller may repeat it at once.
+      socket.once('error', onError);
       return Object.assign(socket, { host: name });
     },
   };
@@ -269,6 +283,7 @@ function openConnection(
     lost: new Promise((resolve) => (reportLoss = resolve)),
     unanswered: new Set(),
     close: async (timeout) => {
+      isClosing = true;
       await client.end({ timeout });
       // Destroys a socket that is still connecting, too.
       socket?.destroy();

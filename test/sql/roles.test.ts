@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import postgres from 'postgres';
-import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
 import { connect } from '#runtime/postgres/connect';
 import { assertDatabase } from '#programs/database';
@@ -294,4 +294,13 @@ describe('assertRole rejects a role with a program’s privileges that', () => {
     await expect(assertRole(sql, 'verifier')).rejects.toThrow(reason);
     await db.sql.unsafe('drop table if exists svc.own; drop view if exists svc.keys');
   });
+});
+
+it('assertDatabase > tries each host of the URL, and the connections after it use the host that answered', async () => {
+  const url = db.urlFor('svc_publisher').replace('@', '@127.0.0.1:1,');
+  const sql = connect(url, { application: 'test', max: 4 });
+  onTestFinished(() => sql.end());
+  await assertDatabase(sql, 'publisher');
+  const answers = await Promise.all(Array.from({ length: 4 }, () => sql`select pg_sleep(0.05)`));
+  expect(answers).toHaveLength(4);
 });
