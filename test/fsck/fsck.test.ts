@@ -23,6 +23,7 @@ import {
   soundPlantation,
   type SoundPlantation,
 } from '../fixtures/planted.js';
+import { ORIGIN } from '../fixtures/snapshot.js';
 import { twoHosts } from '../fixtures/two-hosts.js';
 import {
   ALONE,
@@ -142,6 +143,12 @@ it('fsck > finds a missing row of the published checkpoint, unless an adoption l
   await damage(`update svc.adoption set from_index = to_index + 1, to_index = to_index + 2;
     insert into svc.checkpoint select tree_size + 1, sha256(''), '', now() from svc.log_head`);
   expect((await checked(env)).corrupt).toMatchObject({ checkpoint_missing: 1 });
+});
+
+it('fsck > accepts the last snapshot of a retired log, whose checkpoints have a table of their own', async () => {
+  const { env, damage } = await plantation.copy();
+  await damage(`select svc.end_log('${ORIGIN}', 'a test')`);
+  expect((await checked(env)).corrupt).toEqual({});
 });
 
 describe('fsck of the registry', () => {
