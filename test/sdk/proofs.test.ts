@@ -110,7 +110,7 @@ describe('readProofHttp', () => {
   });
 });
 
-it('verifyProofHttp > sends a canonical JSON body, and returns the verdict', async ({
+it('verifyProofHttp > sends a canonical JSON body, and returns the verdict unless it contradicts itself', async ({
   world,
   proof,
 }) => {
@@ -119,6 +119,10 @@ it('verifyProofHttp > sends a canonical JSON body, and returns the verdict', asy
   expectEnvelope(envelope, request);
   expect(world.network.seen[0]?.body).toBe(envelope.canonical_request);
   expect(envelope.response).toMatchObject({ status: 'VALID', can_assert_validity: true });
+  const change = (body: string) => body.replace('"status":"VALID"', '"status":"REVOKED"');
+  world.network.faults.push({ kind: 'changed', change });
+  const error = await sdkError(verifyProofHttp(world.shaky, proof), 'unexpected_response');
+  expect(error.message).toContain('can_assert_validity');
 });
 
 it('getProofInclusionHttp > returns JSON, or a C2SP tlog-proof', async ({ world, proof }) => {
