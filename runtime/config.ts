@@ -240,7 +240,7 @@ const witnessSettings = {
   WITNESS_LOG_VKEYS: field.witnessLogVkeys,
   WITNESS_DIR: field
     .directory(join('.data', 'witness'))
-    .describe('directory with the last cosigned head of each log; never delete or restore it'),
+    .describe('directory with the last cosigned tree head of each log; never delete or restore it'),
   LISTEN_ADDRESS: field.listenAddress,
   WITNESS_PORT: field.port('8083', 'the witness'),
   ...field.processSettings,

@@ -62,19 +62,19 @@ export const maxMergeDelay = duration(
   .transform((ms) => Math.ceil(ms / 1000))
   .prefault('60s')
   .describe(
-    'longest time from a receipt to a checkpoint that covers its entry; snapshots declare it',
+    'longest time from a receipt to a checkpoint that covers its log entry; snapshots declare this time',
   );
 
 // Half the throughput of one log, so that one tenant cannot use all of it.
 export const rateLimit = wholeNumber(1, 1_000_000, '5000').describe(
-  'requests per second of a tenant without a limit of its own',
+  'requests per second for each tenant without a limit of its own',
 );
 // From 4 on, a batch of one item fits into the quarter of the queue that one tenant's batches may fill.
 export const maxQueuedAdmissions = wholeNumber(4, 100_000_000, '100000').describe(
   'undecided admissions at which the engine stops accepting more; batches may use half of this number',
 );
 export const recentLookupLimit = wholeNumber(1, 100_000_000, '100000').describe(
-  'how many of the newest log entries generic lookups (`/api/public/verify`) search',
+  'number of the newest log entries that generic lookups (`/api/public/verify`) search',
 );
 export const logLevel = z
   .enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`)
@@ -110,7 +110,7 @@ export const paused = z
   .enum(['true', 'false'], 'must be true or false')
   .transform((text) => text === 'true')
   .prefault('false')
-  .describe('`true`: accept and sign nothing, even in open environments');
+  .describe('`true`: accept and sign no admissions, even in open environments');
 
 export interface QueueConfig {
   databaseUrl: string;
@@ -245,7 +245,7 @@ export const publicUrl = anyPublicUrl
   .nullable()
   .default(null)
   .describe(
-    'address of the public API for others: PDFs and links of the page lead there, and `admin status` checks it; without it, PDFs lead to `http://127.0.0.1:<PUBLIC_PORT>`, and the page has relative links and no QR codes',
+    'URL of the public API for clients: PDFs and the lookup page link to this URL, and `admin status` checks it; by default, PDFs link to `http://127.0.0.1:<PUBLIC_PORT>`, and the page has relative links and no QR codes',
   );
 
 /** Default URL of a public API server on the same machine. */
@@ -269,7 +269,7 @@ export const origin = z
   .regex(/^[^\s+]{1,200}$/, 'must be a name like example.org/log, without spaces or plus signs')
   .optional()
   .describe(
-    'name of the log: first line of its checkpoints, and name of its key. Unique for each log; `svc.local/log` by default, with the embedded database only',
+    'name of the log: first line of its checkpoints, and name of its key. Unique for each log; by default `svc.local/log`, but only with the embedded database',
   );
 
 /**
@@ -343,7 +343,7 @@ export const processSettings = {
     .nullable()
     .default(null)
     .describe(
-      `listener of \`/healthz\`, \`/readyz\` and \`/metrics\`: see [metrics](runbooks.md#metrics-and-readiness); by default ${WITH_OPS_PORT.map((program) => `${program} ${String(defaultOpsPort(program))}`).join(', ')}`,
+      `port of \`/healthz\`, \`/readyz\` and \`/metrics\`: see [metrics](runbooks.md#metrics-and-readiness); by default ${WITH_OPS_PORT.map((program) => `${program} ${String(defaultOpsPort(program))}`).join(', ')}`,
     ),
   OPS_BIND: listenAddress.describe('address of the operations listener'),
   SHUTDOWN_DELAY: duration(0, 300_000, 'must be a duration from 0 to 5m, like 10s')
@@ -352,7 +352,9 @@ export const processSettings = {
   SHUTDOWN_TIMEOUT: duration(500, 3_600_000, 'must be a duration from 500ms to 1h, like 25s')
     .nullable()
     .default(null)
-    .describe('limit for finishing work after SHUTDOWN_DELAY; by default 25s, facade 40s'),
+    .describe(
+      'how long a program may finish its work after SHUTDOWN_DELAY; by default 25s, for `facade` 40s',
+    ),
   LOG_LEVEL: logLevel,
 };
 
@@ -372,4 +374,4 @@ export const traceRatio = z
   .regex(/^(0(\.\d+)?|1(\.0+)?)$/, 'must be a number from 0 to 1')
   .default('1')
   .transform(Number)
-  .describe('share of requests that are traced when their `traceparent` does not decide');
+  .describe('share of the requests without a valid `traceparent` that are traced, from 0 to 1');
