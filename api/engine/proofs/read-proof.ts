@@ -90,9 +90,7 @@ const LISTED_STATUSES = ['VALID', 'REVOKED', 'EXPIRED', 'BACKEND_LOOKUP_REQUIRED
 
 const querySchema = z
   .strictObject({
-    limit: limitSchema
-      .describe('Maximum number of proofs in a page, 1 to 200. Default: 50.')
-      .exactOptional(),
+    limit: limitSchema.describe('Maximum number of proofs in a page. Default: 50.').exactOptional(),
     cursor: cursorSchema
       .describe(
         '`next_cursor` of the previous page, unchanged. It is valid for the same tenant and filters.',
@@ -109,7 +107,7 @@ const querySchema = z
         'Current status of the proof itself. `BACKEND_LOOKUP_REQUIRED`: not verified yet, or no longer verified.',
       )
       .exactOptional(),
-    effect: effectSchema.describe('The decision.').exactOptional(),
+    effect: effectSchema.describe('Effect of the decision.').exactOptional(),
     lane: z
       .enum(['execute', 'agent'], 'expected execute or agent')
       .describe('Request type: `POST /v1/intents/execute` or `POST /v1/agent/admissions`.')
