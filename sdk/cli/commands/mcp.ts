@@ -56,7 +56,7 @@ export const mcpCommand: CommandSpec<McpOptions> = {
   name: 'mcp',
   summary: 'Admit every tool call between an MCP host and an MCP server',
   description:
-    'TARGET is the command of a server, after --, or the URL of one. Needs SVC_ENGINE_URL, SVC_TENANT_ID and SVC_API_KEY_FILE. A call runs only after an ADMITTED receipt; the model reads every rejection as a failed tool. Everything except tool calls passes unchanged. The server gets no SVC_* variables; SVC_MCP_SERVER_TOKEN is the bearer token for a URL.\n\n' +
+    'TARGET is the command of a server, after --, or the URL of a server. Needs SVC_ENGINE_URL, SVC_TENANT_ID and SVC_API_KEY_FILE. A call runs only after an ADMITTED receipt; the model reads every rejection as a failed tool. Everything except tool calls passes unchanged. The server gets no SVC_* variables; SVC_MCP_SERVER_TOKEN is the bearer token for a URL.\n\n' +
     'Exits 0 after the host has disconnected, and 1 after the server has ended.',
   examples: [
     'svc mcp -- npx -y @modelcontextprotocol/server-filesystem /srv/data',

@@ -49,7 +49,7 @@ export const monitorCommand: CommandSpec<MonitorOptions> = {
       '--watch <FILE>',
       'watch the proofs in this file (a receipt, evidence, an export or a list of proof ids) or directory; repeatable',
     ).argParser(collect),
-    ['--once', 'look once'],
+    ['--once', 'make one pass, then exit'],
     new Option('--interval <SECONDS>', 'time between two polls').argParser(seconds).default(10),
     new Option('--metrics-port <PORT>', 'serve Prometheus metrics on this loopback port').argParser(
       port,
