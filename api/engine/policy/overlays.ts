@@ -131,7 +131,7 @@ export const listOverlaysOperation = listOperation(
     tag: 'Policies',
     summary: 'List overlays',
     description:
-      'Newest first. At most one overlay is active. Its `unfit_rules` are the rules that are not valid under ' +
+      'Lists overlays, newest first. At most one overlay is active. Its `unfit_rules` are the rules that are not valid under ' +
       'the policy set in force, which the operator activated later.',
     scopes: ['policy'],
     page: json('A page of overlays.', overlayListSchema),

@@ -143,7 +143,7 @@ export const listProofsOperation = tenantOperation(
     tag: 'Proofs',
     summary: 'List proofs',
     description:
-      'Newest first, in log order. Proofs appended while a client reads pages do not change the remaining pages. Filters combine with "and". One request scans a bounded part of the registry: with a rare filter, a page may be short or empty although `next_cursor` is not null.',
+      'Lists proofs in log order, newest first. Proofs appended while a client reads pages do not change the remaining pages. Filters combine with "and". One request scans a bounded part of the registry: with a rare filter, a page may be short or empty although `next_cursor` is not null.',
     scopes: ['read'],
     query: querySchema,
     responses: { 200: json('One page of the list.', proofListSchema) },

@@ -191,7 +191,7 @@ async function serve(
       });
   });
   await once(server.listen(port, '127.0.0.1'), 'listening');
-  terminal.printError(`hooks on http://127.0.0.1:${String(port)}`);
+  terminal.printError(`serving hooks on http://127.0.0.1:${String(port)}`);
   if (!signal.aborted) await once(signal, 'abort');
   server.closeAllConnections();
   server.close();

@@ -145,7 +145,8 @@ function connector(
         throw new UsageError(`${first} cannot be run: ${(cause as Error).message}`, { cause });
       });
   }
-  if (target.length > 1 || !URL.canParse(first)) throw new UsageError('give one URL');
+  if (target.length > 1 || !URL.canParse(first))
+    throw new UsageError('TARGET must be one valid URL, or a command after --');
   const url = new URL(first);
   const isLocal = ['127.0.0.1', 'localhost', '[::1]'].includes(url.hostname);
   if (serverToken !== undefined && url.protocol !== 'https:' && !isLocal) {

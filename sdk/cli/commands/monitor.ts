@@ -74,7 +74,8 @@ async function run(invocation: Invocation<MonitorOptions>): Promise<ExitCode> {
   };
   const metrics =
     options.metricsPort === undefined ? null : await serveMetrics(options.metricsPort, signal);
-  if (metrics !== null) terminal.printError(`metrics on http://127.0.0.1:${String(metrics.port)}`);
+  if (metrics !== null)
+    terminal.printError(`serving metrics on http://127.0.0.1:${String(metrics.port)}`);
   const finding = (found: Finding): void => {
     const level = FINDINGS[found.code] === 'notice' ? 'notice' : 'ALARM';
     const style: Style = level === 'notice' ? 'dim' : 'red';
