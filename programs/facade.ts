@@ -47,7 +47,7 @@ async function superviseProcesses(config: FacadeConfig, program: ProgramContext)
           if (times < MAX_FAILED_STARTS || children.some((one) => one.isReady())) return;
           program.fail(
             new OperatorError(
-              `No process serves, and facade ${number} exited ${times} times in a row before it was ready: see its output.`,
+              `No process serves lookups, and facade ${number} exited ${times} times in a row before it was ready: see its output.`,
             ),
           );
         },

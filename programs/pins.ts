@@ -16,9 +16,7 @@ export async function pinsOf(sql: Db): Promise<PublicKeys> {
   const keys = await logKeysIn(sql);
   const current = keys.findLast(({ maxSize }) => maxSize === undefined);
   if (current === undefined) {
-    throw new OperatorError(
-      'the log names no active log key: activate one with "log-key activate"',
-    );
+    throw new OperatorError('the log has no active log key: activate one with "log-key activate"');
   }
   const retired = keys
     .filter((key) => key !== current)

@@ -51,7 +51,7 @@ export function openApiDocument<Spec extends OperationSpec>(
 
 const IF_NONE_MATCH = headerParameter(
   'If-None-Match',
-  'A known `ETag`: 304 if it is still current.',
+  '`ETag` of an earlier response: 304 if it is still current.',
 );
 
 /** Returns the function that describes an operation. */

@@ -14,7 +14,7 @@ export interface ResponseSpec {
   examples?: Record<string, unknown>;
 }
 
-export const ETAG_HEADER = { ETag: 'Strong; send it back in `If-None-Match`.' };
+export const ETAG_HEADER = { ETag: 'A strong validator; send it in `If-None-Match`.' };
 
 /** The 200 and 304 responses of an operation that sends an ETag. */
 export const revalidated = (response: ResponseSpec): Record<200 | 304, ResponseSpec> => ({

@@ -175,7 +175,7 @@ export const PAGE_OPERATIONS: readonly Operation[] = [
       tag: 'Page',
       summary: 'Show a verdict as a page',
       description:
-        'Without an identifier, the page is a form. With one, it shows the response of the JSON route for ' +
+        'Without an identifier, the page is a form. With an identifier, it shows the response of the JSON route for ' +
         'that kind of identifier. Errors are pages too.',
       query: z.object({
         id: optionalText('The identifier to look up.'),

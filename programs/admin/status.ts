@@ -39,7 +39,7 @@ async function showStatus({ database, statusConfig }: Admin): Promise<Outcome> {
     const what = isSlow ? 'the database answers too slowly' : 'the database cannot be reached';
     const todo = isSlow
       ? 'pg_stat_activity and pg_locks show the cause: load, or a session that holds a lock'
-      : 'is it running, and is DATABASE_URL right?';
+      : 'check that PostgreSQL runs, and that DATABASE_URL is right';
     return {
       document: { status: isSlow ? 'attention' : 'unreachable', attention: [{ what, do: todo }] },
       text: `! ${what}\n    ${todo}\n`,

@@ -67,7 +67,7 @@ export function addTenantCommands(add: AddCommand): void {
   );
   add(
     'tenant approval <tenant_id> <seconds>',
-    'Set how long new admissions that require an approval wait for it; 900 by default',
+    'Set for how many seconds a new admission that requires an approval can be approved; 900 by default',
     'acme 3600',
     async ({ act }, tenantId: string, text: string) => {
       const seconds = wholeNumber(text, 1, MAX_APPROVAL_SECONDS);
@@ -77,7 +77,7 @@ export function addTenantCommands(add: AddCommand): void {
   );
   add(
     'tenant limit <tenant_id> <per_second|none>',
-    "Set the request rate limit of a tenant; none: the engines' RATE_LIMIT",
+    "Set the request rate limit of a tenant; none restores the engines' RATE_LIMIT",
     'acme 200',
     async ({ act }, tenantId: string, limit: string) => {
       const rateLimit = limit === 'none' ? null : wholeNumber(limit, 1, MAX_PER_SECOND);

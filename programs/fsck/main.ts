@@ -203,7 +203,7 @@ function readable(result: FsckResult, seconds: number): string {
     if (count > listed) lines.push(`${code}: ${String(count - listed)} more`);
   }
   for (const what of result.unchecked) lines.push(`NOT CHECKED: ${plain(what)}`);
-  for (const what of result.skipped) lines.push(`left out: ${what}`);
+  for (const what of result.skipped) lines.push(`skipped: ${what}`);
   return `${[...lines, summary(result, counts, seconds)].join('\n')}\n`;
 }
 

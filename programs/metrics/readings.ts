@@ -32,7 +32,7 @@ export function databaseReadings(
   const errors = new Tally(
     registry,
     'svc_metrics_collection_errors_total',
-    'Failed readings of gauges, which are absent meanwhile',
+    'Failed readings of gauges; a gauge is absent after a failed reading',
     ['reading'],
   );
   /**

@@ -78,7 +78,9 @@ const listedApproverSchema = z.strictObject({
   leaf_index: logIndexSchema.describe('The log entry that activated the registration.'),
   created_by: apiKeyIdSchema
     .nullable()
-    .describe('The API key that registered the approver; null when the operator did.'),
+    .describe(
+      'The API key that registered the approver; null when the operator registered the approver.',
+    ),
   created_at: timeSchema,
 });
 

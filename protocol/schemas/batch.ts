@@ -52,16 +52,20 @@ export const batchSchema = z
       refused: countSchema.describe(
         'Items that were accepted, but rejected before a decision was signed.',
       ),
-      invalid: countSchema.describe('Never accepted, because the item is invalid.'),
+      invalid: countSchema.describe('Items that were not accepted, because they are invalid.'),
       pending: countSchema.describe('Durable, but not decided yet.'),
     }),
-    replayed: countSchema.describe('Items with an earlier admission, in this batch or before it.'),
+    replayed: countSchema.describe(
+      'Items that equal an earlier admission, in this batch or before it.',
+    ),
     rate: z
       .number()
       .nonnegative()
       .describe('Items completed per second, from acceptance until now or until completion.'),
     accepted_at: timeSchema,
-    completed_at: timeSchema.nullable().describe('Null while items are pending.'),
+    completed_at: timeSchema
+      .nullable()
+      .describe('Time of completion; null while items are pending.'),
   })
   .refine(
     ({ counts, state, completed_at: completedAt }) =>
@@ -118,7 +122,7 @@ export const batchResultSchema = z.strictObject({
     .exactOptional(),
   replayed: z
     .literal(true)
-    .describe('The item has an earlier admission, in this batch or before it.')
+    .describe('The item equals an earlier admission, in this batch or before it.')
     .exactOptional(),
   receipt: z.union([executeReceiptSchema, agentReceiptSchema]).exactOptional(),
   ...explanationMembers,

@@ -55,7 +55,7 @@ export type RevocationReason = z.infer<typeof revocationReasonSchema>;
 
 export const shareTokenSchema = z
   .string()
-  .regex(SHARE_TOKEN_PATTERN, 'expected share_ and 43 base64url characters');
+  .regex(SHARE_TOKEN_PATTERN, 'expected a share token: share_ and 43 base64url characters');
 export const packageIdSchema = z
   .string()
   .regex(PACKAGE_ID_PATTERN, 'expected a package id: pkg_ and 32 lower-case hex characters');

@@ -62,7 +62,7 @@ export async function sendExport<T>(
     return await send(document as never);
   } catch (cause) {
     if (!(cause instanceof SdkError) || cause.code !== 'invalid_input') throw cause;
-    const message = `${inputName(file)} is not what \`svc export\` writes: ${cause.message}`;
+    const message = `${inputName(file)} is not an output of \`svc export\`: ${cause.message}`;
     throw new UsageError(message, { cause });
   }
 }

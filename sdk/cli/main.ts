@@ -62,7 +62,7 @@ Exit codes:
   1    the opposite of success
   2    wrong command, setting or input; no request was sent
   3    undecided: unreachable, request rejected, not verified yet, or no key pinned
-  4    proven policy denial, or a required approval; also for a valid proof of one
+  4    proven policy denial, or a required approval; also for a valid proof of either
   130  interrupted`;
 
 /** Runs a command line. Never rejects: every outcome is an exit code. */

@@ -44,7 +44,7 @@ async function readKeys({ pins, aepKey, logVkey, logOrigin }: PinOptions): Promi
       throw new UsageError('give --pins or single keys, not both');
     }
     const keys = openSchema(publicKeysSchema).safeParse(await readDocument(pins)).data;
-    if (keys === undefined) throw new UsageError(`${pins} is not what \`svc keys\` prints`);
+    if (keys === undefined) throw new UsageError(`${pins} is not an output of \`svc keys\``);
     return pinsOf(keys);
   }
   const trust: OfflineTrust = { aepKeys: aepKey === undefined ? [] : [aepKey] };

@@ -270,7 +270,7 @@ describe('svc verify online', () => {
     await folder.write('half.json', '{"schema_version":');
     await folder.write('actions.ndjson', [{ intent_id: 'a', action: 'SEND_REPORT' }]);
     const cases: [string[], RegExp][] = [
-      [['actions.ndjson'], /^svc: actions\.ndjson is not what `svc export` writes: /],
+      [['actions.ndjson'], /^svc: actions\.ndjson is not an output of `svc export`: /],
       [['half.json'], /half\.json is not JSON/],
       [['nowhere.json'], /neither a proof id nor a file/],
       [['.'], /neither a proof id nor a file/],

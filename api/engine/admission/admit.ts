@@ -234,7 +234,7 @@ function responses(receipt: z.ZodType) {
     200: json('Admitted: signed and in the log.', receipt),
     202: json(`${UNDECIDED}: follow \`Location\`.`, undecidedSchema, {
       Location: 'Path of the admission.',
-      'Retry-After': 'Seconds.',
+      'Retry-After': 'Seconds to wait before polling `Location`.',
     }),
   };
 }
@@ -336,8 +336,8 @@ export const readAdmissionOperation = tenantOperation(
         z.union([executeReceiptSchema, agentReceiptSchema]),
       ),
       202: json(`${UNDECIDED}.`, undecidedSchema, {
-        Location: 'This address.',
-        'Retry-After': 'Seconds.',
+        Location: 'Path of this admission.',
+        'Retry-After': 'Seconds to wait before polling `Location`.',
       }),
     },
     problems: [

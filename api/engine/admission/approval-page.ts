@@ -104,8 +104,8 @@ const PAGE = html`<!doctype html>
       <footer>
         <div class="inner">
           <p>
-            This server also sent the page and its script, and a page cannot check those. A decision
-            of weight can be signed with <code>svc approve</code>, which you install yourself.
+            This server also sent this page and its script, which cannot verify themselves. Sign
+            important decisions with <code>svc approve</code>, which you install yourself.
           </p>
         </div>
       </footer>

@@ -74,7 +74,7 @@ export const approveOperation = tenantOperation(
         admissionStatusSchema,
         {
           Location: 'Path of the second decision.',
-          'Retry-After': 'Seconds.',
+          'Retry-After': 'Seconds to wait before polling `Location`.',
           'Idempotent-Replayed': '`true` if this approval was accepted before.',
         },
       ),

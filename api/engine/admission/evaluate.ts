@@ -170,7 +170,7 @@ export const evaluationOperation = admissionOperation(
     path: '/access/v1/evaluation',
     summary: 'Evaluate access (AuthZEN)',
     description:
-      'The Access Evaluation API of the OpenID Authorization API 1.0 (AuthZEN). Each request is an agent admission: its decision is signed and in the log, and `context.proof_id` names the proof. `decision` is `true` only for an admitted action; an evaluation without a decision is an error. The subject is the agent, and `can_read` is the action `CAN_READ` and the tool `can_read`. Members and properties are facts if the active policy set declares them: `resource_type`, `resource_id`, `subject_type`, `subject_<property>`, `context_<member>` and so on. The proof commits to the hash of the whole request as `arguments_hash`. Sending a request again is another evaluation.',
+      'The Access Evaluation API of the OpenID Authorization API 1.0 (AuthZEN). Each request is an agent admission: its decision is signed and in the log, and `context.proof_id` names the proof. `decision` is `true` only for an admitted action; an evaluation without a decision is an error. The subject is the agent, and `can_read` is the action `CAN_READ` and the tool `can_read`. Members and properties are facts if the active policy set declares them: `resource_type`, `resource_id`, `subject_type`, `subject_<property>`, `context_<member>` and so on. The proof commits to the hash of the whole request as `arguments_hash`. A repeated request is a new evaluation, with its own proof.',
     body: {
       schema: evaluationSchema,
       examples: {

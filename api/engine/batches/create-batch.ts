@@ -33,8 +33,8 @@ const spec = specOf({
   tag: 'Admission',
   summary: 'Admit a batch of up to 10,000 items',
   description: [
-    'Items are bodies of `POST /v1/intents/execute` and `POST /v1/agent/admissions` in any mixture; `schema_version` selects the type of each. `application/json` takes an array, `application/x-ndjson` one item per line. The engine responds once the batch is durable. `Location` has the results.',
-    'Items are independent: the engine rejects an invalid item and lists its problem, with its index, among the results. It rejects a body that it cannot split into items. Sending the same items in the same order, in any formatting, returns the first batch with `Idempotent-Replayed: true`, or creates a new batch if the first batch rejected items that may be accepted now. An item that was admitted before, in this batch or earlier, gets the first receipt.',
+    'Items are bodies of `POST /v1/intents/execute` and `POST /v1/agent/admissions` in any mixture; `schema_version` selects the type of each. `application/json` takes an array, `application/x-ndjson` one item per line. The engine responds once the batch is durable. `Location` is the path of the batch.',
+    'Items are independent: the engine rejects an invalid item and lists its problem, with its index, among the results. The engine rejects a body that it cannot split into items. Sending the same items in the same order, in any formatting, returns the first batch with `Idempotent-Replayed: true`, or creates a new batch if the first batch rejected items that may be accepted now. An item that was admitted before, in this batch or earlier, gets the first receipt.',
     'A batch counts as one request of the quota. Batches and single admissions do not delay each other, and the workers process the batches of all tenants in rotation. All batches together may fill half of the admission queue, and the batches of one tenant a quarter. A batch that does not fit gets 503, and none of its items is accepted.',
   ].join('\n\n'),
   scopes: ['admit'],

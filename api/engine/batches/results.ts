@@ -40,7 +40,7 @@ export const listBatchesOperation = listOperation(
     path: '/v1/batches',
     tag: 'Admission',
     summary: 'List batches',
-    description: 'Newest first.',
+    description: 'Lists batches, newest first.',
     scopes: ['admit', 'read'],
     page: json('A page of batches.', batchListSchema),
   },
@@ -61,7 +61,7 @@ export const readBatchOperation = tenantOperation(
     path: '/v1/batches/{batch_id}',
     tag: 'Admission',
     summary: 'Retrieve a batch',
-    description: 'Cheap for a batch of any size: poll as often as needed.',
+    description: 'This request is cheap for a batch of any size: poll as often as needed.',
     scopes: ['admit', 'read'],
     responses: { 200: json('Counts and state of the batch.', batchSchema) },
     problems: ['batch_not_found'],
@@ -102,7 +102,7 @@ const querySchema = z.strictObject({
     .string()
     .regex(/^(?:[1-9][0-9]{0,2}|1000)$/, 'expected 1 to 1000')
     .describe(
-      'Maximum number of items in the response, 1 to 1000. Default: 100 for JSON, all items for NDJSON.',
+      'Maximum number of items in the response. Default: 100 for JSON, all items for NDJSON.',
     )
     .exactOptional(),
   cursor: cursorSchema.describe('`next_cursor` of the previous page, unchanged.').exactOptional(),

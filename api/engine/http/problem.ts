@@ -117,7 +117,7 @@ const DETAILS = {
     'The active policy set does not declare a fact, or declares it with another type. Correct the facts listed in errors.',
   empty_batch: 'A batch must have at least one item.',
   unauthenticated: 'Send a valid engine key in X-Svc-Api-Key.',
-  tenant_header_missing: 'X-Svc-Tenant-Id is missing. Send your tenant id in it.',
+  tenant_header_missing: 'X-Svc-Tenant-Id is missing. Send your tenant id in this header.',
   tenant_mismatch:
     'X-Svc-Tenant-Id does not name the tenant of this API key. Send the id of your own tenant.',
   tenant_not_allowlisted:

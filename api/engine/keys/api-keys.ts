@@ -128,7 +128,7 @@ export const revokeApiKeyOperation = tenantOperation(
       'admissions that are not signed yet are rejected. A key can revoke itself. Revoking again changes ' +
       'nothing.',
     scopes: ['keys'],
-    responses: { 204: { description: 'Revoked.' } },
+    responses: { 204: { description: 'The key is revoked.' } },
     problems: ['key_not_found'],
   },
   async ({ caller, inTenant, req, res }) => {

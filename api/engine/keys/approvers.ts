@@ -127,7 +127,7 @@ export const retireApproverOperation = tenantOperation(
       'Retires a registration permanently, with a key entry of the log. Approvals under the registration ' +
       'have no effect, except that earlier second decisions stay valid. Retiring again changes nothing.',
     scopes: ['approvers'],
-    responses: { 200: json('Retired.', approverSchema) },
+    responses: { 200: json('The retired approver.', approverSchema) },
     problems: ['approver_not_found'],
   },
   async ({ caller, inTenant, req, res }) => {

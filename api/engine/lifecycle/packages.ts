@@ -49,9 +49,9 @@ export const createPackageOperation = documentOperation(
     },
     responses: {
       200: json('Existing package with the same proofs.', packageSchema, {
-        'Idempotent-Replayed': '`true`: nothing was added.',
+        'Idempotent-Replayed': '`true`: the package existed already.',
       }),
-      201: json('Created.', packageSchema, { Location: 'Path of the package.' }),
+      201: json('The new package.', packageSchema, { Location: 'Path of the package.' }),
     },
     problems: ['package_member_unfit'],
   },
@@ -94,7 +94,7 @@ export const listPackagesOperation = listOperation(
     path: '/v1/packages',
     tag: 'Lifecycle',
     summary: 'List trust packages',
-    description: 'Newest first.',
+    description: 'Lists packages, newest first.',
     scopes: ['read', 'lifecycle'],
     page: json('A page of packages.', packageListSchema),
   },

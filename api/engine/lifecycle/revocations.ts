@@ -61,7 +61,7 @@ export const revokeArtifactOperation = documentOperation(
     },
     responses: {
       200: json('Revoked before: the first revocation in the log.', revocationSchema, {
-        'Idempotent-Replayed': '`true`: the log already had a revocation.',
+        'Idempotent-Replayed': '`true`: the log contained a revocation already.',
       }),
       201: json('Revoked: the revocation is in the log.', revocationSchema, {
         Location: 'Path of the revocation.',
@@ -163,7 +163,7 @@ export const readRevocationOperation = tenantOperation(
     tag: 'Lifecycle',
     summary: 'Retrieve a revocation',
     description:
-      'Covers only revocations of the artifact itself. The verdict also covers revocations of the ' +
+      'Returns only a revocation of the artifact itself. The verdict also covers revocations of the ' +
       'artifacts that this artifact depends on.',
     scopes: ['read', 'lifecycle'],
     responses: {

@@ -39,7 +39,7 @@ export const createShareTokenOperation = documentOperation(
       'Only this response shows the token: the registry stores its SHA-256. Sending the same body ' +
       'again creates another token. If the response is lost, revoke the token by its hash from the ' +
       'list. `/api/public/verify/share/{token}` of the public API resolves the token about two ' +
-      'seconds later, until it is revoked or expires. `/?id={token}` is the page for people.',
+      'seconds later, until it is revoked or expires. `/?id={token}` of the public API shows the artifact as a web page.',
     scopes: ['lifecycle'],
     body: {
       schema: shareTokenRequestSchema,
@@ -127,7 +127,7 @@ export const listShareTokensOperation = listOperation(
     path: '/v1/share-tokens',
     tag: 'Lifecycle',
     summary: 'List share tokens',
-    description: 'Newest first. The list has the hashes of the tokens, never the tokens.',
+    description: 'Lists the hashes of share tokens, newest first; no response repeats a token.',
     scopes: ['read', 'lifecycle'],
     page: json(
       'A page of share tokens, including expired and revoked tokens.',
@@ -165,7 +165,7 @@ export const revokeShareTokenOperation = tenantOperation(
       'Revokes the token permanently. The shared artifact does not change. Revoking again changes ' +
       'nothing.',
     scopes: ['lifecycle'],
-    responses: { 204: { description: 'Revoked.' } },
+    responses: { 204: { description: 'The token is revoked.' } },
     problems: ['share_token_not_found'],
   },
   async ({ caller, inTenant, req, res }) => {

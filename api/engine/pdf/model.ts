@@ -211,7 +211,7 @@ function reasonFields(reasons: readonly string[], denied: boolean): Field[] {
 function endFields({ aep }: ProofExport): Field[] {
   const ends: Partial<Record<ArtifactKind, string | null>> = aep.valid_until;
   return ARTIFACT_KINDS.filter((kind) => kind in ends).map((kind) =>
-    field(kind, exact(ends[kind] ?? 'no end')),
+    field(kind, exact(ends[kind] ?? 'no expiry')),
   );
 }
 
@@ -276,7 +276,7 @@ function keyFields({ aep, envelope, key, log_vkey }: ProofExport): Field[] {
     field('Key id', exact(aep.key_id)),
     field('Public key', exact(key.entry.public_key)),
     field('Signature', exact(envelope.signatures[0].sig)),
-    field('Log key', log_vkey === null ? words('not stated by the engine') : exact(log_vkey)),
+    field('Log key', log_vkey === null ? words('not given by the engine') : exact(log_vkey)),
     field('Trust', words(advice)),
   ];
 }

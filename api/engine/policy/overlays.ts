@@ -131,7 +131,7 @@ export const listOverlaysOperation = listOperation(
     tag: 'Policies',
     summary: 'List overlays',
     description:
-      'Newest first. At most one overlay is active. Its `unfit_rules` are the rules that are not valid under ' +
+      'Lists overlays, newest first. At most one overlay is active. Its `unfit_rules` are the rules that are not valid under ' +
       'the policy set in force, which the operator activated later.',
     scopes: ['policy'],
     page: json('A page of overlays.', overlayListSchema),
@@ -211,7 +211,7 @@ export const activateOverlayOperation = documentOperation(
       schema: activationSchema,
       examples: { activate: { schema_version: SCHEMA.overlayActivation, cases: CASES } },
     },
-    responses: { 200: json('Active.', overlaySchema) },
+    responses: { 200: json('The overlay, which is now active.', overlaySchema) },
     problems: ['overlay_not_found', 'invalid_overlay', 'overlay_untested', 'policy_missing'],
   },
   async (call, { cases }) => {
@@ -269,7 +269,7 @@ export const deactivateOverlayOperation = tenantOperation(
     description:
       'The policy set of the operator decides the admissions that are accepted from now on. Changes ' +
       'nothing if the overlay is not active.',
-    responses: { 200: json('Not active.', overlaySchema) },
+    responses: { 200: json('The overlay, which is not active.', overlaySchema) },
     problems: ['overlay_not_found'],
   },
   async (call) => {

@@ -90,9 +90,7 @@ const LISTED_STATUSES = ['VALID', 'REVOKED', 'EXPIRED', 'BACKEND_LOOKUP_REQUIRED
 
 const querySchema = z
   .strictObject({
-    limit: limitSchema
-      .describe('Maximum number of proofs in a page, 1 to 200. Default: 50.')
-      .exactOptional(),
+    limit: limitSchema.describe('Maximum number of proofs in a page. Default: 50.').exactOptional(),
     cursor: cursorSchema
       .describe(
         '`next_cursor` of the previous page, unchanged. It is valid for the same tenant and filters.',
@@ -109,7 +107,7 @@ const querySchema = z
         'Current status of the proof itself. `BACKEND_LOOKUP_REQUIRED`: not verified yet, or no longer verified.',
       )
       .exactOptional(),
-    effect: effectSchema.describe('The decision.').exactOptional(),
+    effect: effectSchema.describe('Effect of the decision.').exactOptional(),
     lane: z
       .enum(['execute', 'agent'], 'expected execute or agent')
       .describe('Request type: `POST /v1/intents/execute` or `POST /v1/agent/admissions`.')
@@ -145,7 +143,7 @@ export const listProofsOperation = tenantOperation(
     tag: 'Proofs',
     summary: 'List proofs',
     description:
-      'Newest first, in log order. Proofs appended while a client reads pages do not change the remaining pages. Filters combine with "and". One request scans a bounded part of the registry: with a rare filter, a page may be short or empty although `next_cursor` is not null.',
+      'Lists proofs in log order, newest first. Proofs appended while a client reads pages do not change the remaining pages. Filters combine with "and". One request scans a bounded part of the registry: with a rare filter, a page may be short or empty although `next_cursor` is not null.',
     scopes: ['read'],
     query: querySchema,
     responses: { 200: json('One page of the list.', proofListSchema) },

@@ -38,7 +38,7 @@ export const readRunOperation = tenantOperation(
     tag: 'Proofs',
     summary: 'Retrieve a run',
     description:
-      'The requests of a run, and whether it is closed. Rejected requests are not in it.',
+      'The requests of a run, and whether it is closed. Rejected requests are not part of the run.',
     scopes: ['read'],
     query: querySchema,
     responses: { 200: json('The run.', runStateSchema) },

@@ -101,7 +101,7 @@ const artifactLookup = (
 ): ArtifactLookup => ({
   id: `verify${name.charAt(0).toUpperCase()}${name.slice(1)}`,
   artifact,
-  description: `Also matched: ${alsoMatched}.`,
+  description: `Also resolves ${alsoMatched}.`,
   response: verdictResponse({
     resolved: exampleResponse(name, `${name}_id`),
     unresolved: exampleUnresolved(name, unresolved),
@@ -164,7 +164,7 @@ const shareLookup = lookup({
   summary: 'Verify a shared artifact',
   description:
     'Returns the lookup response of the artifact or package that the token shares, whatever its age. ' +
-    'Unknown and ended tokens get the same response. Caches must not store it.',
+    'Unknown, revoked and expired tokens get the same response. Caches must not store it.',
   responses: {
     200: verdictResponse({
       resolved: exampleResponse('proof', 'share_token'),
@@ -189,8 +189,8 @@ const aliases = ['certificate', 'passport', 'trust'].map((name) => {
 const optionalText = (alias: string) => z.string().optional().describe(alias);
 
 const GENERIC_NOTE =
-  'Matched: `proof_id`, `registry_entry_id`, `execution_id`, `certificate_id`, `passport_id`, ' +
-  '`trust_id`, `trust_asset_id`, `share_token`, `package_id`, among recent proofs only. For an older ' +
+  'Resolves `proof_id`, `registry_entry_id`, `execution_id`, `certificate_id`, `passport_id`, ' +
+  '`trust_id`, `trust_asset_id`, `share_token` and `package_id` of recent proofs only. For an older ' +
   'artifact this route returns BACKEND_LOOKUP_REQUIRED; the path of its kind returns the verdict.';
 
 const genericResponse = verdictResponse({
@@ -224,7 +224,7 @@ const genericPost = lookup({
   path: VERIFY,
   summary: 'Verify by any identifier in a body',
   description:
-    'Read-only. A field of one kind matches only that kind; `identifier` matches every kind. ' +
+    'Read-only. A field of one kind resolves only ids of that kind; `identifier` resolves every kind. ' +
     GENERIC_NOTE,
   body: {
     schema: lookupRequestSchema,
@@ -317,7 +317,7 @@ export const EVIDENCE_OPERATIONS: readonly Operation[] = [
       path: `${EVIDENCE_PATH}/{identifier}`,
       summary: 'Get the evidence of an answer',
       description:
-        'Proves, from the signed log, the answers about this identifier, or that nothing has this identifier. ' +
+        'Proves the answers about this identifier, or its absence, from the signed log. ' +
         'Resolves identifiers of any age.',
       responses: revalidated(evidenceResponse),
     }),

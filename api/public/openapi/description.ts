@@ -33,7 +33,7 @@ const GUIDE: readonly GuideSection[] = [
     id: 'freshness',
     title: 'Freshness and caching',
     text: [
-      'Responses come from a signed snapshot of the registry. `X-Svc-Snapshot-Generation` and `X-Svc-Tree-Size` identify it; `X-Svc-Snapshot-Issued-At` is the time of its log entry, also in a cached response. `X-Request-Id` of a cached response names the request that it answered first. After the snapshot expires, lookups answer 503 `snapshot_expired`.',
+      'Responses come from a signed snapshot of the registry. `X-Svc-Snapshot-Generation` and `X-Svc-Tree-Size` identify it; `X-Svc-Snapshot-Issued-At` is the time of its log entry, also in a cached response. `X-Request-Id` of a cached response is the id of the request that caused this response. After the snapshot expires, lookups answer 503 `snapshot_expired`.',
       'The response to a GET lookup has a strong `ETag` if the identifier resolves; a response with evidence always has an `ETag`. An `ETag` changes with each snapshot; send it in `If-None-Match` to get 304. Caches may store verdicts for one second. Responses to a share token must not be stored and have no ETag.',
       'Generic lookups (`/api/public/verify` itself) cover recent proofs only; `lookup_from` in `/readyz` is the first leaf index that they cover. All other lookups cover the whole history.',
     ],
@@ -51,7 +51,7 @@ const GUIDE: readonly GuideSection[] = [
     title: 'Checking it yourself',
     text: [
       'You can check the log without trusting this service. `/log` is the monitoring prefix for C2SP tlog-tiles clients, with a signed checkpoint, tiles, and entries that commit to each proof. `downloads` of a lookup response links to the log entry and the inclusion proof: the leaf hash is SHA-256 of a byte 0x00 and the bytes of `/log/entry/…`, and the path in `/log/proof/…` leads from it to the root of the checkpoint.',
-      'The evidence of an answer (`/api/public/evidence/…`, linked in `downloads`) leads from its records along a path of hashes to a snapshot entry, and from there to the signed checkpoint. It proves found answers and absent ones, and verifies offline. This API does not serve the snapshot files; an operator may serve them elsewhere, so that you can run your own public API server on them.',
+      'The evidence of an answer (`/api/public/evidence/…`, linked in `downloads`) leads from its records along a path of hashes to a snapshot entry, and from there to the signed checkpoint. The evidence proves that a record exists or is absent, and can be verified offline. This API does not serve the snapshot files; an operator may serve them elsewhere, so that you can run your own public API server on them.',
     ],
   },
   {

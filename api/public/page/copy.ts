@@ -28,7 +28,8 @@ export const SHORT: Record<VerificationStatus, { word: string; mark: Mark }> = {
 };
 
 const COPIED = 'Check that you copied the whole identifier and no other characters.';
-const ENDS = 'A printed or saved copy may be out of date: look it up again before you rely on it.';
+const ENDS =
+  'A printed or saved copy may be out of date: look up the identifier again before you rely on it.';
 
 export function notFoundCopy(treeSize: number): VerdictCopy {
   return {
@@ -63,7 +64,10 @@ export function verdictCopy(relayed: Relayed, byToken = false): VerdictCopy {
     return {
       mark: 'good',
       headline,
-      lead: kind === 'proof' ? `An ${ADMITTED}` : `It depends on a proof: an ${ADMITTED}`,
+      lead:
+        kind === 'proof'
+          ? `An ${ADMITTED}`
+          : `The ${ARTIFACT_NOUNS[kind]} depends on a proof: an ${ADMITTED}`,
       claims: ['An action was admitted: the policy in force permitted it.', ...RECORDED],
       nonClaims: [
         'That the action was carried out, or with what result.',
@@ -227,9 +231,9 @@ const requiredApproval = (kind: string): NotAdmitted => ({
 
 const ALLOWED = 'That anything was allowed.';
 const UNDECIDED =
-  'That it is valid, or that it is not. Perhaps it was not checked yet, or a check failed.';
+  'That it is valid, or that it is not. It may not have been checked yet, or a check may have failed.';
 
-const LATER = 'That this stays so. Look it up again later.';
+const LATER = 'That this stays so. Look up the identifier again later.';
 
 const UNRESOLVED: VerdictCopy = {
   mark: 'open',
@@ -249,7 +253,7 @@ const UNRESOLVABLE_TOKEN: VerdictCopy = {
     'The link may not exist, may be revoked or expired, or may lead to something that is not published. ' +
     'Check that you copied the whole link, or ask the sender.',
   claims: [],
-  nonClaims: ['Which of these applies.', 'Whether anything behind the link is valid.'],
+  nonClaims: ['Which of these reasons applies.', 'Whether anything behind the link is valid.'],
 };
 
 const EACH = 'The verdict on each member. It is shown with the member.';

@@ -24,8 +24,8 @@ export function evidenceSection({ answer, vkey, generation }: ServedAnswer): Htm
     <div id="evidence-result"></div>
     <form id="pin" hidden>
       <label for="log-vkey">
-        The key that this server names. Compare it with the operator's other publications, or
-        replace it by the key from there.
+        The key that this server names. Compare it with the key that the operator publishes
+        elsewhere, or paste that key here.
       </label>
       <div class="row">
         <input
@@ -47,8 +47,8 @@ export function evidenceSection({ answer, vkey, generation }: ServedAnswer): Htm
       <p>
         With a pinned key of the log, a script of this page verifies the proof of the answer from
         the signed log, and compares the answer with the page; it does not verify history and chain.
-        The check finds a replayed or altered answer of a cache, mirror or proxy, and a server whose
-        answer is wrong but whose page is honest. The server also sends the script: a server that
+        The check finds a replayed or altered answer of a cache, mirror or proxy, and a wrong answer
+        of a server that sends an unchanged page. The server also sends the script: a server that
         changes its page can show anything. Against such a server, use the command
         <code>svc lookup</code> or the SDK, with a key from another source.
       </p>

@@ -41,7 +41,7 @@ const NAMES: Record<string, string> = {
   inclusion_proof: 'Inclusion proof',
   checkpoint: 'Signed checkpoint',
   tile: 'Hash tile',
-  entry_bundle: 'Entries around it',
+  entry_bundle: 'Entry bundle',
   keys: 'Keys',
   evidence: 'Evidence',
 };
@@ -194,12 +194,14 @@ function eventLine(event: PublicEvent): Html {
     case 'verified':
       return line(
         time(event.at),
-        html`The verification system checked it, and every check passed${seen(event.log_size)}.`,
+        html`The verification system checked the proof, and every check
+        passed${seen(event.log_size)}.`,
       );
     case 'failed':
       return line(
         time(event.at),
-        html`A check failed${seen(event.log_size)}. Validity is not asserted until it passes.`,
+        html`A check failed${seen(event.log_size)}. Validity is not asserted until every check
+        passes.`,
         'open',
       );
     case 'erased':

@@ -53,8 +53,8 @@ const NEEDS = 'Needs SVC_ENGINE_URL, SVC_TENANT_ID and an API key with the scope
 
 export const registerApproverCommand: CommandSpec = {
   name: 'register-approver',
-  summary: 'Register an approver, whose approvals then count',
-  description: `FILE is the registration, which \`svc approver\` or the page for approvals created. The log has its hash. Registering it again changes nothing. ${NEEDS}`,
+  summary: 'Register an approver, so that the approvals of this approver count',
+  description: `FILE is the registration, which \`svc approver\` or the page for approvals created. The log gets only its hash. Registering the file again changes nothing. ${NEEDS}`,
   examples: ['svc register-approver registration.json', 'svc list approvers'],
   argument: '<FILE>',
   run: async ({ argument: file, engine, json, terminal }) => {
@@ -107,7 +107,7 @@ export const approveCommand: CommandSpec<ApproveOptions> = {
   name: 'approve',
   summary: 'Approve or reject an action that requires an approval',
   description:
-    'Shows what is requested, signs the decision with the key of a registered approver, and waits for the second decision. The command recomputes the AEP hash that it signs, and every value that it shows, from the signed proof, except the explanations of policies, which the engine states. Needs SVC_ENGINE_URL, SVC_TENANT_ID and an API key with the scope approve.\n\n' +
+    'Shows the requested action, signs the decision with the key of a registered approver, and waits for the second decision. The command recomputes the AEP hash that it signs, and every value that it shows, from the signed proof, except the explanations of policies, which the engine states. Needs SVC_ENGINE_URL, SVC_TENANT_ID and an API key with the scope approve.\n\n' +
     'Exits 0 when the action is admitted, 4 when it is denied, also by --reject, 1 when the engine shows values that do not fit the proof, and 3 when you did not confirm, the approval was rejected, or its effect is not known.',
   examples: [
     'svc approve 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --key ops-lead.pem',

@@ -49,7 +49,7 @@ export const hookCommand: CommandSpec<HookOptions> = {
   description:
     'Reads the JSON input of a Claude Code hook on standard input, and prints its JSON output. PreToolUse requests an admission, with a hash of the tool input; PostToolUse, PostToolUseFailure and PermissionDenied record the outcome. A call without an admission is denied, with the reason for the model; the permission rules of Claude Code apply to every other call. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
     'With --listen, svc serves HTTP hooks on a loopback port until interrupted. Each request must carry the token in the environment variable SVC_HOOK_TOKEN: Authorization: Bearer TOKEN. A rejected request gets a denial with the status 200, because Claude Code may run the tool after other statuses; with --observe, it gets the status 400.\n\n' +
-    'Exits 0 with an output, and after a failure 2, which blocks the tool, or with --observe 1. Set "onFailure": "block" on the hook too: Claude Code otherwise runs the tool when a hook cannot start or takes too long.',
+    'Exits 0 with an output. After a failure exits 2, which blocks the tool, or 1 with --observe. Set "onFailure": "block" on the hook too: Claude Code otherwise runs the tool when a hook cannot start or takes too long.',
   examples: [
     'svc hook --agent my-laptop < hook.json',
     'SVC_HOOK_TOKEN=… svc hook --agent my-laptop --listen 8377',
@@ -191,7 +191,7 @@ async function serve(
       });
   });
   await once(server.listen(port, '127.0.0.1'), 'listening');
-  terminal.printError(`hooks on http://127.0.0.1:${String(port)}`);
+  terminal.printError(`serving hooks on http://127.0.0.1:${String(port)}`);
   if (!signal.aborted) await once(signal, 'abort');
   server.closeAllConnections();
   server.close();

@@ -15,7 +15,7 @@ interface InstallOptions extends McpOptions {
 export const mcpInstallCommand: CommandSpec<InstallOptions> = {
   name: 'mcp install',
   summary: 'Put svc mcp between a host and one of its MCP servers',
-  description: `Edits the configuration of HOST: ${Object.keys(HOSTS).join(', ')}. SERVER is the command or the URL of a server; without SERVER, svc wraps the server NAME of the file. Prints the change, and keeps a backup. The file gets SVC_ENGINE_URL, SVC_TENANT_ID and the path in SVC_API_KEY_FILE, but no key.`,
+  description: `Edits the configuration of HOST: ${Object.keys(HOSTS).join(', ')}. SERVER is the command or the URL of a server; without SERVER, svc wraps the server in the file that --name names. Prints the change, and keeps a backup. The file gets SVC_ENGINE_URL, SVC_TENANT_ID and the path in SVC_API_KEY_FILE, but no key.`,
   examples: [
     'svc mcp install claude-desktop --name files -- npx -y @modelcontextprotocol/server-filesystem /srv/data',
     'svc mcp install vscode --name files --map map.json --dry-run',

@@ -56,7 +56,7 @@ export const mcpCommand: CommandSpec<McpOptions> = {
   name: 'mcp',
   summary: 'Admit every tool call between an MCP host and an MCP server',
   description:
-    'TARGET is the command of a server, after --, or the URL of one. Needs SVC_ENGINE_URL, SVC_TENANT_ID and SVC_API_KEY_FILE. A call runs only after an ADMITTED receipt; the model reads every rejection as a failed tool. Everything except tool calls passes unchanged. The server gets no SVC_* variables; SVC_MCP_SERVER_TOKEN is the bearer token for a URL.\n\n' +
+    'TARGET is the command of a server, after --, or the URL of a server. Needs SVC_ENGINE_URL, SVC_TENANT_ID and SVC_API_KEY_FILE. A call runs only after an ADMITTED receipt; the model reads every rejection as a failed tool. Everything except tool calls passes unchanged. The server gets no SVC_* variables; SVC_MCP_SERVER_TOKEN is the bearer token for a URL.\n\n' +
     'Exits 0 after the host has disconnected, and 1 after the server has ended.',
   examples: [
     'svc mcp -- npx -y @modelcontextprotocol/server-filesystem /srv/data',
@@ -145,7 +145,8 @@ function connector(
         throw new UsageError(`${first} cannot be run: ${(cause as Error).message}`, { cause });
       });
   }
-  if (target.length > 1 || !URL.canParse(first)) throw new UsageError('give one URL');
+  if (target.length > 1 || !URL.canParse(first))
+    throw new UsageError('TARGET must be one valid URL, or a command after --');
   const url = new URL(first);
   const isLocal = ['127.0.0.1', 'localhost', '[::1]'].includes(url.hostname);
   if (serverToken !== undefined && url.protocol !== 'https:' && !isLocal) {

@@ -49,7 +49,7 @@ export const monitorCommand: CommandSpec<MonitorOptions> = {
       '--watch <FILE>',
       'watch the proofs in this file (a receipt, evidence, an export or a list of proof ids) or directory; repeatable',
     ).argParser(collect),
-    ['--once', 'look once'],
+    ['--once', 'make one pass, then exit'],
     new Option('--interval <SECONDS>', 'time between two polls').argParser(seconds).default(10),
     new Option('--metrics-port <PORT>', 'serve Prometheus metrics on this loopback port').argParser(
       port,
@@ -74,7 +74,8 @@ async function run(invocation: Invocation<MonitorOptions>): Promise<ExitCode> {
   };
   const metrics =
     options.metricsPort === undefined ? null : await serveMetrics(options.metricsPort, signal);
-  if (metrics !== null) terminal.printError(`metrics on http://127.0.0.1:${String(metrics.port)}`);
+  if (metrics !== null)
+    terminal.printError(`serving metrics on http://127.0.0.1:${String(metrics.port)}`);
   const finding = (found: Finding): void => {
     const level = FINDINGS[found.code] === 'notice' ? 'notice' : 'ALARM';
     const style: Style = level === 'notice' ? 'dim' : 'red';

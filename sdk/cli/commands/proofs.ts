@@ -62,7 +62,7 @@ export const exportCommand: CommandSpec<
 export const inclusionCommand: CommandSpec<FileOptions<sdk.InclusionFormat>> = {
   name: 'inclusion',
   summary: 'Retrieve the position of a proof in the log, and the signed checkpoint over it',
-  description: `${NEEDS_ENGINE} The format tlog-proof is a C2SP .tlog-proof, which other tools and \`svc verify --offline --tlog-proof\` read. This command does not check its content. Exits 3 while no checkpoint covers the proof.`,
+  description: `${NEEDS_ENGINE} The format tlog-proof is a C2SP .tlog-proof, which other tools and \`svc verify --offline --tlog-proof\` read. The command does not verify the inclusion. Exits 3 while no checkpoint covers the proof.`,
   examples: [
     'svc inclusion 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
     'svc inclusion 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --format tlog-proof -o proof.tlog-proof',
@@ -92,7 +92,7 @@ const REPLAY_CODES: Record<sdk.Replay['result'], ExitCode> = {
 export const replayCommand: CommandSpec = {
   name: 'replay',
   summary: 'Replay the decision of a proof from its pinned inputs',
-  description: `FILE is an output of \`svc export\`; - reads standard input. ${NEEDS_ENGINE} Exits 0 when the replay matches, 1 when it diverges, and 3 when the policy engine has another version than the one that decided.`,
+  description: `FILE is an output of \`svc export\`; - reads standard input. ${NEEDS_ENGINE} Exits 0 when the replay matches, 1 when it diverges, and 3 when the running policy engine has another version than the policy engine that decided.`,
   examples: ['svc replay 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f', 'svc replay proof.json --json'],
   argument: '<PROOF_ID|FILE>',
   options: [['--policy <DIGEST>', 'also evaluate this policy set; with PROOF_ID only']],
@@ -122,7 +122,7 @@ async function replay(invocation: Invocation<{ policy?: string }>): Promise<Exit
   if (counterfactual !== null) {
     const { decision, differs } = counterfactual;
     const compared = differs ? 'another decision' : 'the same';
-    terminal.print(...row('that policy', `${decision.effect}, ${compared}`));
+    terminal.print(...row('with --policy', `${decision.effect}, ${compared}`));
   }
   return exitCode;
 }

@@ -25,17 +25,17 @@ const LISTS = {
 >;
 
 const TEXT_FILTERS = {
-  action: 'of this action',
-  status: 'with this verification status',
-  lane: 'of this request type: execute or agent',
-  intent: 'of this intent id',
-  agent: 'of this agent id',
-  tool: 'of this tool',
-  run: 'of this run of the agent',
-  parent: 'with this parent proof, such as the outcomes of an admission',
-  batch: 'of this batch',
-  from: 'accepted at this time or later: RFC 3339 in UTC with milliseconds',
-  to: 'accepted before this time',
+  action: 'proofs of this action',
+  status: 'proofs with this verification status',
+  lane: 'proofs of this request type: execute or agent',
+  intent: 'proofs of this intent id',
+  agent: 'proofs of this agent id',
+  tool: 'proofs of this tool',
+  run: 'proofs of this run of the agent',
+  parent: 'proofs with this parent proof, such as the outcomes of an admission',
+  batch: 'proofs of this batch',
+  from: 'proofs accepted at this time or later: RFC 3339 in UTC with milliseconds',
+  to: 'proofs accepted before this time',
 };
 
 export const listCommand: CommandSpec<ListOptions> = {
@@ -51,7 +51,7 @@ export const listCommand: CommandSpec<ListOptions> = {
   argument: '[WHAT]',
   options: [
     ['--limit <N>', 'stop after N items'],
-    new Option('--effect <EFFECT>', 'with this decision').choices(EFFECTS),
+    new Option('--effect <EFFECT>', 'proofs with this effect').choices(EFFECTS),
     new Option('--bound <BOUND>', 'whether the key was restricted to the agent').choices([
       'true',
       'false',
@@ -194,8 +194,8 @@ export const revokeCommand: CommandSpec<RevokeOptions> = {
   argument: '<ID>',
   options: [
     kindOption('the artifact to revoke'),
-    ['--reason <TEXT>', 'why'],
-    ['--actor <TEXT>', 'who revokes'],
+    ['--reason <TEXT>', 'reason for the revocation'],
+    ['--actor <TEXT>', 'person or system that revokes'],
   ],
   run: async (invocation) => {
     const { argument: id, engine, options } = invocation;

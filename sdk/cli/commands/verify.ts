@@ -35,9 +35,9 @@ export const verifyCommand: CommandSpec<VerifyOptions> = {
   ],
   argument: '<PROOF_ID|FILE>',
   options: [
-    ['--offline', 'check the file here, without a network'],
+    ['--offline', 'check the file on this machine, without a network'],
     ['--aep-key <KEY>', 'trust this AEP key, in base64url'],
-    ['--tlog-proof <FILE>', 'check inclusion with this .tlog-proof instead'],
+    ['--tlog-proof <FILE>', 'check inclusion with this .tlog-proof, not with that in FILE'],
     ['--arguments <FILE>', 'require a disclosed hash of these arguments: a JSON file'],
     ['--id <ID>', 'require evidence about this ID; needed for a share token'],
     ...evidencePinOptions,
@@ -259,7 +259,7 @@ function print(terminal: Terminal, result: sdk.OfflineResult, exitCode: ExitCode
   for (const { code, detail } of faults) terminal.print(...row('fault', `${code}: ${detail}`));
   if (result.authentic && result.included === undefined) {
     const next =
-      'to decide inclusion, pin the log too (--pins, --log-vkey); for evidence from before a checkpoint, give --tlog-proof';
+      'to decide inclusion, pin the log too (--pins, --log-vkey); if no checkpoint covered the entry when you fetched the evidence, give --tlog-proof';
     terminal.print(...row('next', next));
   }
 }

@@ -47,7 +47,7 @@ it('PDF export > contains every fact of the proof', async () => {
   const joined = text.replaceAll('\n', '');
   expect(joined).toContain('run-7/step-3/réserver ✈');
   expect(joined).toContain(`cedar ${aep.policy.engine_version}`);
-  expect(joined).toContain('no end');
+  expect(joined).toContain('no expiry');
   expect(joined).toContain(envelope.signatures[0].sig);
   expect(joined).toContain(inclusion.checkpoint.replaceAll('\n', ''));
   expect(links).toEqual([PAGE_URL]);

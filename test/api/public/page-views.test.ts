@@ -230,7 +230,7 @@ describe('share link page', () => {
     for (const reason of ['may not exist', 'revoked', 'expired', 'not published']) {
       expect(shown).toContain(reason);
     }
-    expect(shown).toContain('Which of these applies.');
+    expect(shown).toContain('Which of these reasons applies.');
     expect(pages[0]).not.toContain('class="qr"');
   });
 });
