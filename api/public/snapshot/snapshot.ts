@@ -55,8 +55,10 @@ export class Snapshot {
   ) {
     this.below = (page, at) => pages.below(page, at);
     this.generation = opened.index;
-    this.entry = opened.snapshot;
-    this.log = opened.snapshot.logs[0]!;
+    // The location file contains a dash outside Latin-1, so V8 stores all strings parsed from it with two
+    // bytes per character, and every answer that contains one. JSON.parse creates strings of one byte.
+    this.entry = JSON.parse(JSON.stringify(opened.snapshot)) as SnapshotEntry;
+    this.log = this.entry.logs[0]!;
     this.logs = new Map(
       this.entry.logs.map(({ shard, origin, size, expired_through }) => [
         shard,

@@ -2,6 +2,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { serialize } from 'node:v8';
 import { expect, it } from 'vitest';
 import { resolve } from '#api/public/lookup/resolve';
 import { verdictAnswer } from '#api/public/lookup/routes';
@@ -80,6 +81,13 @@ it('pages > never give another value when an origin replaces a page and every di
     snapshot.find({ map: 'map_root', key: mapKey('proof', fromHex(id)) });
   expect(() => find(ids[0]!)).toThrow('not match its root');
   expect(find(ids.at(-1)!)).not.toBeNull();
+});
+
+it('lookup response > has one byte per character in memory', async () => {
+  const { ids, served } = await opened();
+  const { body } = resolve(served, BY_PATH.proof, ids[0]!)!;
+  // `serialize` writes a string in V8's own representation, of one or two bytes per character.
+  expect(serialize(body).length).toBeLessThan(1.5 * body.length);
 });
 
 it('pages > are rejected when the digest is wrong, even if the root is right', async () => {
