@@ -40,4 +40,4 @@ RUN install -d -o 10010 -g 10010 -m 0700 /srv/witness
 USER 65534:65534
 # Signals must reach the program: the entry point of the official image may start a shell first.
 ENTRYPOINT []
-CMD ["node", "-e", "console.error('name a program: docker-compose.yml does'); process.exit(2)"]
+CMD ["node", "-e", "console.error('name a program, as docker-compose.yml does'); process.exit(2)"]

@@ -65,7 +65,7 @@ export default tseslint.config(
       ],
     },
   },
-  // The command line is a program of another package, so it has a file of its own for its settings.
+  // Each package has one file that reads the environment: the command `svc` belongs to the package of the SDK.
   {
     files: ['runtime/config.ts', 'sdk/cli/config.ts', 'sdk/cli/svc.ts'],
     rules: { 'no-restricted-properties': 'off' },

@@ -1,5 +1,5 @@
-// Queries the registry for known vulnerabilities. Exit code 0: none in production dependencies; 1: some;
-// 3: the registry did not answer, so the result is unknown.
+// Queries the npm registry for known vulnerabilities. Exit code 0: none in production dependencies; 1: some;
+// 3: the npm registry did not answer, so the result is unknown.
 import { spawnSync } from 'node:child_process';
 
 const { stdout, error } = spawnSync('npm', ['audit', '--json'], {
@@ -26,7 +26,7 @@ async function isProduction(nodes) {
 
 const found = report();
 if (found === null) {
-  console.log('audit: no answer from the registry');
+  console.log('audit: no answer from the npm registry');
   process.exitCode = 3;
 } else {
   const grave = [];

@@ -87,12 +87,12 @@ Object.entries(parts).forEach(([name, result], at) => {
   const status = statuses[at] ?? 'unknown';
   const numbers = result(status);
   if (numbers === null) {
-    console.log(`${name}: no answer from the registry, so not counted`);
+    console.log(`${name}: no answer from the npm registry, so not counted`);
     return;
   }
   const isWhole = numbers.every((one) => Number.isSafeInteger(one) && one >= 0);
   const [passed, failed, skipped] = isWhole ? numbers : [0, 1, 0];
-  if (skipped > 0) console.log(`${name}: CI skips nothing, but ${skipped} were skipped`);
+  if (skipped > 0) console.log(`${name}: CI must skip no tests, but ${skipped} were skipped`);
   const known = failed + skipped;
   const isUnexplained = known === 0 && (status !== '0' || passed === 0);
   if (!isWhole || isUnexplained) {

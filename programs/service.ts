@@ -2,7 +2,6 @@ import type { DrainConfig, OpsConfig, ServingProgram } from '#runtime/config';
 import { openOps, type Ops } from '#runtime/ops/ops';
 import { type ProgramContext, runProgram } from '#runtime/process/lifecycle';
 
-/** A running program with its configuration and its operations listener. */
 type Service<Config> = ProgramContext & { config: Config; ops: Ops };
 
 /** Runs a program until it is stopped, and ends the process. */

@@ -38,7 +38,7 @@ type Database = Pick<Parameters<typeof bootstrap>[0], 'ownerUrl' | 'rolePassword
 const openKey = (where: string): Signer | Promise<Signer> =>
   isKeyUri(where) || existsSync(where) ? openSigner(where) : createSigningKey(where);
 
-/** A secret from which the roles' passwords in an external Postgres are derived. */
+/** An external PostgreSQL server, with role passwords derived from a secret in DATA_DIR. */
 async function externalDatabase(ownerUrl: string, dataDir: string): Promise<Database> {
   const file = join(dataDir, 'role-secret');
   if (!existsSync(file)) createPrivateFile(file, `${randomBytes(32).toString('base64url')}\n`);

@@ -40,7 +40,7 @@ const code = await runProgram(
 );
 process.exit(code);
 
-/** Quotes for a POSIX shell. */
+/** Quotes a text for a POSIX shell. */
 function quoted(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`;
 }

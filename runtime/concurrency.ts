@@ -20,7 +20,7 @@ export async function withTimeout<T>(
   }
 }
 
-/** Like AbortSignal.timeout, which Node 20 may garbage-collect inside an AbortSignal.any before the timeout. */
+/** Like AbortSignal.timeout, whose signal Node 20 may collect before the timeout if only an AbortSignal.any uses it. */
 export function timeoutSignal(ms: number): AbortSignal {
   const controller = new AbortController();
   setTimeout(() => controller.abort(), ms).unref();
@@ -46,7 +46,7 @@ export function yieldEvery(ms = 5): () => Promise<void> {
   };
 }
 
-/** A sleep that `wake` ends early; while nothing sleeps, `wake` ends the next sleep. */
+/** A sleep that `wake` ends early. If no sleep is pending, `wake` ends the next sleep at once. */
 export class WakeableSleep {
   private isWoken = false;
   private end: (() => void) | null = null;
@@ -94,7 +94,7 @@ export interface CoalesceOptions<In, Out> {
   run: (items: In[]) => Promise<Out[]>;
   /**
    * Whether to retry the items of a failed group one by one. Return false for failures that affect
-   * every item (the database is down): retrying would multiply them.
+   * every item (the database is down): retries would only repeat the failure.
    */
   isRetryAlone?: (error: unknown) => boolean;
 }
@@ -116,7 +116,7 @@ export function coalesce<In, Out>(options: CoalesceOptions<In, Out>): (item: In)
   const { run, isRetryAlone = () => true } = options;
   const gathering: Waiting<In, Out>[] = [];
   let lastArrival = -Infinity;
-  /** The time at which the first gathered item has waited long enough. */
+  /** The time at which the gathered items start, even if they are fewer than `enoughItems`. */
   let due = 0;
   let running = 0;
   let timer: NodeJS.Timeout | undefined;

@@ -182,7 +182,7 @@ export function publisherConfig(env: Environment = process.env) {
   return { ...v, logOrigin, snapshotPlace: snapshotPlaceOf(v) };
 }
 
-/** Has no database, queue or secret, so that a compromised public API server exposes none. */
+/** Names no database, queue or secret, so that a compromised public API server exposes none. */
 const facadeSettings = {
   PINS_FILE: field.pinsFile,
   DATA_DIR: field.dataDir,
@@ -205,7 +205,7 @@ export function facadeConfig(env: Environment = process.env) {
   return { ...v, pins: pinsOf(v), snapshotPlace: localPlaceOf(v) };
 }
 
-/** Reads only what the dashboard needs: with the queue in Redis, no database URL. */
+/** With the queue in Redis, the dashboard gets no database URL, because it does not need the database. */
 const boardSettings = {
   DATABASE_URL: field.databaseUrl(field.ROLE_URL('board')).optional(),
   REDIS_URL: field.redisUrl,
@@ -305,7 +305,7 @@ export function startConfig(env: Environment = process.env) {
   };
 }
 
-/** For `demo`, which may run next to another stack: ignores every variable but the log level. */
+/** For `demo`. Ignores every variable except the log level, because the other variables may configure another stack. */
 export function demoConfig(dataDir: string, env: Environment = process.env): StartConfig {
   return startConfig({
     DATA_DIR: dataDir,

@@ -26,7 +26,7 @@ export interface CallOptions {
   retry?: RetryOptions;
 }
 
-/** The engine, and the tenant that calls. */
+/** The address of the engine, and the credentials of the calling tenant. */
 export interface EngineOptions extends CallOptions {
   /** Base address, http(s), with or without a path before `/v1`. */
   engineUrl: string;

@@ -1,4 +1,4 @@
 import * as z from 'zod';
 
-// The page's policy forbids `eval`, which zod would try for each schema.
+// The Content-Security-Policy of the page forbids `eval`, which zod would try for each schema.
 z.config({ jitless: true });

@@ -10,7 +10,7 @@ import type { RevocationOutcome } from '#sql/lifecycle/revocations';
 import type { PdfRequest } from './pdf/render.js';
 import type { OutcomeWaiter } from './admission/wait.js';
 
-/** Dependencies and settings of the engine. The program that starts it opens and closes them. */
+/** Dependencies and settings of the engine. The program `engine` opens and closes the dependencies. */
 export interface EngineContext {
   /** Connections for admissions and authentication only, so that reads cannot starve them. */
   sql: Pool;

@@ -73,7 +73,7 @@ function only(methods: string[]): RequestHandler {
   };
 }
 
-/** 503s of load limits, most of them per tenant: in the access log, but not logged as errors. */
+/** Load limits with the status 503, most of them per tenant: in the access log, but not logged as errors. */
 const LOAD_LIMITS: ReadonlySet<ProblemCode> = new Set([
   'tenant_busy',
   'too_many_batches',

@@ -54,7 +54,6 @@ const IF_NONE_MATCH = headerParameter(
   '`ETag` of an earlier response: 304 if it is still current.',
 );
 
-/** Returns the function that describes an operation. */
 function operationWriter<Spec extends OperationSpec>(
   api: ApiDescription<Spec>,
   components: Components,

@@ -43,7 +43,7 @@ export function createPublicServer(options: PublicServerOptions) {
   const { snapshotSource: source, logVkey, pageMemory, ...settings } = options;
   const { clock, log } = settings;
   const trust = pinKeys(nativeSha256, [logVkey].flat());
-  // Without its script, the page would verify nothing and not report it.
+  // Without its scripts, the page would verify nothing and would not report that.
   for (const script of ['page/verify.js', 'page/prove.js'] as const) readScript(script);
   const poller = new SnapshotPoller({ source, trust, pageMemory, clock, log });
   const checkpoints = new Checkpoints(source, trust, clock);

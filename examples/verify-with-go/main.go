@@ -1,5 +1,5 @@
-// Checks a .tlog-proof with the packages that Go itself checks its module database with, and with
-// none of the code of the service.
+// Checks a .tlog-proof with the packages that Go uses to check its module database, and without code of
+// the service.
 //
 //	go run main.go <vkey> <file.tlog-proof> <file of the log entry>
 package main

@@ -211,7 +211,7 @@ async function knownKey({ database }: Admin, uses: readonly Use[], key: string):
   return { use: known.use, publicKey: fromBase64Url(known.public_key) };
 }
 
-/** The raw public key of a PEM file with a public or private key, or of a key in a device or service. */
+/** The raw public key of a PEM file with a public or private key, or of a key in an HSM or a KMS. */
 export async function readPublicKey(file: string): Promise<Uint8Array> {
   if (isKeyUri(file)) return (await openSigner(file)).publicKey;
   const pem = await readOperatorsFile(file);

@@ -8,7 +8,6 @@ import type { Pool, Transaction } from '#sql/db/transaction';
 /** The command line is invalid; the message has the correct usage. */
 export class UsageError extends Error {}
 
-/** The resources of a running command. */
 export interface Admin {
   /** Who runs the command, for the audit records. */
   actor: string;

@@ -79,7 +79,7 @@ function createFiles(
 
 /** Migrates as the owner. Activates policy and keys as `svc_admin` if the folder has that role's URL. */
 async function prepareDatabase(folder: string) {
-  // Loads the library of the queue, which would take a third of the start of every other command.
+  // Imported on demand: the library of the queue would take a third of the start time of every other command.
   const { migrateDatabase, PROGRAM_ROLES } = await import('../migrate-database.js');
   const file = (name: string): string => join(folder, name);
   const owner = await urlIn(file('owner-database-url'));

@@ -86,7 +86,7 @@ async function erase(admin: Admin, proofId: string, options: ErasureOptions): Pr
       document: {
         proof_id: proofId,
         erased: erased.some(({ isNew }) => isNew),
-        // Includes the other admissions that held the request.
+        // Includes other admissions whose payload contains the same request.
         erased_proofs: erased.map((one) => one.proofId),
         erased_at: record?.erasedAt,
         actor: record?.actor,
@@ -98,7 +98,7 @@ async function erase(admin: Admin, proofId: string, options: ErasureOptions): Pr
 
 /** Admissions erased per transaction. After an interruption, the next run continues with the rest. */
 const GROUP = 500;
-/** Unsettled proofs in the output. */
+/** Limit of the proofs in `unsettled_proofs`. */
 const LISTED = 100;
 
 async function eraseTenant(

@@ -70,7 +70,7 @@ export async function makeSecretFiles(
 
   secret('postgres-password', password, 'postgres');
   // PostgreSQL's container reads this URL through the file's group. A private file of the operator gets no
-  // group access, because on a host another program may have this group number.
+  // group access, because on a host another program may have this group id.
   const ownerUrl = join(directory, 'owner-database-url');
   const isByHand = existsSync(ownerUrl) && (statSync(ownerUrl).mode & 0o077) === 0;
   secret(

@@ -129,7 +129,7 @@ async function run(
       progress: (stage, done, total) => bar.show(stage, done, total),
       signal: terminal.signal ?? new AbortController().signal,
     }).catch((cause: unknown) => {
-      throw new BrokenOff('the check failed', { cause });
+      throw new IncompleteCheck('the check failed', { cause });
     });
     bar.end();
     const code = result.isCorrupt ? 1 : result.unchecked.length === 0 ? 0 : 3;
@@ -154,12 +154,13 @@ async function run(
 }
 
 /** A failure during the check: exit code 3, never a configuration error. */
-class BrokenOff extends Error {}
+class IncompleteCheck extends Error {}
 
 /** Findings so far are in the state file; the next run reports them. */
 function trouble(error: unknown, env: Environment | undefined): string {
   if (!(error instanceof Error)) return String(error);
-  const reason = error instanceof BrokenOff && error.cause instanceof Error ? error.cause : error;
+  const reason =
+    error instanceof IncompleteCheck && error.cause instanceof Error ? error.cause : error;
   const again = 'The next run resumes from the saved position.';
   if (reason instanceof Stopped) return `${reason.message}. ${again}`;
   const level = readLogLevel('info', env);

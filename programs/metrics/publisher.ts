@@ -99,7 +99,7 @@ export function publisherMetrics(
       () => disk?.value && disk.value.blocks * disk.value.bsize,
     ],
     svc_maintenance_age_seconds: [
-      'Time since the last fsck without findings or recorded backup; since the migration if there was none',
+      'Time since the last recorded backup or fsck without findings; since the migration if none is recorded',
       () =>
         upkeep.value?.maintenance.map(({ kind, since, endedAt }) => ({
           labels: { kind },

@@ -1,4 +1,4 @@
-"""Admissions by an engine that fails or lies."""
+"""Admissions by an engine that fails or answers falsely."""
 
 from collections.abc import Callable
 

@@ -19,7 +19,6 @@ SETTINGS: dict[str, Any] = {"engine_url": "http://engine", "tenant_id": "acme", 
 
 
 def receipt_of(request: httpx.Request) -> httpx.Response:
-    """Admits every request."""
     request_hash = canonical_hash(json.loads(request.content))
     receipt = {
         "schema_version": "svc.agent.admission.response/1.0",

@@ -50,7 +50,7 @@ def test_an_unknown_lookup_or_another_form_of_time_is_invalid_input(options: dic
             verify_export("{}", PINS, **options)
 
 
-def test_an_identifier_is_a_kind_of_lookup() -> None:
+def test_the_lookup_kinds_identifier_and_generic_are_the_same() -> None:
     answers = [verify_evidence(json.dumps(EVIDENCE), PINS, route=route).answer for route in ("identifier", "generic")]
     assert answers[0] == answers[1]
 

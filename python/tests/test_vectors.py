@@ -326,7 +326,7 @@ def test_evidence_proves_an_answer_until_it_expires(evidence: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(("length", "is_entry"), [(512, True), (513, False)])
-def test_an_entry_states_the_origin_of_a_log_as_a_name(length: int, is_entry: bool) -> None:
+def test_an_entry_has_an_origin_of_at_most_512_characters(length: int, is_entry: bool) -> None:
     snapshot = json.loads(NEXT["entries"][17]["canonical"])
     snapshot["logs"].append({**snapshot["logs"][0], "shard": 1, "origin": "é" * length})
     if is_entry:

@@ -4,7 +4,6 @@ export class BusyError extends Error {}
 export interface Limits {
   /** Limit of concurrent units of work over all owners. */
   total: number;
-  /** Limit of concurrent units of work per owner. */
   perOwner: number;
   /** Limit of queued units of work per owner; further work is rejected at once. */
   maxWaiting: number;

@@ -69,7 +69,7 @@ export const maxMergeDelay = duration(
 export const rateLimit = wholeNumber(1, 1_000_000, '5000').describe(
   'requests per second for each tenant without a limit of its own',
 );
-// From 4 on, a batch of one item fits into the quarter of the queue that one tenant's batches may fill.
+// At least 4, because one tenant's batches may fill a quarter of the queue, and a batch has at least one item.
 export const maxQueuedAdmissions = wholeNumber(4, 100_000_000, '100000').describe(
   'undecided admissions at which the engine stops accepting more; batches may use half of this number',
 );
@@ -169,7 +169,7 @@ export const keyFile = (which: string) =>
     `file of mode 0600 with the ${which}, or [a key in an HSM or in AWS KMS](deploy.md#keys-in-an-hsm-or-in-aws-kms); \`start\` generates it below \`DATA_DIR\``,
   );
 
-/** The file of a key that signs thousands of times per second: too often for a device or a service. */
+/** The file of a key that signs thousands of times per second: too often for an HSM or a KMS. */
 export const bulkKeyFile = (which: string) =>
   z
     .string()
@@ -232,7 +232,7 @@ export const snapshotUrl = z
   .default(null)
   .describe('URL of the snapshot, instead of the directory');
 
-/** Must be ASCII and short, because it is printed and encoded as a QR code. */
+/** Must be ASCII and short, because PDFs show the URL as text and as a QR code. */
 export const anyPublicUrl = z
   .string()
   .refine(
@@ -285,7 +285,7 @@ export function originFor(given: string | undefined, embedded: boolean): string 
 }
 
 export interface DrainConfig {
-  /** Time in which the program reports not ready but serves, so that load balancers notice. */
+  /** Time in which the program serves but reports not ready, so that load balancers stop sending requests. */
   delayMs: number;
   /** Longest time to finish after `delayMs`; null uses the program's default. */
   deadlineMs: number | null;

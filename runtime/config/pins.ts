@@ -6,7 +6,7 @@ import { publicKeysSchema } from '#protocol/snapshot/keys';
 import { type PinnedLogKey, pinKeys } from '#protocol/snapshot/trust';
 import { nativeSha256 } from '../crypto/node.js';
 
-/** The log keys to pin in a file that `admin pins` wrote, or the problem with the file. */
+/** The log keys to pin, from a file that `admin pins` wrote, or the problem with the file. */
 export function logKeysIn(file: string): PinnedLogKey[] | string {
   let bytes;
   try {

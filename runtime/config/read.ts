@@ -29,7 +29,7 @@ export const FROM_FILES: readonly string[] = [
 
 const LONGEST_FILE = 64 * 1024;
 
-/** A value, or the problem with the file that should have it. Never quotes the file. */
+/** A value, or the problem with the file that should contain the value. Never quotes the file. */
 type Found = { value?: string } | { problem: string };
 
 function fromFile(variable: string, file: string): Found {

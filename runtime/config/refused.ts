@@ -1,6 +1,6 @@
 /**
- * A misspelt name has at most one edit per this many characters: `ENGINE_HOST` does not match
- * `ENGINE_PORT`.
+ * A name counts as misspelt if it differs from a setting by at most one edit per this many characters, so
+ * `ENGINE_HOST` does not count as a misspelt `ENGINE_PORT`.
  */
 const CHARACTERS_PER_EDIT = 8;
 
@@ -41,7 +41,7 @@ export function refusedVariables(
   });
 }
 
-/** The number of insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`. */
+/** The number of insertions, deletions, replacements and swaps of adjacent characters that turn `a` into `b`. */
 function edits(a: string, b: string): number {
   let before: number[] = [];
   let row = Array.from({ length: b.length + 1 }, (_, at) => at);

@@ -22,7 +22,7 @@ export function newApiKey(): { keyId: string; secretHash: Uint8Array; text: stri
   return { keyId, secretHash: apiKeySecretHash(secret), text: formatApiKey({ keyId, secret }) };
 }
 
-/** Parses a key; null unless form, checksum and base64url encoding are exact. */
+/** Parses a key; null if its form, checksum or base64url encoding is invalid. */
 export function parseApiKey(text: string): ApiKey | null {
   const match = API_KEY_PATTERN.exec(text);
   if (match === null) return null;

@@ -9,7 +9,7 @@ export interface Signer {
   sign: (message: Uint8Array) => Uint8Array | Promise<Uint8Array>;
 }
 
-/** Whether a setting names a key in a device or a service, and not a file. */
+/** Whether a setting names a key in an HSM or a KMS, and not a file. */
 export const isKeyUri = (where: string): boolean => /^(pkcs11|awskms):/.test(where);
 
 /** DER header of an Ed25519 SubjectPublicKeyInfo (RFC 8410); the 32 key bytes follow. */

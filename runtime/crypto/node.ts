@@ -34,7 +34,7 @@ export const nativeTextHash = (text: string): string => hash('sha256', text, 'he
 
 const PUBLIC_KEY_BYTES = 32;
 
-// Limit of cached keys; there are few, and parsing one costs about as much as a verification.
+// Limit of cached keys. Few keys are in use, and parsing a key costs about as much as a verification.
 const MAX_PARSED = 64;
 const parsed = new Map<string, KeyObject>();
 

@@ -14,7 +14,7 @@ interface Pkcs11Uri {
   pinFile: string;
 }
 
-/** The attributes of RFC 7512 that select one key, with a PIN from a file. */
+/** Accepts only attributes of RFC 7512 that select one key or its module, and that name a file with the PIN. */
 function parsePkcs11Uri(uri: string): Pkcs11Uri {
   const invalid = (what: string): OperatorError =>
     new OperatorError(
@@ -75,7 +75,7 @@ export async function openPkcs11Key(uri: string): Promise<Signer> {
   };
 }
 
-/** Reads the PIN from the first line of the input, because other users can read arguments. */
+/** Reads the PIN from the first line of the input, because other users can read the arguments of a process. */
 const WITH_PIN = 'IFS= read -r SVC_PKCS11_PIN && export SVC_PKCS11_PIN && exec pkcs11-tool "$@"';
 
 function run(uri: string, options: string[], pin: string, input: Uint8Array): Promise<Buffer> {

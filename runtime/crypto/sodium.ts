@@ -53,7 +53,7 @@ export const bulkSigningKey = (
   load: Sign = loadSodium,
 ): Promise<SigningKey & Library> => inGuardedMemory(loadKey(file), load);
 
-/** A new key that exists in the memory of this process only; otherwise as {@link bulkSigningKey}. */
+/** A new key that exists in the memory of this process only; otherwise like {@link bulkSigningKey}. */
 export const newBulkSigningKey = (): Promise<SigningKey & Library> =>
   inGuardedMemory(generateKey(), loadSodium);
 

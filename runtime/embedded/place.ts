@@ -115,7 +115,7 @@ export async function removePlace(dataDir: string): Promise<void> {
 }
 
 /**
- * A directory of root's that every account can enter, for files that Postgres must reach when the
+ * A directory owned by root that every account can enter, for files that Postgres must reach when the
  * checkout or DATA_DIR is below a private home. Some parents are world-writable, so a directory
  * that another user could have prepared is not used.
  */
@@ -166,7 +166,7 @@ export const spawnAs = (account: Account) => ({
   ...account,
 });
 
-/** Tries to enter, because modes, ACLs and mounts all matter. */
+/** Tries to enter the directory, because modes, ACLs and mount options all restrict access. */
 async function canEnter(directory: string, account: Account): Promise<boolean> {
   const test = spawn('/bin/sh', ['-c', 'cd "$1" && test -r . && test -w .', 'sh', directory], {
     ...spawnAs(account),

@@ -25,7 +25,7 @@ export interface EmbeddedPostgres extends Server {
    * role sets this password.
    */
   rolePassword(role: string): string;
-  /** The superuser's password for the superuser, `rolePassword` for any other role. */
+  /** A URL with the password of the role: the superuser's, or `rolePassword`. */
   urlFor(role: string, database?: string): string;
   /** Calls `stop`, then removes the cluster. */
   destroy(): Promise<void>;

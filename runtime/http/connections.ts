@@ -33,16 +33,15 @@ export const HTTP_LIMITS = {
 
 export type HttpLimits = { [Name in keyof typeof HTTP_LIMITS]: number };
 
-/** The last request of a connection and its response. */
 export interface Exchange {
   request: IncomingMessage;
   response: ServerResponse;
 }
 
 /**
- * The order in which a full server closes connections that wait for their clients: 0 for complete
- * headers, 1 for another request, 2 for the rest of a body or until the client reads a response. Null
- * while the server is busy with a request.
+ * The rank of a connection in a full server, which closes the lowest rank first. 0: the server waits for the
+ * first headers; 1: for another request; 2: for the rest of a body, or until the client reads a response. Null
+ * while the server processes a request.
  *
  * @param unanswered requests of the connection whose responses are not finished
  */
@@ -76,7 +75,7 @@ export function boundConnections(
   { connections, connectionsPerAddress }: Pick<HttpLimits, 'connections' | 'connectionsPerAddress'>,
   orderOf: (socket: Socket) => number | null,
 ): (socket: Socket) => void {
-  /** Open connections with their addresses. Like each queue, ordered by the latest requests. */
+  /** Open connections with their addresses, ordered by their latest requests, like each queue. */
   const open = new Map<Socket, string>();
   const queues = new Map<string, Set<Socket>>();
   const overLimit = new Set<Set<Socket>>();

@@ -5,7 +5,7 @@ export class BodyTooLongError extends Error {}
  * Reads a response's body. Counts the bytes on arrival, because an untrusted source may state a shorter
  * length, or send without end.
  *
- * @param onChunk called after each part
+ * @param onChunk called after each chunk
  * @throws BodyTooLongError without reading the rest
  */
 export async function readAtMost(

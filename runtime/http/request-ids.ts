@@ -26,8 +26,8 @@ export function packRequestIds(requestIds: readonly string[]): string {
 }
 
 /**
- * Unpacks on first use. The queue is untrusted: if a request id is malformed, or their number is not
- * that of `ids`, all request ids are unknown.
+ * Unpacks on first use. The queue is untrusted: all request ids are unknown if one is malformed, or if
+ * `ids` has another length.
  */
 export function unpackRequestIds(packed: unknown, ids: readonly string[]): RequestIds {
   if (packed === undefined) return NO_REQUEST_IDS;

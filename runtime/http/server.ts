@@ -96,7 +96,6 @@ function explain(error: NodeJS.ErrnoException, options: ListenOptions): Error {
   return message === undefined ? error : new OperatorError(message, { cause: error });
 }
 
-/** How often request timeouts are checked. */
 const CHECK_EVERY_MS = 1_000;
 
 const UNREAD_STATUS: Record<UnreadReason, number> = {
@@ -257,7 +256,7 @@ export async function listen(
     const isLate = error.code === 'ERR_HTTP_REQUEST_TIMEOUT';
     // After the first error, the parser reports another error for every chunk.
     if (rejected.has(socket)) {
-      // The client does not read the response, and its chunks keep the connection from being idle.
+      // The client does not read the response, and the chunks that it sends prevent the idle timeout.
       if (isLate && socket.writableEnded) socket.destroy();
       return;
     }

@@ -84,7 +84,7 @@ export class Watchdog {
   private quietMs = 0;
   private last = 0;
   private isStopped = false;
-  /** Runs only while the task does, so that it does not wake an idle program. */
+  /** Set only while the task runs, because a timer would wake an idle program. */
   private timer: NodeJS.Timeout | undefined;
 
   constructor(private readonly options: WatchdogOptions) {}

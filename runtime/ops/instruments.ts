@@ -62,7 +62,7 @@ export const distribution = <Label extends string = never>(
     registers: [registry],
   });
 
-/** Values that differ in their labels, one value without labels, or nothing while it is unknown. */
+/** Values that differ in their labels, one value without labels, or null while the value is unknown. */
 type Reading = readonly { labels: Record<string, string>; value: number }[] | number | null;
 
 type GaugeRow = [help: string, read: () => Reading | undefined, labelNames?: readonly string[]];

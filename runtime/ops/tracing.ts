@@ -6,7 +6,7 @@ import type { ProgramContext } from '../process/lifecycle.js';
 export interface TracingConfig {
   /** Base URL of an OTLP/HTTP collector; null records nothing. */
   otelExporterOtlpEndpoint: string | null;
-  /** Share of the requests without a parent that start a trace, 0 to 1. */
+  /** Share of the requests without a `traceparent` that start a trace, 0 to 1. */
   otelTracesSamplerArg?: number;
 }
 
@@ -32,7 +32,7 @@ export interface Tracing {
 
 const TRACEPARENT = /^00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})$/;
 
-/** Room for the spans of a whole batch in one program: for each of 10,000 items, a wait and a decision. */
+/** Enough for a batch of 10,000 items in one program, which records two spans for each item: wait and decision. */
 const MAX_QUEUED_SPANS = 20_000;
 
 /** Null without a collector: then the OpenTelemetry SDK is not even loaded. */

@@ -111,7 +111,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
       ? null
       : new TaskWatchdog({ task: 'a statement', limitMs: stallTimeoutMs, onStall });
 
-  /** Position in the URL of the host for the next connection. The loss of a connection moves it on. */
+  /** Index of the URL's host to connect to next. The loss of a connection increments the index. */
   let hostIndex = 0;
   const openWith = (options: object): Connection => {
     const index = hostIndex;
@@ -175,7 +175,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
   return routed(builder, isQuery, send, { reserve, end, onNotification }) as Sql;
 }
 
-/** Wraps `client`: `send` gets each statement that the client makes. */
+/** Wraps `client` so that each statement goes to `send`, with the handler that would have sent the statement. */
 function routed<C extends Client>(
   client: C,
   isQuery: (made: unknown) => made is Query,
@@ -196,7 +196,7 @@ function routed<C extends Client>(
   });
 }
 
-/** Listens on a channel until the signal; after a loss, on another connection. */
+/** Listens on a channel until the signal fires; after a connection loss, opens another connection. */
 async function keepListening(
   open: () => Connection,
   channel: postgres.Helper<string>,
@@ -272,7 +272,7 @@ function openConnection(
       }
       // noDelay, because with Nagle's algorithm a COPY stalls for 44 ms at a time.
       socket = connectSocket({ ...address, noDelay: true });
-      // Before the driver rejects the statement, whose caller may repeat it at once.
+      // Runs before the driver rejects the statement, whose caller may repeat the statement at once.
       socket.once('error', onError);
       return Object.assign(socket, { host: name });
     },

@@ -15,7 +15,7 @@ const parseArray = pg.types.getTypeParser(TEXT_ARRAY as never) as (
   text: string,
 ) => (string | null)[];
 
-/** Sends a value that is not a list unchanged: bulk callers pass the array literal. */
+/** Sends a value that is not a list unchanged: bulk callers pass the text of a PostgreSQL array. */
 function arrayOf(
   oid: number,
   fromText: (text: string) => unknown = String,

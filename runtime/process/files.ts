@@ -33,14 +33,14 @@ export async function makePublicFolder(path: string): Promise<void> {
   }
 }
 
-/** Node names no path when writing to an open file fails, as on a full disk. */
+/** Adds the path, which Node's error lacks when a write to an open file fails, as on a full disk. */
 export function withPath(error: unknown, path: string): unknown {
   const { code, path: named, message } = error as NodeJS.ErrnoException;
   if (code === undefined || named !== undefined) return error;
   return Object.assign(new Error(`${path}: ${message}`, { cause: error }), { code });
 }
 
-/** A save takes seconds, so a killed process left a temporary file of this age. */
+/** A save takes seconds, so a temporary file of this age is that of a killed process. */
 const ABANDONED_MS = 3_600_000;
 
 /** Deletes the temporary files that killed processes left for `path`, as far as possible. */
@@ -51,7 +51,7 @@ function removeAbandoned(path: string): void {
     try {
       if (Date.now() - fs.statSync(file).mtimeMs > ABANDONED_MS) fs.rmSync(file);
     } catch {
-      // Another user's file, or another process deleted it: the save does not depend on it.
+      // The file belongs to another user, or another process deleted it. The save can continue.
     }
   }
 }
@@ -117,7 +117,7 @@ function isPrivate({ mode, uid, gid }: fs.Stats, allowsGroup: boolean): boolean 
 /**
  * Reads mode and content through one descriptor, so that the file cannot be swapped in between.
  *
- * @param allowsGroup accepts any group, as `admin init` shares a password between two programs
+ * @param allowsGroup accepts any group, because `admin init` shares a password between two programs
  * @throws OperatorError
  */
 export function readPrivateFile(file: string, what: string, allowsGroup = false): string {

@@ -30,7 +30,7 @@ const FAILED_DRAIN_MS = 5_000;
 type Ending = { code: 0; reason: string } | { code: 1; error: unknown };
 
 /**
- * Reports to the parent process that the program serves, and where. Does nothing without a parent.
+ * Reports to the parent process that the program serves, with its URL. Does nothing without a parent.
  */
 export function reportReady(url?: string): void {
   if (process.send === undefined || !process.connected) return;
@@ -144,7 +144,7 @@ export async function runProgram(
   stopping.abort();
   if (ending.code === 1) report(name, log, ending.error);
   else if (!untilMainReturns) log.info({ reason: ending.reason }, 'stopping');
-  // After an unhandled error cleanups may hang, and a quick restart matters more than they do.
+  // After an unhandled error cleanups may hang, and a quick restart is more important than the cleanups.
   const limitMs = ending.code === 0 ? drainMs : Math.min(drainMs, FAILED_DRAIN_MS);
   const began = performance.now();
   const clean = await drain(stops, started, log, limitMs);

@@ -44,7 +44,6 @@ export interface Member {
   on(event: 'error', listener: (error: Error) => void): unknown;
 }
 
-/** A queue client on one backend. */
 export interface Opened<M> {
   member: M;
   /** Closes the client after its work in progress, then the connections. */
@@ -55,7 +54,7 @@ export interface Opened<M> {
 
 export type OnError = (error: Error) => void;
 
-/** A job needs a connection only while it is fetched or completed. */
+/** Jobs that need a connection at the same time: each job needs one only while it is fetched or completed. */
 const MOST_MOVING_JOBS = 4;
 
 const queueOptions = {
@@ -81,7 +80,7 @@ const workerOptions = {
   runRetryDelay: 1_000,
 };
 
-/** Position in the URL of the host for the next connection. A connection that cannot be opened moves it on. */
+/** Index of the URL's host to connect to next. A connection that cannot be opened increments the index. */
 let hostIndex = 0;
 
 /**
@@ -143,7 +142,7 @@ function backendOf(
       },
     };
   }
-  // Without a pool of ours, BullMQ would always connect to one host to listen.
+  // BullMQ's own pool would always connect to the same host for notifications.
   const pool = poolOf(databaseUrl, max);
   const endPool = async (): Promise<void> => {
     if (!pool.ending) await pool.end();
@@ -190,7 +189,7 @@ export function openWorker(
   concurrency: number,
   onError: OnError,
 ): Opened<Member & { run(): Promise<void> }> {
-  // One of the connections listens.
+  // One of the connections receives notifications.
   const max = Math.min(concurrency, MOST_MOVING_JOBS) + 3;
   const { options, create, opened } = backendOf(config, max, 'wait', onError);
   const all = { ...options, ...workerOptions, concurrency } as WorkerOptions;

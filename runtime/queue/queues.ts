@@ -94,7 +94,7 @@ export interface AdmitQueue {
   close(): Promise<void>;
 }
 
-/** Carries chunk leases from the dispatcher to the workers. */
+/** The queue of batch work. Each job leases chunks of batches to a worker. */
 export type BatchQueue = Pick<AdmitQueue, 'add' | 'depth' | 'stats' | 'close'>;
 
 export function openAdmitQueue(config: QueueConfig, options: QueueOptions = {}): AdmitQueue {
@@ -174,11 +174,9 @@ function openProducer(config: QueueConfig, name: QueueName, options: QueueOption
   };
 }
 
-/** A background task of a queue client. */
 export interface Running {
   /** Resolves when the task first runs, which an unreachable queue delays. */
   ready: Promise<void>;
-  /** Whether the task currently runs. */
   isRunning(): boolean;
   close(): Promise<void>;
 }
@@ -246,7 +244,7 @@ const KINDS = ['admissions', 'revocations', 'batches'] as const;
 
 /**
  * Calls the handler of each job's kind with its ids. Jobs of unknown kind or shape are rejected
- * unread: the queue is untrusted and proves nothing. The requeue finds items whose job was rejected.
+ * unread: the queue is untrusted and proves nothing. The requeue of stale items finds the items of a rejected job.
  */
 export function openConsumer(
   config: QueueConfig,

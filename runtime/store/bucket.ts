@@ -5,11 +5,11 @@ import { sameBytes, StoreError, type SnapshotStore } from './store.js';
 export const CONNECT_MS = 2_000;
 /** Milliseconds without data after which a connection is closed. */
 export const SILENT_MS = 5_000;
-/** Limit of one request with the client's own retries. */
+/** Time limit of one request, including the retries of the cloud's client. */
 const OPERATION_MS = 30_000;
 export const ATTEMPTS = 3;
 const AT_ONCE = 16;
-/** Above the largest entry bundle: 256 entries of 64 KiB. */
+/** Size limit of an object, above the largest entry bundle: 256 entries of 64 KiB. */
 const MAX_BYTES = 17 * 1024 * 1024;
 
 const IMMUTABLE = /^(?:tile|map)\//;
@@ -54,8 +54,6 @@ export abstract class BucketStore implements SnapshotStore {
   }
 
   /**
-   * Opens an object.
-   *
    * @param known the tag of a version that need not be sent again
    * @returns null if the object does not exist
    */
@@ -66,8 +64,6 @@ export abstract class BucketStore implements SnapshotStore {
   ): Promise<OpenedObject | 'unchanged' | null>;
 
   /**
-   * Writes an object.
-   *
    * @param present the tag of the version to replace; null to create the object
    * @returns the new tag; null if another version is present
    */
@@ -86,10 +82,9 @@ export abstract class BucketStore implements SnapshotStore {
     signal: AbortSignal,
   ): Promise<{ keys: string[]; next: string | undefined }>;
 
-  /** Removes an object, if it exists. */
   protected abstract removeObject(key: string, signal: AbortSignal): Promise<void>;
 
-  /** Refuses a server that ignores conditions: two publishers would replace each other's files. */
+  /** Rejects a server that ignores write conditions: two publishers would replace each other's files. */
   async prepare(): Promise<void> {
     if (this.prepared) return;
     const bytes = new Uint8Array();

@@ -160,7 +160,7 @@ export class GcsStore extends BucketStore {
   }
 }
 
-/** The chunks of a body; fails after a pause, which `fetch` does not limit. */
+/** The chunks of a body. Fails if no chunk arrives for `silentMs`, because `fetch` has no such limit. */
 async function* unlessSilent(body: Response['body'], silentMs: number): AsyncGenerator<Uint8Array> {
   if (body === null) return;
   const reader = body.getReader() as ReadableStreamDefaultReader<Uint8Array>;

@@ -25,8 +25,8 @@ export type AdmittedOptions<A extends unknown[]> = GateOptions & {
  * records its outcome. Results, errors, `this` and arguments pass through unchanged. For a
  * generator or a ReadableStream the outcome is recorded at its end.
  *
- * Throws `SdkError` (`invalid_input`) at once for invalid options. The wrapper's only error of its
- * own is `SdkError` with the `tool`: the function did not run.
+ * Throws `SdkError` (`invalid_input`) at once for invalid options. If the function did not run, the wrapper
+ * throws an `SdkError` with the `tool`; the wrapper throws no other errors of its own.
  */
 export function admitted<T, A extends unknown[], R>(
   fn: (this: T, ...args: A) => R,

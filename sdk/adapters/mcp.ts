@@ -48,7 +48,7 @@ interface Handlers {
  * tool is registered: throws `SdkError` (`invalid_input`) afterwards. Returns the same server.
  *
  * @param options pass the same gate to all servers of a factory, such as that of `createMcpHandler`:
- *   it links the rounds of a call that requires input
+ *   the gate links the repeated requests of a call that requires input
  */
 export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterOptions | Gate): S {
   const gate = openGate(options, 'mcp');
@@ -146,7 +146,7 @@ export function admitClient<C extends AnyMcpClient>(client: C, options: AdapterO
   const send = own.request.bind(client);
   own.request = (request, ...rest) => {
     if (request.method !== 'tools/call') return send(request, ...rest);
-    // v2 also accepts the options in place of the schema.
+    // v2 of the MCP SDK also accepts the options in place of the schema.
     const { signal, task } = (rest[1] ?? rest[0] ?? {}) as McpCallOptions;
     const { params = {} } = request;
     return gateToolCall(gate, request, {
@@ -160,7 +160,7 @@ export function admitClient<C extends AnyMcpClient>(client: C, options: AdapterO
   return client;
 }
 
-/** The transport may write the request after the caller has changed it. */
+/** Copies a request, because the transport may write it after the caller has changed the arguments. */
 function copyOf({ params, ...request }: McpRequest): McpRequest {
   const own = attempt(() => structuredClone(params?.['arguments']));
   return { ...request, params: { ...params, ...(own !== undefined && { arguments: own }) } };

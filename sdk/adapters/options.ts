@@ -20,7 +20,7 @@ export interface CallDetails {
   toolCallId?: string | undefined;
   /** The W3C traceparent of the call. */
   traceparent?: string | undefined;
-  /** The proof that this call follows from; default: the option `parentProofId`. */
+  /** The id of the parent proof of this call; default: the option `parentProofId`. */
   parentProofId?: string | undefined;
 }
 
@@ -31,7 +31,7 @@ export interface GatedCall extends Omit<CallDetails, 'hashed'> {
   arguments: unknown;
   /** Data that the framework passes beside the arguments, for `describe`. */
   context?: unknown;
-  /** Whether this is a later round of a call that returned without a result. */
+  /** Whether this request continues a call that returned without a result. */
   continues?: boolean;
   signal?: AbortSignal | undefined;
 }
@@ -59,7 +59,7 @@ export interface Outcome {
 export interface ApprovalWait {
   /** Milliseconds after which the call fails with `approval_required`. */
   waitMs: number;
-  /** Gets the call when its wait begins: send `proofId` to an approver. */
+  /** Called with the call when its wait begins: send `proofId` to an approver. */
   onPending?: (pending: PendingApproval) => void;
 }
 
@@ -87,7 +87,7 @@ export interface LostOutcome {
 export interface CommonOptions {
   engine: EngineOptions;
   agent: { id: string; framework?: string };
-  /** The proof that the agent's actions follow from. */
+  /** The id of the parent proof of the agent's actions. */
   parentProofId?: string;
   /** Timeout for a decision in milliseconds; default `engine.timeoutMs`. */
   decisionTimeoutMs?: number;

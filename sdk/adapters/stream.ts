@@ -34,7 +34,7 @@ function hasMethods(value: unknown, ...names: PropertyKey[]): boolean {
   return (
     typeof value === 'object' &&
     value !== null &&
-    // A proxy may return a function for every name.
+    // `get` alone is not enough: a `Proxy` may return a function for every name.
     names.every((name) => name in value && typeof Reflect.get(value, name) === 'function')
   );
 }
@@ -123,7 +123,7 @@ function followReadable(source: ReadableStream<unknown>, onEnd: OnEnd): Readable
         }
       },
       cancel: async (reason) => {
-        // Before the source is cancelled: a pending read then sees a regular end of the source.
+        // Called before `reader.cancel`, after which a pending read sees a regular end and would record a success.
         const failed = end({ result: 'failed' });
         try {
           await reader.cancel(reason);

@@ -59,7 +59,7 @@ export function port(text: string): number {
   throw new InvalidArgumentError('Expected a port.');
 }
 
-/** Reads the settings on demand: a command that sends no key requires none. */
+/** Reads the settings on demand: a command that sends no key requires no key. */
 export function settingsOf(
   { engineUrl, publicUrl, tenant, timeout }: CommonOptions,
   { redactor }: Terminal,

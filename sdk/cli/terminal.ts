@@ -6,7 +6,6 @@ import type { SdkErrorCode } from '../errors.js';
 export const EXIT = {
   /** Valid, admitted, included, authentic or matching. */
   success: 0,
-  /** A negative result. */
   negative: 1,
   /** The command, a setting or the input is wrong. No request was sent. */
   usage: 2,

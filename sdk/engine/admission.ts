@@ -212,7 +212,7 @@ export async function poll<R extends Receipt>(
   };
   for (;;) {
     const answer = await withProofId(proofId, () => engine.send(request, deadline));
-    // An approval leads to a second decision about the request, which has a proof of its own.
+    // An approval leads to a second decision about the request, and this decision has a proof of its own.
     const wanted = answer.status === 202 ? expected : { requestHash, schema };
     let admission: AdmissionState<R>;
     try {

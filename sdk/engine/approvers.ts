@@ -55,7 +55,7 @@ export async function retireApproverHttp(
   return readApprover(answer, registration_hash, 'retired');
 }
 
-/** Without these checks, a caller could take an approver for retired who still approves. */
+/** Without these checks, a caller could mistake an active approver for a retired one. */
 function readApprover(
   answer: Answer,
   registrationHash: string,

@@ -119,7 +119,6 @@ async function admitChunk(
   return readBatchResults(engine, batch.batch_id, { start, hashes, total });
 }
 
-/** Adds up the counts of all batches. */
 function sumProgress(onProgress: BatchSettings['onProgress']): (batch: Batch) => void {
   const known = new Map<string, Batch>();
   return (batch) => {

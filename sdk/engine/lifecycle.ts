@@ -89,7 +89,6 @@ const readRevocation = (
 /** 202: the revocation is not in the log yet. */
 const FOLLOWED = [200, 201, 202];
 
-/** Polls until the revocation is in the log. */
 async function followRevocation(
   options: EngineOptions,
   artifact: ArtifactInput,

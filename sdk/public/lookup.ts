@@ -38,7 +38,7 @@ export interface Lookup extends PublicAnswer<Facade | NotFound> {
   /** True for PASS, VALID, VERIFIED and TRUST_ESTABLISHED only. */
   can_assert_validity: boolean;
   /**
-   * Set when the identifier does not resolve and is too young for the snapshot: milliseconds after which
+   * Set when the identifier does not resolve and is too new for the snapshot: milliseconds after which
    * to look it up again. Null for every other answer.
    */
   retryAfterMs: number | null;
@@ -320,7 +320,7 @@ function withVerdict(
 ): Lookup {
   const { verification_status, can_assert_validity } =
     'verification' in found.record ? found.record.verification : found.record;
-  // Otherwise the header could delay a resolved answer until the deadline.
+  // Ignores the `Retry-After` of a resolved answer, which could delay the answer until the deadline.
   const isResolved = 'lookup' in found.record && found.record.lookup.matched_on !== null;
   return {
     verification_status,

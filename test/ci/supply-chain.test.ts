@@ -139,7 +139,7 @@ describe('audit', () => {
   it('reports an unreachable registry as neither success nor failure', async () => {
     for (const answer of ['', '{"message":"405 Method Not Allowed","statusCode":405}', '<html>']) {
       const { code, said } = await audit(answer);
-      expect([code, said]).toEqual([3, 'audit: no answer from the registry\n']);
+      expect([code, said]).toEqual([3, 'audit: no answer from the npm registry\n']);
     }
   });
 

@@ -147,7 +147,7 @@ describe('admin policy test', () => {
     rmSync(join(renamed, 'audit-log-is-kept.cedar'));
     const { out } = await adminWith({}, true)('policy', 'test', renamed, CASES);
     expect(out).toMatch(
-      /FAIL +nobody deletes an audit log +DENY \[audit-log-is-kept\] +DENY \[other-name\]/,
+      /FAIL +a deletion of an audit log is denied +DENY \[audit-log-is-kept\] +DENY \[other-name\]/,
     );
     expect(out).toContain('6 cases, 2 failed');
   });

@@ -39,7 +39,7 @@ import type { RegistryCheckInput } from './registry-checks.js';
 
 /** How one API translates its requests to admissions, and responds. */
 export interface AdmissionApi {
-  /** Translates the sent body to a request; `pointerOf` maps pointers into it back to the sent body. */
+  /** Translates the sent body to a request; `pointerOf` maps a pointer into the request back to the sent body. */
   translate(
     deps: EngineDeps,
     caller: Caller,

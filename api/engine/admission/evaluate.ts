@@ -111,7 +111,7 @@ export function envelopeOf(
     const { pointer } = derived.get(twice)!;
     throw new Problem(
       'invalid_field',
-      'The request states a fact twice. Remove from context.facts the fact that errors names.',
+      'The request states a fact twice. Remove the fact listed in errors from context.facts.',
       at(`/context/facts/${twice}`, `states the same fact as ${pointer}`),
     );
   }

@@ -116,7 +116,7 @@ function denial(outcome: Proved, known: Map<string, string>): Problem {
   const because =
     reasons.length === 0 ? 'No policy permits this action.' : `Denied by ${reasons.join(', ')}.`;
   const explained = Object.values(sentences).join(' ') || because;
-  // After a rejection the reasons are those of the pending proof: they only state that an approval is required.
+  // After a rejection by an approver, the reasons of the pending proof only state that an approval is required.
   const detail = isRejected ? `An approver rejected this action. ${explained}` : explained;
   return new Problem('policy_denied', detail, {
     members: { receipt: receiptOf(outcome), reasons, sentences },

@@ -65,7 +65,7 @@ export function createRegistryCheck(
     const runs = await runProblems(queryTenant, tenantNo, requests);
     const parents = await parentProblems(queryTenant, tenantNo, requests);
     const facts = await factProblems(queryTenant, readDeclaredFacts, tenantNo, requests);
-    // The caller gets one problem per request: of the facts before the parent, and of the parent before the run.
+    // Each request gets one problem: of its facts, else of its parent, else of its run.
     return new Map([...runs, ...parents, ...facts]);
   };
 }
@@ -182,7 +182,7 @@ function runProblem({ seq }: RunPlace, { fault, isClosed, isRepeat }: RunState):
   if (fault === null) return null;
   return new Problem(
     'run_incomplete',
-    `The run does not consist of ${seq} decided requests: ${fault}. Nothing was closed. Send the close when decided requests have all numbers below its seq; another request may have the number of a rejected request.`,
+    `The run does not consist of ${seq} decided requests: ${fault}. Nothing was closed. Send the close when decided requests have all numbers below its seq; the number of a rejected request can be used again.`,
     at('/run/seq', 'must be the number of requests in the run'),
   );
 }

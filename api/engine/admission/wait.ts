@@ -112,7 +112,7 @@ export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): Ou
 
   function watch({ tenantNo, id }: OwnId): Watched<T> {
     const known = watched.get(id);
-    // Every request that waits for an id gets its outcome, so two tenants must never share an id.
+    // Every request that waits for an id gets the outcome, so two tenants must never wait for one id.
     if (known !== undefined && known.tenantNo !== tenantNo) {
       throw new Error(`two tenants wait for ${id}`);
     }

@@ -113,7 +113,6 @@ function createBatch(deps: EngineDeps): RequestHandler {
     timeoutMs: COMMIT_TIMEOUT_MS,
   });
   const capacity = capacityOf(ctx);
-  /** Waits for a commit slot. */
   const commit: Commit = (batch) =>
     commits
       .run(batch.tenantNo, () => acceptBatch(ctx.sql, batch, capacity))
@@ -177,7 +176,6 @@ interface AboutRequest {
   traceparent: string | null;
 }
 
-/** Makes a batch durable and announces it. */
 async function storeBatch(
   deps: EngineDeps,
   { tenantNo, keyNo }: Pick<Caller, 'keyNo' | 'tenantNo'>,

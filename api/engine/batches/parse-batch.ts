@@ -165,7 +165,7 @@ export function lineSplitter(itemLimit: number): Splitter {
     push(piece) {
       const items: SplitItem[] = [];
       for (let start = 0; start < piece.length;) {
-        // Skips a run of blank lines in one loop: a search and copy for each would take seconds for millions.
+        // Skips consecutive blank lines in one loop: a search and a copy per line would take seconds for millions of lines.
         if (item.isEmpty) while (isSpace(piece[start])) start += 1;
         const end = piece.indexOf(0x0a, start);
         item.add(piece.subarray(start, end === -1 ? piece.length : end));

@@ -94,7 +94,7 @@ export function batchDocument(batch: Batch): BatchDocument {
 const DEFAULT_PAGE = 100;
 /** Number of items that are read at a time, which bounds memory for any `limit`. */
 const AT_A_TIME = 250;
-/** Bytes that end a page, or a part of a stream: the sentences of an overlay can make a denial 128 KiB long. */
+/** Size at which a page, or a chunk of a stream, ends: the sentences of an overlay can make a denial 128 KiB long. */
 const PART_BYTES = 2 * 1024 * 1024;
 
 const querySchema = z.strictObject({

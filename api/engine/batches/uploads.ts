@@ -37,8 +37,8 @@ const WAIT_MS = 2_000;
 const POLL_MS = 50;
 
 /**
- * Bounds the memory of bodies during upload. The first MiB of an upload is free, so that one tenant's
- * uploads cannot block another tenant's small batches.
+ * Bounds the memory of bodies during upload. The first MiB of an upload does not count, so that one
+ * tenant's uploads cannot block another tenant's small batches.
  */
 export class BatchUploads {
   private readonly uploads = new Set<Upload>();

@@ -42,7 +42,7 @@ export async function authorizeAdmission(
   return caller;
 }
 
-/** Adds the bearer form (RFC 6750, section 3) to a 401. */
+/** Adds the Bearer challenge (RFC 6750, section 3) to a 401. */
 function withBearer(error: unknown): unknown {
   if (!(error instanceof Problem) || error.code !== 'unauthenticated') return error;
   return new Problem(
@@ -162,7 +162,7 @@ export function requireKeyEnvironment({ restriction, environment }: Caller): voi
 /**
  * Throws a 403 when the restriction of the key excludes this request.
  *
- * @param place pointer that the problem names when the sent body is not the request itself
+ * @param place pointer for the problem, if the client sent a body from which this request was derived
  */
 export function requireKeyAllows(
   { restriction }: Pick<Caller, 'restriction'>,

@@ -26,7 +26,7 @@ const MOST_MEMBERS = 1_000;
 /** Limit of the members and items of all objects and arrays of a body. */
 const MOST_IN_BODY = 10_000;
 
-/** zod reports a fault of each item: 120,000 faults would block the event loop for a second. */
+/** Limits the number of faults, because zod reports one per item, and 120,000 would block the event loop for a second. */
 function countMembers(value: JsonValue, pointer = ''): number {
   if (typeof value !== 'object' || value === null) return 0;
   const members = Object.entries(value);

@@ -363,7 +363,7 @@ function assertsNothing(status: string): string {
 }
 
 function decided({ aep, approval }: ProofExport): string {
-  // The text names the policy only for its own decisions: not for a report, nor for an approver's rejection.
+  // Names the policy only if it decided: a report has no decision, and an approver decided a rejection.
   if (aep.subject.kind === 'outcome') {
     return 'The report on how an admitted action ended is recorded, signed and in the log.';
   }

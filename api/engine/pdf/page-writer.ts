@@ -183,7 +183,7 @@ const RIGHT_TO_LEFT =
  * Makes untrusted text legible on the page. Escapes as `\u{…}`: characters without a glyph, controls
  * and right-to-left characters (which reorder their neighbours), combining marks, characters that
  * copying may normalize, and repeated spaces. Also escapes a backslash that begins such a sequence,
- * so that copied text has one reading.
+ * so that copied text is unambiguous.
  */
 export function safeText(text: string, covers: Covers): Piece[] {
   const characters = Array.from(text);

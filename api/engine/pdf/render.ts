@@ -35,7 +35,7 @@ export const FONTS: Readonly<Record<FontName, Buffer>> = {
   monoBold: font('DejaVuSansMono-Bold'),
 };
 
-/** The default export of a thread's module. Deterministic: reads only the bytes, and no clock. */
+/** Called by Piscina in a worker thread. Deterministic: reads only the bytes, and no clock. */
 export default async function renderPdf({ json, pageUrl }: PdfRequest): Promise<Uint8Array> {
   const document = proofExportSchema.parse(parseStrict(json));
   const time = new Date(parseTime(document.verdict.verified_at ?? document.aep.accepted_at));
@@ -145,7 +145,7 @@ function drawLabelled(
   sheet.y += 3;
 }
 
-/** Draws vectors, with the quiet zone inside the square. */
+/** Draws a QR code as vectors, with its quiet zone inside the square. */
 function drawQr(sheet: PageWriter, url: string, x: number, y: number): void {
   const { modules } = qrcode.create(url, { errorCorrectionLevel: 'M' });
   const { size } = modules;
@@ -234,7 +234,7 @@ function drawField(sheet: PageWriter, field: Field, x: number, width: number): v
   sheet.y += AFTER_FIELD;
 }
 
-/** The lines of the values; before them null, a line of its own, for a label wider than its column. */
+/** The lines of the values. If the label is wider than its column, null before them reserves a line for it. */
 function fieldLines(sheet: PageWriter, { label, values }: Field, width: number): (Line | null)[] {
   const lines = values.flatMap((value) =>
     'words' in value

@@ -92,7 +92,7 @@ export async function runCases(
 const invalidCase = (pointer: string, detail: string): Problem =>
   new Problem(
     'invalid_field',
-    'A case is invalid. Correct the member that errors names.',
+    'A case is invalid. Correct the member listed in errors.',
     at(pointer, detail),
   );
 
@@ -112,7 +112,7 @@ export async function simulated(
   const read = (first: number) => inTenant(tenantDecidedFrom, first, PAGE);
   let left = MOST_SIMULATED;
   for await (const page of decidedSince(read, oldest?.leafIndex ?? 0)) {
-    // Ends even while the tenant admits faster than this loop evaluates.
+    // The limit ends the loop even if the tenant admits faster than the loop evaluates.
     for (const row of page.slice(0, left)) {
       add(row);
       await yieldIfDue();

@@ -53,8 +53,8 @@ export async function findProof(
 }
 
 /**
- * Finds a proof whose payload is needed. A proof counts as erased if the log adopted its leaf but
- * the database lost its tenant: anyone can read in the log that the proof exists.
+ * Finds a proof whose payload is needed. After a data loss, `admin log adopt` may append a published leaf
+ * without its tenant. Its proof counts as erased, because anyone can read in the log that the proof exists.
  */
 export async function findWithPayload(
   sql: Pool,
@@ -136,7 +136,7 @@ function payloadOf(stored: StoredProof): ProofDocuments['payload'] {
   return {
     aep: document,
     record,
-    // Computed on access: the package of a run reads thousands of proofs, and needs neither of the two.
+    // Computed on access: the package of a run reads thousands of proofs, and needs no receipts or disclosures.
     get receipt() {
       return buildReceipt(nativeSha256, facts);
     },
@@ -175,8 +175,8 @@ export function altered(stored: StoredProof, what: string, cause?: Error): Probl
 }
 
 /**
- * The states of AEP keys. A tenant cannot count the proofs of a delegated key, because it sees only
- * its own: the state of such a key is `unknown` where the count would matter.
+ * The states of AEP keys. A tenant reads only its own proofs, so it cannot count all proofs of a delegated
+ * key: the state of such a key is `unknown` if the count would matter.
  */
 export async function keyStatesOf(sql: Db, entries: readonly KeyedEntry[]): Promise<KeyStates> {
   const origins = await knownOrigins(sql);

@@ -74,8 +74,8 @@ export class Checkpoints {
   }
 
   /**
-   * The tlog-proof of the snapshot entry, under a cosigned checkpoint of the same tree if there is one;
-   * `tag` identifies it among the proofs of this entry.
+   * The tlog-proof of the snapshot entry, under a cosigned checkpoint of the same tree if one exists;
+   * `tag` distinguishes the proofs of one entry.
    */
   async snapshotProof(snapshot: Snapshot): Promise<SnapshotProof> {
     const { location, checkpoint: own } = snapshot.opened;

@@ -87,7 +87,6 @@ const proofLookup = lookup({
 
 interface ArtifactLookup {
   id: string;
-  /** Name of the artifact in the operation's summary. */
   artifact: string;
   description: string;
   response: ResponseSpec;

@@ -67,9 +67,9 @@ export function resolve(
 const MAX_SKEW_MS = 5_000;
 
 /**
- * Whether an identifier that does not resolve may resolve later. It may be too young for the snapshot, which
- * can lack proofs within its merge delay, or its proof awaits a verdict. An identifier with a time in the future
- * is not young: clients would wait forever for a made-up identifier. Must be called in `whenFetched`.
+ * Whether an identifier that does not resolve may resolve later: its proof may await a verdict, or be so new
+ * that the snapshot can lack it within the merge delay. False for an identifier with a time in the future,
+ * because clients would retry a made-up identifier forever. Must be called in `whenFetched`.
  */
 export function mayResolveLater(
   snapshot: Snapshot,

@@ -280,7 +280,7 @@ async function sendEvidence(exchange: Exchange, target: LookupTarget): Promise<v
   // Within a generation only the tlog-proof changes: cosignatures arrive after the snapshot.
   const etag = proof.tag;
   const answer: Answer = { status: 200, type: JSON_TYPE, cache: CACHE_VERDICT, body, etag };
-  // Evidence is not limited to the window of the route: only an identifier without a record may appear later.
+  // Evidence covers proofs of any age, so only an identifier without a record may resolve later.
   const ofAnyAge = { ...route, windowed: false };
   const isExpected = await whenFetched(
     () =>
@@ -304,7 +304,7 @@ async function sendView(exchange: Exchange, target: LookupTarget, view: ViewName
   send(exchange, snapshot, answer);
 }
 
-/** The response of a route. Avoids spreading objects, which would cost a fifth of a lookup. */
+/** The response of a route, built without object spread, which would cost a fifth of a lookup. */
 export function verdictAnswer(
   route: VerdictRoute,
   requested: string,

@@ -88,7 +88,6 @@ export type ViewName = keyof typeof VIEWS;
 const bySuffix = (views: Record<string, ViewName>): ReadonlyMap<string, ViewName> =>
   new Map(Object.entries(views));
 
-/** The views of each kind by their path suffix. */
 export const VIEW_PATHS: Record<string, ReadonlyMap<string, ViewName>> = {
   proof: bySuffix({ history: 'history' }),
   certificate: bySuffix({ history: 'history', 'trust-chain': 'chain' }),

@@ -16,15 +16,15 @@ const LOCATION_LIMIT = 1024 * 1024;
 const TILE_LIMIT = 256 * 32;
 /** Longest bundle: 256 entries, each after its length in two bytes (C2SP tlog-tiles). */
 const BUNDLE_LIMIT = 256 * (2 + 0xffff);
-/** A page has at most 128 records. A history is long only after very many failed verifications. */
+/** A page has at most 128 records, whose histories are long only after very many failed verifications. */
 const PAGE_LIMIT = 8 * 1024 * 1024;
 
 /** Errors of a reused connection that the origin closed (RFC 9112 §9.6): retry once. */
 const STALE_CONNECTION = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE']);
 
 /**
- * The origin did not respond, or responded with something else: retry later. The messages are
- * public, so they never name the origin.
+ * The origin did not respond, or sent an unexpected response: retry later. The messages are public, so
+ * they never name the origin.
  */
 class OriginError extends Error {}
 
@@ -36,7 +36,7 @@ interface OriginAnswer {
 }
 
 /**
- * The last fetched location. nginx derives entity tags from mtime seconds and length, so two
+ * The last fetched location (`lookup/snapshot`). nginx derives entity tags from mtime seconds and length, so two
  * locations of the same second can share a tag. A location fetched within the second of its change
  * is fetched again without its tag (RFC 9110 §8.8.2.2).
  */

@@ -18,9 +18,9 @@ import {
 export interface SnapshotSource {
   /** Shown by `/readyz`, which must not reveal the location. */
   readonly kind: 'directory' | 'http' | 'bucket';
-  /** The current location; null before the first publication. */
+  /** The file `lookup/snapshot`, which locates the newest snapshot; null before the first publication. */
   location(): Promise<Uint8Array | null>;
-  /** Drops the cached location, which was rejected, so that the next read fetches it in full. */
+  /** Drops the cached location after its rejection, so that the next read fetches the whole file again. */
   forgetLocation(): void;
   /** Returns null when the file is missing. The urgent reads of the poller do not queue behind lookups. */
   logFile(path: string, isUrgent?: boolean): Promise<Uint8Array | null>;

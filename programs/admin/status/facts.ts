@@ -28,7 +28,7 @@ export async function readFacts(sql: Db, activeAepKeys: string[], publicApi: Pub
   const bytes = await databaseBytes(sql);
   const heartbeats = await readHeartbeats(sql);
   const upkeep = await readUpkeep(sql);
-  // Read last: its clock reading must be later than the times in everything that was read before.
+  // Read last, so that its clock reading is later than every time in the results above.
   const overview = await readOverview(sql);
   const since = (at: number): number => Math.max(0, overview.now - at);
   const sinceOrNull = (at: number | null): number | null => (at === null ? null : since(at));

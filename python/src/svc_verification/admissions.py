@@ -129,7 +129,7 @@ def is_replayed(receipt: Receipt) -> bool:
 def follow(service: Service, deadline: Deadline, expected: Expected) -> Steps[Receipt]:
     """Polls for the decision on an accepted admission.
 
-    An approval leads to a second decision about the request, which has a proof of its own.
+    An approval leads to a second decision about the request, and this decision has a proof of its own.
     """
     proof_id = require_proof_id(expected.proof_id or "")
     while True:

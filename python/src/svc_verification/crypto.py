@@ -57,7 +57,7 @@ def is_usable_key(public: bytes) -> bool:
 
 @lru_cache(1024)
 def verify_ed25519(public: bytes, message: bytes, signature: bytes) -> bool:
-    """OpenSSL checks rules 2 and 6."""
+    """Checks all six rules: OpenSSL checks rules 2 and 6, this module the others."""
     if len(signature) != 64 or not is_usable_key(public) or not _is_ordinary(signature[:32]):
         return False
     try:

@@ -192,7 +192,7 @@ def leaf_hash(entry: Any) -> bytes:
 
 
 def check_snapshot(index: int, entry: dict[str, Any], origin: str) -> None:
-    """Checks that a snapshot entry covers the pinned log up to a leaf before itself."""
+    """Checks that a snapshot entry covers the pinned log, up to a leaf before the entry."""
     first = entry["logs"][0]
     require(first["shard"] == 0 and first["origin"] == origin, "wrong_origin")
     require(first["size"] <= index, "malformed_entry")

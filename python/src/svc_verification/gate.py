@@ -198,7 +198,6 @@ class Gate:
         return {**framework, **self.agent}
 
     def _plan(self, call: ToolCall) -> _Planned:
-        """Hashes the arguments."""
         try:
             bound = call.bound()
             fields = {

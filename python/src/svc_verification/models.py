@@ -110,14 +110,14 @@ class ReplayedReceipt(dict[str, Any]):
 class Denial(TypedDict):
     receipt: Receipt
     reasons: list[str]
-    # By policy.
+    # Explanations, by policy id.
     sentences: dict[str, str]
 
 
 class RequiredApproval(TypedDict):
     receipt: Receipt
     reasons: list[str]
-    # By policy.
+    # Explanations, by policy id.
     sentences: dict[str, str]
     expires_at: str
 

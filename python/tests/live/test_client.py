@@ -124,7 +124,7 @@ def test_a_required_approval_raises_and_the_second_decision_admits(client: Drive
             client.with_(change).follow_admission(pending)
 
 
-def test_a_closed_run_is_complete_and_not_without_a_member(client: Driven, pins: Pins) -> None:
+def test_a_closed_run_is_complete_unless_a_member_is_missing(client: Driven, pins: Pins) -> None:
     run = run_id()
     for seq in (0, 1):
         client.admit(agent=AGENT, action="BOOK", run={"id": run, "seq": seq})

@@ -146,7 +146,7 @@ def test_a_lost_outcome_is_reported_and_the_result_passes(world_of: Callable[...
         assert client.submit(lost.envelope)["status"] == "ADMITTED"
 
 
-def test_the_chosen_part_and_further_members_are_sent(world_of: Callable[..., World]) -> None:
+def test_the_results_of_hashed_and_fields_are_sent(world_of: Callable[..., World]) -> None:
     world = world_of()
     book = world.book(hashed=lambda seats, guest: {"seats": seats}, fields=lambda seats, guest: {"tool_call_id": "c1"})
     assert book(2, object()) == {"table": 2}

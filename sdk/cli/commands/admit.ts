@@ -221,7 +221,7 @@ function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean
       batches.add(result.batch_id);
       if (result.replayed) replayed += 1;
       const code = CODES[result.state];
-      // A rejected item determines the exit code: a denied item at least has a decision.
+      // The exit code of a rejected item takes precedence over that of a denied item, which has a decision.
       if (code !== EXIT.success && exitCode !== EXIT.negative) exitCode = code;
       if (json) terminal.printJson(result);
       else if (result.state !== 'admitted') print(() => printItem(terminal, result));
@@ -251,7 +251,7 @@ function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean
 function printItem(terminal: Terminal, result: sdk.BatchItemResult): void {
   const proof = result.proof_id === undefined ? '' : `  ${result.proof_id}`;
   terminal.print(
-    // Displayed from 1.
+    // Displays numbers from 1.
     `item ${String(result.index + 1)} `,
     styled(CODES[result.state], result.state),
     `${proof}  ${reason(result)}`,

@@ -39,7 +39,7 @@ interface HookOptions {
 
 const DECISION_TIMEOUT_MS = 10_000;
 const BREAKER_MS = 2_000;
-/** Files of calls are kept for this time, which no tool call exceeds. */
+/** Age at which the files of calls are deleted; no tool call takes that long. */
 const KEPT_MS = 24 * 60 * 60_000;
 const MAX_BODY_BYTES = 64 * 1024 * 1024;
 
@@ -94,7 +94,7 @@ function gateOptions(
   const wait = options.waitForApproval;
   const report = (text: string): void => terminal.printError(`svc hook: ${text}`);
   const common = {
-    // Evidence arrives after the decision, when this process has ended.
+    // The SDK fetches evidence after the decision, when this process has ended.
     engine: withKeyFile({ ...engine(), receiptEvidence: false as const }),
     agent: { id: options.agent },
     decisionTimeoutMs: options.timeout ?? DECISION_TIMEOUT_MS,

@@ -176,7 +176,6 @@ async function listen(
 }
 
 interface ProxyOptions extends Omit<RelayOptions, 'run' | 'toHost' | 'toServer'> {
-  /** Opens a connection to the server. */
   connect: () => Promise<Connection>;
   /** Opens the run of a session; undefined if sessions have no run. */
   openRun: (() => AgentRun) | undefined;

@@ -37,7 +37,6 @@ export function keepNumbers(text: string): string {
 export const stringify = (value: unknown): string =>
   JSON.stringify(value).replace(ALL_KEPT, (_array, digits: string) => digits);
 
-/** The digits of a kept number. */
 export const keptNumberIn = (value: JsonValue): string | undefined =>
   KEPT.exec(JSON.stringify(value))?.[1];
 

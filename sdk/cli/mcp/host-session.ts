@@ -28,7 +28,6 @@ interface OpenRequest {
 }
 
 export interface HostSession extends Connection {
-  /** Receives a POST, and responds to it. */
   receive(message: Message, res: ServerResponse): Promise<void>;
   /** Opens the stream of messages that belong to no request. */
   listen(res: ServerResponse): void;
@@ -99,7 +98,6 @@ export function openHostSession(isStateless: boolean): HostSession {
 
   const firstReply = (): Reply | undefined => [...open.values()][0]?.reply;
 
-  /** The open request to which a message of the server belongs. */
   function requestOf(message: Message): OpenRequest | undefined {
     const { progressToken, ...params } = paramsOf(message);
     if (message.relatedTo !== undefined) return open.get(message.relatedTo);

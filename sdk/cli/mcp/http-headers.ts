@@ -88,7 +88,6 @@ function encode(value: string): string {
   return isPlain ? value : `=?base64?${toBase64(utf8(value))}?=`;
 }
 
-/** The value of a mirrored header. */
 export function decode(header: string): string {
   const encoded = SENTINEL.exec(header)?.[1];
   return encoded === undefined ? header : Buffer.from(encoded, 'base64').toString();

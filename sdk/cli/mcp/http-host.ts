@@ -19,13 +19,12 @@ import {
 import { reject } from './reply.js';
 
 const BODY_MAX_MIB = 16;
-/** Each session has a server process of its own. The session unused for longest ends first. */
+/** Each session has a server process of its own. At the limit, the least recently used session ends. */
 const SESSIONS_MAX = 32;
 
 export interface HostListenerOptions {
   port: number;
   token: string;
-  /** Serves one host, until the connection ends. */
   serve: (host: Connection) => Promise<void>;
 }
 

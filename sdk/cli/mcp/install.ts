@@ -39,7 +39,6 @@ export interface Installation {
   host: string;
   /** Path of the configuration file; by default that of the host. */
   file?: string | undefined;
-  /** Name of the server in the file. */
   name: string;
   /** Command line or URL of the server; if empty, that of the server in the file. */
   target: readonly string[];
@@ -48,7 +47,6 @@ export interface Installation {
   env: Record<string, string>;
 }
 
-/** A planned change of a configuration file. */
 export interface PlannedInstall {
   file: string;
   before: string;

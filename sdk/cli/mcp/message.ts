@@ -8,7 +8,6 @@ export { isObject };
 export type JsonObject = Record<string, JsonValue>;
 export type RequestId = string | number;
 
-/** A JSON-RPC message. */
 export interface Message {
   /** The parsed message. `stringify` writes it with the original digits of all numbers. */
   json: JsonObject;
@@ -20,7 +19,6 @@ export interface Message {
   relatedTo?: RequestId;
 }
 
-/** One side of the proxy. */
 export interface Connection {
   /** Resolves when the other side can take more. Never rejects: a lost connection ends `read`. */
   send: (message: Message) => Promise<void>;
@@ -52,7 +50,7 @@ const MAX_DEPTH = 256;
 export function readMessage(bytes: Uint8Array): Message {
   const text = fromUtf8(bytes);
   const exact = attempt(() => parseStrict(bytes, { maxDepth: MAX_DEPTH }));
-  // Most hosts print with `JSON.stringify`, which prints no number that a double would change.
+  // Fast path: most hosts use `JSON.stringify`, which prints no number that a double would change.
   const isExact = exact !== undefined && JSON.stringify(exact) === text;
   const kept = isExact ? text : keepNumbers(text);
   const strict = isExact ? exact : attempt(() => parseStrict(utf8(kept), { maxDepth: MAX_DEPTH }));

@@ -50,7 +50,7 @@ interface ToolCall {
   id: RequestId;
   /** Aborted when the host cancels the call, which then gets no response. */
   stop: AbortController;
-  /** Ends the call, with null if no response comes. Present once the server has the request. */
+  /** Ends the call with the response, or null without one. Present once the server has the request. */
   settle?: (response: Message | null) => void;
   /** Resolves after the response was sent to the host. */
   done?: Promise<void>;

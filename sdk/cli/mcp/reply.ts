@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import { ERROR, errorResponse, isObject, type Message } from './message.js';
 
-/** A response becomes a stream of events after this time, so that the host sees a status. */
+/** A response becomes a stream of events after this time, so that the host receives an HTTP status. */
 const STREAM_AFTER_MS = 1_000;
 const KEEP_ALIVE_MS = 15_000;
 
@@ -63,7 +63,6 @@ export function openReply(res: ServerResponse) {
   return {
     open,
     event,
-    /** Sends the response, and ends the exchange. */
     finish: (message: Message, isStateless: boolean): void => {
       if (res.headersSent) return void event(message).then(() => res.end());
       const { error } = message.json;

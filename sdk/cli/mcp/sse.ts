@@ -1,4 +1,3 @@
-/** An event of a `text/event-stream`. */
 export interface ServerSentEvent {
   data: string;
   id?: string;

@@ -77,7 +77,6 @@ async function readLines(input: Readable, receiver: Receiver): Promise<void> {
   }
 }
 
-/** Parses one message, and passes it on. */
 export async function receive(bytes: Uint8Array, receiver: Receiver): Promise<void> {
   let message;
   try {

@@ -5,7 +5,7 @@ import { UsageError } from '../config.js';
 import type { MonitorPass } from './run.js';
 
 export const READINGS = {
-  svc_monitor_alarms: 'Alarms of the last pass, and earlier alarms that stay true',
+  svc_monitor_alarms: 'Alarms of the last pass, and lasting alarms of earlier passes',
   svc_monitor_reachable: '1 when the last pass reached every source, else 0',
   svc_monitor_log_leaves: 'Leaves of the followed log',
   svc_monitor_rebuilt_leaves: 'Leaves whose entries are in the rebuilt map',

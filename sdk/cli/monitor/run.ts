@@ -39,7 +39,7 @@ export interface MonitorEvents {
 }
 
 export interface MonitorPass {
-  /** Alarms of this pass, and earlier alarms that stay true. */
+  /** Alarms of this pass, and lasting alarms of earlier passes. */
   alarms: readonly Finding[];
   isReachable: boolean;
   /** Leaves of the followed log; `rebuilt` of them are in the rebuilt map. */

@@ -84,7 +84,7 @@ export async function openStore(directory: string | undefined, origin: string) {
 }
 
 const LOCK_POLL_MS = 50;
-/** A lock protects two lookups and a rename, so the process that still has it after this time was killed or suspended. */
+/** A lock protects two lookups and a rename, so a process that still has the lock after this time was killed or suspended. */
 const STALE_LOCK_MS = 2_000;
 
 /**
@@ -124,7 +124,7 @@ async function readState(file: string, origin: string): Promise<MonitorState> {
   throw new UsageError(`${file} belongs to the log ${state.origin}: choose another directory`);
 }
 
-/** Identifies the content of a file that is only replaced as a whole; null for a missing file. */
+/** Identifies the content of a file that is always replaced atomically; null for a missing file. */
 async function versionOf(file: string): Promise<string | null> {
   try {
     const { ino, mtimeNs } = await stat(file, { bigint: true });
@@ -135,14 +135,14 @@ async function versionOf(file: string): Promise<string | null> {
   }
 }
 
-/** Node names no path when writing to an open file fails, as on a full disk. */
+/** Adds the path, which Node's error lacks when a write to an open file fails, as on a full disk. */
 async function namingFile(path: string, written: Promise<void>): Promise<void> {
   await written.catch((cause: unknown) => {
     throw new Error(`${path}: ${(cause as Error).message}`, { cause });
   });
 }
 
-/** A save takes seconds, so a killed process left a temporary file of this age. */
+/** A save takes seconds, so a temporary file of this age is that of a killed process. */
 const ABANDONED_MS = 3_600_000;
 
 /** Deletes the temporary files that killed processes left for `file`, as far as possible. */
@@ -153,7 +153,7 @@ async function removeAbandoned(file: string): Promise<void> {
     try {
       if (Date.now() - (await stat(path)).mtimeMs > ABANDONED_MS) await rm(path);
     } catch {
-      // Another user's file, or another process deleted it: the save does not depend on it.
+      // The file belongs to another user, or another process deleted it. The save can continue.
     }
   }
 }
