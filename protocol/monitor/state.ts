@@ -39,7 +39,7 @@ const stateSchema = z.strictObject({
   }),
   /** The status of each watched proof, and when its receipt was first seen. */
   watched: z.record(proofIdSchema, z.strictObject({ status: z.string(), since: z.int() })),
-  /** Alarms that stay true. */
+  /** Lasting alarms: they remain after their cause is gone. */
   lasting: z.array(
     z.strictObject({
       code: z.enum(Object.keys(FINDINGS) as [FindingCode]),
