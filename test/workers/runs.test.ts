@@ -295,7 +295,7 @@ describe('number in a run', () => {
   });
 });
 
-it('proofs > are found by id, and not among all proofs of the tenant', async () => {
+it('proofs > are looked up by the index of proof ids, not by a scan of the proofs of the tenant', async () => {
   const { tenantNo } = registry;
   const engine = db.as('svc_engine', 1);
   const id = newRunId();
