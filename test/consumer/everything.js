@@ -12,7 +12,7 @@ import {
 } from '@svc-proofs/sdk';
 import { outcomeOf } from './vector.js';
 
-/** Only the engine's "not ready" is retried. */
+/** Repeats a call only while the engine is not ready. */
 async function whenReady(call) {
   for (;;) {
     try {
