@@ -29,7 +29,7 @@ it('runbook of SvcProofStoppedVerifying > quotes a phrase that both verification
   }
 });
 
-/** Messages that are not written where they are logged. */
+/** Arguments of log calls that are expressions instead of a text, by file. */
 const FORWARDED_MESSAGES = [
   'api/public/http/answer.ts: problem.message',
   'programs/replica.ts: message',
