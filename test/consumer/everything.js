@@ -1,5 +1,5 @@
 // Exercises the installed SDK in Node and in a browser. It is copied into an empty project, so it
-// imports only the package and the file beside it.
+// imports only the package and a file in its folder.
 import {
   canonicalJson,
   executeIntentHttp,

@@ -85,7 +85,7 @@ export class Cluster {
   /**
    * Adds a streaming standby from a copy of the files.
    *
-   * @param isSynchronous whether a commit waits for it from now on
+   * @param isSynchronous whether commits wait for the standby from now on
    * @returns its port
    */
   async addStandby(isSynchronous: boolean): Promise<number> {

@@ -246,7 +246,7 @@ it('killed fsck run > resumes at its last position and keeps its findings', asyn
     stateFile,
     logVkey,
     identity: { log: `${name}+${hash}`, database: databaseName(databaseUrl), snapshot: null },
-    dieAt: 256,
+    killAfter: 256,
   });
   expect(signal).toBe('SIGKILL');
   const kept = await readFile(stateFile, 'utf8');

@@ -27,7 +27,7 @@ const restart = async (env = {}): Promise<void> => {
   await witness.exited;
   witness = await startWitness(home, [log.vkey, other.vkey], env);
 };
-/** Removes the lock of the killed witness, so that the next one does not wait for it to become stale. */
+/** Removes the lock of the killed witness, so that the next witness does not wait until the lock is stale. */
 const unlock = (): void => rmSync(join(home, 'heads', '.lock'), { recursive: true });
 
 it('witness > cosigns every head of a growing log, and a repeated head again', async () => {

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { PROBLEMS } from '#api/engine/http/problem';
 import { httpError } from '#sdk/http/answers';
 
-/** The same request can succeed later. */
+/** Codes of conflicts after which the same request can succeed. */
 const TEMPORARY = ['pending_checkpoint', 'pending_verdict', 'run_incomplete', 'run_open'];
 
 it.each(Object.entries(PROBLEMS).filter(([, [status]]) => status === 409))(

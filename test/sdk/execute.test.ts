@@ -168,7 +168,9 @@ it('the error of a failed poll names the accepted admission', async () => {
 describe('admitHttp', () => {
   const agent = { id: 'agent-7', framework: 'none' };
 
-  it('admits an input on each call, but a prepared envelope once', async ({ world }) => {
+  it('admits an input again on each call, but the same prepared envelope only once', async ({
+    world,
+  }) => {
     const input = { kind: 'admission', agent, action: 'SEND_REPORT' } as const;
     const kept = agentEnvelope('acme', input);
     const first = await admitHttp(world.options, kept);

@@ -99,7 +99,7 @@ describe('close of a run', () => {
     expect(failed.map(({ proofId }) => proofId)).toEqual([end.proofId]);
   });
 
-  it('is rejected, and releases its number, when the run is incomplete under the append lock', async () => {
+  it('is rejected, and releases its number, when the run is still incomplete at the append', async () => {
     const id = newRunId();
     const pending = member(id, 0);
     const early = close(id, 1);

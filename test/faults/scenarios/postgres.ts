@@ -115,7 +115,7 @@ export const POSTGRES_FAULTS: Fault[] = [
             select pg_switch_wal(), pg_logical_emit_message(true, 'filling', repeat('x', 1000000))`;
         }
       };
-      // The server ends when there is no WAL segment left to switch to; the driver may lose that query.
+      // The server exits when it cannot switch to another WAL segment, and the driver may lose this query.
       takeSegments().catch(() => undefined);
       const hasEnded = await Promise.race([exited.then(() => true), sleep(20_000, false)]);
       await filler.end({ timeout: 0 });
