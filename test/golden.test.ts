@@ -14,7 +14,7 @@ import { helpTexts as adminHelpTexts } from '#programs/admin/main';
 import { SETTINGS } from '#runtime/config';
 import { packageRoot } from '#runtime/process/files';
 import { helpTexts } from '#sdk/cli/main';
-import { FAULTS } from './faults/rows/index.js';
+import { FAULTS } from './faults/scenarios/index.js';
 
 /**
  * Interfaces that users and auditors depend on, so that a change to them shows in review. The
@@ -32,7 +32,7 @@ const golden: Record<string, () => string> = {
     ),
   'svc-help.txt': () => pages(helpTexts()),
   'admin-help.txt': () => pages(adminHelpTexts()),
-  'fault-rows.txt': () => `${FAULTS.map(({ name }) => name).join('\n')}\n`,
+  'fault-scenarios.txt': () => `${FAULTS.map(({ name }) => name).join('\n')}\n`,
   'vectors.sha256': () => hashesUnder('protocol/vectors').join(''),
   '../../docs/errors.md': errorsPage,
   '../../docs/configuration.md': configurationPage,

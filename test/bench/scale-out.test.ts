@@ -18,7 +18,6 @@ const one: Setup = {
   verdicts: 'at each cycle',
 };
 const today: Setup = { ...one, workers: 1, verdicts: 'rows', cores: 2 };
-const perSecond = (micros: number): number => 1e6 / micros;
 
 /** Expects a relative deviation below `tolerance`. */
 function expectNear(value: number, expected: number, tolerance = 0.05): void {
@@ -35,7 +34,7 @@ describe('simulation of one log', () => {
 
   it('is limited by the verifier when each task has its own core', () => {
     const limit = limitOf(one);
-    expectNear(limit, perSecond(costs.verifier));
+    expectNear(limit, 1e6 / costs.verifier);
     expect(simulate(one, limit).busiest.name).toBe('verifier');
   });
 });

@@ -1,5 +1,5 @@
 // Exercises the installed SDK in Node and in a browser. It is copied into an empty project, so it
-// imports only the package and the file beside it.
+// imports only the package and a file in its folder.
 import {
   canonicalJson,
   executeIntentHttp,
@@ -12,7 +12,7 @@ import {
 } from '@svc-proofs/sdk';
 import { outcomeOf } from './vector.js';
 
-/** Only the engine's "not ready" is retried. */
+/** Repeats a call only while the engine is not ready. */
 async function whenReady(call) {
   for (;;) {
     try {

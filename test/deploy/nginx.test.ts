@@ -112,7 +112,7 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     ['balancer.conf', startBalancer, 'POST'],
     ['nginx.conf', startPublicCache, 'GET'],
   ] as const)(
-    '%s > repeats requests at the other server, even if this server failed before',
+    '%s > sends a failed request to the other server, even if that server failed before',
     async (_name, start, method) => {
       const [port, otherPort] = [await freePort(), await freePort()];
       const unanswered: ServerResponse[] = [];

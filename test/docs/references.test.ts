@@ -29,7 +29,7 @@ it('runbook of SvcProofStoppedVerifying > quotes a phrase that both verification
   }
 });
 
-/** Messages that are not written where they are logged. */
+/** Arguments of log calls that are expressions instead of a text, by file. */
 const FORWARDED_MESSAGES = [
   'api/public/http/answer.ts: problem.message',
   'programs/replica.ts: message',
@@ -170,7 +170,7 @@ it('documentation and SQL > contain no banned word', () => {
   expect(found).toEqual([]);
 });
 
-/** The messages of the calls that log at level warn or above; null for one that the call does not contain. */
+/** The messages of the calls that log at level warn or above; null for a message that is an expression. */
 function loggedIn(path: string): { message: string | null; source: string }[] {
   const code = text(path);
   if (!/\blog/i.test(code)) return [];

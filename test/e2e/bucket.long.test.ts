@@ -5,7 +5,7 @@ import { nativeSha256 as sha256, nativeVerify as verify } from '#runtime/crypto/
 import { runMonitor } from '#sdk/cli/monitor/run';
 import { adminWith, done } from '../fixtures/admin.js';
 import { breakNetwork, type BrokenNetwork } from '../fixtures/broken-network.js';
-import { checked } from '../fixtures/planted.js';
+import { checked } from '../fixtures/damaged-copies.js';
 import { awsSettings, BUCKET, skipsS3, startS3 } from '../fixtures/s3-server.js';
 import { startProgram } from '../fixtures/program.js';
 import { eventually, startStack, type RunningStack } from '../fixtures/stack.js';

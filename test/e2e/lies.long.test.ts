@@ -42,7 +42,7 @@ const MINUTE = 60_000;
 const [valid, revoked, absent] = [proofIdOf(0), proofIdOf(2), proofIdOf(99)] as const;
 const PACKAGE = `pkg_${proofIdOf(1000)}`;
 
-/** A log of someone without the service's keys, with the same proofs. */
+/** A log with the same proofs, signed with other keys than those of the service. */
 async function forged(
   lie: (values: Map<string, MapValue>) => void,
   members = [valid, revoked],
@@ -110,7 +110,7 @@ afterAll(async () => {
   await server?.close();
 });
 
-/** Whether a client rejects what the server answers. */
+/** Whether a client rejects the answer of the server. */
 type Detects = (query: LookupQuery, limit?: 'max age' | 'valid until') => Promise<boolean>;
 const MAX_AGE_MS = 3 * MINUTE;
 
@@ -163,12 +163,12 @@ async function monitorDetects(lie: Partial<Sources>, name: string): Promise<bool
   return code === 1;
 }
 
-describe(`a lie about public answers${withoutChromium}`, () => {
+describe(`readers of a lying public API${withoutChromium}`, () => {
   const clients = (['SDK', 'svc', 'page'] as const).filter(
     (client) => client !== 'page' || chromiumPath !== null || process.env['CI'] !== undefined,
   );
 
-  it('is listed in the table, and every client accepts honest answers', async () => {
+  it('accept honest answers; the table has a row for each lie', async () => {
     expect(ROWS.map(({ lie }) => lie)).toEqual(Object.keys(lies));
     server.sources = everything(honest);
     for (const identifier of [valid, revoked, absent]) {
@@ -180,7 +180,7 @@ describe(`a lie about public answers${withoutChromium}`, () => {
   });
 
   it.each(ROWS)(
-    '$lie: SDK $SDK, svc $svc, page $page, monitor $monitor',
+    'detect "$lie": SDK $SDK, svc $svc, page $page, monitor $monitor',
     async (row) => {
       const lie = lies[row.lie]!;
       server.sources = { ...everything(honest), ...lie.sources };

@@ -102,7 +102,7 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
     // The server accepts reads while it replays the archive.
     const atEnd = () => clusters.run('psql', '-Atc', 'select not pg_is_in_recovery()', restored.url('postgres')); // prettier-ignore
     await eventually(async () => ((await atEnd()).trim() === 't' ? true : null), 30_000, 'writes');
-    service = await Service.on(restored, { directory, ...keys, goesOn: lost.registry });
+    service = await Service.on(restored, { directory, ...keys, existing: lost.registry });
     expect(await service.publish()).toMatchObject({ outcome: 'published' });
     const more = await service.admit(5);
     expect(await service.publish()).toMatchObject({ outcome: 'published' });
@@ -122,7 +122,7 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
     const admin = adminWith({ DATABASE_URL: older.url().replace('postgres@', 'svc_erase@') });
     const options = ['--vkey', logVkey, '--reason', 'host lost', '--confirm', ORIGIN];
     await done(admin('log', 'adopt', copy, ...options));
-    const adopted = await Service.on(older, { directory: copy, ...keys, goesOn: lost.registry });
+    const adopted = await Service.on(older, { directory: copy, ...keys, existing: lost.registry });
     const more = await adopted.admit(5);
     expect(await adopted.publish()).toMatchObject({ outcome: 'published' });
     const all = [...inBackup, ...afterBackup, ...more];
@@ -148,10 +148,10 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
 
     const empty = await clusters.create('dumped');
     await empty.start();
-    // psql reports that initdb's role exists, and continues.
+    // psql reports that the role which initdb created exists, and continues.
     await clusters.run('psql', '-q', '-d', empty.url('postgres'), '-f', roles);
     await clusters.run('pg_restore', '-d', empty.url('postgres'), '--create', '--exit-on-error', dump); // prettier-ignore
-    service = await Service.on(empty, { directory, ...keys, goesOn: lost.registry });
+    service = await Service.on(empty, { directory, ...keys, existing: lost.registry });
     expect(await service.publish()).toMatchObject({ outcome: 'published' });
     const more = await service.admit(5);
     await service.publish();

@@ -10,7 +10,7 @@ import type { World } from './world.js';
 
 const RESEND_MS = 30_000;
 
-/** A request other than an admission, with an acknowledged id. */
+/** A request other than an admission, such as a revocation, a package or an erasure. */
 export abstract class Act {
   attempts = 0;
   /** Proofs in the log that the request caused. */
@@ -40,7 +40,7 @@ export abstract class Act {
     if (!isSame) found.lost.push(`${this.what} is not acknowledged again`);
   }
 
-  /** Each attempt goes to the next engine. */
+  /** Sends an attempt to the next engine. */
   protected call(method: string, path: string, body?: object): Promise<[number, string]> {
     const url = this.client.urlFor(this);
     this.attempts += 1;
@@ -49,7 +49,7 @@ export abstract class Act {
 
   protected acknowledge(answer: string, members: readonly Single[] = []): true {
     if (this.answer === null) for (const member of members) member.open -= 1;
-    else if (this.answer !== answer) this.client.records.broken.push(`${this.what} is another now`);
+    else if (this.answer !== answer) this.client.records.broken.push(`${this.what} has changed`);
     this.answer ??= answer;
     return true;
   }

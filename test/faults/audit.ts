@@ -202,8 +202,8 @@ async function auditPublic(
 }
 
 /**
- * The findings of fsck about the registry and the snapshot, or only about the snapshot. In its own process: fsck would
- * stop this process, with the proxies of the programs, for seconds at a time.
+ * The findings of fsck about the registry and the snapshot, or only about the snapshot. fsck runs in its own process,
+ * because it would block this process, which relays the connections of the programs, for seconds.
  */
 export async function runFsck(world: World, only?: 'snapshot'): Promise<string[]> {
   const state = join(world.dir, `fsck-${only ?? 'both'}.json`);

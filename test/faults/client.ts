@@ -89,7 +89,6 @@ export class Client {
     return this.single(path, requestAt({ tenantId, run }, item));
   }
 
-  /** A run of one admission, and its close. */
   newRun(): { member: Single; close: Single } {
     const { tenantId, run } = this.options;
     const agents = 'without facts' as const;

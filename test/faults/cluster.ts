@@ -18,7 +18,6 @@ import { until } from './pace.js';
 
 /** Settings with which the cluster fits on a small disk. */
 export const SETTINGS = { max_wal_size: '96MB', min_wal_size: '32MB', max_connections: '160' };
-
 const quiet = { debug: () => undefined };
 
 /** A real Postgres for fault injection. */
@@ -73,7 +72,6 @@ export class Cluster {
     this.running = await startEmbeddedPostgres({ dataDir, port, settings });
   }
 
-  /** Ends every connection of the programs. */
   async terminateAll(sql: Db = this.sql): Promise<void> {
     await sql`
       select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'svc-%'`;
@@ -87,7 +85,7 @@ export class Cluster {
   /**
    * Adds a streaming standby from a copy of the files.
    *
-   * @param isSynchronous whether a commit waits for it from now on
+   * @param isSynchronous whether commits wait for the standby from now on
    * @returns its port
    */
   async addStandby(isSynchronous: boolean): Promise<number> {
@@ -118,7 +116,6 @@ export class Cluster {
     this.replication?.cut(true);
   }
 
-  /** Promotes the standby permanently. */
   async promote(): Promise<void> {
     const { standby } = this;
     if (standby === null) throw new Error('there is no standby');

@@ -12,7 +12,7 @@ import { Deadline, forEach } from './pace.js';
 import { differingStatuses } from './public.js';
 import type { World } from './world.js';
 
-/** Rare enough that the checks of several stacks do not slow down what they wait for. */
+/** A longer interval, so that the checks of several stacks do not slow down the work of the programs. */
 const POLL_MS = 200;
 
 /**

@@ -7,7 +7,7 @@ import { TcpProxy } from '../fixtures/tcp-proxy.js';
 
 type Devices = Awaited<ReturnType<typeof openDevices>>;
 
-/** The reason why there are no devices. */
+/** The reason why this machine has no devices; null if it has them. */
 export const lacksDevices =
   skipsS3 || skipsSoftHsm
     ? 'it needs a bucket and an HSM: set TEST_VERSITYGW, and install softhsm2 and opensc from Debian'
@@ -54,11 +54,11 @@ export const DEVICE_FAULTS: Fault[] = [
     { kind: 'bucket down' },
   ),
   lasting(
-    'bucket silent',
+    'bucket not responding',
     5_000,
     (scene) => devicesOf(scene).bucket.stall(true),
     (scene) => devicesOf(scene).bucket.stall(false),
-    { kind: 'bucket silent' },
+    { kind: 'bucket not responding' },
   ),
   lasting(
     'bucket slow: 200 ms delay each way',
@@ -68,7 +68,7 @@ export const DEVICE_FAULTS: Fault[] = [
     { kind: 'bucket slow' },
   ),
   lasting(
-    'HSM gone',
+    'HSM token missing',
     5_000,
     (scene) => devicesOf(scene).remove(true),
     (scene) => devicesOf(scene).remove(false),

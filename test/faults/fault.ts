@@ -12,7 +12,7 @@ export interface Scene {
   client: Client;
 }
 
-/** A function that ends the fault. */
+/** Ends a fault. */
 export type Heal = () => unknown;
 
 /** The default time limit of an injection. */
@@ -27,13 +27,13 @@ export interface Fault {
   /** Time limit of `inject`, in milliseconds. */
   injectMs?: number;
   /**
-   * The fault lasts this long at least, in milliseconds. In the table it also lasts until operators can
+   * Minimum duration of the fault, in milliseconds. In the table, the fault also lasts until operators can
    * recognize it.
    */
   holdMs?: number;
   /** The same fault at several places, which the table causes in one scenario. */
   places?: Fault[];
-  /** `atPlaces` does not cause this fault in turn, but all the time: only the load triggers the fault. */
+  /** `atPlaces` arms this fault during the whole scenario, because only the load triggers the fault. */
   isBeside?: boolean;
   /** Time limit until everything is committed and public, in milliseconds. */
   recoverMs?: number;
@@ -47,8 +47,7 @@ export interface Fault {
   needsDirectory?: true;
   /** After this fault, no other fault can use the stack. */
   isLast?: true;
-  /** Programs that are expected to exit. */
-  mayEnd?: ProcessName[];
+  mayExit?: ProcessName[];
   /** Replaces all other checks. The programs must reject work; returns the problems. */
   mustReject?(scene: Scene): Promise<string[]>;
   /** Further details for the report. */
@@ -76,7 +75,7 @@ export const lasting = (
   },
 });
 
-/** A fault of connections through some links. */
+/** A fault of the connections through some proxies. */
 export const onLinks = (
   name: string,
   holdMs: number,
@@ -109,7 +108,7 @@ export const repeated = (
 
 /**
  * One scenario for the same fault at several places. `inject` causes the fault at one place after the
- * other, and at the places with `isBeside` during the whole time.
+ * other, and meanwhile at every place with `isBeside`.
  */
 export const atPlaces = (name: string, places: Fault[], more: Partial<Fault>): Fault => ({
   name,
@@ -140,7 +139,6 @@ export function requireDisks({ world: { disks } }: Scene) {
 
 export interface Outcome {
   name: string;
-  /** The reason why the scenario was skipped. */
   skipped?: string;
   /** Deduplication keys acknowledged before the fault. */
   before: number;
@@ -152,8 +150,8 @@ export interface Outcome {
   lost: number | null;
   double: number | null;
   /**
-   * From the end of the fault to the first good answer, and until everything is committed and
-   * public.
+   * Milliseconds from the end of the fault to the first good answer, and until everything is
+   * committed and public.
    */
   answeredMs: number | null;
   settledMs: number | null;

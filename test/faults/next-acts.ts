@@ -14,7 +14,6 @@ import type { Single } from './records.js';
 
 export const ACT_KINDS = ['revocation', 'package', 'token', 'token end', 'erasure'] as const;
 export type ActKind = (typeof ACT_KINDS)[number];
-/** Acts of each kind per second. */
 export type ActRates = Record<ActKind, number>;
 export const NO_ACTS: ActRates = {
   revocation: 0,

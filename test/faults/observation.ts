@@ -18,15 +18,15 @@ const READYZ_MS = 2_500;
 const GONE_MS = 30_000;
 /** A sign that a fault must cause counts as missing after this time. */
 const SEEN_MS = 30_000;
-/** A sign that no fault explains counts after this time, because a busy machine delays answers. */
+/** A sign that no fault explains counts only after this time, because a busy machine delays answers. */
 const BLIP_MS = 2_000;
-/** A repeated error is logged at most once in this time. */
+/** Programs log a repeated error at most once in this time. */
 const RARELY_MS = 10_000;
 /**
  * Limit of lines with one message: 30, or three per interval in a long scenario, because two programs
  * may log the message.
  */
-const floodLines = (rowMs: number): number => Math.max(30, (3 * rowMs) / RARELY_MS);
+const floodLines = (scenarioMs: number): number => Math.max(30, (3 * scenarioMs) / RARELY_MS);
 
 /** A sign of a fault: an unready program, a problem of status, an alert, or a log line. */
 export interface Seen {
@@ -43,11 +43,11 @@ export interface Seen {
 type Source = 'unready' | 'status' | 'alert';
 
 interface Presence {
-  /** When the sign first appeared. */
+  /** Time when the sign first appeared. */
   from: number;
-  /** When the sign last appeared. */
+  /** Time when the sign last appeared. */
   since: number;
-  /** When the sign last disappeared; null while it is present. */
+  /** Time when the sign last disappeared; null while it is present. */
   to: number | null;
   /** The longest time for which the sign was present without interruption. */
   longestMs: number;
@@ -62,7 +62,6 @@ interface LogLine {
   err?: { message?: string };
 }
 
-/** The problems that `admin status` reports. */
 async function problemsOf({ adminUrl, publicUrl }: World): Promise<string[]> {
   const admin = adminWith({ DATABASE_URL: adminUrl, PUBLIC_URL: publicUrl });
   const { json, err } = await admin('status', '--json');
@@ -86,7 +85,7 @@ export class Observation {
   private began = { wall: 0, at: 0 };
   private healedAt: number | null = null;
   private hasSettled = false;
-  /** Why a source could not be read. */
+  /** Errors of sources that could not be read. */
   private readonly unread = new Set<string>();
 
   private constructor(
@@ -131,7 +130,6 @@ export class Observation {
     return until(() => this.isHealthy(), ms);
   }
 
-  /** Begins to record the signs of a fault. */
   begin(): void {
     for (const signal of this.present.alert) {
       const seen = { signal, appeared: 0, gone: null };
@@ -152,7 +150,7 @@ export class Observation {
     this.healedAt = performance.now();
   }
 
-  /** Ignores new signs from now on: the audit repeats every request at once. */
+  /** Ignores new signs from now on, because the audit, which repeats every request, causes signs. */
   settled(): void {
     this.hasSettled = true;
   }
@@ -236,8 +234,8 @@ export class Observation {
     const blip = (): number => BLIP_MS * slownessNow();
     check('unready', [unready, mayBeUnready], blip);
     check('status', [status, mayStatus], blip);
-    // This Prometheus ignores the `for` of alerts, so an unexpected alert counts only if it lasts for its
-    // `for`.
+    // This Prometheus ignores the `for` of a rule, so an unexpected alert counts only if it fires for that
+    // long.
     const must = typeof alert === 'string' ? new RegExp(`^${alert}$`) : undefined;
     check('alert', [must, mayAlert], (name) => this.prometheus?.firesAfterMs(name) ?? 0);
     if (log instanceof RegExp && !lines.some((line) => log.test(textOf(line)))) {

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 /** Upper bound of the factor: a process that takes longer is considered stalled. */
 const SLOWEST = 4;
 
-/** How many times longer everything takes than on an idle machine. */
+/** The factor by which everything takes longer than on an idle machine. */
 export const slowness = (load: number, processors: number): number =>
   Math.min(SLOWEST, Math.max(1, load / processors));
 
@@ -53,7 +53,7 @@ export async function inTime<T>(promise: Promise<T>, ms: number, otherwise: stri
   }
 }
 
-/** Polls a condition. @returns whether it held before the deadline */
+/** Polls a condition. @returns whether the condition was true before the deadline */
 export async function until(
   isSo: () => boolean | Promise<boolean>,
   ms: number,

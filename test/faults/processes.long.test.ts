@@ -3,8 +3,8 @@ import { untilWaiting } from '../fixtures/hold-lock.js';
 import { eventually } from '../fixtures/stack.js';
 import { NO_ACTS } from './next-acts.js';
 import { lasting, type Fault, type Scene } from './fault.js';
-import { FAULTS } from './rows/index.js';
-import { commitOf } from './rows/writes.js';
+import { FAULTS } from './scenarios/index.js';
+import { commitOf } from './scenarios/writes.js';
 import { runFault } from './run-fault.js';
 import { LOAD, openScene } from './stacks.js';
 
@@ -25,7 +25,7 @@ function rowNamed(name: string): Fault {
 }
 
 const postgresKilled = lasting(
-  'Postgres killed while a worker waits, with its proofs signed and nothing committed',
+  'Postgres killed while a worker waits to append signed proofs',
   500,
   async ({ world: { database } }) => {
     // The server closes the connection that holds the lock, which releases the lock.
@@ -75,7 +75,7 @@ const largestBatch: Fault = {
 };
 
 it.each([
-  rowNamed('worker killed after it signed, before the append lock'),
+  rowNamed('worker killed after it signed, before it takes the append lock'),
   rowNamed('Postgres ends every connection, ten times in 2 s'),
   rowNamed('engine killed while it receives a batch'),
   postgresKilled,

@@ -13,7 +13,7 @@ const DRAIN_MS = 35_000;
 /** A program that is restarted after each exit, as a supervisor does. */
 export class Program {
   private child: ChildProcess | null = null;
-  private isHeld = false;
+  private isKeptDown = false;
   private serves: Promise<void> = Promise.resolve();
   private wasKilled = false;
   private mayKillItself = false;
@@ -35,7 +35,6 @@ export class Program {
     return this.child?.pid ?? 0;
   }
 
-  /** Resolves when the current process is ready. */
   async ready(): Promise<void> {
     await this.serves;
   }
@@ -45,19 +44,18 @@ export class Program {
     this.child?.kill(signal);
   }
 
-  /** Kills the program without a restart. */
-  hold(): void {
-    this.isHeld = true;
+  /** Kills the program, and prevents its restart. */
+  keepDown(): void {
+    this.isKeptDown = true;
     this.signal('SIGKILL');
   }
 
-  release(): void {
-    this.isHeld = false;
+  allowRestart(): void {
+    this.isKeptDown = false;
     if (this.child === null) this.start();
   }
 
-  /** Expects that the program kills itself. */
-  expectDeath(isExpected = true): void {
+  expectKill(isExpected = true): void {
     this.mayKillItself = isExpected;
   }
 
@@ -71,12 +69,12 @@ export class Program {
   /** Lets the program drain, and starts it again. */
   async restart(): Promise<void> {
     await this.stop();
-    this.release();
+    this.allowRestart();
     await this.ready();
   }
 
   async stop(): Promise<void> {
-    this.isHeld = true;
+    this.isKeptDown = true;
     const { child } = this;
     if (child === null) return;
     const gone = new Promise((resolve) => child.once('close', resolve));
@@ -89,7 +87,7 @@ export class Program {
 
   /** Kills the program, even while it is stopped by SIGSTOP. */
   async kill(): Promise<void> {
-    this.isHeld = true;
+    this.isKeptDown = true;
     const { child } = this;
     if (child === null) return;
     const gone = new Promise((resolve) => child.once('close', resolve));
@@ -114,12 +112,12 @@ export class Program {
     child.once('close', (code, signal) => {
       this.child = null;
       const isOwn = this.mayKillItself && signal === 'SIGKILL';
-      if (!this.isHeld && !this.wasKilled && !isOwn) {
+      if (!this.isKeptDown && !this.wasKilled && !isOwn) {
         this.ended.push(`${this.name} ended with ${signal ?? String(code)}`);
       }
       this.wasKilled = false;
       void sleep(RESTART_AFTER_MS).then(() => {
-        if (!this.isHeld && this.child === null) this.start();
+        if (!this.isKeptDown && this.child === null) this.start();
       });
     });
   }

@@ -10,7 +10,6 @@ const START_MS = 30_000;
 const SCRAPE = '2s';
 
 export interface Prometheus {
-  /** The names of the alerts that fire. */
   firing(): Promise<string[]>;
   /** The shipped `for` of an alert, in milliseconds. */
   firesAfterMs(alert: string): number;
@@ -18,7 +17,7 @@ export interface Prometheus {
 }
 
 export interface AlertOptions {
-  /** Alerts that are left out. */
+  /** Alerts that are omitted. */
   except: readonly string[];
   /** Replaces ranges of minutes in expressions. */
   range?: string;

@@ -46,7 +46,6 @@ interface Answer {
   verification?: { verification_status: string; can_assert_validity: boolean };
 }
 
-/** The public statuses that differ from the expected statuses. */
 export async function differingStatuses(
   publicUrl: string,
   expected: readonly ExpectedStatus[],

@@ -126,6 +126,6 @@ export function clearAfter({ world }: Scene, fault: Fault): string[] {
   for (const link of Object.values(world.links)) link.clear();
   return PROCESSES.flatMap((name) => {
     const ended = world.programs[name].ended.splice(0);
-    return fault.mayEnd?.includes(name) === true ? [] : ended;
+    return fault.mayExit?.includes(name) === true ? [] : ended;
   });
 }

@@ -6,11 +6,11 @@ export interface Signals {
   /** A problem that `admin status` must report, with N for each number. */
   status?: RegExp;
   mayStatus?: RegExp;
-  /** The alert whose expression must hold, or the reason why none does. */
+  /** The alert whose expression must become true, or the reason why there is no such alert. */
   alert: string | { none: string };
-  /** Further alerts whose expression may hold for as long as their `for`. */
+  /** Further alerts whose expression may be true for as long as the `for` of the alert. */
   mayAlert?: RegExp;
-  /** A line that a program must log, or the reason why none does. */
+  /** A line that a program must log, or the reason why there is no such line. */
   log: RegExp | { none: string };
   /** The system does not recover from the fault: the signs last. */
   lasts?: true;
@@ -24,13 +24,13 @@ const RECOVERING =
 const NOT_PUBLISHED = new RegExp(
   `${RECOVERING.source}|^no publish cycle has succeeded|^no signed checkpoint`,
 );
-const RETRIED = 'the next try succeeds';
+const RETRIED = 'the next attempt succeeds';
 
 /** A program that is killed, and restarted at once by its supervisor. */
 const killed = (process: string, more: Partial<Signals> = {}): Signals => ({
   unready: new RegExp(`^${process}$`),
   mayStatus: RECOVERING,
-  alert: { none: 'it restarts within a scrape or two' },
+  alert: { none: 'the program restarts within two scrapes' },
   log: new RegExp(`^${process.replace(/-.*/, '')}: started`),
   ...more,
 });
@@ -108,7 +108,7 @@ const table = {
   },
   'database down': databaseDown,
   'database unusable': { ...databaseDown, status: RECOVERING },
-  'database silent': {
+  'database not responding': {
     ...databaseDown,
     status: RECOVERING,
     log: /^\w+: not ready/,
@@ -158,17 +158,17 @@ const table = {
     unready: /^publisher$/,
     status: /^ticks failing/,
     mayStatus: /^the disk of the snapshots is nearly full/,
-    alert: { none: 'it fires after more failed cycles' },
+    alert: { none: 'the alert fires only after more failed cycles' },
     log: /^publisher: the cycle failed.*snapshot\/public.*ENOSPC/,
   },
   'snapshot disk read-only': {
     unready: /^publisher$/,
     status: /^ticks failing/,
-    alert: { none: 'it fires after more failed cycles' },
+    alert: { none: 'the alert fires only after more failed cycles' },
     log: /^publisher: the cycle failed.*EROFS.*snapshot\/public/,
   },
   'bucket down': BUCKET_DOWN,
-  'bucket silent': {
+  'bucket not responding': {
     ...BUCKET_DOWN,
     // The cycle stalls until its requests time out: after 15 s, or 30 s when the publisher
     // then checks whether an unanswered write happened.
@@ -185,16 +185,16 @@ const table = {
     mayBeUnready: /^publisher$/,
     status: /^verdict failing/,
     mayStatus: RECOVERING,
-    alert: { none: 'it fires after more failed passes' },
+    alert: { none: 'the alert fires only after more failed passes' },
     log: /^verifier: a pass failed.*pkcs11-tool/,
   },
   'engine-1 killed': killed('engine-1'),
-  'engine-1 held down': killed('engine-1', { alert: 'SvcTargetDown' }),
-  'verifier held down': killed('verifier', {
+  'engine-1 down': killed('engine-1', { alert: 'SvcTargetDown' }),
+  'verifier down': killed('verifier', {
     status: /^no verifier is connected/,
     alert: 'SvcTargetDown',
   }),
-  'publisher held down': killed('publisher', {
+  'publisher down': killed('publisher', {
     status: /^no publisher is connected/,
     alert: 'SvcTargetDown',
     log: /^publisher: this process holds the lease now/,
@@ -207,12 +207,12 @@ const table = {
     mayAlert: /^Svc(NoLeader|SnapshotOld|CheckpointLag)$/,
     log: /^publisher: this process holds the lease now/,
   }),
-  'facade held down': killed('facade', {
+  'facade down': killed('facade', {
     status: /^the public API is down/,
     alert: 'SvcTargetDown',
   }),
   'worker killed': killed('worker-\\d'),
-  'workers held down': killed('worker-\\d', {
+  'workers down': killed('worker-\\d', {
     status: /^no worker is connected/,
     alert: 'SvcTargetDown',
   }),
@@ -253,8 +253,8 @@ const table = {
     log: /^publisher: the cycle failed/,
   },
   'operator write lost': {
-    alert: { none: 'the command reports it to its operator' },
-    log: { none: 'the command reports it to its operator' },
+    alert: { none: 'the command reports the error to its operator' },
+    log: { none: 'the command reports the error to its operator' },
   },
 } satisfies Record<string, Signals>;
 

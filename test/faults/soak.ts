@@ -6,7 +6,7 @@ import { DEVICE_FAULTS } from './devices.js';
 import { NO_ACTS } from './next-acts.js';
 import type { Fault, Scene } from './fault.js';
 import { openScene } from './stacks.js';
-import { FAULTS } from './rows/index.js';
+import { FAULTS } from './scenarios/index.js';
 import { beginFault, clearAfter, endFault } from './run-fault.js';
 import { repeatActs, untilComplete } from './completion.js';
 import { Random } from '../fuzz/mutate.js';
@@ -35,7 +35,7 @@ const { values } = parseArgs({
 });
 
 const SETTLE_MS = 5 * 60_000;
-/** Each second, as many items are sent in batches as in single requests. */
+/** Batches are so frequent that they send as many items per second as the single requests. */
 const ITEMS_PER_BATCH = 100;
 
 interface Happened {

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
 import { Deadline, slowness } from './pace.js';
-import { NO_ROWS, WRITE_POINTS } from './rows/write-points.js';
+import { WRITES_WITHOUT_SCENARIO, WRITE_POINTS } from './scenarios/write-points.js';
 
 /** A statement that changes the registry, in lower case, up to the first value in it. */
 const WRITES =
@@ -14,17 +14,17 @@ function writesIn(file: string): string[] {
   return text.match(WRITES)?.map((one) => one.toLowerCase().replaceAll(/\s+/g, ' ')) ?? [];
 }
 
-const ROWS = [
+const LISTED = [
   ...WRITE_POINTS.flatMap(({ files, has, also = [] }) =>
     files.map((file) => ({ file, statements: [...has, ...also] })),
   ),
-  ...NO_ROWS.map(([file, statements]) => ({ file, statements })),
+  ...WRITES_WITHOUT_SCENARIO.map(([file, statements]) => ({ file, statements })),
 ];
 const FILES = readdirSync(join(packageRoot, 'sql'), { recursive: true, encoding: 'utf8' }).filter(
   (name) => name.endsWith('.ts'),
 );
 
-/** Either text may be longer: the written one ends at its first value, and the listed one may end earlier. */
+/** Whether one text begins with the other: both are only the beginning of a statement. */
 const isOf = (written: string, listed: string): boolean =>
   written.startsWith(listed.trimEnd()) || listed.startsWith(written);
 
@@ -34,8 +34,8 @@ describe('fault table', () => {
       writesIn(file)
         .filter(
           (written) =>
-            !ROWS.some(
-              (row) => row.file === file && row.statements.some((one) => isOf(written, one)),
+            !LISTED.some(
+              (entry) => entry.file === file && entry.statements.some((one) => isOf(written, one)),
             ),
         )
         .map((written) => `${file}: ${written}`),
@@ -47,7 +47,7 @@ describe('fault table', () => {
   it('names only writes that exist in the source', () => {
     const listed = [
       ...WRITE_POINTS.map(({ files, has, also = [] }) => ({ files, all: [...has, ...also] })),
-      ...NO_ROWS.map(([file, all]) => ({ files: [file], all })),
+      ...WRITES_WITHOUT_SCENARIO.map(([file, all]) => ({ files: [file], all })),
     ];
     const gone = listed.flatMap(({ files, all }) => {
       const written = files.flatMap(writesIn);

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { NO_ACTS } from './next-acts.js';
 import type { Outcome } from './fault.js';
 import { LOAD, openScene } from './stacks.js';
-import { ALL_KILLED } from './rows/postgres.js';
+import { ALL_KILLED } from './scenarios/postgres.js';
 import { runFault } from './run-fault.js';
 
 /** Settings that keep commit records in memory for longer than the scenario lasts. */
@@ -36,5 +36,5 @@ export async function runUnsafe(): Promise<Outcome> {
 }
 
 /** Whether the scenario failed because acknowledged admissions were lost. */
-export const isRed = ({ lost, problems }: Outcome): boolean =>
+export const findsLoss = ({ lost, problems }: Outcome): boolean =>
   (lost ?? 0) > 0 && problems.length > 0;

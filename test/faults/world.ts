@@ -36,7 +36,7 @@ const LINKED = [...QUEUING, 'verifier', 'publisher', 'admin'] as const;
 
 const LOG_ORIGIN = 'faults.example/log';
 const DATABASE_MB = 400;
-/** The publisher keeps superseded files for an hour: a table that takes 30 minutes writes about 60 MB. */
+/** The publisher keeps superseded files for an hour, and writes about 60 MB in the 30 minutes of a run. */
 const SNAPSHOT_MB = 256;
 
 export type World = Awaited<ReturnType<typeof startWorld>>;
@@ -307,9 +307,7 @@ export async function startWorld(options: WorldOptions) {
       /** The output of each program. */
       dir,
       snapshotDir,
-      /** Database URL of the role svc_erase, through the proxy of the admin program. */
       eraseUrl: databaseUrl('admin', 'erase'),
-      /** Database URL of the role svc_admin, through the same proxy. */
       adminUrl: databaseUrl('admin', 'admin'),
       /** Runs an admin command. Throws when the command fails. */
       admin: (line: string[]) =>
@@ -326,7 +324,7 @@ export async function startWorld(options: WorldOptions) {
         return other;
       },
       /** Stops the second processes; returns the exits that happened before. */
-      stopOthers: async (): Promise<string[]> => {
+      stopAdded: async (): Promise<string[]> => {
         const before = others.splice(0);
         await Promise.all(before.map((other) => other.stop()));
         return before.flatMap(({ ended }) => ended);

@@ -6,7 +6,7 @@ const run = openRun(who);
 let parentProofId;
 export const options = {
   ...who,
-  // Every framework passes something beside the arguments, and every adapter takes all details of a call.
+  // Every framework passes a context, and every adapter accepts these details of a call.
   describe: ({ context }) => {
     if (context === undefined) throw new Error('no context');
     const facts = { currency: 'EUR' };

@@ -14,15 +14,15 @@ import { activePolicy, readPolicySet } from '#sql/admissions/policies';
 import { readUpkeep } from '#sql/ops/maintenance';
 import { eraseAdmission } from '#sql/erasure/erase';
 import { type Pool, transaction } from '#sql/db/transaction';
-import type { DyingCheck } from '../fixtures/dying-fsck.js';
+import type { KilledCheck } from '../fixtures/killed-fsck.js';
 import { ERASURE_ORDER } from '../fixtures/erase.js';
 import { parseExposition, valueOf } from '../fixtures/exposition.js';
 import {
   checked,
   type Checked,
-  soundPlantation,
-  type SoundPlantation,
-} from '../fixtures/planted.js';
+  copyableRegistry,
+  type CopyableRegistry,
+} from '../fixtures/damaged-copies.js';
 import { ORIGIN } from '../fixtures/snapshot.js';
 import { twoHosts } from '../fixtures/two-hosts.js';
 import {
@@ -39,16 +39,16 @@ import {
   type Damage,
 } from './registry-damage.js';
 
-/** Damages a copy of an undamaged registry, and expects exactly these findings. */
+/** Each test damages a copy of an undamaged registry, and expects exactly these findings. */
 
-let plantation: SoundPlantation['plantation'];
-let sound: SoundPlantation['sound'];
-let opened: SoundPlantation;
+let copies: CopyableRegistry['copies'];
+let sound: CopyableRegistry['sound'];
+let opened: CopyableRegistry;
 beforeAll(async () => {
-  opened = await soundPlantation();
-  ({ sound, plantation } = opened);
+  opened = await copyableRegistry();
+  ({ sound, copies } = opened);
 });
-afterEach(() => plantation.clear());
+afterEach(() => copies.clear());
 afterAll(() => opened.drop());
 
 /** A different proof for each number, so that each test damages a proof of its own. */
@@ -68,7 +68,7 @@ function expectFound(
 }
 
 it('fsck > finds no corruption in an undamaged registry, and records the run', async () => {
-  const { env, damage } = await plantation.copy();
+  const { env, damage } = await copies.copy();
   const { code, corrupt, document, err } = await checked(env, '--only', 'registry');
   expect({ code, corrupt, err }).toEqual({ code: 0, corrupt: {}, err: '' });
   expect(document).toMatchObject({ clean: true, not_checked: [], resumed_from: 0 });
@@ -94,7 +94,7 @@ async function corruptMetric(sql: Pool): Promise<number | null> {
 }
 
 it('fsck > records corruption until a run of registry and snapshot is clean', async () => {
-  const { env, damage, sql } = await plantation.copy();
+  const { env, damage, sql } = await copies.copy();
   const moved = (by: string): string => `update svc.intake
     set accepted_at = accepted_at + interval '${by}' where proof_id = ${proofAt(100)}`;
   const runs = async (...line: string[]) => {
@@ -111,7 +111,7 @@ it('fsck > records corruption until a run of registry and snapshot is clean', as
 });
 
 it('fsck > reports a damaged row, but not the published record of its proof', async () => {
-  const { env, damage } = await plantation.copy();
+  const { env, damage } = await copies.copy();
   await damage(
     `update svc.log_entry set at = at + interval '1 ms' where proof_id = ${proofAt(100)}`,
   );
@@ -122,7 +122,7 @@ it.each([
   [20, undefined],
   [61, 1],
 ])('fsck > compares the snapshot with a checkpoint signed %i s ago', async (age, found) => {
-  const { env, damage } = await plantation.copy();
+  const { env, damage } = await copies.copy();
   await damage(`insert into svc.checkpoint
     select tree_size + 1, root, note, clock_timestamp() - interval '${String(age)} s'
     from svc.checkpoint order by tree_size desc limit 1`);
@@ -132,7 +132,7 @@ it.each([
 });
 
 it('fsck > finds a missing row of the published checkpoint, unless an adoption lost the row', async () => {
-  const { env, damage } = await plantation.copy();
+  const { env, damage } = await copies.copy();
   await damage(
     `delete from svc.checkpoint where tree_size = (select max(tree_size) from svc.checkpoint)`,
   );
@@ -146,14 +146,14 @@ it('fsck > finds a missing row of the published checkpoint, unless an adoption l
 });
 
 it('fsck > accepts the last snapshot of a retired log, whose checkpoints have a table of their own', async () => {
-  const { env, damage } = await plantation.copy();
+  const { env, damage } = await copies.copy();
   await damage(`select svc.end_log('${ORIGIN}', 'a test')`);
   expect((await checked(env)).corrupt).toEqual({});
 });
 
 describe('fsck of the registry', () => {
   const expectAll = async (damages: readonly Damage[]): Promise<void> => {
-    const { env, damage } = await plantation.copy();
+    const { env, damage } = await copies.copy();
     for (const [number, one] of damages.entries()) await damage(planted(sound, one, number));
     const sum: Record<string, number> = {};
     for (const [found] of damages) {
@@ -174,7 +174,7 @@ describe('fsck of the registry', () => {
     ],
     ['the cut end of a log', CUT_LOG, [ADMISSIONS]],
   ])('does not report findings that only follow from %s', async (_what, plant, unchecked) => {
-    const { env, damage } = await plantation.copy();
+    const { env, damage } = await copies.copy();
     await damage(plant);
     const { corrupt, document } = await checked(env, '--only', 'registry');
     expect(Object.keys(corrupt)).not.toContain('intake_lost');
@@ -183,7 +183,7 @@ describe('fsck of the registry', () => {
   });
 
   it('accepts an erased proof, also before the verifier records the erasure', async () => {
-    const { env, damage } = await plantation.copy();
+    const { env, damage } = await copies.copy();
     await damage(
       `${erased(proofAt(100), leafAt(100))} ${erasedJustNow(proofAt(101), leafAt(101))}`,
     );
@@ -193,7 +193,7 @@ describe('fsck of the registry', () => {
 });
 
 it('fsck > reports a damaged erasure entry, and the erasure that it logged', async () => {
-  const { env, damage, sql } = await plantation.copy();
+  const { env, damage, sql } = await copies.copy();
   await transaction(sql, (tx) => eraseAdmission(tx, sound.world.old[100]!, ERASURE_ORDER));
   const registry = ['--only', 'registry'];
   expect((await checked(env, ...registry)).corrupt).toEqual({});
@@ -205,7 +205,7 @@ it('fsck > reports a damaged erasure entry, and the erasure that it logged', asy
 });
 
 it('fsck > finds a lost row of svc.batch_watch, without which a batch never completes', async () => {
-  const { env, damage } = await plantation.copy();
+  const { env, damage } = await copies.copy();
   await damage(`update svc.batch_progress set pending = 1, admitted = admitted - 1, completed_at = null
       where invalid = 0;
     insert into svc.batch_watch select q.proof_id, g.batch_id, 1
@@ -217,7 +217,7 @@ it('fsck > finds a lost row of svc.batch_watch, without which a batch never comp
 });
 
 it('fsck > accepts an overlay combined with a policy set', async () => {
-  const { env, sql } = await plantation.copy();
+  const { env, sql } = await copies.copy();
   const base = (await readPolicySet(sql, (await activePolicy(sql))!))!;
   const rules = { 'no-deletions': 'forbid (principal, action, resource);' };
   const { digest, document } = documentOf(rules);
@@ -229,7 +229,7 @@ it('fsck > accepts an overlay combined with a policy set', async () => {
 });
 
 it('killed fsck run > resumes at its last position and keeps its findings', async () => {
-  const { env, damage } = await plantation.copy();
+  const { env, damage } = await copies.copy();
   const stateFile = join(env['DATA_DIR'] ?? '', 'fsck.json');
   // Damages a proof before the position at which the process is killed, and a proof after that
   // position.
@@ -246,7 +246,7 @@ it('killed fsck run > resumes at its last position and keeps its findings', asyn
     stateFile,
     logVkey,
     identity: { log: `${name}+${hash}`, database: databaseName(databaseUrl), snapshot: null },
-    dieAt: 256,
+    killAfter: 256,
   });
   expect(signal).toBe('SIGKILL');
   const kept = await readFile(stateFile, 'utf8');
@@ -273,7 +273,7 @@ it('killed fsck run > resumes at its last position and keeps its findings', asyn
 });
 
 it('fsck > prints a damaged text without control characters, which could hide its finding', async () => {
-  const { env, damage } = await plantation.copy();
+  const { env, damage } = await copies.copy();
   await damage(
     `insert into svc.fixture values (e'a\\x1b[2J\\u009b0m\\nno corruption', sha256('{}'), '{"a":1}')`,
   );
@@ -286,7 +286,7 @@ it('fsck > prints a damaged text without control characters, which could hide it
 });
 
 it('fsck > saves its state while other runs start and save with the same file', async () => {
-  const { env } = await plantation.copy();
+  const { env } = await copies.copy();
   const file = join(env['DATA_DIR'] ?? '', 'fsck.json');
   const run = async () => {
     const identity = { log: '', database: null, snapshot: null };
@@ -297,13 +297,13 @@ it('fsck > saves its state while other runs start and save with the same file', 
 });
 
 it('fsck > accepts a DATABASE_URL with several hosts', async () => {
-  const { env } = await plantation.copy();
+  const { env } = await copies.copy();
   const DATABASE_URL = twoHosts(env['DATABASE_URL'] ?? '');
   expect(await checked({ ...env, DATABASE_URL }, '--only', 'registry')).toMatchObject({ code: 0 });
 });
 
 it('fsck > exits with 2 for unknown options or missing settings, and names them', async () => {
-  const { env } = await plantation.copy();
+  const { env } = await copies.copy();
   expect(await checked(env, '--only', 'facade')).toMatchObject({ code: 2 });
   expect(await checked(env, '--wait', 'long')).toMatchObject({ code: 2 });
   const locked = join(env['DATA_DIR'] ?? '', 'locked.json');
@@ -330,8 +330,8 @@ it('fsck > exits with 2 for unknown options or missing settings, and names them'
   }
 });
 
-function killed(task: DyingCheck): Promise<NodeJS.Signals | null> {
-  const child = fork(join(packageRoot, 'dist/test/fixtures/dying-fsck.js'), [], {
+function killed(task: KilledCheck): Promise<NodeJS.Signals | null> {
+  const child = fork(join(packageRoot, 'dist/test/fixtures/killed-fsck.js'), [], {
     env: {},
     execArgv: [],
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],

@@ -9,7 +9,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { appendLogKeyChange, logStateKeys } from '#sql/lifecycle/log-keys';
 import { insertCheckpoint, latestCheckpoint } from '#sql/log/log';
 import { pinning } from '../fixtures/pins.js';
-import { checked } from '../fixtures/planted.js';
+import { checked } from '../fixtures/damaged-copies.js';
 import { ORIGIN, testKey, type TestKey } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
 import { useRegistry } from '../fixtures/use-registry.js';

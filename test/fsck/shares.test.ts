@@ -11,20 +11,20 @@ import { pinKeys } from '#protocol/snapshot/trust';
 import { formatTime } from '#protocol/time';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { openFiles } from '#sdk/cli/monitor/files';
-import { soundPlantation, type SoundPlantation } from '../fixtures/planted.js';
+import { copyableRegistry, type CopyableRegistry } from '../fixtures/damaged-copies.js';
 
 type Records = ReadonlyMap<string, Uint8Array>;
 
-let opened: SoundPlantation;
+let opened: CopyableRegistry;
 beforeAll(async () => {
-  opened = await soundPlantation();
+  opened = await copyableRegistry();
 });
-afterEach(() => opened.plantation.clear());
+afterEach(() => opened.copies.clear());
 afterAll(() => opened.drop());
 
 /** A copy of the registry and its snapshot, whose checks return the number of findings by code. */
 async function openCopy() {
-  const { sql, directory, file } = await opened.plantation.copy();
+  const { sql, directory, file } = await opened.copies.copy();
   const log = pinKeys(nativeSha256, [opened.sound.logVkey]);
   const snapshot = openLocation(nativeCrypto, readFileSync(file(LOCATION_PATH)), log);
   const contexts = () => {

@@ -11,12 +11,12 @@ import { tileRoot } from '#protocol/tiles';
 import { sha256 } from '../fixtures/leaves.js';
 import { MAP_LIES } from '../fixtures/map-lies.js';
 import { serveLocally } from '../fixtures/local-server.js';
-import { checked } from '../fixtures/planted.js';
+import { checked } from '../fixtures/damaged-copies.js';
 import { logKey, ORIGIN, proofIdOf } from '../fixtures/public-log.js';
 import { filesOf, ServedLog } from '../fixtures/served-log.js';
 import { pinning } from '../fixtures/pins.js';
 
-/** Runs fsck on a published log without its registry. */
+/** These tests run fsck on a published log without its registry. */
 
 let log: ServedLog;
 let home: string;
@@ -136,7 +136,7 @@ it('fsck > accepts an earlier log key only if that key is pinned, and only up to
   }
 });
 
-it('fsck > accepts the entries of a retired log, if they counted in it before this log began', async () => {
+it('fsck > accepts an entry of a retired log only if it was valid there and precedes the first entry of this log', async () => {
   const origin = 'log.example/next';
   const { verifier } = log.keys;
   await log.append(log.verdict(verifier, { previous: null })); // 11
@@ -196,7 +196,7 @@ it('fsck of public records that the registry contradicts > finds a passing verdi
   }
 });
 
-it('fsck > trusts the rows of a full tile when only the tile above confirms them', () => {
+it('fsck > trusts the rows more than the hashes of a full tile if the tile above matches the rows', () => {
   const rows = Array.from({ length: 256 }, (_, i) => sha256(Uint8Array.of(i)));
   const stored = Buffer.concat(rows.with(7, rows[8]!));
   const wrongRows = (above: Uint8Array | null) =>

@@ -13,7 +13,7 @@ import { transaction } from '#sql/db/transaction';
 import { appendVerdict } from '#sql/log/public-entries';
 import { databaseTime } from '#sql/log/verdicts';
 import { appendVerdictEntry } from '#workers/verify/verdict-entries';
-import { checked } from '../fixtures/planted.js';
+import { checked } from '../fixtures/damaged-copies.js';
 import { freshSigner } from '../fixtures/registry.js';
 import { FLIP, tampering } from '../fixtures/tampering.js';
 import { useRegistry } from '../fixtures/use-registry.js';

@@ -96,7 +96,7 @@ export const BINARY_TARGETS: readonly Target[] = [
     seeds: texts(...entries),
     run: parsing(parseEntry, (entry, input) => {
       must(isDeepStrictEqual(entry, JSON.parse(fromUtf8(input))), 'another entry');
-      must(equalBytes(canonicalBytes(entry), input), 'a second spelling of an entry');
+      must(equalBytes(canonicalBytes(entry), input), 'a non-canonical encoding of an entry');
     }),
   },
   {
@@ -105,7 +105,7 @@ export const BINARY_TARGETS: readonly Target[] = [
     run: (input) => {
       const { aep, isCanonical } = readAep(input);
       if (aep === null || !isCanonical) return aep === null ? 'no AEP' : 'not canonical';
-      must(equalBytes(aepBytes(aep), input), 'a second spelling of an AEP');
+      must(equalBytes(aepBytes(aep), input), 'a non-canonical encoding of an AEP');
       return ACCEPTED;
     },
   },
@@ -125,28 +125,31 @@ export const BINARY_TARGETS: readonly Target[] = [
     name: 'entry-bundle',
     seeds: [new Uint8Array(Buffer.from(tiles.entries.content_base64, 'base64')), new Uint8Array()],
     run: parsing(decodeEntryBundle, (found, input) => {
-      must(equalBytes(encodeEntryBundle(found), input), 'a second spelling of a bundle');
+      must(equalBytes(encodeEntryBundle(found), input), 'a non-canonical encoding of a bundle');
     }),
   },
   {
     name: 'proof-record',
     seeds: recordsOf('01'),
     run: parsing(decodeProof, (proof, input) => {
-      must(equalBytes(encodeProof(proof), input), 'a second spelling of a record');
+      must(equalBytes(encodeProof(proof), input), 'a non-canonical encoding of a record');
     }),
   },
   {
     name: 'key-record',
     seeds: recordsOf('02'),
     run: parsing(decodeAepKey, (key, input) => {
-      must(equalBytes(encodeAepKey(key), input), 'a second spelling of a record');
+      must(equalBytes(encodeAepKey(key), input), 'a non-canonical encoding of a record');
     }),
   },
   {
     name: 'history',
     seeds: ofKind('01').map(({ history }) => fromHex(history)),
     run: parsing(decodeHistory, (events, input) => {
-      must(equalBytes(concat(...events.map(encodeEvent)), input), 'a second spelling of events');
+      must(
+        equalBytes(concat(...events.map(encodeEvent)), input),
+        'a non-canonical encoding of events',
+      );
     }),
   },
   {

@@ -206,7 +206,7 @@ const cursor: Target = {
     const text = fromUtf8Lossy(input);
     const place = parseCursor(LIST, text);
     if (place === null) return 'no cursor';
-    must(formatCursor(LIST, place) === text, 'a second spelling of a cursor');
+    must(formatCursor(LIST, place) === text, 'a non-canonical encoding of a cursor');
     must(['12', 'é'].includes(place), 'a cursor that was never issued');
     return 'accepted';
   },

@@ -52,7 +52,7 @@ const roundTrip = <T>(
       const text = fromUtf8Lossy(input);
       return { text, value: parse(text) };
     },
-    ({ text, value }) => must(print(value) === text, 'a second spelling is accepted'),
+    ({ text, value }) => must(print(value) === text, 'a non-canonical encoding is accepted'),
   ),
 });
 
@@ -117,7 +117,7 @@ export const TEXT_TARGETS: readonly Target[] = [
       const text = fromUtf8Lossy(input);
       const parsed = parseApiKey(text);
       if (parsed === null) return API_KEY_PATTERN.test(text) ? 'wrong checksum' : 'no key';
-      must(formatApiKey(parsed) === text, 'a second spelling of a key');
+      must(formatApiKey(parsed) === text, 'a non-canonical encoding of a key');
       return 'accepted';
     },
   },

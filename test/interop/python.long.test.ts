@@ -187,8 +187,8 @@ async function addEvents(stack: PublicStack, { acme, proofs }: PublicStates): Pr
   const publicKey = toBase64Url(signer.publicKey);
   await ensureKeyActive(registry.admin, nativeSha256, { keyId, publicKey });
   const { admit, tenantNo } = registry;
-  const goesOn = { admit: { ...admit, signer, keyId }, tenantNo };
-  const rotated = await openRegistry(db, { goesOn });
+  const existing = { admit: { ...admit, signer, keyId }, tenantNo };
+  const rotated = await openRegistry(db, { existing });
   const [byNewKey] = await rotated.admitAll([rotated.item()]);
   proofs.set('by the new key', byNewKey!);
   await registry.changeKey('retire');

@@ -22,10 +22,10 @@ const MAY_IMPORT: Record<string, string[]> = {
   bench: [...ALL, 'programs', 'sdk'],
 };
 /** The parts of the SDK that need Node or a framework; the rest runs in a browser. */
-const SDK_RIM = /^sdk\/(?:cli|adapters)\//;
+const SDK_OUTSIDE_CORE = /^sdk\/(?:cli|adapters)\//;
 /** The modules that may read the environment: one for the programs, one for the package of the command line. */
 const READS_ENVIRONMENT = ['runtime/config.ts', 'sdk/cli/config.ts'];
-const KERNEL_PACKAGES = [/^zod$/, /^canonicalize$/, /^@noble\//];
+const CORE_PACKAGES = [/^zod$/, /^canonicalize$/, /^@noble\//];
 
 interface Source {
   file: string;
@@ -115,7 +115,7 @@ describe('source files', () => {
   it('of protocol, page scripts and SDK core import no Node module, and only three packages', () => {
     const core = all.filter(
       ({ file, folder }) =>
-        (folder === 'sdk' && !SDK_RIM.test(file)) || file.startsWith('api/browser/'),
+        (folder === 'sdk' && !SDK_OUTSIDE_CORE.test(file)) || file.startsWith('api/browser/'),
     );
     expect(core.length).toBeGreaterThan(0);
     const wrong = [...all.filter(({ folder }) => folder === 'protocol'), ...core].flatMap(
@@ -124,8 +124,8 @@ describe('source files', () => {
           .filter((one) => {
             const target = targetOf(source, one);
             return target === null
-              ? !KERNEL_PACKAGES.some((allowed) => allowed.test(one))
-              : SDK_RIM.test(target) || /^api\/(?!browser\/)/.test(target);
+              ? !CORE_PACKAGES.some((allowed) => allowed.test(one))
+              : SDK_OUTSIDE_CORE.test(target) || /^api\/(?!browser\/)/.test(target);
           })
           .map((one) => `${source.file} imports ${one}`),
     );

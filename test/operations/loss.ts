@@ -73,7 +73,7 @@ export async function recover(day: Day, options: Omit<ClientOptions, 'run'>) {
   seen.push(
     `${String(adopted['adopted'])} leaves adopted (after ${seconds(performance.now() - began)})`,
   );
-  for (const name of WRITERS) world.programs[name].release();
+  for (const name of WRITERS) world.programs[name].allowRestart();
   await Promise.all(WRITERS.map((name) => world.programs[name].ready()));
   const healthy = await untilHealthy(day);
   const found = await day.observation.finish();

@@ -49,7 +49,6 @@ const ANY_SIGNS: Signals = {
 
 export const seconds = (ms: number): string => `${(ms / 1000).toFixed(1)} s`;
 
-/** Begins to record the signs of a step. */
 export async function beginStep({ observation }: Day, signals: Partial<Signals>): Promise<void> {
   // Signs that remain are ignored: the first step repairs its own, and `finish` reported those of earlier steps.
   await observation.untilQuiet({ ...ANY_SIGNS, ...signals });
@@ -137,9 +136,9 @@ const kill = (name: ProcessName): Step => ({
   },
   play: async ({ world }) => {
     const program = world.programs[name];
-    program.hold();
+    program.keepDown();
     await sleep(OUTAGE_MS);
-    program.release();
+    program.allowRestart();
     await program.ready();
   },
 });
@@ -221,7 +220,7 @@ export const STEPS: Step[] = [
     name: 'scale in',
     signals: { log: /: stopped$/ },
     play: async ({ world }) => {
-      const ended = await world.stopOthers();
+      const ended = await world.stopAdded();
       if (ended.length > 0) throw new Error(ended.join(', '));
     },
   },

@@ -78,7 +78,7 @@ it.each([
   'context has fixture && !context.fixture.resolved',
   'context.budgets has spent && context.budgets.spent.after > 6',
   'context.budgets has spent && context.budgets.spent.before + 1 == context.budgets.spent.after && context.budgets.spent.before == 5',
-])('a cached decision is the one that Cedar makes: %s', async (condition) => {
+])('a cached decision equals a new evaluation: %s', async (condition) => {
   const { engine, set } = await setOf(condition);
   const texts = preparse('uncached', set);
   const decisions = inputs.map((input) => engine.decide(input));
@@ -86,7 +86,7 @@ it.each([
   expect(new Set(decisions.map(({ effect }) => effect)).size).toBe(2);
 });
 
-it('a new amount between the same literals, or a new fact that no rule uses, needs no evaluation', async () => {
+it('an amount between the same literals of a rule, or a fact that no rule uses, needs no new evaluation', async () => {
   const { engine } = await setOf(
     'context.facts has amount && context.facts.amount.greaterThan(decimal("200.00"))',
   );
@@ -97,7 +97,7 @@ it('a new amount between the same literals, or a new fact that no rule uses, nee
   expect(decide('200.01', 'second')).not.toBe(decide('1.00', 'first'));
 });
 
-it('a decision under a policy that does not parse depends on the whole context', () => {
+it('the cache key covers the whole context when a policy does not parse', () => {
   const uses = contextUses({ some: 'forbid' });
   expect(usedText(uses, { n: 1 })).not.toBe(usedText(uses, { n: 2 }));
 });

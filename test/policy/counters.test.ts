@@ -37,7 +37,7 @@ it('examples/policies/daily-limit > rejects a case about a counter that the set 
 const sum: Counter = { actions: ['ISSUE_REFUND'], sum: 'amount', per: 'agent', window: 'day' };
 const count: Counter = { actions: null, sum: null, per: 'tenant', window: 'day' };
 
-it('a case > starts a counter named `constructor` at 0', async () => {
+it('a policy case > starts a counter named `constructor` at 0', async () => {
   const set = await makePolicySet({
     schema: files.schema.replace('daily_refunds', 'constructor'),
     policies: { permit: 'permit (principal, action, resource);' },
@@ -161,7 +161,7 @@ const folderWith = async (counters: unknown): Promise<string> => {
 };
 
 it.each(['__proto__.cedar', 'limit.Cedar'])(
-  'a folder > with the file %s is rejected',
+  'a policy folder > with the file %s is rejected',
   async (name) => {
     const folder = await folderWith({});
     await writeFile(join(folder, name), 'forbid (principal, action, resource);');

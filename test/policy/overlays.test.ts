@@ -38,7 +38,7 @@ it('the check of an overlay lets other requests run after each rule', async () =
   expect(iterations).toBeGreaterThanOrEqual(8);
 });
 
-it('Cedar still evaluates the shipped policy set after the most complex rules', async () => {
+it('Cedar still evaluates the shipped policy set after the most complex rules that an overlay may have', async () => {
   const texts = [
     `${'('.repeat(46)}true${')'.repeat(46)}`,
     `${'!('.repeat(46)}true${')'.repeat(46)}`,

@@ -48,7 +48,6 @@ async function publicKeys(): Promise<AepKey[]> {
 
 const pendingCount = async () => (await db.sql`select from svc.intake_pending`).length;
 
-/** A worker that was started with this signing key. */
 const workerWith = (signer: SigningKey): AdmitContext => ({
   ...registry.admit,
   signer,

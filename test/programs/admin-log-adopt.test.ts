@@ -109,10 +109,10 @@ beforeAll(async () => {
   common = await treeSize(original.sql);
   await original.close();
   restored = await copy();
-  registry = await openRegistry(restored, { goesOn: before });
+  registry = await openRegistry(restored, { existing: before });
   for (let n = 0; n < 3; n += 1) await copy();
 
-  const running = await openRegistry(original, { goesOn: before });
+  const running = await openRegistry(original, { existing: before });
   running.verify.signer = before.verify.signer!;
   await processAdmissions(running.admit, [pending.proofId]);
   const poison = `if new.action = 'POISON' then raise exception 'poison'; end if;`;
@@ -163,7 +163,7 @@ describe('admin log adopt', () => {
 
   it('rejects a database with leaves of its own, and names the first of these leaves', async () => {
     const other = databases[2]!;
-    const forked = await openRegistry(other, { goesOn: before });
+    const forked = await openRegistry(other, { existing: before });
     await forked.admitAll([forked.item()]);
     const { code, err } = await adopt(other);
     expect(code).toBe(1);

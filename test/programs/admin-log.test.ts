@@ -7,7 +7,6 @@ import { formatVkey } from '#protocol/note';
 import type { VerdictEntry } from '#protocol/schemas/log-entry';
 import { DatabaseLease } from '#publisher/registry/lease';
 import { publisherReadiness } from '#publisher/run';
-import { FatalPublishError } from '#publisher/errors';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { connect } from '#runtime/postgres/connect';
 import { treeSize } from '#sql/log/log';
@@ -15,10 +14,10 @@ import { verdictEntries } from '#sql/log/public-entries';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
 import { adminOn, type AdminLine } from '../fixtures/admin.js';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { checked } from '../fixtures/planted.js';
+import { checked } from '../fixtures/damaged-copies.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { ORIGIN, testKey } from '../fixtures/snapshot.js';
-import { servePublic, sqlPublisher } from '../fixtures/sql-publisher.js';
+import { fatalErrorOf, servePublic, sqlPublisher } from '../fixtures/sql-publisher.js';
 import { pinning } from '../fixtures/pins.js';
 import { testFolder } from '../fixtures/test-folder.js';
 
@@ -67,25 +66,19 @@ beforeAll(async () => {
   await original.close();
   restored = await freshDatabase(original.name);
 
-  const running = await openRegistry(original, { goesOn: before });
+  const running = await openRegistry(original, { existing: before });
   lost = await admitted(running, 300);
   await running.reportAll();
   await publishOriginal();
   publishedSize = checkpointSize();
 
-  registry = await openRegistry(restored, { goesOn: before });
+  registry = await openRegistry(restored, { existing: before });
   admin = adminOn(restored);
 }, 60_000);
 afterAll(async () => {
   await original.drop();
   await restored.drop();
 });
-
-async function stopOf(tick: Promise<unknown>): Promise<FatalPublishError> {
-  const error: unknown = await tick.catch((reason: unknown) => reason);
-  if (error instanceof FatalPublishError) return error;
-  throw new Error(`expected the publisher to stop, got ${String(error)}`);
-}
 
 const publisherOn = (overrides: Partial<Parameters<typeof sqlPublisher>[1]> = {}, db = restored) =>
   sqlPublisher(db.as('svc_publisher', 1), { directory: published, ...keys, ...overrides });
@@ -111,11 +104,11 @@ interface Lost {
 describe('restored database that lacks published leaves', () => {
   it('is rejected by the publisher with the next step, before and after new leaves are appended', async () => {
     const publisher = publisherOn();
-    expect((await stopOf(publisher.runCycle())).code).toBe('database_behind');
+    expect((await fatalErrorOf(publisher.runCycle())).code).toBe('database_behind');
     // Engines and workers do not detect the loss, and append admissions that exist only in this database.
     kept.push(...(await admitted(registry, 2)));
     await registry.reportAll();
-    const { message } = await stopOf(publisher.runCycle());
+    const { message } = await fatalErrorOf(publisher.runCycle());
     expect(message).toMatch(/admin -- log lost/);
     expect(message).toMatch(/admin -- log end/);
     await publisher.close();
@@ -138,7 +131,7 @@ describe('restored database that lacks published leaves', () => {
     expect(code).toBe(1);
     expect(err).toContain('no publisher has reported a loss of published leaves');
     const stopping = publisherOn();
-    const stopped = await stopOf(stopping.runCycle());
+    const stopped = await fatalErrorOf(stopping.runCycle());
     await stopping.close();
     await recordPublisher((publisher) => publisher.failed(stopped, 1));
     const counts = { newLeaves: 0, changedRecords: 0, shareChanges: 0 };
@@ -170,7 +163,7 @@ describe('restored database that lacks published leaves', () => {
     const [record] = (await admin('audit', 'list', '--limit', '1')).json as { act: string }[];
     expect(record).toMatchObject({ act: 'log end', object: 'ended_log' });
     const empty = publisherOn({ directory: join(home, 'empty') });
-    expect((await stopOf(empty.runCycle())).code).toBe('log_ended');
+    expect((await fatalErrorOf(empty.runCycle())).code).toBe('log_ended');
     await empty.close();
     // A publisher that skips the check cannot sign either.
     await expect(restored.as('svc_publisher')`

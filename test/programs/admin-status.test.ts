@@ -104,7 +104,7 @@ describe('admin status', () => {
   });
 });
 
-it('admin status > exits with 2 when PostgreSQL falls silent during the command', async () => {
+it('admin status > exits with 2 when PostgreSQL stops responding during the command', async () => {
   // A statement that the command sends after it has connected.
   let isSilent = false;
   const proxy = await TcpProxy.open(env.DATABASE_URL, 'other', (bytes) => {

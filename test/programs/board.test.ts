@@ -49,7 +49,7 @@ async function urlAs(redis: TestRedis, user: string, rights: string): Promise<st
   return url.href;
 }
 
-const as = (key: string) => ({ Authorization: `Basic ${btoa(`anybody:${key}`)}` });
+const as = (key: string) => ({ Authorization: `Basic ${btoa(`user:${key}`)}` });
 
 async function get({ url }: RunningProgram, path: string) {
   const reply = await fetch(url + path, { headers: as(KEY) });

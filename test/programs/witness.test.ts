@@ -27,7 +27,7 @@ const restart = async (env = {}): Promise<void> => {
   await witness.exited;
   witness = await startWitness(home, [log.vkey, other.vkey], env);
 };
-/** Removes the lock of the killed witness, so that the next one does not wait for it to become stale. */
+/** Removes the lock of the killed witness, so that the next witness does not wait until the lock is stale. */
 const unlock = (): void => rmSync(join(home, 'heads', '.lock'), { recursive: true });
 
 it('witness > cosigns every head of a growing log, and a repeated head again', async () => {
@@ -79,13 +79,13 @@ it('witness > cosigns only a proven extension of the last head', async () => {
 });
 
 it('witness > has exactly the last stored head after it was killed', async () => {
-  const preload = join(packageRoot, 'dist/test/fixtures/dying-witness.js');
-  const dying = (DIE: string) => restart({ NODE_OPTIONS: `--import=${preload}`, DIE });
+  const preload = join(packageRoot, 'dist/test/fixtures/killed-witness.js');
+  const killed = (KILL: string) => restart({ NODE_OPTIONS: `--import=${preload}`, KILL });
   expect(await witness.stop()).toBe(0);
-  await dying('before');
+  await killed('before');
   await expect(witness.add(log.request(leaves.slice(0, 12), 9))).rejects.toThrow();
   unlock();
-  await dying('after');
+  await killed('after');
   // No cosignature left the process, so the witness may still cosign the other tree.
   await expect(witness.add(log.request(leaves.slice(0, 14), 9))).rejects.toThrow();
   await restart();

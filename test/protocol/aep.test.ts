@@ -150,7 +150,7 @@ describe('canonicalProofEntry', () => {
     }
   };
 
-  it('equals the general parser for every log entry and for texts that are nearly an entry', () => {
+  it('returns the same as the general parser for every log entry and for texts that resemble an entry', () => {
     for (const bytes of entries) {
       expect(canonicalProofEntry(fromUtf8(bytes))).toEqual(general(fromUtf8(bytes)));
       expect(parseEntry(bytes)).toEqual(logEntrySchema.parse(parseStrict(bytes)));

@@ -69,7 +69,6 @@ interface Changes {
   log?: object;
   time?: string;
 }
-/** Evidence from such a log. */
 async function signed(requested: string, changes: Changes = {}): Promise<Evidence> {
   const log = await ServedLog.open({ keys });
   log.addShare(token, { artifact_kind: 'passport', id: revoked });
@@ -135,7 +134,6 @@ const flipped = (bytes: Uint8Array, at: number): Uint8Array =>
   bytes.map((byte, i) => (i === at ? byte ^ 1 : byte));
 const flip = (text: string, at = 0): string => toBase64(flipped(fromBase64(text), at));
 
-/** The leaf of a proof that was found. */
 const leafOf = ({ record, history }: { record: string; history: string }) => ({
   key: `01${WORKED.revoked}`,
   value_hash: toHex(valueHash(sha256, fromBase64(record), fromBase64(history))),
@@ -338,7 +336,7 @@ describe('evidence', () => {
     ],
     ['a minute ahead of the clock', {}, -MINUTE, null],
   ])(
-    'supports a revocation always, and other answers only until it is outdated: %s',
+    'always proves a revocation, and other answers only until it is outdated: %s',
     async (_name, changes, age, outdated, maxAgeMs) => {
       const now = SIGNED_AT + age;
       const prove = async (identifier: string, route: VerdictRoute) => {
@@ -356,7 +354,7 @@ describe('evidence', () => {
   );
 });
 
-it('evidence > does not age by the expiry scan of a log that was not looked up', async () => {
+it('evidence about a text that is not an id > has the age of the snapshot, not of the last expiry scan', async () => {
   const old = { log: { expired_through: formatTime(SIGNED_AT - DAY) } };
   const now = SIGNED_AT + MINUTE;
   const state = verify(await signed('no such identifier', old), { ...ownPin, now });

@@ -323,7 +323,7 @@ it('stored page > gives the same items, paths and root as its decoded items', ()
   );
 });
 
-it('stored page > leads to the same page when keys of its references are altered in bits that the root does not cover', () => {
+it('stored page > leads to the same child pages when bits of its references that its root does not cover are altered', () => {
   const leaves = leavesOf(
     [0x10, 0x20, 0x30].map((high) => Uint8Array.of(1, high, ...Array<number>(15).fill(9))),
   );

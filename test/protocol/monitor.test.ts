@@ -26,7 +26,6 @@ import { filesOf, ServedLog } from '../fixtures/served-log.js';
 
 useMonitoredLog();
 
-/** A policy that requires a cosignature by this witness. */
 function policyOf({ name, publicKey }: ReturnType<typeof logKey>): string {
   const witness = formatVkey(sha256, name, publicKey, COSIGNATURE_TYPE);
   return `witness w ${witness}\nquorum w\n`;
@@ -217,7 +216,7 @@ describe('monitor of one source', () => {
     expect(codes(await look())).toEqual(['snapshot_expired']);
   });
 
-  it('dates a poll before its requests, so that slow tiles raise no false alarm', async () => {
+  it('uses the time before its first request as the time of a poll, so slow tiles raise no alarm', async () => {
     const watched = receipt(77);
     await look();
     const monitor = open();

@@ -96,7 +96,7 @@ describe('verifyOffline', () => {
       authentic: false,
       faults: [{ code: 'key_not_in_force' }],
     });
-    // A signature at the leaf before the bound counts.
+    // A signature at the leaf before the bound is valid.
     const later = { ...trust, aepKeys: [{ ...ended, retired_at: 2 }] };
     expect(verifyOffline(exported, later, crypto)).toMatchObject({ authentic: true });
   });

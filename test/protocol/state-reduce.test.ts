@@ -153,7 +153,7 @@ describe('an entry that does not count changes nothing', () => {
 });
 const NO_ROOT = new PublicLog().rootAt(0);
 
-it('a snapshot counts only with the expiry scan of the last verdict below its size', async () => {
+it('a snapshot entry counts only with the `expired_through` of the last verdict entry below its size', async () => {
   const log = await startedLog();
   const first = await log.append(log.verdict(verifier));
   await log.append(log.verdict(verifier));
@@ -205,7 +205,7 @@ describe('verdict', () => {
     expect(proofIn(log, 2).keyIndex).toBeNull();
   });
 
-  it('counts until its key is retired; the next key may once lower `expired_through`', async () => {
+  it('counts until its key is retired, after which one verdict by the next key may lower `expired_through`', async () => {
     const log = await startedLog();
     await log.append(log.verdict(verifier), log.key('verifier', 'activate', successor));
     await log.append(log.key('verifier', 'retire', verifier));
@@ -243,7 +243,7 @@ describe('AEP key', () => {
     expect(lifeIn(log, 3)).toEqual(life);
   });
 
-  it('has no signatures that count if its delegation is invalid', async () => {
+  it('has no valid signatures if its delegation is invalid', async () => {
     expect(lifeIn(await delegatedLog(100, 9, plain), 3)).toEqual([null, 100, null]);
     const log = await startedLog();
     const delegation = delegationBy(root, delegated, 100, 9);

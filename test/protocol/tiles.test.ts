@@ -167,7 +167,7 @@ describe('TreeReader', () => {
     );
   });
 
-  it('rejects a node beyond the size', async () => {
+  it('rejects a node that exceeds the size of the tree', async () => {
     const node = { level: 9, index: 1 };
     const found = await hashAt(sha256, node, 1024, store.read);
     expect(found).toEqual(rootOf(sha256, leaves, { start: 512, end: 1024 }));

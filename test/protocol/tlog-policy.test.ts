@@ -106,7 +106,7 @@ describe('policy', () => {
     expect(refusal(() => parsePolicy(text)).code).toBe('malformed_policy');
   });
 
-  it('is never quoted, because the file may be a private key', () => {
+  it('is never quoted in an error, because the file may be a private key', () => {
     expect(refusal(() => parsePolicy('4bX0secret=\n')).message).not.toContain('secret');
   });
 });

@@ -242,7 +242,7 @@ it('restarted publisher > signs no record from a page that was replaced together
     writeFileSync(join(directory, pagePath(page)), bytes);
     return page;
   };
-  // Pages are named by their bytes. Only the root in the page above shows what they must hold.
+  // Pages are named by their bytes. Only the root in the page above determines their content.
   const lying = refs.map((ref) => {
     const leaves = decodeLeaves(nativeSha256, read(pagePath(ref)));
     const changed = leaves.map((leaf) => {
@@ -295,7 +295,13 @@ describe('snapshot entry of another process', () => {
     ['is about an older tree', () => old, {}, 'below the published'],
     ['hides expiries', () => early, {}, 'expired_through'],
     ['is hidden in the database', () => ({}), hidden, 'not `snapshot`'],
-    ['is hidden behind the last verdict entry', () => ({}), hidden, 'not `snapshot`', true],
+    [
+      'follows the last verdict entry and is hidden in the database',
+      () => ({}),
+      hidden,
+      'not `snapshot`',
+      true,
+    ],
   ])(
     'is covered by no checkpoint when it %s',
     async (_, members, queries, message, isLast = false) => {
@@ -331,7 +337,7 @@ describe('snapshot entry of another process', () => {
     await snapshot.published(['entry_ignored', 'entry_ignored']);
   });
 
-  it('delays checkpoints until its expiry when its shares are stored nowhere', async () => {
+  it('delays checkpoints until it expires if its map of shares was not stored', async () => {
     const { registry, clock } = snapshot;
     const [id] = snapshot.grow(1);
     registry.share('proof', id!);

@@ -137,7 +137,7 @@ describe('publisher on PostgreSQL', () => {
   });
 });
 
-it('publisher > excludes no approval, even if the id of its proof has the hash that begins the log key', async () => {
+it('publisher > does not block an approval, even if the hash of a proof id equals the first bytes of the log key', async () => {
   const proofId = '0'.repeat(32);
   const [{ hash }] = await db.sql<[{ hash: number }]>`
     select hashtext(${proofId}::uuid::text) as hash`;
@@ -149,7 +149,7 @@ it('publisher > excludes no approval, even if the id of its proof has the hash t
   await release();
 });
 
-it('publisher > signs no checkpoint above the bound of its log key, retired during its cycle', async () => {
+it('publisher > prevents the retirement of its log key during a cycle, so no checkpoint exceeds the bound of the key', async () => {
   const [former, next] = [snapshot.logKey, testKey()];
   const change = (key: TestKey, what: 'activate' | 'retire') => {
     const vkey = parseVkey(formatVkey(nativeSha256, ORIGIN, key.publicKey));

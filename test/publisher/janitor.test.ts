@@ -22,7 +22,6 @@ async function publishProofs(publisher: Publisher, count: number) {
   await publisher.runCycle();
 }
 
-/** Publishes after each pause. */
 async function publishAfter(publisher: Publisher, ...minutes: number[]) {
   for (const pause of minutes) {
     snapshot.clock.at += pause * MINUTE;

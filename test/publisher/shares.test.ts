@@ -100,7 +100,7 @@ it.each([false, true])(
   },
 );
 
-it('publisher > signs a tree with snapshot entries of several failed cycles that state different shares', async () => {
+it('publisher > signs a tree that contains snapshot entries of failed cycles with different shares', async () => {
   const { registry } = snapshot;
   for (const [at, isRestarted] of [false, true, true].entries()) {
     registry.share('proof', ids[at]!);

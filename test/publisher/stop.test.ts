@@ -1,21 +1,15 @@
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
-import { FatalPublishError } from '#publisher/errors';
 import { withFlippedBit } from '../fixtures/leaves.js';
 import { entryOf, ORIGIN } from '../fixtures/snapshot.js';
+import { fatalErrorOf } from '../fixtures/sql-publisher.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
 const snapshot = useSnapshot();
 beforeEach(() => {
   snapshot.grow(400);
 });
-
-async function stop(tick: Promise<unknown>): Promise<FatalPublishError> {
-  const error: unknown = await tick.catch((reason: unknown) => reason);
-  if (error instanceof FatalPublishError) return error;
-  throw new Error(`expected the publisher to stop, got ${String(error)}`);
-}
 
 const file = (path: string): string => join(snapshot.directory, path);
 const location = (): string | null =>
@@ -51,7 +45,7 @@ describe('publisher stops with an error that names the next step', () => {
     ],
     ['the database was restored and then diverged', diverge, 'log_forked', /./],
     [
-      'only the signed checkpoint in the database knows of lost leaves',
+      'only the signed checkpoint in the database covers the lost leaves',
       () => {
         snapshot.registry.truncate(300, 'kept');
         removeLookup();
@@ -61,7 +55,7 @@ describe('publisher stops with an error that names the next step', () => {
       /the last signed checkpoint/,
     ],
     [
-      'only the checkpoint file knows of lost leaves',
+      'only the checkpoint file covers the lost leaves',
       () => {
         snapshot.registry.truncate(300);
         removeLookup();
@@ -70,7 +64,7 @@ describe('publisher stops with an error that names the next step', () => {
       /the published checkpoint/,
     ],
     [
-      'the location in its directory was changed',
+      'the location document in its directory was changed',
       () =>
         writeFileSync(
           file('lookup/snapshot'),
@@ -94,7 +88,7 @@ describe('publisher stops with an error that names the next step', () => {
     await publisher.runCycle();
     damage();
     const before = location();
-    expect(await stop(publisher.runCycle())).toMatchObject({
+    expect(await fatalErrorOf(publisher.runCycle())).toMatchObject({
       code,
       message: expect.stringMatching(message) as string,
     });
@@ -103,17 +97,17 @@ describe('publisher stops with an error that names the next step', () => {
 
   it.each<[string, () => unknown]>([
     ['a tile at the right edge differs', () => snapshot.registry.corruptTile(0, 1, 5)],
-    ['a tile inside differs', () => snapshot.registry.corruptTile(0, 0, 5)],
+    ['an inner tile differs', () => snapshot.registry.corruptTile(0, 0, 5)],
     ['a tile above the leaves differs', () => snapshot.registry.corruptTile(1, 0, 5)],
     ['a row differs from the verified leaf', () => snapshot.registry.changeRow(17, false)],
     [
-      'row and tile of a leaf were changed to fit each other',
+      'row and tile of a leaf were both changed, and match',
       () => snapshot.registry.changeRow(17, true),
     ],
     ['a leaf is missing from the registry', () => snapshot.registry.loseRow(17)],
   ])('when published leaves and the database disagree: %s', async (_, damage) => {
     damage();
-    expect((await stop(snapshot.publisher().runCycle())).code).toBe('tree_mismatch');
+    expect((await fatalErrorOf(snapshot.publisher().runCycle())).code).toBe('tree_mismatch');
     expect(location()).toBeNull();
     expect(existsSync(file('tile'))).toBe(false);
     expect(await snapshot.registry.checkpoints()).toHaveLength(0);
@@ -129,7 +123,7 @@ describe('publisher stops with an error that names the next step', () => {
       (leaf) => leaf.kind === 'other' && Buffer.from(leaf.bytes).includes('"type":"verdict"'),
     );
     registry.addEntry(entryOf(first!));
-    expect((await stop(publisher.runCycle())).code).toBe('tree_mismatch');
+    expect((await fatalErrorOf(publisher.runCycle())).code).toBe('tree_mismatch');
     expect(location()).toBe(before);
   });
 
@@ -142,11 +136,11 @@ describe('publisher stops with an error that names the next step', () => {
     rmSync(snapshot.directory, { recursive: true });
     snapshot.registry.truncate(300);
     const second = snapshot.publisher({ trustedCheckpoint });
-    const { code, message } = await stop(second.runCycle());
+    const { code, message } = await fatalErrorOf(second.runCycle());
     expect(code).toBe('database_behind');
     expect(message).toContain('TRUSTED_CHECKPOINT');
     diverge();
-    expect((await stop(second.runCycle())).code).toBe('log_forked');
+    expect((await fatalErrorOf(second.runCycle())).code).toBe('log_forked');
     expect(await snapshot.registry.checkpoints()).toHaveLength(0);
     expect(existsSync(file('checkpoint'))).toBe(false);
     const other = () => snapshot.publisher({ trustedCheckpoint, origin: 'other.example/log' });
@@ -155,7 +149,7 @@ describe('publisher stops with an error that names the next step', () => {
 
   it('when its log is retired', async () => {
     snapshot.registry.endLog(ORIGIN);
-    const { code, message } = await stop(snapshot.publisher().runCycle());
+    const { code, message } = await fatalErrorOf(snapshot.publisher().runCycle());
     expect(code).toBe('log_ended');
     expect(message).toContain('LOG_ORIGIN');
     await snapshot.publisher({ origin: 'test.example/next' }).runCycle();
@@ -164,12 +158,12 @@ describe('publisher stops with an error that names the next step', () => {
   it('when the directory or the database belongs to another log', async () => {
     await snapshot.publishOnce();
     const elsewhere = snapshot.publisher({ origin: 'other.example/log' });
-    expect((await stop(elsewhere.runCycle())).code).toBe('checkpoint_unverifiable');
+    expect((await fatalErrorOf(elsewhere.runCycle())).code).toBe('checkpoint_unverifiable');
     await elsewhere.close();
     removeLookup();
     rmSync(file('checkpoint'));
     const other = snapshot.publisher({ origin: 'other.example/log' });
-    const { code, message } = await stop(other.runCycle());
+    const { code, message } = await fatalErrorOf(other.runCycle());
     expect(code).toBe('checkpoint_unverifiable');
     expect(message).toContain('LOG_KEY_FILE');
   });

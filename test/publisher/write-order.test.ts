@@ -43,7 +43,7 @@ beforeAll(async () => {
   });
   await world.begin(() => publisher.runCycle());
   before = await published();
-  await world.goOn();
+  await world.addEvents();
   isExamined = true;
   expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
   await publisher.close();

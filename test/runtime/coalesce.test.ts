@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { coalesce, type CoalesceOptions } from '#runtime/concurrency';
 
-const AWAY = new Error('the database is away');
+const UNAVAILABLE = new Error('the database is unavailable');
 
 /** A coalescer and the groups that it ran. Only `maxWaitMs` lets a partial group start. */
 function batcher(options: Partial<CoalesceOptions<number, number>>) {
@@ -11,7 +11,7 @@ function batcher(options: Partial<CoalesceOptions<number, number>>) {
   const send = coalesce<number, number>({
     maxWaitMs: 20_000,
     maxItems: 4,
-    isRetryAlone: (error) => error !== AWAY,
+    isRetryAlone: (error) => error !== UNAVAILABLE,
     ...options,
     run: (items) => {
       groups.push(items);
@@ -72,7 +72,7 @@ it('coalesce > stops retrying items separately when a failure affects every item
   const { groups, settle } = batcher({
     run: (items) => {
       if (items.length > 1) return Promise.reject(new Error('one of them'));
-      return items[0] === 1 ? Promise.resolve(items) : Promise.reject(AWAY);
+      return items[0] === 1 ? Promise.resolve(items) : Promise.reject(UNAVAILABLE);
     },
   });
   const statuses = (await settle([1, 2, 3, 4])).map(({ status }) => status);

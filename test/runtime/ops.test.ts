@@ -61,7 +61,7 @@ describe('operations listener', () => {
     await expect(taken).rejects.toThrow('Port 9464 is in use: set OPS_PORT');
   });
 
-  it('shows as a gauge which dependencies answer', async () => {
+  it('exports a gauge of the state of each dependency', async () => {
     const { program, urls } = openProgram();
     const ops = await openOps('engine', { bind: '127.0.0.1', port: 0 }, program);
     const shown = async () =>

@@ -51,7 +51,7 @@ interface Booking {
 }
 
 describe('canonicalHash', () => {
-  it('takes a value of an interface type', () => {
+  it('accepts a value whose type is a TypeScript interface', () => {
     const booking: Booking = { seats: 2, guest: { name: 'Ada' } };
     expect(canonicalHash(booking)).toBe(canonicalHash({ guest: { name: 'Ada' }, seats: 2 }));
   });

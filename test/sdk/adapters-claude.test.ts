@@ -180,9 +180,9 @@ describe('svc hook', () => {
     await expect.poll(() => sent().at(-1)).toMatchObject({ action: 'DELETE_AUDIT_LOG' });
   });
 
-  it('blocks when its output is lost, unless it observes', async () => {
+  it('blocks the call when its output is lost, except in mode `observe`', async () => {
     const stdin = JSON.stringify(hookInput('PreToolUse', toDelete));
-    const lost = (args: string[]) => svcProcess(args, { env: env(), stdin, unread: true });
+    const lost = (args: string[]) => svcProcess(args, { env: env(), stdin, closesStdout: true });
     expect(await lost(['hook'])).toMatchObject({ code: 2 });
     expect(await lost(['hook', '--observe'])).toMatchObject({ code: 3 });
   });
@@ -194,7 +194,7 @@ describe('svc hook', () => {
     const program = await new Promise<{ interrupt(): void }>((started) => {
       ran = svcProcess(['hook', '--listen', String(port)], {
         env: { ...env(), SVC_API_KEY: '', SVC_API_KEY_FILE: keyFile, SVC_HOOK_TOKEN: 'secret' },
-        heard: (_text, running) => Promise.resolve(started(running)),
+        onStderr: (_text, running) => Promise.resolve(started(running)),
       });
     });
     const post = (input: HookInput | string, token = 'secret') =>

@@ -232,7 +232,7 @@ describe('admitServer', () => {
     }
   });
 
-  it('does not report a tool that ran as not admitted when an admitted function in it did not run', async () => {
+  it('reports a tool that ran as failed, not as denied, when an admitted function that it called was denied', async () => {
     const server = new Server({ name: 'low', version: '1.0.0' }, { capabilities: { tools: {} } });
     admitServer(server, world.common);
     const remove = admitted(() => 'done', { ...world.common, tool: 'deleteAuditLog' });

@@ -135,7 +135,7 @@ describe('admitTool for OpenAI Agents', () => {
     expect(seen).toMatchObject([{ name: 'SdkError', code: 'policy_denied' }]);
   });
 
-  it('passes the error of an admitted function in a tool that ran to the error function of the tool', async () => {
+  it('passes the denial of an admitted function that a tool called to the error function of that tool', async () => {
     const remove = admitted(() => 'done', { ...world.common, tool: 'deleteAuditLog' });
     const cleanUp = admitTool(
       tool,
@@ -149,7 +149,7 @@ describe('admitTool for OpenAI Agents', () => {
     expect(await cleanUp.invoke({} as never, '{}')).toMatch(/^failed: deleteAuditLog did not run/);
   });
 
-  it('rejects a tool that it cannot stop', () => {
+  it('rejects a tool without a function to guard', () => {
     const without = { name: 'a', description: 'b', parameters: z.object({}) };
     expect(() => admitTool(tool, world.common)(without as never)).toThrow(
       expect.objectContaining({ code: 'invalid_input' }),

@@ -98,7 +98,7 @@ describe('streamed result of an admitted function', () => {
       ]);
   });
 
-  it('is a result like any other if another reader has locked the stream', async () => {
+  it('is an ordinary result if another reader has locked the stream', async () => {
     const stream = ReadableStream.from(['a']);
     const reader = stream.getReader();
     const read = admitted(() => stream, { ...world.common, tool: 'read' });
@@ -109,7 +109,7 @@ describe('streamed result of an admitted function', () => {
     ]);
   });
 
-  it('is no generator only because a proxy returns a function for each name', async () => {
+  it('is not detected in a proxy that returns a function for every name', async () => {
     const proxy = new Proxy({}, { get: (_, name) => (name === 'then' ? undefined : () => 4) });
     expect(await admitted(() => proxy, { ...world.common, tool: 'read' })()).toBe(proxy);
   });

@@ -143,10 +143,10 @@ describe('function whose call is not admitted', () => {
   });
 
   it('does not run while the decision is pending, and the error names the proof', async () => {
-    world.engine.worker.rests = true;
+    world.engine.worker.isPaused = true;
     const call = tool({ engine: { ...world.options, timeoutMs: 3_000 } })('open');
     expect((await blocked(call, 'timeout')).proofId).toMatch(/^[0-9a-f]{32}$/);
-    world.engine.worker.rests = false;
+    world.engine.worker.isPaused = false;
     await world.engine.worker.work();
   });
 

@@ -15,7 +15,7 @@ import {
   type JsonValue,
 } from '#sdk/index';
 import { treeSize } from '#sql/log/log';
-import type { Fault, SeenRequest } from '../fixtures/broken-network.js';
+import type { Fault } from '../fixtures/broken-network.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { intent, sdkTest } from '../fixtures/sdk-world.js';
 
@@ -36,7 +36,6 @@ async function admitAll(
 }
 
 const unchanged: Fault = { kind: 'late', ms: 0 };
-const posts = (seen: SeenRequest[]) => seen.filter(({ method }) => method === 'POST');
 
 describe('admitBatchHttp', () => {
   it('yields the result of each item in the order of the input', async ({ world }) => {
@@ -77,7 +76,7 @@ describe('admitBatchHttp', () => {
     const results = await admitAll(world.shaky, source(), settings);
     expect(results.map(({ index }) => index)).toEqual(Array.from({ length: 23 }, (_, at) => at));
     expect(new Set(results.map(({ batch_id }) => batch_id)).size).toBe(5);
-    const [post, ...others] = posts(world.network.seen);
+    const [post, ...others] = world.network.seen.filter(({ method }) => method === 'POST');
     expect(others).toHaveLength(4);
     expect(post?.headers['content-type']).toBe('application/x-ndjson');
     const lines = (post?.body ?? '').trimEnd().split('\n');
@@ -124,7 +123,7 @@ describe('admitBatchHttp', () => {
   });
 
   it('throws the error of its input source, and stops all requests', async ({ world }) => {
-    world.engine.worker.rests = true;
+    world.engine.worker.isPaused = true;
     const broken = new Error('the file ended');
     function* source(): Generator<BatchItem> {
       yield execution();
@@ -136,16 +135,16 @@ describe('admitBatchHttp', () => {
     const sent = world.network.seen.length;
     await new Promise((resolve) => setTimeout(resolve, 600));
     expect(world.network.seen.length).toBe(sent);
-    world.engine.worker.rests = false;
+    world.engine.worker.isPaused = false;
     await world.engine.worker.work();
   });
 
   it('times out without progress, but not while there is progress', async ({ world }) => {
     const { worker } = world.engine;
-    worker.rests = true;
+    worker.isPaused = true;
     const options = { ...world.shaky, timeoutMs: 1_500 };
     await sdkError(admitAll(options, executions(2)), 'timeout');
-    worker.rests = false;
+    worker.isPaused = false;
     await worker.work();
     const at = (pending: number): Fault => ({
       kind: 'changed',

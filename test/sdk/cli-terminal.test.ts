@@ -83,7 +83,7 @@ describe('terminal redactor', () => {
     expect((out() + err()).match(/before svc_sk_… after/g)).toHaveLength(3 * (2 + 2 + 3 + 3));
   });
 
-  it('removes API keys from bytes on a screen, and detects the sent key in bytes', () => {
+  it('removes API keys from bytes on a screen, and only detects the configured key in bytes for a pipe', () => {
     const [screen, pipe] = [open(true), open(false)];
     for (const { terminal } of [screen, pipe]) terminal.printBytes(Buffer.from(`a ${key}\nb`));
     expect(screen.out()).toBe('a svc_sk_…\nb');

@@ -155,7 +155,7 @@ describe('svc lookup and svc follow', () => {
 
   it('exit with 3 when the output pipe is closed', async ({ cli: { env }, facades }) => {
     const args = ['lookup', facades.proof, '--json'];
-    expect((await svcProcess(args, { env, unread: true })).code).toBe(3);
+    expect((await svcProcess(args, { env, closesStdout: true })).code).toBe(3);
   });
 });
 

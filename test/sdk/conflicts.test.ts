@@ -2,11 +2,10 @@ import { expect, it } from 'vitest';
 import { PROBLEMS } from '#api/engine/http/problem';
 import { httpError } from '#sdk/http/answers';
 
-const conflicts = Object.entries(PROBLEMS).filter(([, [status]]) => status === 409);
-/** The same request can succeed later. */
+/** Codes of conflicts after which the same request can succeed. */
 const TEMPORARY = ['pending_checkpoint', 'pending_verdict', 'run_incomplete', 'run_open'];
 
-it.each(conflicts)(
+it.each(Object.entries(PROBLEMS).filter(([, [status]]) => status === 409))(
   'SDK > retries a 409 %s only if the conflict can end',
   (code, [status, title]) => {
     const problem = { type: `urn:svc:problem:${code}`, title, status, detail: title, code };

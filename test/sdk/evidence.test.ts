@@ -179,7 +179,7 @@ const LIES: [name: string, query: LookupQuery, begin: () => void, fault: string]
     'wrong_identifier',
   ],
   [
-    'the state before a revocation, for as long as the reader asks',
+    'the answer before a revocation with the evidence after it',
     { kind: 'certificate', identifier: `cert_${valid}` },
     () => {
       server.sources.evidence = later;
@@ -209,7 +209,7 @@ describe('a malicious server', () => {
   });
 
   it.each<[string, number, number | undefined]>([
-    ['a snapshot after its end', 16 * MINUTE, undefined],
+    ['an expired snapshot', 16 * MINUTE, undefined],
     ['a snapshot older than the reader accepts', 5 * MINUTE, 4 * MINUTE],
   ])('can replay %s only for the answer REVOKED', async (_name, age, maxAgeMs) => {
     const openedAt = Date.now() - age - 1000;

@@ -102,11 +102,11 @@ describe('executeIntentHttp', () => {
 describe('pending admission', () => {
   it('is polled until it has a receipt', async ({ world }) => {
     const { worker } = world.engine;
-    worker.rests = true;
+    worker.isPaused = true;
     const input = intent();
     const call = executeIntentHttp(world.shaky, input);
     await expect.poll(() => world.network.seen.length).toBeGreaterThan(1);
-    worker.rests = false;
+    worker.isPaused = false;
     await worker.work();
     const receipt = await call;
     expect(receipt.request_hash).toBe(canonicalHash(executeRequest('acme', input)));
@@ -117,7 +117,7 @@ describe('pending admission', () => {
 
   it('can be followed after a timeout, which returns only its own receipt', async ({ world }) => {
     const { worker } = world.engine;
-    worker.rests = true;
+    worker.isPaused = true;
     const brief = { ...world.options, timeoutMs: 2_000 };
     const { proofId = '' } = await sdkError(executeIntentHttp(brief, intent()), 'timeout');
     expect(proofId).toMatch(/^[0-9a-f]{32}$/);
@@ -132,7 +132,7 @@ describe('pending admission', () => {
       body: JSON.stringify({ schema_version, state: 'pending', proof_id: UNKNOWN }),
     });
     await sdkError(followAdmissionHttp(world.shaky, proof), 'unexpected_response');
-    worker.rests = false;
+    worker.isPaused = false;
     await worker.work();
     const other = await executeIntentHttp(world.options, intent());
     world.network.faults.push({ kind: 'changed', change: () => JSON.stringify(other) });
@@ -168,7 +168,9 @@ it('the error of a failed poll names the accepted admission', async () => {
 describe('admitHttp', () => {
   const agent = { id: 'agent-7', framework: 'none' };
 
-  it('admits an input on each call, but a prepared envelope once', async ({ world }) => {
+  it('admits an input again on each call, but the same prepared envelope only once', async ({
+    world,
+  }) => {
     const input = { kind: 'admission', agent, action: 'SEND_REPORT' } as const;
     const kept = agentEnvelope('acme', input);
     const first = await admitHttp(world.options, kept);

@@ -180,7 +180,7 @@ describe('svc mcp behind a hostile host', () => {
   });
 });
 
-it('svc mcp behind a host that dies > records the outcomes of all open calls', async () => {
+it('svc mcp behind a host that is killed > records the outcomes of all open calls', async () => {
   const host = proxies.raw({ target: deploy });
   host.send(initialize, toolCall(1, 'wait'), toolCall(2, 'wait'));
   await expect.poll(proxies.ran).toHaveLength(2);

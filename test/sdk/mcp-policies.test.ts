@@ -171,7 +171,7 @@ describe('svc mcp --wait-for-approval', () => {
 });
 
 describe('svc mcp --map', () => {
-  it('states no fact of an argument that the server could read under another spelling', () => {
+  it('states no fact when an argument with another spelling of its name is present', () => {
     const facts = { path: { pointer: '/file/path', type: 'path' as const } };
     const mapping = { tools: { write: { facts, hashed: ['file'] } } };
     const file = { path: '/srv/a' };

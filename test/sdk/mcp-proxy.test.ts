@@ -269,7 +269,7 @@ async function outcomesOf(proof: string): Promise<(string | undefined)[][]> {
   return outcomes.map(({ result, result_hash }) => [result, result_hash]);
 }
 
-/** What a host gets from the server without a proxy. */
+/** A host that is connected to the server without a proxy. */
 async function hostV1ofServer() {
   const [program = '', ...args] = published('everything');
   const client = new Client({ name: 'host', version: '1.0.0' });

@@ -155,8 +155,11 @@ test('the client has a method for every operation of both APIs', async () => {
   expect(recorder.missing()).toEqual([]);
 });
 
-/** `admit` sends items in batches, `approve` needs an answer (cli-approve.test.ts), lookups use GET. */
-const NOT_SHOWN = [
+/**
+ * Operations that no command below calls: `admit` sends items in batches, `approve` needs a reply of the
+ * server (cli-approve.test.ts), and lookups use GET.
+ */
+const NOT_CALLED = [
   'admitAgentAction',
   'approveAction',
   'executeIntent',
@@ -227,5 +230,5 @@ test('svc has a command for every operation of both APIs', async () => {
     expect([line, code, stderr]).not.toEqual([line, 2, stderr]);
   }
   await recorder.close();
-  expect(recorder.missing()).toEqual(NOT_SHOWN);
+  expect(recorder.missing()).toEqual(NOT_CALLED);
 });

@@ -102,7 +102,7 @@ describe('evidence of a receipt', () => {
     expect(stored).not.toHaveBeenCalled();
   });
 
-  it('needs a callback for errors, and usable pins', async ({ world }) => {
+  it('requires a callback for errors, and usable pins', async ({ world }) => {
     const none = { ...world.shaky, receiptEvidence: {} as ReceiptEvidenceOptions };
     const { pointer } = await sdkError(executeIntentHttp(none, intent()), 'invalid_input');
     expect(pointer).toBe('/receiptEvidence/onError');

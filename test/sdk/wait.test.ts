@@ -37,14 +37,14 @@ afterEach(() => network.close());
 afterAll(() => snapshot.close());
 
 describe('lookupHttp with wait', () => {
-  const young = () =>
+  const newId = () =>
     ({ kind: 'proof', identifier: proofIdAt(snapshot.clock.now(), 'never published') }) as const;
 
-  it.each(['was too young for', 'awaited its verdict in'])(
+  it.each(['is newer than', 'has no verdict in'])(
     'returns the verdict on a proof that %s the first snapshot',
     async (what) => {
       const identifier = registry.addProof();
-      if (what !== 'was too young for') {
+      if (what !== 'is newer than') {
         registry.verify(registry.size - 1);
         await snapshot.publishOnce();
         await publicServer.poller.refresh();
@@ -63,9 +63,9 @@ describe('lookupHttp with wait', () => {
       retryAfterMs: null,
     });
     expect(
-      await lookupHttp({ ...options, timeoutMs: 500 }, { ...young(), wait: true }),
+      await lookupHttp({ ...options, timeoutMs: 500 }, { ...newId(), wait: true }),
     ).toMatchObject({ verification_status: 'NOT_FOUND', retryAfterMs: 1000 });
-    expect(await lookupHttp(options, young())).toMatchObject({ verification_status: 'NOT_FOUND' });
+    expect(await lookupHttp(options, newId())).toMatchObject({ verification_status: 'NOT_FOUND' });
     expect(network.seen).toHaveLength(3);
   });
 
@@ -95,7 +95,7 @@ describe('lookupHttp with wait', () => {
     const stopping = new AbortController();
     const limits = { timeoutMs: 60_000, signal: stopping.signal };
     const call = { ...options, fetch: withRetryAfter(seconds), ...limits };
-    const waiting = lookupHttp(call, { ...young(), wait: true });
+    const waiting = lookupHttp(call, { ...newId(), wait: true });
     setTimeout(() => stopping.abort(), 700);
     await sdkError(waiting, 'aborted');
     expect(network.seen.length).toBeLessThanOrEqual(requests);

@@ -44,7 +44,6 @@ afterEach(async () => {
   await requeueExpiredLeases(registry.admit.sql, -60_000);
 }, 120_000);
 
-const hexOf = (id: string): string => id.replace('batch_', '');
 const newId = (): string => registry.item().proofId;
 
 function items(count: number, start = 0): BatchItem[] {
@@ -181,7 +180,7 @@ describe('batch progress', () => {
       transaction(worker, (tx) => countOutcomes(tx, [{ share: { ...share, items: n }, outcome }]));
     await count('admitted');
     await expect(count('denied')).rejects.toThrow(/check constraint|may only advance/);
-    const uuid = hexOf(batchId);
+    const uuid = batchId.replace('batch_', '');
     await expect(worker`
       update svc.batch_progress set pending = 0, completed_at = now() where batch_id = ${uuid}::uuid`).rejects.toThrow(
       /may only advance/,

@@ -29,11 +29,6 @@ async function admitOne(fields: { intent_id?: string; action?: string } = {}): P
   return id;
 }
 
-const keys = async (): Promise<string[]> =>
-  (await db.sql<{ key: string }[]>`select key from svc.idempotency_key order by key`).map(
-    ({ key }) => key,
-  );
-
 describe('erasePayloads', () => {
   it('removes the payload from every table and keeps the hashes', async () => {
     const item = registry.item({ intent_id: MARK, action: 'PAY_MARKWORTH' });
@@ -118,7 +113,7 @@ describe('erasePayloads', () => {
     const ids = erased.map(({ proofId }) => proofId);
     expect(ids.sort()).toEqual([first.proofId, second.proofId].sort());
     expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
-    expect(await keys()).not.toContain('retried');
+    expect(await db.sql`select from svc.idempotency_key where key = 'retried'`).toHaveLength(0);
   });
 
   it('frees the body and idempotency key for a new admission', async () => {

@@ -11,8 +11,6 @@ import type { Pool } from '#sql/db/transaction';
 import { assertRole, frozenRights, PROGRAMS, TooMuchPrivilegeError } from '#sql/db/roles';
 import { useDatabase } from '../fixtures/use-registry.js';
 
-/** Tries every privilege of every role on every table. */
-
 const db = useDatabase('file');
 let relations: Relation[];
 beforeAll(async () => {
@@ -115,29 +113,32 @@ describe('privileges of the program roles', () => {
 const FORBIDDEN: readonly (readonly [string, string])[] = [
   ...PROGRAM_ROLES.map((role) => [`becoming ${role}`, `set local role ${role}`] as const),
   ['assuming the owner role', 'set local role postgres'],
-  ['taking another login', 'set session authorization postgres'],
+  ['changing the session user', 'set session authorization postgres'],
   ['reading secrets of roles', 'select rolpassword from pg_authid'],
   ['reading a file of the server', `select pg_read_file('/etc/passwd')`],
-  ['reading bytes of a file', `select pg_read_binary_file('/etc/passwd')`],
+  ['reading a file as bytes', `select pg_read_binary_file('/etc/passwd')`],
   ['listing a directory', `select pg_ls_dir('.')`],
-  ['looking at a file', `select pg_stat_file('PG_VERSION')`],
+  ['reading the metadata of a file', `select pg_stat_file('PG_VERSION')`],
   ['running a program', `copy (select 1) to program 'true'`],
   ['writing a file', `copy (select 1) to '/tmp/svc-never'`],
   ['reading a file as rows', `create temp table t (a text); copy t from '/etc/passwd'`],
-  ['reading a file as an object', `select lo_import('/etc/passwd')`],
-  ['writing an object to a file', `select lo_export(lo_from_bytea(0, 'x'), '/tmp/svc-never')`],
-  ['making a table', 'create table svc.own (a int)'],
-  ['making one elsewhere', 'create table public.own (a int)'],
-  ['making one in the queue', 'create table bullmq.own (a int)'],
-  ['making a schema', 'create schema own'],
-  ['making a function', 'create function svc.own() returns int language sql return 1'],
-  ['making a function in public', 'create function public.own() returns int language sql return 1'],
-  ['making an extension', 'create extension dblink'],
-  ['making a role', 'create role own'],
-  ['becoming a superuser', 'alter role current_user superuser'],
-  ['joining another role', 'grant svc_worker to current_user'],
+  ['reading a file as a large object', `select lo_import('/etc/passwd')`],
+  ['writing a large object to a file', `select lo_export(lo_from_bytea(0, 'x'), '/tmp/svc-never')`],
+  ['creating a table', 'create table svc.own (a int)'],
+  ['creating a table in the schema public', 'create table public.own (a int)'],
+  ['creating a table in the schema of the queue', 'create table bullmq.own (a int)'],
+  ['creating a schema', 'create schema own'],
+  ['creating a function', 'create function svc.own() returns int language sql return 1'],
   [
-    'setting the database',
+    'creating a function in the schema public',
+    'create function public.own() returns int language sql return 1',
+  ],
+  ['creating an extension', 'create extension dblink'],
+  ['creating a role', 'create role own'],
+  ['becoming a superuser', 'alter role current_user superuser'],
+  ['granting itself another role', 'grant svc_worker to current_user'],
+  [
+    'changing a setting of the database',
     `do $$ begin execute format('alter database %I set fsync = off', current_database()); end $$`,
   ],
   ['disabling triggers for the session', 'set local session_replication_role = replica'],
@@ -146,19 +147,19 @@ const FORBIDDEN: readonly (readonly [string, string])[] = [
   ['dropping a table', 'drop table svc.verdict'],
   ['changing a function', 'alter function svc.refuse_change() owner to current_user'],
   [
-    'rewriting a trigger',
+    'creating a trigger',
     'create trigger t before insert on svc.log_entry for each row execute function svc.refuse_change()',
   ],
   [
-    'making an event trigger',
+    'creating an event trigger',
     'create event trigger t on ddl_command_end execute function svc.refuse_change()',
   ],
   [
-    'ending another’s session',
+    'terminating another session',
     `select pg_terminate_backend(pid) from pg_stat_activity where usename = 'postgres'`,
   ],
-  ['following the changes', `select pg_create_logical_replication_slot('own', 'pgoutput')`],
-  ['loading code', `load 'dblink'`],
+  ['creating a replication slot', `select pg_create_logical_replication_slot('own', 'pgoutput')`],
+  ['loading a library', `load 'dblink'`],
 ];
 
 it.each([...PROGRAM_ROLES])(
@@ -167,7 +168,7 @@ it.each([...PROGRAM_ROLES])(
     for (const [what, statement] of FORBIDDEN) {
       if (statement === `set local role ${role}`) continue;
       const code = await refusalOf(as(role), statement);
-      const unknownLibrary = what === 'loading code' && code === '58P01';
+      const unknownLibrary = what === 'loading a library' && code === '58P01';
       expect([what, unknownLibrary ? DENIED : code]).toEqual([what, DENIED]);
     }
   },

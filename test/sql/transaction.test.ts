@@ -193,7 +193,7 @@ describe.each([1, 2])('connection pool of %i whose connections the server ends',
     await serves();
   });
 
-  it('never runs the pipelined statements of a transaction outside of it', async () => {
+  it('never runs the pipelined statements of a transaction outside the transaction', async () => {
     const lost = transaction(sql, async (tx) => {
       const [own] = await tx<{ pid: number }[]>`select pg_backend_pid() as pid`;
       const names = ['a', 'b', 'c', 'd'];

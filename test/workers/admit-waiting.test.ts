@@ -302,7 +302,11 @@ describe('admission that is accepted and not yet appended', () => {
       { ...WORKER_DEFAULTS, groupsAtOnce: 1, requeueEveryMs: 20, staleAfterMs: 0 },
     );
     try {
-      await eventually(() => Promise.resolve(failed.length > 0 ? true : null), 10_000, 'a sweep');
+      await eventually(
+        () => Promise.resolve(failed.length > 0 ? true : null),
+        10_000,
+        'a failed requeue',
+      );
       await rename('hidden', 'intake_pending');
       const settled = await eventually(
         async () => (await outcome()) ?? null,

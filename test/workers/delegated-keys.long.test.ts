@@ -35,7 +35,6 @@ beforeEach(() => registry.reportAll());
 
 const WAIT = { timeout: 60_000, interval: 50 };
 
-/** The context of a worker that has this key. */
 const workerWith = (signer: SigningKey): AdmitContext => ({
   ...registry.admit,
   signer,

@@ -249,11 +249,6 @@ describe('pending revocation', () => {
   });
 });
 
-const gone = async (): Promise<void> => {
-  expect(await admin(...line)).toMatchObject({ code: 0, json: { unsettled: 0 } });
-  expect(await valuesHolding(db.sql, [NAME])).toEqual([]);
-};
-
 it('revocation reason that arrives during or after the erasure of its proof > is erased by the next erasure of its tenant, although a worker appended the revocation in between', async () => {
   const [id = ''] = await world.admit(1);
   await commit(await request(id, 'certificate'));
@@ -269,7 +264,8 @@ it('revocation reason that arrives during or after the erasure of its proof > is
   await holding`rollback`;
   holding.release();
   expect(await erasing).toMatchObject([{ isNew: true }]);
-  await gone();
+  expect(await admin(...line)).toMatchObject({ code: 0, json: { unsettled: 0 } });
+  expect(await valuesHolding(db.sql, [NAME])).toEqual([]);
 });
 
 it.each([

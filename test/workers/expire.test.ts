@@ -60,7 +60,7 @@ describe('expiries', () => {
       [],
     );
 
-  it('of one leaf are added to the expiries recorded earlier', async () => {
+  it('are added to the earlier expiries of the same leaf', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, passport: 3600, trust: 3600 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();

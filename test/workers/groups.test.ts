@@ -30,13 +30,13 @@ describe('groupAdmissions', () => {
     expect(groups).toHaveLength(1);
     expect(admissions.waiting()).toBe(5);
 
-    groups[0]!.end(new Error('the database is away'));
+    groups[0]!.end(new Error('the database is unavailable'));
     expect((await group(1)).ids).toEqual(['b', 'c', 'd', 'e']);
     // The admission of the failed group is retried once.
     await expect.poll(() => admissions.waiting()).toBe(2);
     groups[1]!.end();
     expect((await group(2)).ids).toEqual(['f', 'a']);
-    groups[2]!.end(new Error('the database is away'));
+    groups[2]!.end(new Error('the database is unavailable'));
     expect((await group(3)).ids).toEqual(['f']);
     groups[3]!.end();
   });

@@ -9,7 +9,7 @@ import { processAdmissions } from '#workers/admit/process';
 import { admissionEnvelope, agentItem, newRunId } from '../fixtures/agent.js';
 import { testLog } from '../fixtures/checkpoints.js';
 import { withoutTriggers } from '../fixtures/database.js';
-import { checked } from '../fixtures/planted.js';
+import { checked } from '../fixtures/damaged-copies.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { useDatabase } from '../fixtures/use-registry.js';
 import { pinning } from '../fixtures/pins.js';

@@ -99,7 +99,7 @@ describe('close of a run', () => {
     expect(failed.map(({ proofId }) => proofId)).toEqual([end.proofId]);
   });
 
-  it('is rejected, and releases its number, when the run is incomplete under the append lock', async () => {
+  it('is rejected, and releases its number, when the run is still incomplete at the append', async () => {
     const id = newRunId();
     const pending = member(id, 0);
     const early = close(id, 1);
@@ -295,7 +295,7 @@ describe('number in a run', () => {
   });
 });
 
-it('proofs > are found by id, and not among all proofs of the tenant', async () => {
+it('proofs > are looked up by the index of proof ids, not by a scan of the proofs of the tenant', async () => {
   const { tenantNo } = registry;
   const engine = db.as('svc_engine', 1);
   const id = newRunId();

@@ -160,7 +160,7 @@ describe('appendVerdictEntry', () => {
     expect(second!.root).toBe(toBase64(root));
   });
 
-  it('appends an entry for an expiry, and for the last scan after half of a snapshot’s validity', async () => {
+  it('appends an entry for an expiry, and whenever half of a snapshot’s validity has passed', async () => {
     await setValidity(registry.admin, TENANT, { ...noValidity, trust: 1 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     expect(await verifyAndAppend()).toBe('appended');

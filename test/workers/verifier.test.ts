@@ -194,7 +194,7 @@ describe('runVerifier', () => {
     let sleeps = 0;
     let passes = 0;
     let scrubs = 0;
-    // The verifier sleeps for a whole interval only after a round without passes.
+    // The verifier sleeps for the whole polling interval only when no pass is due.
     const sleep = async (ms: number) => {
       if (ms === options.pollMs) sleeps += 1;
       else passes += 1;

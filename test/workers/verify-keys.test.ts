@@ -45,7 +45,7 @@ describe('signing keys', () => {
     expect(lines).toEqual([{ key_id, from: first, to: await leafOf(ids[29]!), count: 27 }]);
   });
 
-  it('when compromised, void leaves; the number of failures contains only altered leaves', async () => {
+  it('when compromised, void leaves, of which only altered leaves count as failures', async () => {
     let failures = 0;
     const failed = (leaves: number): number => (failures += leaves);
     const verify = { ...registry.verify, metrics: { verified: () => undefined, failed } };
@@ -89,7 +89,7 @@ describe('signing keys', () => {
     expect(await outcomeOf(id)).toBe('fail');
   });
 
-  it('are read only up to the verified prefix by the scrubber', async () => {
+  it('when compromised, void nothing until the verified prefix covers the compromise', async () => {
     const ids = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     await registry.changeKey('compromise', 0);
@@ -127,7 +127,7 @@ describe('signing keys', () => {
     expect(await outcomeOf(id)).toBe('fail');
   });
 
-  it('remain void when their history is lost and they are activated again', async () => {
+  it('once compromised, remain void when their log entries are lost and they are activated again', async () => {
     const [before = ''] = await registry.admitAll([registry.item()]);
     await registry.changeKey('compromise', 0);
     await registry.verifyAll();

@@ -173,6 +173,6 @@ it('admission checks > run in the documented order', async ({
     expectProblem(await engine.call(request), status, code);
     await correct();
   }
-  // After every check, the shipped policy denies the action, because it permits only the sandbox.
+  // When every check passes, the shipped policy denies the action, because it permits only the sandbox.
   expectProblem(await engine.call(request), 403, 'policy_denied');
 });

@@ -13,7 +13,7 @@ import { newApprover } from '../../fixtures/approvals.js';
 import { withoutTriggers } from '../../fixtures/database.js';
 import { ERASURE_ORDER, eraseProof } from '../../fixtures/erase.js';
 import { untilWaiting } from '../../fixtures/hold-lock.js';
-import { checked } from '../../fixtures/planted.js';
+import { checked } from '../../fixtures/damaged-copies.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { TENANT } from '../../fixtures/registry.js';
 import { pinning } from '../../fixtures/pins.js';
@@ -108,10 +108,10 @@ it('the worker repeats the checks of an approval before it signs', async () => {
   const late = newApprover();
   await addApprover(setup.registry.admin, late.registration);
   const pending = await held();
-  setup.engine.worker.rests = true;
+  setup.engine.worker.isPaused = true;
   const sent = await send(late.approve(about(pending)));
   await retireApprover(setup.registry.admin, late.registrationHash);
-  setup.engine.worker.rests = false;
+  setup.engine.worker.isPaused = false;
   await setup.engine.worker.work();
   const second = await setup.get(`/v1/admissions/${String(sent.json['proof_id'])}`);
   expectProblem(second, 422, 'approval_rejected');
@@ -120,7 +120,7 @@ it('the worker repeats the checks of an approval before it signs', async () => {
   expect(aep.decision).toMatchObject({ effect: 'ADMIT' });
 });
 
-it('an approval has no effect when the log adopted lost leaves after the pending proof', async () => {
+it('an approval has no effect when `admin log adopt` ran after the pending proof', async () => {
   const { db, get } = setup;
   const pending = await held();
   await db.sql`insert into svc.adoption (from_index, to_index) values (1000, 1001)`;

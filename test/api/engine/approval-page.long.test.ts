@@ -23,7 +23,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
     let world: SdkWorld;
     let browser: Browser;
     let apiKey: string;
-    /** A page under an IP address has no RP id. */
+    /** The URL with a host name, because WebAuthn allows no IP address as RP ID. */
     const named = (url: string): string => url.replace('127.0.0.1', 'localhost');
 
     beforeAll(async () => {

@@ -59,7 +59,7 @@ it('an admission that requires an approval gets 202 with the reasons and the exp
   await setApprovalTime(setup.registry.admin, TENANT, 900);
 });
 
-it('a batch keeps the first decisions about items that require an approval, including repeated admissions', async () => {
+it('the batch result of an item that requires an approval stays the first decision, also in a repeated batch', async () => {
   const held = admissionEnvelope({ action: 'PAY' });
   for (const replayed of [0, 1]) {
     const items = [held, admissionEnvelope({ action: 'SHIP' })];
@@ -194,14 +194,14 @@ it.each(['pending proof', 'second decision'])(
     const erase = (id: string) => admin('erase', id, '--reason', 'CASE-7', '--confirm', id);
     const tool = `markworth.${randomUUID()}`;
     const pending = await held({ tool });
-    engine.worker.rests = true;
+    engine.worker.isPaused = true;
     const rejected = await send(approver.approve(about(pending)));
     expect(await erase(pending.proof_id)).toMatchObject({
       code: 1,
       err: expect.stringContaining('still pending') as string,
     });
     await setAllowlisted(registry.admin, TENANT, false);
-    engine.worker.rests = false;
+    engine.worker.isPaused = false;
     await engine.worker.work();
     await setAllowlisted(registry.admin, TENANT, true);
     const second = await secondOf(await send(approver.approve(about(pending))));
@@ -236,13 +236,13 @@ it('an admission can be erased after its request was sent again and approved', a
   const { db, engine, post, registry } = setup;
   const headers = { 'X-Svc-Idempotency-Key': randomUUID() };
   const envelope = admissionEnvelope({ action: 'PAY' });
-  engine.worker.rests = true;
+  engine.worker.isPaused = true;
   const posted = post(AGENT, envelope, headers);
   const undecided = () => db.sql<{ id: string }[]>`select proof_id as id from svc.intake_pending`;
   await expect.poll(undecided).toHaveLength(1);
   const [rejected] = await undecided();
   await setAllowlisted(registry.admin, TENANT, false);
-  engine.worker.rests = false;
+  engine.worker.isPaused = false;
   await engine.worker.work();
   expectProblem(await posted, 403, 'tenant_not_allowlisted');
   await setAllowlisted(registry.admin, TENANT, true);

@@ -70,7 +70,7 @@ describe('approvers of a tenant', () => {
     ]);
   });
 
-  it('are rejected when another key signed them, when they name another tenant, and when 500 exist', async ({
+  it('are rejected with a signature by another key, for another tenant, and when the tenant has 500', async ({
     setup,
   }) => {
     const key = await manager(setup);

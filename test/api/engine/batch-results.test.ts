@@ -36,7 +36,7 @@ it('batch results > are served in consecutive pages of canonical JSON', async ({
   expect(two.bytes.toString()).toBe(`${lines.join('\n')}\n`);
 });
 
-it('batch results > have pages of bounded size, however long the sentences of denials are', async ({
+it('batch results > have pages of bounded size, however long the messages of denials are', async ({
   setup,
 }) => {
   const own = await setup.tenant('wordy');
@@ -66,7 +66,7 @@ it('batch results > have pages of bounded size, however long the sentences of de
 });
 
 // Must run last: this test erases the tenant.
-it('batch results > list every index, but no item data, when the tenant was erased', async ({
+it('batch results > list every index, but no item data, after the erasure of the tenant', async ({
   completed,
   results,
   setup: { db, get },

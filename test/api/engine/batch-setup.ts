@@ -6,7 +6,6 @@ import { engineTest } from './setup.js';
 
 type Headers = Record<string, string>;
 
-/** Tests that send batches to one engine. */
 export const batchTest = () =>
   engineTest({ rateLimit: 100_000 }).extend<{
     send: (body: unknown, headers?: Headers) => Promise<Reply>;

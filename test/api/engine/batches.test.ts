@@ -99,7 +99,7 @@ describe('POST /v1/batches', () => {
   });
 
   it('counts and lists pending items', async ({ results, send, setup }) => {
-    setup.engine.worker.rests = true;
+    setup.engine.worker.isPaused = true;
     const reply = await send([...executeBodies(2), { schema_version: 'x' }]);
     const { batch_id: batchId } = batchIn(reply);
     expect(batchIn(reply)).toMatchObject({
@@ -132,10 +132,14 @@ describe('duplicate batch items', () => {
     expect(json).toMatchObject({ counts: { total: 4, admitted: 4 }, replayed: 2 });
   });
 
-  it('refer to the first admission, pending or decided', async ({ results, send, setup }) => {
+  it('refer to the first admission, whether pending or decided', async ({
+    results,
+    send,
+    setup,
+  }) => {
     const [settled, open] = [executeBody(), executeBody()];
     const receipt = await setup.execute(settled);
-    setup.engine.worker.rests = true;
+    setup.engine.worker.isPaused = true;
     const first = batchIn(await send([open])).batch_id;
     const second = batchIn(await send([settled, open, executeBody()]));
     expect(second).toMatchObject({ counts: { admitted: 1, pending: 2 }, replayed: 2 });
@@ -207,10 +211,13 @@ describe('invalid batch item', () => {
   });
 });
 
-it('unsplittable batch body > gets 400, and no item is accepted', async ({ send, setup }) => {
+it('batch body that cannot be split into items > gets 400, and no item is accepted', async ({
+  send,
+  setup,
+}) => {
   const { engine, registry } = setup;
   const before = await pendingDepth(registry.engine, 1_000);
-  engine.worker.rests = true;
+  engine.worker.isPaused = true;
   for (const [text, code, headers] of [
     ['', 'malformed_json'],
     ['{}', 'invalid_field'],
@@ -271,7 +278,7 @@ describe('batch limits', () => {
     const { key, registry } = setup;
     const before = await pendingDepth(registry.engine, 1_000);
     await setup.withEngine({ maxQueuedAdmissions: 40 }, async ({ call, worker }) => {
-      worker.rests = true;
+      worker.isPaused = true;
       const first = executeBodies(6);
       expect((await call(batchCall(key, first))).status).toBe(202);
       const headers = { 'X-Svc-Idempotency-Key': 'does-not-fit' };
@@ -283,7 +290,7 @@ describe('batch limits', () => {
       expect((await call(batchCall(key, executeBodies(4), headers))).status).toBe(202);
       expect((await call(batchCall(key, first))).headers['idempotent-replayed']).toBe('true');
       // Single admissions still fit into the queue.
-      worker.rests = false;
+      worker.isPaused = false;
       const single = { headers: headersFor(key), body: JSON.stringify(executeBody()) };
       expect((await call(single)).status).toBe(200);
     });

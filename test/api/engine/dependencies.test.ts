@@ -63,7 +63,7 @@ describe('engine without its database', () => {
     proxy,
     setup: { key },
   }) => {
-    engine.worker.rests = true;
+    engine.worker.isPaused = true;
     const waiting = engine.call({ headers: headersFor(key), body: JSON.stringify(executeBody()) });
     await expect.poll(() => engine.worker.jobs.length).toBe(1);
     proxy.cut(true);

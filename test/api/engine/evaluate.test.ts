@@ -101,7 +101,7 @@ it.for<[boolean, Record<string, unknown>]>([
   expect(aep).toMatchObject({ decision: { effect } });
 });
 
-it('AuthZEN evaluation > accepts the example request of the specification, and commits to all of it', async ({
+it('AuthZEN evaluation > accepts the example request of the specification, and commits to its whole body', async ({
   setup,
 }) => {
   const body = {
@@ -231,9 +231,9 @@ it('AuthZEN evaluation > applies the restriction of the key to the subject', asy
 });
 
 it('AuthZEN evaluation > returns an error while the admission is pending', async ({ setup }) => {
-  setup.engine.worker.rests = true;
+  setup.engine.worker.isPaused = true;
   await setup.withEngine({ waitMs: 50 }, async ({ call, worker }) => {
-    worker.rests = true;
+    worker.isPaused = true;
     const body = JSON.stringify(request(alice, read, record));
     const reply = await call({ path: PATH, headers: headersFor(setup.key), body });
     expectProblem(reply, 503, 'decision_pending');

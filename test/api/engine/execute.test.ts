@@ -104,7 +104,7 @@ describe('concurrent executions', () => {
     setup: { key, withEngine },
   }) => {
     await withEngine({ coalesceMs: 200, coalesceItems: 64 }, async ({ call, worker }) => {
-      worker.rests = true;
+      worker.isPaused = true;
       const bodies = Array.from({ length: 128 }, () => executeBody());
       const replies = bodies.map((body) =>
         call({ headers: headersFor(key), body: JSON.stringify(body) }),
@@ -144,7 +144,7 @@ describe('slow admission', () => {
   it('gets 202 and commits exactly once', async ({ setup }) => {
     const headers = headersFor(setup.key);
     await setup.withEngine({ waitMs: 150 }, async ({ call, worker }) => {
-      worker.rests = true;
+      worker.isPaused = true;
       const before = await setup.treeSize();
       const body = JSON.stringify(executeBody());
       const reply = await call({ headers, body });

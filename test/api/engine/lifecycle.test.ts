@@ -145,14 +145,14 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
 
   it('responds with 202 while the append is pending, and then with the same revocation', async () => {
     const { engine } = setup;
-    engine.worker.rests = true;
+    engine.worker.isPaused = true;
     const reply = await revoke();
     expect(reply.status).toBe(202);
     expect(revocationStatusSchema.parse(reply.json)).toMatchObject({ state: 'pending' });
     expect(reply.headers['retry-after']).toBe('1');
     const pending = await readRevocation();
     expect([pending.status, pending.json]).toEqual([202, reply.json]);
-    engine.worker.rests = false;
+    engine.worker.isPaused = false;
     await engine.worker.work();
     expect((await setup.get(reply.headers.location!)).status).toBe(200);
     expect((await revoke()).status).toBe(200);
@@ -160,7 +160,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
 
   it('responds with 202 when the queue is unavailable, and completes after a requeue', async () => {
     const { db, engine } = setup;
-    engine.worker.fails = new Error('the queue is away');
+    engine.worker.fails = new Error('the queue is unavailable');
     expect((await revoke()).status).toBe(202);
     engine.worker.fails = null;
     const [row] = await db.sql<{ id: string }[]>`
@@ -173,14 +173,14 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
   it('revokes nothing when its API key is revoked before the append', async () => {
     const { engine, registry } = setup;
     const stolen = await setup.keyFor({ scopes: ['lifecycle'] });
-    engine.worker.rests = true;
+    engine.worker.isPaused = true;
     const first = revoke({}, proofId, headersFor(stolen));
     await expect.poll(() => engine.worker.revocations.length, { interval: 5 }).toBe(1);
     const second = revoke({ reason: 'it was stolen' });
     // Nothing shows that the second request waits, so the test waits for a fixed time.
     await sleep(200);
     await revokeApiKey(registry.admin, keyIdOf(stolen));
-    engine.worker.rests = false;
+    engine.worker.isPaused = false;
     await engine.worker.work();
     expectProblem(await first, 403, 'api_key_revoked');
     expect((await second).status).toBe(201);

@@ -215,7 +215,7 @@ describe('full queue', () => {
     started,
   }) => {
     const engine = await started({ rateLimit: 1_000, maxQueuedAdmissions: 3, waitMs: 50 });
-    engine.worker.rests = true;
+    engine.worker.isPaused = true;
     const body = executeBody();
     for (let i = 0; i < 3; i++) {
       expect((await execute(engine, key, i === 0 ? body : executeBody())).status).toBe(202);
@@ -241,7 +241,7 @@ describe('full queue', () => {
     const read = await engine.call({ method: 'GET', path: '/v1/proofs/nothing', headers });
     expect(read.status).toBe(404);
 
-    engine.worker.rests = false;
+    engine.worker.isPaused = false;
     await engine.worker.work();
     await expect.poll(async () => (await agent()).status).toBe(200);
     expect((await execute(engine, key, body)).headers['idempotent-replayed']).toBe('true');

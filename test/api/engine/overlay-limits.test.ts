@@ -73,7 +73,7 @@ it('an overlay is tested and activated only with cases of its tenant that cover 
   expect((await admit(setup)).status).toBe(200);
 });
 
-it('an engine can neither omit a policy set in use nor make a worker evaluate a permit', async ({
+it('activation fails without a combined set for each policy set in use, and a worker rejects an overlay that permits', async ({
   setup,
 }) => {
   const { registry, db } = setup;
@@ -117,7 +117,7 @@ it('an engine limits the evaluations of a tenant, and still serves another tenan
   expect(busy.length).toBeLessThan(replies.length);
 });
 
-it('the test of an overlay ends while the tenant admits faster than the engine evaluates', async ({
+it('the test of an overlay completes although the tenant admits faster than the engine evaluates', async ({
   setup: { registry },
 }) => {
   const admitSome = (count: number) =>
@@ -134,9 +134,7 @@ it('the test of an overlay ends while the tenant admits faster than the engine e
   expect(admissions).toBe(MOST_SIMULATED);
 });
 
-it('a change of overlays > reads the overlay on the connection of the change', async ({
-  setup,
-}) => {
+it('a change of overlays > needs no second connection to read the overlay', async ({ setup }) => {
   /** How many more times the tenant gets a connection; each further wait fails. */
   let turns = 0;
   type Run = (this: Limiter, ...args: Parameters<Limiter['run']>) => Promise<unknown>;

@@ -42,8 +42,6 @@ async function activateBase(
   return { ...made, digest: set.digest };
 }
 
-const inADay = (): Date => new Date(Date.now() + 86_400_000);
-
 const WITH_FACT = shipped.files.schema.replace('facts: {}', 'facts: { risk?: Long }');
 
 describe('an overlay', () => {
@@ -138,8 +136,10 @@ describe('an overlay', () => {
     expect(admitted.status).toBe(200);
   });
 
-  it('applies on top of the operator’s next and scheduled policy sets', async ({ setup }) => {
-    const scheduled = await activateBase(setup, 'LATER', inADay());
+  it('also applies under policy sets that the operator activates or schedules later', async ({
+    setup,
+  }) => {
+    const scheduled = await activateBase(setup, 'LATER', new Date(Date.now() + 86_400_000));
     await activated(setup);
     const sets = await setup.db.sql`select from svc.overlay_set where base = ${scheduled.digest}`;
     expect(sets).toHaveLength(1);

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
-import { pdfRequestFor } from '../../fixtures/papers.js';
+import { pdfRequestFor } from '../../fixtures/pdf-documents.js';
 import { unhandledIn } from '../../fixtures/unhandled.js';
 
 describe('PDF renderer', () => {
@@ -91,7 +91,7 @@ describe('PDF renderer', () => {
       failing,
       `import { writeFileSync } from 'node:fs';
       export default () => {
-        setTimeout(() => { throw new Error('too late for anybody'); }, 100);
+        setTimeout(() => { throw new Error('thrown after the timeout'); }, 100);
         writeFileSync(${JSON.stringify(begun)}, '');
         return new Promise(() => undefined);
       };`,

@@ -27,7 +27,7 @@ describe('safeText', () => {
     ['controls', 'a\tb\u0007\n', 'a[\\u{9}]b[\\u{7}][\\u{A}]'],
     ['controls that change the reading direction', 'a\u202Eb\u2066c', 'a[\\u{202E}]b[\\u{2066}]c'],
     ['right-to-left letters that the font has', 'אa', '[\\u{5D0}]a'],
-    ['right-to-left marks that no script owns', 'a\u061f', 'a[\\u{61F}]'],
+    ['right-to-left marks that belong to no script', 'a\u061f', 'a[\\u{61F}]'],
     ['combining marks that the font has', 'e\u0301a\u0336', 'e[\\u{301}]a[\\u{336}]'],
     [
       'characters without width or ink',

@@ -8,14 +8,19 @@ import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
 import renderPdf from '#api/engine/pdf/render';
 import { packageRoot } from '#runtime/process/files';
-import { documentFor, PAGE_URL, pdfRequestFor, type PaperOptions } from '../../fixtures/papers.js';
+import {
+  documentFor,
+  PAGE_URL,
+  pdfRequestFor,
+  type PdfDocumentOptions,
+} from '../../fixtures/pdf-documents.js';
 import { newApprover } from '../../fixtures/approvals.js';
 import { readPdf, readQrCode } from '../../fixtures/pdf.js';
 import { admitted, logVkey } from '../../fixtures/worked-log.js';
 
-const render = (options: PaperOptions = {}) => renderPdf(pdfRequestFor(options));
-const read = async (options: PaperOptions = {}) => readPdf(await render(options));
-const textOf = async (options: PaperOptions = {}) => (await read(options)).pages.join('\n');
+const render = (options: PdfDocumentOptions = {}) => renderPdf(pdfRequestFor(options));
+const read = async (options: PdfDocumentOptions = {}) => readPdf(await render(options));
+const textOf = async (options: PdfDocumentOptions = {}) => (await read(options)).pages.join('\n');
 
 it('PDF export > contains every fact of the proof', async () => {
   const document = documentFor();
@@ -108,7 +113,7 @@ describe('PDF', () => {
   const run = { id: admitted.proofId, seq: 0 };
   const members_hash = '0'.repeat(64);
   const outcome = { agent, parent_proof_id: admitted.proofId, result: 'failed' } as const;
-  it.each<[string, PaperOptions, string | null]>([
+  it.each<[string, PdfDocumentOptions, string | null]>([
     ['an admission', {}, 'the action named below was admitted'],
     ['a denial', { effect: 'DENY' }, 'the action named below was denied'],
     ['a rejection', { effect: 'DENY', approval: approvalOf('reject').approval }, null],
@@ -124,7 +129,7 @@ describe('PDF', () => {
   });
 });
 
-it.each<[string, PaperOptions, string]>([
+it.each<[string, PdfDocumentOptions, string]>([
   ['an admission', {}, 'Admitted · proof VALID'],
   ['a sandbox admission', { environment: 'sandbox' }, 'Sandbox · Admitted · proof VALID'],
   ['a denial', { effect: 'DENY' }, 'Denied · proof of the denial VALID'],

@@ -39,10 +39,10 @@ it('an approval admits the request of an API key that expires before the worker 
   const { engine, registry } = setup;
   const key = await issueKey(registry, { scopes: ['admit'] });
   const pending = await heldBy(admissionEnvelope({ action: 'PAY' }), headersFor(key));
-  engine.worker.rests = true;
+  engine.worker.isPaused = true;
   const sent = await send(approver.approve(about(pending)));
   await expireApiKey(registry.admin, keyIdOf(key), 0);
-  engine.worker.rests = false;
+  engine.worker.isPaused = false;
   await engine.worker.work();
   expect((await secondOf(sent)).aep.decision).toMatchObject({ effect: 'ADMIT' });
 });
@@ -127,12 +127,12 @@ it('a second decision repeats the run number of its pending proof', async () => 
     409,
     'run_seq_taken',
   );
-  setup.engine.worker.rests = true;
+  setup.engine.worker.isPaused = true;
   const approval = approver.approve(about(pending));
   const sent = await send(approval);
   const early = await post(AGENT, closeEnvelope({ id: run, seq: 2 }));
   expectProblem(early, 409, 'run_incomplete');
-  setup.engine.worker.rests = false;
+  setup.engine.worker.isPaused = false;
   await setup.engine.worker.work();
   const second = await secondOf(sent);
   const close = await post(AGENT, closeEnvelope({ id: run, seq: 2 }));

@@ -45,7 +45,7 @@ export function engineTest(options: Options = {}) {
   it.afterEach(async ({ setup }: { setup?: Setup }) => {
     if (setup === undefined) return;
     const { engine, registry } = setup;
-    engine.worker.rests = false;
+    engine.worker.isPaused = false;
     engine.worker.fails = null;
     await engine.worker.work();
     await workBatches(registry);
@@ -127,15 +127,14 @@ function setupOf(
     /** Sends an admission and applies `change` before a worker processes it. */
     async whileItWaits(send: () => Promise<Reply>, change: () => Promise<unknown>) {
       const { worker } = engine;
-      worker.rests = true;
+      worker.isPaused = true;
       const waiting = send();
       await expect.poll(() => worker.jobs.length, { interval: 5 }).toBe(1);
       await change();
       await worker.work();
-      worker.rests = false;
+      worker.isPaused = false;
       return waiting;
     },
-    /** Admits a request and returns its proof id. */
     async admitOne(action = 'BOOK_RESERVATION') {
       const [id = ''] = await registry.admitAll([registry.item({ action })]);
       return id;

@@ -184,7 +184,9 @@ describe('altered database rows', () => {
     await expectNotServed(setup, document.proof_id);
   });
 
-  it('do not make an erased proof valid, even when the caller kept a copy', async ({ setup }) => {
+  it('do not make an erased proof valid, even when the caller submits a copy', async ({
+    setup,
+  }) => {
     const document = await setup.exported(await setup.admitOne());
     await eraseProof(setup.db, document.proof_id);
     // The engine reports the erasure before the verifier has recorded it.

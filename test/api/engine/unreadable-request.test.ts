@@ -67,10 +67,10 @@ describe('unreadable request', () => {
     expect(received).toMatch(/half$/);
   });
 
-  it('still sends a response that was written in the same tick', async () => {
+  it('does not suppress a response that was written in the same turn of the event loop', async () => {
     const client = await clientOf((_req, res) => {
       res.writeHead(404, { 'Content-Length': 6 });
-      // Without `end`, as in a response that waits for the rest of the body.
+      // Calls no `end`, like a response that waits for the rest of the request body.
       res.write('absent');
     });
     const extension = 'x'.repeat(17_000);

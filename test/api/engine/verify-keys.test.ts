@@ -120,11 +120,11 @@ describe('signing key', () => {
     // A is the neutral element, so [S]B = R + [k]A holds for S = 1, R = B and any message.
     const neutral = fromHex(`01${'00'.repeat(31)}`);
     const base = fromHex(`58${'66'.repeat(31)}`);
-    const anybody: ForgersKey = {
+    const forger: ForgersKey = {
       publicKey: neutral,
       sign: () => Buffer.concat([base, Buffer.from([1]), Buffer.alloc(31)]),
     };
-    const forged = forge(document.aep, anybody);
+    const forged = forge(document.aep, forger);
     const spki = Buffer.concat([Buffer.from('302a300506032b6570032100', 'hex'), neutral]);
     expect(
       nodeVerify(
@@ -153,7 +153,7 @@ describe('signing key', () => {
       await appendEntries(tx, nativeSha256, size, [{ kind: 'key', at, body }]);
     });
     const later = await setup.exported(await setup.admitOne());
-    const verdict = await verdictOn(setup, byAep(forge(later.aep, anybody)));
+    const verdict = await verdictOn(setup, byAep(forge(later.aep, forger)));
     expect(verdict).toMatchObject({
       status: 'INVALID',
       cause: 'key_small_order',

@@ -88,8 +88,8 @@ describe('SnapshotPoller', () => {
     // Log files never expire.
     expect((await fetch(`${url}/log/checkpoint`)).status).toBe(200);
     // A server that starts on an expired snapshot behaves the same.
-    const young = await snapshot.serve(snapshot.publicServer());
-    expect((await get(`${young.url}/api/public/verify/proof/${first}`)).status).toBe(503);
+    const restarted = await snapshot.serve(snapshot.publicServer());
+    expect((await get(`${restarted.url}/api/public/verify/proof/${first}`)).status).toBe(503);
     await publishMore();
     await publicServer.poller.refresh();
     expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(200);
@@ -110,7 +110,7 @@ describe('SnapshotPoller', () => {
     });
   });
 
-  it('rejects another location of the served generation', async () => {
+  it('rejects another location document of the served generation', async () => {
     const publicServer = snapshot.publicServer();
     await publicServer.poller.refresh();
     const served = publicServer.poller.current;
@@ -134,12 +134,12 @@ describe('SnapshotPoller', () => {
     expect(publicServer.poller.rejection).not.toBeNull();
     expect(publicServer.poller.current!.issuedAt).toBe(snapshot.clock.at - 1000);
     // A server that starts with this snapshot serves no verdict.
-    const young = await snapshot.serve(snapshot.publicServer());
-    expect((await get(`${young.url}/api/public/verify/proof/${first}`)).status).toBe(503);
+    const restarted = await snapshot.serve(snapshot.publicServer());
+    expect((await get(`${restarted.url}/api/public/verify/proof/${first}`)).status).toBe(503);
     expect((await fetch(`${url}/readyz`)).status).toBe(200);
   });
 
-  it('rejects a location with any changed byte', async () => {
+  it('rejects a location document with any changed byte', async () => {
     const good = location();
     for (let at = 0; at < good.length; at += 13) {
       writeFileSync(locationPath(), withFlippedBit(good, 8 * at));

@@ -102,9 +102,9 @@ it.each<[string, (res: ServerResponse) => unknown, string]>([
 });
 
 describe('public API server over httpSource', () => {
-  it('makes a conditional request only for a location that it accepted', async () => {
+  it('makes a conditional request only for a location document that it accepted', async () => {
     await publishMore();
-    // The location is changed in transit, but its ETag is not.
+    // The location document is changed in transit, but its ETag is not.
     origin.tamper = (path, bytes) => {
       if (path === 'lookup/snapshot') bytes[bytes.length - 5]! ^= 1;
       return bytes;
@@ -116,13 +116,13 @@ describe('public API server over httpSource', () => {
     expect(publicServer.poller.rejection).toBeNull();
   });
 
-  it('fetches a location in full again when it changed less than a second before the last fetch', async () => {
+  it('fetches a location document in full again when it changed less than a second before the last fetch', async () => {
     const now = 1_700_000_000_000;
     origin.times = { now, changed: now };
     await publishMore();
     await publicServer.poller.refresh();
     const { generation } = publicServer.poller.current!;
-    // A new location with the same modification second and length, and so with the same ETag.
+    // A new location document of equal length, modified in the same second, has the same ETag.
     await publishMore();
     origin.times = { now: now + 1000, changed: now };
     await publicServer.poller.refresh();

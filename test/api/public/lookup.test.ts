@@ -56,7 +56,7 @@ describe('response to an identifier', () => {
   ])(
     'has Retry-After only if the snapshot may not cover the unresolved identifier yet: %s',
     async (_, ms, expected) => {
-      const id = proofIdAt(snapshot.clock.now() + ms, 'young');
+      const id = proofIdAt(snapshot.clock.now() + ms, 'new');
       for (const path of [
         `proof/${id}`,
         `certificate/cert_${id}`,
@@ -119,7 +119,7 @@ describe('response to an identifier', () => {
   });
 
   it('has no Retry-After on a route for another kind of identifier, or when it resolves', async () => {
-    const id = proofIdAt(snapshot.clock.now(), 'young');
+    const id = proofIdAt(snapshot.clock.now(), 'new');
     const verify = [`share/${id}`, `passport/cert_${id}`, `proof/${recent}`];
     const others = [`passport/cert_${id}/history`, `proof/${recent}/history`, `evidence/${recent}`];
     const paths = [...verify.map((one) => `verify/${one}`), ...others];

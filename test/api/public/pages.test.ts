@@ -63,7 +63,7 @@ async function openedLying(lie: (values: Map<string, MapValue>) => void) {
   return { served: poller.current!, close: end };
 }
 
-it('pages > never give another value when an origin replaces a page and every digest above it', async () => {
+it('map pages > return no false value when the origin replaces a page and every digest above the page', async () => {
   const { ids, served, load } = await opened();
   const { location } = served.opened;
   const head = pageIdOf(location.map)!;
@@ -90,7 +90,7 @@ it('lookup response > has one byte per character in memory', async () => {
   expect(serialize(body).length).toBeLessThan(1.5 * body.length);
 });
 
-it('pages > are rejected when the digest is wrong, even if the root is right', async () => {
+it('map pages > are rejected when their digest is wrong, even if their root is right', async () => {
   const { served, load } = await opened();
   const { location } = served.opened;
   const head = pageIdOf(location.map)!;
@@ -120,7 +120,7 @@ it.each<[what: string, lie: (values: Map<string, MapValue>) => void]>([
   await close();
 });
 
-it('snapshot > reads the record of each AEP key in the log of any shard', async () => {
+it('snapshot > finds the record of an AEP key in the log of any shard', async () => {
   const { served, close } = await openedLying((values) => {
     for (const [index, compromisedFrom] of [
       [3, null],

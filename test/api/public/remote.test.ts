@@ -48,7 +48,7 @@ describe.skipIf(skipsNginx)(`remote snapshot during an nginx fault${withoutNginx
       expect(await look(hot)).toMatchObject(READABLE);
 
       await fail();
-      const young = await world.startPublicServer(world.remote(options));
+      const restarted = await world.startPublicServer(world.remote(options));
       world.snapshot.clock.at += 90_000;
       await publicServer.poller.refresh();
       expect(publicServer.poller.rejection).not.toBeNull();
@@ -60,8 +60,8 @@ describe.skipIf(skipsNginx)(`remote snapshot during an nginx fault${withoutNginx
       expect(body['refusal']).not.toBeNull();
       // /readyz must not reveal the URL of the origin.
       expect(JSON.stringify(body)).not.toContain(String(world.nginx.port));
-      expect(await young.look(hot)).toMatchObject({ status: 503, code: 'snapshot_missing' });
-      expect((await young.ready()).status).toBe(503);
+      expect(await restarted.look(hot)).toMatchObject({ status: 503, code: 'snapshot_missing' });
+      expect((await restarted.ready()).status).toBe(503);
 
       world.snapshot.clock.at = validUntil;
       for (const id of [hot, cold]) {
@@ -71,13 +71,13 @@ describe.skipIf(skipsNginx)(`remote snapshot during an nginx fault${withoutNginx
 
       await restart('');
       const [later] = await world.publish(1);
-      for (const one of [publicServer, young.publicServer]) {
+      for (const one of [publicServer, restarted.publicServer]) {
         await one.poller.refresh();
         expect(one.poller.rejection).toBeNull();
       }
       for (const id of [hot, cold, later!]) {
         expect(await look(id)).toMatchObject({ status: 200, age: '0' });
-        expect(await young.look(id)).toMatchObject({ status: 200, age: '0' });
+        expect(await restarted.look(id)).toMatchObject({ status: 200, age: '0' });
       }
     },
   );

@@ -13,7 +13,7 @@ import {
   type Call,
   type Reply,
 } from '../../fixtures/public-call.js';
-import { cutOff } from '../../fixtures/public-servers.js';
+import { failingSource } from '../../fixtures/public-servers.js';
 import { proofIdAt, TestSnapshot } from '../../fixtures/snapshot.js';
 
 const snapshot = new TestSnapshot();
@@ -220,11 +220,11 @@ describe('share token', () => {
   it('never appears in the log when a snapshot read fails', async () => {
     const lines: string[] = [];
     const log = pino({ level: 'trace' }, { write: (line: string) => void lines.push(line) });
-    // Starts a server for each request, because a server logs a repeated message rarely.
+    // Starts a server for each request, because a server suppresses repeated log messages.
     const failing = async () => {
-      const { source, now } = cutOff(snapshot.directory);
+      const { source, fail } = failingSource(snapshot.directory);
       const from = await snapshot.serve(snapshot.publicServer({ log: log.child({}), source }));
-      now();
+      fail();
       return from;
     };
     const token = tokens.proof;

@@ -45,8 +45,6 @@ beforeAll(async () => {
 afterAll(() => snapshot.close());
 
 const call = (path: string, options?: Call) => callAt(server, path, options);
-const verdictOn = async (kind: string, id: string) =>
-  facadeSchema.parse((await call(`/api/public/verify/${kind}/${id}`)).body);
 const packageOn = async (id: string, from = server): Promise<PublicTrustPackage> =>
   trustPackageSchema.parse((await callAt(from, `/api/public/trust/${id}/package`)).body);
 
@@ -131,7 +129,7 @@ describe('trust package view', () => {
   ])('combines verdict, history, chain and evidence of %s', async (_what, proof) => {
     const { leafIndex } = leafOf(proof);
     const id = `trust_${proof}`;
-    const facade = await verdictOn('trust', id);
+    const facade = facadeSchema.parse((await call(`/api/public/verify/trust/${id}`)).body);
     expect(await packageOn(id)).toEqual({
       schema_version: 'svc.public_verification.trust_package/1.0',
       ...membersOf(facade),

@@ -30,7 +30,6 @@ import {
   revocation,
 } from '../../fixtures/worked-log.js';
 
-/** The examples of spec/answers.md. */
 const examples = [
   ...readFileSync(new URL('../../../spec/answers.md', import.meta.url), 'utf8')
     .split('\n## ')

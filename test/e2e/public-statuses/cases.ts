@@ -24,7 +24,7 @@ import {
 
 type LookupRow = (typeof LOOKUPS)[number];
 
-/** One identifier with its expected meaning from table.ts. */
+/** An identifier, and the results that table.ts expects for the identifier. */
 interface Asked {
   /** The state, package or token of table.ts, or `malformed`. */
   of: string;

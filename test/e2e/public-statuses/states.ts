@@ -190,7 +190,7 @@ function admit(by: string, tenant: Tenant, parent: string | undefined): Promise<
       return tenant.agent(admissionEnvelope({ action: DENIED }));
     case 'outcome':
       return tenant.agent(outcomeEnvelope(parent!));
-    case 'nobody':
+    case 'never':
       return Promise.resolve(neverGiven());
     default:
       throw new Error(`unknown way of admission: ${by}`);

@@ -128,7 +128,7 @@ export const STATES = table<
   proof over, passport revoked | execute   | proof       | passport    | over    | inside  | EXPIRED | REVOKED  | REVOKED     | REVOKED           | yes
   passport over, trust revoked | execute   | passport    | trust       | over    | inside  | VALID   | EXPIRED  | EXPIRED     | REVOKED           | yes
   trust over, passport revoked | execute   | trust       | passport    | over    | inside  | VALID   | REVOKED  | REVOKED     | REVOKED           | yes
-  unknown                      | nobody    | -           | -           | -       | -       | -       | -        | -           | -                 | no
+  unknown                      | never     | -           | -           | -       | -       | -       | -        | -           | -                 | no
 `);
 
 /** Packages of the proofs in STATES, and the expected responses. */

@@ -6,14 +6,14 @@ import { atPlaces, type Fault, type Scene } from '../fault.js';
 import { until } from '../pace.js';
 import { commitOf } from './writes.js';
 
-/** Maximum wait for a publish cycle that has changes. */
-const TICK_MS = 15_000;
+/** Maximum wait for a publish cycle with changes, in milliseconds. */
+const CYCLE_MS = 15_000;
 /** A write that does not occur in this many publish cycles is considered not to exist. */
-const NEWS_TICKS = 3;
+const CHANGED_CYCLES = 3;
 /** A publish cycle writes at least six files: tile, entries, page, shares, checkpoint, snapshot. */
-const FEWEST = 6;
+const FEWEST_WRITES = 6;
 /** Later writes of a cycle are selected by name, from the kinds below. */
-const MOST = 10;
+const NUMBERED_WRITES = 10;
 /** The kinds of files. Some cycles write only a few kinds, so a count may skip a kind. */
 const WANTED = [
   'map/',
@@ -37,51 +37,51 @@ const wrong = new Map<string, string[]>();
 async function killAtEach(scene: Scene, at: 'staged' | 'in-place'): Promise<void> {
   const { world } = scene;
   const { publisher } = world.programs;
-  const orders = join(world.dir, `dying-${at}`);
+  const orders = join(world.dir, `kill-${at}`);
   const [died, ticks] = [`${orders}.died`, `${orders}.ticks`];
   const found: string[] = [];
   wrong.set(at, found);
   // An earlier scenario on this stack may have left the file.
   await rm(died, { force: true });
-  await publisher.restartWith(['--import', builtFile('test/faults/dying-writes')], {
-    DYING_WRITES_FILE: orders,
+  await publisher.restartWith(['--import', builtFile('test/faults/kill-at-write')], {
+    KILL_AT_WRITE_FILE: orders,
   });
   const killAt = async (which: string): Promise<boolean> => {
     const before = (await linesOf(died)).length;
     const { pid } = publisher;
     await rm(ticks, { force: true });
-    publisher.expectDeath();
+    publisher.expectKill();
     await writeFile(orders, `${which} ${at}`);
     const isDead = async (): Promise<boolean> => (await linesOf(died)).length > before;
     const isOver = async (): Promise<boolean> => {
       const news = (await linesOf(ticks)).filter((writes) => Number(writes) > 1);
-      return !WANTED.includes(which) && news.length >= NEWS_TICKS;
+      return !WANTED.includes(which) && news.length >= CHANGED_CYCLES;
     };
     let hasDied = false;
-    await until(async () => (hasDied = await isDead()) || isOver(), TICK_MS);
+    await until(async () => (hasDied = await isDead()) || isOver(), CYCLE_MS);
     if (!hasDied) return false;
     const path = (await linesOf(died)).at(-1) ?? '';
     const where = `killed at write ${which} of a publish cycle, ${path}`;
-    if (!(await until(() => publisher.pid !== pid, TICK_MS)))
+    if (!(await until(() => publisher.pid !== pid, CYCLE_MS)))
       found.push(`${where}: the publisher still runs`);
     const [problem] = await runFsck(world, 'snapshot');
     if (problem !== undefined) found.push(`${where}: ${problem}`);
-    await passTheLocksTime(world.snapshotDir);
+    await expireLock(world.snapshotDir);
     return true;
   };
   let write = 0;
-  while (write < MOST && (await killAt(String(write)))) write += 1;
+  while (write < NUMBERED_WRITES && (await killAt(String(write)))) write += 1;
   for (const wanted of WANTED) {
     const paths = await linesOf(died);
     if (!paths.some((path) => path.startsWith(wanted))) await killAt(wanted);
   }
-  publisher.expectDeath(false);
+  publisher.expectKill(false);
   await rm(orders, { force: true });
   killedAt.set(at, await linesOf(died));
 }
 
 /** Makes the lock of the dead publisher look expired, instead of waiting five seconds. */
-async function passTheLocksTime(snapshotDir: string): Promise<void> {
+async function expireLock(snapshotDir: string): Promise<void> {
   const before = new Date(Date.now() - 60_000);
   await utimes(join(snapshotDir, '.lock'), before, before).catch(() => undefined);
 }
@@ -89,7 +89,7 @@ async function passTheLocksTime(snapshotDir: string): Promise<void> {
 function verdictOn(at: string): string[] {
   const paths = killedAt.get(at) ?? [];
   const found = wrong.get(at) ?? [];
-  if (paths.length < FEWEST) found.push(`killed at only ${String(paths.length)} writes`);
+  if (paths.length < FEWEST_WRITES) found.push(`killed at only ${String(paths.length)} writes`);
   for (const wanted of WANTED) {
     if (!paths.some((path) => path.startsWith(wanted))) found.push(`never killed at ${wanted}`);
   }
@@ -97,7 +97,7 @@ function verdictOn(at: string): string[] {
 }
 
 const atEach = (at: 'staged' | 'in-place', position: string): Fault => ({
-  name: `publisher killed at each write of a publish cycle, the file ${position}`,
+  name: `publisher killed at each write of a publish cycle, ${position}`,
   kind: 'publisher killed repeatedly',
   needsDirectory: true,
   injectMs: 180_000,
@@ -117,7 +117,7 @@ const atStatement = (statement: string, when: string, breaks: 'unsent' | 'unansw
       breaks,
       then: () => publisher.signal('SIGKILL'),
     });
-    await passTheLocksTime(world.snapshotDir);
+    await expireLock(world.snapshotDir);
   },
 });
 
@@ -126,8 +126,8 @@ const CHECKPOINT = 'insert into svc.checkpoint ';
 
 /** test/publisher/write-order.test.ts verifies the files after each write as a reader would. */
 export const PUBLISHER_WRITE_FAULTS: Fault[] = [
-  atEach('staged', 'staged and not yet renamed'),
-  atEach('in-place', 'renamed'),
+  atEach('staged', 'before the file is renamed'),
+  atEach('in-place', 'after the file is renamed'),
   atPlaces(
     'publisher killed at each write to the database',
     [

@@ -13,7 +13,7 @@ const killed = (
   more: Partial<Fault> = {},
 ): Fault =>
   lasting(
-    `${name} killed twice in 2 s, and then down`,
+    `${name} killed twice in 2 s, and then not restarted`,
     1_000,
     async ({ world }) => {
       const program = world.programs[name];
@@ -21,10 +21,10 @@ const killed = (
         program.signal('SIGKILL');
         await sleep(1_000);
       }
-      program.hold();
+      program.keepDown();
     },
-    ({ world }) => world.programs[name].release(),
-    { kind: `${name} held down`, ...more },
+    ({ world }) => world.programs[name].allowRestart(),
+    { kind: `${name} down`, ...more },
   );
 
 const stopped = (name: 'engine-1' | 'verifier' | 'publisher'): Fault =>
@@ -42,7 +42,7 @@ const CLOCK_MS = 3_000;
 const CLOCKS = ['engine-1', 'worker-1', 'verifier', 'publisher', 'facade'] as const;
 
 const jumping = (name: (typeof CLOCKS)[number]): Fault => ({
-  name: `clock of ${name} an hour back, then an hour ahead`,
+  name: `clock of ${name} an hour behind, then an hour ahead`,
   kind: `${name} clock`,
   // The table extends this time until operators see the skew, which programs measure every 5 s.
   holdMs: CLOCK_MS,
@@ -61,7 +61,7 @@ const startSecondPublisher = async ({ world }: Scene, leadsAfterMs: number): Pro
   await world.startAnother('publisher').ready();
   await sleep(leadsAfterMs);
 };
-const stopSecondPublisher = { expects: ({ world }: Scene) => world.stopOthers() };
+const stopSecondPublisher = { expects: ({ world }: Scene) => world.stopAdded() };
 
 export const PROCESS_FAULTS: Fault[] = [
   oneEngineKilled(),
@@ -98,9 +98,9 @@ export const PROCESS_FAULTS: Fault[] = [
     inject: async (scene) => {
       const { publisher } = scene.world.programs;
       await startSecondPublisher(scene, 2_500);
-      publisher.hold();
+      publisher.keepDown();
       await sleep(1_000);
-      publisher.release();
+      publisher.allowRestart();
     },
     ...stopSecondPublisher,
   },
@@ -144,7 +144,7 @@ function oneEngineKilled(): Fault {
   let problems: string[] = [];
   return {
     name: 'one of two engines killed: the other one answers',
-    kind: 'engine-1 held down',
+    kind: 'engine-1 down',
     mustFail: true,
     holdMs: 0,
     inject: async (scene) => {
@@ -161,13 +161,13 @@ function oneEngineKilled(): Fault {
         if (!isAccepted) problems.push('the first engine did not acknowledge the admission');
       }
       const before = client.failedAt[1] ?? 0;
-      world.programs['engine-1'].hold();
+      world.programs['engine-1'].keepDown();
       await sleep(3_000);
       problems.push(...(await missingAnswers(scene, batch, single)));
       single.open -= 1;
       const failed = (client.failedAt[1] ?? 0) - before;
       if (failed > 0) problems.push(`the other engine failed ${String(failed)} times meanwhile`);
-      return () => world.programs['engine-1'].release();
+      return () => world.programs['engine-1'].allowRestart();
     },
     expects: () => Promise.resolve(problems),
   };

@@ -68,7 +68,7 @@ export const FAILOVER_FAULTS: Fault[] = [
       published = await publishedAfter(known, publicUrl);
       return takeDown(scene);
     },
-    mayEnd: ['publisher'],
+    mayExit: ['publisher'],
     mustReject: requireStopped,
   },
 ];
@@ -85,7 +85,7 @@ async function requireStopped(scene: Scene): Promise<string[]> {
     ...(publisher.ended.length === 0 ? ['the publisher continues after lost commits'] : []),
     ...(/"level":"fatal".*"msg":"The database has/.test(log)
       ? []
-      : ['the publisher logs no reason']),
+      : ['the publisher logged no reason']),
     ...(now >= published ? [] : ['fewer leaves are public than before']),
     ...(left < published ? [] : ['nothing was lost: the fault did not happen']),
   ];

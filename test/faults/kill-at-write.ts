@@ -10,7 +10,7 @@ import { relative } from 'node:path';
  * the write. Only the system call is replaced, before any module of the publisher imports it.
  */
 
-const orders = process.env['DYING_WRITES_FILE'] ?? '';
+const orders = process.env['KILL_AT_WRITE_FILE'] ?? '';
 const directory = process.env['SNAPSHOT_DIR'] ?? '';
 /** The last file of every publish cycle. */
 const LAST = 'lookup/snapshot';

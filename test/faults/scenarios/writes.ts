@@ -20,20 +20,20 @@ const PAUSE_MS = 20;
 async function failAt(scene: Scene, point: WritePoint, breaks: Trap['breaks']): Promise<void> {
   const trap: Trap = { matches: commitOf(...point.has, ...(point.reads ?? [])), breaks };
   const links = linksOf(scene, point);
-  let hasSprung = false;
+  let hasTriggered = false;
   // The failures are divided among the processes of the program.
   const times = Math.ceil((point.times ?? TIMES) / links.length);
-  const sprung = Promise.race(links.map((link) => link.set(trap, times))).then(() => {
-    hasSprung = true;
+  const triggered = Promise.race(links.map((link) => link.set(trap, times))).then(() => {
+    hasTriggered = true;
   });
   const { provoke } = point;
   const provoking = async (): Promise<void> => {
-    for (let attempt = 1; provoke !== undefined && !hasSprung; attempt += 1) {
+    for (let attempt = 1; provoke !== undefined && !hasTriggered; attempt += 1) {
       await provoke(scene);
       await sleep(attempt * PAUSE_MS);
     }
   };
-  await Promise.all([sprung, provoking()]);
+  await Promise.all([triggered, provoking()]);
   for (const link of links) link.remove(trap);
 }
 
@@ -48,7 +48,7 @@ const ACTORS = {
 } as const;
 
 const lost = (point: WritePoint): Fault => ({
-  name: `${point.what}: the commit is lost, and then only its answer`,
+  name: `${point.what}: the commit is lost, and then only its response`,
   injectMs: 60_000,
   isBeside: point.provoke === undefined,
   inject: async (scene) => {
@@ -59,7 +59,7 @@ const lost = (point: WritePoint): Fault => ({
 /** Writes with an unknown outcome: the caller gets an error whether or not the write happened. */
 export const WRITE_FAULTS: Fault[] = [...new Set(Object.values(ACTORS))].map((actor) =>
   atPlaces(
-    `${actor}: the commit of each write is lost, and then only its answer`,
+    `${actor}: each commit is lost, and then only the response to each commit`,
     WRITE_POINTS.filter(({ of }) => ACTORS[of[0]!] === actor).map(lost),
     { kind: `${actor} write lost`, isBrief: true },
   ),

@@ -55,7 +55,7 @@ export const POSTGRES_FAULTS: Fault[] = [
     inject: ({ world }) => takeAllConnections(world.database),
   },
   {
-    name: 'Postgres: the append lock held',
+    name: 'Postgres: append lock held by another session',
     kind: 'append lock held',
     inject: async ({ world }) => {
       const release = await world.database.holdAppendLock();
@@ -84,7 +84,7 @@ export const POSTGRES_FAULTS: Fault[] = [
     5_000,
     allLinks,
     (link, isFaulty) => link.stall(isFaulty),
-    'database silent',
+    'database not responding',
   ),
   lasting(
     'Postgres out of disk',
@@ -115,7 +115,7 @@ export const POSTGRES_FAULTS: Fault[] = [
             select pg_switch_wal(), pg_logical_emit_message(true, 'filling', repeat('x', 1000000))`;
         }
       };
-      // The server ends when there is no WAL segment left to switch to; the driver may lose that query.
+      // The server exits when it cannot switch to another WAL segment, and the driver may lose this query.
       takeSegments().catch(() => undefined);
       const hasEnded = await Promise.race([exited.then(() => true), sleep(20_000, false)]);
       await filler.end({ timeout: 0 });
@@ -132,19 +132,19 @@ export const POSTGRES_FAULTS: Fault[] = [
 
 /** Takes every connection slot except those reserved for superusers, until the returned function is called. */
 async function takeAllConnections(database: Scene['world']['database']): Promise<Heal> {
-  const hogs: postgres.Sql[] = [];
+  const taken: postgres.Sql[] = [];
   const state = { hasEnded: false, refused: 0 };
-  const hog = async (): Promise<void> => {
+  const take = async (): Promise<void> => {
     while (!state.hasEnded) {
       const sql = postgres(database.running.urlFor('svc_fsck'), {
         max: 1,
         idle_timeout: 0,
         onnotice: () => undefined,
-        connection: { application_name: 'hog' },
+        connection: { application_name: 'taker' },
       });
       try {
         await sql`select`;
-        hogs.push(sql);
+        taken.push(sql);
       } catch {
         state.refused += 1;
         await sql.end({ timeout: 0 });
@@ -155,11 +155,11 @@ async function takeAllConnections(database: Scene['world']['database']): Promise
   // Reserves a connection first, because later even the superuser slots may be in use.
   const own = await database.sql.reserve();
   await own`select`;
-  const hogging = Promise.all(Array.from({ length: 8 }, hog));
+  const taking = Promise.all(Array.from({ length: 8 }, take));
   const heal = async (): Promise<void> => {
     state.hasEnded = true;
-    await hogging;
-    await Promise.all(hogs.map((sql) => sql.end({ timeout: 0 })));
+    await taking;
+    await Promise.all(taken.map((sql) => sql.end({ timeout: 0 })));
   };
   try {
     while (state.refused === 0) await sleep(20);

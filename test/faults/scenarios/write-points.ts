@@ -260,7 +260,7 @@ export const WRITE_POINTS: WritePoint[] = [
 ];
 
 /** Writes without a fault scenario, and the reason. */
-export const NO_ROWS: [file: string, statements: string[], why: string][] = [
+export const WRITES_WITHOUT_SCENARIO: [file: string, statements: string[], why: string][] = [
   [
     'ops/traces.ts',
     ['delete from svc.trace '],
@@ -274,17 +274,17 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   [
     'log/public-entries.ts',
     ['select svc.append_delegation('],
-    'a lost answer leaves a key that no process has; the worker delegates to another one a second later',
+    'a lost response leaves a key that no process has; the worker delegates to another key a second later',
   ],
   [
     'log/adopt.ts',
     ['select svc.begin_adoption(', 'select svc.adopt_entries(', 'select svc.finish_adoption('],
-    'one transaction with every program stopped: test/programs/admin-log-adopt.test.ts kills and repeats it',
+    'one transaction while all programs are stopped: test/programs/admin-log-adopt.test.ts kills and repeats the command',
   ],
   [
     'erasure/erase.ts',
     ['delete from svc.idempotency_key ', 'update svc.batch_part set problems = null '],
-    'the next run of `erase tenant` continues it: test/programs/admin-erase.test.ts kills it',
+    'the next run of `erase tenant` continues: test/programs/admin-erase.test.ts kills the command',
   ],
   [
     'admissions/pending.ts',
@@ -307,17 +307,17 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
       'delete from svc.chunk_pending where chunk_id = any($1::uuid[]) returning',
       'insert into svc.intake_pending (proof_id, accepted_at, batch_id, batch_items) ',
     ],
-    'one statement: before it the chunk is leased again, after it the requeue finds the admissions',
+    'one statement: without it the chunk is leased again, and with it the requeue finds the admissions',
   ],
   [
     'batches/chunks.ts',
     ['delete from svc.batch_watch '],
-    'the transaction that deletes the row also counts it, so a failed one changes nothing',
+    'one transaction deletes and counts the row, so a failure changes nothing',
   ],
   [
     'log/verdicts.ts',
     ['update svc.scrub set next_index = case '],
-    'only after a key compromise or the erasure of a failed proof: test/workers/verify-keys.test.ts',
+    'occurs only after a key compromise or the erasure of a failed proof: test/workers/verify-keys.test.ts',
   ],
   [
     'lifecycle/entries.ts',
@@ -359,7 +359,7 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
     ['select svc.register_approver(', 'select svc.retire_approver('],
     'a repeated request changes nothing, and `GET /v1/approvers` shows the state',
   ],
-  ['log/adopt.ts', ['select svc.end_log('], 'a second retirement reports the first'],
+  ['log/adopt.ts', ['select svc.end_log('], 'a repeated retirement reports the first one'],
   [
     'ops/heartbeats.ts',
     ['select svc.record_heartbeat('],
@@ -368,7 +368,7 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   [
     'schema/migrate.ts',
     ['insert into public.svc_migration '],
-    'a migration acknowledges nothing: an interrupted one starts again',
+    'a migration acknowledges nothing, and an interrupted migration is repeated',
   ],
 ];
 

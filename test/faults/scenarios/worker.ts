@@ -10,7 +10,7 @@ const runs =
   (sql) =>
     sql.includes(statement);
 
-/** Kills the worker that first reaches a point of its job. */
+/** Kills whichever worker first reaches a point of its job. */
 const killedAt = (when: string, matches: Trap['matches'], breaks: Trap['breaks']): Fault => ({
   name: `worker killed ${when}`,
   inject: async ({ world }) => {
@@ -30,9 +30,9 @@ const COMMITS = commitOf(APPENDS_PROOFS);
 
 const KILLED: Fault[] = [
   killedAt('before it loads its job', LOADS, 'unsent'),
-  killedAt('after it signed, before the append lock', LOCKS, 'unsent'),
-  killedAt('with the append lock', LOCKS, 'unanswered'),
-  killedAt('after it wrote everything, before the commit', COMMITS, 'unsent'),
+  killedAt('after it signed, before it takes the append lock', LOCKS, 'unsent'),
+  killedAt('while it holds the append lock', LOCKS, 'unanswered'),
+  killedAt('after its last write, before the commit', COMMITS, 'unsent'),
   killedAt('after its commit, before the answer arrives', COMMITS, 'unanswered'),
   {
     name: 'worker killed after its commit, before its job is acknowledged',
@@ -62,14 +62,14 @@ const KILLED: Fault[] = [
 export const WORKER_FAULTS: Fault[] = [
   atPlaces('worker killed at each point of its job', KILLED, { kind: 'worker killed' }),
   lasting(
-    'both workers killed, and down',
+    'both workers killed and not restarted',
     1_000,
-    ({ world }) => WORKERS.forEach((name) => world.programs[name].hold()),
-    ({ world }) => WORKERS.forEach((name) => world.programs[name].release()),
-    { kind: 'workers held down' },
+    ({ world }) => WORKERS.forEach((name) => world.programs[name].keepDown()),
+    ({ world }) => WORKERS.forEach((name) => world.programs[name].allowRestart()),
+    { kind: 'workers down' },
   ),
   lasting(
-    'worker stopped (SIGSTOP) with the append lock',
+    'worker stopped (SIGSTOP) while it holds the append lock',
     // Longer than an engine waits for a decision (`waitMs`), so that requests fail.
     11_000,
     ({ world }) => {
