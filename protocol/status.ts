@@ -56,7 +56,7 @@ export type Outcome = 'pass' | 'fail' | 'erased';
 /** The facts of a proof that determine which artifacts it has. */
 export interface Decided {
   effect: Effect;
-  /** Whether the proof records the outcome of an action, not its admission. */
+  /** Whether the proof records an outcome of an action or a close of a run, not an admission. */
   isOutcome: boolean;
 }
 
@@ -70,7 +70,7 @@ export function isProofOnly({ effect, isOutcome }: Decided): boolean {
 
 /**
  * Whether a public response is about an outcome or the close of a run: it has a proof with the effect
- * ADMIT and no certificate. The log does not show which of the two.
+ * ADMIT and no certificate. The log does not show whether it is an outcome or a close.
  */
 export function isReportAnswer(
   artifact: { effect?: unknown },

@@ -97,7 +97,7 @@ export const proofViewSchema = z.strictObject({
   proof_record: proofRecordSchema.nullable(),
   verdict: verdictStatementSchema,
   history: z.array(proofEventSchema),
-  /** The path of the list of proofs that name this one as their parent, such as its outcomes. */
+  /** The path of the list of proofs that name this proof as their parent, such as its outcomes. */
   children: z.string(),
 });
 export type ProofView = z.infer<typeof proofViewSchema>;
