@@ -251,7 +251,7 @@ function noKey(keyId: string): AdministrationError {
 
 export type { Environment };
 
-/** The current state of an API key, for every gate. */
+/** The current state of an API key, for the checks of the engine. */
 export interface Credential {
   secretHash: Buffer;
   /** The key's number, stored with its admissions. */
