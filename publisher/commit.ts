@@ -93,7 +93,7 @@ async function snapshotEntry(
   const before = latest && (await snapshotAt(tree, latest.leafIndex));
   const lookupFrom = Math.max(
     size - ctx.recentLookupLimit,
-    // An entry that lowers `lookup_from` would not count.
+    // An entry that lowers `lookup_from` would have no effect.
     before?.lookupFrom ?? 0,
     log.snapshot?.lookupFrom ?? 0,
   );
