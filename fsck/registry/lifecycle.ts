@@ -19,12 +19,10 @@ import { FIRST_ID, pages, type RegistryContext } from './context.js';
 /** Packages or tokens per query. Pages are large, because each query scans all change numbers. */
 const PAGE_SIZE = 10_000;
 
-/** The packages of the registry in order of their ids, in pages. */
 export function allPackages({ sql }: RegistryContext): AsyncGenerator<CheckedPackage[]> {
   return pages('packageId', PAGE_SIZE, `pkg_${FIRST_ID}`, (...page) => packagesFrom(sql, ...page));
 }
 
-/** The share tokens of the registry in order of their hashes, in pages. */
 export function allTokens({ sql }: RegistryContext): AsyncGenerator<CheckedToken[]> {
   return pages('tokenHash', PAGE_SIZE, '', (...page) =>
     readSnapshot(sql, (tx) => tokensFrom(tx, ...page)),
