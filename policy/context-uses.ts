@@ -88,7 +88,7 @@ export function usedText(uses: ContextUses, context: object): string {
   return JSON.stringify(uses.map((use) => usedOf(use, context)));
 }
 
-/** The used part of one attribute; for a missing attribute, how many steps of its path exist. */
+/** The used part of one attribute; for a missing attribute, the number of steps of its path that exist. */
 function usedOf({ path, isWhole, literals }: Use, context: object): unknown {
   let value: unknown = context;
   for (const [at, name] of path.entries()) {

@@ -83,7 +83,7 @@ export function readRequest(
   const request = schema.parse(document);
   if (request.tenant_id === tenantId) return request;
   throw new IntakeMismatchError(
-    'the request names a tenant other than the one it was accepted for',
+    'the request names a tenant other than the tenant of its admission',
   );
 }
 
