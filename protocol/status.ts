@@ -149,7 +149,7 @@ export const TRUST_CHAIN_SEQUENCE = [
   'trust_established',
 ] as const;
 
-/** The chains of the admission of an action, and of every other proof. */
+/** The trust chain of the admission of an action, and the trust chain of every other proof. */
 export const TRUST_CHAIN = {
   FULL: { available: true, sequence: TRUST_CHAIN_SEQUENCE },
   PROOF_ONLY: { available: false, sequence: TRUST_CHAIN_SEQUENCE.slice(0, 3) },

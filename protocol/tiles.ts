@@ -250,7 +250,6 @@ export function inclusionFromTiles(
   return rootsOf(sha256, inclusionRanges(index, size), size, read, subtrees);
 }
 
-/** Hashes of perfect subtrees of one tree. */
 export class SubtreeHashes {
   private readonly hashes = new Map<string, Promise<Uint8Array>>();
 

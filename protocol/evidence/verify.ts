@@ -114,7 +114,7 @@ function openSnapshot(
   }
   const [first] = snapshot.logs;
   if (first?.shard !== 0 || first.origin !== log.origin) {
-    throw new ProtocolError('wrong_origin', 'the log of shard 0 is not the pinned one');
+    throw new ProtocolError('wrong_origin', 'the log of shard 0 is not the pinned log');
   }
   if (index < first.size) {
     throw new ProtocolError(

@@ -74,7 +74,7 @@ export function encodeLeaves(leaves: readonly Leaf[]): Uint8Array {
   return bytes;
 }
 
-/** The bytes of a page of pages, all one level below. */
+/** The bytes of a page that holds pages of the level below. */
 export function encodeRefs(level: number, refs: readonly PageRef[]): Uint8Array {
   const bytes = new Uint8Array(1 + refs.length * REF_BYTES);
   const view = new DataView(bytes.buffer);
@@ -90,7 +90,6 @@ export function encodeRefs(level: number, refs: readonly PageRef[]): Uint8Array 
   return bytes;
 }
 
-/** Ascending order of keys, for `sort`. */
 export function byKey({ key: a }: { key: Uint8Array }, { key: b }: { key: Uint8Array }): number {
   const at = firstDifference(a, b) >> 3;
   return at === KEY_BYTES ? 0 : a[at]! - b[at]!;

@@ -178,6 +178,6 @@ function keyEntry(index: number, { use, change, ...entry }: KeyEntry) {
       : 'registration_hash' in entry
         ? entry.registration_hash
         : entry.key_id;
-  const detail = `${change} of the key ${key}, use ${use}`;
+  const detail = `the log has the change "${change}" of the ${use} key ${key}`;
   return { code: 'key_entry' as const, where: `entry ${index}`, detail };
 }

@@ -23,7 +23,7 @@ import { verdictStatementSchema } from './verdict.js';
 const foundMembers = { at: timeSchema, log_size: logIndexSchema };
 
 const acceptedEventSchema = z.strictObject({ event: z.literal('accepted'), at: timeSchema });
-/** The commit point. It has no time, because the log only orders its entries. */
+/** The commit point. This event has no time, because the log only orders its entries. */
 const appendedEventSchema = z.strictObject({
   event: z.literal('appended'),
   leaf_index: logIndexSchema,
