@@ -6,7 +6,7 @@ import type { PolicyFiles } from '#sql/admissions/policies';
 interface Use {
   path: string[];
   isWhole: boolean;
-  /** The literals that policies compare the attribute with, in units as {@link literalIn} returns them. */
+  /** The literals that policies compare the attribute with, as {@link literalIn} returns them. */
   literals: Set<bigint>;
 }
 

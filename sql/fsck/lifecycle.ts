@@ -114,7 +114,7 @@ export async function proofAbout(sql: Db, proofId: string) {
 }
 
 /**
- * A reason document; null when missing, `gone` after an erasure of the proof or an adoption of the entry.
+ * The document with this hash; null when missing, `gone` if the proof was erased or the entry was adopted.
  *
  * @param reasonHash hex
  */

@@ -245,7 +245,7 @@ export async function revokeTenantKey(
 
 function noKey(keyId: string): AdministrationError {
   return new AdministrationError(
-    `unknown key ${keyId}: list a tenant's keys with key list <tenant_id>`,
+    `unknown key ${keyId}: run "key list <tenant_id>" to see the keys of a tenant`,
   );
 }
 

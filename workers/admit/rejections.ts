@@ -43,7 +43,6 @@ interface UnderLock {
   gates: ReadonlyMap<string, Gate>;
   /** The time of the last adoption, in epoch milliseconds, or null. */
   adopted: number | null;
-  /** The index of the next leaf. */
   size: number;
 }
 
