@@ -87,7 +87,7 @@ async function snapshotEntry(
   ]);
   if (validUntil <= time) {
     throw new Error(
-      'the cycle took longer than the snapshot would be valid; the next cycle continues from its result',
+      'the publish cycle took longer than the validity of its snapshot; the next cycle continues from its result',
     );
   }
   const before = latest && (await snapshotAt(tree, latest.leafIndex));

@@ -36,7 +36,7 @@ export async function checkGrants(ctx: RegistryContext): Promise<void> {
     for (const { packageId, membersHash, proofIds, areFit } of packages) {
       const where = `svc.trust_package package_id=${packageId}`;
       if (documentHash(nativeSha256, proofIds) !== membersHash) {
-        findings.add('package_differs', where, `members of hash ${membersHash}`);
+        findings.add('package_differs', where, `members whose hash is ${membersHash}`);
       } else if (!areFit) {
         findings.add('package_differs', where, "admissions of the package's tenant only");
       }

@@ -42,7 +42,6 @@ export class VerifiedTree {
     tiles: new Map<string, Uint8Array>(),
     /** Entries by the index of their tile. */
     entries: new Map<number, Uint8Array[]>(),
-    /** Roots by tree size. */
     roots: new Map<number, Uint8Array>(),
   };
 
