@@ -19,12 +19,12 @@ export const FINDINGS = {
   leaf_missing: row(RESTORE),
   leaf_altered: row(RESTORE),
   log_head_missing: row(
-    'insert the row as expected here, unless another finding shows that the log lost leaves: appends fail until then',
+    'insert the row that this finding expects, unless another finding shows that the log lost leaves: appends fail until then',
   ),
   leaf_beyond_head: row(`delete the row; ${WHO}`),
   leaf_misfiled: row(RESTORE),
-  tile_missing: row('write the tile as recomputed here: appends fail until then'),
-  tile_altered: row('write the tile as recomputed here: appends fail until then'),
+  tile_missing: row('write the tile that this finding expects: appends fail until then'),
+  tile_altered: row('write the tile that this finding expects: appends fail until then'),
   tile_beyond_head: row(`delete the tile; ${WHO}`),
   checkpoint_unverifiable: row(
     'if the log key was changed, pin the earlier key too; otherwise find out who signed the checkpoint',
@@ -58,7 +58,7 @@ export const FINDINGS = {
     'erase the proof again with admin erase; if the erasure record is not legitimate, find out who wrote it',
   ),
   erasure_unlogged: row(
-    'erasure entries and svc.erasure differ: restore the missing record or entry, or find out who wrote the one without a counterpart',
+    'erasure entries and svc.erasure differ: restore the missing record or entry, or find out who wrote the row or entry that has no counterpart',
   ),
   aep_altered: row(RESTORE),
   aep_invalid: row('do not trust the worker that signed the proof: retire the key of that worker'),
@@ -84,7 +84,7 @@ export const FINDINGS = {
   admissions_wait: notice('start workers, or see in their log why they do not process admissions'),
   // Decision inputs
   budget_differs: row(
-    'if a proof differs, find out which worker signed it; if a counter differs, do not restore it, because a backup may have a lower value, with which agents overspend: stop the workers, run fsck again, and set or insert the row with the expected value, or more if proofs of the tenant were erased, in a transaction with session_replication_role = replica',
+    'if a proof differs, find out which worker signed it; if a counter differs, do not restore it, because a backup may have a lower value, with which agents overspend: stop the workers, run fsck again, and set or insert the row with the expected value, or a higher value if proofs of the tenant were erased, in a transaction with session_replication_role = replica',
   ),
   policy_set_altered: row(RESTORE),
   policy_activation_differs: row(
@@ -147,7 +147,7 @@ export const FINDINGS = {
     'the log entry contradicts the signed document: retire the key of the worker',
   ),
   record_asserts: row(
-    'the log has a passing verdict on a proof that fails here: start the verifier, which withdraws it',
+    'the log has a passing verdict on a proof that fsck finds invalid: start the verifier, which withdraws the verdict',
   ),
   public_checkpoint_missing: row('start the publisher'),
   public_checkpoint_unverifiable: row(REFETCH),
@@ -183,8 +183,8 @@ export interface Finding {
 export type Report = (code: FindingCode, where: string, expected: string) => void;
 
 /**
- * Limit of the reported findings per code. Further findings are only counted, so that a damaged disk
- * cannot fill the memory.
+ * Maximum number of reported findings per code. Further findings are only counted, so that a damaged
+ * disk cannot fill the memory.
  */
 const MAX_REPORTED_PER_CODE = 100;
 

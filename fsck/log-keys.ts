@@ -13,7 +13,7 @@ import { latestCheckpointBy } from '#sql/log/log';
 export async function acceptedLogKeys(sql: Pool, pinned: PinnedKeys): Promise<PinnedKeys> {
   const [{ name }] = pinned;
   const keys = [...(await logStateKeys(sql, name)).values()];
-  // The retirement of a pinned key counts even if no accepted checkpoint covers it.
+  // The retirement of a pinned key applies even if no accepted checkpoint covers the retirement.
   const isPinned = new Set(pinned.map(({ publicKey }) => String(publicKey)));
   const named = logKeysOf(nativeSha256, name, keys);
   let accepted = withLogKeys(

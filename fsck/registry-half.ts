@@ -62,7 +62,7 @@ async function hasTree(
 /** Findings that show that the log has lost leaves at its end. */
 const CUT = ['checkpoint_beyond_log', 'verdict_beyond_log', 'tile_beyond_head'] as const;
 
-/** Checks what is not in log order: admissions, shares, batches and decision inputs. */
+/** Checks the rows that are not in log order: admissions, shares, batches and decision inputs. */
 export async function finishRegistry(
   walk: RegistryWalk,
   { waitMs, progress }: Pick<FsckOptions, 'progress' | 'waitMs'>,

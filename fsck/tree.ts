@@ -21,7 +21,6 @@ export interface TreeState {
  */
 export class GrowingTree {
   size: number;
-  /** The hashes of each level's partial tile. */
   private edge: Uint8Array[][];
 
   constructor(state: TreeState = { size: 0, edge: [] }) {

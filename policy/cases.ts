@@ -46,7 +46,6 @@ const inputSchema = z.discriminatedUnion('lane', [
       framework: textSchema.optional(),
       bound: z.boolean().optional(),
     }),
-    /** Whether the request is in a run. */
     run: z.boolean().optional(),
     tool: textSchema.optional(),
     facts: factsSchema.optional(),

@@ -46,7 +46,7 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
     else found.push(...answer.errors.map((error) => problem(policyFile(id), text, error)));
   }
   found.push(...unknownAnnotations(policies));
-  // Without the declared facts, the rules about facts would seem wrong too.
+  // Facts that an unreadable schema declares are unknown, so every rule about facts would be reported.
   if (parsed.type === 'success') {
     found.push(...asErrors(await ruleProblems(policies, declaredFacts(schema), counters)));
     const differences = await schemaDifferences(schema, counters);
@@ -82,7 +82,7 @@ function unknownAnnotations(policies: PolicyFiles['policies']): PolicyProblem[] 
 
 const ANNOTATIONS = ['doc', 'requires', 'sentence'];
 
-/** PostgreSQL stores no text with U+0000. */
+/** PostgreSQL cannot store text with U+0000. */
 const nulProblems = (file: string, ...texts: (string | null | undefined)[]): PolicyProblem[] =>
   texts.some((text) => text?.includes('\0') === true)
     ? [wholeFile(file, 'error', 'texts and sentences must not contain U+0000')]
@@ -173,7 +173,7 @@ export function overlayFormProblems(policies: PolicyFiles['policies']): PolicyPr
   });
 }
 
-/** Validates rules against the schema of real inputs, not the set's schema, which may declare more. */
+/** Validates rules against the schema of real inputs, because the set's schema may declare more. */
 async function ruleProblems(
   policies: PolicyFiles['policies'],
   facts?: DeclaredFacts,

@@ -6,7 +6,7 @@ import type { PolicyFiles } from '#sql/admissions/policies';
 interface Use {
   path: string[];
   isWhole: boolean;
-  /** The literals that policies compare the attribute with, in units as {@link literalIn} returns them. */
+  /** The literals that policies compare the attribute with, as {@link literalIn} returns them. */
   literals: Set<bigint>;
 }
 
@@ -88,7 +88,7 @@ export function usedText(uses: ContextUses, context: object): string {
   return JSON.stringify(uses.map((use) => usedOf(use, context)));
 }
 
-/** The used part of one attribute; for a missing attribute, how many steps of its path exist. */
+/** The used part of one attribute; for a missing attribute, the number of steps of its path that exist. */
 function usedOf({ path, isWhole, literals }: Use, context: object): unknown {
   let value: unknown = context;
   for (const [at, name] of path.entries()) {

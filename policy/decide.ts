@@ -75,7 +75,6 @@ export interface PreparedTexts {
   name: string;
   facts: DeclaredFacts;
   counters: Counters;
-  /** Ids of the policies that an approval waives. */
   waived: ReadonlySet<string>;
 }
 
@@ -140,20 +139,20 @@ const loaded = textsLoader(LOADED_SETS, preparse);
 const deny = (...reasons: string[]): Decision => ({ effect: 'DENY', reasons });
 
 /**
- * Evaluates one input, failing closed. Cedar skips a policy whose evaluation errs, so a `forbid`
- * that errs would not prevent an allow: any error denies, and only an explicit allow admits.
+ * Evaluates one input, failing closed. Cedar skips a policy whose evaluation fails, so a failing
+ * `forbid` would not prevent an allow: any error denies, and only an explicit allow admits.
  */
 export function evaluate(texts: PreparedTexts, input: PolicyInput): Decision {
   return decidedEarly(texts, input) ?? decideCall(texts, input, callOf(input)).decision;
 }
 
-/** The decision on an input that policies need not or must not evaluate; null for any other input. */
+/** The decision on an input for which no policy is evaluated; null for any other input. */
 function decidedEarly(
   { facts, counters }: Pick<PreparedTexts, 'facts' | 'counters'>,
   input: PolicyInput,
 ): Decision | null {
   const { action } = input;
-  // An outcome reports on an admitted action; denying it would only hide the outcome.
+  // An outcome or a close reports facts and requests no action; a denial would only hide the report.
   if (action === null) return { effect: 'ADMIT', reasons: [] };
   if (!isWellTyped(input)) return deny();
   const unmet = [...unmetFacts(facts, action, input.facts), ...unmetBudgets(counters, input)];

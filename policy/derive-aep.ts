@@ -63,7 +63,7 @@ export function deriveAep(
   return { ...aepOf(decided, request, decision, input), decision };
 }
 
-/** An approver's rejection denies with the reasons of the pending proof, and evaluates nothing. */
+/** A denial with the reasons of the pending proof if the approver rejected it, without evaluation; else null. */
 export function rejectionIn({
   approval,
 }: Pick<PinnedIntake, 'approval'>): Pick<Decision, 'effect' | 'reasons'> | null {
@@ -83,7 +83,7 @@ export function readRequest(
   const request = schema.parse(document);
   if (request.tenant_id === tenantId) return request;
   throw new IntakeMismatchError(
-    'the request names a tenant other than the one it was accepted for',
+    'the request names a tenant other than the tenant of its admission',
   );
 }
 

@@ -14,7 +14,6 @@ const FORMS = {
 } as const;
 type FactType = keyof typeof FORMS;
 
-/** The facts that the schema of a policy set declares, by name. */
 export type DeclaredFacts = ReadonlyMap<string, { type: FactType; requiredFor: string[] }>;
 
 /** The annotation of a fact with the actions, separated by commas, that require the fact. */
@@ -105,7 +104,6 @@ export function factFaults(
   });
 }
 
-/** The type of a value; null if the value has none of the types. */
 function typeOf(value: FactValue): FactType | null {
   if (typeof value === 'string') return 'String';
   if (typeof value === 'number') return Number.isSafeInteger(value) ? 'Long' : null;

@@ -155,7 +155,6 @@ function contentsOf(parent: string, inputs: Declarations): string {
 /** An expression of Cedar's JSON format: an object with one member, its operator. */
 type Expression = Record<string, unknown>;
 
-/** Declarations of the variables of a policy. */
 const VARIABLES: Record<string, string> = {
   context: 'context',
   principal: 'Svc::Tenant',
@@ -196,12 +195,12 @@ function unknownIn({ has }: Expression): string {
   return `no input contains ${[attr].flat().join('.')} in the expression that a rule tests for this attribute`;
 }
 
-/** An expression that the validator rejects wherever it may be evaluated. */
+/** An ill-typed expression, which the validator rejects wherever evaluation can reach it. */
 const ILL_TYPED: Expression = { '!': { arg: { Value: 0 } } };
 
 /**
- * Whether Cedar's validator finds that a test in a policy is never true. Replaces the test's branch
- * by an ill-typed one, which the validator accepts only where no input reaches it.
+ * Whether Cedar's validator finds that a test in a policy is never true. Replaces the branch after the
+ * test by an ill-typed expression, which the validator accepts only if no input reaches this branch.
  */
 function isNeverTrue(schema: string, policy: cedar.PolicyJson, test: Expression): boolean {
   const accepts = (replacement: Expression): boolean => {

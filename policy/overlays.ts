@@ -46,7 +46,7 @@ export async function overlayProblems(
  * that does not fit the set is replaced by one that forbids everything, so that the set never
  * permits what the rule forbids.
  *
- * @param found the problems of these rules under this set, if the caller has them
+ * @param found the problems of these rules under this set, if the caller has already found them
  * @throws PolicySetError when the stored set was changed
  */
 export async function combine(
@@ -79,7 +79,6 @@ const filesOf = (base: StoredPolicySet, set: Pick<OverlaySet, 'policies' | 'sent
   sentences: { ...set.sentences, ...base.files.sentences },
 });
 
-/** The combined set as workers read it. */
 export const storedSetOf = (base: StoredPolicySet, set: OverlaySet): StoredPolicySet => ({
   digest: set.digest,
   manifest: set.manifest,

@@ -150,9 +150,9 @@ export function decideUnder(
 export type ReplayPolicies = (stored: StoredPolicySet) => Promise<ReplayPolicy>;
 
 /**
- * Opens stored sets for replay. Workers reject a set that does not match its digest; replay runs
- * the stored texts, so that a changed text shows in the decision. Texts that do not validate deny
- * everything, as Cedar does when a policy fails to evaluate.
+ * Opens stored sets for replay. Workers reject a set that does not match its digest, but replay runs
+ * the stored texts, so that a changed text shows in the decision. If the texts do not validate, every
+ * decision is a denial, as when a policy fails to evaluate.
  */
 export function replayPolicies(limit = 16): ReplayPolicies {
   const loaded = textsLoader(limit, load);

@@ -10,7 +10,7 @@ export function isRunTimely({ id }: Run, now: number): boolean {
   return uuidTime(id) <= now + MAX_AHEAD_MS;
 }
 
-/** Why a close with `seq` does not fit a run; null if exactly the requests 0 to `seq` − 1 exist, all decided. */
+/** Why a close with `seq` cannot end a run; null if exactly the requests 0 to `seq` − 1 exist and are decided. */
 export function incompletenessOf(members: readonly RunMember[]): (seq: number) => string | null {
   const others = members.filter(({ closes }) => !closes);
   const numbers = new Set(others.map(({ seq }) => seq));

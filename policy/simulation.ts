@@ -41,8 +41,8 @@ export async function* decidedSince(
  * no later than with the first admission of the day of `from`.
  *
  * @param engineOf the engine that decides an admission
- * @param recorded whether counters begin at their recorded values, if the set defines the same
- * counters
+ * @param recorded whether counters begin at their recorded values; only if the set defines the same
+ *   counters
  * @param most how many changes `changes` keeps, the newest first; `add` returns every change
  */
 export function startSimulation(
@@ -87,7 +87,7 @@ interface Simulated {
   recorded: boolean;
 }
 
-/** The difference between the recorded decision and that of the set; null for an outcome. */
+/** The difference between the recorded decision and the decision of the set; null for an outcome or a close. */
 function redecided(
   engine: Decider,
   row: DecidedAdmission,

@@ -1,11 +1,11 @@
 const ACTION_MAX = 128;
 
 /**
- * The action of a tool, as policies name it: upper case, with words separated by `_`. A change of case
- * separates words, accents are dropped, `.` and `:` stay, and every other character becomes one `_`.
- * Cut at 128 characters. So `deleteAuditLog`, `delete-audit-log` and `Delete audit log` are all
- * `DELETE_AUDIT_LOG`, and the same policy applies to each spelling. Null for a name without a letter
- * A–Z or a digit, such as one in another script.
+ * The action that policies use for a tool: the tool's name in upper case, with words separated by `_`. A
+ * change of case separates words, accents are dropped, `.` and `:` stay, and every other character becomes
+ * `_`. At most 128 characters. `deleteAuditLog`, `delete-audit-log` and `Delete audit log` are all
+ * `DELETE_AUDIT_LOG`, so the same policy applies to each spelling. Null for a name without a letter A–Z or
+ * a digit, such as a Cyrillic name.
  */
 export function actionOf(tool: string): string | null {
   const name = tool.normalize('NFKD').replace(/\p{M}+/gu, '');

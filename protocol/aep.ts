@@ -26,7 +26,7 @@ import { type Decided, type Effect, isProofOnly } from './status.js';
 
 export { AEP_PAYLOAD_TYPE } from './schemas/aep.js';
 
-/** Hashes and the salt are lower-case hex. Times have the form of `formatTime`, commitments are ascending. */
+/** Hashes and the salt are lower-case hex, times have the form of `formatTime`, and commitments are ascending. */
 export interface AepInput extends Omit<
   Aep,
   'schema_version' | 'execution_id' | 'decision' | 'policy' | 'valid_until'
@@ -35,8 +35,8 @@ export interface AepInput extends Omit<
   decision: { effect: Effect; reasons: readonly string[] };
   policy: Omit<Aep['policy'], 'engine'>;
   /**
-   * The tenant's validity settings applied to `accepted_at`; a proof other than the admission of an
-   * action uses only the setting for the proof.
+   * The tenant's validity settings applied to `accepted_at`. If the proof does not admit an action, only
+   * the setting for the proof is used.
    */
   valid_until: FullValidity;
 }
@@ -106,7 +106,6 @@ function orderedSubject(subject: AepSubject): AepSubject {
   return picked(parts, SUBJECT_MEMBERS[subject.kind]) as AepSubject;
 }
 
-/** A copy of the value with only the members in `names`, in the order of `names`. */
 function picked(value: object, names: readonly string[]): object {
   const members: Record<string, unknown> = {};
   for (const name of names) {
@@ -141,7 +140,6 @@ export function aepBytes(aep: Aep): Uint8Array {
 
 export type RequestType = 'execute' | 'agent';
 
-/** The receipt of either request type. */
 export type Receipt = ExecuteReceipt | AgentReceipt;
 
 export function requestTypeOf(subject: AepSubject): RequestType {
@@ -219,7 +217,7 @@ export function receiptBytes(receipt: Receipt): Uint8Array {
   });
 }
 
-/** The DSSE envelope of an AEP's bytes; `signature` covers their pre-authentication encoding. */
+/** The DSSE envelope of an AEP's bytes; `signature` covers the pre-authentication encoding of these bytes. */
 export function buildEnvelope(
   payload: Uint8Array,
   signature: Uint8Array,

@@ -11,7 +11,7 @@ export interface ApprovalSubject {
   aep: Aep;
   aepHash: string;
   requestHash: string;
-  /** Name and value of each other commitment of the AEP, ascending by name. */
+  /** Name and value of each commitment of the AEP except the request hash, ascending by name. */
   values: readonly (readonly [name: string, value: JsonValue])[];
   /** The server states these members; the AEP does not contain them. */
   notes: Pick<ApprovalRequest, 'expires_at' | 'sentences'>;
@@ -53,7 +53,7 @@ export function describeSubject({ aep, notes, values }: ApprovalSubject): [strin
   const { subject, environment, decision, accepted_at } = aep;
   return [
     ...subjectRows(subject),
-    // A fact must not pass for another row, such as the agent.
+    // The label keeps the prefix `fact`, so that a fact named `agent` does not look like the agent.
     ...values.map(([name, value]): [string, string] => [name.replace('.', ' '), textOf(value)]),
     ['environment', environment],
     ['requested at', accepted_at],

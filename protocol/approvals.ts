@@ -33,7 +33,7 @@ export const approvalToSign = (statement: Approval['statement']): Uint8Array =>
 export const registrationToSign = (unsigned: Omit<Registration, 'signature'>): Uint8Array =>
   pae('application/vnd.svc.registry.approver+json', canonicalBytes(unsigned));
 
-/** Whether the registered key signed the registration, which proves its possession. */
+/** Whether the registered key signed the registration, which proves possession of the key. */
 export function verifyRegistration(crypto: ApprovalCrypto, registration: Registration): boolean {
   const { signature, ...unsigned } = registration;
   return isSignedBy(crypto, registration, registrationToSign(unsigned), signature);
@@ -155,7 +155,7 @@ export function secondDecisionFault(
     : 'the rejection differs from the decision';
 }
 
-/** Whether the registered key signed the message. Either both signature and registration are WebAuthn, or neither is. */
+/** Whether the registered key signed the message. The signature must use WebAuthn exactly if the registration does. */
 function isSignedBy(
   crypto: ApprovalCrypto,
   { public_key, webauthn }: Registration,
@@ -185,7 +185,7 @@ function verifies(
   return raw !== null && isOnP256(point) && verifyP256(point, message, raw);
 }
 
-/** The entry that activated a registration; null when the log has none. */
+/** The entry that activated a registration; null when the log has no such entry. */
 export function approverActivationOf(
   keys: readonly KeyedEntry[],
   registrationHash: string,
@@ -197,7 +197,7 @@ export function approverActivationOf(
   return null;
 }
 
-/** Whether a registration may approve at `leafIndex`: activated below it, and not retired since. */
+/** Whether a registration is active at `leafIndex`: activated at a lower index, and not retired since. */
 export function isActiveApprover(
   keyEntries: readonly KeyedEntry[],
   registrationHash: string,

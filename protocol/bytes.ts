@@ -1,7 +1,7 @@
 import { ProtocolError } from './errors.js';
 
 // The WHATWG encoders exist in every browser and in Node, but not in TypeScript's ECMAScript types.
-// Declaring only these keeps the DOM types, and I/O, out of this package.
+// Declaring only the encoders keeps the DOM types, and I/O, out of this package.
 interface Encoding {
   TextEncoder: new () => {
     encode(text: string): Uint8Array;

@@ -58,9 +58,9 @@ export interface OpenedCheckpoint {
 }
 
 /**
- * Opens a signed checkpoint. A pinned key whose checkpoints of this size count must have signed it, and
- * the checkpoint must have the expected origin. A log has several keys after a key change. Throws the
- * errors of `openNote` and {@link parseCheckpoint}, and `wrong_origin`.
+ * Opens a signed checkpoint. A pinned key that is valid at this tree size must have signed the checkpoint,
+ * which must have the expected origin. After a key change, a log has several keys. Throws the errors of
+ * `openNote` and {@link parseCheckpoint}, and `wrong_origin`.
  */
 export function openCheckpointNote(
   note: string,
@@ -97,7 +97,7 @@ export interface TlogProof {
 }
 
 const FIRST_LINE = 'c2sp.org/tlog-proof@v1';
-/** Most hashes in a path; a tree of 2^53 leaves needs fewer. */
+/** Maximum number of hashes in a path; a tree of 2^53 leaves needs fewer. */
 const MAX_PATH = 64;
 
 export function formatTlogProof({ extra, index, path, checkpoint }: TlogProof): string {

@@ -39,7 +39,7 @@ function keyed(key: Uint8Array, pad: number, room: number): Uint8Array {
   return bytes;
 }
 
-/** The opening of a commitment: a value with its name and salt (after the disclosures of RFC 9901). */
+/** The opening of a commitment: a value with its name and salt, like a disclosure of RFC 9901. */
 export type Disclosure = [salt: string, name: string, value: JsonValue];
 
 /** The commitment to a disclosed value, lower-case hex. */
@@ -50,7 +50,7 @@ export function commitmentTo(sha256: Sha256, disclosure: Disclosure): string {
 export const REQUEST_HASH = 'request_hash';
 const STATED_HASHES = ['arguments_hash', 'result_hash'] as const;
 
-/** The names of disclosed values that have no prefix. A fact must not have any of these names. */
+/** The names of disclosed values without the prefix `fact.` or `budget.`. No fact may have one of these names. */
 export const COMMITTED_HASHES: readonly string[] = [REQUEST_HASH, ...STATED_HASHES];
 
 /** The values that an AEP commits to, besides the hash of its request, keyed by name. */

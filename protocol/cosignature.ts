@@ -6,7 +6,7 @@ import { type NoteSigner, isBy, signatureLine, splitNote, type Vkey } from './no
 /** C2SP tlog-cosignature with Ed25519 keys (`cosignature/v1`). */
 
 const TIMESTAMP_BYTES = 8;
-/** Length of a log's signature, which has no time. */
+/** Length of a log's signature, which contains no timestamp. */
 const ED25519_SIGNATURE_BYTES = 64;
 
 /** The bytes that a witness signs, at `timestamp` in seconds since 1970. */

@@ -110,7 +110,7 @@ export function readEntry(bytes: Uint8Array): LogEntry | null {
 
 /**
  * The proof entry whose canonical form is the text, or null. Nearly every leaf is a proof entry, whose
- * canonical form one regular expression matches; {@link parseEntry} handles the others.
+ * canonical form one regular expression matches; {@link parseEntry} handles all other entries.
  */
 export function canonicalProofEntry(text: string): ProofEntry | null {
   const match = PROOF_ENTRY.exec(text);
@@ -140,7 +140,7 @@ export function canonicalProofEntry(text: string): ProofEntry | null {
 }
 
 /**
- * Whether all times exist in the calendar, and only an ADMIT has expiry times of further artifacts.
+ * Whether all times exist in the calendar, and only an ADMIT has expiry times for more than the proof.
  */
 function hasPossibleEnds({ effect, time, valid_until: ends }: ProofEntryInput): boolean {
   if (effect !== 'ADMIT' && 'trust' in ends) return false;
@@ -187,7 +187,7 @@ export function isSince1970(entry: LogEntry): boolean {
 /**
  * The leaves that verdict entries list as failed and not as restored since.
  *
- * @param entries verdict entries that count, in log order
+ * @param entries valid verdict entries, in log order
  * @param before the result for the verdict entries before `entries`
  */
 export function listedFailures(

@@ -72,7 +72,6 @@ export class ProtocolError extends Error {
   }
 }
 
-/** The result of `run`, or undefined if `run` throws. */
 export function attempt<T>(run: () => T): T | undefined {
   try {
     return run();

@@ -4,7 +4,7 @@ import { formatTime } from './time.js';
 
 export interface VerdictInHistory {
   verdictId: number;
-  /** A row for a whole range of leaves, which all passed unless they have a row of their own. */
+  /** Whether the row covers a range of leaves: each leaf passed, unless it has a row of its own. */
   frontier: boolean;
   treeSize: number;
   outcome: Outcome;
@@ -23,7 +23,7 @@ export interface RevocationInHistory {
 }
 
 /**
- * The events of a proof, in order. A verdict equal to the one before it adds no event, because the
+ * The events of a proof, in order. A verdict equal to the previous verdict adds no event, because the
  * verifier checks the registry repeatedly.
  *
  * @param proof `acceptedAt` in epoch milliseconds

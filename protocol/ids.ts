@@ -1,5 +1,5 @@
 /**
- * A UUIDv7 (RFC 9562) as 32 lower-case hex characters. Every other id of a proof derives from it.
+ * A UUIDv7 (RFC 9562) as 32 lower-case hex characters. All other ids of a proof derive from its proof id.
  */
 export type ProofId = string;
 

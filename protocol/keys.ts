@@ -17,7 +17,7 @@ export interface PublicJwk {
 
 /**
  * RFC 7638 thumbprint of an Ed25519 public key of 32 bytes, the key id of AEP keys: base64url
- * SHA-256 (43 characters) of its required members `crv`, `kty`, `x` in that order, without white
+ * SHA-256 (43 characters) of the JWK's members `crv`, `kty`, `x` in that order, without white
  * space. `malformed_key` for another length.
  */
 export function jwkThumbprint(sha256: Sha256, publicKey: Uint8Array): string {
@@ -48,7 +48,7 @@ export function publicJwk(sha256: Sha256, publicKey: Uint8Array): PublicJwk {
 export type KeyStatus = 'active' | 'retired' | 'compromised' | 'unknown';
 
 export interface KeyState {
-  /** 32 bytes; null when the log does not know the key. */
+  /** 32 bytes; null when the log has no such key. */
   publicKey: Uint8Array | null;
   state: KeyStatus;
 }

@@ -26,7 +26,7 @@ export interface VerdictRoute {
   matches: Partial<Record<LookupName, ArtifactKind | typeof SHARED>>;
   /** Whether the route covers recent proofs only. */
   windowed: boolean;
-  /** The response when no id matches: the not-found record, or the unresolved response about a kind. */
+  /** The response when no id matches: "not found", or the unresolved response for an artifact kind. */
   unmatched: 'not-found' | ArtifactKind;
   /** Whether every identifier on the route counts as a share token, and so as a secret. */
   isSecret?: true;
@@ -38,7 +38,7 @@ const byPath = (kind: ArtifactKind, ...ids: LookupName[]): VerdictRoute => ({
   unmatched: kind,
 });
 
-/** Lookups by path, over the whole history. */
+/** Lookups by URL path. They search all proofs, not only recent ones. */
 export const BY_PATH = {
   proof: { ...byPath('proof', 'proof_id'), unmatched: 'not-found' },
   certificate: byPath('certificate', 'certificate_id', 'certificate_ref', 'trust_asset_id'),
@@ -49,7 +49,7 @@ export const BY_PATH = {
   package: byPath(PACKAGE_KIND, 'package_id'),
 } satisfies Record<string, VerdictRoute>;
 
-/** The lookup by path for each form of identifier. */
+/** The lookup by path for each syntax of identifiers. */
 const FORMS: [form: RegExp, name: keyof typeof BY_PATH][] = [
   [/^[0-9a-f]{32}$/, 'proof'],
   [/^cert(?:ref)?_[0-9a-f]{32}$/, 'certificate'],

@@ -5,7 +5,7 @@ import type { Sha256 } from './hash.js';
 export const HASH_BYTES = 32;
 
 // Hashing is synchronous and keeps no input, so all calls share one buffer: an allocation for each
-// would cost as much as the hash.
+// call would cost as much as the hash.
 const scratch = new Uint8Array(1024);
 const node = scratch.subarray(0, 1 + 2 * HASH_BYTES);
 

@@ -28,9 +28,8 @@ export interface Vkey {
   publicKey: Uint8Array;
 }
 
-/** A log key. */
 export interface LogVkey extends Vkey {
-  /** For a retired key, the greatest size of its checkpoints that count; absent for other keys. */
+  /** For a retired key, the greatest tree size at which its checkpoints are valid; absent for other keys. */
   maxSize?: number;
 }
 

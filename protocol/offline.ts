@@ -179,8 +179,8 @@ export function isSignedBy(
 }
 
 /**
- * The status without validity that the document states, or `EXPIRED` if the signed validity has
- * ended; else null.
+ * The status that the document states, if that status asserts no validity; `EXPIRED` if the signed
+ * validity has ended; else null.
  */
 function endOf({ aep, verdict }: SignedDocument, now: number | undefined): string | null {
   const stated = verdict?.verification_status;
@@ -189,7 +189,7 @@ function endOf({ aep, verdict }: SignedDocument, now: number | undefined): strin
   return end !== null && now !== undefined && end <= formatTime(now) ? 'EXPIRED' : null;
 }
 
-/** Where the document is in the log; null for receipt evidence without an inclusion proof. */
+/** The log position of the document's proof; null for receipt evidence without an inclusion proof. */
 function placeInLog(
   document: SignedDocument,
   tlogProof: TextOrBytes | undefined,

@@ -17,14 +17,14 @@ export interface PolicyInput {
   tenant: { tenant_id: string; environment: Environment };
   environment: Environment;
   lane: 'execute' | 'agent';
-  /** The action; null for an outcome, which no policy decides. */
+  /** The action; null for an outcome or a close, which no policy decides. */
   action: string | null;
   agent: { id: string; framework: string | null; bound: boolean } | null;
   tool: string | null;
   fixture: { ref: string; hash: string | null } | null;
   facts: Facts;
   approval: PolicyApproval | null;
-  /** The counters that apply to the action, keyed by name, except those that lack their run. */
+  /** The counters that apply to the action, by name, except run counters if the request has no run. */
   budgets: Record<string, Omit<Budget, 'window'>>;
 }
 
@@ -81,13 +81,12 @@ export type Counter = {
   window: 'day' | 'run';
 };
 
-/** The counters of a policy set, by name. */
 export type Counters = Record<string, Counter>;
 
 /** The part of a policy input that determines how counters change. */
 export type Counted = Pick<PolicyInput, 'action' | 'agent' | 'facts'>;
 
-/** The counters that apply to an action; none applies to an outcome. */
+/** The counters that apply to an action; no counter applies to an outcome or a close. */
 export function appliedCounters(
   counters: Counters,
   { action }: Pick<Counted, 'action'>,
@@ -128,7 +127,7 @@ export function windowOf(counter: Counter, day: string, run: string | null): Bud
 const lacksRun = ({ window }: Partial<Budget>): boolean =>
   window !== undefined && 'run' in window && window.run === null;
 
-/** The values that policies can refer to. A counter that lacks its run has no value, which denies the action. */
+/** The values that policies can refer to: no run counters if the request lacks a run, so the action is denied. */
 export function inputBudgets(budgets: Record<string, Budget>): PolicyInput['budgets'] {
   return Object.fromEntries(Object.entries(budgets).filter(([, budget]) => !lacksRun(budget)));
 }

@@ -239,7 +239,7 @@ function requirePending(
   return fail('seq_mismatch', `/members/${index}`, detail);
 }
 
-/** The numbers from 0 to `end` − 1 that no member with payload has: those of erased members. */
+/** The numbers of erased members: those from 0 to `end` − 1 that no member with payload has. */
 export function missingNumbers(members: readonly PlacedMember[], end: number): number[] {
   const found = new Set<number>();
   const decided = new Set<string>();

@@ -56,7 +56,7 @@ export type Outcome = 'pass' | 'fail' | 'erased';
 /** The facts of a proof that determine which artifacts it has. */
 export interface Decided {
   effect: Effect;
-  /** Whether the proof records the outcome of an action, not its admission. */
+  /** Whether the proof records an outcome of an action or a close of a run, not an admission. */
   isOutcome: boolean;
 }
 
@@ -70,7 +70,7 @@ export function isProofOnly({ effect, isOutcome }: Decided): boolean {
 
 /**
  * Whether a public response is about an outcome or the close of a run: it has a proof with the effect
- * ADMIT and no certificate. The log does not show which of the two.
+ * ADMIT and no certificate. The log does not show whether it is an outcome or a close.
  */
 export function isReportAnswer(
   artifact: { effect?: unknown },
@@ -149,7 +149,7 @@ export const TRUST_CHAIN_SEQUENCE = [
   'trust_established',
 ] as const;
 
-/** The chains of the admission of an action, and of every other proof. */
+/** The trust chain of the admission of an action, and the trust chain of every other proof. */
 export const TRUST_CHAIN = {
   FULL: { available: true, sequence: TRUST_CHAIN_SEQUENCE },
   PROOF_ONLY: { available: false, sequence: TRUST_CHAIN_SEQUENCE.slice(0, 3) },

@@ -89,7 +89,7 @@ export interface Tile extends TileCoordinate {
 
 /**
  * The partial tiles that an append of `count` leaves to a tree of `oldSize` extends, with their
- * current widths: the input of {@link extendTiles}. At most one a level.
+ * current widths: the input of {@link extendTiles}. At most one tile per level.
  */
 export function tilesForAppend(oldSize: number, count: number): TileSlice[] {
   return tilesBetween(oldSize, oldSize + count)
@@ -221,7 +221,7 @@ export function decodeEntryBundle(bundle: Uint8Array): Uint8Array[] {
 
 /**
  * Reads a tile: at least `width` hashes of 32 bytes. `width` is the tile's width in the requested
- * tree, and so names the partial file. More hashes may be returned, because tiles only grow.
+ * tree, which is part of the name of a partial file. More hashes may be returned, because tiles only grow.
  */
 export type TileReader = (level: number, index: number, width: number) => Promise<Uint8Array>;
 
@@ -250,7 +250,6 @@ export function inclusionFromTiles(
   return rootsOf(sha256, inclusionRanges(index, size), size, read, subtrees);
 }
 
-/** Hashes of perfect subtrees of one tree. */
 export class SubtreeHashes {
   private readonly hashes = new Map<string, Promise<Uint8Array>>();
 
@@ -265,7 +264,7 @@ export class SubtreeHashes {
   }
 }
 
-/** About 3 MB. Leaves in log order need few subtrees at a time. */
+/** Maximum number of cached hashes, about 3 MB. Leaves in log order need few subtrees at a time. */
 const SUBTREES_MAX = 8_192;
 
 export function consistencyFromTiles(

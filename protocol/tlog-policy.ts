@@ -25,7 +25,6 @@ export interface PolicyLog {
 }
 
 export interface PolicyWitness {
-  /** The name within the policy. */
   name: string;
   /** An Ed25519 cosignature key. */
   vkey: Vkey;

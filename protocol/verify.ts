@@ -39,8 +39,8 @@ export interface ProofEvidence {
   entry: Uint8Array;
   leafIndex: number;
   /**
-   * The signing key as the log states it at `leafIndex`, never as the artifact carries it; null
-   * when the log does not know the key.
+   * The signing key as the log states it at `leafIndex`, never as the artifact states it; null when
+   * the log has no such key.
    */
   key: KeyState | null;
   /** The approval; null unless the proof is a second decision whose rows have an approval. */
@@ -56,7 +56,6 @@ export interface ProofEvidence {
 
 export interface BuiltFrom {
   aep: Aep;
-  /** The `request` of the evidence, parsed. */
   document: JsonValue;
   /** The hash to which `aep` commits as `request_hash`, lower-case hex. */
   requestHash: string;
@@ -71,7 +70,7 @@ export interface ProofFindings {
 /**
  * Re-derives a proof from its bytes, down to the leaf of the log. Only the key state and the tree
  * are trusted; every other input may be an attacker's. Never throws. The checks are independent, so
- * a forged part fails under its own name; a check that cannot be computed fails too. Only
+ * a forged part fails the check of that part; a check that cannot be computed fails too. Only
  * `request_hash` after an erasure and `approval` of a first decision are `not_applicable`.
  */
 export function verifyProof(crypto: ProofCrypto, evidence: ProofEvidence): Check[] {

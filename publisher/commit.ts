@@ -87,13 +87,13 @@ async function snapshotEntry(
   ]);
   if (validUntil <= time) {
     throw new Error(
-      'the cycle took longer than the snapshot would be valid; the next cycle continues from its result',
+      'the publish cycle took longer than the validity of its snapshot; the next cycle continues from its result',
     );
   }
   const before = latest && (await snapshotAt(tree, latest.leafIndex));
   const lookupFrom = Math.max(
     size - ctx.recentLookupLimit,
-    // An entry that lowers `lookup_from` would not count.
+    // An entry that lowers `lookup_from` would have no effect.
     before?.lookupFrom ?? 0,
     log.snapshot?.lookupFrom ?? 0,
   );

@@ -15,7 +15,7 @@ import type { SnapshotReader, SnapshotWriter } from './store/published-files.js'
 import type { Janitor } from './store/janitor.js';
 import type { StoredMaps } from './store/maps.js';
 
-/** The public state of the log at a size, and the share tokens and packages beside it. */
+/** The public state of the log at a size, with the share tokens and packages to publish with it. */
 export interface PublicState {
   log: LogState;
   map: MapHead;

@@ -70,7 +70,7 @@ export class Cosigner {
     return Math.max(0, this.options.clock.now() - this.quorumAt);
   }
 
-  /** Starts a round for a published checkpoint, unless a round is running. Never throws. */
+  /** Starts to collect cosignatures of a published checkpoint, unless a collection is running. Never throws. */
   submit(note: string, size: number): void {
     if (this.round !== null || this.isFinished(note)) return;
     this.round = this.run(note, size).finally(() => {
@@ -78,7 +78,7 @@ export class Cosigner {
     });
   }
 
-  /** Ends the round. */
+  /** Aborts the running collection, and waits for its end. */
   async stop(): Promise<void> {
     this.stopping.abort();
     this.stopping = new AbortController();
@@ -160,17 +160,20 @@ export class Cosigner {
     let answer = await this.send(witness, note, size, stop);
     if (answer.status === 409 && answer.type === TLOG_SIZE_TYPE) {
       const [, digits] = /^(0|[1-9][0-9]{0,15})\n$/.exec(answer.body) ?? [];
-      if (digits === undefined) throw new Error('answered 409 without a size');
-      if (Number(digits) > size) throw new Error(`has cosigned ${digits} leaves, above ${size}`);
+      if (digits === undefined) throw new Error('the witness answered 409 without a size');
+      if (Number(digits) > size)
+        throw new Error(`the witness cosigned ${digits} leaves, above ${size}`);
       witness.size = Number(digits);
       answer = await this.send(witness, note, size, stop);
     }
     const { status, body } = answer;
-    if (status !== 200) throw new Error(`answered ${status}: ${body.slice(0, 200).trim()}`);
+    if (status !== 200) {
+      throw new Error(`the witness answered ${status}: ${body.slice(0, 200).trim()}`);
+    }
     // Accepts only signature lines: other lines could move the end of the note's text.
     const lines = SIGNATURE_LINES.test(body) ? body : '';
     const found = findCosignature(note + lines, witness.vkey, nativeVerify);
-    if (found === null) throw new Error('answered without a cosignature by the key in the policy');
+    if (found === null) throw new Error('the answer has no cosignature by the key in the policy');
     witness.size = size;
     return found.line;
   }

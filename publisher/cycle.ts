@@ -44,7 +44,6 @@ export type CycleReport =
   | {
       outcome: 'published';
       generation: number;
-      /** The leaves that the snapshot covers. */
       treeSize: number;
       newLeaves: number;
       changedRecords: number;
@@ -106,8 +105,8 @@ async function requireKnownSigners(ctx: CycleContext): Promise<VerifiedCheckpoin
 }
 
 /**
- * Lets a standby report an inactive key before a failover. Only while another publisher leads: a leader first
- * checks whether the database lost leaves, because it may have lost the activation of the key with them.
+ * Lets a standby report an inactive key before a failover. Not for a leader, which must first check whether
+ * the database lost leaves: the activation of the key may be among the lost leaves.
  */
 async function requireUsableKey(
   ctx: CycleContext,
@@ -127,7 +126,7 @@ async function publish(ctx: CycleContext, published: Published | null): Promise<
     const message =
       'publish cycle: pages of the published maps are lost; this cycle computes the maps from the whole log';
     ctx.log.error({ err: error }, message);
-    // The scan for lost pages comes after the write of the location.
+    // Reads the location again, because the cycle may have replaced it before it found the loss.
     return await publishNext(ctx, await ctx.reader.snapshot(), true);
   }
 }
@@ -176,12 +175,11 @@ async function publishNext(
   };
 }
 
-/** The number of leaves that the published snapshot covers. */
 const sizeOf = (published: Published | null): number => published?.snapshot.logs[0]!.size ?? 0;
 
 /**
- * The state to publish, with its map pages and the files of its leaves stored. Null when no verdict
- * entry of this log counts yet.
+ * The state to publish, with its map pages and the files of its leaves stored. Null when this log has
+ * no valid verdict entry yet.
  */
 async function nextState(
   ctx: CycleContext,
@@ -230,8 +228,7 @@ async function nextState(
 }
 
 /**
- * Whether the published snapshot reports this state, and is valid about as long as a new snapshot
- * would be.
+ * Whether the published snapshot reports this state, and expires about when a new snapshot would.
  */
 function isCurrent(
   ctx: CycleContext,

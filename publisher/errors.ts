@@ -50,7 +50,7 @@ export class UnknownSignerError extends OperatorError {
     cause: unknown,
   ) {
     super(
-      `${where} is signed by ${key}, a key that this publisher does not know. It stays a standby and signs nothing.  ` +
+      `${where} is signed by ${key}, a key that this publisher does not know. The publisher stays a standby and signs nothing. ` +
         'If the key was changed, restart this publisher with the new LOG_KEY_FILE, after "admin log-key activate" for both keys; ' +
         'if it was not, find out who signed before you continue.',
       { cause },

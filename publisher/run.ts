@@ -15,7 +15,7 @@ const LONGEST_PAUSE_MS = 3_000;
 const STALL_TIMEOUT_MS = 120_000;
 /** Consecutive failed cycles after which a publisher lets another publisher lead. */
 const MAX_FAILED_CYCLES = 3;
-/** Cycles that a publisher then skips, so that a standby, which tries every second, can lead. */
+/** Cycles that such a publisher then skips, so that a standby, which tries every second, can lead. */
 const SKIPPED_CYCLES = 3;
 
 export interface CycleObserver {
@@ -27,7 +27,7 @@ export interface RunOptions {
   signal: AbortSignal;
   log: Logger;
   watch?: CycleObserver;
-  /** Milliseconds without progress after which the run rejects. */
+  /** If a cycle makes no progress for this long, in milliseconds, `runPublisher` rejects. */
   stallTimeoutMs?: number;
   /** Sleeps between cycles, woken when a verdict entry was appended. */
   betweenCycles?: WakeableSleep;
@@ -36,7 +36,7 @@ export interface RunOptions {
 }
 
 /**
- * Runs publish cycles at once, when woken and every second, never two at a time, until the signal.
+ * Runs publish cycles at once, when woken and every second, one at a time, until the signal aborts.
  * Resolves after the last cycle, with the leases released. Rejects with a FatalPublishError when an operator
  * has to decide, and with a StallError when a cycle stalls. The next cycle retries after any other
  * error; after several failed cycles in a row a standby gets the chance to lead.

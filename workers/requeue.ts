@@ -10,7 +10,7 @@ import type { AdmitContext, AdmitMetrics } from './admit/context.js';
 import type { AdmissionGroups } from './admit/groups.js';
 import { firstOf } from './admit/process.js';
 
-/** Runs `work` now and every `ms` milliseconds until the signal. Logs a failure; the next run retries. */
+/** Runs `work` now and every `ms` milliseconds until the signal aborts. Logs a failure; the next run retries. */
 export async function repeat(
   ms: number,
   signal: AbortSignal,
@@ -33,8 +33,8 @@ interface SearchOptions extends Pick<RequeueOptions, 'olderThanMs' | 'pageSize'>
 }
 
 /**
- * Requeues stale admissions, revocations and chunks every `everyMs` milliseconds until the signal. While
- * nothing is pending, each search is one statement.
+ * Requeues stale admissions, revocations and chunks every `everyMs` milliseconds until the signal aborts.
+ * While nothing is pending, each search is one statement.
  */
 export async function keepRequeueing(
   { sql, log, metrics }: Pick<AdmitContext, 'sql' | 'log' | 'metrics'>,
@@ -94,7 +94,7 @@ export interface RequeueOptions {
 /**
  * Passes a page of stale admissions to the groups: the announcement was lost, or an earlier group
  * failed. Counts the admissions that no group has yet. Returns the position of the next page; null
- * after the last one.
+ * after the last page.
  */
 export async function requeueStaleAdmissions(
   { sql, log, metrics, olderThanMs, pageSize }: RequeueOptions,
@@ -127,6 +127,6 @@ async function requeueStaleRevocations(
   return nextPlace(stale, pageSize);
 }
 
-/** The position of the next page; null after the last one. */
+/** The position of the next page; null after the last page. */
 export const nextPlace = <P>(page: P[], limit: number): P | null =>
   page.length < limit ? null : (page.at(-1) ?? null);

@@ -28,8 +28,8 @@ const CHECK_EVERY_MS = 1_000;
 const SEARCH_EVERY_MS = 250;
 const ANSWER_MS = 400;
 /**
- * The least age of a revocation that is read from the registry: the queue may still deliver younger
- * ones.
+ * The minimum age of a revocation that is read from the registry: the queue may still deliver newer
+ * revocations.
  */
 const PENDING_MS = 100;
 const AFTER_FAILURE_MS = 1_000;
@@ -76,7 +76,7 @@ export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSign
       ).catch(() => []);
       after = nextPlace(page, groupSize);
       const ids = page.map(({ requestId }) => requestId);
-      // The work logs its failures.
+      // `revocations` logs its own failures.
       if (ids.length > 0) await options.revocations(ids).catch(() => pause(AFTER_FAILURE_MS));
     } while (after !== null && downSince !== null && !signal.aborted);
   });
@@ -85,7 +85,7 @@ export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSign
     let processing = Promise.resolve();
     while (!signal.aborted) {
       const checked = check();
-      // A search does not wait for a silent Redis.
+      // While Redis is down, does not wait for its answer before the search.
       if (downSince === null) await checked;
       if (downSince !== null && !signal.aborted) {
         options.chunks();

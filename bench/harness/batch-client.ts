@@ -10,7 +10,7 @@ export interface BatchClientTask {
   apiKey: string;
   source: ItemSource;
   items: number;
-  /** Limit of items accepted but not yet public; large enough to keep every stage busy. */
+  /** Limit on items accepted but not yet public; large enough to keep every stage busy. */
   inFlight: number;
   total?: number | undefined;
 }

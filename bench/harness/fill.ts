@@ -28,7 +28,7 @@ export async function admittedIn({ owner }: BenchRegistry): Promise<number> {
 }
 
 const BATCH = 5_000;
-/** Limit of unpublished items while filling: less than one tenant's share of the engine's queue. */
+/** Limit on unpublished items while filling: less than one tenant's share of the engine's queue. */
 const IN_FLIGHT = 20_000;
 const DRAIN_MS = 120_000;
 

@@ -63,7 +63,7 @@ function executeAt({ tenantId, run }: ItemSource, n: number): ExecuteRequest {
   };
 }
 
-/** Uses all 50,000 amounts from 0.00 to 499.99 before an amount repeats. */
+/** No amount repeats before all 50,000 amounts from 0.00 to 499.99 were used. */
 const factsAt = (n: number): Facts => ({
   amount: { decimal: (((n * 7_919) % 50_000) / 100).toFixed(2) },
   currency: 'EUR',

@@ -8,7 +8,6 @@ export const proofPath = (proofId: string): string => PROOF_PATH + proofId;
 
 export interface Readiness {
   generation: number;
-  /** Leaves that the served snapshot covers. */
   tree_size: number;
   lookup_from: number;
 }

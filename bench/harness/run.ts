@@ -128,7 +128,7 @@ interface BenchRedis {
   close(): Promise<void>;
 }
 
-/** The settings that operators are advised to use: persist, and never evict a waiting job. */
+/** The settings that operators should use: Redis persists its data, and never evicts a waiting job. */
 const REDIS_SETTINGS = {
   appendonly: 'yes',
   appendfsync: 'everysec',

@@ -130,7 +130,7 @@ export interface RunContext {
   dir: string;
   /** The directory of the shared registry, filled by the first scenario that needs it. */
   sharedDir: string;
-  /** A Redis that persists as operators are advised to configure it. */
+  /** A Redis with the persistence settings that operators should use. */
   redis: { url: string; pid: number };
   /** Aborts when the bench is interrupted; the scenario then throws. */
   signal: AbortSignal;

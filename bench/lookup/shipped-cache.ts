@@ -39,7 +39,6 @@ export function shippedBalancer(dir: string, port: number, ...enginePorts: numbe
   return inForeground(withLocalServers(config, enginePorts), dir);
 }
 
-/** Values of nginx's `$upstream_cache_status`. */
 type CacheStatus = 'HIT' | 'REVALIDATED' | 'EXPIRED' | 'MISS';
 
 /** Share of the responses of a load that must have the intended cache status. */

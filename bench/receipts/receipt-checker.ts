@@ -171,7 +171,6 @@ export async function gatherEvidence(
 
 export interface ReceiptEvidence {
   request: JsonValue;
-  /** The policy's decision for `request`. */
   effect: Effect;
   receipt: Receipt;
   verdict: PublicVerdict;

@@ -60,7 +60,7 @@ async function run({ dir, redis, signal, quick, cleanup }: RunContext): Promise<
   const [without, having]: [BatchRun[], BatchRun[]] = [[], []];
   const singles = CALLERS.map((callers): Singles => ({ callers, without: [], having: [] }));
   for (let i = 0; i < rounds; i += 1) {
-    // Alternates the order, because a batch run leaves work to the next run.
+    // Alternates the order, because unfinished work of a batch run slows the next run.
     if (i % 2 === 0) without.push(await load(stack, false));
     having.push(await load(bound, true));
     if (i % 2 === 1) without.push(await load(stack, false));

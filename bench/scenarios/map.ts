@@ -64,7 +64,7 @@ async function run(context: RunContext): Promise<Result[]> {
     if (first >= WARM_UP) used += cpuSecondsOf(process.pid) - before;
     head = updated.head;
     store.forget(updated.superseded);
-    // Lets the process handle signals: an update awaits microtasks only.
+    // Lets the process handle signals, because an update yields to microtasks only.
     await setImmediate();
   }
   const measured = proofs - WARM_UP;

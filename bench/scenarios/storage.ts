@@ -68,7 +68,7 @@ async function measurePublishing(
       const live = await liveBytes(registry.snapshotDir, await publishedLocation(registry));
       return { written: bytesToDisk(publisher.pid), live };
     };
-    // Published once before measuring: the first cycle after a start writes more than new data.
+    // Publishes once before measuring, because the first cycle after a start writes more than the new data.
     const before = await publish();
     let after = before;
     for (let cycle = 0; cycle < cycles; cycle += 1) after = await publish();

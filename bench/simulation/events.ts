@@ -27,7 +27,7 @@ export class Clock {
   }
 }
 
-/** A process, its threads, a lock, or the cores: runs `width` tasks at a time, in the order of arrival. */
+/** Models a process, its threads, a lock or the cores: runs `width` tasks at a time, in the order of arrival. */
 export class Server {
   busyMs = 0;
   private running = 0;

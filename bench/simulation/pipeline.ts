@@ -13,7 +13,7 @@ type Costs = Record<
   number
 >;
 
-/** Maximum of proofs per second under the append lock, in groups of 1,000 on idle cores (docs/capacity.md). */
+/** Maximum proofs per second under the append lock, in groups of 1,000 on idle cores (docs/capacity.md). */
 const LOCK_CEILING = 32_000;
 
 /** The costs of a proof in a batch, from the results of a bench. */
@@ -166,7 +166,7 @@ class Log {
     }
   }
 
-  /** Gives each free checker the next range, and pauses between two short ranges. */
+  /** Gives the next range to each free thread of the verifier, and pauses between two short ranges. */
   private check(): void {
     while (this.checkers.isFree && this.claimed < this.size) {
       const open = this.size - this.claimed;

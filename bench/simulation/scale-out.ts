@@ -66,6 +66,6 @@ function printComparison(): void {
   const rate = measured('batch admission');
   const { p50, p99 } = simulate(today, rate / 2);
   const seconds = (value: number): string => `${value.toFixed(2)} s`;
-  print(`model, measured: ${whole(limitOf(today))}, ${whole(rate)} proofs/s on two cores; at half of that
-to the public p50 ${seconds(p50)}, ${seconds(measured('freshness: receipt to public verdict, p50'))}, p99 ${seconds(p99)}, ${seconds(measured('freshness: receipt to public verdict, p99'))}`);
+  print(`model, measured: ${whole(limitOf(today))}, ${whole(rate)} proofs/s on two cores; at half of the measured rate, from
+receipt to public verdict: p50 ${seconds(p50)}, ${seconds(measured('freshness: receipt to public verdict, p50'))}, p99 ${seconds(p99)}, ${seconds(measured('freshness: receipt to public verdict, p99'))}`);
 }

@@ -93,13 +93,13 @@ function batchFault(batch: CheckedBatch): string | null {
   if (batch.itemsHash === null && batch.erased === 0 && found.invalid < batch.total) {
     return 'items_hash, because no item of the batch was erased';
   }
-  // There is no hash to compare after an erasure of items, or when the bytes of items are missing.
+  // After an erasure of items, or when the bytes of items are missing, no hash can be compared.
   if (batch.itemsHash !== null && batch.foundHash !== null && batch.itemsHash !== batch.foundHash) {
     return `items_hash ${batch.foundHash} of its items, found ${batch.itemsHash}`;
   }
   if (counted === null) return 'its counts in svc.batch_progress';
   if (batch.isComplete !== (counted.pending === 0)) {
-    return `pending items in svc.batch_progress until it completes, found ${counted.pending}`;
+    return `pending items in svc.batch_progress until the batch completes, found ${counted.pending}`;
   }
   if (counted.pending !== batch.waiting) {
     return `pending rows for the ${counted.pending} items that svc.batch_progress counts, found ${batch.waiting}`;
@@ -115,9 +115,9 @@ function batchFault(batch: CheckedBatch): string | null {
 
 const STRAY_FINDINGS: [query: keyof typeof STRAYS, code: FindingCode, expected: string][] = [
   ['batches', 'batch_differs', 'the batch that other rows refer to'],
-  ['twice', 'intake_contradicts', 'no row here while a row of svc.chunk_pending has the admission'],
+  ['twice', 'intake_contradicts', 'no row, because svc.chunk_pending already has the admission'],
   ['packages', 'package_differs', 'the package of these members'],
-  ['unchanged', 'grant_changes_differ', 'a change'],
+  ['unchanged', 'grant_changes_differ', 'a change number for the package'],
   ['changes', 'grant_changes_differ', 'the token or package of the change'],
   ['erasures', 'erasure_incomplete', 'a known admission, and the leaf index of its proof'],
   ['unlogged', 'erasure_unlogged', 'the leaf both in an erasure entry and in svc.erasure'],

@@ -55,7 +55,6 @@ export class BudgetChains {
     else this.gaps.add(tenantNo);
   }
 
-  /** Checks a proof that matches the log. */
   async check({ proof, leafIndex, filedUnder }: StoredLeaf, effect: string): Promise<void> {
     const { budgets, rebuilt, tenantNo } = proof!;
     const { aep, input } = rebuilt!;

@@ -173,7 +173,7 @@ function checkFaults(proof: StoredProof, key: KeyState, checks: readonly Check[]
   return faults;
 }
 
-/** `failsProof`: whether the verifier compares one of the differing columns too, and so fails the proof. */
+/** `failsProof`: whether the verifier also compares one of the differing columns, so that the proof fails. */
 function columnFaults(
   proof: StoredProof,
   aep: Aep | null,

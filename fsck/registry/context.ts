@@ -16,7 +16,7 @@ import type { Findings, Report } from '../findings.js';
 export interface RegistryContext {
   sql: Pool;
   findings: Findings;
-  /** The pinned log keys: only checkpoints signed by them count. */
+  /** The pinned log keys: only checkpoints that these keys signed are accepted. */
   logVkeys: readonly [Vkey, ...Vkey[]];
   keys: KeyHistory;
   /** The name of the log, then the names of retired logs. */
@@ -94,7 +94,6 @@ export class KeyHistory {
     return this.digests.findLast(({ leafIndex }) => leafIndex < size)?.digest ?? NO_KEYS_DIGEST;
   }
 
-  /** Ids of the AEP keys that the log activates. */
   get keyIds(): string[] {
     return this.entries.flatMap(({ entry }) => (isAepKeyEntry(entry) ? [entry.key_id] : []));
   }

@@ -19,12 +19,10 @@ import { FIRST_ID, pages, type RegistryContext } from './context.js';
 /** Packages or tokens per query. Pages are large, because each query scans all change numbers. */
 const PAGE_SIZE = 10_000;
 
-/** The packages of the registry in order of their ids, in pages. */
 export function allPackages({ sql }: RegistryContext): AsyncGenerator<CheckedPackage[]> {
   return pages('packageId', PAGE_SIZE, `pkg_${FIRST_ID}`, (...page) => packagesFrom(sql, ...page));
 }
 
-/** The share tokens of the registry in order of their hashes, in pages. */
 export function allTokens({ sql }: RegistryContext): AsyncGenerator<CheckedToken[]> {
   return pages('tokenHash', PAGE_SIZE, '', (...page) =>
     readSnapshot(sql, (tx) => tokensFrom(tx, ...page)),
@@ -38,7 +36,7 @@ export async function checkGrants(ctx: RegistryContext): Promise<void> {
     for (const { packageId, membersHash, proofIds, areFit } of packages) {
       const where = `svc.trust_package package_id=${packageId}`;
       if (documentHash(nativeSha256, proofIds) !== membersHash) {
-        findings.add('package_differs', where, `members of hash ${membersHash}`);
+        findings.add('package_differs', where, `members whose hash is ${membersHash}`);
       } else if (!areFit) {
         findings.add('package_differs', where, "admissions of the package's tenant only");
       }

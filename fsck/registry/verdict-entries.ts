@@ -13,7 +13,7 @@ const PAGE = 1_000;
 export interface VerdictEntriesState {
   /** Verdict entries at this leaf index and above are not checked yet. */
   next: number;
-  /** The last verdict entry that counts. */
+  /** The last valid verdict entry. */
   last: Placed | null;
   /** Leaves that entries for the log of `last` listed as failed, and not as restored since then. */
   listed: number[];

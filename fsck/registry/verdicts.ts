@@ -73,7 +73,7 @@ interface LeafState extends Pick<LeafCheckResult, 'leafIndex' | 'verifies' | 'en
   isDue: boolean;
 }
 
-/** Checks that the effective verdict does not pass a leaf that fails here, and records the expiries. */
+/** Checks that the effective verdict on a leaf agrees with the result of fsck, and with the expiries in the AEP. */
 export function checkVerdict(
   leaf: LeafState,
   verdicts: readonly StoredVerdict[],
@@ -131,7 +131,7 @@ function checkExpiries(
   }
 }
 
-/** Lists of proofs by status find a proof whose status may not be VALID only in svc.status_exception. */
+/** Proofs whose status may differ from VALID need a row in svc.status_exception: lists by status read this table. */
 export function checkStatusException(
   { leafIndex, proof, isErased, isRevoked, isException }: StoredLeaf,
   verdicts: readonly StoredVerdict[],

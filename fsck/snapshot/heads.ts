@@ -16,7 +16,7 @@ import type { Findings } from '../findings.js';
 export interface SnapshotContext {
   files: LogFiles;
   findings: Findings;
-  /** The pinned keys: only checkpoints signed by them count. */
+  /** The pinned keys: only checkpoints that these keys signed are accepted. */
   log: PinnedKeys;
 }
 

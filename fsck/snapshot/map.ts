@@ -24,7 +24,6 @@ export class RebuiltMap {
   private readonly log: LogContext;
   private ofEndedLogs: ReadonlySet<number> = new Set();
 
-  /** @param endedOrigins the retired logs of the database */
   constructor(
     private readonly ctx: SnapshotContext,
     private readonly head: SignedHead,
@@ -128,9 +127,9 @@ export class RebuiltMap {
 }
 
 /**
- * The indexes of the verdict and snapshot entries that count for one of the retired logs, whose
- * leaves this log continues. After the first entry that counts for this log, no entry counts for a
- * retired log.
+ * The indexes of the verdict and snapshot entries that are valid for one of the retired logs, whose
+ * leaves this log continues. After the first entry that is valid for this log, no entry is valid for
+ * a retired log.
  */
 async function entriesOfEndedLogs(
   own: LogContext,
@@ -139,7 +138,7 @@ async function entriesOfEndedLogs(
 ): Promise<Set<number>> {
   const found = new Set<number>();
   if (endedOrigins.length === 0) return found;
-  // The map does not affect which of these entries count.
+  // The map does not affect which of these entries are valid.
   const reader: LogReader = {
     values: (keys) => Promise.resolve(keys.map(() => null)),
     entries: (from, to) => tree.entriesBetween(from, to),

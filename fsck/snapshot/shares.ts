@@ -98,7 +98,8 @@ export async function compareShares(
     const expected = wanted === null ? undefined : canonicalBytes(wanted);
     if (expected === undefined ? record === undefined : record && equalBytes(record, expected))
       return;
-    const described = wanted === null ? 'none: the token ended' : JSON.stringify(wanted);
+    const described =
+      wanted === null ? 'no record: the token is revoked or expired' : JSON.stringify(wanted);
     if (record === undefined) add('share_record_missing', where, 'a record');
     else add('share_record_differs', where, described);
   };

@@ -22,7 +22,7 @@ import { verifyEvidence, type EvidenceOptions, type ProvedState } from './verify
 /** An answer recomputed from evidence, as of the snapshot's time: see {@link proveAnswer}. */
 export interface ProvedAnswer {
   response: Facade | NotFound;
-  /** The proof of the artifact; null when the lookup does not resolve to one. */
+  /** The proof of the artifact; null when the lookup does not resolve to a proof. */
   proof: RecordedProof | null;
 }
 
@@ -30,7 +30,7 @@ export interface ProvedAnswer {
  * Verifies evidence, and recomputes the answer that it proves.
  *
  * @throws ProtocolError of `verifyEvidence`; `evidence_expired` or `evidence_too_old` for an answer that
- *   no longer holds
+ *   needs newer evidence
  */
 export function proveAnswer(
   crypto: VerifyCrypto,
@@ -45,9 +45,9 @@ export function proveAnswer(
 }
 
 /**
- * Requires that the evidence of an answer is recent enough for a document about this answer. A revocation is
- * irreversible, so evidence of any age proves it, unless the document also asserts validity: of a stage of a
- * chain, or a member of a package.
+ * Requires that the evidence of an answer is recent enough for a document about this answer. Evidence of any
+ * age proves a revocation, because revocations are irreversible. A document that also asserts validity, of a
+ * stage of a trust chain or a member of a package, needs recent evidence.
  *
  * @throws ProtocolError `evidence_expired` or `evidence_too_old`
  */

@@ -8,7 +8,7 @@ import type { SnapshotEntry } from '../schemas/log-entry.js';
 import type { Evidence, EvidenceLookup } from './document.js';
 import { lookupsOf, type MapQuery } from './lookups.js';
 
-/** The identifier as evidence states it: for a share token its hash, because evidence contains no token. */
+/** The identifier in evidence: a share token is replaced by its hash, because a token is a secret. */
 export function namedIdentifier(sha256: Sha256, requested: string): string {
   return isShareToken(requested) ? hashHex(sha256, requested) : requested;
 }

@@ -19,7 +19,7 @@ import { namedIdentifier } from './build.js';
 import { evidenceSchema, type Evidence, type EvidenceLookup } from './document.js';
 import { lookupsOf, type FoundRecords, type MapQuery } from './lookups.js';
 
-/** Longest time by which a snapshot may be ahead of the reader's clock, in milliseconds. */
+/** How far a snapshot may be ahead of the reader's clock, in milliseconds. */
 const MAX_AHEAD_MS = 60_000;
 
 export interface EvidenceOptions {
@@ -38,16 +38,14 @@ export interface ProvedState {
   identifier: string;
   found: FoundRecords;
   snapshot: SnapshotEntry;
-  /** Index of the snapshot entry. */
   index: number;
   checkpoint: Checkpoint;
   /** The pinned key that signed the checkpoint. */
   key: Vkey;
   /** Names of the policy's witnesses that cosigned the checkpoint; empty without a policy. */
   witnesses: string[];
-  /** Age of the state, in milliseconds. */
   ageMs: number;
-  /** Why the state no longer supports an answer other than `REVOKED`; null while it does. */
+  /** Why the state is too old for answers other than `REVOKED`; null while it supports every answer. */
   outdated: 'evidence_expired' | 'evidence_too_old' | null;
 }
 
@@ -116,7 +114,7 @@ function openSnapshot(
   }
   const [first] = snapshot.logs;
   if (first?.shard !== 0 || first.origin !== log.origin) {
-    throw new ProtocolError('wrong_origin', 'the log of shard 0 is not the pinned one');
+    throw new ProtocolError('wrong_origin', 'the log of shard 0 is not the pinned log');
   }
   if (index < first.size) {
     throw new ProtocolError(
@@ -129,7 +127,7 @@ function openSnapshot(
   return { snapshot, index, checkpoint, key, witnesses };
 }
 
-/** Follows the document's paths along the keys that the reader derives. */
+/** Checks the document's map paths, and that they belong to the keys that the reader derives. */
 function checkLookups(
   sha256: Sha256,
   lookups: readonly EvidenceLookup[],

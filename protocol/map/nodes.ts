@@ -48,7 +48,6 @@ export interface MapNode {
   hash: Uint8Array;
 }
 
-/** A key with the hash of its value. */
 export interface MapLeaf {
   key: Uint8Array;
   valueHash: Uint8Array;

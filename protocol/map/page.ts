@@ -39,7 +39,7 @@ export interface PageId {
   digest: Uint8Array;
 }
 
-/** A page as the page above it describes it. */
+/** The description of a page in the page above it. */
 export interface PageRef extends MapNode, PageId {
   /** The first bit in which the keys of the page differ; 136 for a single key. */
   bit: number;
@@ -74,7 +74,7 @@ export function encodeLeaves(leaves: readonly Leaf[]): Uint8Array {
   return bytes;
 }
 
-/** The bytes of a page of pages, all one level below. */
+/** The bytes of a page that holds pages of the level below. */
 export function encodeRefs(level: number, refs: readonly PageRef[]): Uint8Array {
   const bytes = new Uint8Array(1 + refs.length * REF_BYTES);
   const view = new DataView(bytes.buffer);
@@ -90,7 +90,6 @@ export function encodeRefs(level: number, refs: readonly PageRef[]): Uint8Array 
   return bytes;
 }
 
-/** Ascending order of keys, for `sort`. */
 export function byKey({ key: a }: { key: Uint8Array }, { key: b }: { key: Uint8Array }): number {
   const at = firstDifference(a, b) >> 3;
   return at === KEY_BYTES ? 0 : a[at]! - b[at]!;
@@ -131,11 +130,11 @@ export interface PageLink extends PageId {
  */
 export class StoredPage {
   readonly count: number;
-  /** Where each item begins, and the end of the last one. */
+  /** The offset of each item in `bytes`, and the end of the last item. */
   private readonly starts: Uint32Array;
   /** By index of an item: the first bit in which its key differs from the key before it. */
   private readonly bits: Uint8Array;
-  /** By item index: the hash of the node that splits before the item. At level 0, item hashes follow. */
+  /** By item: the hash of the inner node whose right side begins with the item. At level 0, item hashes follow. */
   private hashes: Uint8Array | null = null;
 
   /** @throws ProtocolError `malformed_map_page` for a page of another form or level */
@@ -198,12 +197,10 @@ export class StoredPage {
     return true;
   }
 
-  /** An item of level 0. */
   leafAt(sha256: Sha256, at: number): Leaf {
     return { key: this.keyAt(at), ...this.valueAt(at), hash: this.leafHash(sha256, at) };
   }
 
-  /** The value of an item of level 0. */
   valueAt(at: number): MapValue {
     const { bytes, starts } = this;
     const body = starts[at]! + LEAF_HEAD_BYTES;
@@ -214,13 +211,12 @@ export class StoredPage {
     };
   }
 
-  /** The range of the bytes with root and digest of an item, in a page of a level above 0. */
+  /** The byte range of an item's root and digest, in a page of a level above 0. */
   hashesAt(at: number): [start: number, end: number] {
     const end = this.starts[at + 1]!;
     return [end - 2 * HASH_BYTES, end];
   }
 
-  /** An item of a level above 0. */
   linkAt(at: number): PageLink {
     const [start, end] = this.hashesAt(at);
     const middle = start + HASH_BYTES;

@@ -26,7 +26,7 @@ export type MapHead = Pick<PageRef, 'level' | 'hash' | 'digest'> | null;
 
 type Items = readonly (Leaf | PageRef)[];
 
-/** Greatest number of leaves or pages in a page. */
+/** Maximum number of leaves or pages in a page. */
 const CAPACITY = 128;
 
 /**
@@ -48,7 +48,7 @@ export class MapPages {
     private readonly capacity = CAPACITY,
     /** Number of pages whose items are kept, up to about 40 kB each. */
     private readonly cacheSize = 0,
-    /** Whether others may have written the store, so that the root of each page is checked, too. */
+    /** Whether other processes may have written the store. If so, the root of each page is checked, too. */
     private readonly isUntrusted = false,
   ) {}
 
@@ -132,7 +132,7 @@ export class MapPages {
 
 const nameOf = ({ hash, digest }: PageLink): string => toHex(hash) + toHex(digest);
 
-/** The item where the search for a key ends, by the bits that the root covers. */
+/** The item where the search for a key ends. Compares only bits that the root covers. */
 function endOf(items: Items, key: Uint8Array): Leaf | PageRef {
   let [from, to] = [0, items.length];
   while (to - from > 1) {

@@ -90,7 +90,7 @@ export class Update {
     return { level, key, bit, count, ...page.hashes };
   }
 
-  /** The items of a page of `level` after ascending changes: leaves, or pages that merge where they can. */
+  /** The items of a page of `level` after changes in key order: leaves, or pages, merged where possible. */
   private async changed(
     level: number,
     items: readonly Item[],
@@ -100,7 +100,7 @@ export class Update {
     const pages = items as readonly Page[];
     if (this.isUntrusted) await this.confirm(pages, changes);
     const inside = new Map<Page, MapChange[]>();
-    // New leaves outside of every page, by the number of pages before them.
+    // New leaves outside of every page, by the number of pages before each leaf.
     const between = new Map<number, Leaf[]>();
     let before = 0;
     for (const change of changes) {
@@ -169,8 +169,8 @@ export class Update {
   }
 
   /**
-   * Merges adjacent pages whose items fit into one page, if they form a subtree. Smaller subtrees come
-   * first, because pages below that merge leave fewer items.
+   * Merges adjacent pages that form a subtree and whose items fit into one page. Merges smaller subtrees
+   * first, because each merge leaves fewer items for the subtree above.
    */
   private async merged(pages: readonly Page[]): Promise<readonly Page[]> {
     if (pages.length <= 1) return pages;

@@ -36,7 +36,7 @@ export interface MonitorOptions {
   report: (finding: Finding) => void;
 }
 
-/** A hostile log must not fill the state. */
+/** Limits, so that a hostile log cannot fill the state. */
 const MAX_LASTING = 1000;
 const MAX_LOOKS = 1000;
 
@@ -48,7 +48,7 @@ interface Served {
   files: LogFiles;
   tree: SignedTree;
   note: string;
-  /** A time before the source served the checkpoint. */
+  /** When the monitor began to request the checkpoint. */
   at: number;
 }
 
@@ -56,15 +56,14 @@ interface Served {
 export class Monitor {
   private readonly state: MonitorState;
   private rebuild: Rebuild;
-  /** The last poll at each earlier size that matters to an unread entry, in ascending order. */
+  /** The last poll at each earlier tree size, ascending, as far as unread entries need them for their checks. */
   private looks: readonly EarlierLook[];
-  /** A time before the main source last served the checkpoint of `state.head`. */
+  /** When the monitor began the last poll in which the main source served the checkpoint of `state.head`. */
   private lookedAt: number | null = null;
-  /** Watched proofs whose signed promise verified. */
+  /** Watched proofs with a promise whose signature was verified. */
   private readonly verified = new WeakSet<Watched>();
   /** Watched proofs whose checkpoint this log extends. */
   private readonly compared = new WeakSet<Watched>();
-  /** Findings of the current pass. */
   private found: Finding[] = [];
 
   constructor(private readonly options: MonitorOptions) {
@@ -159,7 +158,7 @@ export class Monitor {
     return served;
   }
 
-  /** With a policy the cosigned checkpoint, which a public API serves in place of the newest. */
+  /** If a policy is pinned, prefers the cosigned checkpoint, which a public API serves instead of the newest. */
   private async readCheckpoint(files: LogFiles): Promise<Uint8Array | null> {
     const cosigned = this.options.pin.policy === null ? null : await files.read(COSIGNED_PATH);
     return cosigned ?? files.read(CHECKPOINT_PATH);
@@ -187,7 +186,7 @@ export class Monitor {
   private checkSize({ files: { where }, tree: { head } }: Served): void {
     const before = this.sourceOf(where);
     if (head.size < before.size) {
-      const detail = `the source served a checkpoint of ${head.size} leaves after one of ${before.size} leaves`;
+      const detail = `the source served a checkpoint of ${head.size} leaves after a checkpoint of ${before.size} leaves`;
       this.add('checkpoint_went_back', where, detail);
     }
     before.size = Math.max(before.size, head.size);

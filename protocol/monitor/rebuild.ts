@@ -19,7 +19,7 @@ export interface RebuiltLog {
   map: MapHead;
   /** Map roots, in base64, at the sizes that a later snapshot may name. */
   roots: ReadonlyMap<number, string>;
-  /** The last snapshot entry that counts. */
+  /** The last valid snapshot entry. */
   snapshot: { index: number; entry: SnapshotEntry } | null;
 }
 
@@ -38,7 +38,6 @@ export interface EarlierLook {
   at: number;
 }
 
-/** Number of bundles that one step reads. */
 const STEP_BUNDLES = 16;
 
 /** Computes the map of a log from its entries, and compares it with every snapshot entry. */
@@ -129,8 +128,8 @@ export class Rebuild {
   }
 
   /**
-   * The time of a proof may be much earlier than its append, so proofs are not checked: the next entry of
-   * another type shows by when they were appended. The last poll whose checkpoint lacks the entry decides.
+   * Compares the time of an entry with the last poll whose checkpoint lacks the entry. Skips proofs, which may
+   * be appended long after their time: the next entry of another type shows by when they were appended.
    */
   private checkMergeDelay(
     index: number,
@@ -148,8 +147,8 @@ export class Rebuild {
 }
 
 /**
- * The sizes to stop at: each size that a snapshot among the entries names, the size after each later
- * verdict, because the next snapshot will name one of them, and the end.
+ * The sizes at which the map root is needed: each size that a snapshot among the entries names, and the
+ * size after each later verdict, because the next snapshot will name one of these. The end is the last.
  */
 function sizesToVisit(entries: readonly (LogEntry | null)[], from: number): number[] {
   const end = from + entries.length;
@@ -179,6 +178,6 @@ function keyEntry(index: number, { use, change, ...entry }: KeyEntry) {
       : 'registration_hash' in entry
         ? entry.registration_hash
         : entry.key_id;
-  const detail = `${change} of the key ${key}, use ${use}`;
+  const detail = `the log has the change "${change}" of the ${use} key ${key}`;
   return { code: 'key_entry' as const, where: `entry ${index}`, detail };
 }

@@ -32,7 +32,6 @@ export class SignedTree {
     private readonly files: LogFiles,
   ) {}
 
-  /** The root of the tree of the first `size` leaves. */
   async rootAt(size: number): Promise<Uint8Array> {
     return size === this.head.size ? this.head.root : (await this.rangeAt(size)).root();
   }

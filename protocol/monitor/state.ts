@@ -24,7 +24,7 @@ const stateSchema = z.strictObject({
       at: z.int(),
     })
     .nullable(),
-  /** Earlier polls that the check of the unread entries needs; absent if every entry is read. */
+  /** Earlier polls that the checks of unread entries need; absent if every entry was read. */
   looks: z.array(z.strictObject({ size: logIndexSchema, at: z.int() })).exactOptional(),
   /** The largest size and snapshot index of each source. */
   sources: z.record(
@@ -78,7 +78,7 @@ export function encodeState({ rebuilt, ...rest }: MonitorState): Uint8Array {
 
 /** @throws Error for bytes that {@link encodeState} did not write */
 export function decodeState(bytes: Uint8Array): MonitorState {
-  // Strict JSON excludes U+0000, which a log can put into the unsigned lines of a note.
+  // `parseStrict` would reject U+0000, which a log can put into the unsigned lines of a note.
   const { rebuilt, ...rest } = stateSchema.parse(JSON.parse(fromUtf8(bytes)));
   const { map, ...others } = rebuilt;
   return {

@@ -9,7 +9,6 @@ import { readSigned, type SignedDocument } from '../offline/read.js';
 import { SCHEMA } from '../schemas/ids.js';
 import { hashSchema, proofIdSchema } from '../schemas/primitives.js';
 
-/** A proof to watch. */
 export interface Watched {
   proofId: ProofId;
   /** Whether the service promised that the log has the proof. */

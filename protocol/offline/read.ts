@@ -169,7 +169,7 @@ function findInconsistency(
   }
 }
 
-/** Compares the shown AEP with the one in the envelope, and the key ids. */
+/** Compares the shown AEP with the AEP in the envelope, and the key ids of the parts. */
 function findEnvelopeInconsistency(document: SignedDocument, sha256: Sha256): OfflineFault | null {
   const { aep, envelope, inclusion, key, entry, proof_id } = document;
   const { payload, keyid } = parseEnvelope(envelope);

@@ -132,7 +132,7 @@ export function readLog(sha256: Sha256, log: OfflineTrust['log']): LogPin | null
 }
 
 /**
- * Opens a signed checkpoint under the pinned keys that count at its size, and requires the quorum of the
+ * Opens a signed checkpoint under the pinned keys that are valid at its size, and requires the quorum of the
  * pinned policy. Throws the errors of `openCheckpointNote` and `requireQuorum`.
  */
 export function openPinned(note: string, log: LogPin, verify: Ed25519Verify): OpenedCheckpoint {

@@ -35,7 +35,6 @@ export const executeRequestSchema = z.strictObject({
 });
 export type ExecuteRequest = z.infer<typeof executeRequestSchema>;
 
-/** The members that receipts of both request types share. */
 export const receiptMembers = {
   status: z.enum(['ADMITTED', 'DENIED', 'APPROVAL_REQUIRED']),
   request_hash: hashSchema.describe('SHA-256 of the body’s RFC 8785 form.'),

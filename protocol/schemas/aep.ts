@@ -28,7 +28,7 @@ const aepAgentSchema = z.strictObject({
 
 export type AepAgent = z.infer<typeof aepAgentSchema>;
 
-/** The end of a run: how many other proofs it has, and the hash of their `[proof_id, aep_hash]`. */
+/** The end of a run: the number of its other proofs, and the hash over their `[proof_id, aep_hash]` pairs. */
 export const closedRunSchema = z.strictObject({ count: logIndexSchema, members_hash: hashSchema });
 export type ClosedRun = z.infer<typeof closedRunSchema>;
 
@@ -111,7 +111,7 @@ export const fullValiditySchema = z.strictObject({
 export type FullValidity = z.infer<typeof fullValiditySchema>;
 export const proofValiditySchema = z.strictObject({ proof: endSchema });
 
-/** The signed statement that an execution was admitted or denied. */
+/** The signed statement about one decision, outcome or close. */
 export const aepSchema = z
   .strictObject({
     schema_version: z.literal(SCHEMA.aep),

@@ -18,7 +18,7 @@ export const SCOPES = [
 export const scopeSchema = z.enum(SCOPES);
 export type Scope = z.infer<typeof scopeSchema>;
 
-/** Scopes that a restricted key cannot have: it could lift its restriction or approve its own actions. */
+/** Scopes that a restricted key cannot have: the key could lift its restriction or approve its own actions. */
 export const UNRESTRICTED_SCOPES: readonly Scope[] = ['approvers', 'keys', 'policy', 'admin'];
 
 const MOST_PATTERNS = 32;
@@ -70,7 +70,7 @@ export const apiKeyRequestSchema = z
     schema_version: z.literal(SCHEMA.apiKeyRequest),
     scopes: z.array(scopeSchema).min(1).max(SCOPES.length),
     restriction: keyRestrictionSchema.exactOptional(),
-    /** When the key expires: at the latest when the calling key does. */
+    /** When the key expires: no later than the calling key. */
     expires_at: timeSchema.exactOptional(),
   })
   .superRefine(({ scopes, restriction }, context) => {

@@ -43,7 +43,7 @@ export const batchSchema = z
     batch_id: batchIdSchema,
     state: z.enum(['processing', 'completed']),
     counts: z.strictObject({
-      total: countSchema.min(1).describe('Items, the sum of the other counts.'),
+      total: countSchema.min(1).describe('All items: the sum of the other counts.'),
       admitted: countSchema.describe('Signed and in the log, with the effect ADMIT.'),
       denied: countSchema.describe('Signed and in the log, with the effect DENY.'),
       approval_required: countSchema.describe(

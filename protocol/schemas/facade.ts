@@ -37,7 +37,7 @@ const packageArtifactSchema = z.strictObject({
   environment: environmentSchema,
 });
 
-/** The proofs of a package in its order, each with the verdict on its trust artifact. */
+/** The proofs of a package, in the order of the package, each with the verdict on its trust artifact. */
 const packageReferencesSchema = z.strictObject({
   package_id: packageIdSchema,
   members: z
@@ -143,7 +143,6 @@ export const lookupRequestSchema = z
     message: `expected exactly one of ${LOOKUP_FIELDS.join(', ')}`,
   });
 
-/** Response for an unknown proof identifier. */
 export const notFoundSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.notFound),
   result: z.literal('NOT_FOUND'),

@@ -112,7 +112,7 @@ export type KeyEntry = z.infer<typeof keyEntrySchema>;
 export type ApproverEntry = z.infer<typeof approverEntrySchema>;
 export type AepKeyEntry = z.infer<typeof aepKeyEntrySchema> & { use: 'aep' };
 
-/** The most ranges of one erasure entry. */
+/** Maximum number of ranges in one erasure entry. */
 export const MAX_RANGES = 1000;
 
 /** The payloads of the proofs in `ranges`, each [from, to), are gone. */
@@ -132,9 +132,9 @@ export const erasureEntrySchema = z.strictObject({
 });
 export type ErasureEntry = z.infer<typeof erasureEntrySchema>;
 
-/** The most leaves that a verdict entry may list. */
+/** Maximum number of leaves that a verdict entry may list. */
 const MAX_LISTED_LEAVES = 1000;
-/** The most leaves that the verifier lists in one entry: AWS KMS signs messages of at most 4,096 bytes. */
+/** Maximum number of leaves that the verifier lists, because AWS KMS signs messages of at most 4,096 bytes. */
 export const LISTED_LEAVES = 200;
 const listedSchema = z
   .array(logIndexSchema)

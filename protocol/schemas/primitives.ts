@@ -109,7 +109,7 @@ const ASSERTION_FAULT = {
   message: 'must be true exactly for a status that asserts validity',
 };
 
-/** For `check`. */
+/** For zod's `check`: {@link assertsByStatus} must hold. */
 export const assertionCheck = z.refine<Assertion<'verification_status'>>(
   assertsByStatus,
   ASSERTION_FAULT,

@@ -56,7 +56,7 @@ export type InclusionResponse = z.infer<typeof inclusionResponseSchema>;
 const isJson = (value: unknown): boolean =>
   attempt(() => canonicalize(value as JsonValue)) !== undefined;
 
-/** A salt, a name and a value; the AEP has the hash of the three (after RFC 9901). */
+/** A salt, a name and a value, like a disclosure of RFC 9901; the AEP has the hash of the three. */
 export const disclosureSchema = z.tuple([
   z.string().regex(HASH_PATTERN, 'expected 32 bytes in hex'),
   z.string().min(1),

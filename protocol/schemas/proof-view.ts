@@ -23,7 +23,7 @@ import { verdictStatementSchema } from './verdict.js';
 const foundMembers = { at: timeSchema, log_size: logIndexSchema };
 
 const acceptedEventSchema = z.strictObject({ event: z.literal('accepted'), at: timeSchema });
-/** The commit point. It has no time, because the log only orders its entries. */
+/** The commit point. This event has no time, because the log only orders its entries. */
 const appendedEventSchema = z.strictObject({
   event: z.literal('appended'),
   leaf_index: logIndexSchema,
@@ -97,7 +97,7 @@ export const proofViewSchema = z.strictObject({
   proof_record: proofRecordSchema.nullable(),
   verdict: verdictStatementSchema,
   history: z.array(proofEventSchema),
-  /** The path of the list of proofs that name this one as their parent, such as its outcomes. */
+  /** The path of the list of proofs that name this proof as their parent, such as its outcomes. */
   children: z.string(),
 });
 export type ProofView = z.infer<typeof proofViewSchema>;

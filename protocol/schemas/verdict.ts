@@ -40,7 +40,7 @@ export type CheckName = Check['name'];
 const statusSchema = z.enum(STATUSES);
 
 /**
- * The registry's statement on a proof: the verdict in force and every revocation in the log. Equal
+ * The registry's statement about a proof: the verdict in force and every revocation in the log. Equal
  * verdicts and revocations always give an equal statement.
  */
 export const verdictStatementSchema = z
@@ -54,7 +54,7 @@ export const verdictStatementSchema = z
       trust: statusSchema,
     }),
     verified_at: timeSchema.nullable(),
-    /** The log size that the statement covers, including the verdict and every counted revocation. */
+    /** The log size that the statement covers: the verdict and every revocation in the statement are below it. */
     log_size: logIndexSchema,
   })
   .check(assertionCheck);
@@ -130,7 +130,7 @@ export const verdictSchema = z
     /** The disclosed values of a submitted export, by name; `withheld` counts the other values. */
     disclosed: z.record(z.string(), z.unknown()).nullable(),
     withheld: z.int().nullable(),
-    /** The registry's current statement on its proof with this id; null when the registry has no such proof. */
+    /** The registry's current statement about its proof with this id; null when it has no such proof. */
     verdict: verdictStatementSchema.nullable(),
     log_size: logIndexSchema,
   })

@@ -10,7 +10,7 @@ export type PinnedLogKey = string | { vkey: string; from_size?: number | null | 
 export type PinnedKeys = readonly [LogVkey, ...LogVkey[]];
 
 /**
- * Pins vkeys of one name, which is the log's origin: keys of two logs must not mix. Throws
+ * Pins vkeys of one name, which is the log's origin: keys of different logs must not be mixed. Throws
  * `malformed_vkey` for an unusable or duplicate key, different names, or an empty list.
  */
 export function pinKeys(sha256: Sha256, vkeys: readonly PinnedLogKey[]): PinnedKeys {

@@ -17,7 +17,7 @@ import { entriesPath, TILE_WIDTH, tilePath, tileWidth } from '../tiles.js';
 import { formatTime } from '../time.js';
 import type { AepKeyLife, PublicProof, RecordedEvent } from './record.js';
 
-/** A snapshot entry's data about a log. */
+/** The data about a log in a snapshot entry. */
 export interface LogView {
   origin: string;
   size: number;
@@ -25,7 +25,7 @@ export interface LogView {
   expiredThrough: number;
 }
 
-/** A map's data about a proof. */
+/** The data about a proof in a map, with that of its log. */
 export interface ProofFacts {
   proofId: string;
   proof: PublicProof;

@@ -22,7 +22,7 @@ interface OriginContext extends Primitives {
   origin: string;
 }
 
-/** The log of the entries, and the primitives that verify their signatures. */
+/** The log to which the entries belong, and the primitives that verify their signatures. */
 export interface LogContext extends OriginContext {
   shard: number;
 }
@@ -122,7 +122,6 @@ function rootOf(keys: ReadonlyMap<string, LogKey>, id: string): LogKey | undefin
 /** An index as a record stores it; null for an index that no leaf can have. */
 const placeOf = (index: number): number | null => (index < NONE ? index : null);
 
-/** The lower of two indexes, either of which may be null. */
 export function earlier(a: number | null, b: number | null): number | null {
   return a === null ? b : b === null ? a : Math.min(a, b);
 }
@@ -217,7 +216,7 @@ export class KeyStates {
     const keys = new Map<string, LogKey>();
     for (const { leafIndex, entry } of this.entries) {
       if (entry.type !== 'key' || !isSince1970(entry)) continue;
-      // A public key has the first use that the log gives it, so log keys matter too.
+      // The first activation of a public key fixes its use, so the entries of log keys matter too.
       if (entry.use !== 'log' && !isOf(entry, keyId) && !(root !== null && isOf(entry, root)))
         continue;
       for (const key of this.changedBy(keys, leafIndex, entry)) keys.set(key.id, key);
@@ -257,7 +256,7 @@ export function logKeysOf(sha256: Sha256, origin: string, keys: Iterable<LogKey>
     });
 }
 
-/** The pinned keys, with the keys that the pinned log activates. The log may only narrow a pin. */
+/** The pinned keys, with the keys that the pinned log activates. The log can only lower the bound of a pinned key. */
 export function withLogKeys(pinned: PinnedKeys, logged: readonly LogVkey[]): PinnedKeys {
   const isSame = (a: LogVkey, b: LogVkey): boolean => equalBytes(a.publicKey, b.publicKey);
   const [first, ...others] = pinned.map((pin) => {

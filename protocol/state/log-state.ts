@@ -47,7 +47,7 @@ const logStateSchema = z.strictObject({
 });
 type StoredState = Readonly<z.infer<typeof logStateSchema>>;
 
-/** The part of a log's past, besides its map, that decides whether and how the next entries count. */
+/** The state of a log that, together with its map, determines the effect of the next entries. */
 export interface LogState extends Omit<StoredState, 'keys' | 'proofs'> {
   /** Keys by id. One map has the keys of all uses, because a public key has only one use. */
   keys: ReadonlyMap<string, LogKey>;

@@ -63,7 +63,6 @@ export interface AepKeyLife {
 }
 
 interface LeafEvent {
-  /** Index of the entry. */
   index: number;
   /** Milliseconds since 1970. */
   time: number;
@@ -72,7 +71,7 @@ export type RecordedEvent =
   | (LeafEvent & { type: Exclude<(typeof EVENTS)[number], 'revoked'> })
   | (LeafEvent & { type: 'revoked'; kind: ArtifactKind; reasonHash: Uint8Array });
 
-/** Stands for null. */
+/** The encoding of null. */
 export const NONE = 2 ** 48 - 1;
 /** The last time that a log entry can state. */
 const LAST_TIME = Date.UTC(9999, 11, 31, 23, 59, 59, 999);

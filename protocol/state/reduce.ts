@@ -41,17 +41,17 @@ export interface LogReader {
 export interface Reduced {
   state: LogState;
   changes: MapChange[];
-  /** The indexes of the entries that do not count, ascending. */
+  /** The indexes of the entries without effect, ascending. */
   ignored: number[];
 }
 
 /**
  * The state of the log after its next entries, and the changes to its map, each for a different key. The
- * result depends on the entries only, not on how they are divided among calls. An entry that does not
- * count (spec/log.md, section 11) changes nothing; its index is in `ignored`.
+ * result depends on the entries only, not on how they are divided among calls. An entry
+ * without effect (spec/log.md, section 11) changes nothing; its index is in `ignored`.
  *
  * @param entries the bytes of the leaves from `state.size` on
- * @throws ProtocolError `malformed_record` when the map is not that of a log, and what `reader` throws
+ * @throws ProtocolError `malformed_record` when the map cannot be the map of a log; errors of `reader`
  */
 export async function reduce(
   ctx: LogContext,
@@ -70,7 +70,7 @@ interface Leaf {
   isChanged: boolean;
 }
 
-/** The most entries that are read at once. */
+/** Maximum number of entries that are read at once. */
 const READ_AHEAD = 1000;
 
 class Reduction {
@@ -355,7 +355,6 @@ class Reduction {
     return verdict?.expiredThrough ?? null;
   }
 
-  /** Calls `visit` for each proof among the leaves. */
   private async forEachLeaf(from: number, to: number, visit: (leaf: Leaf) => void): Promise<void> {
     for (let at = from; at < to;) {
       const end = at < this.start ? Math.min(to, this.start, at + READ_AHEAD) : to;

@@ -10,7 +10,6 @@ export interface RecordedProof extends ProofFacts {
   history: readonly RecordedEvent[];
 }
 
-/** The members that all views share. */
 export function membersOf({ artifact_kind, identifier, lookup, verification }: Facade) {
   const { verification_status, can_assert_validity } = verification;
   return { artifact_kind, identifier, lookup, verification_status, can_assert_validity };

@@ -22,13 +22,12 @@ export interface VerifiedCheckpoint extends TreeHead {
 export interface PublishInputs {
   /** Every leaf of the log. */
   tree: VerifiedTree;
-  /** The last verdict entry. */
   verdict: { index: number; entry: VerdictEntry };
   trustedHeads: readonly TrustedHead[];
   /** Size of the largest tree that was signed. */
   signedSize: number;
   stored: VerifiedCheckpoint | null;
-  /** The published checkpoint, which may be newer than that of the snapshot. */
+  /** The published checkpoint, which may be newer than the checkpoint of the snapshot. */
   file: PublishedCheckpoint | null;
 }
 
@@ -153,7 +152,7 @@ export function requireSigningKey(
     stored === null ||
     equalBytes(stored.signedBy.keyHash, logSigner.keyHash) ||
     (own !== undefined && own.index < stored.size) ||
-    // If every other log key is retired, none can cover the activation: readers must pin the new key.
+    // If all other log keys are retired, no checkpoint can cover the activation: readers must pin the new key.
     named.every((key) => key === own || key.retiredFrom !== null);
   if (own !== undefined && isFollowed) return;
   throw new OperatorError(

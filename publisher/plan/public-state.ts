@@ -85,8 +85,8 @@ export async function startingState(
 }
 
 /**
- * The state after the first `size` entries. Reads few entries: a snapshot covers these, so the last
- * verdict entry among them is valid, and the map has the record of every key.
+ * The state after the first `size` entries, which a published snapshot covers. Reads few entries: the last
+ * verdict entry below `size` is therefore valid, and the map has the record of every key.
  */
 async function restoreLogState(
   ctx: CycleContext,
@@ -137,8 +137,8 @@ async function restoreKeys(
   }
   for (const key of keys.values()) {
     if (key.use !== 'aep') continue;
-    // The log commits to the map, but not to the column by which key entries are found; and only the
-    // map has the index of a delegated key's last proof.
+    // Takes these indexes from the map: the log does not cover the column by which key entries are found,
+    // and only the map has the index of a delegated key's last proof.
     const value = await ctx.maps.find(map, aepKeyMapKey(0, key.index));
     if (value === null) throw new LostPageError(`the published map lacks the key ${key.id}`);
     const { retiredFrom, compromisedFrom } = decodeAepKey(value.record);

@@ -17,7 +17,7 @@ export interface SnapshotClaim {
   size: number;
 }
 
-/** The third byte of a canonical snapshot entry, `{"logs":…`; no other entry has it. */
+/** The third byte of a canonical snapshot entry, `{"logs":…`; no other entry has this third byte. */
 const L_OF_LOGS = 0x6c;
 
 /** The snapshot entry in a leaf, if readers of evidence accept it; null for any other leaf. */

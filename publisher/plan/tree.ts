@@ -24,8 +24,8 @@ export interface TreeHead {
 }
 
 /**
- * Limit of the cached tiles, of the cached entry bundles and of the cached roots of a tree: about
- * 16 MB of entries.
+ * Maximum number of cached tiles, of cached entry bundles and of cached roots of a tree: about 16 MB
+ * of entries.
  */
 const KEPT_TILES = 128;
 
@@ -34,17 +34,14 @@ const KEPT_TILES = 128;
  * its root is untrusted. Every tile and entry is checked against the root before use.
  */
 export class VerifiedTree {
-  /** The partial tiles. */
   private readonly partial = new Map<string, Uint8Array>();
   /** Tiles that were read and are not yet checked. */
   private readonly read = new Map<string, Uint8Array>();
   /** Checked data, which `open` moves to the next tree that extends this tree. */
   private kept = {
-    /** Full tiles. */
     tiles: new Map<string, Uint8Array>(),
     /** Entries by the index of their tile. */
     entries: new Map<number, Uint8Array[]>(),
-    /** Roots by tree size. */
     roots: new Map<number, Uint8Array>(),
   };
 
@@ -166,7 +163,7 @@ export class VerifiedTree {
   };
 }
 
-/** Adds a value, and removes the one that was added first when there are too many. */
+/** Adds a value, and removes the oldest value when there are too many. */
 function keep<K, V>(values: Map<K, V>, key: K, value: V): V {
   values.set(key, value);
   if (values.size > KEPT_TILES) values.delete(values.keys().next().value!);

@@ -35,7 +35,7 @@ export class DirectoryLease implements Lease {
         stale: STALE_MS,
         update: STALE_MS / 5,
         onCompromised: (error) => {
-          // Another process considered this one dead, and may already publish.
+          // Another process considered this process dead, and may already publish.
           this.log.error(
             { err: error },
             'publisher: another process took the lock on the snapshot directory',
@@ -131,7 +131,7 @@ export class DatabaseLease implements Lease {
 
   async take(): Promise<boolean> {
     if (await this.held()) return true;
-    // A standby server would grant this lock beside the primary's, and seem to have lost published leaves.
+    // A standby server would grant this lock while the primary grants it too, and may lack published leaves.
     await requirePrimary(this.sql);
     const [row] = await this.sql<{ locked: boolean; pid: number }[]>`
       select pg_try_advisory_lock(${this.lock[0]}::int, ${this.lock[1]}::int) as locked,

@@ -92,7 +92,7 @@ export class SnapshotReader {
         `${where} is not signed by this publisher's log key. ` +
           'If the log key was changed on purpose, activate the earlier key with "admin log-key activate" and restart the publisher; ' +
           'if the files belong to another log, give this publisher an empty SNAPSHOT_DIR or SNAPSHOT_STORE; ' +
-          'otherwise another process has written there: find that process before you start the publisher again.',
+          'otherwise another process wrote the files: find that process before you start the publisher again.',
         { cause },
       )
     );
@@ -181,7 +181,7 @@ export class SnapshotWriter {
       'published_file_differs',
       `${path} in ${this.store.where} is published with different content than the registry yields now, and a published file must never change. ` +
         'Compare the file with the registry: if the file was damaged, delete it and start the publisher again, which rewrites it; ' +
-        'otherwise the registry has changed under the log, and this log must not be continued.',
+        'otherwise published rows of the registry were changed, and this log must not be continued.',
     );
   }
 

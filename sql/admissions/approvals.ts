@@ -44,13 +44,13 @@ export function acceptApproval(
     if (fault !== null) return { outcome: 'rejected', fault };
     if (await isRunClosed(tx, tenantNo, item)) return { outcome: 'run_closed' };
     if (await insertSecond(tx, tenantNo, item, policy)) {
-      // A separate statement: the row check needs a visible intake row.
+      // A separate statement, because a row-level security check must see the intake row.
       await tx`
         insert into svc.intake_pending (proof_id, accepted_at)
         select proof_id, accepted_at from svc.intake where proof_id = ${item.proofId}::uuid`;
       return { outcome: 'accepted', proofId: item.proofId };
     }
-    // No row means that an erasure removed the request after the check.
+    // The insertion found no request: an erasure removed the request after the check.
     const other = await secondDecisionOf(tx, tenantNo, item);
     return other ?? { outcome: 'rejected', fault: 'the pending proof was erased' };
   };
@@ -61,8 +61,8 @@ export function acceptApproval(
 const APPROVAL_LOCK = 7_566_948;
 
 /**
- * Excludes other approvals and erasures of a pending proof until the transaction ends: an erasure would
- * miss the copy of the request that an open transaction has made.
+ * Excludes other approvals and erasures of a pending proof until the transaction ends: a concurrent erasure
+ * would miss the copy of the request that an uncommitted second decision contains.
  */
 export async function holdApprovals(tx: Transaction, pending: string): Promise<void> {
   await tx`select pg_advisory_xact_lock(${APPROVAL_LOCK}, hashtext(${pending}::uuid::text))`;

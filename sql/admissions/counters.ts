@@ -86,7 +86,7 @@ export async function setCounters(tx: Transaction, rows: readonly CounterRow[]):
       do update set value = excluded.value, leaf_index = excluded.leaf_index`;
 }
 
-/** Start of a read of all counters: sorts before every counter. */
+/** The position before the first counter, to start a read of all counters. */
 export const FIRST_COUNTER: CounterRef = { tenantNo: 0, key: '', period: '' };
 
 /** The counters after the given counter, in the order of tenant, key and period. */

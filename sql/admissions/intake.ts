@@ -22,7 +22,7 @@ export interface IntakeItem {
   seed: Uint8Array;
   fixtureRef: string | null;
   idempotencyKey: string | null;
-  /** The caller's API key: revoking it also rejects its pending admissions. */
+  /** The number of the caller's API key. Revoking the key also rejects its pending admissions. */
   keyNo: number | null;
   /** Null when the request is in no run. */
   run: RunPlace | null;
@@ -35,15 +35,15 @@ export type IntakeOutcome =
   | { outcome: 'idempotency_conflict' | 'run_seq_taken' };
 
 /**
- * Stores admissions: the intake rows, their pending rows and the idempotency keys. Without
- * idempotency keys, one statement stores the new admissions; the other items take a second
- * transaction. The database sets the time and the policy digest. The deduplication key is (tenant,
- * request type, request hash); a repeat returns the first admission.
+ * Stores admissions: the intake rows, their pending rows and the idempotency keys. If no item has an
+ * idempotency key, one statement stores the new admissions, and a second transaction handles the rest.
+ * The database sets the time and the policy digest. The deduplication key is (tenant, request type,
+ * request hash); a repeat returns the first admission.
  *
  * @param lockTimeoutMs longest wait, from this call on, for a concurrent transaction with the same
- *   admission; the connection's setting when absent. `isLockTimeout` holds for its error.
+ *   admission; the connection's setting when absent. A timeout throws an error for which `isLockTimeout` is true.
  * @throws PolicyMissingError when no policy set is active
- * @throws an error for which `isUnavailable` holds
+ * @throws an error for which `isUnavailable` is true
  */
 export async function acceptIntake(
   sql: Pool,

@@ -23,7 +23,7 @@ export type Outcome =
       reasons: string[];
       policyDigest: Buffer;
       acceptedAt: number;
-      /** How long the proof waits for a required approval. */
+      /** The seconds in which the action can be approved. */
       approvalSeconds: number;
       /** An approver rejected the pending proof. */
       isRejected?: true;
@@ -43,7 +43,7 @@ export interface OutcomeRow {
   reasons: string[] | null;
   policyDigest: Buffer;
   acceptedAt: Date;
-  /** Null: `APPROVAL_SECONDS`. */
+  /** Null: the default, `APPROVAL_SECONDS`. */
   approvalSeconds: string | null;
   code: string | null;
   detail: string;
@@ -92,8 +92,8 @@ const requiresApproval = (outcome: Outcome | undefined): boolean =>
   outcome?.state === 'proved' && outcome.effect === 'REQUIRE_APPROVAL';
 
 /**
- * The second decisions of pending proofs, by the id of the pending proof; pending proofs without
- * one are absent.
+ * The second decisions of pending proofs, by the id of the pending proof; pending proofs without a
+ * second decision are absent.
  */
 async function secondDecisions(
   sql: Pool,
@@ -155,13 +155,13 @@ export const OUTCOMES_CHANNEL = 'svc_outcomes';
 export const PENDING_CHANNEL = 'svc_pending';
 /** PostgreSQL limits a payload to 7,999 bytes. */
 const IDS_PER_NOTIFICATION = 240;
-/** An admission has at most 161 bytes: 32 of the proof id, 128 of the request id, and a space. */
+/** An admission takes at most 161 bytes of a payload: 32 for the proof id, 128 for the request id, and a space. */
 const ANNOUNCED_AT_ONCE = 48;
 const MOST_PAYLOAD_PER_ID = 6;
 
 /**
  * Announces, when the transaction commits, that it decided admissions or revocations, and names the
- * ids that callers may wait for. A listener reads the outcomes from the registry: any role can
+ * ids that callers may wait for. Listeners read the outcomes from the registry, because any role can
  * notify.
  */
 export async function announceOutcomes(tx: Transaction, ids: readonly string[]): Promise<void> {
@@ -209,8 +209,8 @@ export interface PendingPlace {
 /**
  * Pending admissions accepted more than `ms` milliseconds ago, oldest first, from `after` on, so
  * that callers can skip admissions that cannot be committed. Includes admissions accepted more than
- * a day in the future, which `claimPending` does not leave waiting. Excludes pending chunks, which
- * have leases.
+ * a day in the future: `claimPending` claims these, so that they are rejected. Excludes pending
+ * chunks, which have leases.
  */
 export function pendingOlderThan(
   sql: Db,
@@ -227,7 +227,7 @@ export function pendingOlderThan(
     order by accepted_at, proof_id limit ${limit}`;
 }
 
-/** Whether the requeue has anything to search for. */
+/** Whether anything is pending that the requeue may have to retry. */
 export async function isAnythingPending(sql: Db): Promise<boolean> {
   const [row] = await sql<[{ pending: boolean }]>`
     select exists (select from svc.intake_pending) or exists (select from svc.revocation_pending)

@@ -83,7 +83,7 @@ async function load(sql: Db, pending: Fragment): Promise<PendingIntake[]> {
       string_agg(uuid_send(i.proof_id) || i.seed || i.request_hash
         || int4send(length(i.request)) || i.request, '') as packed
     from (${pending}) p
-    -- "offset 0": a join may be planned with the whole table, and the cached plan stays while it grows.
+    -- "offset 0" prevents a plan that joins the whole table: the plan is cached, and the table grows.
     cross join lateral (select * from svc.intake where proof_id = p.proof_id offset 0) i
     join svc.tenant t using (tenant_no)
     group by i.tenant_no, t.tenant_id, i.lane, i.environment, i.accepted_at, i.bound, i.policy_digest,
@@ -126,7 +126,7 @@ export class ChunkIncompleteError extends Error {}
  * Only one transaction can commit the claim, so an admission is decided once. Claims nothing
  * outside a transaction, where a claim would lose the admission. An admission accepted in the
  * future, by up to a day, stays pending until that time: the database clock was set back, or a
- * standby with another clock was promoted. The gates reject later times.
+ * standby with another clock was promoted. The worker rejects admissions with later times.
  *
  * @throws ChunkIncompleteError when `intakes` lacks admissions of a chunk
  */
@@ -269,8 +269,8 @@ export interface Gate {
 type GateRow = Gate & { ids: string };
 
 /**
- * The gates of admissions, and whether their pinned columns are valid: one row for all admissions of a
- * tenant, key, environment, policy and time.
+ * The gates (allowlist, environment, API key) of admissions, and whether their pinned columns are valid: one
+ * row for all admissions of a tenant, key, environment, policy and time.
  */
 const selectGates = (tx: Db, proofIds: readonly string[]) => tx`
   select i.ids, t.allowlisted, l.open as "environmentOpen",
@@ -281,7 +281,7 @@ const selectGates = (tx: Db, proofIds: readonly string[]) => tx`
           and (pk.revoked_at is not null or pk.expires_at <= i.accepted_at))) as "keyHolds",
     k.agent_id as "agentId",
     i.environment = t.environment
-      -- A second decision is bound as its pending proof is.
+      -- A second decision is bound exactly if its pending proof is.
       and (i.bound = (k.agent_id is not null) or i.approves is not null)
       and i.accepted_at <= clock_timestamp() + interval '1 second'
       and exists (select from svc.policy_activation a

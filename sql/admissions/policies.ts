@@ -95,7 +95,7 @@ export async function activatePolicy(
     returning active_from as at`;
   if (row !== undefined) return row.at;
   throw new AdministrationError(
-    `${from?.toISOString() ?? ''} has passed by the database clock: activating a policy must not change past decisions`,
+    `${from?.toISOString() ?? ''} is in the past by the database clock: activating a policy must not change past decisions`,
   );
 }
 

@@ -7,7 +7,7 @@ import { asTenants, type Db, type Pool } from '../db/transaction.js';
 
 /** The run of a request and its number there, as in its intake row. */
 export interface RunPlace {
-  /** Lower-case hex: a hash, because an erasure keeps it. */
+  /** Lower-case hex. A hash of the ids, because an erasure keeps this column. */
   runKey: string;
   seq: number;
   closes: boolean;
@@ -35,7 +35,7 @@ export function isPlaceOf(subject: AepSubject, place: RunPlace | null): boolean 
   );
 }
 
-/** A request of a run, unless it was rejected. A second decision has the number of its pending proof. */
+/** A request of a run that was not rejected. A second decision has the number of its pending proof. */
 export interface RunMember {
   proofId: string;
   seq: number;

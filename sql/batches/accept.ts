@@ -58,7 +58,7 @@ export type BatchOutcome =
 
 /** The `lane` of the idempotency keys of batches, which differs from every request type. */
 const BATCHES = 3;
-/** Items per chunk, the most in one job, because each chunk costs a dozen statements and a commit. */
+/** Items per chunk: the maximum of one job, because each chunk costs a dozen statements and a commit. */
 export const CHUNK_ITEMS = 1_000;
 const ROWS_PER_STATEMENT = 1_000;
 const MAX_ATTEMPTS = 20;
@@ -126,7 +126,7 @@ async function accept(
 /**
  * Inserts the batch. Returns null, or the id of the existing batch with these items. A batch with
  * items that may be decided differently now gets a successor, whose key is derived from the items
- * and the id of that batch.
+ * and the id of the earlier batch.
  */
 async function insertBatch(
   tx: Transaction,
@@ -262,8 +262,8 @@ const unnested = (tx: Transaction, rows: readonly Admission[]) => tx`
     ${arrayOf(rows.map(({ items }) => items))}::smallint[]) as admission(proof_id, items)`;
 
 /**
- * Counts items that repeat a decided admission at once; other repeated items get a watch row.
- * `resolveDuplicateItems` counts an admission that is decided concurrently.
+ * Counts the items that repeat a decided admission. Items that repeat a pending admission get a watch
+ * row, and `resolveDuplicateItems` counts them later, even if the admission is decided concurrently.
  */
 async function insertWatches(
   tx: Transaction,

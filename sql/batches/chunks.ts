@@ -63,12 +63,11 @@ export async function countOutcomes(
 
 /** The advisory lock of the chunk dispatcher. Advisory lock numbers are shared by the whole database. */
 const DISPATCH_LOCK = 7_301_003;
-/** The most chunks in one lease; small chunks are combined. */
+/** Maximum number of chunks in one lease; small chunks are combined. */
 const MAX_CHUNKS = 64;
 
 export interface LeasedChunks {
   chunkIds: string[];
-  /** The number of admissions in these chunks. */
   admissions: number;
 }
 
@@ -120,7 +119,7 @@ export async function requeueExpiredLeases(sql: Db, ms: number): Promise<number>
     with expired as materialized (
       select chunk_id from svc.chunk_pending
       where leased_at < clock_timestamp() - ${`${ms} milliseconds`}::interval
-        or leased_at > clock_timestamp() -- by a clock that was set back since
+        or leased_at > clock_timestamp() -- the clock was set back since the lease
       order by leased_at limit ${RENEWED_AT_ONCE} for update skip locked)
     update svc.chunk_pending c set leased_at = null from expired e where e.chunk_id = c.chunk_id`;
   return expired.count;

@@ -45,8 +45,8 @@ export const isLockTimeout = (error: unknown): boolean => codeOf(error) === '55P
 export const isStatementTimeout = (error: unknown): boolean => codeOf(error) === '57014';
 
 /**
- * Whether the database is unavailable, as opposed to rejecting the statement. Holds for errors of
- * the driver as well, because only transactions wrap them.
+ * Whether the error means that the database is unavailable, not that it rejected the statement. Also
+ * recognises errors of the driver, because only transactions wrap these.
  */
 export function isUnavailable(error: unknown): boolean {
   if (error instanceof DatabaseUnavailableError) return true;
@@ -61,7 +61,7 @@ function codeOf(error: unknown): string {
   return typeof code === 'string' ? code : '';
 }
 
-/** Names no setting: a URL may also come from DATABASE_READ_URL, or from a file of `admin init`. */
+/** The texts do not name DATABASE_URL: a URL may also come from DATABASE_READ_URL, or a file of `admin init`. */
 const UNUSABLE: Record<string, string> = {
   '28P01': 'the database rejected the password in its URL',
   '28000': 'the database rejected the user in its URL',
@@ -95,6 +95,6 @@ export function asUnavailable(error: unknown): unknown {
   return new DatabaseUnavailableError(`the database ${what}: ${message}`, { cause: error });
 }
 
-/** Whether the error means that a set or an overlay was activated meanwhile. */
+/** Whether the error means that a policy set or an overlay was activated meanwhile. */
 export const isNotCombined = (error: unknown): boolean =>
   (error as { code?: unknown } | null)?.code === 'SV001';

@@ -141,7 +141,7 @@ export async function requireOwnSession(sql: Db): Promise<void> {
 
 /**
  * Rejects while the server is in recovery: a standby, or a restore that still replays WAL, answers
- * queries but accepts no writes. Leaves that it lacks are late, not lost.
+ * queries but accepts no writes. Leaves that are missing there may still arrive.
  */
 export async function requirePrimary(sql: Db): Promise<void> {
   const [row] = await sql<{ isStandby: boolean }[]>`select pg_is_in_recovery() as "isStandby"`;

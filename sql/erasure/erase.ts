@@ -14,7 +14,7 @@ export interface ErasureOrder {
   reasonRef: string;
 }
 
-/** An erased payload, with the keys for finding its other traces. */
+/** An erased payload, with the keys of other rows that depend on the request. */
 export interface Erased {
   proofId: string;
   tenantNo: number;
@@ -100,7 +100,7 @@ export async function erasePayloads(
 
 /**
  * Deletes the payloads, and writes an erasure record for each that has none. Returns the ids of the proofs
- * with a new record. Only the insertion can tell: a concurrent erasure may write a record after the read.
+ * that the insertion recorded: a concurrent erasure may have written a record after the caller's read.
  */
 async function nullPayloads(
   tx: Transaction,
@@ -147,9 +147,9 @@ async function appendErasures(
 const PAGE = 1_000;
 
 /**
- * Records that the payloads of the adopted proofs, from leaf `from` on, are lost, and names them in
- * erasure entries. Erases again the payloads that adopted entries report as erased: the restored backup
- * still has them.
+ * Records that the payloads of the adopted proofs (restored from the published log, from leaf `from` on)
+ * are lost, and names the proofs in erasure entries. Erases again the payloads that adopted entries report
+ * as erased: the restored backup still has them.
  *
  * @returns how many proofs lost their payload
  */

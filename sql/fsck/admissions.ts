@@ -87,7 +87,7 @@ export interface CheckedBatch {
   foundHash: string | null;
   isComplete: boolean;
   counted: (ItemCounts & { pending: number }) | null;
-  /** Items of an open batch that rows of the pending tables or of batch_watch have yet to count; 0 for a complete batch. */
+  /** Items of an open batch that are not counted yet: those with pending or batch_watch rows; 0 for a complete batch. */
   waiting: number;
   found: ItemCounts;
 }
@@ -239,7 +239,7 @@ export const STRAYS = {
       from svc.audit where object = 'policy_activation' and operation = 'INSERT') a
       using (activation_id, digest, active_from)
     where p.digest is null or a.digest is null order by at limit ${limit}`,
-  /** Retired logs without their last checkpoint, and checkpoints of a retired log without its row. */
+  /** Retired logs without their last checkpoint, and checkpoints of a retired log without a row in svc.ended_log. */
   retired: (sql, limit) => sql`
     select distinct 'svc.ended_log origin=' || origin as at from svc.ended_log l
     full join (select origin, max(tree_size) as tree_size, true as found from svc.ended_checkpoint group by origin) c
@@ -254,7 +254,7 @@ export const STRAYS = {
 } as const satisfies Record<string, Query>;
 
 /**
- * The first activation of a policy set, in epoch milliseconds; for a set combined with an overlay, that of its base set.
+ * The first activation of a policy set, in epoch milliseconds. For a set combined with an overlay, the first activation of its base set.
  *
  * @param digest hex
  */
@@ -266,7 +266,7 @@ export async function activeSince(sql: Db, digest: string): Promise<number | nul
   return row.since?.getTime() ?? null;
 }
 
-/** The ranges of adopted leaves, [from, to): their documents and admissions are lost. */
+/** The ranges of leaves adopted from the published log, [from, to): their documents and admissions are lost. */
 export const adoptedRanges = (sql: Db) => sql<{ from: number; to: number }[]>`
   select from_index as from, to_index as to from svc.adoption`;
 

@@ -80,7 +80,7 @@ export async function tokensFrom(sql: Db, after: string, limit: number): Promise
   return rows.map(withTarget);
 }
 
-/** The number of changes, the largest change number, and the counter's value. */
+/** The number of changes, the largest change number, and the value of the counter of changes. */
 export async function grantNumbers(sql: Db) {
   const [row] = await sql<[{ count: number; last: number; head: number }]>`
     select (select count(*) from svc.grant_change) as count,
@@ -114,7 +114,7 @@ export async function proofAbout(sql: Db, proofId: string) {
 }
 
 /**
- * A reason document; null when missing, `gone` after an erasure of the proof or an adoption of the entry.
+ * The document with this hash; null when missing, `gone` if the proof was erased or the entry was adopted.
  *
  * @param reasonHash hex
  */

@@ -100,8 +100,8 @@ export function appendLogKeyChange(
 }
 
 /**
- * The advisory lock that a publisher holds for its log key while it leads. A retirement needs the lock: a checkpoint
- * that the key signs meanwhile would exceed the bound, and every reader would reject it.
+ * The advisory lock that a publisher holds for its log key while it is the leader. A retirement takes the lock:
+ * otherwise the key could sign a checkpoint beyond the bound, and every reader would reject that checkpoint.
  */
 export const signingLock = (publicKey: Uint8Array): readonly [number, number] => [
   0x737665, // No other lock has this first key: approvals have 0x737664.

@@ -24,7 +24,6 @@ export interface TrustPackage {
   createdAt: number;
 }
 
-/** Why a proof cannot be in a package. */
 export type MemberFault = 'unknown' | 'denied' | 'outcome' | 'erased';
 
 export type CreatePackageOutcome =
@@ -78,7 +77,7 @@ async function faultsOf(
   return new Map(rows.map(({ n, fault }) => [n - 1, fault]));
 }
 
-/** In two statements, because a row check on members needs a visible package row. */
+/** In two statements, because a row-level security check on members must see the package row. */
 async function insertPackage(
   tx: Transaction,
   tenantNo: number,

@@ -85,7 +85,7 @@ async function insertRequest(
   tenantNo: number,
   item: RevocationItem,
 ): Promise<boolean> {
-  // In two statements, because a row check on the pending row needs a visible request.
+  // In two statements, because a row-level security check on the pending row must see the request.
   const { requestId, keyNo, proofId, artifactKind, reasonHash, document } = item;
   const inserted = await tx`
     insert into svc.revocation_request
@@ -247,7 +247,7 @@ export function revocationsOlderThan(
   return sql<PendingRevocation[]>`
     select request_id as "requestId", requested_at as "requestedAt" from svc.revocation_pending
     where (requested_at < now() - ${`${ms} milliseconds`}::interval
-        or requested_at > now() + interval '1 second') -- by a clock that was set back since
+        or requested_at > now() + interval '1 second') -- the clock was set back since the request
       and (requested_at, request_id) > (${after?.requestedAt ?? new Date(0)}::timestamptz,
         ${after?.requestId ?? '0'.repeat(32)}::uuid)
     order by requested_at, request_id limit ${limit}`;

@@ -2,7 +2,7 @@ import type { Db, Transaction } from '../db/transaction.js';
 import { publishing, readHeartbeats } from '../ops/heartbeats.js';
 import { AdministrationError } from '../tenants/audit.js';
 
-// Only the role svc_erase may call the database's functions for adoption.
+// Adoption appends published leaves that a restored database lacks. Only the role svc_erase may call its functions.
 
 /**
  * Takes the append lock and the publisher's lease until the transaction ends, and returns the size of
@@ -53,10 +53,10 @@ const LEAVES_LOST: readonly (string | null)[] = ['database_behind', 'log_forked'
 export async function endLog(tx: Db, origin: string, reason: string): Promise<number> {
   const [{ signed }] = await tx<[{ signed: number }]>`
     select svc.end_log(${origin}, ${reason}) as signed`.catch(rethrow);
-  // No publisher is active now, because svc.end_log took their lock.
+  // No publisher is active now, because svc.end_log took the publisher's lock.
   if (LEAVES_LOST.includes(publishing(await readHeartbeats(tx)).refused)) return signed;
   throw new AdministrationError(
     'no publisher has reported a loss of published leaves since the last snapshot. ' +
-      'Start a publisher whose SNAPSHOT_DIR holds the published snapshot, or set TRUSTED_CHECKPOINT: it publishes, or stops and records the loss',
+      'Start a publisher whose SNAPSHOT_DIR holds the published snapshot, or set TRUSTED_CHECKPOINT: the publisher then publishes, or stops and records the loss',
   );
 }

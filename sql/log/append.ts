@@ -36,7 +36,7 @@ export interface NewProof {
   lane: 1 | 2;
   environment: Environment;
   validity: Validity;
-  /** Acceptance, in epoch milliseconds. */
+  /** Acceptance time, in epoch milliseconds. */
   at: number;
   subject: AepSubject;
   decision: Decision;

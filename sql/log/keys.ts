@@ -8,7 +8,6 @@ import { entriesWhere, type EntryBody } from './log.js';
 import { equalBytes } from '#protocol/bytes';
 import type { LogEntry } from '#protocol/schemas/log-entry';
 
-/** The key entries of a log, and the states of its keys. */
 export interface KeysOfLog {
   entries: readonly KeyedEntry[];
   states: KeyStates;
@@ -92,7 +91,7 @@ export function compromisesIn(
   });
 }
 
-/** Reads each key entry of a log once, because delegation makes many and every append needs them. */
+/** Reads each key entry of a log once: delegation adds many entries, and every append needs all of them. */
 class KeyEntryReader {
   private known: KeysOfLog & { last: EntryBody | null };
 
@@ -152,7 +151,7 @@ const isSameRow = (row: EntryBody, other: EntryBody): boolean =>
 
 const readers = new WeakMap<Pool, Map<string | undefined, KeyEntryReader>>();
 
-/** The reader of a pool; one for each log for which delegations are signed. */
+/** The key entry reader of a pool. Each name of a log has its own, because delegations are signed for a log. */
 export function keyEntryReader(sql: Pool, logOrigin: string | undefined): KeyEntryReader {
   const ofPool = readers.get(sql) ?? new Map<string | undefined, KeyEntryReader>();
   readers.set(sql, ofPool);

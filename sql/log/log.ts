@@ -56,7 +56,7 @@ export const entryColumns = (sql: Db) => sql`
   e.environment, e.key_id as "keyId", e.validity as "entryValidity", e.body`;
 
 function bytesOf(row: EntryRow, proofBytes: (entry: ProofEntryInput) => Uint8Array): Uint8Array {
-  // The row of an adopted proof has the published bytes.
+  // A proof that was adopted from the published log has its published bytes in `body`.
   if (row.kind !== PROOF || row.body !== null) return row.body ?? new Uint8Array();
   const { effect, isOutcome } = row;
   if (effect === null || isOutcome === null) return new Uint8Array();
@@ -96,7 +96,7 @@ export async function readTile(sql: Db, level: number, index: number): Promise<U
   return row?.hashes ?? null;
 }
 
-/** The most tiles that a cache holds, 8 MiB: the leaves of one run may lie in thousands of tiles. */
+/** Maximum number of cached tiles, 8 MiB: the leaves of one run may be in thousands of tiles. */
 const CACHED_TILES = 1_024;
 
 /**

@@ -82,7 +82,7 @@ export async function verdictHistories(
 
 /**
  * Leaves below `size`, ascending, that once failed for a reason other than a compromised key. Some now
- * pass again. Ignores rows without checks, with which earlier versions repeated an outcome.
+ * pass again. Ignores rows without checks: earlier versions wrote them to repeat an outcome.
  */
 export async function failedOtherwise(sql: Db, size: number): Promise<number[]> {
   const rows = await sql<{ leaf: number }[]>`
@@ -165,7 +165,7 @@ export interface ScrubPosition {
   epoch: number;
 }
 
-/** Null if the row, which the migration inserted, was deleted. */
+/** The scrubber's position; null if its row, which the migration inserted, was deleted. */
 export async function scrubPosition(sql: Db): Promise<ScrubPosition | null> {
   const [row] = await sql<ScrubPosition[]>`
     select next_index as "nextIndex", urgent_until as "urgentUntil", epoch from svc.scrub`;

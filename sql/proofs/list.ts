@@ -51,7 +51,6 @@ export interface ProofFilter {
   intentId?: string | undefined;
   agent?: string | undefined;
   tool?: string | undefined;
-  /** A run of one agent. */
   runKey?: string | undefined;
   parent?: string | undefined;
   /** 32 hex characters. */
@@ -73,7 +72,7 @@ export interface ListQuery {
 }
 
 /**
- * The most leaves that one request scans. A selective filter gives short pages and continues with
+ * Maximum number of leaves that one request scans. A selective filter gives short pages and continues with
  * the next request, so that no request scans a whole registry.
  */
 const MAX_SCANNED = 4_000;
@@ -146,7 +145,7 @@ async function batchesOf(
   return new Map(rows.map(({ batchId, proofId }) => [proofId, batchIdOf(batchId)]));
 }
 
-/** A lower bound, from checkpoints: every leaf below it was accepted before `time`. */
+/** An index, derived from checkpoint times, such that every lower leaf was accepted before `time`. */
 async function firstLeafSince(tx: Transaction, time: number | undefined): Promise<number> {
   if (time === undefined) return 0;
   const [row] = await tx<{ tree_size: number }[]>`

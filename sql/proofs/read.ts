@@ -18,9 +18,9 @@ export interface StoredProof extends Omit<AepRow, 'approval' | 'at'> {
   leafIndex: number;
   lane: 1 | 2;
   isOutcome: boolean;
-  /** As in the log entry; null: unlimited. */
+  /** The validity in the log entry; null: unlimited. */
   entryValidity: Validity | null;
-  /** As rebuilt from the rows; null when payload is missing, empty when the rows form no AEP. */
+  /** The AEP rebuilt from the rows; null when payload is missing, empty when the rows form no AEP. */
   aep: Buffer | null;
   /** The approval of a second decision; null otherwise. */
   approval: RecordedApproval | null;

@@ -36,7 +36,6 @@ export function readPendingProof(
   });
 }
 
-/** A second decision and its pending proof. */
 export interface SecondDecision {
   /** Null when the tenant has no such proof. */
   pending: PendingAdmission | null;

@@ -95,7 +95,7 @@ export async function migrate(
     }
     return applied;
   } finally {
-    // A lock that cannot be released ends with its connection.
+    // If the unlock fails, the lock ends with the connection.
     await connection
       .unsafe(
         `select pg_advisory_unlock(${ADVISORY_LOCK}); reset statement_timeout; reset lock_timeout`,
@@ -253,8 +253,8 @@ function readIndexStatement(migration: string, text: string): IndexStatement {
  * Creates or drops the index concurrently. First drops an existing index of that name, which remains
  * from a failed build, a run that died before it recorded the migration, or a manual change.
  *
- * PostgreSQL waits for older transactions with locks that do not queue other statements, so unlike
- * other migrations this one may wait long.
+ * Unlike other migrations, this one may wait long: while PostgreSQL waits for older transactions, other
+ * statements do not queue behind its locks.
  */
 async function runIndexStatement(
   connection: Transaction,

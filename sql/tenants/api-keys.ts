@@ -245,13 +245,13 @@ export async function revokeTenantKey(
 
 function noKey(keyId: string): AdministrationError {
   return new AdministrationError(
-    `unknown key ${keyId}: list a tenant's keys with key list <tenant_id>`,
+    `unknown key ${keyId}: run "key list <tenant_id>" to see the keys of a tenant`,
   );
 }
 
 export type { Environment };
 
-/** The current state of an API key, for every gate. */
+/** The current state of an API key, for the checks of the engine. */
 export interface Credential {
   secretHash: Buffer;
   /** The key's number, stored with its admissions. */

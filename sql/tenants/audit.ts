@@ -2,7 +2,7 @@ import { OperatorError } from '#runtime/process/operator-error';
 import { type Db, type Pool, type Transaction, transaction } from '../db/transaction.js';
 import { lockHead } from '../log/append.js';
 
-/** The target of an administrative command is unknown, or cannot be changed like this. */
+/** The target of an administrative command is unknown, or its state does not allow the command. */
 export class AdministrationError extends OperatorError {}
 
 export function noTenant(tenantId: string): AdministrationError {

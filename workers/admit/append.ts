@@ -44,8 +44,8 @@ interface Rejection extends Fault {
 
 /**
  * Appends prepared proofs in one transaction. Under the append lock it claims pending admissions,
- * checks every gate again, and assigns leaf indexes. The proofs are committed when it returns;
- * nothing is written when it throws.
+ * checks every gate (allowlist, environment, API key) again, and assigns leaf indexes. When `append`
+ * returns, the proofs are committed; when it throws, nothing is written.
  */
 export function append(context: AdmitContext, prepared: Prepared[]): Promise<Appended> {
   return commitGroup(context, (tx) => appendIn(tx, context, prepared));
@@ -101,8 +101,8 @@ async function commitGroup<O = void>(
     },
     opening,
   );
-  // COMMIT POINT: the proofs are durable and callers may get them. A crash before it leaves the
-  // admissions pending; a crash after it needs no recovery.
+  // COMMIT POINT: the proofs are durable and callers may get them. A crash before this point leaves the
+  // admissions pending; a later crash needs no recovery.
   metrics.took('commit', performance.now() - commitStart);
   const { admitted, rejected } = appended;
   const count = (wanted: Effect) => admitted.filter(({ effect }) => effect === wanted).length;

@@ -13,7 +13,6 @@ export interface Decided {
   outcome: string;
 }
 
-/** Dependencies of the admit pipeline. */
 export interface AdmitContext {
   sql: Pool;
   log: Logger;
@@ -22,7 +21,6 @@ export interface AdmitContext {
   keyId: string;
   /** The log for which a root key delegated signing to this key; absent for a key from a file. */
   logOrigin?: string;
-  /** Loads the policy set with this digest. */
   policy(digest: Buffer): Promise<PolicyEngine>;
   /** True while `ADMISSIONS_PAUSED` overrides the database and rejects every admission. */
   admissionsPaused: boolean;

@@ -17,7 +17,7 @@ import { repeat } from '../requeue.js';
 import type { AdmitContext } from './context.js';
 import { keyEntryReader } from '#sql/log/keys';
 
-/** Limit of the leaves, and so of the proofs, of one delegation; decision 48 has the reasons. */
+/** Limit on the leaves, and so on the proofs, of one delegation; docs/decisions/0048 has the reasons. */
 const MAX_PROOFS = 1_000_000;
 
 export interface DelegationOptions {
@@ -26,7 +26,6 @@ export interface DelegationOptions {
   root: Signer;
   /** Makes a key that exists in the memory of this process only. */
   newKey: () => Promise<SigningKey>;
-  /** Name of the log. */
   origin: string;
   maxProofs?: number;
   /** Milliseconds between two checks of the key. */
@@ -62,7 +61,7 @@ export class DelegatedKeys {
     return this.isRootUp ? 'up' : 'down';
   }
 
-  /** Renews the key as needed, until the signal. */
+  /** Renews the key as needed, until the signal aborts. */
   async keepRenewed(signal: AbortSignal): Promise<void> {
     await repeat(
       this.options.everyMs ?? 1000,

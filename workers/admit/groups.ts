@@ -3,9 +3,9 @@ import type { RequestIds } from '#runtime/http/request-ids';
 export interface GroupOptions {
   /** Groups processed concurrently: one is prepared while another waits for the append lock. */
   groupsAtOnce: number;
-  /** The most admissions of a group. */
+  /** Maximum number of admissions in a group. */
   idsAtOnce: number;
-  /** Logs its failure. */
+  /** Processes a group. Logs a failure itself. */
   process: (ids: string[], requests: RequestIds) => Promise<void>;
 }
 
@@ -48,7 +48,7 @@ export function groupAdmissions({
       () => false,
       () => true,
     );
-    // Most transient failures end at once, so admissions are retried once. Later, the requeue finds them.
+    // Most failures are short, so admissions are retried once. If that fails too, the requeue finds them.
     const again = isFailed ? ids.filter((id) => !failedOnce.has(id)) : [];
     for (const id of ids) {
       processing.delete(id);

@@ -247,7 +247,7 @@ async function quarantine(
 /** A single admission is late, probably requeued, when it is older than this at its commit. */
 const LATE_MS = 2_000;
 
-/** Limit of the ids in one log line; the debug line has all ids. */
+/** Maximum number of ids in one log line; the debug line has all ids. */
 const MAX_LOGGED_IDS = 20;
 
 interface LoggedOutcome {

@@ -16,7 +16,6 @@ import { readStoredApproval } from '#sql/proofs/rebuild-aep';
 import { readSecondDecisions, type SecondDecision } from '#sql/proofs/second-decisions';
 import type { AdmitContext } from './context.js';
 
-/** Why an item must not be appended. */
 export interface Fault {
   code:
     | 'api_key_revoked'
@@ -39,19 +38,17 @@ export interface Claimed {
   runFault: Fault | null;
 }
 
-/** Data that the worker has read under the append lock. */
 interface UnderLock {
   keys: readonly KeyedEntry[];
   gates: ReadonlyMap<string, Gate>;
   /** The time of the last adoption, in epoch milliseconds, or null. */
   adopted: number | null;
-  /** The index of the next leaf. */
   size: number;
 }
 
 /**
- * The faults of items, by proof id. Repeats the engine's checks under the append lock: a gate may have
- * closed since, and the worker does not rely on the engine.
+ * The faults of items, by proof id. Repeats the engine's checks under the append lock: a permission may
+ * have been withdrawn since, and the worker does not rely on the engine.
  */
 export async function faultsOf(
   tx: Transaction,
@@ -138,8 +135,8 @@ function faultOfParent(subject: AepSubject, parent: Parent | null = null): Fault
 }
 
 /**
- * The fault of an item that depends on data that the service lost with adopted leaves, or null. Such
- * data are members of a run, second decisions, and counter values up to the day of the adoption.
+ * The fault of an item that depends on lost data, or null. Adopted leaves, which were restored from the
+ * published log, lack members of runs, second decisions, and counter values up to the day of the adoption.
  */
 function lossFault({ intake, moves, subject }: Claimed, adopted: number | null): Fault | null {
   if (adopted === null) return null;

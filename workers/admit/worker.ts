@@ -61,14 +61,14 @@ export const WORKER_DEFAULTS: WorkerOptions = {
 
 const IDS_AT_ONCE = 256;
 
-/** Limit of waiting ids, because any database role can announce ids. The requeue finds ignored admissions. */
+/** Limit on waiting ids, because any database role can announce ids. The requeue finds ignored admissions. */
 const MOST_ANNOUNCED = 100_000;
 
 /** Pause between checks of an inactive signing key. */
 const KEY_CHECK_MS = 1_000;
 
 export interface AdmitWorker {
-  /** Resolves when the worker takes jobs, or finds out that the queue is unreachable. */
+  /** Resolves when the worker takes jobs, or detects that the queue is unreachable. */
   ready: Promise<void>;
   isQueueUp(): boolean;
   queues(): Promise<Record<'admit' | 'batch', QueueState>>;
@@ -284,7 +284,7 @@ function startBatches(
   const { log, sql } = context;
   const queue = openBatchQueue(queueConfig, { log });
   const process = (ids: string[], requests = NO_REQUEST_IDS): Promise<void> => {
-    // Taking this chunk made room in the queue for the next one.
+    // Taking this chunk made room in the queue for the next chunk.
     dispatcher.wake();
     return watched('chunks', ids, requests, async () =>
       processChunks(signingContext(context), ids),
@@ -353,9 +353,9 @@ function workerReadiness(
 const POLICY_CHECK_MS = 30_000;
 
 /**
- * Loads the active and scheduled policy sets, now and at an interval until the signal, so that an unusable
- * one is reported before admissions are deferred, and a usable one is cached when it activates. Never
- * rejects.
+ * Loads the active and scheduled policy sets, now and at an interval until the signal aborts, so that an
+ * unusable set is reported before admissions are deferred, and a usable set is cached when it becomes
+ * active. Never rejects.
  */
 export function watchPolicies(
   { sql, log, policy }: Pick<AdmitContext, 'log' | 'policy'> & { sql: Db },

@@ -24,13 +24,13 @@ export interface LifecycleContext {
   log: Logger;
 }
 
-/** Commits requested revocations. Rejects when one could not be committed; the requeue retries it. */
+/** Commits requested revocations. Rejects when a revocation could not be committed; the requeue retries it. */
 export type CommitRevocations = (requestIds: readonly string[]) => Promise<void>;
 
-/** Whether an error concerns every request: each retry would wait for the append lock as long again. */
+/** Whether an error affects every request. Single retries would only wait for the database or the lock again. */
 const affectsAll = (error: unknown): boolean => isUnavailable(error) || isLockTimeout(error);
 
-/** Maximum of revocations per transaction: admissions wait while the transaction holds the append lock. */
+/** Maximum number of revocations per transaction: admissions wait while it holds the append lock. */
 const GROUP_SIZE = 256;
 
 /**
@@ -73,11 +73,10 @@ export async function commitRevocations(
   requestIds: string[],
 ): Promise<void> {
   await transaction(context.sql, (tx) => commitIn(tx, context, requestIds));
-  // COMMIT POINT: the artifacts are revoked permanently. A crash before it leaves the requests
-  // pending; a crash after it needs no recovery.
+  // COMMIT POINT: the artifacts are revoked permanently. A crash before this point leaves the requests
+  // pending; a later crash needs no recovery.
 }
 
-/** Processes one job of the queue. */
 export async function processRevocations(
   { log }: Pick<LifecycleContext, 'log'>,
   commit: CommitRevocations,

@@ -79,7 +79,7 @@ export function checkLeaf(
   return found;
 }
 
-/** The keys of the history. A delegated key that signed one of the leaves also has the number of its proofs. */
+/** The keys of the history. Counts the proofs of each delegated key that signed one of the leaves. */
 export async function keysFor(
   { crypto, sql }: VerifyContext,
   leaves: readonly LeafEvidence[],
@@ -142,7 +142,7 @@ export interface KeyHistory {
 
 export const NO_KEYS: KeyHistory = { entries: [], digest: NO_KEYS_DIGEST, sound: true };
 
-/** A canonical key entry begins with `{"change":`; no other entry begins with that letter. */
+/** A canonical key entry begins with `{"change":`; in no other entry does the first name begin with `c`. */
 const FIRST_OF_NAME = 2;
 const C_OF_CHANGE = 0x63;
 
@@ -192,7 +192,7 @@ export function extendHistory(
 /**
  * The key entries of the verified prefix. If an entry was lost, added or changed since the
  * verification, the history is empty and no signature verifies: a lost `compromise` must never make
- * a key valid again, and a key without its past must not be activated a second time.
+ * a key valid again, and a key whose earlier entries were lost must not be activated a second time.
  */
 export async function trustedKeys(
   context: VerifyContext,

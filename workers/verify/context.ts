@@ -9,7 +9,6 @@ import type { LeafEvidence } from '#sql/log/leaf-checks';
 
 export interface VerdictSigner extends Pick<Signer, 'sign'> {
   keyId: string;
-  /** Name of the log. */
   origin: string;
   /** Validity of a snapshot in milliseconds. */
   snapshotTtl: number;
@@ -102,7 +101,7 @@ export interface VerifierHeartbeats {
   verdict: Heartbeat;
 }
 
-/** The compromised key, if it is the only reason why a proof fails. */
+/** The id of the compromised key, if the compromise is the only reason why a proof fails. */
 export function voidingKey(
   leaf: LeafEvidence | undefined,
   checks: readonly Check[],

@@ -96,9 +96,9 @@ export async function recordErasures(context: VerifyContext, limit: number): Pro
 }
 
 /**
- * Records all erasures and expiries, in steps of `batch` until none is left. Then stores the start
- * time of the scan, by which the publisher limits the validity of snapshots: everything that
- * expired before is recorded.
+ * Records all due erasures and expiries, in steps of `batch`. Then stores the start time of the scan:
+ * everything that expired before this time is recorded, so the publisher limits the validity of
+ * snapshots by it.
  *
  * Returns whether it had anything to record.
  *

@@ -115,7 +115,7 @@ export async function scrub(
       log.error(fields, 'scrubber: leaf failed verification');
     } else if (verdict.outcome === 'erased')
       log.info(fields, 'scrubber: the payload of a leaf was erased');
-    else log.warn(fields, 'scrubber: a leaf verifies again or has expired');
+    else log.warn(fields, 'scrubber: a leaf passes again, or artifacts have expired');
   }
   context.metrics?.failed(altered);
   if (!urgent) context.voided.report(log);
@@ -138,7 +138,7 @@ function changedVerdict(
   // A recorded expiry is never withdrawn.
   const expired = [...new Set([...(before?.expired ?? []), ...newlyExpired])].sort();
   const isSame = before?.outcome === outcome && before.expired.length === expired.length;
-  // An altered leaf must not hide behind an earlier failure caused by a compromised key.
+  // A leaf that failed before, because its key is compromised, gets a new verdict if it is altered too.
   const isSameCause =
     outcome !== 'fail' || failedChecks(checks).join() === before?.failedChecks.join();
   return isSame && isSameCause ? null : { outcome, expired, checks };

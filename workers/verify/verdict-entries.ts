@@ -41,15 +41,15 @@ import {
   type VerifyContext,
 } from './context.js';
 
-/** The least time between two entries, in milliseconds, so that a busy log does not fill with entries. */
+/** Minimum time between two entries, in milliseconds, so that a busy log does not fill with verdict entries. */
 export const LEAST_INTERVAL_MS = 1000;
 
 export type VerdictResult = 'appended' | 'early' | 'none';
 
 /**
- * Appends a verdict entry if one is due: for leaves other than verdicts and snapshots, a changed
- * leaf or an expired artifact, and after half of a snapshot's validity. The entry depends only on
- * the log and the verifier's rows, so a killed verifier loses and repeats nothing.
+ * Appends a verdict entry if one is due: because of new leaves other than verdicts and snapshots, a leaf
+ * whose verdict changed or an expired artifact, or after half of a snapshot's validity. The entry depends
+ * only on the log and the verifier's rows, so a killed verifier loses and repeats nothing.
  *
  * @param mayHaveExpired false when no expiry was recorded since this function returned `none`
  * @returns `early` when an entry is due but the last entry is too recent
@@ -154,7 +154,7 @@ function requireActive(
       `verifier key ${keyId} is not active in the log, so no verdict entry is appended: activate it with admin verifier-key activate <key.pem>, or start the verifier with the active key`,
     );
   }
-  // The publisher stops at an entry for another log, and monitors report it forever.
+  // The publisher stops at an entry for another log, and monitors report such an entry forever.
   const [published] = checkpoint?.note.split('\n') ?? [];
   const names = published === undefined ? namesOfLogKeys(entries) : [published];
   const current = names.filter((name) => !ended.includes(name));
@@ -178,8 +178,8 @@ const namesOfLogKeys = (entries: readonly KeyedEntry[]): string[] =>
 const PAGE = 10;
 
 /**
- * `previous`: the last verdict entry that counts. `latest`: the index of the last verdict entry,
- * even if that entry does not count.
+ * `previous`: the last valid verdict entry. `latest`: the index of the last verdict entry, even if
+ * that entry is invalid.
  *
  * @param newest the first page of the entries, newest first
  */

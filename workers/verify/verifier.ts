@@ -11,7 +11,7 @@ import { appendVerdictEntry, LEAST_INTERVAL_MS, type VerdictResult } from './ver
 export interface VerifierOptions {
   /** Initial number of leaves per pass. */
   batch: number;
-  /** Limit of leaves per pass. Their number doubles during a backlog, to spread a pass's fixed cost. */
+  /** Maximum number of leaves per pass. The number doubles during a backlog, to spread a pass's fixed cost. */
   maxBatch: number;
   /** Shortest pause after a pass that found less than a batch, in milliseconds. */
   idleMs: number;
@@ -20,25 +20,25 @@ export interface VerifierOptions {
   expiryScanMs: number;
   /** Milliseconds between scrub passes; up to four times as many for a small log. */
   scrubMs: number;
-  /** Limit of leaves per scrub pass; a small log is scrubbed about once an hour. */
+  /** Maximum number of leaves per scrub pass; a small log is scrubbed about once an hour. */
   scrubBatch: number;
-  /** Milliseconds after which an unfinished pass rejects the run. */
+  /** If a pass takes longer than this, in milliseconds, `runVerifier` rejects. */
   stallTimeoutMs: number;
 }
 
-/** The scrubber covers the whole log in this time, if `scrubBatch` allows. */
+/** The scrubber checks the whole log again in this time, if `scrubBatch` allows. */
 const SCRUB_LOG_MS = 3_600_000;
 const LEAST_SCRUBBED = 20;
-/** A scrub pass below this number of leaves is made larger by a longer pause: each pass has a fixed cost. */
+/** Passes of fewer leaves are combined by a longer pause, because each scrub pass has a fixed cost. */
 const ENOUGH_SCRUBBED = 100;
 /** The longest pause between scrub passes of a small log, in multiples of `scrubMs`. */
 const LONGEST_PAUSE = 4;
 /**
- * An idle verifier runs its passes other than the scrubber this often per `SNAPSHOT_TTL`; a verdict entry is
- * due after half that time.
+ * How often an idle verifier runs its passes, except the scrubber, per `SNAPSHOT_TTL`. A verdict entry is due
+ * after half of `SNAPSHOT_TTL`.
  */
 const PASSES_PER_SNAPSHOT = 20;
-/** The longest pause of these passes. */
+/** The longest pause between these passes. */
 const LONGEST_IDLE_MS = 60_000;
 
 export const VERIFIER_DEFAULTS: VerifierOptions = {
@@ -54,8 +54,8 @@ export const VERIFIER_DEFAULTS: VerifierOptions = {
 };
 
 /**
- * Verifies until the signal: extends the verified prefix, scans for expiries, appends a verdict entry
- * if one is due, then scrubs. An error ends only the pass in which it occurs; its leaves stay
+ * Until the signal aborts, extends the verified prefix, scans for expiries, appends a verdict entry
+ * if one is due, and scrubs. An error ends only the pass in which it occurs; its leaves stay
  * unverified until a pass succeeds. Rejects with a StallError when a pass does not end.
  */
 export async function runVerifier(
@@ -99,7 +99,7 @@ class VerifierLoop {
   private scrubDue = 0;
   private isScrubUrgent = false;
   private logSize = 0;
-  /** A registry in the state `work` needs no pass before `until`. */
+  /** While `verifierWork` returns the state `work`, no pass is needed before `until`. */
   private idle: { work: string | null; until: number } = { work: null, until: 0 };
 
   constructor(
@@ -188,7 +188,7 @@ class VerifierLoop {
       appendVerdictEntry(context, signer, hasChanged),
     );
     if (result === 'appended') this.verdictEarliest = performance.now() + LEAST_INTERVAL_MS;
-    // A change may be newer than the scan that the entry reports: only a later scan covers it.
+    // A change may be newer than the scan that the entry reports; only a later scan covers such a change.
     const isScanned = this.uncovered !== null && this.scanBegan > this.uncovered;
     if ((result === 'appended' || result === 'none') && isScanned) this.uncovered = null;
     this.verdictDue = performance.now() + this.options.expiryScanMs;
