@@ -37,7 +37,7 @@ export const verifyCommand: CommandSpec<VerifyOptions> = {
   options: [
     ['--offline', 'check the file on this machine, without a network'],
     ['--aep-key <KEY>', 'trust this AEP key, in base64url'],
-    ['--tlog-proof <FILE>', 'check inclusion with this .tlog-proof, not with that in FILE'],
+    ['--tlog-proof <FILE>', 'check inclusion with this .tlog-proof, not with the proof in FILE'],
     ['--arguments <FILE>', 'require a disclosed hash of these arguments: a JSON file'],
     ['--id <ID>', 'require evidence about this ID; needed for a share token'],
     ...evidencePinOptions,
