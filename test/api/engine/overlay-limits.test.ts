@@ -142,7 +142,7 @@ it('a change of overlays > reads the overlay on the connection of the change', a
   type Run = (this: Limiter, ...args: Parameters<Limiter['run']>) => Promise<unknown>;
   const run = Limiter.prototype.run as Run;
   const fewTurns: Run = function (...args) {
-    if (this['limits'] === TENANT_CONNECTIONS && --turns < 0) throw new BusyError('no turn');
+    if (this['limits'] === TENANT_CONNECTIONS && --turns < 0) throw new BusyError('no turn', true);
     return run.apply(this, args);
   };
   const spy = vi.spyOn(Limiter.prototype, 'run').mockImplementation(fewTurns);
