@@ -9,7 +9,12 @@ import {
 } from '#runtime/config';
 import { OperatorError } from '#runtime/process/operator-error';
 import { safeJson } from '#sdk/cli/terminal';
-import { isConnectionLost, isLockTimeout, isStatementTimeout } from '#sql/db/errors';
+import {
+  DatabaseUnavailableError,
+  isConnectionLost,
+  isLockTimeout,
+  isStatementTimeout,
+} from '#sql/db/errors';
 import { withAuditContext } from '#sql/tenants/audit';
 import type { Pool } from '#sql/db/transaction';
 import { openDatabase } from '../database.js';
@@ -175,7 +180,10 @@ async function execute(
       actor,
       database,
       statusConfig: () => statusConfig(env),
-      act: async (change) => withAuditContext(await database(), { actor, act: name }, change),
+      act: async (change) => {
+        const sql = await database();
+        return withAuditContext(sql, { actor, act: name }, change).catch(explainLoss);
+      },
       say: terminal.err,
     });
     const isForPerson = terminal.isTerminal === true && options.json === undefined;
@@ -190,6 +198,13 @@ async function execute(
       () => undefined,
     );
   }
+}
+
+/** The answer to a commit may be lost with its connection. */
+function explainLoss(error: unknown): never {
+  if (!isConnectionLost(error)) throw error;
+  const advice = `The command may have taken effect. Before you repeat it, look for it with "npm run admin -- audit list"`;
+  throw new DatabaseUnavailableError(`${(error as Error).message}. ${advice}`, { cause: error });
 }
 
 function trouble(error: unknown, env: Environment | undefined): string {
