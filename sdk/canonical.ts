@@ -6,8 +6,9 @@ import { SdkError } from './errors.js';
 
 /**
  * The RFC 8785 form of plain JSON. Throws `invalid_input` for undefined, a lone surrogate, a number that is
- * not finite, and an object that is not plain: the JSON of a Date or a Map omits data, so different values
- * would have the same form.
+ * not finite, and an object that is not plain: the JSON of a Date, a Map or an instance of a class may omit data,
+ * so different values would have the same form. `toJSON` is not called. For the JSON that `JSON.stringify` makes of
+ * such a value, pass `JSON.parse(JSON.stringify(value))`.
  *
  * @param value an object of any type, because TypeScript does not assign interface types to `JsonValue`
  */

@@ -90,7 +90,16 @@ export type AdmissionOutcome = 'accepted' | 'replayed' | 'refused';
 
 /** Metrics of the engine API. Labels use documented routes, never client-sent paths. */
 export interface EngineMetrics {
-  /** `status`: null if the client disconnected first; `route`: null for an unknown path. */
-  answered(route: string | null, method: string, status: number | null, ms: number): void;
+  /**
+   * `status`: null if the client disconnected first; `route`: null for an unknown path; `limit`: `tenant` if the
+   * request exceeded a limit of its own tenant.
+   */
+  answered(
+    route: string | null,
+    method: string,
+    status: number | null,
+    limit: 'tenant' | '',
+    ms: number,
+  ): void;
   admissions(lane: Lane | 'batch', outcome: AdmissionOutcome, count: number): void;
 }

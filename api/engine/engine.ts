@@ -9,7 +9,7 @@ import { type EngineContext, type QueryTenant, TENANT_CONNECTIONS } from './cont
 import { requestContext, addLogFields, requestIdOf } from './http/request-context.js';
 import type { EngineDeps } from './operation.js';
 import { OPERATIONS } from './operations.js';
-import { Problem, sendProblem, type ProblemCode } from './http/problem.js';
+import { Problem, sendProblem } from './http/problem.js';
 import { createReadDeclaredFacts, createRegistryCheck } from './admission/registry-checks.js';
 import { createCapacityCheck, createSubmit } from './admission/submit.js';
 
@@ -73,18 +73,12 @@ function only(methods: string[]): RequestHandler {
   };
 }
 
-/** Load limits with the status 503, most of them per tenant: in the access log, but not logged as errors. */
-const LOAD_LIMITS: ReadonlySet<ProblemCode> = new Set([
-  'tenant_busy',
-  'too_many_batches',
-  'renderer_busy',
-]);
-
 /** Maps every error to a problem. Unknown errors reveal nothing of the internals. */
 function toProblem({ log }: EngineContext): ErrorRequestHandler {
   return (error, req, res, _next) => {
     const problem = problemOf(error);
-    if (problem.status >= 500 && !LOAD_LIMITS.has(problem.code)) {
+    if (problem.options.isTenantLimit === true) addLogFields(res, { limit: 'tenant' });
+    else if (problem.status >= 500) {
       const fields = { err: error as unknown, request_id: requestIdOf(res), code: problem.code };
       // Logs 503s rarely: an outage makes every request fail alike. Each 500 may be a different defect.
       if (problem.status === 503) logRarely(log, 'error', fields, `engine: ${problem.code}`);
@@ -109,8 +103,9 @@ function problemOf(error: unknown): Problem {
   }
   const because = { cause: error };
   if (isUnavailable(error)) return new Problem('database_unavailable', because);
-  if (error instanceof BusyError || isLockTimeout(error))
-    return new Problem('tenant_busy', because);
+  if (error instanceof BusyError)
+    return new Problem('tenant_busy', { ...because, isTenantLimit: error.isOwnerLimit });
+  if (isLockTimeout(error)) return new Problem('tenant_busy', because);
   if (error instanceof PolicyMissingError) return new Problem('policy_missing', because);
   return new Problem(error instanceof URIError ? 'malformed_path' : 'internal_error', because);
 }

@@ -13,6 +13,8 @@ export interface ProblemOptions {
   members?: Record<string, unknown>;
   headers?: Record<string, string>;
   cause?: unknown;
+  /** The tenant exceeded its own share: other tenants are served, so operators get no alert. */
+  isTenantLimit?: boolean;
 }
 
 /** An error response (RFC 9457), thrown by any handler. Each API defines its own codes. */

@@ -7,9 +7,15 @@ import {
   statusConfig,
   type Environment,
 } from '#runtime/config';
+import type { ConnectOptions } from '#runtime/postgres/connect';
 import { OperatorError } from '#runtime/process/operator-error';
 import { safeJson } from '#sdk/cli/terminal';
-import { isConnectionLost, isLockTimeout, isStatementTimeout } from '#sql/db/errors';
+import {
+  DatabaseUnavailableError,
+  isConnectionLost,
+  isLockTimeout,
+  isStatementTimeout,
+} from '#sql/db/errors';
 import { withAuditContext } from '#sql/tenants/audit';
 import type { Pool } from '#sql/db/transaction';
 import { openDatabase } from '../database.js';
@@ -90,8 +96,12 @@ type Work = (admin: Admin) => Promise<Outcome>;
 type Execute = (name: string, options: CommonOptions, work: Work) => Promise<void>;
 
 const POOL = { application: 'svc-admin', max: 1 };
-/** During an outage, `status` has to report a silent database soon. */
-const STATUS_LIMITS = { statementTimeoutMs: 5_000, stallTimeoutMs: 5_000 };
+const LIMITS: Record<string, Pick<ConnectOptions, 'statementTimeoutMs' | 'stallTimeoutMs'>> = {
+  // During an outage, `status` has to report a silent database soon.
+  status: { statementTimeoutMs: 5_000, stallTimeoutMs: 5_000 },
+  // Some of its statements read the whole log.
+  'log adopt': { statementTimeoutMs: 30 * 60 * 1000 },
+};
 
 const EXIT_CODES =
   '\nExit codes: 0 done, 1 rejected or failed, 2 usage or configuration error, or unreachable database.';
@@ -166,7 +176,7 @@ async function execute(
   const actor = words(options.actor ?? accountName(), 'the actor');
   // `log adopt` records lost payloads as erased, which only the role svc_erase may do.
   const role = name.startsWith('erase') || name === 'log adopt' ? 'erase' : 'admin';
-  const settings = { ...POOL, ...(name === 'status' && STATUS_LIMITS) };
+  const settings = { ...POOL, ...LIMITS[name] };
   let pool: Promise<Pool> | undefined;
   const database = (): Promise<Pool> =>
     (pool ??= openDatabase(adminConfig(role, env).databaseUrl, role, settings));
@@ -175,7 +185,10 @@ async function execute(
       actor,
       database,
       statusConfig: () => statusConfig(env),
-      act: async (change) => withAuditContext(await database(), { actor, act: name }, change),
+      act: async (change) => {
+        const sql = await database();
+        return withAuditContext(sql, { actor, act: name }, change).catch(explainLoss);
+      },
       say: terminal.err,
     });
     const isForPerson = terminal.isTerminal === true && options.json === undefined;
@@ -190,6 +203,13 @@ async function execute(
       () => undefined,
     );
   }
+}
+
+/** The answer to a commit may be lost with its connection. */
+function explainLoss(error: unknown): never {
+  if (!isConnectionLost(error)) throw error;
+  const advice = `The command may have taken effect. Before you repeat it, look for it with "npm run admin -- audit list"`;
+  throw new DatabaseUnavailableError(`${(error as Error).message}. ${advice}`, { cause: error });
 }
 
 function trouble(error: unknown, env: Environment | undefined): string {

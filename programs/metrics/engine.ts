@@ -14,8 +14,8 @@ export function engineMetrics(registry: Registry): EngineMetrics {
     for (const outcome of OUTCOMES) admissions.of({ lane, outcome });
   }
   return {
-    answered: (route, method, status, ms) => {
-      http.counted(route, method, status);
+    answered: (route, method, status, limit, ms) => {
+      http.counted(route, method, status, limit);
       http.took(route, ms);
     },
     admissions: (lane, outcome, count) => {

@@ -12,8 +12,8 @@ export function httpMetrics(registry: Registry, api: 'engine' | 'public') {
   const requests = new Tally(
     registry,
     'svc_http_requests_total',
-    'HTTP requests by route, method and status',
-    ['api', 'route', 'method', 'status'],
+    'HTTP requests by route, method and status; limit is `tenant` if the tenant exceeded its own share',
+    ['api', 'route', 'method', 'status', 'limit'],
   );
   const durations = distribution(
     registry,
@@ -23,18 +23,35 @@ export function httpMetrics(registry: Registry, api: 'engine' | 'public') {
     ['api', 'route'],
   );
   // Consecutive requests mostly have the same labels; caching the last counter saves the lookup by labels.
-  let last: { route: string | null; method: string; status: number | null; count: Count } | null =
-    null;
+  let last: {
+    route: string | null;
+    method: string;
+    status: number | null;
+    limit: string;
+    count: Count;
+  } | null = null;
   return {
-    counted: (route: string | null, method: string, status: number | null): void => {
-      if (last?.route !== route || last.method !== method || last.status !== status) {
+    counted: (
+      route: string | null,
+      method: string,
+      status: number | null,
+      limit: 'tenant' | '' = '',
+    ): void => {
+      if (
+        last?.route !== route ||
+        last.method !== method ||
+        last.status !== status ||
+        last.limit !== limit
+      ) {
         const labels = {
           api,
           route: route ?? NO_ROUTE,
           method: METHODS.has(method) ? method : 'other',
           status: String(status ?? CLIENT_GONE),
+          // Equal to no label, so queries also work for programs without the label.
+          limit,
         };
-        last = { route, method, status, count: requests.of(labels) };
+        last = { route, method, status, limit, count: requests.of(labels) };
       }
       last.count.n += 1;
     },

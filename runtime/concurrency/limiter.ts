@@ -1,5 +1,13 @@
 /** Too much work is queued. Nothing was done: retry later. */
-export class BusyError extends Error {}
+export class BusyError extends Error {
+  constructor(
+    message: string,
+    /** The owner uses its whole share, and other owners' work could start. */
+    readonly isOwnerLimit: boolean,
+  ) {
+    super(message);
+  }
+}
 
 export interface Limits {
   /** Limit of concurrent units of work over all owners. */
@@ -56,6 +64,11 @@ export class Limiter {
     return this.active < this.limits.total && owner.active < this.limits.perOwner;
   }
 
+  private busy(owner: Owner, message: string): BusyError {
+    const { total, perOwner } = this.limits;
+    return new BusyError(message, owner.active >= perOwner && this.active < total);
+  }
+
   private begin(owner: Owner): void {
     this.active += 1;
     owner.active += 1;
@@ -63,7 +76,7 @@ export class Limiter {
 
   private turn(owner: Owner, timeoutMs: number): Promise<void> {
     if (owner.waiting.size >= this.limits.maxWaiting)
-      return Promise.reject(new BusyError('the queue is full'));
+      return Promise.reject(this.busy(owner, 'the queue is full'));
     return new Promise((resolve, reject) => {
       const serve = (): void => {
         clearTimeout(timer);
@@ -73,7 +86,7 @@ export class Limiter {
       };
       const timer = setTimeout(() => {
         owner.waiting.delete(serve);
-        reject(new BusyError('no slot became free within the timeout'));
+        reject(this.busy(owner, 'no slot became free within the timeout'));
       }, timeoutMs);
       owner.waiting.add(serve);
     });

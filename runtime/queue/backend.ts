@@ -220,6 +220,25 @@ export function readJob(data: unknown): { ids: string[]; requests: RequestIds } 
 
 const CONNECT_MS = 3_000;
 
+/** @param urls of the hosts, of which the first that accepts a connection is used */
+async function connectToAnyHost(urls: readonly string[]): Promise<pg.Client> {
+  const [connectionString = '', ...others] = urls;
+  const client = new pg.Client({
+    connectionString,
+    application_name: 'svc-migrate',
+    connectionTimeoutMillis: CONNECT_MS,
+  });
+  // The loss of the connection also fails the query in flight.
+  client.on('error', () => undefined);
+  try {
+    await client.connect();
+    return client;
+  } catch (error) {
+    if (others.length === 0) throw error;
+    return connectToAnyHost(others);
+  }
+}
+
 /** @param signal cancels the query in flight */
 async function asOwner<T>(
   ownerUrl: string,
@@ -227,11 +246,7 @@ async function asOwner<T>(
   signal?: AbortSignal,
 ): Promise<T> {
   signal?.throwIfAborted();
-  const client = new (clientOf(ownerUrl))({
-    application_name: 'svc-migrate',
-    connectionTimeoutMillis: CONNECT_MS,
-  });
-  await client.connect();
+  const client = await connectToAnyHost(urlPerHost(ownerUrl));
   // Registered only after connecting: ending the client earlier would leave `connect` pending forever.
   const cut = (): void => void client.end().catch(() => undefined);
   if (signal?.aborted === true) cut();

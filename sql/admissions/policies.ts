@@ -51,13 +51,24 @@ const selectPolicySet = (sql: Db, digest: Uint8Array, condition = sql``) => sql<
     where s.digest = ${digest} ${condition} limit 1)
   limit 1`;
 
+/** The sentences of a policy set by policy id, without its texts: clients poll this. */
 export async function policyAnnotations(
   sql: Pool,
   tenantNo: number,
   digest: Uint8Array,
 ): Promise<Map<string, string>> {
-  const stored = await readTenantPolicySet(sql, tenantNo, digest);
-  return new Map(Object.entries(stored?.files.sentences ?? {}));
+  const [row] = await readAsTenants(
+    sql,
+    [tenantNo],
+    (tx) => tx<Pick<PolicyFiles, 'sentences'>[]>`
+      select files -> 'sentences' as sentences from svc.policy_set where digest = ${digest}
+      union all
+      (select s.sentences || (b.files -> 'sentences')
+        from svc.overlay_set s join svc.policy_set b on b.digest = s.base
+        where s.digest = ${digest} and s.tenant_no = ${tenantNo} limit 1)
+      limit 1`,
+  );
+  return new Map(Object.entries(row?.sentences ?? {}));
 }
 
 export async function activePolicy(sql: Db): Promise<Buffer | null> {

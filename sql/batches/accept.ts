@@ -52,7 +52,8 @@ export type BatchOutcome =
   | { outcome: 'accepted'; batchId: string; awaited: number }
   | { outcome: 'repeat'; batchId: string }
   | { outcome: 'idempotency_conflict' }
-  | { outcome: 'queue_full' }
+  /** `isTenantLimit`: the batches of other tenants would fit. */
+  | { outcome: 'queue_full'; isTenantLimit: boolean }
   /** Nothing is stored: other requests already have the run numbers of these items. */
   | { outcome: 'run_seq_taken'; indexes: number[] };
 
@@ -179,12 +180,13 @@ async function requireCapacity(
     select svc.pending_depth(${capacity.admissions}) as admissions, b.everybodys, b.own
     from svc.batch_pending(${batch.tenantNo}) b`;
   const { length } = batch.items;
-  const fits =
+  const fitsQueue =
     depth.admissions + length <= capacity.admissions &&
-    depth.everybodys + length <= capacity.batches &&
-    depth.own + length <= capacity.own;
+    depth.everybodys + length <= capacity.batches;
+  const fits = fitsQueue && depth.own + length <= capacity.own;
   // Throws, to roll back the batch and its deduplication key.
-  if (!fits && length > 0) throw new BatchRejected({ outcome: 'queue_full' });
+  if (!fits && length > 0)
+    throw new BatchRejected({ outcome: 'queue_full', isTenantLimit: fitsQueue });
 }
 
 /** An admission, which all equal items of the batch share. */

@@ -94,19 +94,38 @@ export interface CheckedBatch {
 
 /** Batches after `after`, in order of their ids. */
 export async function batchesFrom(sql: Db, after: string, limit: number): Promise<CheckedBatch[]> {
+  // The pending tables have no index on batch_id: one scan counts the rows of all batches of the page.
+  const ofPage = (pending: string) => sql`
+    exists (select from open) and ${sql(pending)}.batch_id > ${hexOf(after)}::uuid
+    and ${sql(pending)}.batch_id <= (select batch_id from open order by batch_id desc limit 1)`;
   const rows = await sql<CheckedBatch[]>`
+    with page as materialized (
+      select * from svc.batch where batch_id > ${hexOf(after)}::uuid order by batch_id limit ${limit}),
+    open as materialized (
+      select batch_id from page left join svc.batch_progress g using (batch_id, tenant_no)
+      where g.completed_at is null),
+    waiting as materialized (
+      select batch_id, sum(n)::integer as items from (
+        select batch_id, batch_items as n from svc.intake_pending where ${ofPage('intake_pending')}
+        union all select batch_id, items from svc.batch_watch where ${ofPage('batch_watch')}
+        union all select batch_id, coalesce(u.answers, 1)
+          from svc.chunk_pending c join svc.batch_part p using (batch_id, first_index)
+          cross join lateral unnest(p.proof_ids, p.replayed, c.answers) as u(proof_id, replayed, answers)
+          where ${ofPage('c')} and u.proof_id is not null and u.replayed is not true) pending
+      group by batch_id)
     select b.batch_id as "batchId", b.total, encode(b.items_hash, 'hex') as "itemsHash",
       encode(items.hash, 'hex') as "foundHash", parts.whole as "arePartsWhole",
-      g.completed_at is not null as "isComplete", items.strays, items.erased, open.waiting,
+      g.completed_at is not null as "isComplete", items.strays, items.erased,
+      coalesce(w.items, 0) as waiting,
       case when g.batch_id is not null then json_build_object('admitted', g.admitted,
         'denied', g.denied, 'approval_required', g.approval_required, 'refused', g.refused, 'invalid', g.invalid, 'replayed', g.replayed,
         'pending', g.pending) end as counted,
       json_build_object('admitted', items.admitted, 'denied', items.denied,
         'approval_required', items.approval_required, 'refused', items.refused,
         'invalid', items.invalid, 'replayed', items.replayed) as found
-    from (select * from svc.batch where batch_id > ${hexOf(after)}::uuid
-      order by batch_id limit ${limit}) b
+    from page b
     left join svc.batch_progress g on g.batch_id = b.batch_id and g.tenant_no = b.tenant_no
+    left join waiting w on w.batch_id = b.batch_id and g.completed_at is null
     cross join lateral (
       select coalesce(sum(size) = b.total and bool_and(first_index = before), false) as whole from (
         select first_index, cardinality(proof_ids) as size,
@@ -130,15 +149,6 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
       left join svc.log_entry e on e.proof_id = u.proof_id
       left join svc.intake i on i.proof_id = u.proof_id
       where t.batch_id = b.batch_id) items
-    cross join lateral (
-      select coalesce(sum(n), 0)::integer as waiting from (
-        select batch_items as n from svc.intake_pending where batch_id = b.batch_id
-        union all select items from svc.batch_watch where batch_id = b.batch_id
-        union all select coalesce(u.answers, 1)
-          from svc.chunk_pending c join svc.batch_part p using (batch_id, first_index)
-          cross join lateral unnest(p.proof_ids, p.replayed, c.answers) as u(proof_id, replayed, answers)
-          where c.batch_id = b.batch_id and u.proof_id is not null and u.replayed is not true) pending
-      where g.completed_at is null) open
     order by b.batch_id`;
   return rows.map((row) => ({ ...row, batchId: batchIdOf(row.batchId) }));
 }

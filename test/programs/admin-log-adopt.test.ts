@@ -137,6 +137,13 @@ afterAll(async () => {
   for (const db of databases) await db.drop();
 });
 
+it('log adopt > gives each statement half an hour', async () => {
+  const limit = `raise exception 'limited to %', current_setting('statement_timeout');`;
+  const heal = await beforeRow(restored, 'insert on svc.log_entry', limit);
+  expect((await adopt(restored)).err).toContain('limited to 30min');
+  await heal();
+});
+
 describe('admin log adopt', () => {
   it('rejects changed files, unknown keys and a forged signature', async () => {
     const lying = join(home, 'lying');

@@ -1,7 +1,7 @@
 import { generateKeyPairSync } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { formatVkey } from '#protocol/note';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
@@ -10,6 +10,7 @@ import { serveTls, skipsTls } from '../fixtures/database-tls.js';
 import { APPEND_LOCK, holdLock } from '../fixtures/hold-lock.js';
 import { TENANT } from '../fixtures/registry.js';
 import { testKey } from '../fixtures/snapshot.js';
+import { TcpProxy } from '../fixtures/tcp-proxy.js';
 import { testFolder } from '../fixtures/test-folder.js';
 import { testRegistry } from './world.js';
 
@@ -159,6 +160,21 @@ describe('admin with a command that the database rejects', () => {
     const { code, err } = await reply;
     expect(code).toBe(2);
     expect(err).toMatch(/connection to the database was lost: .* Check whether the command took/);
+  });
+
+  it('names the command that shows a change whose commit lost its answer', async () => {
+    const proxy = await TcpProxy.open(db.url, 'postgres');
+    onTestFinished(() => proxy.close());
+    const lost = proxy.set({ matches: (sql) => sql === 'commit', breaks: 'unanswered' });
+    const url = proxy.urlFor(db.urlFor('svc_admin'));
+    const { code, err } = await adminOn(db, { url })('lane', 'open', 'live', '--actor', 'unsure');
+    await lost;
+    expect(code).toBe(2);
+    expect(err).toMatch(/ The command may have taken effect\. .*"npm run admin -- audit list"$/m);
+    expect((await admin('audit', 'list')).json).toContainEqual(
+      expect.objectContaining({ actor: 'unsure', act: 'lane open' }),
+    );
+    await done(admin('lane', 'lock', 'live'));
   });
 });
 

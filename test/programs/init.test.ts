@@ -10,7 +10,7 @@ import { createSigningKey, loadSigningKey } from '#runtime/crypto/node';
 import { connect } from '#runtime/postgres/connect';
 import { adminWith, done } from '../fixtures/admin.js';
 import { TcpProxy } from '../fixtures/tcp-proxy.js';
-import { twoHosts } from '../fixtures/two-hosts.js';
+import { firstHostDown } from '../fixtures/two-hosts.js';
 
 const ORIGIN = 'log.example.org/2026';
 
@@ -125,14 +125,15 @@ describe('admin init', () => {
     let sent = '';
     const proxy = await TcpProxy.open(url, 'other', (bytes) => (sent += bytes.toString('latin1')));
     onTestFinished(() => proxy.close());
-    const owner = twoHosts(Object.assign(new URL(proxy.urlFor(url)), { pathname: name }).href);
+    const own = Object.assign(new URL(proxy.urlFor(url)), { pathname: name }).href;
+    const owner = firstHostDown(own);
     await writeFile(file('owner-database-url'), owner);
     // `init` refuses to set new passwords, with which programs of other databases could not log in.
     await expect(init()).rejects.toThrow('would lock out the installation in the database');
     for (const role of PROGRAM_ROLES.filter((one) => passwords[one] !== undefined)) {
       const urlFile = file(`${role.replace('svc_', '')}-database-url`);
       await rm(urlFile, { force: true });
-      await writeFile(urlFile, twoHosts(urlOf(role)));
+      await writeFile(urlFile, firstHostDown(urlOf(role)));
     }
     const first = await init();
     expect(first['migrations']).not.toEqual([]);
@@ -162,7 +163,7 @@ describe('admin init', () => {
     });
     expect(await done(admin('pins'))).toEqual(pins);
     // After an upgrade is undone, the earlier version's `init` runs on the schema of the later version.
-    const later = connect(owner, { application: 'test', max: 1 });
+    const later = connect(own, { application: 'test', max: 1 });
     await later.unsafe(`create table svc.later (a integer); grant select on svc.later to svc_admin;
       insert into public.svc_migration (version, name, digest) values (9999, '9999_later.sql', '')`);
     await later.end();

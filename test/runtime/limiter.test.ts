@@ -49,4 +49,15 @@ describe('Limiter', () => {
     await later;
     expect(began).toEqual(['a1', 'a5']);
   });
+
+  it('distinguishes an owner at its own limit from a limit that all owners share', async () => {
+    const { run, end } = pieces(new Limiter({ ...LIMITS, maxWaiting: 0 }));
+    const running = [run(1, 'a1')];
+    await expect(run(1, 'a2')).rejects.toMatchObject({ isOwnerLimit: true });
+    running.push(run(2, 'b1'));
+    for (const no of [1, 3])
+      await expect(run(no, 'x')).rejects.toMatchObject({ isOwnerLimit: false });
+    for (const name of ['a1', 'b1']) await end(name);
+    await Promise.all(running);
+  });
 });

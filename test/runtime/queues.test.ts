@@ -11,7 +11,7 @@ import { openRedis } from '#runtime/queue/redis';
 import { startRedis, type TestRedis } from '../fixtures/redis.js';
 import { TcpProxy } from '../fixtures/tcp-proxy.js';
 import { testFolder } from '../fixtures/test-folder.js';
-import { twoHosts } from '../fixtures/two-hosts.js';
+import { firstHostDown, twoHosts } from '../fixtures/two-hosts.js';
 
 const withRedis = Boolean(process.env['TEST_REDIS_URL']);
 
@@ -28,7 +28,7 @@ beforeAll(async () => {
   }
   await sql.end();
   // Two concurrent migrations, as when several programs start together.
-  const ownerUrl = twoHosts(database.superuserUrl);
+  const ownerUrl = firstHostDown(database.superuserUrl);
   await Promise.all([migrateQueues(ownerUrl), migrateQueues(ownerUrl)]);
   await grantQueueAccess(database.superuserUrl, ['svc_engine', 'svc_worker', 'svc_absent']);
   if (withRedis) redis = await startRedis();

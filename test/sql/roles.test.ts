@@ -9,6 +9,7 @@ import { PROGRAM_ROLES } from '#programs/migrate-database';
 import { DatabaseUnusableError } from '#sql/db/errors';
 import type { Pool } from '#sql/db/transaction';
 import { assertRole, frozenRights, PROGRAMS, TooMuchPrivilegeError } from '#sql/db/roles';
+import { firstHostDown } from '../fixtures/two-hosts.js';
 import { useDatabase } from '../fixtures/use-registry.js';
 
 const db = useDatabase('file');
@@ -298,7 +299,7 @@ describe('assertRole rejects a role with a program’s privileges that', () => {
 });
 
 it('assertDatabase > tries each host of the URL, and the connections after it use the host that answered', async () => {
-  const url = db.urlFor('svc_publisher').replace('@', '@127.0.0.1:1,');
+  const url = firstHostDown(db.urlFor('svc_publisher'));
   const sql = connect(url, { application: 'test', max: 4 });
   onTestFinished(() => sql.end());
   await assertDatabase(sql, 'publisher');

@@ -118,7 +118,7 @@ function createBatch(deps: EngineDeps): RequestHandler {
       .run(batch.tenantNo, () => acceptBatch(ctx.sql, batch, capacity))
       .catch((error: unknown) => {
         throw error instanceof BusyError
-          ? new Problem('too_many_batches', { cause: error })
+          ? new Problem('too_many_batches', { cause: error, isTenantLimit: error.isOwnerLimit })
           : error;
       });
   const limits = {
@@ -214,7 +214,7 @@ async function storeBatch(
     case 'idempotency_conflict':
       throw new Problem('idempotency_conflict');
     case 'queue_full':
-      throw new Problem('queue_too_deep');
+      throw new Problem('queue_too_deep', { isTenantLimit: outcome.isTenantLimit });
     case 'repeat':
       ctx.metrics?.admissions('batch', 'replayed', total);
       return { batchId: outcome.batchId, isRepeat: true };

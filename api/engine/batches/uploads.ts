@@ -49,7 +49,8 @@ export class BatchUploads {
   /** @throws Problem `too_many_batches` when the tenant has too many uploads */
   start(tenantNo: number): BatchUpload {
     const own = [...this.uploads].filter((upload) => upload.tenantNo === tenantNo).length;
-    if (own >= this.options.perTenant) throw new Problem('too_many_batches');
+    if (own >= this.options.perTenant)
+      throw new Problem('too_many_batches', { isTenantLimit: true });
     const upload: Upload = {
       tenantNo,
       bytes: 0,

@@ -18,6 +18,8 @@ interface LogFields {
   proof_id: string;
   batch_id: string;
   revocation_id: string;
+  /** `tenant`: the request exceeded a limit of its own tenant. */
+  limit: 'tenant';
 }
 
 type Locals = Partial<LogFields> & { request_id: string };
@@ -59,7 +61,7 @@ export function requestContext({
     res.once('close', () => {
       const status = res.headersSent ? res.statusCode : null;
       const ms = performance.now() - started;
-      metrics?.answered(locals.route ?? null, req.method, status, ms);
+      metrics?.answered(locals.route ?? null, req.method, status, locals.limit ?? '', ms);
       span?.end(`${req.method} ${locals.route ?? 'unknown'}`, {
         'http.request.method': req.method,
         'http.route': locals.route ?? '',

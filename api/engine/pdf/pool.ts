@@ -69,8 +69,9 @@ export function createPdfRenderer(options: PdfRendererOptions) {
   return {
     async render(request: PdfRequest, tenantNo: number): Promise<Uint8Array> {
       // Piscina's own limit does not count abortable tasks.
-      const isFull = accepted.size >= slots || acceptedOf(tenantNo) >= share;
-      if (closed || isFull) throw new Problem('renderer_busy');
+      if (closed || accepted.size >= slots) throw new Problem('renderer_busy');
+      if (acceptedOf(tenantNo) >= share)
+        throw new Problem('renderer_busy', { isTenantLimit: true });
       const rendering = run(request, tenantNo);
       accepted.set(rendering, tenantNo);
       try {

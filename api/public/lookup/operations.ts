@@ -165,10 +165,13 @@ const shareLookup = lookup({
     'Returns the lookup response of the artifact or package that the token shares, whatever its age. ' +
     'Unknown, revoked and expired tokens get the same response. Caches must not store it.',
   responses: {
-    200: verdictResponse({
-      resolved: exampleResponse('proof', 'share_token'),
-      unresolved: exampleUnresolved('proof', 'share_unknown'),
-    }),
+    200: {
+      ...verdictResponse({
+        resolved: exampleResponse('proof', 'share_token'),
+        unresolved: exampleUnresolved('proof', 'share_unknown'),
+      }),
+      headers: RETRY_SOON_HEADER,
+    },
   },
 });
 

@@ -1,6 +1,6 @@
 import { utf8 } from '#protocol/bytes';
 import { packageMapKey, parsePackage, parseShare, shareMapKey } from '#protocol/evidence/shares';
-import { isPackageId, timeOfId } from '#protocol/ids';
+import { isPackageId, isShareToken, timeOfId } from '#protocol/ids';
 import {
   lookupNameOf,
   PACKAGE_KIND,
@@ -67,9 +67,9 @@ export function resolve(
 const MAX_SKEW_MS = 5_000;
 
 /**
- * Whether an identifier that does not resolve may resolve later: its proof may await a verdict, or be so new
- * that the snapshot can lack it within the merge delay. False for an identifier with a time in the future,
- * because clients would retry a made-up identifier forever. Must be called in `whenFetched`.
+ * Whether an identifier that does not resolve may resolve later: a proof that it leads to awaits a verdict, or the
+ * identifier is so new that the snapshot can lack it within the merge delay. False for an identifier with a time in
+ * the future, because clients would retry a made-up identifier forever. Must be called in `whenFetched`.
  */
 export function mayResolveLater(
   snapshot: Snapshot,
@@ -78,12 +78,32 @@ export function mayResolveLater(
 ): boolean {
   const { entry, issuedAt } = snapshot;
   const field = lookupNameOf(requested);
-  const madeAt = timeOfId(requested);
-  if (field === null || route.matches[field] === undefined || madeAt === null) return false;
+  if (field === null || route.matches[field] === undefined) return false;
+  const madeAt = timeOfId(requested) ?? -Infinity;
   const isYoung = madeAt > issuedAt - 1000 * entry.max_merge_delay;
   if (isYoung && madeAt <= now + MAX_SKEW_MS) return true;
-  const proof = isPackageId(requested) ? null : recordOf(snapshot, requested.slice(-32));
-  return proof !== null && awaitsVerdict(proof);
+  return proofIdsOf(snapshot, requested).some((proofId) => {
+    const proof = recordOf(snapshot, proofId);
+    return proof !== null && awaitsVerdict(proof);
+  });
+}
+
+function proofIdsOf(snapshot: Snapshot, id: string): readonly string[] {
+  if (isPackageId(id)) return findMembers(snapshot, id) ?? [];
+  if (!isShareToken(id)) return [id.slice(-32)];
+  const share = findShare(snapshot, id);
+  return share === null ? [] : proofIdsOf(snapshot, share.id);
+}
+
+function findShare(snapshot: Snapshot, token: string) {
+  const hash = nativeSha256(utf8(token));
+  const value = snapshot.find({ map: 'shares_root', key: shareMapKey(hash) });
+  return value === null ? null : parseShare(value, hash);
+}
+
+function findMembers(snapshot: Snapshot, packageId: string): readonly string[] | null {
+  const value = snapshot.find({ map: 'shares_root', key: packageMapKey(packageId) });
+  return value === null ? null : parsePackage(value, packageId).members;
 }
 
 function render(
@@ -94,10 +114,9 @@ function render(
 ): Resolved | null {
   if (named !== SHARED)
     return renderArtifact(snapshot, { kind: named, requested, matchedOn }, requested);
-  const hash = nativeSha256(utf8(requested));
-  const value = snapshot.find({ map: 'shares_root', key: shareMapKey(hash) });
-  if (value === null) return null;
-  const { artifact_kind, id } = parseShare(value, hash);
+  const share = findShare(snapshot, requested);
+  if (share === null) return null;
+  const { artifact_kind, id } = share;
   const kind = artifact_kind === 'package' ? PACKAGE_KIND : artifact_kind;
   return renderArtifact(snapshot, { kind, requested, matchedOn }, id);
 }
@@ -116,10 +135,10 @@ function renderArtifact(snapshot: Snapshot, match: LookupMatch, id: string): Res
 }
 
 function renderPackage(snapshot: Snapshot, match: LookupMatch, packageId: string): Resolved | null {
-  const value = snapshot.find({ map: 'shares_root', key: packageMapKey(packageId) });
-  if (value === null) return null;
+  const proofIds = findMembers(snapshot, packageId);
+  if (proofIds === null) return null;
   const members: ResolvedProof[] = [];
-  for (const proofId of parsePackage(value, packageId).members) {
+  for (const proofId of proofIds) {
     const member = proofOf(snapshot, proofId);
     if (member === null) return null;
     members.push(member);

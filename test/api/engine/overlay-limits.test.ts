@@ -140,7 +140,7 @@ it('a change of overlays > needs no second connection to read the overlay', asyn
   type Run = (this: Limiter, ...args: Parameters<Limiter['run']>) => Promise<unknown>;
   const run = Limiter.prototype.run as Run;
   const fewTurns: Run = function (...args) {
-    if (this['limits'] === TENANT_CONNECTIONS && --turns < 0) throw new BusyError('no turn');
+    if (this['limits'] === TENANT_CONNECTIONS && --turns < 0) throw new BusyError('no turn', true);
     return run.apply(this, args);
   };
   const spy = vi.spyOn(Limiter.prototype, 'run').mockImplementation(fewTurns);

@@ -29,7 +29,9 @@ describe('PDF renderer', () => {
   it('accepts as many requests as it has threads and queue slots', async () => {
     const renderer = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 20_000, file: slow });
     const taken = [1, 1, 2].map((tenantNo) => renderer.render(task(20), tenantNo));
-    await expect(renderer.render(task(0), 3)).rejects.toMatchObject({ code: 'renderer_busy' });
+    const full = await renderer.render(task(0), 3).catch((error: unknown) => error);
+    expect(full).toMatchObject({ code: 'renderer_busy' });
+    expect(full).not.toMatchObject({ options: { isTenantLimit: true } });
     await Promise.all(taken);
     await renderer.render(task(0), 1);
     await renderer.close();
@@ -38,7 +40,10 @@ describe('PDF renderer', () => {
   it('limits one tenant to its share of the queue', async () => {
     const renderer = createPdfRenderer({ threads: 1, queued: 3, timeoutMs: 20_000, file: slow });
     const taken = [renderer.render(task(20), 1), renderer.render(task(0), 1)];
-    await expect(renderer.render(task(0), 1)).rejects.toMatchObject({ code: 'renderer_busy' });
+    await expect(renderer.render(task(0), 1)).rejects.toMatchObject({
+      code: 'renderer_busy',
+      options: { isTenantLimit: true },
+    });
     taken.push(renderer.render(task(0), 2));
     await Promise.all(taken);
     await renderer.render(task(0), 1);

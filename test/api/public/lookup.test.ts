@@ -92,6 +92,11 @@ describe('response to an identifier', () => {
     const to = behind.registry.size;
     const acceptedAt = behind.clock.now() + ms;
     const id = behind.registry.addProof({ acceptedAt });
+    const packaged = behind.registry.bundle([id]);
+    const tokens = [
+      behind.registry.share('passport', id),
+      behind.registry.share('package', packaged),
+    ];
     behind.registry.verify(to);
     const publisher = behind.publisher();
     await publisher.runCycle();
@@ -100,8 +105,10 @@ describe('response to an identifier', () => {
     const paths = [`/api/public/verify/proof/${id}`, `/api/public/verify/trust/trust_${id}`];
     const others = [
       `/api/public/trust/trust_${id}/chain`,
-      `/api/public/evidence/${id}`,
-      `/?id=${id}`,
+      `/api/public/verify/package/${packaged}`,
+      ...[id, packaged, ...tokens].map((one) => `/api/public/evidence/${one}`),
+      ...tokens.map((token) => `/api/public/verify/share/${token}`),
+      ...[id, tokens[0]!].map((one) => `/?id=${one}`),
     ];
     const delays = async (): Promise<unknown[]> =>
       Promise.all(
@@ -110,11 +117,11 @@ describe('response to an identifier', () => {
           return headers['retry-after'];
         }),
       );
-    expect(await delays()).toEqual(Array(5).fill('1'));
+    expect(await delays()).toEqual(Array(12).fill('1'));
     behind.registry.verify();
     await publisher.runCycle();
     await publicServer.poller.refresh();
-    expect(await delays()).toEqual(Array(5).fill(undefined));
+    expect(await delays()).toEqual(Array(12).fill(undefined));
     await behind.close();
   });
 

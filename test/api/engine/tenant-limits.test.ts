@@ -1,0 +1,93 @@
+import { pino } from 'pino';
+import { Registry } from 'prom-client';
+import { describe, expect } from 'vitest';
+import { TENANT_CONNECTIONS, type EngineContext } from '#api/engine/context';
+import { engineMetrics } from '#programs/metrics/engine';
+import { batchCall, executeBodies } from '../../fixtures/batches.js';
+import { headersFor, type Reply, type TestEngine } from '../../fixtures/engine.js';
+import { parseExposition, valueOf } from '../../fixtures/exposition.js';
+import { holdLock, untilWaiting } from '../../fixtures/hold-lock.js';
+import { engineTest } from './setup.js';
+
+const it = engineTest();
+
+const statusAndCode = ({ json, status }: Reply) => [status, json['code']];
+
+/** Collects what the operators of an engine see: its metrics and its log. */
+function observed() {
+  const registry = new Registry();
+  const lines: Record<string, unknown>[] = [];
+  const log = pino({}, { write: (line) => void lines.push(JSON.parse(line) as (typeof lines)[0]) });
+  const overrides: Partial<EngineContext> = { log, metrics: engineMetrics(registry) };
+  const count = async (limit: 'tenant' | '') => {
+    const scrape = parseExposition(await registry.metrics());
+    return valueOf(scrape, 'svc_http_requests_total', { status: '503', limit }) ?? 0;
+  };
+  return {
+    overrides,
+    /** Numbers of 503s that count for the alert, and of those that do not. */
+    rejected: async () => ({ service: await count(''), tenant: await count('tenant') }),
+    errors: () => lines.filter(({ level }) => Number(level) > 30).map(({ msg }) => msg),
+    limited: () =>
+      lines.filter(({ limit }) => limit === 'tenant').map(({ tenant_id: tenant }) => tenant),
+  };
+}
+
+describe('alert of operators', () => {
+  it('counts a batch that exceeds the queue, but not a batch that exceeds the share of its tenant', async ({
+    setup,
+  }) => {
+    const { overrides, rejected, errors, limited } = observed();
+    const send = async ({ call }: TestEngine, tenantId: string, key: string, items: number) =>
+      statusAndCode(
+        await call(batchCall(key, executeBodies(items, { tenant_id: tenantId }), {}, tenantId)),
+      );
+    // Batches may fill 20 places, one tenant's batches 10.
+    await setup.withEngine({ ...overrides, maxQueuedAdmissions: 40 }, async (engine) => {
+      engine.worker.rests = true;
+      const tenants = ['large-1', 'large-2', 'small'];
+      const keys: string[] = [];
+      for (const one of tenants) keys.push((await setup.tenant(one))['X-Svc-Api-Key']!);
+      const sendAs = (no: number, items: number) => send(engine, tenants[no]!, keys[no]!, items);
+      expect(await sendAs(0, 9)).toEqual([202, undefined]);
+      expect(await sendAs(0, 2)).toEqual([503, 'queue_too_deep']);
+      expect(await rejected()).toEqual({ service: 0, tenant: 1 });
+      expect(errors()).toEqual([]);
+      expect(limited()).toEqual(['large-1']);
+      expect(await sendAs(1, 10)).toEqual([202, undefined]);
+      expect(await sendAs(2, 2)).toEqual([503, 'queue_too_deep']);
+      expect(await rejected()).toEqual({ service: 1, tenant: 1 });
+      expect(errors()).toEqual(['engine: queue_too_deep']);
+    });
+  });
+
+  it('counts no reads and no batches of a tenant that waits for itself', async ({ setup }) => {
+    const { overrides, rejected, errors } = observed();
+    const { perOwner } = TENANT_CONNECTIONS;
+    await setup.withEngine(overrides, async ({ call }) => {
+      const headers = headersFor(setup.key);
+      const read = () => call({ method: 'GET', path: '/v1/proofs', headers });
+      const send = () => call(batchCall(setup.key, executeBodies(1)));
+      for (const [request, table, held] of [
+        [read, 'svc.log_entry', perOwner],
+        [send, 'svc.batch', 2],
+      ] as const) {
+        const release = await holdLock(setup.db.sql, `lock table ${table}`);
+        try {
+          const waiting = Array.from({ length: held }, request);
+          await untilWaiting(setup.db.sql, held);
+          const reply = await request();
+          expect(reply.status).toBe(503);
+          await release();
+          expect((await Promise.all(waiting)).map(({ status }) => status)).toEqual(
+            Array.from({ length: held }, () => (request === read ? 200 : 202)),
+          );
+        } finally {
+          await release();
+        }
+      }
+    });
+    expect(await rejected()).toEqual({ service: 0, tenant: 2 });
+    expect(errors()).toEqual([]);
+  });
+});
