@@ -11,7 +11,11 @@ export async function openReplica(
   { log, onStop }: Pick<ProgramContext, 'log' | 'onStop'>,
 ): Promise<Replica | null> {
   if (url === null) return null;
-  const sql = connect(url, { application: 'svc-publisher-reads', max: 1 });
+  const sql = connect(url, {
+    application: 'svc-publisher-reads',
+    max: 1,
+    acceptsStandby: true,
+  });
   onStop(() => sql.end({ timeout: 5 }));
   try {
     await assertDatabase(sql, 'publisher');

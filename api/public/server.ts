@@ -19,6 +19,7 @@ import { readScript } from '../pages/assets.js';
 import { Checkpoints } from './log/checkpoints.js';
 import type { PageMemory } from './snapshot/pages.js';
 import { SnapshotPoller } from './snapshot/poller.js';
+import type { Snapshot } from './snapshot/snapshot.js';
 import type { SnapshotSource } from './snapshot/source.js';
 
 export interface PublicServerOptions
@@ -45,8 +46,11 @@ export function createPublicServer(options: PublicServerOptions) {
   const trust = pinKeys(nativeSha256, [logVkey].flat());
   // Without its scripts, the page would verify nothing and would not report that.
   for (const script of ['page/verify.js', 'page/prove.js'] as const) readScript(script);
-  const poller = new SnapshotPoller({ source, trust, pageMemory, clock, log });
   const checkpoints = new Checkpoints(source, trust, clock);
+  // A request may find a cosigned checkpoint that is newer than the snapshot: without a read per snapshot, it
+  // would get the one that the last request found, minutes ago.
+  const onNewer = (snapshot: Snapshot) => checkpoints.newest(snapshot);
+  const poller = new SnapshotPoller({ source, trust, pageMemory, clock, log, onNewer });
   const ctx: PublicContext = { publicUrl: null, ...settings, source, trust, poller, checkpoints };
   const app = createApp(ctx);
   return {

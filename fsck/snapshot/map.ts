@@ -127,9 +127,9 @@ export class RebuiltMap {
 }
 
 /**
- * The indexes of the verdict and snapshot entries that are valid for one of the retired logs, whose
- * leaves this log continues. After the first entry that is valid for this log, no entry is valid for
- * a retired log.
+ * The indexes of the verdict, snapshot and log key entries that are valid only for one of the retired
+ * logs, whose leaves this log continues. After the first verdict or snapshot entry that is valid for
+ * this log, no entry is valid for a retired log.
  */
 async function entriesOfEndedLogs(
   own: LogContext,
@@ -155,10 +155,11 @@ async function entriesOfEndedLogs(
     const [ownIgnored, ...ignored] = reduced.map((result) => new Set(result.ignored));
     for (const [offset, bytes] of entries.entries()) {
       const type = readEntry(bytes)?.type;
-      if (type !== 'verdict' && type !== 'snapshot') continue;
+      if (type !== 'verdict' && type !== 'snapshot' && type !== 'key') continue;
       const index = first + offset;
-      if (!ownIgnored!.has(index)) return found;
-      if (ignored.some((one) => !one.has(index))) found.add(index);
+      if (ownIgnored!.has(index)) {
+        if (ignored.some((one) => !one.has(index))) found.add(index);
+      } else if (type !== 'key') return found;
     }
   }
   return found;

@@ -42,6 +42,8 @@ export interface ConnectOptions {
   /** idle_in_transaction_session_timeout, in milliseconds. */
   idleTransactionMs?: number;
   connectTimeoutMs?: number;
+  /** Accepts a standby also if the URL has several hosts. By default the pool then skips standbys. */
+  acceptsStandby?: boolean;
   /** Longest wait for a free connection, in milliseconds. */
   waitMs?: number;
   /** When this signal aborts, the pool closes immediately, even with statements in flight. */
@@ -113,10 +115,17 @@ export function connect(url: string, options: ConnectOptions): Sql {
 
   /** Index of the URL's host to connect to next. The loss of a connection increments the index. */
   let hostIndex = 0;
-  const openWith = (options: object): Connection => {
+  const skipsStandby = options.acceptsStandby !== true && builder.options.host.length > 1;
+  const openWith = (driver: object): Connection => {
     const index = hostIndex;
-    return openConnection(url, options, builder.options, index, () => {
+    const onFailure = (): void => {
       if (hostIndex === index) hostIndex += 1;
+    };
+    return openConnection(url, driver, {
+      address: builder.options,
+      index,
+      skipsStandby,
+      onFailure,
     });
   };
   const open = (): Connection => openWith(settings);
@@ -234,16 +243,18 @@ export async function withPool<T>(
   }
 }
 
-type Address = Pick<Client['options'], 'host' | 'port' | 'path' | 'ssl'>;
+interface Choice {
+  address: Pick<Client['options'], 'host' | 'port' | 'path' | 'ssl'>;
+  index: number;
+  skipsStandby: boolean;
+  /** Called before the statements of the connection fail. */
+  onFailure: () => void;
+}
 
-function openConnection(
-  url: string,
-  settings: object,
-  { host, port, path, ssl }: Address,
-  hostIndex: number,
-  onFailure: () => void,
-): Connection {
-  const at = hostIndex % host.length;
+function openConnection(url: string, settings: object, choice: Choice): Connection {
+  const { index, skipsStandby, onFailure } = choice;
+  const { host, port, path, ssl } = choice.address;
+  const at = index % host.length;
   const name = host[at] ?? 'localhost';
   const address = path ? { path } : { host: name, port: port[at] ?? 5432 };
   let socket: Socket | null = null;
@@ -265,6 +276,12 @@ function openConnection(
     // Names the host: for an IP address the driver would check the certificate against "localhost".
     ...(typeof ssl === 'string' && ssl.startsWith('verify') && { ssl: { host: name } }),
     onclose: onLost,
+    // After an outage of the primary, a connection to a standby would stay open, and every write would fail.
+    onparameter: (name: string, value: unknown) => {
+      if (!skipsStandby || name !== 'in_hot_standby' || value !== 'on') return;
+      onError();
+      socket?.destroy();
+    },
     socket: () => {
       if (socket !== null) {
         onLost();

@@ -96,13 +96,33 @@ const clientOf = (url: string) =>
       const index = hostIndex;
       super({ ...options, connectionString: urls[index % urls.length] ?? '' });
       this.on('error', () => undefined);
+      const moveOn = (): void => {
+        if (hostIndex === index) hostIndex += 1;
+      };
       let isOpened = false;
       this.once('connect', () => (isOpened = true));
       this.once('end', () => {
-        if (!isOpened && hostIndex === index) hostIndex += 1;
+        if (!isOpened) moveOn();
+      });
+      if (urls.length < 2) return;
+      const { connection } = this as unknown as { connection: OpeningConnection };
+      connection.on('parameterStatus', ({ parameterName, parameterValue }) => {
+        if (parameterName !== 'in_hot_standby' || parameterValue !== 'on') return;
+        // No statement of the queue works on a standby.
+        moveOn();
+        connection.stream.destroy();
       });
     }
   };
+
+/** The part of pg's untyped connection that reports the server's parameters. */
+interface OpeningConnection {
+  stream: { destroy(): void };
+  on(
+    event: 'parameterStatus',
+    listener: (message: { parameterName: string; parameterValue: string }) => void,
+  ): void;
+}
 
 interface Backend {
   /** Options for any of BullMQ's classes, whose types differ by backend. */

@@ -316,6 +316,31 @@ it('public API > serves the cosigned checkpoint, and tlog-proofs and evidence un
   expect(checkpoint.size).toBe(grown);
 });
 
+it('public API > serves the last cosigned checkpoint while the newest is ahead of its snapshot', async () => {
+  const publisher = open();
+  const publicServer = snapshot.publicServer();
+  const publish = async () => {
+    snapshot.clock.at += 5_000;
+    snapshot.grow(3);
+    await publisher.runCycle();
+    const { size } = (await snapshot.published()).opened.checkpoint;
+    await expect.poll(published).toMatchObject({ size, isMet: true });
+    return size;
+  };
+  await publish();
+  const server = await snapshot.serve(publicServer);
+  const served = async () => {
+    const note = await (await fetch(`${server.url}/log/checkpoint`)).text();
+    return openCheckpoint(note, snapshot.logVkey, ORIGIN).size;
+  };
+  await served();
+  const last = await publish();
+  await publicServer.poller.refresh();
+  const newest = await publish();
+  expect(newest).toBeGreaterThan(last);
+  expect(await served()).toBe(last);
+});
+
 it('public API > serves no cosigned checkpoint that is forged, newer than its snapshot or too old', async () => {
   const file = join(snapshot.directory, 'cosigned-checkpoint');
   const publisher = open();

@@ -21,6 +21,8 @@ export interface PollerOptions {
   pageMemory?: PageMemory | undefined;
   clock: Clock;
   log: Logger;
+  /** Called with each snapshot that the server begins to serve; must not reject. */
+  onNewer?: (snapshot: Snapshot) => Promise<unknown>;
 }
 
 const MAX_BACKOFF_MS = 2_000;
@@ -71,7 +73,10 @@ export class SnapshotPoller {
   private async refreshOnce(): Promise<void> {
     try {
       const next = await this.next();
-      if (next !== null) this.current = next;
+      if (next !== null) {
+        this.current = next;
+        await this.options.onNewer?.(next);
+      }
       if (this.rejection !== null) this.options.log.info('snapshot poll: recovered');
       this.rejection = null;
       this.isFailing = false;

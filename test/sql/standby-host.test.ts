@@ -1,0 +1,50 @@
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
+import { assertDatabase } from '#programs/database';
+import { connect, type ConnectOptions } from '#runtime/postgres/connect';
+import { logger } from '#runtime/process/log';
+import { openAdmitQueue } from '#runtime/queue/queues';
+import { replicatedDatabase, type ReplicatedDatabase } from '../fixtures/replicated.js';
+
+let db: ReplicatedDatabase;
+/** The URL of a role with the standby as the first host, as after an outage of the primary. */
+let urlFor: (role: string) => string;
+beforeAll(async () => {
+  db = await replicatedDatabase();
+  urlFor = (role) => {
+    const standby = new URL(db.standbyUrlFor(role)).host;
+    return db.primary.urlFor(role).replace('@', `@${standby},`);
+  };
+});
+afterAll(() => db.primary.drop());
+
+function open(options: Partial<ConnectOptions>) {
+  const sql = connect(urlFor('svc_publisher'), { application: 'test', max: 4, ...options });
+  onTestFinished(() => sql.end());
+  return sql;
+}
+
+it('connect > skips a standby among several hosts', async () => {
+  const sql = open({});
+  await assertDatabase(sql, 'publisher');
+  const answers = await Promise.all(
+    Array.from({ length: 4 }, () => sql`select pg_is_in_recovery() as is, pg_sleep(0.05)`),
+  );
+  expect(answers.flat().map((row) => row['is'] as boolean)).toEqual([false, false, false, false]);
+});
+
+it('connect > uses a standby for reads that accept one', async () => {
+  const [row] = await open({ acceptsStandby: true })`select pg_is_in_recovery() as is`;
+  expect(row).toEqual({ is: true });
+});
+
+it('admit queue on Postgres > skips a standby among several hosts', async () => {
+  const log = logger('engine', 'silent');
+  const queue = openAdmitQueue({ databaseUrl: urlFor('svc_engine'), redisUrl: null }, { log });
+  onTestFinished(() => queue.close());
+  const isAdded = () =>
+    queue.add(['01a2282cf95170009242bb800c0d72bb']).then(
+      () => true,
+      () => false,
+    );
+  await expect.poll(isAdded, { interval: 200 }).toBe(true);
+});
