@@ -21,6 +21,7 @@ export interface TreeState {
  */
 export class GrowingTree {
   size: number;
+  /** By level: the hashes of the partial tile. */
   private edge: Uint8Array[][];
 
   constructor(state: TreeState = { size: 0, edge: [] }) {

@@ -41,8 +41,7 @@ export async function* decidedSince(
  * no later than with the first admission of the day of `from`.
  *
  * @param engineOf the engine that decides an admission
- * @param recorded whether counters begin at their recorded values; only if the set defines the same
- *   counters
+ * @param recorded whether counters begin at their recorded values; the set must define the same counters
  * @param most how many changes `changes` keeps, the newest first; `add` returns every change
  */
 export function startSimulation(

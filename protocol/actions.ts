@@ -2,10 +2,10 @@ const ACTION_MAX = 128;
 
 /**
  * The action that policies use for a tool: the tool's name in upper case, with words separated by `_`. A
- * change of case separates words, accents are dropped, `.` and `:` stay, and every other character becomes
- * `_`. At most 128 characters. `deleteAuditLog`, `delete-audit-log` and `Delete audit log` are all
- * `DELETE_AUDIT_LOG`, so the same policy applies to each spelling. Null for a name without a letter A–Z or
- * a digit, such as a Cyrillic name.
+ * change of case separates words, accents are dropped, `.` and `:` stay, and each run of other characters
+ * becomes one `_`, but is dropped at either end. Longer actions are cut at 128 characters. `deleteAuditLog`,
+ * `delete-audit-log` and `Delete audit log` are all `DELETE_AUDIT_LOG`, so the same policy applies to each
+ * spelling. Null if the result has no letter A–Z and no digit, as for a Cyrillic name.
  */
 export function actionOf(tool: string): string | null {
   const name = tool.normalize('NFKD').replace(/\p{M}+/gu, '');

@@ -127,7 +127,7 @@ export function windowOf(counter: Counter, day: string, run: string | null): Bud
 const lacksRun = ({ window }: Partial<Budget>): boolean =>
   window !== undefined && 'run' in window && window.run === null;
 
-/** The values that policies can refer to: no run counters if the request lacks a run, so the action is denied. */
+/** The values that policies can refer to. Without a run, a run counter has no value, so the action is denied. */
 export function inputBudgets(budgets: Record<string, Budget>): PolicyInput['budgets'] {
   return Object.fromEntries(Object.entries(budgets).filter(([, budget]) => !lacksRun(budget)));
 }

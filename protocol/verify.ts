@@ -56,6 +56,7 @@ export interface ProofEvidence {
 
 export interface BuiltFrom {
   aep: Aep;
+  /** The `request` of the evidence, parsed. */
   document: JsonValue;
   /** The hash to which `aep` commits as `request_hash`, lower-case hex. */
   requestHash: string;

@@ -38,6 +38,7 @@ export interface ProvedState {
   identifier: string;
   found: FoundRecords;
   snapshot: SnapshotEntry;
+  /** Leaf index of the snapshot entry. */
   index: number;
   checkpoint: Checkpoint;
   /** The pinned key that signed the checkpoint. */

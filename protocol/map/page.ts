@@ -197,6 +197,7 @@ export class StoredPage {
     return true;
   }
 
+  /** Only for a page of level 0, like `valueAt`. */
   leafAt(sha256: Sha256, at: number): Leaf {
     return { key: this.keyAt(at), ...this.valueAt(at), hash: this.leafHash(sha256, at) };
   }
@@ -217,6 +218,7 @@ export class StoredPage {
     return [end - 2 * HASH_BYTES, end];
   }
 
+  /** Only for a page of a level above 0. */
   linkAt(at: number): PageLink {
     const [start, end] = this.hashesAt(at);
     const middle = start + HASH_BYTES;

@@ -54,7 +54,7 @@ export const verdictStatementSchema = z
       trust: statusSchema,
     }),
     verified_at: timeSchema.nullable(),
-    /** The log size that the statement covers: the verdict and every revocation in the statement are below it. */
+    /** The tree size of the verdict or, if greater, the size after the last revocation or key compromise. */
     log_size: logIndexSchema,
   })
   .check(assertionCheck);

@@ -137,8 +137,8 @@ async function restoreKeys(
   }
   for (const key of keys.values()) {
     if (key.use !== 'aep') continue;
-    // Takes these indexes from the map: the log does not cover the column by which key entries are found,
-    // and only the map has the index of a delegated key's last proof.
+    // Takes these indexes from the map: the log commits to the map, but not to the column by which key
+    // entries are found, and only the map has the index of a delegated key's last proof.
     const value = await ctx.maps.find(map, aepKeyMapKey(0, key.index));
     if (value === null) throw new LostPageError(`the published map lacks the key ${key.id}`);
     const { retiredFrom, compromisedFrom } = decodeAepKey(value.record);

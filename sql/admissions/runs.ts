@@ -35,7 +35,7 @@ export function isPlaceOf(subject: AepSubject, place: RunPlace | null): boolean 
   );
 }
 
-/** A request of a run that was not rejected. A second decision has the number of its pending proof. */
+/** A request in a run; rejected requests are left out. A second decision has the number of its pending proof. */
 export interface RunMember {
   proofId: string;
   seq: number;

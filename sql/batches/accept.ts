@@ -59,7 +59,7 @@ export type BatchOutcome =
 
 /** The `lane` of the idempotency keys of batches, which differs from every request type. */
 const BATCHES = 3;
-/** Items per chunk: the maximum of one job, because each chunk costs a dozen statements and a commit. */
+/** Maximum number of items per chunk and per job; large, because each chunk costs a dozen statements and a commit. */
 export const CHUNK_ITEMS = 1_000;
 const ROWS_PER_STATEMENT = 1_000;
 const MAX_ATTEMPTS = 20;

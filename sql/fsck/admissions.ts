@@ -87,7 +87,7 @@ export interface CheckedBatch {
   foundHash: string | null;
   isComplete: boolean;
   counted: (ItemCounts & { pending: number }) | null;
-  /** Items of an open batch that are not counted yet: those with pending or batch_watch rows; 0 for a complete batch. */
+  /** Items of an open batch that are not counted yet, from pending and batch_watch rows; 0 for a complete batch. */
   waiting: number;
   found: ItemCounts;
 }
@@ -264,7 +264,8 @@ export const STRAYS = {
 } as const satisfies Record<string, Query>;
 
 /**
- * The first activation of a policy set, in epoch milliseconds. For a set combined with an overlay, the first activation of its base set.
+ * The first activation of a policy set, in epoch milliseconds; for a set combined with an overlay, the
+ * first activation of its base set.
  *
  * @param digest hex
  */

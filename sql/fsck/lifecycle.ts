@@ -114,7 +114,8 @@ export async function proofAbout(sql: Db, proofId: string) {
 }
 
 /**
- * The document with this hash; null when missing, `gone` if the proof was erased or the entry was adopted.
+ * The document of the revocation reason with this hash. If it is missing: `gone` when an erasure deleted
+ * the document or the entry was adopted, otherwise null.
  *
  * @param reasonHash hex
  */

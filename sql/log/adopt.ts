@@ -2,7 +2,8 @@ import type { Db, Transaction } from '../db/transaction.js';
 import { publishing, readHeartbeats } from '../ops/heartbeats.js';
 import { AdministrationError } from '../tenants/audit.js';
 
-// Adoption appends published leaves that a restored database lacks. Only the role svc_erase may call its functions.
+// Adoption appends published leaves that a restored database lacks. Only the role svc_erase may call the SQL
+// functions for adoption.
 
 /**
  * Takes the append lock and the publisher's lease until the transaction ends, and returns the size of

@@ -151,7 +151,7 @@ const isSameRow = (row: EntryBody, other: EntryBody): boolean =>
 
 const readers = new WeakMap<Pool, Map<string | undefined, KeyEntryReader>>();
 
-/** The key entry reader of a pool. Each name of a log has its own, because delegations are signed for a log. */
+/** The key entry reader of a pool and a log origin: a root key signs each delegation for one origin. */
 export function keyEntryReader(sql: Pool, logOrigin: string | undefined): KeyEntryReader {
   const ofPool = readers.get(sql) ?? new Map<string | undefined, KeyEntryReader>();
   readers.set(sql, ofPool);

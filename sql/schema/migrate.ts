@@ -253,7 +253,7 @@ function readIndexStatement(migration: string, text: string): IndexStatement {
  * Creates or drops the index concurrently. First drops an existing index of that name, which remains
  * from a failed build, a run that died before it recorded the migration, or a manual change.
  *
- * Unlike other migrations, this one may wait long: while PostgreSQL waits for older transactions, other
+ * Unlike other migrations, this statement may wait long: while it waits for older transactions, other
  * statements do not queue behind its locks.
  */
 async function runIndexStatement(

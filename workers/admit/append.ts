@@ -45,7 +45,8 @@ interface Rejection extends Fault {
 /**
  * Appends prepared proofs in one transaction. Under the append lock it claims pending admissions,
  * checks every gate (allowlist, environment, API key) again, and assigns leaf indexes. When `append`
- * returns, the proofs are committed; when it throws, nothing is written.
+ * returns, the proofs are committed; when it throws, nothing is written, unless the connection was lost
+ * during the commit.
  */
 export function append(context: AdmitContext, prepared: Prepared[]): Promise<Appended> {
   return commitGroup(context, (tx) => appendIn(tx, context, prepared));

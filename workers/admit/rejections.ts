@@ -135,8 +135,8 @@ function faultOfParent(subject: AepSubject, parent: Parent | null = null): Fault
 }
 
 /**
- * The fault of an item that depends on lost data, or null. Adopted leaves, which were restored from the
- * published log, lack members of runs, second decisions, and counter values up to the day of the adoption.
+ * The fault of an item that depends on lost data, or null. An adoption restores leaves from the published
+ * log, but not the members of runs, the second decisions, and the counter values up to its day.
  */
 function lossFault({ intake, moves, subject }: Claimed, adopted: number | null): Fault | null {
   if (adopted === null) return null;

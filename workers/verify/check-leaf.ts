@@ -142,7 +142,7 @@ export interface KeyHistory {
 
 export const NO_KEYS: KeyHistory = { entries: [], digest: NO_KEYS_DIGEST, sound: true };
 
-/** A canonical key entry begins with `{"change":`; in no other entry does the first name begin with `c`. */
+/** A canonical key entry begins with `{"change":`. Of the other entries, only erasures (`{"cause":`) are parsed too. */
 const FIRST_OF_NAME = 2;
 const C_OF_CHANGE = 0x63;
 

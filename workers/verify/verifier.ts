@@ -29,7 +29,7 @@ export interface VerifierOptions {
 /** The scrubber checks the whole log again in this time, if `scrubBatch` allows. */
 const SCRUB_LOG_MS = 3_600_000;
 const LEAST_SCRUBBED = 20;
-/** Passes of fewer leaves are combined by a longer pause, because each scrub pass has a fixed cost. */
+/** A longer pause makes passes of fewer leaves larger, because each scrub pass has a fixed cost. */
 const ENOUGH_SCRUBBED = 100;
 /** The longest pause between scrub passes of a small log, in multiples of `scrubMs`. */
 const LONGEST_PAUSE = 4;
