@@ -47,8 +47,8 @@ export function createPublicServer(options: PublicServerOptions) {
   // Without its scripts, the page would verify nothing and would not report that.
   for (const script of ['page/verify.js', 'page/prove.js'] as const) readScript(script);
   const checkpoints = new Checkpoints(source, trust, clock);
-  // A request may find a cosigned checkpoint that is newer than the snapshot: without a read per snapshot, it
-  // would get the one that the last request found, minutes ago.
+  // Reads the cosigned checkpoint with each snapshot. When only requests read the file, it may be newer than the
+  // snapshot each time, and the server would serve the checkpoint that an earlier request read, minutes ago.
   const onNewer = (snapshot: Snapshot) => checkpoints.newest(snapshot);
   const poller = new SnapshotPoller({ source, trust, pageMemory, clock, log, onNewer });
   const ctx: PublicContext = { publicUrl: null, ...settings, source, trust, poller, checkpoints };

@@ -14,7 +14,7 @@ interface Pkcs11Uri {
   pinFile: string;
 }
 
-/** Accepts only attributes of RFC 7512 that select one key or its module, and that name a file with the PIN. */
+/** Accepts only the attributes of RFC 7512 that select a token, one key, the module and a file with the PIN. */
 function parsePkcs11Uri(uri: string): Pkcs11Uri {
   const invalid = (what: string): OperatorError =>
     new OperatorError(

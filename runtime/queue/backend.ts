@@ -54,7 +54,7 @@ export interface Opened<M> {
 
 export type OnError = (error: Error) => void;
 
-/** Jobs that need a connection at the same time: each job needs one only while it is fetched or completed. */
+/** Connections of a worker for its jobs, which need a connection only while they are fetched or completed. */
 const MOST_MOVING_JOBS = 4;
 
 const queueOptions = {
@@ -80,7 +80,10 @@ const workerOptions = {
   runRetryDelay: 1_000,
 };
 
-/** Index of the URL's host to connect to next. A connection that cannot be opened increments the index. */
+/**
+ * Index of the URL's host to connect to next. A connection that cannot be opened, or that leads to a standby,
+ * increments the index.
+ */
 let hostIndex = 0;
 
 /**

@@ -94,7 +94,7 @@ export interface AdmitQueue {
   close(): Promise<void>;
 }
 
-/** The queue of batch work. Each job leases chunks of batches to a worker. */
+/** The queue of batch work. Each job has the ids of leased chunks. */
 export type BatchQueue = Pick<AdmitQueue, 'add' | 'depth' | 'stats' | 'close'>;
 
 export function openAdmitQueue(config: QueueConfig, options: QueueOptions = {}): AdmitQueue {

@@ -39,7 +39,7 @@ import {
   type Damage,
 } from './registry-damage.js';
 
-/** Each test damages a copy of an undamaged registry, and expects exactly these findings. */
+/** Each test damages a copy of an undamaged registry, and expects the findings of this damage and no others. */
 
 let copies: CopyableRegistry['copies'];
 let sound: CopyableRegistry['sound'];

@@ -171,7 +171,7 @@ describe('svc mcp --wait-for-approval', () => {
 });
 
 describe('svc mcp --map', () => {
-  it('states no fact when an argument with another spelling of its name is present', () => {
+  it('states no fact from an argument whose name is also present in another spelling', () => {
     const facts = { path: { pointer: '/file/path', type: 'path' as const } };
     const mapping = { tools: { write: { facts, hashed: ['file'] } } };
     const file = { path: '/srv/a' };

@@ -127,7 +127,7 @@ export const listShareTokensOperation = listOperation(
     path: '/v1/share-tokens',
     tag: 'Lifecycle',
     summary: 'List share tokens',
-    description: 'Lists the hashes of share tokens, newest first; no response repeats a token.',
+    description: 'Lists the hashes of share tokens, newest first, and never the tokens.',
     scopes: ['read', 'lifecycle'],
     page: json(
       'A page of share tokens, including expired and revoked tokens.',

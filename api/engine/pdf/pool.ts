@@ -7,6 +7,7 @@ import type { PdfRequest } from './render.js';
 
 export interface PdfRendererOptions {
   threads: number;
+  /** Maximum number of requests that wait for a thread. */
   queued: number;
   /** Time limit of a request, including its wait for a thread. */
   timeoutMs: number;

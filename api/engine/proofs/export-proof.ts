@@ -52,7 +52,7 @@ const querySchema = z
       .string()
       .regex(/^([^,]+(,[^,]+)*)?$/, 'expected names separated by commas')
       .describe(
-        'Values to disclose: names of facts, `budget.<counter>`, ' +
+        'Values to disclose, separated by commas: names of facts, `budget.<counter>`, ' +
           '`arguments_hash`, `result_hash`, `request_hash`. Default: `request_hash`. Empty: none.',
       )
       .exactOptional(),

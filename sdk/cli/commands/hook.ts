@@ -94,7 +94,7 @@ function gateOptions(
   const wait = options.waitForApproval;
   const report = (text: string): void => terminal.printError(`svc hook: ${text}`);
   const common = {
-    // The SDK fetches evidence after the decision, when this process has ended.
+    // The SDK would fetch evidence after the decision, when this process has ended.
     engine: withKeyFile({ ...engine(), receiptEvidence: false as const }),
     agent: { id: options.agent },
     decisionTimeoutMs: options.timeout ?? DECISION_TIMEOUT_MS,

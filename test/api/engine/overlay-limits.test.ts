@@ -73,7 +73,7 @@ it('an overlay is tested and activated only with cases of its tenant that cover 
   expect((await admit(setup)).status).toBe(200);
 });
 
-it('activation fails without a combined set for each policy set in use, and a worker rejects an overlay that permits', async ({
+it('the engine role activates no overlay without a combined set for each policy set in use, and a worker rejects an overlay that permits', async ({
   setup,
 }) => {
   const { registry, db } = setup;
@@ -134,7 +134,9 @@ it('the test of an overlay completes although the tenant admits faster than the 
   expect(admissions).toBe(MOST_SIMULATED);
 });
 
-it('a change of overlays > needs no second connection to read the overlay', async ({ setup }) => {
+it('a change of overlays > needs no additional connection to read the overlay', async ({
+  setup,
+}) => {
   /** How many more times the tenant gets a connection; each further wait fails. */
   let turns = 0;
   type Run = (this: Limiter, ...args: Parameters<Limiter['run']>) => Promise<unknown>;

@@ -44,7 +44,7 @@ describe('alert of operators', () => {
       );
     // Batches may fill 20 places, one tenant's batches 10.
     await setup.withEngine({ ...overrides, maxQueuedAdmissions: 40 }, async (engine) => {
-      engine.worker.rests = true;
+      engine.worker.isPaused = true;
       const tenants = ['large-1', 'large-2', 'small'];
       const keys: string[] = [];
       for (const one of tenants) keys.push((await setup.tenant(one))['X-Svc-Api-Key']!);
