@@ -56,7 +56,7 @@ export const batchSchema = z
       pending: countSchema.describe('Durable, but not decided yet.'),
     }),
     replayed: countSchema.describe(
-      'Items that equal an earlier admission, in this batch or before it.',
+      'Items whose request equals that of an earlier admission, in this batch or before it.',
     ),
     rate: z
       .number()
@@ -122,7 +122,9 @@ export const batchResultSchema = z.strictObject({
     .exactOptional(),
   replayed: z
     .literal(true)
-    .describe('The item equals an earlier admission, in this batch or before it.')
+    .describe(
+      'The request of the item equals that of an earlier admission, in this batch or before it.',
+    )
     .exactOptional(),
   receipt: z.union([executeReceiptSchema, agentReceiptSchema]).exactOptional(),
   ...explanationMembers,
