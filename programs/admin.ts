@@ -1,9 +1,12 @@
 import { runAdmin } from './admin/main.js';
 
-process.exit(
-  await runAdmin(process.argv.slice(2), {
-    out: (text) => process.stdout.write(text),
-    err: (text) => process.stderr.write(text),
-    isTerminal: process.stdout.isTTY,
-  }),
-);
+// A reader that closes the pipe, such as `head`, does not get the whole output.
+process.stdout.on('error', () => process.exit(1));
+
+const exitCode = await runAdmin(process.argv.slice(2), {
+  out: (text) => process.stdout.write(text),
+  err: (text) => process.stderr.write(text),
+  isTerminal: process.stdout.isTTY,
+});
+// Exits after the last write has succeeded or failed.
+process.stdout.write('', (error) => process.exit(error ? 1 : exitCode));

@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import { generateKeyPairSync } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -196,4 +197,17 @@ describe('admin output', () => {
     const vkey = formatVkey(nativeSha256, 'example.org/log', raw);
     expect(await done(offline('vkey', 'example.org/log', file))).toEqual({ vkey });
   });
+
+  it.each([
+    ['admin', 'help', 1],
+    ['fsck', '--help', 3],
+  ])(
+    'ends %s without an error trace when a reader such as `head` closes it',
+    (name, help, code) => {
+      const program = join(packageRoot, 'dist', 'programs', `${name}.js`);
+      const piped = `"${process.execPath}" "${program}" ${help} | :; echo "\${PIPESTATUS[0]}"`;
+      const { stdout, stderr } = spawnSync('bash', ['-c', piped], { encoding: 'utf8' });
+      expect([stdout, stderr]).toEqual([`${code}\n`, '']);
+    },
+  );
 });
