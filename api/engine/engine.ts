@@ -9,7 +9,7 @@ import { type EngineContext, type QueryTenant, TENANT_CONNECTIONS } from './cont
 import { requestContext, addLogFields, requestIdOf } from './http/request-context.js';
 import type { EngineDeps } from './operation.js';
 import { OPERATIONS } from './operations.js';
-import { Problem, sendProblem } from './http/problem.js';
+import { Problem, sendProblem, type ProblemCode } from './http/problem.js';
 import { createReadDeclaredFacts, createRegistryCheck } from './admission/registry-checks.js';
 import { createCapacityCheck, createSubmit } from './admission/submit.js';
 
@@ -73,12 +73,19 @@ function only(methods: string[]): RequestHandler {
   };
 }
 
+/** Limits of concurrent work that tenants share: in the access log and the metrics, but not logged as errors. */
+const LOAD_LIMITS: ReadonlySet<ProblemCode> = new Set([
+  'tenant_busy',
+  'too_many_batches',
+  'renderer_busy',
+]);
+
 /** Maps every error to a problem. Unknown errors reveal nothing of the internals. */
 function toProblem({ log }: EngineContext): ErrorRequestHandler {
   return (error, req, res, _next) => {
     const problem = problemOf(error);
     if (problem.options.isTenantLimit === true) addLogFields(res, { limit: 'tenant' });
-    else if (problem.status >= 500) {
+    else if (problem.status >= 500 && !LOAD_LIMITS.has(problem.code)) {
       const fields = { err: error as unknown, request_id: requestIdOf(res), code: problem.code };
       // Logs 503s rarely: an outage makes every request fail alike. Each 500 may be a different defect.
       if (problem.status === 503) logRarely(log, 'error', fields, `engine: ${problem.code}`);
