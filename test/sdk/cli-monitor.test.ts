@@ -39,9 +39,9 @@ it('svc monitor > follows a log over HTTP, and resumes in its directory', async 
   const first = await look('--state', 'kept');
   expect(first).toMatchObject({ code: 0, stderr: '' });
   expect(first.stdout.split('\n')).toEqual([
-    expect.stringMatching(/^notice key_entry {2}entry 0: activate/),
-    expect.stringMatching(/^notice key_entry {2}entry 1: activate/),
-    expect.stringMatching(/^notice key_entry {2}entry 8: compromise/),
+    expect.stringMatching(/^notice key_entry {2}entry 0: the log has the change "activate"/),
+    expect.stringMatching(/^notice key_entry {2}entry 1: the log has the change "activate"/),
+    expect.stringMatching(/^notice key_entry {2}entry 8: the log has the change "compromise"/),
     '11 of 11 leaves, 0 alarms',
     '',
   ]);
