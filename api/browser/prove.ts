@@ -76,7 +76,9 @@ async function fetchEvidence(identifier: string): Promise<Uint8Array> {
     body: JSON.stringify({ schema_version: SCHEMA.lookupRequest, identifier }),
     signal: AbortSignal.timeout(TIMEOUT_MS),
   }).catch((cause: unknown) => {
-    throw new Error('the server cannot be reached for the evidence', { cause });
+    throw new Error('the evidence could not be fetched, because the server cannot be reached', {
+      cause,
+    });
   });
   if (!response.ok) throw new Error(`the server sent no evidence (HTTP ${response.status})`);
   return new Uint8Array(await response.arrayBuffer());

@@ -43,7 +43,7 @@ export interface OperationSpec<Code extends string = string> {
     /** Size limit in bytes; absent: the API's default. */
     limit?: number;
     alsoAs?: Record<string, Content>;
-    /** Replaces the default problems of bodies. */
+    /** Codes of the problems for an invalid body, in place of the default codes. */
     problems?: readonly Code[];
   };
   responses: Record<number, ResponseSpec>;

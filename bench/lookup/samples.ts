@@ -118,7 +118,9 @@ export async function withEqualAnswers<T>(
         const path = paths[randomInt(paths.length)]!;
         const { status, body } = await get(server.url + path);
         if (status === sample.status && body.equals(sample.bodies.get(path)!)) continue;
-        throw new Error(`${name} answers ${path} with ${String(status)} and another body`);
+        throw new Error(
+          `${name}: the response to ${path} (status ${String(status)}) differs from the sample`,
+        );
       }
     }
   };

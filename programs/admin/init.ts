@@ -67,7 +67,9 @@ function createFiles(
     !/^[^\s+]{1,200}$/.test(logOrigin) ||
     /^svc\.local/.test(logOrigin)
   )
-    throw new UsageError('name the log in your own domain, like --log-origin log.example.org/2026');
+    throw new UsageError(
+      'give the log a name under your own domain, such as --log-origin log.example.org/2026',
+    );
   const isUrl = (form: string, rest: string): boolean =>
     new RegExp(`^${form}$`).test(rest) && URL.canParse(`redis://${rest}`);
   if (!isUrl(`${ADDRESS}/[a-z][a-z0-9_]{0,62}`, database))

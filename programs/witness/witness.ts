@@ -90,7 +90,7 @@ function storedHead(heads: CosignedHeads, origin: string): { size: number; root:
 const MAX_BODY = 128 * 1024;
 const PATH = '/add-checkpoint';
 
-/** Serves C2SP tlog-witness; the submission prefix is the root. */
+/** Serves C2SP tlog-witness with an empty submission prefix. */
 export function witnessHandler(
   options: WitnessOptions,
   log: Logger,

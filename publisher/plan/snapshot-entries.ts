@@ -114,8 +114,8 @@ const falseSnapshot = (index: number, fault: string): FatalPublishError =>
   );
 
 /**
- * The file that lists the share maps whose pages were stored before the snapshot entries about
- * these maps were appended.
+ * Before the publisher appends a snapshot entry, it stores the pages of the share map and lists the
+ * map in this file. After a failed cycle the file shows which maps are stored.
  */
 const NEXT_SHARES_PATH = '.next-shares';
 

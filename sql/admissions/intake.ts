@@ -191,7 +191,7 @@ export async function insertOrFind<R extends IntakeRow>(
   return admissions;
 }
 
-/** The rows whose run number belongs to another request. */
+/** The rows whose number within their run is taken by another request. */
 async function withTakenPlaces<R extends IntakeRow>(tx: Db, rows: readonly R[]): Promise<Set<R>> {
   const inRuns = rows.flatMap((row) => (row.run === null ? [] : [{ ...row.run, row }]));
   if (inRuns.length === 0) return new Set();

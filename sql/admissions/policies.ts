@@ -51,7 +51,7 @@ const selectPolicySet = (sql: Db, digest: Uint8Array, condition = sql``) => sql<
     where s.digest = ${digest} ${condition} limit 1)
   limit 1`;
 
-/** The sentences of a policy set by policy id, without its texts: clients poll this. */
+/** Maps each policy id of the set to its `@sentence`. Loads no policy texts, because clients call this often. */
 export async function policyAnnotations(
   sql: Pool,
   tenantNo: number,

@@ -169,7 +169,7 @@ describe('publish cycle', () => {
     expect(reported).toEqual([index]);
   });
 
-  it('continues after a cycle that took longer than the snapshot would be valid', async () => {
+  it('continues after a cycle that took longer than the validity of its snapshot', async () => {
     const { registry, clock } = snapshot;
     const ids = snapshot.grow(1100);
     registry.onCall = (what) => {

@@ -113,7 +113,7 @@ export const logCommand: CommandSpec<PinOptions & { out?: string }> = {
   options: [outOption, ...logPinOptions],
   run: async ({ argument, options, registry, terminal }) => {
     if (!/^(0|[1-9][0-9]{0,14})$/.test(argument)) {
-      throw new UsageError(`${argument} is not a leaf index: give a number from 0`);
+      throw new UsageError(`${argument} is not a leaf index: give an integer of 0 or more`);
     }
     const call = { ...registry(), ...(await evidencePins(options)) };
     const found = await sdk.readLogEntryHttp(call, { leaf_index: Number(argument) });

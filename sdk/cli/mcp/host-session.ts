@@ -54,7 +54,8 @@ export function openHostSession(isStateless: boolean): HostSession {
     const id = idOf(message);
     if (methodOf(message) === undefined || id === undefined || id === null) {
       const isCancellation = methodOf(message) === 'notifications/cancelled';
-      // The id could be that of another host: a stateless request is cancelled by closing its stream.
+      // A host cancels a stateless request by closing its stream. A cancellation by id is dropped, because the id
+      // could belong to a request of another host.
       if (!isCancellation || !isStateless) await receiver.message(message);
       const { requestId } = paramsOf(message);
       // The cancelled request gets no response.

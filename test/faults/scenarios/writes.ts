@@ -16,7 +16,7 @@ const TIMES = 3;
 /** First pause between attempts to cause a write. Pauses grow, to limit the requests in the audit. */
 const PAUSE_MS = 20;
 
-/** Fails several times in a row, so that retries fail too. */
+/** Makes the write at `point` fail several times in a row, so that the program's retries fail too. */
 async function failAt(scene: Scene, point: WritePoint, breaks: Trap['breaks']): Promise<void> {
   const trap: Trap = { matches: commitOf(...point.has, ...(point.reads ?? [])), breaks };
   const links = linksOf(scene, point);
