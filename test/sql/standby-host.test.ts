@@ -1,19 +1,18 @@
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { assertDatabase } from '#programs/database';
+import { migrateDatabase } from '#programs/migrate-database';
 import { connect, type ConnectOptions } from '#runtime/postgres/connect';
 import { logger } from '#runtime/process/log';
 import { openAdmitQueue } from '#runtime/queue/queues';
 import { replicatedDatabase, type ReplicatedDatabase } from '../fixtures/replicated.js';
 
 let db: ReplicatedDatabase;
-/** The URL of a role with the standby as the first host, as after an outage of the primary. */
-let urlFor: (role: string) => string;
+/** A URL with the standby as the first host, as after an outage of the primary. */
+const standbyFirst = (url: string) =>
+  url.replace('@', `@${new URL(db.standbyUrlFor('svc_engine')).host},`);
+const urlFor = (role: string) => standbyFirst(db.primary.urlFor(role));
 beforeAll(async () => {
   db = await replicatedDatabase();
-  urlFor = (role) => {
-    const standby = new URL(db.standbyUrlFor(role)).host;
-    return db.primary.urlFor(role).replace('@', `@${standby},`);
-  };
 });
 afterAll(() => db.primary.drop());
 
@@ -35,6 +34,10 @@ it('connect > skips a standby among several hosts', async () => {
 it('connect > uses a standby for reads that accept one', async () => {
   const [row] = await open({ acceptsStandby: true })`select pg_is_in_recovery() as is`;
   expect(row).toEqual({ is: true });
+});
+
+it('migrateDatabase > skips a standby among several hosts', async () => {
+  expect(await migrateDatabase(standbyFirst(db.primary.url))).toEqual([]);
 });
 
 it('admit queue on Postgres > skips a standby among several hosts', async () => {
