@@ -5,6 +5,7 @@ import { connect, type ConnectOptions } from '#runtime/postgres/connect';
 import { logger } from '#runtime/process/log';
 import { openAdmitQueue } from '#runtime/queue/queues';
 import { replicatedDatabase, type ReplicatedDatabase } from '../fixtures/replicated.js';
+import { twoHosts } from '../fixtures/two-hosts.js';
 
 let db: ReplicatedDatabase;
 /** A URL with the standby as the first host, as after an outage of the primary. */
@@ -16,8 +17,8 @@ beforeAll(async () => {
 });
 afterAll(() => db.primary.drop());
 
-function open(options: Partial<ConnectOptions>) {
-  const sql = connect(urlFor('svc_publisher'), { application: 'test', max: 4, ...options });
+function open(options: Partial<ConnectOptions>, url = urlFor('svc_publisher')) {
+  const sql = connect(url, { application: 'test', max: 4, ...options });
   onTestFinished(() => sql.end());
   return sql;
 }
@@ -34,6 +35,11 @@ it('connect > skips a standby among several hosts', async () => {
 it('connect > uses a standby for reads that accept one', async () => {
   const [row] = await open({ acceptsStandby: true })`select pg_is_in_recovery() as is`;
   expect(row).toEqual({ is: true });
+});
+
+it('connect > reports that all hosts are standbys', async () => {
+  const sql = open({}, twoHosts(db.standbyUrlFor('svc_publisher')));
+  await expect(assertDatabase(sql, 'publisher')).rejects.toThrow('is a standby');
 });
 
 it('migrateDatabase > skips a standby among several hosts', async () => {
