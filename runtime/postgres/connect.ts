@@ -269,6 +269,9 @@ function openConnection(url: string, settings: object, choice: Choice): Connecti
     reportLoss();
     void connection.close(0);
   };
+  const rejectAll = (cause?: string): void => {
+    for (const query of connection.unanswered) query.reject(connectionLost(cause));
+  };
   const own = {
     ...settings,
     ...address,
@@ -277,9 +280,10 @@ function openConnection(url: string, settings: object, choice: Choice): Connecti
     ...(typeof ssl === 'string' && ssl.startsWith('verify') && { ssl: { host: name } }),
     onclose: onLost,
     // After an outage of the primary, a connection to a standby would stay open, and every write would fail.
-    onparameter: (name: string, value: unknown) => {
-      if (!skipsStandby || name !== 'in_hot_standby' || value !== 'on') return;
+    onparameter: (parameter: string, value: unknown) => {
+      if (!skipsStandby || parameter !== 'in_hot_standby' || value !== 'on') return;
       onError();
+      rejectAll(`${name} is a standby`);
       socket?.destroy();
     },
     socket: () => {
@@ -306,7 +310,7 @@ function openConnection(url: string, settings: object, choice: Choice): Connecti
       // Destroys a socket that is still connecting, too.
       socket?.destroy();
       // The driver never settles some statements that were sent while it lost the connection.
-      for (const query of connection.unanswered) query.reject(connectionLost());
+      rejectAll();
     },
   };
   return connection;
@@ -335,6 +339,6 @@ interface Connection extends Pooled {
   unanswered: Set<Query>;
 }
 
-function connectionLost(): Error {
-  return Object.assign(new Error('the connection was lost'), { code: 'CONNECTION_CLOSED' });
+function connectionLost(message = 'the connection was lost'): Error {
+  return Object.assign(new Error(message), { code: 'CONNECTION_CLOSED' });
 }

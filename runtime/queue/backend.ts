@@ -243,7 +243,12 @@ export function readJob(data: unknown): { ids: string[]; requests: RequestIds } 
 
 const CONNECT_MS = 3_000;
 
-/** @param urls of the hosts, of which the first that accepts a connection is used */
+/**
+ * Connects to the first host that accepts a connection and is not a standby. The last host may be a standby, from
+ * which a dashboard can read.
+ *
+ * @param urls of the hosts
+ */
 async function connectToAnyHost(urls: readonly string[]): Promise<pg.Client> {
   const [connectionString = '', ...others] = urls;
   const client = new pg.Client({
@@ -255,11 +260,17 @@ async function connectToAnyHost(urls: readonly string[]): Promise<pg.Client> {
   client.on('error', () => undefined);
   try {
     await client.connect();
-    return client;
+    if (others.length === 0 || !(await isStandby(client))) return client;
+    await client.end();
   } catch (error) {
     if (others.length === 0) throw error;
-    return connectToAnyHost(others);
   }
+  return connectToAnyHost(others);
+}
+
+async function isStandby(client: pg.Client): Promise<boolean> {
+  const { rows } = await client.query<{ is: boolean }>('select pg_is_in_recovery() as is');
+  return rows[0]?.is === true;
 }
 
 /** @param signal cancels the query in flight */

@@ -1,24 +1,24 @@
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { assertDatabase } from '#programs/database';
+import { migrateDatabase } from '#programs/migrate-database';
 import { connect, type ConnectOptions } from '#runtime/postgres/connect';
 import { logger } from '#runtime/process/log';
 import { openAdmitQueue } from '#runtime/queue/queues';
 import { replicatedDatabase, type ReplicatedDatabase } from '../fixtures/replicated.js';
+import { twoHosts } from '../fixtures/two-hosts.js';
 
 let db: ReplicatedDatabase;
-/** The URL of a role with the standby as the first host, as after an outage of the primary. */
-let urlFor: (role: string) => string;
+/** A URL with the standby as the first host, as after an outage of the primary. */
+const standbyFirst = (url: string) =>
+  url.replace('@', `@${new URL(db.standbyUrlFor('svc_engine')).host},`);
+const urlFor = (role: string) => standbyFirst(db.primary.urlFor(role));
 beforeAll(async () => {
   db = await replicatedDatabase();
-  urlFor = (role) => {
-    const standby = new URL(db.standbyUrlFor(role)).host;
-    return db.primary.urlFor(role).replace('@', `@${standby},`);
-  };
 });
 afterAll(() => db.primary.drop());
 
-function open(options: Partial<ConnectOptions>) {
-  const sql = connect(urlFor('svc_publisher'), { application: 'test', max: 4, ...options });
+function open(options: Partial<ConnectOptions>, url = urlFor('svc_publisher')) {
+  const sql = connect(url, { application: 'test', max: 4, ...options });
   onTestFinished(() => sql.end());
   return sql;
 }
@@ -35,6 +35,15 @@ it('connect > skips a standby among several hosts', async () => {
 it('connect > uses a standby for reads that accept one', async () => {
   const [row] = await open({ acceptsStandby: true })`select pg_is_in_recovery() as is`;
   expect(row).toEqual({ is: true });
+});
+
+it('connect > reports that all hosts are standbys', async () => {
+  const sql = open({}, twoHosts(db.standbyUrlFor('svc_publisher')));
+  await expect(assertDatabase(sql, 'publisher')).rejects.toThrow('is a standby');
+});
+
+it('migrateDatabase > skips a standby among several hosts', async () => {
+  expect(await migrateDatabase(standbyFirst(db.primary.url))).toEqual([]);
 });
 
 it('admit queue on Postgres > skips a standby among several hosts', async () => {

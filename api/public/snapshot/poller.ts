@@ -75,7 +75,8 @@ export class SnapshotPoller {
       const next = await this.next();
       if (next !== null) {
         this.current = next;
-        await this.options.onNewer?.(next);
+        // Not awaited: a slow origin must not delay the next poll.
+        void this.options.onNewer?.(next);
       }
       if (this.rejection !== null) this.options.log.info('snapshot poll: recovered');
       this.rejection = null;

@@ -5,6 +5,7 @@ import { directorySource, type SnapshotSource } from '#api/public/snapshot/sourc
 import { fromHex } from '#protocol/bytes';
 import type { MapQuery } from '#protocol/evidence/lookups';
 import { mapKey } from '#protocol/map/nodes';
+import { COSIGNED_PATH } from '#protocol/snapshot/location';
 import { formatTime } from '#protocol/time';
 import type { Publisher } from '#publisher/publisher';
 import { withFlippedBit } from '../../fixtures/leaves.js';
@@ -56,6 +57,20 @@ describe('SnapshotPoller', () => {
     await Promise.all([slow, quick]);
     expect(poller.current!.find(proofQuery(second))).not.toBeNull();
     expect(second).not.toBe(first);
+  });
+
+  it('polls on while the origin does not answer for the cosigned checkpoint', async () => {
+    const inner = directorySource(snapshot.directory);
+    const source: SnapshotSource = {
+      ...inner,
+      logFile: (path, isUrgent) =>
+        path === COSIGNED_PATH ? new Promise(() => undefined) : inner.logFile(path, isUrgent),
+    };
+    const { poller } = snapshot.publicServer({ source });
+    await poller.refresh();
+    const second = await publishMore();
+    await poller.refresh();
+    expect(poller.current!.find(proofQuery(second))).not.toBeNull();
   });
 
   it('makes the server ready with the first snapshot', async () => {
