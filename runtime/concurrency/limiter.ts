@@ -2,7 +2,7 @@
 export class BusyError extends Error {
   constructor(
     message: string,
-    /** The owner uses its whole share, and other owners' work could start. */
+    /** The owner uses its whole share with work that is not slow, and other owners' work could start. */
     readonly isOwnerLimit: boolean,
   ) {
     super(message);
@@ -19,8 +19,15 @@ export interface Limits {
   timeoutMs: number;
 }
 
+/** Work that runs. */
+interface Unit {
+  /** Milliseconds, by the monotonic clock. */
+  since: number;
+}
+
 interface Owner {
-  active: number;
+  /** In the order of their starts. */
+  running: Set<Unit>;
   waiting: Set<() => void>;
 }
 
@@ -45,44 +52,48 @@ export class Limiter {
     work: () => Promise<T>,
     timeoutMs = this.limits.timeoutMs,
   ): Promise<T> {
-    const owner = this.owners.get(ownerNo) ?? { active: 0, waiting: new Set() };
+    const owner = this.owners.get(ownerNo) ?? { running: new Set(), waiting: new Set() };
     this.owners.set(ownerNo, owner);
     try {
-      if (this.hasRoom(owner)) this.begin(owner);
-      else await this.turn(owner, timeoutMs);
+      const unit = this.hasRoom(owner) ? this.begin(owner) : await this.turn(owner, timeoutMs);
       try {
         return await work();
       } finally {
-        this.end(owner);
+        this.end(owner, unit);
       }
     } finally {
-      if (owner.active === 0 && owner.waiting.size === 0) this.owners.delete(ownerNo);
+      if (owner.running.size === 0 && owner.waiting.size === 0) this.owners.delete(ownerNo);
     }
   }
 
   private hasRoom(owner: Owner): boolean {
-    return this.active < this.limits.total && owner.active < this.limits.perOwner;
+    return this.active < this.limits.total && owner.running.size < this.limits.perOwner;
   }
 
   private busy(owner: Owner, message: string): BusyError {
-    const { total, perOwner } = this.limits;
-    return new BusyError(message, owner.active >= perOwner && this.active < total);
+    const { total, perOwner, timeoutMs: slowMs } = this.limits;
+    const [oldest] = owner.running;
+    // Slow work, for example in a slow database, is no fault of the owner.
+    const isSlow = oldest !== undefined && performance.now() - oldest.since >= slowMs;
+    const isFull = owner.running.size >= perOwner && this.active < total;
+    return new BusyError(message, isFull && !isSlow);
   }
 
-  private begin(owner: Owner): void {
+  private begin(owner: Owner): Unit {
+    const unit = { since: performance.now() };
     this.active += 1;
-    owner.active += 1;
+    owner.running.add(unit);
+    return unit;
   }
 
-  private turn(owner: Owner, timeoutMs: number): Promise<void> {
+  private turn(owner: Owner, timeoutMs: number): Promise<Unit> {
     if (owner.waiting.size >= this.limits.maxWaiting)
       return Promise.reject(this.busy(owner, 'the queue is full'));
     return new Promise((resolve, reject) => {
       const serve = (): void => {
         clearTimeout(timer);
         owner.waiting.delete(serve);
-        this.begin(owner);
-        resolve();
+        resolve(this.begin(owner));
       };
       const timer = setTimeout(() => {
         owner.waiting.delete(serve);
@@ -92,9 +103,9 @@ export class Limiter {
     });
   }
 
-  private end(owner: Owner): void {
+  private end(owner: Owner, unit: Unit): void {
     this.active -= 1;
-    owner.active -= 1;
+    owner.running.delete(unit);
     for (const [no, next] of this.owners) {
       const [serve] = next.waiting;
       if (serve === undefined || !this.hasRoom(next)) continue;

@@ -60,4 +60,12 @@ describe('Limiter', () => {
     for (const name of ['a1', 'b1']) await end(name);
     await Promise.all(running);
   });
+
+  it('does not report an owner at its limit if the running work is slow', async () => {
+    const { run, end } = pieces(new Limiter({ ...LIMITS, timeoutMs: 5 }));
+    const running = run(1, 'a1');
+    await expect(run(1, 'a2')).rejects.toMatchObject({ isOwnerLimit: false });
+    await end('a1');
+    await running;
+  });
 });
