@@ -55,7 +55,8 @@ export async function combine(
   found?: readonly OverlayProblem[],
 ): Promise<OverlaySet> {
   const engine = engineOf(base);
-  if (engine === null) throw new PolicySetError("the operator's set does not match its digest");
+  if (engine === null)
+    throw new PolicySetError("the operator's policy set does not match its digest");
   const problems = found ?? (await overlayProblems(base, rules));
   const errors = problems.filter(({ severity }) => severity === 'error');
   const faulty = new Set(errors.map(({ rule }) => rule));

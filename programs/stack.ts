@@ -184,7 +184,9 @@ async function snapshotIsServed(publicUrl: string, signal: AbortSignal): Promise
     if (status === 404) return;
     signal.throwIfAborted();
     if (Date.now() > deadline) {
-      throw new Error(`the public API has no snapshot: it answered ${String(status)}`);
+      throw new Error(
+        `the public API serves no snapshot: ${status === 0 ? 'no response' : `status ${status}`}`,
+      );
     }
     await sleep(50);
   }

@@ -148,7 +148,8 @@ export class Rebuild {
 
 /**
  * The sizes at which the map root is needed: each size that a snapshot among the entries names, and the
- * size after each later verdict, because the next snapshot will name one of these. The end is the last.
+ * size after each later verdict, because the next snapshot will name one of these. The last of
+ * them is the size after all entries.
  */
 function sizesToVisit(entries: readonly (LogEntry | null)[], from: number): number[] {
   const end = from + entries.length;

@@ -177,7 +177,7 @@ export async function waitForApproval(
       try {
         const decided = await poll(engine, patient, expected, deadline);
         if (requestHash === null || decided.registry_proof_id !== proofId) return decided;
-        const message = 'the engine admits a proof that requires an approval';
+        const message = 'the engine reports ADMIT for a proof that requires an approval';
         throw new SdkError('unexpected_response', message, { proofId });
       } catch (error) {
         if (!(error instanceof SdkError) || deadline.signal.aborted) throw error;

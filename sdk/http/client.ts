@@ -5,7 +5,7 @@ import { attempt, withDeadline, type Answer, type Deadline } from './attempt.js'
 
 export interface HttpRequest {
   method: 'GET' | 'POST' | 'DELETE';
-  /** The path after the base address, of characters that need no escape. */
+  /** The path after the base URL; no character needs percent-encoding. */
   path: string;
   query?: Record<string, string>;
   body?: Uint8Array;

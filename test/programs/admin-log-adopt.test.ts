@@ -199,7 +199,7 @@ describe('admin log adopt', () => {
     await expect(forged).rejects.toThrow('append-only');
   });
 
-  it('changes nothing when it is killed, and completes when it is repeated with a URL', async () => {
+  it('changes nothing when it is killed, and completes when it is repeated, from a URL instead of a directory', async () => {
     const db = databases[3]!;
     const held = await db.sql.reserve();
     await held`begin`;

@@ -86,7 +86,7 @@ it('witness > has exactly the last stored head after it was killed', async () =>
   await expect(witness.add(log.request(leaves.slice(0, 12), 9))).rejects.toThrow();
   unlock();
   await killed('after');
-  // No cosignature left the process, so the witness may still cosign the other tree.
+  // The witness stored the tree of size 14 and sent no cosignature of it. It still cosigns only trees that extend it.
   await expect(witness.add(log.request(leaves.slice(0, 14), 9))).rejects.toThrow();
   await restart();
   const unsigned = [...leaves.slice(0, 9), ...leaves.slice(0, 5)];

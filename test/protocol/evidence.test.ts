@@ -91,7 +91,7 @@ describe('evidence', () => {
     const found = nextVectors.evidence.map((evidence) => {
       const { found, index, ageMs, outdated } = verify(evidence);
       expect({ index, outdated }).toEqual({ index: 17, outdated: null });
-      // Evidence about a text that is not an id looks up no log: only the time of the snapshot counts.
+      // A text that is not an id leads to no log, so the age is that of the snapshot's `time`.
       expect(ageMs).toBe(options.now - (evidence === ofNothing ? SNAPSHOT_TIME : EXPIRED_THROUGH));
       return [...found.proofs].map(([id, proof]) => [id, proof?.proof.revoked]);
     });

@@ -98,7 +98,7 @@ describe('signed notes', () => {
 const CHECKPOINT =
   'example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n';
 
-it('checkpoints > survive parsing and formatting for the example of the specification', () => {
+it('checkpoints > of the tlog-checkpoint example are the same after parsing and formatting', () => {
   const checkpoint = parseCheckpoint(CHECKPOINT);
   expect(checkpoint.origin).toBe('example.com/behind-the-sofa');
   expect(checkpoint.size).toBe(20852163);

@@ -233,8 +233,8 @@ describe('scanExpiries', () => {
     expect((await verdictOf(ids[4]!))?.expired).toEqual(['trust']);
   });
 
-  it('records no scan time when an expiry was not visible', async () => {
-    // The scan stalls after it began, so it may miss tokens that expire meanwhile.
+  it('records a scan time no later than its start when a lock delays the scan', async () => {
+    // The scan waits for a lock after it began, so it may miss tokens that expire meanwhile.
     const lock = await db.sql.reserve();
     await lock`begin`;
     await lock`lock table svc.share_due in access exclusive mode`;

@@ -177,7 +177,7 @@ def wait_for_approval(service: Service, deadline: Deadline, required: Receipt | 
             decided = yield from follow(service, deadline, expected)
             if request_hash is None or decided["registry_proof_id"] != proof_id:
                 return decided
-            message = "the engine admits a proof that requires an approval"
+            message = "the engine reports ADMIT for a proof that requires an approval"
             raise SvcError("unexpected_response", message, proof_id=proof_id)
         except SvcError as error:
             if error.approval is not None:

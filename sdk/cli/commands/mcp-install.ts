@@ -50,7 +50,9 @@ async function install(invocation: Invocation<InstallOptions>): Promise<ExitCode
   ];
   const program = process.argv[1];
   if (program === undefined)
-    throw new UsageError('cannot determine the path of the svc program: start svc from its file');
+    throw new UsageError(
+      'cannot determine the path of svc: run its script with node, such as node node_modules/.bin/svc',
+    );
   const plan = await planInstall({
     host,
     file,

@@ -18,7 +18,7 @@ const ask = (identifier: string, options?: Call & { base?: string }): Promise<Re
   call(`/?id=${encodeURIComponent(identifier)}`, options);
 
 describe('verdict page', () => {
-  it('shows the verdict of the JSON route in every status', async () => {
+  it('shows the same verdict as the JSON route, for every status', async () => {
     for (const { name, identifier, jsonUrl, ...expected } of page.states) {
       const shown = await ask(identifier);
       const json = await call(jsonUrl);

@@ -130,7 +130,7 @@ it('served OpenAPI document > lists exactly the lookup routes that these tests c
 });
 
 // These tests need the loops of the programs, which `stack.run` starts.
-describe('proof outside the recent lookups', () => {
+describe('proof too old for generic lookups', () => {
   /** Waits until every public API server answers `status`; returns the time since `began`. */
   const arrives = async (path: string, status: string, began: number): Promise<string> => {
     const took = stack.sources.map(async (from) => {
