@@ -125,8 +125,11 @@ describe('public API server over httpSource', () => {
     // A new location document of equal length, modified in the same second, has the same ETag.
     await publishMore();
     origin.times = { now: now + 1000, changed: now };
+    origin.asked = [];
     await publicServer.poller.refresh();
     expect(publicServer.poller.current!.generation).toBeGreaterThan(generation);
+    // The poller does not wait for this request.
+    await expect.poll(() => origin.asked).toContain('cosigned-checkpoint');
     origin.asked = [];
     origin.sent = 0;
     await publicServer.poller.refresh();
@@ -138,6 +141,9 @@ describe('public API server over httpSource', () => {
       source: httpSource(originUrl, { concurrency: 4, maxQueue: 3 }),
     });
     const { url: crowded } = await snapshot.serve(publicServer);
+    const cosigned = () => origin.asked.filter((path) => path === 'cosigned-checkpoint');
+    // Each of the two servers requests this file once, and its poller does not wait for the answer.
+    await expect.poll(cosigned).toHaveLength(2);
     origin.held = [];
     const statuses: number[] = [];
     // These ids are far apart, so each id needs another page.
