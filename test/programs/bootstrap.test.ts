@@ -1,27 +1,19 @@
-import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
-import { expect, inject, it, onTestFinished } from 'vitest';
+import { expect, inject, it } from 'vitest';
 import { bootstrap } from '#programs/bootstrap';
 import { formatVkey, parseVkey } from '#protocol/note';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
-import { connect } from '#runtime/postgres/connect';
 import { logger } from '#runtime/process/log';
+import { emptyDatabase } from '../fixtures/empty-database.js';
 import { testFolder } from '../fixtures/test-folder.js';
 import { firstHostDown } from '../fixtures/two-hosts.js';
 
 it('npm start > prepares its database while the first of two hosts is down', async () => {
-  const { url, passwords } = inject('postgres');
-  const name = `start_${randomBytes(4).toString('hex')}`;
-  const server = connect(url, { application: 'test', max: 1 });
-  await server.unsafe(`create database ${name}`);
-  onTestFinished(async () => {
-    await server.unsafe(`drop database ${name} with (force)`);
-    await server.end();
-  });
+  const { passwords } = inject('postgres');
   const dataDir = await testFolder();
   const newKey = (name: string) => createSigningKey(join(dataDir, name)).publicKey;
   const log = parseVkey(formatVkey(nativeSha256, 'log.example/svc', newKey('log')), nativeSha256);
-  const ownerUrl = firstHostDown(Object.assign(new URL(url), { pathname: name }).href);
+  const ownerUrl = firstHostDown(await emptyDatabase());
   const prepared = await bootstrap({
     ownerUrl,
     dataDir,

@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import fs from 'node:fs';
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
@@ -9,6 +8,7 @@ import { PROGRAM_ROLES } from '#programs/migrate-database';
 import { createSigningKey, loadSigningKey } from '#runtime/crypto/node';
 import { connect } from '#runtime/postgres/connect';
 import { adminWith, done } from '../fixtures/admin.js';
+import { emptyDatabase } from '../fixtures/empty-database.js';
 import { TcpProxy } from '../fixtures/tcp-proxy.js';
 import { firstHostDown } from '../fixtures/two-hosts.js';
 
@@ -109,23 +109,15 @@ describe('admin init', () => {
   });
 
   it('makes an empty database ready, and changes nothing when it is repeated', async () => {
-    const { url, passwords } = inject('postgres');
-    const name = `init_${randomBytes(4).toString('hex')}`;
-    const server = connect(url, { application: 'test', max: 1 });
-    await server.unsafe(`create database ${name}`);
-    onTestFinished(async () => {
-      await server.unsafe(`drop database ${name} with (force)`);
-      await server.end();
-    });
-    const urlOf = (role: string): string => {
-      const own = Object.assign(new URL(url), { pathname: name });
-      return Object.assign(own, { username: role, password: passwords[role]! }).href;
-    };
+    const { passwords } = inject('postgres');
+    const url = await emptyDatabase();
+    const urlOf = (role: string): string =>
+      Object.assign(new URL(url), { username: role, password: passwords[role]! }).href;
     // Other tests use the same roles of the server, so `init` must keep the roles' passwords.
     let sent = '';
     const proxy = await TcpProxy.open(url, 'other', (bytes) => (sent += bytes.toString('latin1')));
     onTestFinished(() => proxy.close());
-    const own = Object.assign(new URL(proxy.urlFor(url)), { pathname: name }).href;
+    const own = proxy.urlFor(url);
     const owner = firstHostDown(own);
     await writeFile(file('owner-database-url'), owner);
     // `init` refuses to set new passwords, with which programs of other databases could not log in.
