@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type BenchRegistry, proofsAmong } from './registry.js';
+import { type BenchRegistry, proofsAmong, verifiedSize } from './registry.js';
 import type { UnexpectedAnswers } from './scenario.js';
 
 export const PROOF_PATH = '/api/public/verify/proof/';
@@ -41,21 +41,24 @@ export interface Service {
 }
 
 interface Publication {
+  treeSize: number;
+  /** The leaves below have public verdicts; later leaves of the published tree await theirs. */
   size: number;
   proofs: number;
   at: number;
 }
 
-/** The published tree. With `since`, counts only the proofs after that publication. */
+/** The published verdicts. With `since`, counts only the proofs after that publication. */
 export async function published(
-  { publicUrl, registry }: Service,
-  since: Pick<Publication, 'size' | 'proofs'> = { size: 0, proofs: 0 },
+  { publicUrl, registry: { owner } }: Service,
+  since: Omit<Publication, 'at'> = { treeSize: 0, size: 0, proofs: 0 },
 ): Promise<Publication> {
-  const { tree_size: size } = await readiness(publicUrl);
+  const { tree_size: treeSize } = await readiness(publicUrl);
   const at = performance.now();
-  if (size === since.size) return { ...since, at };
-  const proofs = since.proofs + (await proofsAmong(registry.owner, since.size, size));
-  return { size, proofs, at };
+  if (treeSize === since.treeSize) return { ...since, at };
+  const size = await verifiedSize(owner, treeSize);
+  const proofs = since.proofs + (await proofsAmong(owner, since.size, size));
+  return { treeSize, size, proofs, at };
 }
 
 /**

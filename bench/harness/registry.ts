@@ -4,6 +4,8 @@ import { makePolicySet } from '#policy/policy-set';
 import type { ProgramRole } from '#programs/migrate-database';
 import { shippedPolicy } from '#programs/shipped-policy';
 import { prepareStack } from '#programs/stack';
+import { parseEntry } from '#protocol/entries';
+import type { VerdictEntry } from '#protocol/schemas/log-entry';
 import { startConfig } from '#runtime/config';
 import { newApiKey } from '#runtime/crypto/api-key';
 import { startEmbeddedPostgres } from '#runtime/embedded/start';
@@ -12,6 +14,7 @@ import { connect, withPool } from '#runtime/postgres/connect';
 import { type PolicyFiles, storePolicySet } from '#sql/admissions/policies';
 import { fromUuid } from '#sql/db/columns';
 import type { Db, Pool } from '#sql/db/transaction';
+import { latestEntry } from '#sql/log/log';
 import { createTenant } from '#sql/tenants/administration';
 import { insertApiKey, type NewApiKey } from '#sql/tenants/api-keys';
 import { withAuditContext } from '#sql/tenants/audit';
@@ -123,6 +126,12 @@ export const randomProofIds =
       select proof_id::text as id from svc.log_entry where kind = 1 and leaf_index >= ${from} and leaf_index < ${to} order by random() limit ${count}`;
     return rows.map(({ id }) => fromUuid(id));
   };
+
+/** The size of the tree that the last verdict entry among the first `treeSize` leaves covers. */
+export async function verifiedSize(owner: Pool, treeSize: number): Promise<number> {
+  const last = await latestEntry(owner, 'verdict', treeSize);
+  return last === null ? 0 : (parseEntry(last.body) as VerdictEntry).to;
+}
 
 export async function proofsAmong(owner: Pool, from: number, to: number): Promise<number> {
   const [row] = await owner<{ proofs: number }[]>`
