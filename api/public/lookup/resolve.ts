@@ -141,7 +141,7 @@ function renderPackage(snapshot: Snapshot, match: LookupMatch, packageId: string
   for (const proofId of proofIds) {
     const member = proofOf(snapshot, proofId);
     if (member === null) return null;
-    members.push(member);
+    members.push(ownedCopy(member));
   }
   const [first, ...others] = members as [ResolvedProof, ...ResolvedProof[]];
   const { kind, matchedOn, requested } = match;
@@ -153,6 +153,15 @@ function renderPackage(snapshot: Snapshot, match: LookupMatch, packageId: string
   kept.put(requested, resolved, body.length + members.length * MEMBER_BYTES);
   return resolved;
 }
+
+/** A cached package keeps its members. Without a copy, each would keep the whole page of its record in memory. */
+function ownedCopy({ proof, history, ...member }: ResolvedProof): ResolvedProof {
+  const aepHash = copyOf(proof.aepHash);
+  const proofRecordHash = copyOf(proof.proofRecordHash);
+  return { ...member, history: copyOf(history), proof: { ...proof, aepHash, proofRecordHash } };
+}
+
+const copyOf = (bytes: Uint8Array): Uint8Array => new Uint8Array(bytes);
 
 function proofOf(snapshot: Snapshot, proofId: string): ResolvedProof | null {
   const proof = recordOf(snapshot, proofId);

@@ -23,6 +23,7 @@ const plain = registry.addProof();
 const denied = registry.addProof({ effect: 'DENY' });
 const deniedRevoked = registry.addProof({ effect: 'DENY' });
 const failed = registry.addProof();
+const packaged = registry.bundle([plain, failed]);
 const unknown = proofIdAt(1_700_000_000_000, 'unknown');
 
 const leafOf = (proofId: string) => {
@@ -207,4 +208,12 @@ describe('trust package view', () => {
       await expect(packageOf({ ...right, proofs })).rejects.toThrow('does not match the record');
     }
   });
+});
+
+it('cached package > keeps no page of the map in memory', async () => {
+  const { poller } = snapshot.publicServer();
+  await poller.refresh();
+  const [{ proof, history }] = resolve(poller.current!, BY_PATH.package, packaged)!.proofs;
+  const kept = [proof.aepHash, proof.proofRecordHash, history];
+  expect(kept.map(({ buffer }) => buffer.byteLength)).toEqual(kept.map(({ length }) => length));
 });
