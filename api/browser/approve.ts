@@ -29,6 +29,8 @@ const MAX_POLLS = 60;
 const EDDSA = -8;
 const ES256 = -7;
 
+const UNSAFE = /[\p{C}\p{Zl}\p{Zp}]/gu;
+
 const element = <T extends HTMLElement>(id: string): T => document.getElementById(id) as T;
 const input = (id: string): HTMLInputElement => element(id);
 
@@ -82,11 +84,15 @@ async function showRequest(): Promise<void> {
   shown = { apiKey, registration, subject };
 }
 
+/**
+ * The agent chose most texts. A direction override could show an amount or an account backwards, and an
+ * invisible character could make two names look equal, so the page shows such characters as U+FFFD.
+ */
 function rowOf([label, text]: [string, string]): HTMLElement {
   const row = document.createElement('div');
   const [name, value] = [document.createElement('dt'), document.createElement('dd')];
   name.textContent = label;
-  value.textContent = text;
+  value.textContent = text.replace(UNSAFE, '\u{FFFD}');
   row.append(name, value);
   return row;
 }

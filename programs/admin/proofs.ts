@@ -4,7 +4,7 @@ import { ARTIFACT_KINDS } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
 import {
   eraseAdmission,
-  erasePayloads,
+  eraseListed,
   erasureOf,
   eraseTenantTraces,
   tenantNumber,
@@ -115,10 +115,10 @@ async function eraseTenant(
   let after = '0'.repeat(32);
   do {
     ids = await unerasedFrom(sql, tenantNo, after, GROUP);
-    const done = await admin.act((tx) => erasePayloads(tx, ids, order));
-    erased += done.filter(({ isNew }) => isNew).length;
-    const settled = new Set(done.map(({ proofId }) => proofId));
-    for (const id of ids) if (!settled.has(id)) unsettled.add(id);
+    const done = await admin.act((tx) => eraseListed(tx, ids, order));
+    erased += done.erased.filter(({ isNew }) => isNew).length;
+    for (const { proofId } of done.erased) unsettled.delete(proofId);
+    for (const id of done.unsettled) unsettled.add(id);
     after = ids.at(-1) ?? after;
     if (ids.length > 0) admin.say(`${String(erased)} admissions of ${tenantId} erased\n`);
   } while (ids.length === GROUP);

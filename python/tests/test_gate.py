@@ -9,6 +9,8 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from langchain_core.callbacks import BaseRunManager
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 
 from svc_verification import AsyncClient, Client, Gate, LostOutcome, SvcError, admitted, canonical_hash
@@ -192,3 +194,42 @@ def test_a_langchain_class_without_a_coroutine_needs_a_blocking_client(*, is_asy
 
     assert (anyio.run(run) if is_async else tool.invoke({"seats": 2})) == "a table for 2"
     assert sent == ["admission", "outcome"]
+
+
+SEATS = {"title": "book", "type": "object", "properties": {"seats": {"type": "integer"}}}
+
+
+class Lenient(BaseTool):
+    """A tool that accepts arguments that its schema does not name."""
+
+    name: str = "book"
+    description: str = "Books a table."
+    args_schema: Any = SEATS
+
+    def _run(self, **given: Any) -> str:
+        return json.dumps(given)
+
+
+class Configured(BaseTool):
+    name: str = "book"
+    description: str = "Books a table."
+    args_schema: Any = SEATS
+
+    def _run(self, settings: RunnableConfig, run_manager: BaseRunManager, **given: Any) -> str:
+        assert (settings["tags"], isinstance(run_manager, BaseRunManager)) == (["evening"], True)
+        return json.dumps(given)
+
+
+@pytest.mark.parametrize(("tool", "names"), [(Lenient(), ("config", "run_manager")), (Configured(), ("config",))])
+def test_the_hash_of_a_langchain_call_covers_every_argument_of_the_model(tool: BaseTool, names: tuple[str]) -> None:
+    hashes = list[str]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if not is_outcome(request):
+            hashes.append(json.loads(request.content)["arguments_hash"])
+        return receipt_of(request)
+
+    gated = admit_tool(tool, gate_of(Client, answer, []))
+    given = {"seats": 2} | {name: {"guest": "Eve"} for name in names}
+    assert json.loads(gated.invoke(given, {"tags": ["evening"]})) == given
+    assert hashes == [canonical_hash(given)]

@@ -36,7 +36,7 @@ export function acceptApproval(
   faultAt: (acceptedAt: Date) => string | null,
 ): Promise<ApprovalOutcome> {
   const accept = async (tx: Transaction): Promise<ApprovalOutcome> => {
-    await holdApprovals(tx, item.pending);
+    await holdApprovals(tx, [item.pending]);
     const first = await secondDecisionOf(tx, tenantNo, item);
     if (first !== null) return first;
     const policy = await pinPolicy(tx);
@@ -61,11 +61,15 @@ export function acceptApproval(
 const APPROVAL_LOCK = 7_566_948;
 
 /**
- * Excludes other approvals and erasures of a pending proof until the transaction ends: a concurrent erasure
- * would miss the copy of the request that an uncommitted second decision contains.
+ * Excludes other approvals and erasures of the pending proofs until the transaction ends: a concurrent erasure
+ * would miss the copy of the request that an uncommitted second decision contains. One order of the locks
+ * prevents deadlocks.
  */
-export async function holdApprovals(tx: Transaction, pending: string): Promise<void> {
-  await tx`select pg_advisory_xact_lock(${APPROVAL_LOCK}, hashtext(${pending}::uuid::text))`;
+export async function holdApprovals(tx: Transaction, pending: readonly string[]): Promise<void> {
+  await tx`
+    select pg_advisory_xact_lock(${APPROVAL_LOCK}, hash) from (
+      select distinct hashtext(id::text) as hash from unnest(${[...pending]}::uuid[]) as id
+      order by hash) ordered`;
 }
 
 async function secondDecisionOf(

@@ -54,7 +54,7 @@ async function holdersOfRequest(tx: Transaction, proofId: string): Promise<strin
     select coalesce(approves, proof_id) as pending from svc.intake where proof_id = ${proofId}::uuid`;
   if (named === undefined) throw new AdministrationError(`unknown admission ${proofId}`);
   const { pending } = named;
-  await holdApprovals(tx, pending);
+  await holdApprovals(tx, [pending]);
   // A separate query finds rejected admissions, which the indexes exclude.
   const rows = await tx<{ id: string }[]>`
     select proof_id as id from svc.intake where proof_id = ${pending}::uuid
@@ -66,6 +66,39 @@ async function holdersOfRequest(tx: Transaction, proofId: string): Promise<strin
       or (i.tenant_no, i.lane, i.request_hash) = (
         select tenant_no, lane, request_hash from svc.intake where proof_id = ${pending}::uuid))`;
   return rows.map(({ id }) => id);
+}
+
+/**
+ * Erases admissions, and the second decisions that hold their requests: the caller may have listed the
+ * admissions before a second decision was stored.
+ *
+ * @returns the erased admissions, and the ids of those that are pending
+ */
+export async function eraseListed(
+  tx: Transaction,
+  listed: readonly string[],
+  order: ErasureOrder,
+): Promise<{ erased: Erased[]; unsettled: string[] }> {
+  const ids = new Set([...listed, ...(await secondDecisionsOf(tx, listed))]);
+  const erased = await erasePayloads(tx, [...ids], order);
+  for (const { proofId } of erased) ids.delete(proofId);
+  return { erased, unsettled: [...ids] };
+}
+
+/** The second decisions of admissions. No approval adds one until the transaction ends. */
+async function secondDecisionsOf(tx: Transaction, ids: readonly string[]): Promise<string[]> {
+  const rows = await tx<{ id: string }[]>`
+    select proof_id as id from svc.log_entry
+    where proof_id = any(${[...ids]}::uuid[]) and effect = 'REQUIRE_APPROVAL'`;
+  if (rows.length === 0) return [];
+  const pending = rows.map(({ id }) => id);
+  await holdApprovals(tx, pending);
+  const seconds = await tx<{ id: string }[]>`
+    select proof_id as id from svc.intake where approves = any(${pending}::uuid[]) and not refused
+    union
+    select proof_id from svc.refusal join svc.intake i using (proof_id)
+    where i.refused and i.approves = any(${pending}::uuid[]) and i.request is not null`;
+  return seconds.map(({ id }) => id);
 }
 
 /**

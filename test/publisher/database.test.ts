@@ -145,7 +145,7 @@ it('publisher > does not block an approval, even if the hash of a proof id equal
   publicKey.writeInt32BE(hash);
   const lock = `select pg_advisory_xact_lock(${signingLock(publicKey).join()})`;
   const release = await holdLock(db.sql, lock);
-  await transaction(registry.engine, (tx) => holdApprovals(tx, proofId));
+  await transaction(registry.engine, (tx) => holdApprovals(tx, [proofId]));
   await release();
 });
 

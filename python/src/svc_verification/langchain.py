@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from inspect import signature
+from typing import Any, TypeVar, get_type_hints
 
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from pydantic import BaseModel, ValidationError
 
@@ -14,8 +16,6 @@ from .gate import Gate, ToolCall
 from .models import Facts, ToolFields
 
 ToolT = TypeVar("ToolT", bound=BaseTool)
-# Arguments that LangChain adds to the arguments of the schema.
-ADDED = ("run_manager", "config")
 
 
 def admit_tool(
@@ -36,8 +36,9 @@ def admit_tool(
     if not isinstance(tool, BaseTool):
         raise SvcError("invalid_input", "expected a BaseTool of langchain-core")
 
-    def call_of(args: tuple[Any, ...], given: dict[str, Any]) -> ToolCall:
-        named = {name: value for name, value in given.items() if name not in ADDED or name in tool.args}
+    def call_of(method: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]) -> ToolCall:
+        added = _added(method)
+        named = {name: value for name, value in given.items() if name not in added}
 
         def arguments() -> object:
             if hashed is not None:
@@ -55,11 +56,11 @@ def admit_tool(
 
     @wraps(tool._run)
     def run(*args: Any, **named: Any) -> Any:
-        return gate.run(call_of(args, named), lambda: tool._run(*args, **named))
+        return gate.run(call_of(tool._run, args, named), lambda: tool._run(*args, **named))
 
     @wraps(tool._arun)
     async def run_async(*args: Any, **named: Any) -> Any:
-        return await gate.run_async(call_of(args, named), lambda: tool._arun(*args, **named))
+        return await gate.run_async(call_of(tool._arun, args, named), lambda: tool._arun(*args, **named))
 
     copy = tool.model_copy()
     # Bypasses pydantic, because these methods are not fields of the model.
@@ -68,6 +69,17 @@ def admit_tool(
     if type(tool)._arun is not BaseTool._arun:
         object.__setattr__(copy, "_arun", run_async)
     return copy
+
+
+def _added(method: Callable[..., Any]) -> set[str]:
+    """The parameters that LangChain sets itself. The model can set all others, also one that is named `config`."""
+    try:
+        hints = get_type_hints(method)
+    except (AttributeError, NameError, TypeError):
+        # LangChain then passes no configuration.
+        hints = {}
+    config = [name for name, hint in hints.items() if hint is RunnableConfig][:1]
+    return {*config, *({"run_manager"} & signature(method).parameters.keys())}
 
 
 def _plain(value: Any) -> Any:

@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { parseStrict } from '#protocol/json';
 import { type Registration, registrationSchema } from '#protocol/schemas/approvals';
-import { admitHttp } from '#sdk/index';
+import { admitHttp, type AgentInput } from '#sdk/index';
 import { addApprover } from '#sql/lifecycle/approvers';
 import { activateApprovalSet, refund } from '../../fixtures/approval-world.js';
 import { chromiumArgs, chromiumPath, withoutChromium } from '../../fixtures/chromium.js';
@@ -103,8 +103,8 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       return registration;
     }
 
-    const held = async (): Promise<string> =>
-      (await sdkError(admitHttp(world.options, refund()), 'approval_required')).proofId!;
+    const held = async (input = refund()): Promise<string> =>
+      (await sdkError(admitHttp(world.options, input), 'approval_required')).proofId!;
 
     async function show(page: Page, proofId: string): Promise<void> {
       await page.getByLabel('API key').fill(apiKey);
@@ -221,6 +221,18 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       );
       expect(await page.getByRole('button', { name: 'Approve', exact: true }).count()).toBe(0);
       expect(sent).toEqual([]);
+    });
+
+    it('shows characters that would reorder or hide text', async () => {
+      const { page } = await open();
+      await register(page);
+      const agent = { id: 'support-\u{200B}1' };
+      const tool = 'pay 21\u{202E}34\u{2066}\n\u{2028}5';
+      await show(page, await held({ ...refund(), agent, tool } as AgentInput));
+      await page.getByText('Requested action').waitFor();
+      const texts = await page.locator('#rows dd').allTextContents();
+      expect(texts).toContain('support-\u{FFFD}1 (claimed by the caller)');
+      expect(texts).toContain('pay 21\u{FFFD}34\u{FFFD}\u{FFFD}\u{FFFD}5');
     });
 
     it('has no accessibility violation and does not scroll sideways, in light and dark mode', async () => {

@@ -13,6 +13,7 @@ import { batchIn, BATCHES, resultsOf } from '../../fixtures/batches.js';
 import { headersFor, issueKey, type Reply, workBatches } from '../../fixtures/engine.js';
 import { adminOn, done } from '../../fixtures/admin.js';
 import { eraseProof } from '../../fixtures/erase.js';
+import { holdLock, untilWaiting } from '../../fixtures/hold-lock.js';
 import { valuesHolding } from '../../fixtures/marks.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { TENANT } from '../../fixtures/registry.js';
@@ -251,4 +252,26 @@ it('an admission can be erased after its request was sent again and approved', a
   const keys = await db.sql`
     select from svc.idempotency_key where key = ${headers['X-Svc-Idempotency-Key']}`;
   expect(keys).toHaveLength(1);
+});
+
+it('the erasure of a tenant reports a second decision that was stored meanwhile', async () => {
+  const { db, engine } = setup;
+  const admin = adminOn(db, { url: db.urlFor('svc_erase') });
+  const erase = () => admin('erase', 'tenant', TENANT, '--reason', 'CASE-8', '--confirm', TENANT);
+  const tool = `markworth.${randomUUID()}`;
+  const pending = await held({ tool });
+  engine.worker.isPaused = true;
+  // Delays the approval after it has copied the request.
+  const release = await holdLock(db.sql, 'lock table svc.intake_pending in share mode');
+  const sent = send(approver.approve(about(pending)));
+  await untilWaiting(db.sql);
+  const erasing = erase();
+  await Promise.race([erasing, untilWaiting(db.sql, 2)]);
+  await release();
+  const { proof_id } = (await sent).json;
+  expect(await erasing).toMatchObject({ code: 1, json: { unsettled_proofs: [proof_id] } });
+  engine.worker.isPaused = false;
+  await engine.worker.work();
+  expect(await erase()).toMatchObject({ code: 0, json: { unsettled: 0 } });
+  expect(await valuesHolding(db.sql, [tool])).toEqual([]);
 });
