@@ -1,11 +1,3 @@
-/**
- * Every finding with its remedy. The codes are a closed, public set. A `grave` finding is
- * corruption: data differs from what was signed, hashed or recorded. Other findings are states of a
- * running or stopped system.
- */
-const row = (advice: string) => ({ grave: true, advice });
-const notice = (advice: string) => ({ grave: false, advice });
-
 const RESTORE =
   'restore the row from a backup of the database, in a transaction with session_replication_role = replica';
 const REWRITE =
@@ -14,160 +6,140 @@ const REFETCH =
   'delete the file and restart the publisher, which rewrites it, or copy it again from the origin';
 const WHO = 'find out who else can write to the log';
 
-export const FINDINGS = {
+/** Every finding with its remedy. The codes are a closed, public set. */
+const ADVICE = {
   // The log in the database
-  leaf_missing: row(RESTORE),
-  leaf_altered: row(RESTORE),
-  log_head_missing: row(
+  leaf_missing: RESTORE,
+  leaf_altered: RESTORE,
+  log_head_missing:
     'insert the row that this finding expects, unless another finding shows that the log lost leaves: appends fail until then',
-  ),
-  leaf_beyond_head: row(`delete the row; ${WHO}`),
-  leaf_misfiled: row(RESTORE),
-  tile_missing: row('write the tile that this finding expects: appends fail until then'),
-  tile_altered: row('write the tile that this finding expects: appends fail until then'),
-  tile_beyond_head: row(`delete the tile; ${WHO}`),
-  checkpoint_unverifiable: row(
+  leaf_beyond_head: `delete the row; ${WHO}`,
+  leaf_misfiled: RESTORE,
+  tile_missing: 'write the tile that this finding expects: appends fail until then',
+  tile_altered: 'write the tile that this finding expects: appends fail until then',
+  tile_beyond_head: `delete the tile; ${WHO}`,
+  checkpoint_unverifiable:
     'if the log key was changed, pin the earlier key too; otherwise find out who signed the checkpoint',
-  ),
-  checkpoint_altered: row(RESTORE),
-  checkpoint_root_differs: row(
+  checkpoint_altered: RESTORE,
+  checkpoint_root_differs:
     'the log was rewritten after the checkpoint was signed: restore a database that has the signed leaves',
-  ),
-  checkpoint_beyond_log: row(
+  checkpoint_beyond_log:
     'the database was rolled back: restore a database that has every signed leaf',
-  ),
-  checkpoint_missing: row(
+  checkpoint_missing:
     'insert the published note with its size and root: exports under this checkpoint are rejected until then',
-  ),
-  ended_log_differs: row(
+  ended_log_differs:
     'restore the rows of svc.ended_log and svc.ended_checkpoint from a backup: until then a publisher could sign for the retired log',
-  ),
   // Keys and revocations
-  key_history_broken: row('restore the key entries: no signature under this key can be verified'),
-  key_chain_wrong: row('no program appends such a key entry: find out who appended it'),
-  key_not_active: row(
-    'do not trust the worker that signed the proof: retire the key of that worker',
-  ),
-  revocation_unknown_proof: row(`no program appends such an entry: ${WHO}`),
-  revocation_reason_missing: row('restore the row of svc.revocation_reason from a backup'),
-  revocation_reason_altered: row('restore the row of svc.revocation_reason from a backup'),
-  revocation_lost: row('the log lacks a requested revocation: restore the entry, or revoke again'),
+  key_history_broken: 'restore the key entries: no signature under this key can be verified',
+  key_chain_wrong: 'no program appends such a key entry: find out who appended it',
+  key_not_active: 'do not trust the worker that signed the proof: retire the key of that worker',
+  revocation_unknown_proof: `no program appends such an entry: ${WHO}`,
+  revocation_reason_missing: 'restore the row of svc.revocation_reason from a backup',
+  revocation_reason_altered: 'restore the row of svc.revocation_reason from a backup',
+  revocation_lost: 'the log lacks a requested revocation: restore the entry, or revoke again',
   // Proofs
-  proof_payload_missing: row(RESTORE),
-  erasure_incomplete: row(
+  proof_payload_missing: RESTORE,
+  erasure_incomplete:
     'erase the proof again with admin erase; if the erasure record is not legitimate, find out who wrote it',
-  ),
-  erasure_unlogged: row(
+  erasure_unlogged:
     'erasure entries and svc.erasure differ: restore the missing record or entry, or find out who wrote the row or entry that has no counterpart',
-  ),
-  aep_altered: row(RESTORE),
-  aep_invalid: row('do not trust the worker that signed the proof: retire the key of that worker'),
-  signature_invalid: row(RESTORE),
-  proof_record_differs: row(RESTORE),
-  request_altered: row(RESTORE),
-  approval_invalid: row(
+  aep_altered: RESTORE,
+  aep_invalid: 'do not trust the worker that signed the proof: retire the key of that worker',
+  signature_invalid: RESTORE,
+  proof_record_differs: RESTORE,
+  request_altered: RESTORE,
+  approval_invalid:
     'restore the rows of the proof and of its pending proof from a backup; if these rows are right, find out which worker signed the proof',
-  ),
-  columns_differ: row(RESTORE),
+  columns_differ: RESTORE,
   // Admissions
-  intake_missing: row(RESTORE),
-  intake_differs: row(RESTORE),
-  intake_lost: row(
+  intake_missing: RESTORE,
+  intake_differs: RESTORE,
+  intake_lost:
     'insert the admission into svc.intake_pending again, with batch_id and batch_items if a batch contains it: a worker then processes it',
-  ),
-  intake_contradicts: row(
-    'keep the row that agrees with the log, and restore the other from a backup',
-  ),
-  identity_twice: row(
+  intake_contradicts: 'keep the row that agrees with the log, and restore the other from a backup',
+  identity_twice:
     'restore the unique index intake_identity, and find out which admission was first',
-  ),
-  admissions_wait: notice('start workers, or see in their log why they do not process admissions'),
+  admissions_wait: 'start workers, or see in their log why they do not process admissions',
   // Decision inputs
-  budget_differs: row(
+  budget_differs:
     'if a proof differs, find out which worker signed it; if a counter differs, do not restore it, because a backup may have a lower value, with which agents overspend: stop the workers, run fsck again, and set or insert the row with the expected value, or a higher value if proofs of the tenant were erased, in a transaction with session_replication_role = replica',
-  ),
-  policy_set_altered: row(RESTORE),
-  policy_activation_differs: row(
+  policy_set_altered: RESTORE,
+  policy_activation_differs:
     'restore the rows as in svc.audit: until then another set may decide; if no row differs, retire the key of the worker that signed under this set',
-  ),
-  fixture_altered: row(RESTORE),
-  registration_altered: row(RESTORE),
+  fixture_altered: RESTORE,
+  registration_altered: RESTORE,
   // Verdicts
-  verdict_gap: row('restore the rows of svc.verdict from a backup'),
-  verdict_root_differs: row('restore the rows of svc.verdict from a backup'),
-  verdict_keys_differ: row('restore the rows of svc.verdict from a backup'),
-  verdict_beyond_log: row(
+  verdict_gap: 'restore the rows of svc.verdict from a backup',
+  verdict_root_differs: 'restore the rows of svc.verdict from a backup',
+  verdict_keys_differ: 'restore the rows of svc.verdict from a backup',
+  verdict_beyond_log:
     'the database was rolled back: restore a database that has every verified leaf',
-  ),
-  verdict_passes: row(
+  verdict_passes:
     'start the verifier and wait for a full verification pass, which withdraws the verdict',
-  ),
-  verdict_expired_early: row('restore the rows of svc.verdict from a backup'),
-  verdicts_behind: notice('start the verifier, or wait until it has verified these leaves'),
-  verdict_outdated: notice(
+  verdict_expired_early: 'restore the rows of svc.verdict from a backup',
+  verdicts_behind: 'start the verifier, or wait until it has verified these leaves',
+  verdict_outdated:
     'wait for a full verification pass: the verifier then reports the leaf as valid again',
-  ),
-  expiry_missing: row('restore the rows of svc.expiry from a backup'),
-  expiry_differs: row('restore the rows of svc.expiry from a backup'),
-  status_exception_missing: row(
+  expiry_missing: 'restore the rows of svc.expiry from a backup',
+  expiry_differs: 'restore the rows of svc.expiry from a backup',
+  status_exception_missing:
     'insert the row: until then a list of proofs by status omits this proof',
-  ),
-  expiry_overdue: row(
+  expiry_overdue:
     'start the verifier, whose next scan records this expiry, and find out why the last scan missed it',
-  ),
-  verdict_entry_wrong: row(
+  verdict_entry_wrong:
     'replace the verifier key, and find out who can use the old key and the role svc_verifier',
-  ),
   // Packages, share tokens, batches
-  package_differs: row(RESTORE),
-  share_target_missing: row(RESTORE),
-  share_end_differs: row(RESTORE),
-  grant_changes_differ: row('restore the rows of svc.grant_change from a backup'),
-  batch_differs: row(RESTORE),
+  package_differs: RESTORE,
+  share_target_missing: RESTORE,
+  share_end_differs: RESTORE,
+  grant_changes_differ: 'restore the rows of svc.grant_change from a backup',
+  batch_differs: RESTORE,
   // The public snapshot
-  snapshot_missing: row('start the publisher'),
-  snapshot_unverifiable: row(
+  snapshot_missing: 'start the publisher',
+  snapshot_unverifiable:
     'if the log key was changed, pin the earlier key too; otherwise start the publisher, which reports the cause',
-  ),
-  snapshot_went_back: row(
+  snapshot_went_back:
     'an older snapshot was restored: start the publisher, and find out who can write the snapshot',
-  ),
-  snapshot_over: notice(
-    'start the publisher and the verifier: until then nothing is reported as valid',
-  ),
-  snapshot_behind: notice('start the publisher, or wait for its next snapshot'),
-  map_root_differs: row(
+  snapshot_over: 'start the publisher and the verifier: until then nothing is reported as valid',
+  snapshot_behind: 'start the publisher, or wait for its next snapshot',
+  map_root_differs:
     'the log commits to false answers: stop the public API servers, and find out who has the keys of the publisher',
-  ),
-  map_root_unchecked: row('no publisher appends such a snapshot entry: find out who appended it'),
-  entry_ignored: row('no program appends an entry without effect: find out who appended it'),
-  map_page_missing: row(REWRITE),
-  map_page_altered: row(REWRITE),
-  record_differs: row(
-    'the log entry contradicts the signed document: retire the key of the worker',
-  ),
-  record_asserts: row(
+  map_root_unchecked: 'no publisher appends such a snapshot entry: find out who appended it',
+  entry_ignored: 'no program appends an entry without effect: find out who appended it',
+  map_page_missing: REWRITE,
+  map_page_altered: REWRITE,
+  record_differs: 'the log entry contradicts the signed document: retire the key of the worker',
+  record_asserts:
     'the log has a passing verdict on a proof that fsck finds invalid: start the verifier, which withdraws the verdict',
-  ),
-  public_checkpoint_missing: row('start the publisher'),
-  public_checkpoint_unverifiable: row(REFETCH),
-  public_root_differs: row(
+  public_checkpoint_missing: 'start the publisher',
+  public_checkpoint_unverifiable: REFETCH,
+  public_root_differs:
     'the public log differs from the signed log: start the publisher, which reports the cause',
-  ),
-  log_forked: row(
+  log_forked:
     'database and public log differ: keep both, and restore a database that has the published leaves',
-  ),
-  public_tile_missing: row(REFETCH),
-  public_tile_altered: row(REFETCH),
-  bundle_missing: row(REFETCH),
-  bundle_altered: row(REFETCH),
-  shares_root_differs: row(REWRITE),
-  share_record_differs: row(REWRITE),
-  share_record_missing: row(REWRITE),
-  share_record_unknown: row(REWRITE),
-} as const satisfies Record<string, { grave: boolean; advice: string }>;
+  public_tile_missing: REFETCH,
+  public_tile_altered: REFETCH,
+  bundle_missing: REFETCH,
+  bundle_altered: REFETCH,
+  shares_root_differs: REWRITE,
+  share_record_differs: REWRITE,
+  share_record_missing: REWRITE,
+  share_record_unknown: REWRITE,
+} as const satisfies Record<string, string>;
 
-export type FindingCode = keyof typeof FINDINGS;
+export type FindingCode = keyof typeof ADVICE;
+
+/** The findings that are states of a running or stopped system. */
+const NOTICES: readonly FindingCode[] = [
+  'admissions_wait',
+  'verdicts_behind',
+  'verdict_outdated',
+  'snapshot_over',
+  'snapshot_behind',
+];
+
+/** Whether a finding is corruption: data differs from what was signed, hashed or recorded. */
+export const isGrave = (code: FindingCode): boolean => !NOTICES.includes(code);
 
 export interface Finding {
   code: FindingCode;
@@ -216,7 +188,7 @@ export class Findings {
     counts[code] = count;
     if (count > MAX_REPORTED_PER_CODE) return;
     this.seen.add(`${code} ${where}`);
-    reported.push({ code, where, expected, ...FINDINGS[code] });
+    reported.push({ code, where, expected, grave: isGrave(code), advice: ADVICE[code] });
   };
 
   readonly unchecked = (part: string): void => {
@@ -228,6 +200,6 @@ export class Findings {
   };
 
   get isCorrupt(): boolean {
-    return (Object.keys(this.state.counts) as FindingCode[]).some((code) => FINDINGS[code].grave);
+    return (Object.keys(this.state.counts) as FindingCode[]).some(isGrave);
   }
 }

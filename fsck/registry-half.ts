@@ -3,7 +3,7 @@ import { rootFromTiles } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { missingCheckpoints } from '#sql/fsck/log';
 import { countProofs, keyEntries } from '#sql/log/keys';
-import { readTile, endedOrigins } from '#sql/log/log';
+import { tileCache, endedOrigins } from '#sql/log/log';
 import type { Findings } from './findings.js';
 import { checkAdmissions, checkBatches, checkStrays } from './registry/admissions.js';
 import { type RegistryContext, KeyHistory } from './registry/context.js';
@@ -50,9 +50,7 @@ async function hasTree(
   if (state.size === 0 || state.size > size) return false;
   if (isBroken) return true;
   try {
-    const root = await rootFromTiles(nativeSha256, state.size, async (level, index) => {
-      return (await readTile(sql, level, index)) ?? new Uint8Array();
-    });
+    const root = await rootFromTiles(nativeSha256, state.size, tileCache(sql));
     return equalBytes(root, new GrowingTree(state).root());
   } catch {
     return false; // A tile is missing: the walk reports it.

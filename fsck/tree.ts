@@ -1,13 +1,7 @@
 import { equalBytes, fromBase64, toBase64 } from '#protocol/bytes';
 import { CompactRange, HASH_BYTES } from '#protocol/merkle';
-import { TILE_WIDTH, tileRoot } from '#protocol/tiles';
+import { type Tile, TILE_WIDTH, tileRoot } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
-
-export interface GrownTile {
-  level: number;
-  index: number;
-  hashes: Uint8Array;
-}
 
 export interface TreeState {
   size: number;
@@ -43,9 +37,9 @@ export class GrowingTree {
   }
 
   /** Appends a leaf and returns the tiles that it completes, lowest level first. */
-  append(leafHash: Uint8Array): GrownTile[] {
+  append(leafHash: Uint8Array): Tile[] {
     this.size += 1;
-    const full: GrownTile[] = [];
+    const full: Tile[] = [];
     let hash = leafHash;
     for (let level = 0; ; level++) {
       const tile = (this.edge[level] ??= []);
@@ -59,18 +53,12 @@ export class GrowingTree {
     }
   }
 
-  partial(): GrownTile[] {
-    return this.edge.flatMap((tile, level) =>
-      tile.length === 0
-        ? []
-        : [
-            {
-              level,
-              index: Math.floor(this.size / TILE_WIDTH ** (level + 1)),
-              hashes: Buffer.concat(tile),
-            },
-          ],
-    );
+  partial(): Tile[] {
+    return this.edge.flatMap((tile, level) => {
+      if (tile.length === 0) return [];
+      const index = Math.floor(this.size / TILE_WIDTH ** (level + 1));
+      return [{ level, index, hashes: Buffer.concat(tile) }];
+    });
   }
 
   get state(): TreeState {

@@ -15,14 +15,8 @@ interface Namespace {
   actions?: Record<string, { appliesTo?: { context?: Type } }>;
 }
 
-export interface CedarSchema {
-  namespaces: [name: string, declared: Namespace][];
-  /** Replaces the name of a common type by the declaration of that type. */
-  resolve: (type: Type) => Type;
-}
-
 /** @throws PolicySetError when the text does not parse */
-export function readSchema(text: string): CedarSchema {
+export function readSchema(text: string) {
   const answer = cedar.schemaToJsonWithResolvedTypes(text);
   if (answer.type !== 'success') throw new PolicySetError(messages(answer.errors));
   const namespaces = Object.entries(answer.json as unknown as Record<string, Namespace>);
@@ -31,6 +25,7 @@ export function readSchema(text: string): CedarSchema {
       Object.entries(commonTypes).map(([name, type]) => [within(namespace, name), type] as const),
     ),
   );
+  /** Replaces the name of a common type by the declaration of that type. */
   const resolve = (use: Type): Type => {
     const aliased = common.get(use.type);
     if (aliased === undefined) return { ...use, type: use.type.replace('__cedar::', '') };

@@ -108,13 +108,11 @@ export function movesOf(
   });
 }
 
-/** A decision, and the counters that change if the decision admits. */
-interface Counting {
-  effect: Effect;
-  moves: CounterMove[];
-}
-
-export function applyMoves(values: CounterValues, { effect, moves }: Counting): void {
+/** Applies the changes of a decision, if it admits. */
+export function applyMoves(
+  values: CounterValues,
+  { effect, moves }: { effect: Effect; moves: CounterMove[] },
+): void {
   if (effect !== 'ADMIT') return;
   for (const one of moves) values.set(counterId(one), one.after);
 }

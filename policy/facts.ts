@@ -90,10 +90,7 @@ function misfits(declared: DeclaredFacts, facts: Facts): string[] {
 }
 
 /** Facts with an undeclared name, or not of the declared type, each with an error message. */
-export function factFaults(
-  declared: DeclaredFacts,
-  facts: Facts,
-): { name: string; expected: string }[] {
+export function factFaults(declared: DeclaredFacts, facts: Facts) {
   return misfits(declared, facts).map((name) => {
     const type = declared.get(name)?.type;
     const expected =

@@ -72,10 +72,7 @@ export async function schemaDifferences(
 const FACTS = 'context.facts';
 
 /** Finds conditions that test for an attribute that no input has: under an {@link inputSchema}, they are never true. */
-export function unknownAttributes(
-  policies: PolicyFiles['policies'],
-  schema: string,
-): { policyId: string; message: string }[] {
+export function unknownAttributes(policies: PolicyFiles['policies'], schema: string) {
   const inputs = declarationsOf(schema);
   return Object.entries(policies).flatMap(([policyId, policy]) => {
     const answer = cedar.policyToJson(policy);

@@ -1,15 +1,12 @@
 import { canonicalize } from '#protocol/json';
-import { fromHex, utf8 } from '#protocol/bytes';
-import { hashHex } from '#protocol/hash';
-import { nativeSha256 } from '#runtime/crypto/node';
 import { activeOverlays, type OverlaySet, storeOverlaySet } from '#sql/admissions/overlays';
 import { isNotCombined } from '#sql/db/errors';
 import { activatePolicy, type StoredPolicySet } from '#sql/admissions/policies';
 import type { Transaction } from '#sql/db/transaction';
-import { AdministrationError } from '#sql/tenants/administration';
+import { AdministrationError } from '#sql/tenants/audit';
 import { OVERLAY_PREFIX } from './approval.js';
 import { checkOverlay, policyFile, type PolicyProblem } from './check.js';
-import { engineOf, manifestOf, PolicySetError, sentencesIn } from './policy-set.js';
+import { digestOf, engineOf, manifestOf, PolicySetError, sentencesIn } from './policy-set.js';
 
 /** The texts of a tenant's rules, by id. */
 export type OverlayRules = Record<string, string>;
@@ -17,11 +14,8 @@ export type OverlayRules = Record<string, string>;
 /** The canonical document of an overlay and its SHA-256. */
 export function documentOf(rules: OverlayRules): { digest: Buffer; document: string } {
   const document = canonicalize(rules);
-  return { digest: bytesOfHash(document), document };
+  return { digest: digestOf(document), document };
 }
-
-const bytesOfHash = (text: string): Buffer =>
-  Buffer.from(fromHex(hashHex(nativeSha256, utf8(text))));
 
 const withPrefix = (rules: OverlayRules): Record<string, string> =>
   Object.fromEntries(Object.entries(rules).map(([id, text]) => [OVERLAY_PREFIX + id, text]));
@@ -67,7 +61,7 @@ export async function combine(
   });
   const set = { base: base.digest, policies, sentences: sentencesIn(policies), unfit };
   const manifest = manifestOf(filesOf(base, set), engine);
-  return { ...set, manifest, digest: bytesOfHash(manifest) };
+  return { ...set, manifest, digest: digestOf(manifest) };
 }
 
 const inPlaceOf = (id: string): string =>

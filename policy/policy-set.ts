@@ -7,7 +7,7 @@ import type { Counters } from '#protocol/policy-input';
 import { attempt } from '#protocol/errors';
 import { canonicalize, type JsonValue, parseStrict } from '#protocol/json';
 import { safeParse } from '#protocol/schemas/messages';
-import { fromHex, utf8 } from '#protocol/bytes';
+import { utf8 } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
@@ -85,11 +85,11 @@ export async function readRules(folder: string): Promise<PolicyFiles['policies']
       `${misnamed}: expected a file name that matches ${POLICY_FILE.source}`,
     );
   }
-  const policies: Record<string, string> = {};
-  for (const name of names) {
-    policies[name.slice(0, -'.cedar'.length)] = await readFile(join(folder, name), 'utf8');
-  }
-  return policies;
+  const policies = names.map(async (name) => [
+    name.slice(0, -'.cedar'.length),
+    await readFile(join(folder, name), 'utf8'),
+  ]);
+  return Object.fromEntries(await Promise.all(policies)) as PolicyFiles['policies'];
 }
 
 export async function readPolicyFolder(folder: string): Promise<PolicyFiles> {
@@ -115,8 +115,10 @@ export function sentencesIn(policies: PolicyFiles['policies']): Record<string, s
 export async function makePolicySet(files: PolicyFiles): Promise<StoredPolicySet> {
   requireValid(files);
   const manifest = manifestOf(files, await runningEngine());
-  return { digest: Buffer.from(fromHex(hashHex(nativeSha256, utf8(manifest)))), manifest, files };
+  return { digest: digestOf(manifest), manifest, files };
 }
+
+export const digestOf = (text: string): Buffer => Buffer.from(nativeSha256(utf8(text)));
 
 /** @throws PolicySetError when a text does not parse or validate */
 export function requireValid(files: PolicyFiles): void {
@@ -147,7 +149,7 @@ export function engineOf({
   digest,
   manifest,
 }: Pick<StoredPolicySet, 'digest' | 'manifest'>): EngineIdentity | null {
-  if (hashHex(nativeSha256, utf8(manifest)) !== digest.toString('hex')) return null;
+  if (!digestOf(manifest).equals(digest)) return null;
   return attempt(() => identitySchema.parse(JSON.parse(manifest))) ?? null;
 }
 

@@ -186,10 +186,7 @@ function load(name: string, files: PolicyFiles): PreparedTexts | null {
   }
 }
 
-function identify(
-  { digest, files, manifest }: StoredPolicySet,
-  running: EngineIdentity,
-): { digest: string; sameEngine: boolean } {
+function identify({ digest, files, manifest }: StoredPolicySet, running: EngineIdentity) {
   const under = (engine: EngineIdentity): string =>
     hashHex(nativeSha256, utf8(manifestOf(files, engine)));
   const now = under(running);

@@ -72,6 +72,12 @@ export class ProtocolError extends Error {
   }
 }
 
+/** A function that makes errors with this code. */
+export const errorOf =
+  (code: ProtocolErrorCode) =>
+  (message: string, options?: ProtocolErrorOptions): ProtocolError =>
+    new ProtocolError(code, message, options);
+
 export function attempt<T>(run: () => T): T | undefined {
   try {
     return run();

@@ -71,10 +71,7 @@ export function effectiveVerdicts(verdicts: readonly VerdictInHistory[]): Verdic
 
 function changes(verdict: VerdictInHistory, before: VerdictInHistory | undefined): ProofEvent[] {
   const seen = { at: formatTime(verdict.verifiedAt), log_size: verdict.treeSize };
-  const events: ProofEvent[] = [];
-  if (verdict.outcome !== before?.outcome) {
-    events.push(outcomeEvent(verdict, seen));
-  }
+  const events = verdict.outcome === before?.outcome ? [] : [outcomeEvent(verdict, seen)];
   const expired = ARTIFACT_KINDS.filter(
     (kind) => verdict.expired.includes(kind) && before?.expired.includes(kind) !== true,
   );

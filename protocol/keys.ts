@@ -5,16 +5,6 @@ import type { LogEntry } from './schemas/log-entry.js';
 
 export const ED25519_PUBLIC_KEY_BYTES = 32;
 
-/** An Ed25519 public key as a JWK (RFC 8037 §2), with its thumbprint as `kid`. */
-export interface PublicJwk {
-  kty: 'OKP';
-  crv: 'Ed25519';
-  x: string;
-  kid: string;
-  use: 'sig';
-  alg: 'EdDSA';
-}
-
 /**
  * RFC 7638 thumbprint of an Ed25519 public key of 32 bytes, the key id of AEP keys: base64url
  * SHA-256 (43 characters) of the JWK's members `crv`, `kty`, `x` in that order, without white
@@ -34,16 +24,14 @@ export function jwkThumbprint(sha256: Sha256, publicKey: Uint8Array): string {
 
 let latest: { sha256: Sha256; publicKey: Uint8Array; thumbprint: string } | null = null;
 
-export function publicJwk(sha256: Sha256, publicKey: Uint8Array): PublicJwk {
-  return {
-    kty: 'OKP',
-    crv: 'Ed25519',
-    x: toBase64Url(publicKey),
-    kid: jwkThumbprint(sha256, publicKey),
-    use: 'sig',
-    alg: 'EdDSA',
-  };
+/** An Ed25519 public key as a JWK (RFC 8037 §2), with its thumbprint as `kid`. */
+export function publicJwk(sha256: Sha256, publicKey: Uint8Array) {
+  const x = toBase64Url(publicKey);
+  const kid = jwkThumbprint(sha256, publicKey);
+  return { kty: 'OKP', crv: 'Ed25519', x, kid, use: 'sig', alg: 'EdDSA' } as const;
 }
+
+export type PublicJwk = ReturnType<typeof publicJwk>;
 
 export type KeyStatus = 'active' | 'retired' | 'compromised' | 'unknown';
 

@@ -93,11 +93,7 @@ export function consistencyRanges(size1: number, size2: number): LeafRange[] {
 }
 
 /** Descends from the root towards leaf `index`; the siblings are in the order from the node up. */
-function descend(
-  index: number,
-  size: number,
-  isEnd: (node: LeafRange) => boolean,
-): { node: LeafRange; siblings: LeafRange[] } {
+function descend(index: number, size: number, isEnd: (node: LeafRange) => boolean) {
   const siblings: LeafRange[] = [];
   let node: LeafRange = { start: 0, end: size };
   while (!isEnd(node)) {

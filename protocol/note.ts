@@ -1,6 +1,6 @@
 import { concat, equalBytes, fromBase64, fromHex, toBase64, toHex, utf8 } from './bytes.js';
 import type { Ed25519Verify } from './ed25519.js';
-import { ProtocolError } from './errors.js';
+import { errorOf, ProtocolError } from './errors.js';
 import { nobleSha256, type Sha256 } from './hash.js';
 import { ED25519_PUBLIC_KEY_BYTES } from './keys.js';
 
@@ -19,6 +19,9 @@ const CONTROL = /[\u0000-\u0009\u000b-\u001f]/;
 const MAX_SIGNATURES = 64;
 /** Bytes of UTF-8. Notes need a limit: anyone can add signature lines, and readers store notes. */
 const MAX_NOTE_BYTES = 1_000_000;
+
+const malformedNote = errorOf('malformed_note');
+const malformedVkey = errorOf('malformed_vkey');
 
 export interface Vkey {
   name: string;
@@ -66,25 +69,20 @@ export function parseVkey(
 ): Vkey {
   // The base64 part may contain '+'; the name and the id may not.
   const match = /^([^+]+)\+([0-9a-f]{8})\+(.+)$/u.exec(text);
-  if (match === null) throw new ProtocolError('malformed_vkey', 'expected name+id+key');
+  if (match === null) throw malformedVkey('expected name+id+key');
   const [, name = '', id = '', encoded = ''] = match;
   let vkey: Vkey;
   try {
     const key = fromBase64(encoded);
-    if (key[0] !== type) {
-      throw new ProtocolError(
-        'malformed_vkey',
-        `the vkey is not an Ed25519 key of signature type ${type}`,
-      );
-    }
+    if (key[0] !== type)
+      throw malformedVkey(`the vkey is not an Ed25519 key of signature type ${type}`);
     vkey = { name, keyHash: fromHex(id), publicKey: key.slice(1) };
     requireKey(vkey.name, vkey.publicKey);
   } catch (cause) {
-    throw new ProtocolError('malformed_vkey', `unusable vkey ${name}`, { cause });
+    throw malformedVkey(`unusable vkey ${name}`, { cause });
   }
-  if (!equalBytes(keyId(sha256, vkey.name, vkey.publicKey, type), vkey.keyHash)) {
-    throw new ProtocolError('malformed_vkey', `the key id in vkey ${name} does not match its key`);
-  }
+  if (!equalBytes(keyId(sha256, vkey.name, vkey.publicKey, type), vkey.keyHash))
+    throw malformedVkey(`the key id in vkey ${name} does not match its key`);
   return vkey;
 }
 
@@ -108,29 +106,17 @@ export function noteSigner<Sign>(
 
 /** Signs a text, which must end in a newline, and returns the note. */
 export function signNote(text: string, signer: NoteSigner): string {
-  if (!isNoteText(text)) {
-    throw new ProtocolError(
-      'malformed_note',
+  if (!isNoteText(text))
+    throw malformedNote(
       'the text of a note must end in a newline and contain no control characters',
     );
-  }
-  if (!KEY_NAME.test(signer.name) || signer.keyHash.length !== 4) {
-    throw new ProtocolError('malformed_vkey', 'the name or key id of the signer is unusable');
-  }
+  if (!KEY_NAME.test(signer.name) || signer.keyHash.length !== 4)
+    throw malformedVkey('the name or key id of the signer is unusable');
   return `${text}\n${signatureLine(signer, signer.sign(utf8(text)))}`;
 }
 
 export function signatureLine(key: Pick<Vkey, 'name' | 'keyHash'>, signature: Uint8Array): string {
   return `\u2014 ${key.name} ${toBase64(concat(key.keyHash, signature))}\n`;
-}
-
-export interface OpenedNote {
-  /** The signed text with its final newline. */
-  text: string;
-  /**
-   * The pinned key that signed the note. If several did, the first in the order of the signatures.
-   */
-  key: Vkey;
 }
 
 /**
@@ -140,12 +126,10 @@ export interface OpenedNote {
  *
  * @param vkeys as text or parsed
  * @param verify a strict Ed25519 verification
+ * @returns the signed text with its final newline, and the pinned key that signed the note: if several did, the
+ *   first in the order of the signatures
  */
-export function openNote(
-  note: string,
-  vkeys: readonly (string | Vkey)[],
-  verify: Ed25519Verify,
-): OpenedNote {
+export function openNote(note: string, vkeys: readonly (string | Vkey)[], verify: Ed25519Verify) {
   const pinned = vkeys.map((vkey) => (typeof vkey === 'string' ? parseVkey(vkey) : vkey));
   const { text, signatures } = splitNote(note);
   const message = utf8(text);
@@ -182,34 +166,28 @@ export interface NoteSignature {
 
 /** Splits a note into its text and its unverified signatures. Throws `malformed_note`. */
 export function splitNote(note: string): { text: string; signatures: NoteSignature[] } {
-  if (utf8(note).length > MAX_NOTE_BYTES) {
-    throw new ProtocolError('malformed_note', `longer than ${MAX_NOTE_BYTES} bytes`);
-  }
+  if (utf8(note).length > MAX_NOTE_BYTES)
+    throw malformedNote(`longer than ${MAX_NOTE_BYTES} bytes`);
   // The last empty line separates text and signatures, so the text may contain empty lines.
   const cut = note.lastIndexOf('\n\n');
   const text = note.slice(0, cut + 1);
   const lines = note.slice(cut + 2).split('\n');
-  if (cut < 0 || lines.pop() !== '' || lines.length === 0 || !isNoteText(text)) {
-    throw new ProtocolError('malformed_note', 'expected a text, an empty line and signature lines');
-  }
-  if (lines.length > MAX_SIGNATURES) {
-    throw new ProtocolError('malformed_note', `more than ${MAX_SIGNATURES} signatures`);
-  }
+  if (cut < 0 || lines.pop() !== '' || lines.length === 0 || !isNoteText(text))
+    throw malformedNote('expected a text, an empty line and signature lines');
+  if (lines.length > MAX_SIGNATURES) throw malformedNote(`more than ${MAX_SIGNATURES} signatures`);
   return { text, signatures: lines.map(parseSignature) };
 }
 
 function parseSignature(line: string): NoteSignature {
   const match = SIGNATURE_LINE.exec(line);
-  if (match === null || !KEY_NAME.test(match[1]!)) {
-    throw new ProtocolError('malformed_note', 'malformed signature line');
-  }
+  if (match === null || !KEY_NAME.test(match[1]!)) throw malformedNote('malformed signature line');
   let bytes: Uint8Array;
   try {
     bytes = fromBase64(match[2]!);
   } catch (cause) {
-    throw new ProtocolError('malformed_note', 'a signature is not canonical base64', { cause });
+    throw malformedNote('a signature is not canonical base64', { cause });
   }
-  if (bytes.length < 5) throw new ProtocolError('malformed_note', 'a signature is too short');
+  if (bytes.length < 5) throw malformedNote('a signature is too short');
   return { name: match[1]!, keyHash: bytes.slice(0, 4), signature: bytes.slice(4) };
 }
 
@@ -218,9 +196,7 @@ function isNoteText(text: string): boolean {
 }
 
 function requireKey(name: string, publicKey: Uint8Array): void {
-  if (!KEY_NAME.test(name)) {
-    throw new ProtocolError('malformed_vkey', 'a key name contains white space or a plus sign');
-  }
+  if (!KEY_NAME.test(name)) throw malformedVkey('a key name contains white space or a plus sign');
   if (publicKey.length !== ED25519_PUBLIC_KEY_BYTES) {
     throw new ProtocolError('malformed_key', 'expected an Ed25519 public key of 32 bytes');
   }

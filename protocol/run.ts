@@ -184,11 +184,8 @@ function requireLogOrder(all: readonly PlacedMember[]): void {
       fail('log_order_mismatch', pointer, 'the inclusion proofs have different checkpoints');
     }
     if (i > 0 && all[i - 1]!.leafIndex >= one.leafIndex) {
-      fail(
-        'log_order_mismatch',
-        pointer,
-        'the leaf index is not greater than that of the previous entry',
-      );
+      const detail = 'the leaf index is not greater than that of the previous entry';
+      fail('log_order_mismatch', pointer, detail);
     }
   });
 }
@@ -245,17 +242,15 @@ export function missingNumbers(members: readonly PlacedMember[], end: number): n
   const decided = new Set<string>();
   /** The numbers of second decisions whose pending proof is erased, with their indexes. */
   const ofErased: [seq: number, index: number][] = [];
+  const failAt = (index: number, detail: string) =>
+    fail('seq_mismatch', `/members/${index}`, detail);
   members.forEach(({ aep }, i) => {
     if (aep === null || !('run' in aep.subject)) return;
     const { seq } = aep.subject.run;
     const pendingId = aep.evidence.approval?.pending_proof_id;
     if (pendingId !== undefined) {
       if (decided.has(pendingId)) {
-        fail(
-          'seq_mismatch',
-          `/members/${i}`,
-          'an earlier member is a second decision about the same pending proof',
-        );
+        failAt(i, 'an earlier member is a second decision about the same pending proof');
       }
       decided.add(pendingId);
       const pending = requirePending(members.slice(0, i), pendingId, seq, i);
@@ -263,26 +258,19 @@ export function missingNumbers(members: readonly PlacedMember[], end: number): n
       return;
     }
     if (seq >= end || found.has(seq)) {
-      fail(
-        'seq_mismatch',
-        `/members/${i}`,
-        `seq ${seq} is repeated, or not below ${end}, the seq of the close`,
-      );
+      failAt(i, `seq ${seq} is repeated, or not below ${end}, the seq of the close`);
     }
     found.add(seq);
   });
   if (found.size !== end && members.every(({ aep }) => aep !== null)) {
-    fail(
-      'seq_mismatch',
-      '/members',
-      `the run has ${found.size} numbered requests, but its close states ${end}`,
-    );
+    const detail = `the run has ${found.size} numbered requests, but its close states ${end}`;
+    fail('seq_mismatch', '/members', detail);
   }
   const missing = Array.from({ length: end }, (_, seq) => seq).filter((seq) => !found.has(seq));
   const free = new Set(missing);
   for (const [seq, i] of ofErased) {
     if (free.delete(seq)) continue;
-    fail('seq_mismatch', `/members/${i}`, `no erased member is left that could have seq ${seq}`);
+    failAt(i, `no erased member is left that could have seq ${seq}`);
   }
   return missing;
 }

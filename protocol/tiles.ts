@@ -1,4 +1,4 @@
-import { ProtocolError } from './errors.js';
+import { errorOf, ProtocolError } from './errors.js';
 import type { Sha256 } from './hash.js';
 import {
   consistencyRanges,
@@ -30,7 +30,7 @@ export interface TileSlice extends TileCoordinate {
 /** `tile/0/x001/067`, and `tile/0/x001/067.p/5` for a partial tile of five hashes. */
 export function tilePath(level: number, index: number, width: number = TILE_WIDTH): string {
   requireSize(level);
-  if (level > 63) throw new ProtocolError('out_of_range', 'tile levels end at 63');
+  if (level > 63) throw outOfRange('tile levels end at 63');
   return `tile/${level}/${indexPath(index)}${partial(width)}`;
 }
 
@@ -76,11 +76,13 @@ function indexPath(index: number): string {
 }
 
 function partial(width: number): string {
-  if (!Number.isInteger(width) || width < 1 || width > TILE_WIDTH) {
-    throw new ProtocolError('out_of_range', 'a tile holds 1 to 256 hashes');
-  }
+  if (!Number.isInteger(width) || width < 1 || width > TILE_WIDTH)
+    throw outOfRange('a tile holds 1 to 256 hashes');
   return width === TILE_WIDTH ? '' : `.p/${width}`;
 }
+
+const malformedTile = errorOf('malformed_tile');
+const outOfRange = errorOf('out_of_range');
 
 /** A tile with its content: 1 to 256 hashes of 32 bytes. */
 export interface Tile extends TileCoordinate {
@@ -138,9 +140,7 @@ function extendLevel(
     if (present > 0) hashes.set(contentOf(level, index, present, current));
     for (let i = 0; i < taken; i++) {
       const hash = added[next + i]!;
-      if (hash.length !== HASH_BYTES) {
-        throw new ProtocolError('malformed_tile', 'expected leaf hashes of 32 bytes');
-      }
+      if (hash.length !== HASH_BYTES) throw malformedTile('expected leaf hashes of 32 bytes');
       hashes.set(hash, (present + i) * HASH_BYTES);
     }
     tiles.push({ level, index, hashes });
@@ -157,12 +157,8 @@ function contentOf(
   current: readonly Tile[],
 ): Uint8Array {
   const tile = current.find((candidate) => candidate.level === level && candidate.index === index);
-  if (tile?.hashes.length !== width * HASH_BYTES) {
-    throw new ProtocolError(
-      'malformed_tile',
-      `tile ${level}/${index} does not hold ${width} hashes`,
-    );
-  }
+  if (tile?.hashes.length !== width * HASH_BYTES)
+    throw malformedTile(`tile ${level}/${index} does not hold ${width} hashes`);
   return tile.hashes;
 }
 
@@ -210,9 +206,8 @@ export function decodeEntryBundle(bundle: Uint8Array): Uint8Array[] {
   while (at < bundle.length) {
     const start = at + 2;
     const end = start + (bundle[at]! * 256 + (bundle[at + 1] ?? 0));
-    if (end > bundle.length || entries.length === TILE_WIDTH) {
-      throw new ProtocolError('malformed_tile', 'not an entry bundle');
-    }
+    if (end > bundle.length || entries.length === TILE_WIDTH)
+      throw malformedTile('not an entry bundle');
     entries.push(bundle.subarray(start, end));
     at = end;
   }
@@ -250,19 +245,8 @@ export function inclusionFromTiles(
   return rootsOf(sha256, inclusionRanges(index, size), size, read, subtrees);
 }
 
-export class SubtreeHashes {
-  private readonly hashes = new Map<string, Promise<Uint8Array>>();
-
-  get({ level, index }: PerfectNode, compute: () => Promise<Uint8Array>): Promise<Uint8Array> {
-    const name = `${level}/${index}`;
-    const known = this.hashes.get(name);
-    if (known !== undefined) return known;
-    if (this.hashes.size === SUBTREES_MAX) this.hashes.clear();
-    const hash = compute();
-    this.hashes.set(name, hash);
-    return hash;
-  }
-}
+/** The hashes of subtrees, by level and index. */
+export type SubtreeHashes = Map<string, Promise<Uint8Array>>;
 
 /** Maximum number of cached hashes, about 3 MB. Leaves in log order need few subtrees at a time. */
 const SUBTREES_MAX = 8_192;
@@ -289,13 +273,10 @@ export async function hashAt(
   const index = Math.floor(first / TILE_WIDTH);
   const offset = first % TILE_WIDTH;
   const width = tileWidth(tileLevel, index, size);
-  if (offset + span > width) {
-    throw new ProtocolError('out_of_range', `the subtree exceeds tree size ${size}`);
-  }
+  if (offset + span > width) throw outOfRange(`the subtree exceeds tree size ${size}`);
   const tile = await read(tileLevel, index, width);
-  if (tile.length < width * HASH_BYTES) {
-    throw new ProtocolError('malformed_tile', `tile ${tileLevel}/${index} lacks hashes`);
-  }
+  if (tile.length < width * HASH_BYTES)
+    throw malformedTile(`tile ${tileLevel}/${index} lacks hashes`);
   return tileRoot(sha256, tile.slice(offset * HASH_BYTES, (offset + span) * HASH_BYTES));
 }
 
@@ -304,23 +285,27 @@ async function rootsOf(
   ranges: readonly LeafRange[],
   size: number,
   read: TileReader,
-  subtrees = new SubtreeHashes(),
+  subtrees: SubtreeHashes = new Map(),
 ): Promise<Uint8Array[]> {
-  const readOnce = cached(read);
+  const tiles = new Map<string, Promise<Uint8Array>>();
+  const readOnce: TileReader = (level, index, width) =>
+    kept(tiles, `${level}/${index}`, Infinity, () => read(level, index, width));
   const hashOf = (node: PerfectNode): Promise<Uint8Array> =>
-    subtrees.get(node, () => hashAt(sha256, node, size, readOnce));
+    kept(subtrees, `${node.level}/${node.index}`, SUBTREES_MAX, () =>
+      hashAt(sha256, node, size, readOnce),
+    );
   const found = await Promise.all(
     ranges.map((range) => Promise.all(perfectNodes(range).map(hashOf))),
   );
   return found.map((hashes) => foldRight(sha256, hashes));
 }
 
-function cached(read: TileReader): TileReader {
-  const tiles = new Map<string, Promise<Uint8Array>>();
-  return (level, index, width) => {
-    const name = `${level}/${index}`;
-    let tile = tiles.get(name);
-    if (tile === undefined) tiles.set(name, (tile = read(level, index, width)));
-    return tile;
-  };
+/** The value of a name, loaded once as long as it is among the `most` values that were loaded last. */
+export function kept<T>(values: Map<string, T>, name: string, most: number, load: () => T): T {
+  const known = values.get(name);
+  if (known !== undefined) return known;
+  const value = load();
+  values.set(name, value);
+  if (values.size > most) values.delete(values.keys().next().value!);
+  return value;
 }

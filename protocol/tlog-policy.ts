@@ -1,7 +1,7 @@
 import { toHex } from './bytes.js';
 import { findCosignature } from './cosignature.js';
 import type { Ed25519Verify } from './ed25519.js';
-import { ProtocolError } from './errors.js';
+import { errorOf, ProtocolError } from './errors.js';
 import { nobleSha256, type Sha256 } from './hash.js';
 import {
   COSIGNATURE_TYPE,
@@ -46,18 +46,15 @@ const NUMBER = /^[1-9][0-9]{0,8}$/;
 export function parsePolicy(text: string, sha256: Sha256 = nobleSha256): TlogPolicy {
   const lines = text.split('\n');
   // A file cut within its last line could state a weaker quorum.
-  if (lines.pop() !== '')
-    throw new ProtocolError('malformed_policy', 'the policy does not end in a newline');
+  if (lines.pop() !== '') throw malformed('the policy does not end in a newline');
   const reader = new PolicyReader(sha256);
   lines.forEach((line, index) => {
     try {
-      if (FORBIDDEN.test(line))
-        throw new ProtocolError('malformed_policy', 'a control character is not allowed');
+      if (FORBIDDEN.test(line)) throw malformed('a control character is not allowed');
       reader.read(line.split(/[ \t]+/).filter((item) => item !== ''));
     } catch (cause) {
       if (!(cause instanceof ProtocolError)) throw cause;
-      const message = `line ${index + 1}: ${cause.message}`;
-      throw new ProtocolError('malformed_policy', message, { cause });
+      throw malformed(`line ${index + 1}: ${cause.message}`, { cause });
     }
   });
   return reader.policy();
@@ -133,9 +130,7 @@ class PolicyReader {
   }
 }
 
-function malformed(message: string): ProtocolError {
-  return new ProtocolError('malformed_policy', message);
-}
+const malformed = errorOf('malformed_policy');
 
 /** Whether the quorum is met when exactly the witnesses that `has` accepts have cosigned. */
 export function meetsQuorum(
@@ -147,23 +142,17 @@ export function meetsQuorum(
   return quorum.members.filter((member) => meetsQuorum(member, has)).length >= quorum.threshold;
 }
 
-export interface QuorumCheck {
-  isMet: boolean;
-  /** The witnesses of the policy that cosigned, with their times in seconds since 1970. */
-  cosigned: { witness: PolicyWitness; timestamp: number }[];
-}
-
 /**
  * Checks whether the witnesses that cosigned a note meet the quorum of a policy. Ignores signatures
  * of other keys and signatures that do not verify. Does not check the log's own signature: see
  * `openCheckpointNote`. Throws `malformed_note`.
  */
-export function checkQuorum(note: string, policy: TlogPolicy, verify: Ed25519Verify): QuorumCheck {
-  const cosigned: QuorumCheck['cosigned'] = [];
-  for (const witness of policy.witnesses) {
+export function checkQuorum(note: string, policy: TlogPolicy, verify: Ed25519Verify) {
+  // Times are in seconds since 1970.
+  const cosigned = policy.witnesses.flatMap((witness) => {
     const found = findCosignature(note, witness.vkey, verify);
-    if (found !== null) cosigned.push({ witness, timestamp: found.timestamp });
-  }
+    return found === null ? [] : [{ witness, timestamp: found.timestamp }];
+  });
   const isMet = meetsQuorum(policy.quorum, (one) => cosigned.some((by) => by.witness === one));
   return { isMet, cosigned };
 }

@@ -122,11 +122,7 @@ async function snapshotEntry(
  * The last snapshot entry that this process appended, if it can be published in place of `entry`: it differs only
  * in its times, is still valid, and no signed tree extends beyond it. A failed cycle leaves such an entry.
  */
-function reusable(
-  ctx: CycleContext,
-  entry: SnapshotEntry,
-  signedSize: number,
-): { index: number; entry: SnapshotEntry } | null {
+function reusable(ctx: CycleContext, entry: SnapshotEntry, signedSize: number) {
   const last = [...ctx.memory.appended].at(-1);
   if (last === undefined || last[0] < signedSize - 1) return null;
   const appended = parseEntry(last[1]) as SnapshotEntry;

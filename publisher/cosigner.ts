@@ -185,12 +185,7 @@ export class Cosigner {
     return tile;
   };
 
-  private async send(
-    { url, size: oldSize }: Asked,
-    note: string,
-    size: number,
-    stop: AbortSignal,
-  ): Promise<{ status: number; type: string | null; body: string }> {
+  private async send({ url, size: oldSize }: Asked, note: string, size: number, stop: AbortSignal) {
     const proof = await consistencyFromTiles(nativeSha256, oldSize, size, this.readTile);
     const response = await fetch(`${url}/add-checkpoint`, {
       method: 'POST',

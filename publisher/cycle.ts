@@ -77,7 +77,7 @@ async function lead(ctx: CycleContext): Promise<CycleReport> {
   const { replica } = ctx;
   if (replica === null) return publish(ctx, published);
   try {
-    return await replica.reading((copy) =>
+    return await replica((copy) =>
       publish({ ...ctx, registry: splitRegistry(ctx.primary, copy) }, published),
     );
   } catch (error) {

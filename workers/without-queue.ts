@@ -5,7 +5,7 @@ import type { Db } from '#sql/db/transaction';
 import { type PendingRevocation, revocationsOlderThan } from '#sql/lifecycle/revocations';
 import { nextPlace } from './requeue.js';
 
-export interface WithoutQueueOptions {
+interface WithoutQueueOptions {
   sql: Db;
   log: Pick<Logger, 'warn' | 'info'>;
   ping: () => Promise<void>;
@@ -14,14 +14,6 @@ export interface WithoutQueueOptions {
   chunks: () => void;
   /** Ids per page. */
   groupSize: number;
-}
-
-export interface QueueWatch {
-  isDown(): boolean;
-  /** Resolves when the queue is first found unreachable. */
-  down: Promise<void>;
-  /** Resolves after the signal, when the last work has ended. */
-  ended: Promise<void>;
 }
 
 const CHECK_EVERY_MS = 1_000;
@@ -39,7 +31,7 @@ const AFTER_FAILURE_MS = 1_000;
  * and batches of the registry, four times a second. Several workers may process the same items: the
  * first to claim them under the append lock commits.
  */
-export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSignal): QueueWatch {
+export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSignal) {
   const { sql, log, ping, groupSize } = options;
   let downSince: number | null = null;
   let foundDown = (): void => undefined;
@@ -96,7 +88,13 @@ export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSign
     await processing;
   }
 
-  return { isDown: () => downSince !== null, down, ended: watch() };
+  return {
+    isDown: () => downSince !== null,
+    /** Resolves when the queue is first found unreachable. */
+    down,
+    /** Resolves after the signal, when the last work has ended. */
+    ended: watch(),
+  };
 }
 
 /** The reason why `query` failed or timed out; null when it succeeded. */

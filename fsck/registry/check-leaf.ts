@@ -174,10 +174,7 @@ function checkFaults(proof: StoredProof, key: KeyState, checks: readonly Check[]
 }
 
 /** `failsProof`: whether the verifier also compares one of the differing columns, so that the proof fails. */
-function columnFaults(
-  proof: StoredProof,
-  aep: Aep | null,
-): { faults: Fault[]; failsProof: boolean } {
+function columnFaults(proof: StoredProof, aep: Aep | null) {
   const faults: Fault[] = [];
   const columns = aep === null ? [] : columnsUnlikeAep(proof, aep);
   if (columns.length > 0) {

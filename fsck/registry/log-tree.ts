@@ -2,7 +2,7 @@ import { equalBytes, toHex } from '#protocol/bytes';
 import { openCheckpointNote } from '#protocol/checkpoint';
 import { ProtocolError } from '#protocol/errors';
 import { leafHash } from '#protocol/merkle';
-import { TILE_WIDTH } from '#protocol/tiles';
+import { type Tile, TILE_WIDTH } from '#protocol/tiles';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { type Pool, readSnapshot } from '#sql/db/transaction';
 import { type Chunk, type StoredLeaf, readHead } from '#sql/fsck/log';
@@ -12,20 +12,17 @@ import {
   firstDifference,
   GrowingTree,
   resolveTile,
-  type GrownTile,
   type ResolvedTile,
   type TreeState,
 } from '../tree.js';
+import type { SignedHead } from '../snapshot/log.js';
 import { isConsistent } from './check-leaf.js';
 import type { RegistryContext } from './context.js';
 import type { ChunkVerdicts } from './verdicts.js';
 
 /** A root of the log that another source states, and the finding to report if the computed root differs. */
-export interface Anchor {
-  size: number;
-  root: Uint8Array;
+export interface Anchor extends SignedHead {
   code: FindingCode;
-  where: string;
 }
 
 export interface LogTreeState {
@@ -142,7 +139,7 @@ export class LogTree {
     }
   }
 
-  private async checkTile({ level, index, hashes }: GrownTile): Promise<void> {
+  private async checkTile({ level, index, hashes }: Tile): Promise<void> {
     const { sql, findings } = this.ctx;
     const where = `svc.tile level=${level} tile_index=${index}`;
     const stored = await readTile(sql, level, index);

@@ -1,7 +1,10 @@
 import { decidedIn } from '#protocol/aep';
 import { leafHash } from '#protocol/merkle';
+import type { Aep } from '#protocol/schemas/aep';
 import { TILE_WIDTH } from '#protocol/tiles';
+import { parseTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { activeSince } from '#sql/fsck/admissions';
 import { readChunk, type Chunk, type StoredLeaf } from '#sql/fsck/log';
 import { expiriesOf } from '#sql/log/leaf-checks';
 import {
@@ -13,7 +16,6 @@ import {
 import { signedRoot, LogTree, type Anchor, type LogTreeState } from './log-tree.js';
 import { BudgetChains, type BudgetChainsState } from './budgets.js';
 import type { RegistryContext } from './context.js';
-import { PolicyActivations } from './policy-activations.js';
 import { VerdictEntries, type VerdictEntriesState } from './verdict-entries.js';
 import {
   checkStatusException,
@@ -49,7 +51,8 @@ export class RegistryWalk {
   private readonly log: LogTree;
   private readonly verdictEntries: VerdictEntries;
   private readonly budgets: BudgetChains;
-  private readonly activations: PolicyActivations;
+  /** The first activation of each policy set, by digest; null without an activation. */
+  private readonly activeSince = new Map<string, number | null>();
   readonly state: Omit<WalkState, 'log' | 'verdictEntries' | 'budgets'>;
 
   constructor(
@@ -60,7 +63,6 @@ export class RegistryWalk {
     this.log = new LogTree(ctx, anchors, state?.log);
     this.verdictEntries = new VerdictEntries(ctx, state?.verdictEntries);
     this.budgets = new BudgetChains(ctx, state?.budgets);
-    this.activations = new PolicyActivations(ctx);
     const { verdictsTo = 0, hasDamagedLeaf = false, isKeyHistoryBroken = false } = state ?? {};
     this.state = { verdictsTo, hasDamagedLeaf, isKeyHistoryBroken };
   }
@@ -132,12 +134,8 @@ export class RegistryWalk {
   }
 
   /** A damaged leaf never verifies. */
-  private async checkLeaf({
-    leafIndex,
-    leaf,
-    inTree,
-    isRight,
-  }: PlacedLeaf): Promise<LeafCheckResult> {
+  private async checkLeaf(placed: PlacedLeaf): Promise<LeafCheckResult> {
+    const { leafIndex, leaf, inTree, isRight } = placed;
     const nothing = { proofId: null, isVoided: false, decision: null, ends: [] };
     const fails = { leafIndex, verifies: false, ...nothing };
     if (leaf === undefined) {
@@ -159,7 +157,7 @@ export class RegistryWalk {
     if (aep === null || !isRight) this.budgets.skip(leaf);
     else {
       await this.budgets.check(leaf, aep.decision.effect);
-      await this.activations.check(aep);
+      await this.checkActivation(aep);
     }
     if (!isRight) return fails;
     if (verifies === null && leaf.proof !== null && !leaf.isErased)
@@ -171,13 +169,24 @@ export class RegistryWalk {
     return { leafIndex, proofId, verifies, isVoided, decision, ends: expiriesOf(aep) };
   }
 
+  /** The policy set of a proof must have been active when the admission was accepted. */
+  private async checkActivation({ policy: { digest }, accepted_at: at }: Aep): Promise<void> {
+    const { sql, findings } = this.ctx;
+    const known = this.activeSince;
+    if (!known.has(digest)) known.set(digest, await activeSince(sql, digest));
+    if ((known.get(digest) ?? Infinity) <= parseTime(at)) return;
+    const where = `svc.policy_activation digest=${digest}`;
+    const expected = `an activation at ${at}, when a proof was accepted, or earlier`;
+    findings.add('policy_activation_differs', where, expected);
+  }
+
   private signedRoots(chunk: Chunk): Map<number, Uint8Array> {
-    const roots = new Map<number, Uint8Array>();
-    for (const row of chunk.checkpoints) {
-      const root = signedRoot(this.ctx, row);
-      if (root !== null) roots.set(row.treeSize, root);
-    }
-    return roots;
+    return new Map(
+      chunk.checkpoints.flatMap((row) => {
+        const root = signedRoot(this.ctx, row);
+        return root === null ? [] : [[row.treeSize, root]];
+      }),
+    );
   }
 
   /** Range verdicts must be contiguous. */

@@ -1,8 +1,15 @@
 import { equalBytes, toHex } from '#protocol/bytes';
 import { leafHash } from '#protocol/merkle';
-import { decodeEntryBundle, entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
+import {
+  decodeEntryBundle,
+  entriesPath,
+  type Tile,
+  TILE_WIDTH,
+  tilePath,
+  tileWidth,
+} from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { firstDifference, GrowingTree, resolveTile, type GrownTile } from '../tree.js';
+import { firstDifference, GrowingTree, resolveTile } from '../tree.js';
 import type { SnapshotContext } from './heads.js';
 
 export interface SignedHead {
@@ -120,7 +127,7 @@ class PublicTiles {
     return this.upper.hashes;
   }
 
-  async check({ level, index, hashes }: GrownTile): Promise<void> {
+  async check({ level, index, hashes }: Tile): Promise<void> {
     const path = tilePath(level, index, hashes.length / 32);
     const stored = await this.ctx.files.read(path);
     if (stored === null) {

@@ -39,7 +39,7 @@ import {
   type PolicyFiles,
   type StoredPolicySet,
 } from '#sql/admissions/policies';
-import { AdministrationError } from '#sql/tenants/administration';
+import { AdministrationError } from '#sql/tenants/audit';
 import { simulate } from './simulate.js';
 import {
   readOperatorsFile,

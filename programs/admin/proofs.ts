@@ -7,10 +7,10 @@ import {
   eraseListed,
   erasureOf,
   eraseTenantTraces,
-  tenantNumber,
   unerasedFrom,
 } from '#sql/erasure/erase';
 import { appendRevocation } from '#sql/lifecycle/entries';
+import { tenantNumber } from '#sql/tenants/audit';
 import {
   confirmOption,
   oneOf,

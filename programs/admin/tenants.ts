@@ -4,7 +4,6 @@ import {
   listLanes,
   listTenants,
   setAllowlisted,
-  setApprovalTime,
   setLane,
   setRateLimit,
   setValidity,
@@ -71,7 +70,7 @@ export function addTenantCommands(add: AddCommand): void {
     'acme 3600',
     async ({ act }, tenantId: string, text: string) => {
       const seconds = wholeNumber(text, 1, MAX_APPROVAL_SECONDS);
-      await act((tx) => setApprovalTime(tx, tenantId, seconds));
+      await act((tx) => setValidity(tx, tenantId, { approval: seconds }));
       return { document: { tenant_id: tenantId, approval_seconds: seconds } };
     },
   );

@@ -2,7 +2,7 @@ import { SingleBar } from 'cli-progress';
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { type FindingCode, FINDINGS } from '#fsck/findings';
+import { type FindingCode, isGrave } from '#fsck/findings';
 import { fsck, Stopped } from '#fsck/run';
 import { acceptedLogKeys } from '#fsck/log-keys';
 import { type FsckResult, StateStore, type Stage } from '#fsck/state';
@@ -210,7 +210,7 @@ function readable(result: FsckResult, seconds: number): string {
 
 function summary(result: FsckResult, counts: [FindingCode, number][], seconds: number): string {
   const { leaves, published, resumedFrom } = result;
-  const corrupt = counts.reduce((sum, [code, n]) => (FINDINGS[code].grave ? sum + n : sum), 0);
+  const corrupt = counts.reduce((sum, [code, n]) => (isGrave(code) ? sum + n : sum), 0);
   const parts = [
     leaves === null ? null : `${String(leaves)} leaves of the registry`,
     published &&

@@ -109,11 +109,7 @@ export function firstDifference(a: Uint8Array, b: Uint8Array): number {
 }
 
 /** The first bit in which the nodes `from` to `to` (at least two) differ, and the first node where this bit is 1. */
-export function divide(
-  nodes: readonly { key: Uint8Array }[],
-  from: number,
-  to: number,
-): { bit: number; at: number } {
+export function divide(nodes: readonly { key: Uint8Array }[], from: number, to: number) {
   const bit = firstDifference(nodes[from]!.key, nodes[to - 1]!.key);
   let low = from + 1;
   let high = to - 1;

@@ -85,10 +85,7 @@ export class MapPages {
    *
    * @returns the new map, and the pages that it no longer has
    */
-  async update(
-    head: MapHead,
-    changes: readonly MapChange[],
-  ): Promise<{ head: MapHead; superseded: PageId[] }> {
+  async update(head: MapHead, changes: readonly MapChange[]) {
     const load = (page: PageLink) => this.load(page);
     const update = new Update(this.sha256, this.capacity, load, this.isUntrusted);
     const { pages, ...updated } = await update.run(head, changes);

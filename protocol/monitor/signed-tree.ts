@@ -8,6 +8,7 @@ import {
   decodeEntryBundle,
   entriesPath,
   hashAt,
+  kept,
   TILE_WIDTH,
   tilePath,
   tileWidth,
@@ -47,7 +48,7 @@ export class SignedTree {
 
   /** The entries of a bundle, as far as the tree has them. */
   entries(bundle: number): Promise<readonly Uint8Array[]> {
-    return kept(this.bundles, String(bundle), () => this.readEntries(bundle));
+    return kept(this.bundles, String(bundle), MAX_KEPT, () => this.readEntries(bundle));
   }
 
   private async readEntries(bundle: number): Promise<readonly Uint8Array[]> {
@@ -80,7 +81,7 @@ export class SignedTree {
   private readonly readTile: TileReader = (level, index) => {
     const width = tileWidth(level, index, this.head.size);
     const path = tilePath(level, index, width);
-    return kept(this.tiles, path, () => this.read(path, tilePath(level, index)));
+    return kept(this.tiles, path, MAX_KEPT, () => this.read(path, tilePath(level, index)));
   };
 
   /** A log may replace a partial file by the full one (C2SP tlog-tiles). */
@@ -97,14 +98,4 @@ const damaged = (problem: string): ProtocolError => new ProtocolError('malformed
 export async function areConsistent(a: SignedTree, b: SignedTree): Promise<boolean> {
   const [small, large] = a.head.size <= b.head.size ? [a, b] : [b, a];
   return equalBytes(small.head.root, await large.rootAt(small.head.size));
-}
-
-function kept<T>(known: Map<string, Promise<T>>, name: string, load: () => Promise<T>): Promise<T> {
-  let found = known.get(name);
-  if (found === undefined) {
-    found = load();
-    known.set(name, found);
-    if (known.size > MAX_KEPT) known.delete(known.keys().next().value!);
-  }
-  return found;
 }

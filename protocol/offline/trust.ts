@@ -1,7 +1,7 @@
 import { fromBase64Url, isBytes } from '../bytes.js';
 import { openCheckpointNote, type OpenedCheckpoint } from '../checkpoint.js';
 import { isPoint, isUsablePublicKey, type Ed25519Verify } from '../ed25519.js';
-import { ProtocolError } from '../errors.js';
+import { errorOf, ProtocolError } from '../errors.js';
 import type { Sha256 } from '../hash.js';
 import { ED25519_PUBLIC_KEY_BYTES, jwkThumbprint } from '../keys.js';
 import { type PinnedKeys, type PinnedLogKey, pinKeys } from '../snapshot/trust.js';
@@ -92,7 +92,7 @@ export interface LogPin {
  */
 export function readAepKeys(sha256: Sha256, keys: OfflineTrust['aepKeys'] = []): AepKeyPin[] {
   // A Uint8Array also has `map` and would pass as a list of numbers.
-  if (!Array.isArray(keys)) throw new ProtocolError('malformed_key', 'expected a list of AEP keys');
+  if (!Array.isArray(keys)) throw malformedKey('expected a list of AEP keys');
   return (keys as readonly PinnedAepKey[]).map((key) => {
     const jwk: PinnedJwk | null = isJwk(key) ? key : null;
     const publicKey = usable(jwk === null ? bytesOf(key) : jwkBytes(jwk), 'AEP key');
@@ -145,35 +145,30 @@ function isJwk(key: PinnedAepKey): key is PinnedJwk {
   return typeof key === 'object' && key !== null && !isBytes(key);
 }
 
+const malformedKey = errorOf('malformed_key');
+
 function bytesOf(key: PinnedAepKey): Uint8Array {
   if (isBytes(key)) return key;
-  if (typeof key !== 'string') throw new ProtocolError('malformed_key', 'expected an Ed25519 key');
+  if (typeof key !== 'string') throw malformedKey('expected an Ed25519 key');
   try {
     return fromBase64Url(key);
   } catch (cause) {
-    throw new ProtocolError('malformed_key', 'expected 32 bytes in base64url', { cause });
+    throw malformedKey('expected 32 bytes in base64url', { cause });
   }
 }
 
 function jwkBytes(jwk: PinnedJwk): Uint8Array {
   const { kty, crv, x, use = 'sig', alg = 'EdDSA' } = jwk;
   const isEd25519 = kty === 'OKP' && crv === 'Ed25519' && typeof x === 'string';
-  if (!isEd25519 || use !== 'sig' || !['EdDSA', 'Ed25519'].includes(alg)) {
-    throw new ProtocolError('malformed_key', 'the JWK is not an Ed25519 key for signatures');
-  }
-  if ('d' in jwk) {
-    throw new ProtocolError('malformed_key', 'the JWK is a private key; pin the public key');
-  }
+  if (!isEd25519 || use !== 'sig' || !['EdDSA', 'Ed25519'].includes(alg))
+    throw malformedKey('the JWK is not an Ed25519 key for signatures');
+  if ('d' in jwk) throw malformedKey('the JWK is a private key; pin the public key');
   return bytesOf(x);
 }
 
 function usable(publicKey: Uint8Array, what: string): Uint8Array {
-  if (publicKey.length !== ED25519_PUBLIC_KEY_BYTES) {
-    throw new ProtocolError(
-      'malformed_key',
-      `the ${what} is not 32 bytes long, as an Ed25519 key is`,
-    );
-  }
+  if (publicKey.length !== ED25519_PUBLIC_KEY_BYTES)
+    throw malformedKey(`the ${what} is not 32 bytes long, as an Ed25519 key is`);
   if (!isUsablePublicKey(publicKey) || !isPoint(publicKey)) {
     throw new ProtocolError('unusable_key', `no signature can verify under the ${what}`);
   }
@@ -183,5 +178,5 @@ function usable(publicKey: Uint8Array, what: string): Uint8Array {
 function bound(index: number | null | undefined): number | null {
   if (index === null || index === undefined) return null;
   if (Number.isSafeInteger(index) && index >= 0) return index;
-  throw new ProtocolError('malformed_key', 'expected a log position or null as a bound of the key');
+  throw malformedKey('expected a log position or null as a bound of the key');
 }

@@ -4,6 +4,7 @@ import { SCHEMA } from './ids.js';
 import {
   actionSchema,
   hashSchema,
+  matching,
   proofIdSchema,
   runSchema,
   tenantIdSchema,
@@ -14,9 +15,10 @@ import {
 export const intentIdSchema = textSchema;
 export const fixtureRefSchema = textSchema;
 /** The idempotency key is opaque to the service, and printable ASCII, because a header returns it. */
-export const idempotencyKeySchema = z
-  .string()
-  .regex(/^[\x20-\x7e]{1,255}$/, 'expected 1 to 255 printable ASCII characters');
+export const idempotencyKeySchema = matching(
+  /^[\x20-\x7e]{1,255}$/,
+  'expected 1 to 255 printable ASCII characters',
+);
 
 /** Body of `POST /v1/intents/execute`. */
 export const executeRequestSchema = z.strictObject({
@@ -66,17 +68,15 @@ export const agentSchema = z.strictObject({
 });
 
 /** Distinguishes admissions with otherwise equal envelopes; equal envelopes are one admission. */
-export const nonceSchema = z
-  .string()
-  .regex(/^[A-Za-z0-9_-]{16,128}$/, 'expected 16 to 128 characters of A-Z a-z 0-9 _ -');
+export const nonceSchema = matching(
+  /^[A-Za-z0-9_-]{16,128}$/,
+  'expected 16 to 128 characters of A-Z a-z 0-9 _ -',
+);
 
-export const traceparentSchema = z
-  .string()
-  .regex(
-    /^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/,
-    'expected the W3C traceparent of the call, version 00',
-  )
-  .refine((text) => !/-0+-/.test(text), 'expected ids that are not all zeros');
+export const traceparentSchema = matching(
+  /^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/,
+  'expected the W3C traceparent of the call, version 00',
+).refine((text) => !/-0+-/.test(text), 'expected ids that are not all zeros');
 
 const commonMembers = {
   schema_version: z.literal(SCHEMA.agentEnvelope),

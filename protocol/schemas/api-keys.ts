@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { SCHEMA } from './ids.js';
-import { environmentSchema, textSchema, timeSchema } from './primitives.js';
+import { environmentSchema, matching, pageOf, textSchema, timeSchema } from './primitives.js';
 
 /** The rights of an API key; `admin` includes all others. */
 export const SCOPES = [
@@ -61,8 +61,8 @@ export type KeyRestriction = z.infer<typeof keyRestrictionSchema>;
 export const API_KEY_PATTERN = /^svc_sk_([a-z0-9]{12})_([A-Za-z0-9_-]{43})([0-9A-Za-z]{6})$/;
 export const API_KEY_ID_PATTERN = /^[a-z0-9]{12}$/;
 
-export const apiKeySchema = z.string().regex(API_KEY_PATTERN, 'expected an API key');
-export const apiKeyIdSchema = z.string().regex(API_KEY_ID_PATTERN, 'expected an API key id');
+export const apiKeySchema = matching(API_KEY_PATTERN, 'expected an API key');
+export const apiKeyIdSchema = matching(API_KEY_ID_PATTERN, 'expected an API key id');
 
 /** Body of `POST /v1/keys`. */
 export const apiKeyRequestSchema = z
@@ -109,9 +109,5 @@ const listedApiKeySchema = z.strictObject({
 export type ListedApiKey = z.infer<typeof listedApiKeySchema>;
 
 /** Answer of `GET /v1/keys`, newest first. */
-export const apiKeyListSchema = z.strictObject({
-  schema_version: z.literal(SCHEMA.apiKeyList),
-  keys: z.array(listedApiKeySchema),
-  next_cursor: z.string().nullable(),
-});
+export const apiKeyListSchema = pageOf(SCHEMA.apiKeyList, { keys: z.array(listedApiKeySchema) });
 export type ApiKeyList = z.infer<typeof apiKeyListSchema>;

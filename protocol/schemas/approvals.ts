@@ -7,6 +7,7 @@ import { SCHEMA } from './ids.js';
 import {
   hashSchema,
   logIndexSchema,
+  pageOf,
   proofIdSchema,
   publicKeySchema,
   tenantIdSchema,
@@ -92,10 +93,8 @@ export const approverSchema = z.strictObject({
 export type RegisteredApprover = z.infer<typeof approverSchema>;
 
 /** Answer of `GET /v1/approvers`, newest first. */
-export const approverListSchema = z.strictObject({
-  schema_version: z.literal(SCHEMA.tenantApproverList),
+export const approverListSchema = pageOf(SCHEMA.tenantApproverList, {
   approvers: z.array(listedApproverSchema),
-  next_cursor: z.string().nullable(),
 });
 export type ApproverList = z.infer<typeof approverListSchema>;
 

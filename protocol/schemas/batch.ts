@@ -8,15 +8,14 @@ import {
   explanationMembers,
 } from './admission.js';
 import { SCHEMA } from './ids.js';
-import { proofIdSchema, timeSchema } from './primitives.js';
+import { matching, pageOf, proofIdSchema, timeSchema } from './primitives.js';
 import { problemSchema } from './problem.js';
 
 export const BATCH_ITEMS_MAX = 10_000;
 
-export const batchIdSchema = z
-  .string()
-  .regex(BATCH_ID_PATTERN, 'expected a batch id')
-  .meta({ examples: ['batch_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f'] });
+export const batchIdSchema = matching(BATCH_ID_PATTERN, 'expected a batch id').meta({
+  examples: ['batch_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f'],
+});
 
 /** Body of `POST /v1/batches`: single requests, in any order and mixture. */
 export const batchRequestSchema = z
@@ -100,11 +99,7 @@ export const batchSchema = z
 export type Batch = z.infer<typeof batchSchema>;
 
 /** Answer of `GET /v1/batches`. */
-export const batchListSchema = z.strictObject({
-  schema_version: z.literal(SCHEMA.batchList),
-  batches: z.array(batchSchema).max(200),
-  next_cursor: z.string().nullable(),
-});
+export const batchListSchema = pageOf(SCHEMA.batchList, { batches: z.array(batchSchema).max(200) });
 
 /** One item of a batch. It has a receipt or a problem, or neither while pending. */
 export const batchResultSchema = z.strictObject({
@@ -136,10 +131,8 @@ export const batchResultSchema = z.strictObject({
 export type BatchResult = z.infer<typeof batchResultSchema>;
 
 /** Answer of `GET /v1/batches/{batch_id}/results` as JSON: a page of items in batch order. */
-export const batchResultsSchema = z.strictObject({
-  schema_version: z.literal(SCHEMA.batchResults),
+export const batchResultsSchema = pageOf(SCHEMA.batchResults, {
   batch_id: batchIdSchema,
   results: z.array(batchResultSchema).max(1_000),
-  next_cursor: z.string().nullable(),
 });
 export type BatchResults = z.infer<typeof batchResultsSchema>;

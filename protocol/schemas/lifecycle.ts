@@ -5,6 +5,8 @@ import {
   artifactKindSchema,
   hashSchema,
   logIndexSchema,
+  matching,
+  pageOf,
   proofIdSchema,
   textSchema,
   timeSchema,
@@ -53,12 +55,14 @@ export const revocationReasonSchema = z.strictObject({
 });
 export type RevocationReason = z.infer<typeof revocationReasonSchema>;
 
-export const shareTokenSchema = z
-  .string()
-  .regex(SHARE_TOKEN_PATTERN, 'expected a share token: share_ and 43 base64url characters');
-export const packageIdSchema = z
-  .string()
-  .regex(PACKAGE_ID_PATTERN, 'expected a package id: pkg_ and 32 lower-case hex characters');
+export const shareTokenSchema = matching(
+  SHARE_TOKEN_PATTERN,
+  'expected a share token: share_ and 43 base64url characters',
+);
+export const packageIdSchema = matching(
+  PACKAGE_ID_PATTERN,
+  'expected a package id: pkg_ and 32 lower-case hex characters',
+);
 
 /** Members of a share token's documents: it shares an artifact of one proof, or a package. */
 const sharing = <Members extends z.core.$ZodShape>(members: Members) =>
@@ -97,13 +101,9 @@ export const createdShareTokenSchema = sharing({
 const listedShareTokenSchema = sharing({ ...tokenMembers, revoked_at: timeSchema.nullable() });
 export type ListedShareToken = z.infer<typeof listedShareTokenSchema>;
 
-const nextCursorSchema = z.string().nullable();
-
 /** Answer of `GET /v1/share-tokens`, newest first. */
-export const shareTokenListSchema = z.strictObject({
-  schema_version: z.literal(SCHEMA.shareTokenList),
+export const shareTokenListSchema = pageOf(SCHEMA.shareTokenList, {
   share_tokens: z.array(listedShareTokenSchema),
-  next_cursor: nextCursorSchema,
 });
 
 const MOST_MEMBERS = 100;
@@ -144,8 +144,6 @@ export const packageSchema = z.strictObject({
 export type TrustPackage = z.infer<typeof packageSchema>;
 
 /** Answer of `GET /v1/packages`, newest first. */
-export const packageListSchema = z.strictObject({
-  schema_version: z.literal(SCHEMA.packageList),
+export const packageListSchema = pageOf(SCHEMA.packageList, {
   packages: z.array(z.strictObject(packageMembers)),
-  next_cursor: nextCursorSchema,
 });

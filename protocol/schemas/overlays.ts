@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { SCHEMA } from './ids.js';
-import { effectSchema, hashSchema, timeSchema } from './primitives.js';
+import { effectSchema, hashSchema, pageOf, timeSchema } from './primitives.js';
 
 export const MOST_RULES = 32;
 
@@ -35,10 +35,8 @@ export const overlaySchema = z.strictObject({
 export type Overlay = z.infer<typeof overlaySchema>;
 
 /** Answer of `GET /v1/overlays`, newest first. */
-export const overlayListSchema = z.strictObject({
-  schema_version: z.literal(SCHEMA.overlayList),
+export const overlayListSchema = pageOf(SCHEMA.overlayList, {
   overlays: z.array(listedOverlaySchema),
-  next_cursor: z.string().nullable(),
 });
 export type OverlayList = z.infer<typeof overlayListSchema>;
 

@@ -15,22 +15,19 @@ const BASE64_PATTERN =
 export const TENANT_ID_PATTERN = /^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$/;
 export const ACTION_PATTERN = /^[A-Z0-9_.:-]{1,128}$/;
 
-export const proofIdSchema = z.string().regex(PROOF_ID_PATTERN, 'expected a proof id');
+export const matching = (pattern: RegExp, message: string) => z.string().regex(pattern, message);
+
+export const proofIdSchema = matching(PROOF_ID_PATTERN, 'expected a proof id');
 /** SHA-256 in lower-case hex, without a prefix. */
-export const hashSchema = z.string().regex(HASH_PATTERN, 'expected 64 lower-case hex characters');
-export const keyIdSchema = z
-  .string()
-  .regex(BYTES32_BASE64URL_PATTERN, 'expected an RFC 7638 thumbprint');
-export const publicKeySchema = z
-  .string()
-  .regex(BYTES32_BASE64URL_PATTERN, 'expected 32 bytes in base64url');
+export const hashSchema = matching(HASH_PATTERN, 'expected 64 lower-case hex characters');
+export const keyIdSchema = matching(BYTES32_BASE64URL_PATTERN, 'expected an RFC 7638 thumbprint');
+export const publicKeySchema = matching(
+  BYTES32_BASE64URL_PATTERN,
+  'expected 32 bytes in base64url',
+);
 /** A Merkle hash, in base64 as in checkpoints and tlog-proofs. */
-export const merkleHashSchema = z
-  .string()
-  .regex(BYTES32_BASE64_PATTERN, 'expected 32 bytes in base64');
-export const signatureSchema = z
-  .string()
-  .regex(BYTES64_BASE64_PATTERN, 'expected 64 bytes in base64');
+export const merkleHashSchema = matching(BYTES32_BASE64_PATTERN, 'expected 32 bytes in base64');
+export const signatureSchema = matching(BYTES64_BASE64_PATTERN, 'expected 64 bytes in base64');
 /**
  * Base64 of any length. The decoder checks the form: a regular expression overflows the stack on
  * texts of some megabytes.
@@ -43,24 +40,24 @@ export const timeSchema = z
   .string()
   .refine(isTime, 'expected RFC 3339 UTC with milliseconds, as in 2026-11-20T17:29:00.123Z')
   .meta({ format: 'date-time', pattern: TIME_PATTERN.source });
-export const tenantIdSchema = z
-  .string()
-  .regex(
-    TENANT_ID_PATTERN,
-    'expected 1 to 128 of A-Z a-z 0-9 _ . : -, beginning with a letter or digit',
-  );
-export const actionSchema = z
-  .string()
-  .regex(ACTION_PATTERN, 'expected an upper-case token: 1 to 128 of A-Z 0-9 _ . : -');
+export const tenantIdSchema = matching(
+  TENANT_ID_PATTERN,
+  'expected 1 to 128 of A-Z a-z 0-9 _ . : -, beginning with a letter or digit',
+);
+export const actionSchema = matching(
+  ACTION_PATTERN,
+  'expected an upper-case token: 1 to 128 of A-Z 0-9 _ . : -',
+);
 export const environmentSchema = z.enum(['sandbox', 'live']);
 export const effectSchema = z.enum(EFFECTS);
 export const artifactKindSchema = z.enum(['proof', 'certificate', 'passport', 'trust']);
 export const logIndexSchema = z.int().nonnegative();
 
 /** The id of a run: a UUIDv7 of the agent, in the form of a proof id. */
-export const runIdSchema = z
-  .string()
-  .regex(PROOF_ID_PATTERN, 'expected a UUIDv7 as 32 lower-case hex characters');
+export const runIdSchema = matching(
+  PROOF_ID_PATTERN,
+  'expected a UUIDv7 as 32 lower-case hex characters',
+);
 
 /** The requests of a run are numbered from 0. */
 const MAX_SEQ = 10_000;
@@ -94,6 +91,17 @@ export const textOf = (min: number, max: number) =>
 /** For `refine`: distinct items in ascending order; strings by UTF-16 code units. */
 export const isAscending = <T extends string | number>(items: readonly T[]): boolean =>
   items.every((item, i) => i === 0 || items[i - 1]! < item);
+
+/** A page of a list, with the cursor of the next page; null after the last page. */
+export const pageOf = <Version extends string, Items extends z.core.$ZodShape>(
+  version: Version,
+  items: Items,
+) =>
+  z.strictObject({
+    schema_version: z.literal(version),
+    ...items,
+    next_cursor: z.string().nullable(),
+  });
 
 /** A name or reference that a caller chose. */
 export const textSchema = textOf(1, TEXT_MAX);

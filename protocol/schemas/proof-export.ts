@@ -131,9 +131,7 @@ export const verifyRequestSchema = z
   })
   .refine(
     ({ proof_id, aep, envelope }) =>
-      proof_id === undefined
-        ? aep !== undefined && envelope !== undefined
-        : aep === undefined && envelope === undefined,
+      [aep, envelope].every((one) => (one === undefined) === (proof_id !== undefined)),
     'expected either proof_id, or aep and envelope',
   );
 export type VerifyRequest = z.infer<typeof verifyRequestSchema>;

@@ -13,6 +13,7 @@ import {
   environmentSchema,
   hashSchema,
   logIndexSchema,
+  pageOf,
   proofIdSchema,
   runSchema,
   textSchema,
@@ -20,7 +21,8 @@ import {
 } from './primitives.js';
 import { verdictStatementSchema } from './verdict.js';
 
-const foundMembers = { at: timeSchema, log_size: logIndexSchema };
+const found = <Name extends string>(name: Name) =>
+  z.strictObject({ event: z.literal(name), at: timeSchema, log_size: logIndexSchema });
 
 const acceptedEventSchema = z.strictObject({ event: z.literal('accepted'), at: timeSchema });
 /** The commit point. This event has no time, because the log only orders its entries. */
@@ -28,20 +30,12 @@ const appendedEventSchema = z.strictObject({
   event: z.literal('appended'),
   leaf_index: logIndexSchema,
 });
-const verifiedEventSchema = z.strictObject({ event: z.literal('verified'), ...foundMembers });
+const verifiedEventSchema = found('verified');
 /** A check failed: nothing is asserted until a later verification passes. */
-const failedEventSchema = z.strictObject({
-  event: z.literal('failed'),
-  ...foundMembers,
-  checks: z.array(z.string()),
-});
+const failedEventSchema = found('failed').extend({ checks: z.array(z.string()) });
 /** The payload was erased on purpose: nothing is asserted any more, although no check failed. */
-const erasedEventSchema = z.strictObject({ event: z.literal('erased'), ...foundMembers });
-const expiredEventSchema = z.strictObject({
-  event: z.literal('expired'),
-  ...foundMembers,
-  artifacts: z.array(artifactKindSchema),
-});
+const erasedEventSchema = found('erased');
+const expiredEventSchema = found('expired').extend({ artifacts: z.array(artifactKindSchema) });
 const revokedEventSchema = z.strictObject({
   event: z.literal('revoked'),
   at: timeSchema,
@@ -60,9 +54,6 @@ export const proofEventSchema = z.discriminatedUnion('event', [
   revokedEventSchema,
 ]);
 export type ProofEvent = z.infer<typeof proofEventSchema>;
-
-const found = <Name extends string>(name: Name) =>
-  z.strictObject({ event: z.literal(name), ...foundMembers });
 
 /** A public event: it depends only on the log entries and the snapshot. */
 export const publicEventSchema = z.discriminatedUnion('event', [
@@ -129,11 +120,8 @@ export const listedProofSchema = z
   .check(assertionCheck);
 export type ListedProof = z.infer<typeof listedProofSchema>;
 
-/** Answer of `GET /v1/proofs`, newest first in log order. */
-export const proofListSchema = z.strictObject({
-  schema_version: z.literal(SCHEMA.proofList),
+/** Answer of `GET /v1/proofs`, newest first in log order. A page before the last may be short or empty. */
+export const proofListSchema = pageOf(SCHEMA.proofList, {
   proofs: z.array(listedProofSchema).max(200),
-  /** Cursor of the next page; null after the last. A page before the last may be short or empty. */
-  next_cursor: z.string().nullable(),
 });
 export type ProofList = z.infer<typeof proofListSchema>;

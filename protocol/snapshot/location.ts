@@ -1,7 +1,6 @@
 import * as z from 'zod';
 import { fromHex, toHex, utf8 } from '../bytes.js';
-import { type Checkpoint, parseTlogProof } from '../checkpoint.js';
-import { openCheckpointNote } from '../checkpoint.js';
+import { type Checkpoint, openCheckpointNote, parseTlogProof } from '../checkpoint.js';
 import type { Ed25519Verify } from '../ed25519.js';
 import { entryBytes } from '../entries.js';
 import type { Sha256 } from '../hash.js';

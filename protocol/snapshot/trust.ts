@@ -1,5 +1,5 @@
 import { equalBytes } from '../bytes.js';
-import { ProtocolError } from '../errors.js';
+import { errorOf } from '../errors.js';
 import type { Sha256 } from '../hash.js';
 import { type LogVkey, parseVkey } from '../note.js';
 
@@ -15,29 +15,26 @@ export type PinnedKeys = readonly [LogVkey, ...LogVkey[]];
  */
 export function pinKeys(sha256: Sha256, vkeys: readonly PinnedLogKey[]): PinnedKeys {
   const [first, ...others] = vkeys.map((pin) => logKeyOf(sha256, pin));
-  if (first === undefined) throw new ProtocolError('malformed_vkey', 'no vkey is pinned');
+  if (first === undefined) throw malformedVkey('no vkey is pinned');
   others.forEach((other, index) => {
-    if (other.name !== first.name) {
-      throw new ProtocolError(
-        'malformed_vkey',
-        `the vkeys have different names: ${first.name} and ${other.name}`,
-      );
-    }
+    if (other.name !== first.name)
+      throw malformedVkey(`the vkeys have different names: ${first.name} and ${other.name}`);
     const before = [first, ...others.slice(0, index)];
-    if (before.some(({ publicKey }) => equalBytes(publicKey, other.publicKey))) {
-      throw new ProtocolError('malformed_vkey', `duplicate vkey of ${first.name}`);
-    }
+    if (before.some(({ publicKey }) => equalBytes(publicKey, other.publicKey)))
+      throw malformedVkey(`duplicate vkey of ${first.name}`);
   });
   return [first, ...others];
 }
 
+const malformedVkey = errorOf('malformed_vkey');
+
 function logKeyOf(sha256: Sha256, pin: PinnedLogKey): LogVkey {
   const { vkey, from_size: size = null } =
     typeof pin === 'object' && pin !== null ? pin : { vkey: pin };
-  if (typeof vkey !== 'string') throw new ProtocolError('malformed_vkey', 'expected a vkey');
+  if (typeof vkey !== 'string') throw malformedVkey('expected a vkey');
   if (size === null) return parseVkey(vkey, sha256);
   if (Number.isSafeInteger(size) && size >= 0) {
     return { ...parseVkey(vkey, sha256), maxSize: size };
   }
-  throw new ProtocolError('malformed_vkey', 'expected a log size or null as the bound of the key');
+  throw malformedVkey('expected a log size or null as the bound of the key');
 }

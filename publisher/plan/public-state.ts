@@ -122,12 +122,7 @@ export async function snapshotAt(tree: VerifiedTree, index: number): Promise<Log
 }
 
 /** Every key that was activated, and the index of the last retirement of a verifier key. */
-async function restoreKeys(
-  ctx: CycleContext,
-  tree: VerifiedTree,
-  size: number,
-  map: MapHead,
-): Promise<{ keys: Map<string, LogKey>; retiredAt: number }> {
+async function restoreKeys(ctx: CycleContext, tree: VerifiedTree, size: number, map: MapHead) {
   const keys = new Map<string, LogKey>();
   let retiredAt = -1;
   for (const { leafIndex } of await ctx.registry.keyEntries()) {

@@ -64,16 +64,6 @@ export function sqlRegistry(sql: Db, lease: Db): RegistryView {
   return Object.fromEntries(bound) as RegistryView;
 }
 
-/** A read replica of the registry, slightly behind the primary. */
-export interface Replica {
-  /**
-   * Runs `work` in one read-only REPEATABLE READ transaction of the replica.
-   *
-   * @throws ReplicaUnusableError for another database, or when recovery cancelled the query
-   */
-  reading<T>(work: (registry: RegistryView) => Promise<T>): Promise<T>;
-}
-
 /** The replica cannot be used at the moment. The registry itself may be intact. */
 export class ReplicaUnusableError extends OperatorError {}
 
@@ -98,26 +88,31 @@ export function splitRegistry(primary: RegistryView, replica: RegistryView): Reg
   };
 }
 
-/** A streaming replica of `primary`, read in one transaction at a time. */
-export function sqlReplica(primary: Pool, replica: Pool): Replica {
-  return {
-    reading: async (work) => {
-      try {
-        return await readSnapshot(replica, async (tx) => {
-          requireCopy(await serverOf(primary), await serverOf(tx));
-          return work(sqlRegistry(tx, tx));
-        });
-      } catch (error) {
-        if (!isConflict(error)) throw error;
-        throw new ReplicaUnusableError(
-          'the replica of DATABASE_READ_URL cancelled a query that conflicted with recovery; the next cycle retries. ' +
-            'If this repeats, set hot_standby_feedback = on on the replica.',
-          { cause: error },
-        );
-      }
-    },
+/**
+ * A streaming replica of `primary`, slightly behind it. The result runs `work` in one read-only REPEATABLE READ
+ * transaction of the replica.
+ *
+ * @throws ReplicaUnusableError for another database, or when recovery cancelled the query
+ */
+export const sqlReplica =
+  (primary: Pool, replica: Pool) =>
+  async <T>(work: (registry: RegistryView) => Promise<T>): Promise<T> => {
+    try {
+      return await readSnapshot(replica, async (tx) => {
+        requireCopy(await serverOf(primary), await serverOf(tx));
+        return work(sqlRegistry(tx, tx));
+      });
+    } catch (error) {
+      if (!isConflict(error)) throw error;
+      throw new ReplicaUnusableError(
+        'the replica of DATABASE_READ_URL cancelled a query that conflicted with recovery; the next cycle retries. ' +
+          'If this repeats, set hot_standby_feedback = on on the replica.',
+        { cause: error },
+      );
+    }
   };
-}
+
+export type Replica = ReturnType<typeof sqlReplica>;
 
 /** Warns of settings that make the replica cancel long queries; rejects a server that does not replicate. */
 export async function inspectReplica(

@@ -53,10 +53,8 @@ export class Janitor {
     for await (const path of this.supersededTiles()) {
       if (!this.unreferencedSince.has(path)) this.unreferencedSince.set(path, now);
     }
-    const removed: string[] = [];
-    for (const [path, since] of this.unreferencedSince) {
-      if (now - since >= KEEP_MS) removed.push(path);
-    }
+    const over = [...this.unreferencedSince].filter(([, since]) => now - since >= KEEP_MS);
+    const removed = over.map(([path]) => path);
     await this.store.remove(removed);
     for (const path of removed) this.unreferencedSince.delete(path);
     return removed;

@@ -34,11 +34,7 @@ export const tenantDecidedFrom = (
   );
 
 /** The oldest of the newest `count` proofs of a tenant; undefined when the tenant has fewer proofs. */
-export async function oldestOfNewest(
-  sql: Pool,
-  tenantNo: number,
-  count: number,
-): Promise<{ leafIndex: number; at: Date } | undefined> {
+export async function oldestOfNewest(sql: Pool, tenantNo: number, count: number) {
   const [row] = await readAsTenants(
     sql,
     [tenantNo],

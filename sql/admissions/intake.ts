@@ -1,4 +1,4 @@
-import { arrayOf, bytesOf } from '../db/columns.js';
+import { arrayOf, bytesOf, valuesOf } from '../db/columns.js';
 import { isNotCombined, PolicyMissingError } from '../db/errors.js';
 import {
   asTenants,
@@ -327,20 +327,17 @@ export function findAdmitted(
 }
 
 /** For each item, the proof id that its deduplication key already has, or null. */
-async function findExistingProofIds(
+function findExistingProofIds(
   tx: Db,
   items: readonly Pick<IntakeRow, 'tenantNo' | 'lane' | 'requestHash'>[],
 ): Promise<(string | null)[]> {
   const hashes = items.map((item) => item.requestHash);
-  const rows = await tx<{ id: string | null }[]>`
-    select i.proof_id as id
-    from unnest(
-      ${items.map((item) => item.tenantNo)}::int[],
-      ${items.map((item) => item.lane)}::smallint[],
-      ${byteas(tx, hashes)})
+  return valuesOf(tx`
+    select i.proof_id
+    from unnest(${items.map((item) => item.tenantNo)}::int[],
+      ${items.map((item) => item.lane)}::smallint[], ${byteas(tx, hashes)})
       with ordinality as asked(tenant_no, lane, request_hash, n)
     left join svc.intake i on i.tenant_no = asked.tenant_no and i.lane = asked.lane
       and i.request_hash = asked.request_hash and not i.refused and i.approves is null
-    order by asked.n`;
-  return rows.map(({ id }) => id);
+    order by asked.n`);
 }

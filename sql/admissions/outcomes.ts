@@ -1,7 +1,7 @@
 import { attempt } from '#protocol/errors';
 import type { Effect } from '#protocol/status';
 import { packRequestIds, type RequestIds, unpackRequestIds } from '#runtime/http/request-ids';
-import { arrayOf, unpackIds } from '../db/columns.js';
+import { arrayOf, slices, unpackIds, valueOf } from '../db/columns.js';
 import {
   type Db,
   type Pool,
@@ -13,21 +13,17 @@ import {
 import { APPROVAL_SECONDS, readStoredApproval } from '../proofs/rebuild-aep.js';
 
 export type Outcome =
-  | {
+  | (Pick<OutcomeRow, 'proofId' | 'lane' | 'leafIndex' | 'policyDigest'> & {
       state: 'proved';
-      proofId: string;
-      lane: 1 | 2;
       effect: Effect;
       requestHash: Buffer;
-      leafIndex: number;
       reasons: string[];
-      policyDigest: Buffer;
       acceptedAt: number;
       /** The seconds in which the action can be approved. */
       approvalSeconds: number;
       /** An approver rejected the pending proof. */
       isRejected?: true;
-    }
+    })
   | { state: 'refused'; code: string; detail: string }
   /** The admission was decided, and its payload was erased later. */
   | { state: 'erased' };
@@ -165,10 +161,8 @@ const MOST_PAYLOAD_PER_ID = 6;
  * notify.
  */
 export async function announceOutcomes(tx: Transaction, ids: readonly string[]): Promise<void> {
-  const payloads: string[] = [];
-  for (let at = 0; at < ids.length || at === 0; at += IDS_PER_NOTIFICATION) {
-    payloads.push(ids.slice(at, at + IDS_PER_NOTIFICATION).join(''));
-  }
+  const some = ids.length === 0 ? [[]] : slices(ids, IDS_PER_NOTIFICATION);
+  const payloads = some.map((part) => part.join(''));
   await tx`
     select pg_notify(${OUTCOMES_CHANNEL}, payload)
     from unnest(${payloads}::text[]) as payload`;
@@ -180,13 +174,10 @@ export async function announcePending(
   proofIds: readonly string[],
   requestIds: readonly string[],
 ): Promise<void> {
-  const payloads: string[] = [];
-  for (let at = 0; at < proofIds.length; at += ANNOUNCED_AT_ONCE) {
-    const end = at + ANNOUNCED_AT_ONCE;
-    payloads.push(
-      `${proofIds.slice(at, end).join('')} ${packRequestIds(requestIds.slice(at, end))}`,
-    );
-  }
+  const requests = slices(requestIds, ANNOUNCED_AT_ONCE);
+  const payloads = slices(proofIds, ANNOUNCED_AT_ONCE).map(
+    (ids, at) => `${ids.join('')} ${packRequestIds(requests[at] ?? [])}`,
+  );
   // Does not wait for the disk or a standby, because all notifying commits wait for each other.
   await sql`
     select set_config('synchronous_commit', 'off', true), pg_notify(${PENDING_CHANNEL}, payload)
@@ -228,15 +219,11 @@ export function pendingOlderThan(
 }
 
 /** Whether anything is pending that the requeue may have to retry. */
-export async function isAnythingPending(sql: Db): Promise<boolean> {
-  const [row] = await sql<[{ pending: boolean }]>`
+export const isAnythingPending = (sql: Db): Promise<boolean> =>
+  valueOf(sql`
     select exists (select from svc.intake_pending) or exists (select from svc.revocation_pending)
-      or exists (select from svc.chunk_pending) or exists (select from svc.batch_watch) as pending`;
-  return row.pending;
-}
+      or exists (select from svc.chunk_pending) or exists (select from svc.batch_watch)`);
 
 /** How many admissions of all tenants are pending; counting stops at `most`. */
-export async function pendingDepth(sql: Db, most: number): Promise<number> {
-  const [row] = await sql<[{ depth: number }]>`select svc.pending_depth(${most}) as depth`;
-  return row.depth;
-}
+export const pendingDepth = (sql: Db, most: number): Promise<number> =>
+  valueOf(sql`select svc.pending_depth(${most})`);

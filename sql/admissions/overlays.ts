@@ -1,4 +1,5 @@
 import { fromHex, toHex } from '#protocol/bytes';
+import { firstRow } from '../db/columns.js';
 import { isNotCombined } from '../db/errors.js';
 import { type ListPlace, pageAfter } from '../db/paging.js';
 import { asTenants, type Db, type Pool, readAsTenants } from '../db/transaction.js';
@@ -110,16 +111,11 @@ export function activeOverlays(sql: Db): Promise<ActiveOverlay[]> {
 }
 
 /** The overlay with which a set is combined; null for a set of the operator alone. */
-export async function overlayIn(
-  sql: Db,
-  digest: Uint8Array,
-): Promise<Pick<OverlayRow, 'document'> | null> {
-  const [row] = await sql<Pick<OverlayRow, 'document'>[]>`
+export const overlayIn = (sql: Db, digest: Uint8Array) =>
+  firstRow(sql<Pick<OverlayRow, 'document'>[]>`
     select o.document from svc.overlay_set s
     join svc.overlay o on o.tenant_no = s.tenant_no and o.digest = s.overlay
-    where s.digest = ${digest} limit 1`;
-  return row ?? null;
-}
+    where s.digest = ${digest} limit 1`);
 
 export async function storeOverlaySet(
   sql: Db,

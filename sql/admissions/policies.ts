@@ -1,5 +1,6 @@
 import type { Counters } from '#protocol/policy-input';
 import { AdministrationError } from '../tenants/audit.js';
+import { firstRow } from '../db/columns.js';
 import { type Db, type Pool, readAsTenants } from '../db/transaction.js';
 
 /** A stored policy set: Cedar texts by policy id, the schema and the descriptions. */
@@ -23,22 +24,20 @@ export interface PolicyFiles {
  * The policy set with this digest, the operator's own or combined with an overlay; null when
  * unknown. Sets are never deleted, so that replay can use the original.
  */
-export async function readPolicySet(sql: Db, digest: Uint8Array): Promise<StoredPolicySet | null> {
-  const [row] = await selectPolicySet(sql, digest);
-  return row ?? null;
-}
+export const readPolicySet = (sql: Db, digest: Uint8Array): Promise<StoredPolicySet | null> =>
+  firstRow(selectPolicySet(sql, digest));
 
 /** Like `readPolicySet`, for a role that sees only the sets of the operator and of this tenant. */
-export async function readTenantPolicySet(
+export const readTenantPolicySet = (
   sql: Pool,
   tenantNo: number,
   digest: Uint8Array,
-): Promise<StoredPolicySet | null> {
-  const [row] = await readAsTenants(sql, [tenantNo], (tx) =>
-    selectPolicySet(tx, digest, tx`and s.tenant_no = ${tenantNo}`),
+): Promise<StoredPolicySet | null> =>
+  firstRow(
+    readAsTenants(sql, [tenantNo], (tx) =>
+      selectPolicySet(tx, digest, tx`and s.tenant_no = ${tenantNo}`),
+    ),
   );
-  return row ?? null;
-}
 
 // The base comes last, so that no overlay replaces one of its policies.
 const selectPolicySet = (sql: Db, digest: Uint8Array, condition = sql``) => sql<StoredPolicySet[]>`

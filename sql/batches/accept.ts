@@ -1,7 +1,7 @@
 import { decidedState, type DecidedState } from './chunks.js';
 import { concat, fromHex } from '#protocol/bytes';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { arrayOf, batchIdOf, fromUuid, hexOf } from '../db/columns.js';
+import { arrayOf, batchIdOf, fromUuid, hexOf, slices } from '../db/columns.js';
 import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import {
   bindIdempotencyKeys,
@@ -212,7 +212,7 @@ async function insertAdmissions(
 ): Promise<ItemAdmissions> {
   const result = admissionsOf(batch);
   const conflicts = new Set<Admission | undefined>();
-  for (const some of slices(result.admissions)) {
+  for (const some of slices(result.admissions, ROWS_PER_STATEMENT)) {
     const rows = some.map(({ row }) => row);
     const found = await insertOrFind(tx, rows, (open) =>
       storeAdmissions(tx, open, { policy: pins, singly: false }),
@@ -273,7 +273,7 @@ async function insertWatches(
   before: readonly Admission[],
 ): Promise<Record<'pending' | DecidedState, number>> {
   const counts = { pending: 0, admitted: 0, denied: 0, approval_required: 0 };
-  for (const rows of slices(before)) {
+  for (const rows of slices(before, ROWS_PER_STATEMENT)) {
     const decided = await tx<{ id: string; state: DecidedState }[]>`
       select proof_id as id, ${decidedState(tx)} as state
       from svc.log_entry e where tenant_no = ${tenantNo}
@@ -320,10 +320,4 @@ async function insertChunks(
       values (${added[0].proofId}, ${hexOf(batchId)}, ${start}, ${tenantNo}, ${at}, ${added.length},
         ${added.some(({ items }) => items > 1) ? arrayOf(answers) : null}::smallint[])`;
   }
-}
-
-function slices<T>(all: readonly T[]): T[][] {
-  return Array.from({ length: Math.ceil(all.length / ROWS_PER_STATEMENT) }, (_, i) =>
-    all.slice(i * ROWS_PER_STATEMENT, (i + 1) * ROWS_PER_STATEMENT),
-  );
 }

@@ -1,6 +1,6 @@
 import type { Effect } from '#protocol/status';
 import { type Db, type Pool, type Transaction, transaction } from '../db/transaction.js';
-import { arrayOf, batchIdOf, hexOf } from '../db/columns.js';
+import { arrayOf, batchIdOf, hexOf, valuesOf } from '../db/columns.js';
 import type { BatchRef } from '../admissions/pending.js';
 import { lockHead } from '../log/append.js';
 
@@ -66,16 +66,11 @@ const DISPATCH_LOCK = 7_301_003;
 /** Maximum number of chunks in one lease; small chunks are combined. */
 const MAX_CHUNKS = 64;
 
-export interface LeasedChunks {
-  chunkIds: string[];
-  admissions: number;
-}
-
 /**
  * Leases the next chunks: up to `most` pending admissions in batch order, of the tenant with the
  * oldest last lease; null when no chunk waits. `requeueExpiredLeases` recovers lost leases.
  */
-export function leaseNextChunks(sql: Pool, most: number): Promise<LeasedChunks | null> {
+export function leaseNextChunks(sql: Pool, most: number) {
   return transaction(sql, async (tx) => {
     await tx`select pg_advisory_xact_lock(${DISPATCH_LOCK})`;
     const leased = await tx<{ id: string; admissions: number }[]>`
@@ -129,8 +124,8 @@ export async function requeueExpiredLeases(sql: Db, ms: number): Promise<number>
  * Replaces pending chunks by a pending row for each of their admissions, and returns the ids of the
  * admissions.
  */
-export async function splitChunks(sql: Db, chunkIds: readonly string[]): Promise<string[]> {
-  const rows = await sql<{ id: string }[]>`
+export const splitChunks = (sql: Db, chunkIds: readonly string[]): Promise<string[]> =>
+  valuesOf(sql`
     with split as (
       delete from svc.chunk_pending where chunk_id = any(${arrayOf(chunkIds)}::uuid[]) returning *)
     insert into svc.intake_pending (proof_id, accepted_at, batch_id, batch_items)
@@ -138,9 +133,7 @@ export async function splitChunks(sql: Db, chunkIds: readonly string[]): Promise
     from split s join svc.batch_part p using (batch_id, first_index)
     cross join lateral unnest(p.proof_ids, p.replayed, s.answers) as u(proof_id, replayed, answers)
     where u.replayed is not true and (select true from svc.intake i where i.proof_id = u.proof_id)
-    returning proof_id as id`;
-  return rows.map(({ id }) => id);
-}
+    returning proof_id`);
 
 export type WatchedPlace = [proofId: string, batchId: string];
 

@@ -1,6 +1,6 @@
 import { type Db, type Pool, asTenants } from '../db/transaction.js';
 import { batchIdOf, hexOf, inMs, type WithDates } from '../db/columns.js';
-import { type ListPlace, pageAfter } from '../db/paging.js';
+import { pageAfter, type TenantList } from '../db/paging.js';
 import {
   outcomeColumns,
   outcomeOf,
@@ -49,20 +49,14 @@ export function readBatch(sql: Pool, tenantNo: number, batchId: string): Promise
 }
 
 /** The tenant's batches after `after`, newest first. */
-export function listBatches(
-  sql: Pool,
-  tenantNo: number,
-  limit: number,
-  after: ListPlace | null,
-): Promise<Batch[]> {
-  return asTenants(sql, [tenantNo], async (tx) => {
+export const listBatches: TenantList<Batch> = (sql, tenantNo, limit, after) =>
+  asTenants(sql, [tenantNo], async (tx) => {
     const rows = await tx<BatchRow[]>`
       select ${columns(tx)} from svc.batch b join svc.batch_progress g using (batch_id)
       where b.tenant_no = ${tenantNo}
         ${pageAfter(tx, ['b.accepted_at', 'b.batch_id'], limit, after, hexOf)}`;
     return rows.map(batchOf);
   });
-}
 
 /** The problem of an invalid item, found when the batch was accepted. */
 export interface ItemProblem {
@@ -83,11 +77,6 @@ export type ItemOutcome =
       outcome: Outcome | null;
     };
 
-export interface BatchOutcomes {
-  requestId: string;
-  items: ItemOutcome[];
-}
-
 interface ItemRow extends OutcomeRow {
   index: number;
   replayed: boolean | null;
@@ -100,7 +89,7 @@ export function batchOutcomes(
   batchId: string,
   from: number,
   limit: number,
-): Promise<BatchOutcomes | null> {
+): Promise<{ requestId: string; items: ItemOutcome[] } | null> {
   const id = hexOf(batchId);
   const until = from + limit;
   return asTenants(sql, [tenantNo], async (tx) => {

@@ -26,6 +26,18 @@ export function bytesOf(values: readonly Uint8Array[]): Bytes {
   };
 }
 
+/** The first row of a query; null without rows. */
+export const firstRow = async <R>(rows: PromiseLike<readonly R[]>): Promise<R | null> =>
+  (await rows)[0] ?? null;
+
+/** The first column of the first row of a query. @throws TypeError without rows */
+export const valueOf = async <T>(rows: PromiseLike<readonly object[]>): Promise<T> =>
+  Object.values((await rows)[0]!)[0] as T;
+
+/** The first column of each row of a query. */
+export const valuesOf = async <T>(rows: PromiseLike<readonly object[]>): Promise<T[]> =>
+  (await rows).map((row) => Object.values(row)[0] as T);
+
 /** The bytes of a bytea column in JSON, which PostgreSQL prints as `\x` and hex digits. */
 export const bytesInJson = (text: string): Buffer => Buffer.from(text.slice(2), 'hex');
 
@@ -63,11 +75,11 @@ export function comparableTime(epochMs: number): Date {
   return new Date(Math.max(0, epochMs));
 }
 
-const ID_LENGTH = 32;
-
 /** Splits a text of joined ids, each of 32 hex digits. */
-export function unpackIds(ids: string): string[] {
-  return Array.from({ length: Math.floor(ids.length / ID_LENGTH) }, (_, i) =>
-    ids.slice(i * ID_LENGTH, (i + 1) * ID_LENGTH),
+export const unpackIds = (ids: string): string[] => ids.match(/.{32}/gs) ?? [];
+
+/** Splits a list into parts of up to `most` values. */
+export const slices = <T>(all: readonly T[], most: number): T[][] =>
+  Array.from({ length: Math.ceil(all.length / most) }, (_, i) =>
+    all.slice(i * most, (i + 1) * most),
   );
-}

@@ -1,4 +1,4 @@
-import type { Db, Fragment } from './transaction.js';
+import type { Db, Fragment, Pool } from './transaction.js';
 
 /** The last row of a page of a tenant's list, newest first. The next page begins after it. */
 export interface ListPlace {
@@ -7,6 +7,14 @@ export interface ListPlace {
   /** Orders rows created in the same millisecond. */
   id: string;
 }
+
+/** Reads a page of a tenant's list: the `limit` newest rows after `after`. */
+export type TenantList<Row> = (
+  sql: Pool,
+  tenantNo: number,
+  limit: number,
+  after: ListPlace | null,
+) => Promise<Row[]>;
 
 /**
  * Continues a where clause: selects the `limit` newest rows after `after`.

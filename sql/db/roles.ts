@@ -1,7 +1,8 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OperatorError } from '#runtime/process/operator-error';
-import { type Pool, unconfinedTables } from './transaction.js';
+import { valuesOf } from './columns.js';
+import type { Pool } from './transaction.js';
 import { mapStartupDbErrors } from './errors.js';
 
 export const PROGRAMS = [
@@ -27,13 +28,14 @@ export interface Right {
   table: string;
 }
 
-/** Reads the frozen schema: the tables, and the rights of each program's role. */
-export async function frozenRights(): Promise<{
-  tables: Set<string>;
-  rights: Record<Program, Right[]>;
-}> {
+/**
+ * Reads the frozen schema: the tables, those that row-level security scopes to one tenant (directly or through
+ * their parent), and the rights of each program's role.
+ */
+export async function frozenRights() {
   const lines = (await readFile(SCHEMA, 'utf8')).split('\n');
-  const tables = lines.flatMap((line) => /^table (\w+) column/.exec(line)?.[1] ?? []);
+  const tablesWith = (what: RegExp): string[] =>
+    lines.flatMap((line) => what.exec(line)?.[1] ?? []);
   const rightsOf = (program: Program): Right[] => {
     const grant = new RegExp(`^grant ([A-Z]+) (?:\\((\\w+)\\) )?on (\\w+) to svc_${program}$`);
     return lines.flatMap((line) => {
@@ -44,7 +46,11 @@ export async function frozenRights(): Promise<{
     });
   };
   const rights = Object.fromEntries(PROGRAMS.map((program) => [program, rightsOf(program)]));
-  return { tables: new Set(tables), rights: rights as Record<Program, Right[]> };
+  return {
+    tables: new Set(tablesWith(/^table (\w+) column/)),
+    tenantTables: tablesWith(/^table (\w+) row-level security/),
+    rights: rights as Record<Program, Right[]>,
+  };
 }
 
 interface Privilege {
@@ -75,6 +81,20 @@ async function effectiveRights(sql: Pool): Promise<Right[]> {
     where c.relkind in ('r', 'p', 'v', 'm')`;
   return rows.map(right);
 }
+
+/** The tables in which the connected role can see the rows of every tenant. */
+const unconfined = (sql: Pool, tables: readonly string[]): Promise<string[]> =>
+  valuesOf(sql`
+    select c.relname
+    from pg_class c
+    join pg_namespace n on n.oid = c.relnamespace and n.nspname = 'svc'
+    where c.relname = any(${[...tables]}::text[])
+      and (not row_security_active(c.oid) or not c.relforcerowsecurity
+        or exists (select from pg_policy p
+          where p.polrelid = c.oid and p.polpermissive
+            and p.polroles && array[0::oid, (select oid from pg_roles where rolname = current_user)]
+            and pg_get_expr(p.polqual, p.polrelid) = 'true'))
+    order by c.relname`);
 
 export class TooMuchPrivilegeError extends OperatorError {}
 
@@ -117,7 +137,7 @@ export async function assertRole(
     from pg_roles r where rolname = current_user`,
   );
   const found = role?.excesses ?? ['is unknown to the database'];
-  const { tables, rights } = await frozenRights();
+  const { tables, tenantTables, rights } = await frozenRights();
   const allowed = new Set(rights[program].map(({ name }) => name));
   const extra = (await effectiveRights(sql)).filter(
     ({ name, table }) => !allowed.has(name) && !(ahead && !tables.has(table)),
@@ -125,8 +145,8 @@ export async function assertRole(
   const few = (names: string[]): string => names.slice(0, 5).join(', ');
   if (extra.length > 0) found.push(`may ${few(extra.map(({ name }) => name))}`);
   // Only the engine is limited to one tenant at a time; the other programs read every tenant.
-  const unconfined = program === 'engine' ? await unconfinedTables(sql) : [];
-  if (unconfined.length > 0) found.push(`can see the rows of every tenant in ${few(unconfined)}`);
+  const open = program === 'engine' ? await unconfined(sql, tenantTables) : [];
+  if (open.length > 0) found.push(`can see the rows of every tenant in ${few(open)}`);
   if (found.length > 0) {
     throw new TooMuchPrivilegeError(
       `the database role ${role?.name ?? '?'} ${found.join(', ')}; ${program} does not start with more than its own rights: connect it as svc_${program}`,

@@ -180,32 +180,26 @@ export function asTenants<T, O = void>(
 }
 
 /** Like `asTenants`, for one read-only statement in one round trip. */
-export async function readAsTenants<T>(
-  sql: Pool,
-  tenants: readonly number[],
-  reading: (tx: Transaction) => Statement<T>,
-): Promise<T> {
-  const [, , found] = await inOneRoundTrip(
-    sql,
-    (tx) => [tx`begin read only`, scopeTo(tx, tenants), reading(tx)] as const,
-  );
-  return found;
-}
+export const readAsTenants = oneAsTenants((tx) => tx`begin read only`);
 
 /**
  * Runs one statement with the rights of these tenants, and commits it in the same round trip, so that
  * no lock is held while the database waits for this process.
  */
-export async function changeAsTenants<T>(
-  sql: Pool,
-  tenants: readonly number[],
-  change: (tx: Transaction) => Statement<T>,
-): Promise<T> {
-  const [, , made] = await inOneRoundTrip(
-    sql,
-    (tx) => [tx`begin`, scopeTo(tx, tenants), change(tx)] as const,
-  );
-  return made;
+export const changeAsTenants = oneAsTenants((tx) => tx`begin`);
+
+function oneAsTenants(begin: (tx: Transaction) => Statement<unknown>) {
+  return async <T>(
+    sql: Pool,
+    tenants: readonly number[],
+    statement: (tx: Transaction) => Statement<T>,
+  ): Promise<T> => {
+    const [, , result] = await inOneRoundTrip(
+      sql,
+      (tx) => [begin(tx), scopeTo(tx, tenants), statement(tx)] as const,
+    );
+    return result;
+  };
 }
 
 const scopeTo = (tx: Transaction, tenants: readonly number[]) => tx`
@@ -214,50 +208,3 @@ const scopeTo = (tx: Transaction, tenants: readonly number[]) => tx`
 /** The value of the setting `svc.tenants`, for database functions that set it themselves. */
 export const scopeOf = (tenants: readonly number[]): string =>
   `{${[...new Set(tenants)].join(',')}}`;
-
-/** The tables that row-level security scopes to one tenant, directly or through their parent. */
-export const TENANT_TABLES = [
-  'api_key',
-  'approver',
-  'batch',
-  'batch_part',
-  'batch_progress',
-  'batch_watch',
-  'chunk_lease',
-  'chunk_pending',
-  'counter',
-  'erasure',
-  'grant_change',
-  'idempotency_key',
-  'intake',
-  'intake_pending',
-  'log_entry',
-  'overlay',
-  'overlay_set',
-  'package_member',
-  'refusal',
-  'revocation_pending',
-  'revocation_request',
-  'share_due',
-  'share_expiry',
-  'share_revocation',
-  'share_token',
-  'status_exception',
-  'trust_package',
-] as const;
-
-/** The tenant tables in which the connected role can see the rows of every tenant. */
-export async function unconfinedTables(sql: Db): Promise<string[]> {
-  const rows = await sql<{ name: string }[]>`
-    select c.relname as name
-    from pg_class c
-    join pg_namespace n on n.oid = c.relnamespace and n.nspname = 'svc'
-    where c.relname = any(${[...TENANT_TABLES]}::text[])
-      and (not row_security_active(c.oid) or not c.relforcerowsecurity
-        or exists (select from pg_policy p
-          where p.polrelid = c.oid and p.polpermissive
-            and p.polroles && array[0::oid, (select oid from pg_roles where rolname = current_user)]
-            and pg_get_expr(p.polqual, p.polrelid) = 'true'))
-    order by c.relname`;
-  return rows.map((row) => row.name);
-}

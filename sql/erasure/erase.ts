@@ -2,11 +2,12 @@ import { parseEntry } from '#protocol/entries';
 import { type ErasureEntry, MAX_RANGES } from '#protocol/schemas/log-entry';
 import { formatTime } from '#protocol/time';
 import { holdApprovals } from '../admissions/approvals.js';
+import { firstRow, slices, valuesOf } from '../db/columns.js';
 import type { Db, Transaction } from '../db/transaction.js';
 import { entriesWhere } from '../log/log.js';
 import { appendErasure } from '../log/public-entries.js';
 import { databaseTime } from '../log/verdicts.js';
-import { AdministrationError, noTenant } from '../tenants/audit.js';
+import { AdministrationError } from '../tenants/audit.js';
 
 export interface ErasureOrder {
   actor: string;
@@ -56,16 +57,15 @@ async function holdersOfRequest(tx: Transaction, proofId: string): Promise<strin
   const { pending } = named;
   await holdApprovals(tx, [pending]);
   // A separate query finds rejected admissions, which the indexes exclude.
-  const rows = await tx<{ id: string }[]>`
-    select proof_id as id from svc.intake where proof_id = ${pending}::uuid
+  return valuesOf(tx`
+    select proof_id from svc.intake where proof_id = ${pending}::uuid
     union
     select proof_id from svc.intake where approves = ${pending}::uuid and not refused
     union
     select proof_id from svc.refusal join svc.intake i using (proof_id)
     where i.refused and (i.approves = ${pending}::uuid
       or (i.tenant_no, i.lane, i.request_hash) = (
-        select tenant_no, lane, request_hash from svc.intake where proof_id = ${pending}::uuid))`;
-  return rows.map(({ id }) => id);
+        select tenant_no, lane, request_hash from svc.intake where proof_id = ${pending}::uuid))`);
 }
 
 /**
@@ -171,9 +171,9 @@ async function appendErasures(
     if (last?.[1] === leaf) last[1] = leaf + 1;
     else ranges.push([leaf, leaf + 1]);
   }
-  for (let at = 0; at < ranges.length; at += MAX_RANGES) {
+  for (const some of slices(ranges, MAX_RANGES)) {
     const time = formatTime(await databaseTime(tx));
-    await appendErasure(tx, { cause, ranges: ranges.slice(at, at + MAX_RANGES), time });
+    await appendErasure(tx, { cause, ranges: some, time });
   }
 }
 
@@ -242,12 +242,10 @@ async function eraseReasons(tx: Transaction, ids: readonly string[]): Promise<vo
       from svc.log_entry where kind = 2 and revokes = any(${[...ids]}::uuid[]))`;
 }
 
-export async function erasureOf(sql: Db, proofId: string) {
-  const [row] = await sql<(ErasureOrder & { erasedAt: Date })[]>`
+export const erasureOf = (sql: Db, proofId: string) =>
+  firstRow(sql<(ErasureOrder & { erasedAt: Date })[]>`
     select erased_at as "erasedAt", actor, reason_ref as "reasonRef"
-    from svc.erasure where proof_id = ${proofId}::uuid`;
-  return row ?? null;
-}
+    from svc.erasure where proof_id = ${proofId}::uuid`);
 
 /**
  * Waits for transactions that bind idempotency keys, possibly to an erased admission, and blocks new
@@ -262,23 +260,15 @@ export async function holdKeys(tx: Transaction): Promise<void> {
  * keys that are also bound to kept data.
  */
 async function eraseTraces(tx: Transaction, erased: readonly Erased[]): Promise<void> {
-  const bodies = new Map(
-    erased.flatMap(({ tenantNo, lane, requestHash }) =>
-      requestHash === null
-        ? []
-        : [
-            [
-              `${tenantNo} ${lane} ${requestHash.toString('hex')}`,
-              { tenantNo, lane, requestHash },
-            ] as const,
-          ],
-    ),
-  );
-  for (const { tenantNo, lane, requestHash } of bodies.values()) {
-    await tx`
-      delete from svc.idempotency_key
-      where tenant_no = ${tenantNo} and lane = ${lane} and request_hash = ${requestHash}`;
-  }
+  const bodies = erased.filter(({ requestHash }) => requestHash !== null);
+  await tx`
+    delete from svc.idempotency_key
+    where (tenant_no, lane, request_hash) in (
+      select tenant_no, lane, decode(hash, 'hex')
+      from unnest(${bodies.map(({ tenantNo }) => tenantNo)}::integer[],
+        ${bodies.map(({ lane }) => lane)}::smallint[],
+        ${bodies.map(({ requestHash }) => requestHash!.toString('hex'))}::text[])
+        as asked(tenant_no, lane, hash))`;
   for (const tenantNo of new Set(erased.map((one) => one.tenantNo))) {
     const ids = erased.flatMap((one) => (one.tenantNo === tenantNo ? [one.proofId] : []));
     const batches = await tx<HashedBatch[]>`
@@ -312,26 +302,12 @@ async function eraseBatches(
       from unnest(${batches.map(({ hash }) => hash.toString('hex'))}::text[]) as asked(hash))`;
 }
 
-export async function tenantNumber(sql: Db, tenantId: string): Promise<number> {
-  const [row] = await sql<{ no: number }[]>`
-    select tenant_no as no from svc.tenant where tenant_id = ${tenantId}`;
-  if (row === undefined) throw noTenant(tenantId);
-  return row.no;
-}
-
 /** A tenant's admissions with payload after `after`, in order of their ids. */
-export async function unerasedFrom(
-  sql: Db,
-  tenantNo: number,
-  after: string,
-  limit: number,
-): Promise<string[]> {
-  const rows = await sql<{ id: string }[]>`
-    select proof_id as id from svc.intake
+export const unerasedFrom = (sql: Db, tenantNo: number, after: string, limit: number) =>
+  valuesOf<string>(sql`
+    select proof_id from svc.intake
     where tenant_no = ${tenantNo} and request is not null and proof_id > ${after}::uuid
-    order by proof_id limit ${limit}`;
-  return rows.map(({ id }) => id);
-}
+    order by proof_id limit ${limit}`);
 
 /**
  * Erases the remaining rows of a tenant once its admissions are erased: revocation reasons added since,
@@ -341,22 +317,20 @@ export async function unerasedFrom(
  */
 export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Promise<string[]> {
   await holdKeys(tx);
-  const revoked = await tx<{ id: string }[]>`
-    select r.proof_id as id from svc.revocation_request r join svc.erasure using (proof_id)
+  const revoked = await valuesOf<string>(tx`
+    select r.proof_id from svc.revocation_request r join svc.erasure using (proof_id)
     where r.tenant_no = ${tenantNo} and r.document is not null
     union -- administrators revoke without a request
     select s.revokes from svc.log_entry s join svc.log_entry e on e.proof_id = s.revokes
       join svc.erasure x on x.proof_id = s.revokes
-    where s.kind = 2 and e.tenant_no = ${tenantNo}`;
-  const ids = revoked.map(({ id }) => id);
-  await eraseReasons(tx, ids);
+    where s.kind = 2 and e.tenant_no = ${tenantNo}`);
+  await eraseReasons(tx, revoked);
   await eraseBatchesOf(tx, tenantNo);
   // Row-level security hides the deduplication keys of kept admissions.
   await tx`delete from svc.idempotency_key where tenant_no = ${tenantNo}`;
-  const waiting = await tx<{ id: string }[]>`
-    select distinct r.proof_id as id from svc.revocation_pending join svc.revocation_request r using (request_id)
-    join svc.erasure using (proof_id) where r.tenant_no = ${tenantNo}`;
-  return waiting.map(({ id }) => id);
+  return valuesOf(tx`
+    select distinct r.proof_id from svc.revocation_pending join svc.revocation_request r using (request_id)
+    join svc.erasure using (proof_id) where r.tenant_no = ${tenantNo}`);
 }
 
 /**

@@ -1,5 +1,5 @@
 import { readEntry } from '#protocol/entries';
-import { arrayOf, batchIdOf, hexOf } from '../db/columns.js';
+import { arrayOf, batchIdOf, hexOf, valuesOf } from '../db/columns.js';
 import { type Db, type Pool, readSnapshot } from '../db/transaction.js';
 import { entriesWhere } from '../log/log.js';
 
@@ -54,10 +54,7 @@ export async function admissionsFrom(
 }
 
 /** The number of admissions pending for longer than `ms` milliseconds, and the oldest acceptance time. */
-export async function waitingLongerThan(
-  sql: Db,
-  ms: number,
-): Promise<{ count: number; oldest: Date | null }> {
+export async function waitingLongerThan(sql: Db, ms: number) {
   const [row] = await sql<[{ count: number; oldest: Date | null }]>`
     select coalesce(sum(admissions), 0) as count, min(accepted_at) as oldest from (
       select 1 as admissions, accepted_at from svc.intake_pending
@@ -282,9 +279,7 @@ export const adoptedRanges = (sql: Db) => sql<{ from: number; to: number }[]>`
   select from_index as from, to_index as to from svc.adoption`;
 
 /** The registrations among `hashes` (hex) that are not stored. */
-export async function unstoredRegistrations(sql: Db, hashes: readonly string[]): Promise<string[]> {
-  const rows = await sql<{ hash: string }[]>`
+export const unstoredRegistrations = (sql: Db, hashes: readonly string[]) =>
+  valuesOf<string>(sql`
     select hash from unnest(${[...hashes]}::text[]) as hash
-    where not exists (select from svc.approver where registration_hash = decode(hash, 'hex'))`;
-  return rows.map(({ hash }) => hash);
-}
+    where not exists (select from svc.approver where registration_hash = decode(hash, 'hex'))`);

@@ -1,13 +1,14 @@
 import type { Decided } from '#protocol/status';
-import { hexOf, packageIdOf } from '../db/columns.js';
+import { firstRow, hexOf, packageIdOf, valueOf } from '../db/columns.js';
 import type { Db } from '../db/transaction.js';
-import { type ShareTarget, type TargetColumns, withTarget } from '../lifecycle/share-tokens.js';
+import {
+  type PackageRow,
+  type ShareTarget,
+  type TargetColumns,
+  withTarget,
+} from '../lifecycle/share-tokens.js';
 
-export interface CheckedPackage {
-  packageId: string;
-  /** In hex. */
-  membersHash: string;
-  proofIds: string[];
+export interface CheckedPackage extends PackageRow {
   /** Whether positions are contiguous from 0, and all members are the tenant's admissions. */
   areFit: boolean;
   /** The `change_no` of the package's creation in `svc.grant_change`; 0 without such a row. */
@@ -93,25 +94,17 @@ export async function grantNumbers(sql: Db) {
  * The first change after `after` of a package with a member proof that is missing or at leaf `size` or
  * later; null when there is no such change.
  */
-export async function firstWaitingChange(
-  sql: Db,
-  after: number,
-  size: number,
-): Promise<number | null> {
-  const [row] = await sql<{ first: number | null }[]>`
-    select min(c.change_no) as first from svc.grant_change c
+export const firstWaitingChange = (sql: Db, after: number, size: number): Promise<number | null> =>
+  valueOf(sql`
+    select min(c.change_no) from svc.grant_change c
     join svc.package_member m using (package_id) left join svc.log_entry e using (proof_id)
-    where c.change_no > ${after} and (e.leaf_index is null or e.leaf_index >= ${size})`;
-  return row?.first ?? null;
-}
+    where c.change_no > ${after} and (e.leaf_index is null or e.leaf_index >= ${size})`);
 
 /** The proof that an entry names; null for an unknown proof. */
-export async function proofAbout(sql: Db, proofId: string) {
-  const [row] = await sql<({ leafIndex: number } & Decided)[]>`
+export const proofAbout = (sql: Db, proofId: string) =>
+  firstRow(sql<({ leafIndex: number } & Decided)[]>`
     select leaf_index as "leafIndex", effect, is_outcome as "isOutcome" from svc.log_entry
-    where proof_id = ${proofId}::uuid`;
-  return row ?? null;
-}
+    where proof_id = ${proofId}::uuid`);
 
 /**
  * The document of the revocation reason with this hash. If it is missing: `gone` when an erasure deleted
@@ -135,15 +128,9 @@ export async function reasonDocument(
   return row.document ?? (row.isGone ? 'gone' : null);
 }
 
-export interface AskedRevocation {
-  requestId: string;
-  proofId: string;
-  artifactKind: string;
-}
-
 /** Completed requests after `after` that were not rejected: the log must have their entries. */
-export function settledRequests(sql: Db, after: string, limit: number): Promise<AskedRevocation[]> {
-  return sql<AskedRevocation[]>`
+export function settledRequests(sql: Db, after: string, limit: number) {
+  return sql<{ requestId: string; proofId: string; artifactKind: string }[]>`
     select request_id as "requestId", proof_id as "proofId", artifact_kind as "artifactKind"
     from svc.revocation_request r
     where request_id > ${after}::uuid and refused is null

@@ -2,7 +2,7 @@ import type { RunPlace } from '../admissions/runs.js';
 import type { VerdictInHistory } from '#protocol/history';
 import type { Budgets } from '#protocol/policy-input';
 import { type Tile, TILE_WIDTH } from '#protocol/tiles';
-import { arrayOf, inMs, type WithDates } from '../db/columns.js';
+import { arrayOf, firstRow, inMs, valuesOf, type WithDates } from '../db/columns.js';
 import { pipeline, type Pool, readSnapshot, type Db } from '../db/transaction.js';
 import { type LeafEvidence, leafOf, type ProofRow } from '../log/leaf-checks.js';
 import { entryColumns, PROOF, type EntryRow, type StoredCheckpoint } from '../log/log.js';
@@ -199,39 +199,31 @@ export async function readHead(sql: Db): Promise<HeadRows> {
       coalesce((select max(tree_size) from svc.checkpoint), 0) as "lastCheckpoint",
       coalesce((select max(last_index) + 1 from svc.verdict where frontier), 0) as "lastVerdict"
     from (select) as always left join svc.log_head on true`;
-  const beyond = await sql<{ leaf: number }[]>`
-    select leaf_index as leaf from svc.log_entry where leaf_index >= ${head.size}
-    order by leaf_index limit 100`;
+  const entriesBeyond = await valuesOf<number>(sql`
+    select leaf_index from svc.log_entry where leaf_index >= ${head.size}
+    order by leaf_index limit 100`);
   const tilesBeyond = await sql<HeadRows['tilesBeyond']>`
     select level, tile_index as index, length(hashes) / 32 as hashes from svc.tile
     where (tile_index * 256 + length(hashes) / 32) * (256::numeric ^ level) > ${head.size}
     order by level, tile_index limit 100`;
-  return { ...head, entriesBeyond: beyond.map(({ leaf }) => leaf), tilesBeyond };
+  return { ...head, entriesBeyond, tilesBeyond };
 }
 
 /**
  * The sizes among `sizes` without a stored checkpoint of this log. A restored database has adopted the leaves that it
  * lost, but not their checkpoints: sizes from its last checkpoint up to the end of the adoption are omitted.
  */
-export async function missingCheckpoints(
-  sql: Db,
-  origin: string,
-  sizes: readonly number[],
-): Promise<number[]> {
-  const rows = await sql<{ size: number }[]>`
+export const missingCheckpoints = (sql: Db, origin: string, sizes: readonly number[]) =>
+  valuesOf<number>(sql`
     select size from unnest(${arrayOf(sizes)}::bigint[]) as size
     where not exists (select from svc.checkpoint where tree_size = size)
       and not exists (select from svc.ended_checkpoint e where e.origin = ${origin} and tree_size = size)
       and not exists (select from svc.adoption a where size <= a.to_index and not exists (
-        select from svc.checkpoint where tree_size between size and a.from_index))`;
-  return rows.map(({ size }) => size);
-}
+        select from svc.checkpoint where tree_size between size and a.from_index))`);
 
 /** The largest checkpoint and its age by the database clock, in milliseconds. */
-export async function latestCheckpointTime(sql: Db) {
-  const [row] = await sql<{ size: number; ageMs: number }[]>`
+export const latestCheckpointTime = (sql: Db) =>
+  firstRow(sql<{ size: number; ageMs: number }[]>`
     select tree_size as size,
       extract(epoch from clock_timestamp() - created_at)::float8 * 1000 as "ageMs"
-    from svc.checkpoint order by tree_size desc limit 1`;
-  return row ?? null;
-}
+    from svc.checkpoint order by tree_size desc limit 1`);

@@ -2,10 +2,10 @@ import { approverActivationOf, isActiveApprover } from '#protocol/approvals';
 import { fromHex } from '#protocol/bytes';
 import { documentHash } from '#protocol/hash';
 import { canonicalBytes, parseStrict } from '#protocol/json';
-import type { Registration } from '#protocol/schemas/approvals';
-import { registrationSchema } from '#protocol/schemas/approvals';
+import { type Registration, registrationSchema } from '#protocol/schemas/approvals';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { type ListPlace, pageAfter } from '../db/paging.js';
+import { valueOf } from '../db/columns.js';
+import { type ListPlace, pageAfter, type TenantList } from '../db/paging.js';
 import {
   asTenants,
   changeAsTenants,
@@ -14,7 +14,7 @@ import {
   type Pool,
   type Transaction,
 } from '../db/transaction.js';
-import { AdministrationError, joinTransaction, noTenant } from '../tenants/audit.js';
+import { AdministrationError, joinTransaction, noTenant, tenantNumber } from '../tenants/audit.js';
 import { intactKeys } from './entries.js';
 
 /**
@@ -23,10 +23,7 @@ import { intactKeys } from './entries.js';
  *
  * @throws AdministrationError
  */
-export function addApprover(
-  sql: Pool | Transaction,
-  registration: Registration,
-): Promise<{ registrationHash: string; leafIndex: number }> {
+export function addApprover(sql: Pool | Transaction, registration: Registration) {
   const registrationHash = documentHash(nativeSha256, registration);
   return joinTransaction(sql, async (tx) => {
     const leafIndex = await appendChange(tx, registrationHash, 'activate');
@@ -43,10 +40,7 @@ export function addApprover(
 }
 
 /** @throws AdministrationError */
-export function retireApprover(
-  sql: Pool | Transaction,
-  registrationHash: string,
-): Promise<{ leafIndex: number }> {
+export function retireApprover(sql: Pool | Transaction, registrationHash: string) {
   return joinTransaction(sql, async (tx) => {
     if (approverActivationOf(await intactKeys(tx), registrationHash) === null) {
       throw new AdministrationError(`registration ${registrationHash} was never activated`);
@@ -58,16 +52,12 @@ export function retireApprover(
 }
 
 /** Returns the index of the appended entry; null when the log already has such an entry. */
-async function appendChange(
+const appendChange = (
   tx: Transaction,
   registrationHash: string,
   change: 'activate' | 'retire',
-): Promise<number | null> {
-  const hash = Buffer.from(registrationHash, 'hex');
-  const [row] = await tx<[{ leafIndex: number | null }]>`
-    select svc.append_approver(${hash}, ${change}) as "leafIndex"`;
-  return row.leafIndex;
-}
+): Promise<number | null> =>
+  valueOf(tx`select svc.append_approver(${Buffer.from(registrationHash, 'hex')}, ${change})`);
 
 /**
  * Registers an approver of the tenant, whose registration the caller has verified, on behalf of the API key
@@ -86,14 +76,15 @@ export async function registerTenantApprover(
   // Returns before taking the append lock, which would delay appends.
   const [earlier] = await read();
   if (earlier !== undefined) return earlier;
-  const [made] = await changeAsTenants(
-    sql,
-    [tenantNo],
-    (tx) =>
-      tx<[{ done: boolean | null }]>`
-        select svc.register_approver(${managing}, ${canonicalBytes(registration)}) as done`,
+  const document = canonicalBytes(registration);
+  const isDone = await valueOf<boolean | null>(
+    changeAsTenants(
+      sql,
+      [tenantNo],
+      (tx) => tx`select svc.register_approver(${managing}, ${document})`,
+    ),
   );
-  if (made.done !== true) return made.done === false ? 'too_many' : null;
+  if (isDone !== true) return isDone === false ? 'too_many' : null;
   const [approver] = await read();
   return approver ?? null;
 }
@@ -114,14 +105,11 @@ export async function retireTenantApprover(
   );
   if (approver === undefined) return 'unknown';
   if (approver.state === 'retired') return approver;
-  const [made] = await changeAsTenants(
-    sql,
-    [tenantNo],
-    (tx) =>
-      tx<[{ done: boolean }]>`
-        select svc.retire_approver(${managing}, ${Buffer.from(registrationHash, 'hex')}) as done`,
+  const hash = Buffer.from(registrationHash, 'hex');
+  const isDone = await valueOf<boolean>(
+    changeAsTenants(sql, [tenantNo], (tx) => tx`select svc.retire_approver(${managing}, ${hash})`),
   );
-  return made.done ? { ...approver, state: 'retired' } : null;
+  return isDone ? { ...approver, state: 'retired' } : null;
 }
 
 /** The tenant's registration with this hash; null when the tenant has no such registration. */
@@ -149,14 +137,8 @@ export interface ApproverRow {
 }
 
 /** The approvers of a tenant after `after`, newest first. */
-export function listTenantApprovers(
-  sql: Pool,
-  tenantNo: number,
-  limit: number,
-  after: ListPlace | null,
-): Promise<ApproverRow[]> {
-  return asTenants(sql, [tenantNo], (tx) => ofTenant(tx, tenantNo, limit, after));
-}
+export const listTenantApprovers: TenantList<ApproverRow> = (sql, tenantNo, limit, after) =>
+  asTenants(sql, [tenantNo], (tx) => ofTenant(tx, tenantNo, limit, after));
 
 function ofTenant(
   tx: Db,
@@ -179,12 +161,10 @@ function ofTenant(
  * @throws AdministrationError
  */
 export async function listApprovers(sql: Db, tenantId: string): Promise<ApproverRow[]> {
-  const [tenant] = await sql<{ no: number }[]>`
-    select tenant_no as no from svc.tenant where tenant_id = ${tenantId}`;
-  if (tenant === undefined) throw noTenant(tenantId);
+  const tenantNo = await tenantNumber(sql, tenantId);
   return approversWhere(
     sql,
-    sql`a.tenant_no = ${tenant.no} order by a.created_at, a.registration_hash`,
+    sql`a.tenant_no = ${tenantNo} order by a.created_at, a.registration_hash`,
   );
 }
 

@@ -7,9 +7,8 @@ import { formatTime } from '#protocol/time';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
 import { appendEntries, lockHead } from '../log/append.js';
-import { latestCheckpoint, latestCheckpointBy } from '../log/log.js';
+import { type EntryBody, latestCheckpoint, latestCheckpointBy } from '../log/log.js';
 import { keyEntries } from '../log/keys.js';
-import type { EntryBody } from '../log/log.js';
 import { databaseTime } from '../log/verdicts.js';
 import { AdministrationError, joinTransaction } from '../tenants/audit.js';
 

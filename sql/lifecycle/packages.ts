@@ -5,8 +5,8 @@ import {
   type Transaction,
   asTenants,
 } from '../db/transaction.js';
-import { hexOf, inMs, packageIdOf } from '../db/columns.js';
-import { type ListPlace, pageAfter } from '../db/paging.js';
+import { firstRow, hexOf, inMs, packageIdOf } from '../db/columns.js';
+import { pageAfter, type TenantList } from '../db/paging.js';
 
 export interface NewPackage {
   packageId: string;
@@ -53,14 +53,8 @@ export function createPackage(
   });
 }
 
-async function packageOf(
-  tx: Db,
-  tenantNo: number,
-  { membersHash }: NewPackage,
-): Promise<TrustPackage | null> {
-  const [found] = await packagesOf(tx, tenantNo, tx`and members_hash = ${membersHash}`);
-  return found ?? null;
-}
+const packageOf = (tx: Db, tenantNo: number, { membersHash }: NewPackage) =>
+  firstRow(packagesOf(tx, tenantNo, tx`and members_hash = ${membersHash}`));
 
 async function faultsOf(
   tx: Db,
@@ -111,20 +105,13 @@ export function readPackage(
   tenantNo: number,
   packageId: string,
 ): Promise<TrustPackage | null> {
-  return asTenants(sql, [tenantNo], async (tx) => {
-    const [found] = await packagesOf(tx, tenantNo, tx`and package_id = ${hexOf(packageId)}::uuid`);
-    return found ?? null;
-  });
+  return asTenants(sql, [tenantNo], (tx) =>
+    firstRow(packagesOf(tx, tenantNo, tx`and package_id = ${hexOf(packageId)}::uuid`)),
+  );
 }
 
 /** The tenant's packages after `after`, newest first. */
-export function listPackages(
-  sql: Pool,
-  tenantNo: number,
-  limit: number,
-  after: ListPlace | null,
-): Promise<TrustPackage[]> {
-  return asTenants(sql, [tenantNo], (tx) =>
+export const listPackages: TenantList<TrustPackage> = (sql, tenantNo, limit, after) =>
+  asTenants(sql, [tenantNo], (tx) =>
     packagesOf(tx, tenantNo, pageAfter(tx, ['k.created_at', 'k.package_id'], limit, after, hexOf)),
   );
-}

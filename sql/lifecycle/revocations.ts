@@ -1,5 +1,6 @@
 import type { StatusEntry } from '#protocol/schemas/log-entry';
 import { isProofOnly, type ArtifactKind, type Decided } from '#protocol/status';
+import { firstRow } from '../db/columns.js';
 import { type Db, type Pool, type Transaction, asTenants, type OwnId } from '../db/transaction.js';
 import { DamagedEntryError, statusesOf } from '../proofs/read.js';
 
@@ -47,12 +48,10 @@ async function revocationInLog(
 }
 
 /** The decision of one of the tenant's proofs, or null. */
-export async function decidedOf(tx: Db, tenantNo: number, proofId: string) {
-  const [row] = await tx<Decided[]>`
+export const decidedOf = (tx: Db, tenantNo: number, proofId: string) =>
+  firstRow(tx<Decided[]>`
     select effect, is_outcome as "isOutcome" from svc.log_entry
-    where proof_id = ${proofId}::uuid and tenant_no = ${tenantNo}`;
-  return row ?? null;
-}
+    where proof_id = ${proofId}::uuid and tenant_no = ${tenantNo}`);
 
 /**
  * Stores a tenant's request to revoke an artifact of its own proof, unless the artifact is already

@@ -1,7 +1,7 @@
 import { fromHex } from '#protocol/bytes';
 import { isProofOnly, type ArtifactKind } from '#protocol/status';
 import { comparableTime, hexOf, inMs, packageIdOf, type WithDates } from '../db/columns.js';
-import { type ListPlace, pageAfter } from '../db/paging.js';
+import { pageAfter, type TenantList } from '../db/paging.js';
 import { type Db, type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import { decidedOf } from './revocations.js';
 
@@ -105,13 +105,8 @@ type ShareTokenRow = TargetColumns &
   WithDates<Omit<ShareToken, 'target'>, 'createdAt' | 'expiresAt' | 'revokedAt'>;
 
 /** The tenant's tokens after `after`, newest first, including revoked and expired ones. */
-export function listShareTokens(
-  sql: Pool,
-  tenantNo: number,
-  limit: number,
-  after: ListPlace | null,
-): Promise<ShareToken[]> {
-  return asTenants(sql, [tenantNo], async (tx) => {
+export const listShareTokens: TenantList<ShareToken> = (sql, tenantNo, limit, after) =>
+  asTenants(sql, [tenantNo], async (tx) => {
     const rows = await tx<ShareTokenRow[]>`
       select t.token_hash as "tokenHash", t.artifact_kind as "artifactKind", t.proof_id as "proofId",
         t.package_id as "packageId", t.created_at as "createdAt", t.expires_at as "expiresAt",
@@ -121,7 +116,6 @@ export function listShareTokens(
         ${pageAfter(tx, ['t.created_at', 't.token_hash'], limit, after, fromHex)}`;
     return rows.map((row) => withTarget(inMs(row)));
   });
-}
 
 /**
  * Revokes one of the tenant's tokens permanently; idempotent.

@@ -1,3 +1,4 @@
+import { valueOf } from '../db/columns.js';
 import type { Db, Transaction } from '../db/transaction.js';
 import { publishing, readHeartbeats } from '../ops/heartbeats.js';
 import { AdministrationError } from '../tenants/audit.js';
@@ -11,11 +12,8 @@ import { AdministrationError } from '../tenants/audit.js';
  *
  * @throws AdministrationError when a publisher runs, or the database has another log
  */
-export async function beginAdoption(tx: Transaction, origin: string): Promise<number> {
-  const [{ size }] = await tx<[{ size: number }]>`
-    select svc.begin_adoption(${origin}) as size`.catch(rethrow);
-  return size;
-}
+export const beginAdoption = (tx: Transaction, origin: string): Promise<number> =>
+  valueOf<number>(tx`select svc.begin_adoption(${origin})`).catch(rethrow);
 
 /** Turns the errors by which a database function reports a running publisher or another log into an AdministrationError. */
 function rethrow(error: unknown): never {
@@ -52,8 +50,7 @@ const LEAVES_LOST: readonly (string | null)[] = ['database_behind', 'log_forked'
  * @throws AdministrationError also when no publisher has recorded that published leaves were lost
  */
 export async function endLog(tx: Db, origin: string, reason: string): Promise<number> {
-  const [{ signed }] = await tx<[{ signed: number }]>`
-    select svc.end_log(${origin}, ${reason}) as signed`.catch(rethrow);
+  const signed = await valueOf<number>(tx`select svc.end_log(${origin}, ${reason})`).catch(rethrow);
   // No publisher is active now, because svc.end_log took the publisher's lock.
   if (LEAVES_LOST.includes(publishing(await readHeartbeats(tx)).refused)) return signed;
   throw new AdministrationError(

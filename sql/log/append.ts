@@ -14,7 +14,7 @@ import { parentOf } from '#protocol/aep';
 import { type AepSubject, isReport } from '#protocol/schemas/aep';
 import type { Environment } from '#protocol/schemas/primitives';
 import { formatTime } from '#protocol/time';
-import { arrayOf, bytesInJson, bytesOf, fromUuid } from '../db/columns.js';
+import { arrayOf, bytesInJson, bytesOf, fromUuid, valueOf } from '../db/columns.js';
 import { type Db, type Fragment, pipeline, type Transaction } from '../db/transaction.js';
 import { type Decision, UNLIMITED, validUntil, type Validity } from '../proofs/rebuild-aep.js';
 import {
@@ -71,11 +71,8 @@ function newEntryBytes(entry: NewEntry): Uint8Array {
  * Takes the append lock and returns the index of the next leaf. The lock lasts until the
  * transaction ends; every check that depends on the index must follow this call.
  */
-export async function lockHead(tx: Transaction): Promise<number> {
-  const [row] = await tx<[{ size: number }]>`
-    select tree_size as size from svc.log_head for update`;
-  return row.size;
-}
+export const lockHead = (tx: Transaction): Promise<number> =>
+  valueOf(tx`select tree_size from svc.log_head for update`);
 
 /** The part of the log that an append reads: the last tile, and its entries from `from` on. */
 export interface LastTile {

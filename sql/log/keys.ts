@@ -1,5 +1,5 @@
 import { parseEntry, readEntry } from '#protocol/entries';
-import { ProtocolError } from '#protocol/errors';
+import { attempt } from '#protocol/errors';
 import type { KeyedEntry } from '#protocol/keys';
 import { type KeyContext, KeyStates } from '#protocol/state/log-keys';
 import { nativeCrypto } from '#runtime/crypto/node';
@@ -35,12 +35,10 @@ export async function keysInLog(
     where position(convert_to(of.id, 'UTF8') in body) > 0`;
   const isWanted = sql`${isUndelegated(sql)} or exists (${names})`;
   const rows = await entriesWhere(sql, sql`kind = 3 and (${isWanted}) order by leaf_index`);
-  try {
-    return rows.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }));
-  } catch (error) {
-    if (error instanceof ProtocolError) return null;
-    throw error;
-  }
+  const entries = attempt(() =>
+    rows.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) })),
+  );
+  return entries ?? null;
 }
 
 /**
@@ -81,9 +79,7 @@ export function voidingLeaf(
 }
 
 /** The compromises of AEP keys and of their roots, in order. */
-export function compromisesIn(
-  keys: readonly KeyedEntry[],
-): { keyId: string; isRoot: boolean; from: number; until: number }[] {
+export function compromisesIn(keys: readonly KeyedEntry[]) {
   return keys.flatMap(({ leafIndex, entry }) => {
     if (entry.type !== 'key' || !('from_index' in entry)) return [];
     const { from_index: from = 0, key_id: keyId, use } = entry;

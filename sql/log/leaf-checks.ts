@@ -117,11 +117,9 @@ export function expiriesOf(aep: Aep): { kind: ArtifactKind; expiresAt: number }[
  * The status or key entry of a row; null unless it matches the row's kind and proof id, by which
  * queries find the row.
  */
-export function filedEntry(leaf: {
-  entry: Uint8Array;
-  kind: LeafKind;
-  filedUnder: string | null;
-}): Exclude<LogEntry, { type: 'proof' }> | null {
+export function filedEntry(
+  leaf: Pick<LeafEvidence, 'entry' | 'kind' | 'filedUnder'>,
+): Exclude<LogEntry, { type: 'proof' }> | null {
   const entry = readEntry(leaf.entry);
   if (entry === null || entry.type === 'proof' || entry.type !== leaf.kind) return null;
   return (entry.type === 'status' ? entry.proof_id : null) === leaf.filedUnder ? entry : null;

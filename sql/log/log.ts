@@ -2,9 +2,9 @@ import { proofEntryBytes, type ProofEntryInput, proofEntryText } from '#protocol
 import type { LogEntry } from '#protocol/schemas/log-entry';
 import type { Environment } from '#protocol/schemas/primitives';
 import type { Effect } from '#protocol/status';
-import type { TileReader } from '#protocol/tiles';
+import { kept, type TileReader } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
-import { arrayOf } from '../db/columns.js';
+import { arrayOf, firstRow, valueOf, valuesOf } from '../db/columns.js';
 import type { Db, Fragment } from '../db/transaction.js';
 import { validUntil, type Validity } from '../proofs/rebuild-aep.js';
 import { toBase64 } from '#protocol/bytes';
@@ -84,10 +84,8 @@ export function entryOrEmpty(row: EntryRow, proofBytes = proofEntryBytes): Uint8
   }
 }
 
-export async function treeSize(sql: Db): Promise<number> {
-  const [row] = await sql<[{ size: number }]>`select tree_size as size from svc.log_head`;
-  return row.size;
-}
+export const treeSize = (sql: Db): Promise<number> =>
+  valueOf(sql`select tree_size from svc.log_head`);
 
 /** A tile's hashes, 32 bytes each, or null when it does not exist. */
 export async function readTile(sql: Db, level: number, index: number): Promise<Uint8Array | null> {
@@ -105,16 +103,9 @@ const CACHED_TILES = 1_024;
  */
 export function tileCache(sql: Db): TileReader {
   const tiles = new Map<string, Promise<Uint8Array>>();
-  return (level, index) => {
-    const name = `${level}/${index}`;
-    const known = tiles.get(name);
-    if (known !== undefined) return known;
-    const tile = readTile(sql, level, index).then((bytes) => bytes ?? new Uint8Array());
-    tiles.set(name, tile);
-    const [oldest = name] = tiles.keys();
-    if (tiles.size > CACHED_TILES) tiles.delete(oldest);
-    return tile;
-  };
+  const read = async (level: number, index: number) =>
+    (await readTile(sql, level, index)) ?? new Uint8Array();
+  return (level, index) => kept(tiles, `${level}/${index}`, CACHED_TILES, () => read(level, index));
 }
 
 /** An entry other than a proof, with its canonical bytes. */
@@ -135,12 +126,11 @@ export const statusEntriesOf = (sql: Db, proofIds: string[], size: number): Prom
   );
 
 /** The last verdict or snapshot entry with an index below `below`, or null. */
-export async function latestEntry(sql: Db, type: 'verdict' | 'snapshot', below: number) {
+export function latestEntry(sql: Db, type: 'verdict' | 'snapshot', below: number) {
   // A literal kind, so that the plan can use the partial index of these entries.
   const isOfType = type === 'verdict' ? sql`kind = 5` : sql`kind = 6`;
   const last = sql`${isOfType} and leaf_index < ${below} order by leaf_index desc limit 1`;
-  const [row] = await entriesWhere(sql, last);
-  return row ?? null;
+  return firstRow(entriesWhere(sql, last));
 }
 
 export const snapshotEntriesFrom = (sql: Db, from: number): Promise<EntryBody[]> =>
@@ -192,10 +182,8 @@ export interface StoredCheckpoint {
 
 const stored = (sql: Db) => sql`select tree_size as "treeSize", root, note from svc.checkpoint`;
 
-export async function latestCheckpoint(sql: Db): Promise<StoredCheckpoint | null> {
-  const [row] = await sql<StoredCheckpoint[]>`${stored(sql)} order by tree_size desc limit 1`;
-  return row ?? null;
-}
+export const latestCheckpoint = (sql: Db) =>
+  firstRow(sql<StoredCheckpoint[]>`${stored(sql)} order by tree_size desc limit 1`);
 
 /**
  * Stores a signed checkpoint after the checkpoint of size `previous` (0 for the first checkpoint).
@@ -232,11 +220,9 @@ export async function latestCheckpointBy(sql: Db, keys: readonly Vkey[]): Promis
 }
 
 /** The smallest checkpoint with at least `treeSize` leaves, or null; it never changes. */
-export async function firstCheckpointFrom(sql: Db, treeSize: number) {
-  const [row] = await sql<StoredCheckpoint[]>`
-    ${stored(sql)} where tree_size >= ${treeSize} order by tree_size limit 1`;
-  return row ?? null;
-}
+export const firstCheckpointFrom = (sql: Db, treeSize: number) =>
+  firstRow(sql<StoredCheckpoint[]>`
+    ${stored(sql)} where tree_size >= ${treeSize} order by tree_size limit 1`);
 
 export async function checkpointAt(sql: Db, treeSize: number): Promise<StoredCheckpoint | null> {
   const found = await firstCheckpointFrom(sql, treeSize);
@@ -244,11 +230,8 @@ export async function checkpointAt(sql: Db, treeSize: number): Promise<StoredChe
 }
 
 /** The names of the retired logs of this database: no checkpoint is signed for them again. */
-export async function endedOrigins(sql: Db): Promise<string[]> {
-  return (await sql<{ origin: string }[]>`select origin from svc.ended_log`).map(
-    (row) => row.origin,
-  );
-}
+export const endedOrigins = (sql: Db): Promise<string[]> =>
+  valuesOf(sql`select origin from svc.ended_log`);
 
 /** The present and past names of this database's log. A delegation is signed for one of them. */
 export async function knownOrigins(sql: Db): Promise<string[]> {

@@ -6,6 +6,7 @@ import type {
   SnapshotEntry,
   VerdictEntry,
 } from '#protocol/schemas/log-entry';
+import { valueOf } from '../db/columns.js';
 import type { Db, Transaction } from '../db/transaction.js';
 import { entriesWhere, type EntryBody } from './log.js';
 
@@ -23,27 +24,22 @@ export const VERDICTS_CHANNEL = 'svc_verdicts';
  * @param latest the index of the last verdict entry that the caller has read, or null
  * @throws an error with the code 40001 when the log has a later verdict entry
  */
-export async function appendVerdict(
+export const appendVerdict = async (
   tx: Transaction,
   entry: Members<VerdictEntry>,
   latest: number | null,
-): Promise<number> {
-  const body = entryBytes({ type: 'verdict', ...entry });
-  const [row] = await tx<[{ at: number }]>`
-    select svc.append_verdict(${body}, ${latest}) as at, pg_notify(${VERDICTS_CHANNEL}, '')`;
-  return row.at;
-}
+): Promise<number> =>
+  valueOf(tx`
+    select svc.append_verdict(${entryBytes({ type: 'verdict', ...entry })}, ${latest}),
+      pg_notify(${VERDICTS_CHANNEL}, '')`);
 
 /**
  * Appends a snapshot entry. Only for the publisher's role.
  *
  * @param lease the connection that holds the publisher's lease in the database
  */
-export async function appendSnapshot(lease: Db, entry: Members<SnapshotEntry>): Promise<number> {
-  const body = entryBytes({ type: 'snapshot', ...entry });
-  const [row] = await lease<[{ at: number }]>`select svc.append_snapshot(${body}) as at`;
-  return row.at;
-}
+export const appendSnapshot = async (lease: Db, entry: Members<SnapshotEntry>): Promise<number> =>
+  valueOf(lease`select svc.append_snapshot(${entryBytes({ type: 'snapshot', ...entry })})`);
 
 /** The inputs of a snapshot: the last verdict entry, snapshot entry and change of shares. */
 export interface LatestInputs {
@@ -61,24 +57,15 @@ export async function latestInputs(sql: Db): Promise<LatestInputs> {
 }
 
 /** Appends the activation of a delegated AEP key. Only for the worker's role. */
-export async function appendDelegation(
+export const appendDelegation = async (
   sql: Db,
   entry: Members<AepKeyEntry & { change: 'activate'; delegation: Delegation }>,
-): Promise<number> {
-  const body = entryBytes({ type: 'key', ...entry });
-  const [row] = await sql<[{ at: number }]>`select svc.append_delegation(${body}) as at`;
-  return row.at;
-}
+): Promise<number> =>
+  valueOf(sql`select svc.append_delegation(${entryBytes({ type: 'key', ...entry })})`);
 
 /** Appends an erasure entry after the records of its erasures. Only for the role svc_erase. */
-export async function appendErasure(
-  tx: Transaction,
-  entry: Members<ErasureEntry>,
-): Promise<number> {
-  const body = entryBytes({ type: 'erasure', ...entry });
-  const [row] = await tx<[{ at: number }]>`select svc.append_erasure(${body}) as at`;
-  return row.at;
-}
+export const appendErasure = async (tx: Transaction, entry: Members<ErasureEntry>) =>
+  valueOf<number>(tx`select svc.append_erasure(${entryBytes({ type: 'erasure', ...entry })})`);
 
 /** Verdict entries with an index below `before`, newest first. */
 export const verdictEntries = (sql: Db, before: number, limit: number): Promise<EntryBody[]> =>
@@ -101,22 +88,19 @@ export function listingVerdictEntries(sql: Db): Promise<EntryBody[]> {
 }
 
 /** Whether [from, to) has a leaf that is neither a verdict nor a snapshot. */
-export async function coversOtherLeaves(sql: Db, from: number, to: number): Promise<boolean> {
-  const [row] = await sql<[{ covers: boolean }]>`
+export const coversOtherLeaves = (sql: Db, from: number, to: number): Promise<boolean> =>
+  valueOf(sql`
     select exists (select from svc.log_entry
-      where leaf_index >= ${from} and leaf_index < ${to} and kind not in (5, 6)) as covers`;
-  return row.covers;
-}
+      where leaf_index >= ${from} and leaf_index < ${to} and kind not in (5, 6))`);
 
 /** Whether an artifact of a verified proof ended after `from` and at or before `to`, in epoch milliseconds. */
-export async function hasExpiredBetween(sql: Db, from: number, to: number): Promise<boolean> {
+export function hasExpiredBetween(sql: Db, from: number, to: number): Promise<boolean> {
   const [after, through] = [new Date(from), new Date(to)];
   // The verifier records an expiry only once it has passed, so rows up to `from` need no check.
-  const [row] = await sql<[{ has: boolean }]>`
+  return valueOf(sql`
     select exists (select from svc.verdict v join svc.log_entry e on e.leaf_index = v.first_index
       cross join lateral jsonb_each_text(e.validity) as ends(artifact, seconds)
       where not v.frontier and v.expired <> '{}' and v.verified_at > ${after}
         and e.at + seconds::bigint * interval '1 second' > ${after}
-        and e.at + seconds::bigint * interval '1 second' <= ${through}) as has`;
-  return row.has;
+        and e.at + seconds::bigint * interval '1 second' <= ${through})`);
 }

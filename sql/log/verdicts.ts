@@ -1,6 +1,6 @@
 import type { VerdictInHistory } from '#protocol/history';
 import type { ArtifactKind, Outcome } from '#protocol/status';
-import { arrayOf, inMs, type WithDates } from '../db/columns.js';
+import { arrayOf, firstRow, inMs, valueOf, valuesOf, type WithDates } from '../db/columns.js';
 import type { Db, Transaction } from '../db/transaction.js';
 
 /** The part of the log, from leaf 0, that has verdicts without a gap. */
@@ -41,9 +41,7 @@ const lastPrefix = (sql: Db) => sql`
   from svc.verdict where frontier order by last_index desc limit 1`;
 
 /** The number of leaves in the log, and its verified prefix, at the same moment. */
-export async function logAndPrefix(
-  sql: Db,
-): Promise<{ logSize: number; prefix: VerifiedPrefix | null }> {
+export async function logAndPrefix(sql: Db) {
   const [{ logSize, ...row }] = await sql<[{ logSize: number } & (PrefixRow | { treeSize: null })]>`
     select h.tree_size as "logSize", v.*
     from svc.log_head h left join (${lastPrefix(sql)}) v on true`;
@@ -84,13 +82,11 @@ export async function verdictHistories(
  * Leaves below `size`, ascending, that once failed for a reason other than a compromised key. Some now
  * pass again. Ignores rows without checks: earlier versions wrote them to repeat an outcome.
  */
-export async function failedOtherwise(sql: Db, size: number): Promise<number[]> {
-  const rows = await sql<{ leaf: number }[]>`
-    select distinct first_index as leaf from svc.verdict
+export const failedOtherwise = (sql: Db, size: number): Promise<number[]> =>
+  valuesOf(sql`
+    select distinct first_index from svc.verdict
     where not frontier and outcome = 'fail' and ${failedOf(sql)} <> ${voidedOf(sql)} and checks <> '[]'
-      and first_index < ${size} order by first_index`;
-  return rows.map(({ leaf }) => leaf);
-}
+      and first_index < ${size} order by first_index`);
 
 /**
  * The failed checks of a verdict. They equal `voidedOf` if a proof fails only because its key is
@@ -166,11 +162,9 @@ export interface ScrubPosition {
 }
 
 /** The scrubber's position; null if its row, which the migration inserted, was deleted. */
-export async function scrubPosition(sql: Db): Promise<ScrubPosition | null> {
-  const [row] = await sql<ScrubPosition[]>`
-    select next_index as "nextIndex", urgent_until as "urgentUntil", epoch from svc.scrub`;
-  return row ?? null;
-}
+export const scrubPosition = (sql: Db) =>
+  firstRow(sql<ScrubPosition[]>`
+    select next_index as "nextIndex", urgent_until as "urgentUntil", epoch from svc.scrub`);
 
 export async function advanceScrubCursor(
   sql: Db,
@@ -189,11 +183,8 @@ export async function scrubUrgently(sql: Db, from: number, until: number): Promi
 }
 
 /** The database's time, in epoch milliseconds: every time in the log comes from its clock. */
-export async function databaseTime(sql: Db): Promise<number> {
-  const [row] = await sql<[{ now: Date }]>`
-    select date_trunc('milliseconds', clock_timestamp()) as now`;
-  return row.now.getTime();
-}
+export const databaseTime = async (sql: Db): Promise<number> =>
+  (await valueOf<Date>(sql`select date_trunc('milliseconds', clock_timestamp())`)).getTime();
 
 /**
  * Whether an erasure or an expiry is due by the database's clock, and the clock's time in epoch
@@ -215,9 +206,7 @@ const isAnythingDue = (sql: Db) => sql`
  * urgent leaves, and is null while an erasure or an expiry is due. `isUrgent`: the scrubber has urgent leaves.
  * Returns null if the row of the log's head or of the scrubber was deleted.
  */
-export async function verifierWork(
-  sql: Db,
-): Promise<{ state: string | null; isUrgent: boolean } | null> {
+export async function verifierWork(sql: Db) {
   const [row] = await sql<{ state: string; isUrgent: boolean; isDue: boolean }[]>`
     select concat_ws(' ', h.tree_size, s.epoch, s.urgent_until,
       (select verdict_id from svc.verdict order by verdict_id desc limit 1)) as state,
@@ -248,28 +237,22 @@ export async function expiryScanDoneAt(sql: Db): Promise<number | null> {
 
 export async function erasedAmong(sql: Db, proofIds: readonly string[]): Promise<Set<string>> {
   if (proofIds.length === 0) return new Set();
-  const rows = await sql<{ id: string }[]>`
-    select proof_id as id from svc.erasure
+  const erased = sql`
+    select proof_id from svc.erasure
     where proof_id = any(${[...proofIds]}::uuid[]) and leaf_index is not null`;
-  return new Set(rows.map(({ id }) => id));
+  return new Set(await valuesOf<string>(erased));
 }
 
 /**
  * Deletes and returns erased leaves below `belowIndex` that have no ERASED verdict yet. The caller must
  * write their verdicts in the same transaction.
  */
-export async function takeDueErasures(
-  tx: Transaction,
-  belowIndex: number,
-  limit: number,
-): Promise<number[]> {
-  const rows = await tx<{ leaf: number }[]>`
+export const takeDueErasures = (tx: Transaction, belowIndex: number, limit: number) =>
+  valuesOf<number>(tx`
     delete from svc.erasure_due where leaf_index in (
       select leaf_index from svc.erasure_due where leaf_index < ${belowIndex}
       order by leaf_index limit ${limit})
-    returning leaf_index as leaf`;
-  return rows.map(({ leaf }) => leaf);
-}
+    returning leaf_index`);
 
 export async function forgetExpiries(tx: Transaction, leaves: readonly number[]): Promise<void> {
   await tx`delete from svc.expiry where leaf_index = any(${[...leaves]}::bigint[])`;

@@ -14,30 +14,20 @@ export async function recordFsck(sql: Db, isCorrupt: boolean): Promise<void> {
   await sql`select svc.record_fsck(${isCorrupt})`;
 }
 
-export interface Upkeep {
-  now: number;
-  /** The last clean fsck and the last base backup. `since` is the time of the migration. */
-  maintenance: Maintenance<number>[];
-  /** Milliseconds since PostgreSQL archived a WAL segment; null without an archive. */
-  archiveAgeMs: number | null;
-  /** WAL that the slowest replication slot has not received; 0 without a slot. */
-  replicationBytes: number;
-}
-
-interface Maintenance<Time> {
+interface Maintenance {
   kind: string;
-  since: Time;
-  endedAt: Time | null;
+  since: Date;
+  endedAt: Date | null;
   /** When fsck last found corruption; null after a clean run. */
-  failedAt: Time | null;
+  failedAt: Date | null;
 }
 
 /** Reported as the lag of a slot whose WAL PostgreSQL has removed: its standby can never continue. */
 const LOST_BYTES = 1e15;
 
 /** Reads views that every role may read; `pg_stat_replication` would need another privilege. */
-export async function readUpkeep(sql: Db): Promise<Upkeep> {
-  const rows = await sql<Maintenance<Date>[]>`
+export async function readUpkeep(sql: Db) {
+  const rows = await sql<Maintenance[]>`
     select kind, since, ended_at as "endedAt", failed_at as "failedAt"
     from svc.maintenance order by kind`;
   const [row] = await sql<[{ now: Date; archivedAt: Date | null; replicationBytes: number }]>`
@@ -50,8 +40,11 @@ export async function readUpkeep(sql: Db): Promise<Upkeep> {
   const { now, archivedAt, replicationBytes } = inMs(row);
   return {
     now,
-    maintenance: rows.map(inMs),
+    /** The last clean fsck and the last base backup. `since` is the time of the migration. */
+    maintenance: rows.map((one) => inMs(one)),
+    /** Milliseconds since PostgreSQL archived a WAL segment; null without an archive. */
     archiveAgeMs: archivedAt && Math.max(0, now - archivedAt),
+    /** WAL that the slowest replication slot has not received; 0 without a slot. */
     replicationBytes,
   };
 }

@@ -1,4 +1,4 @@
-import { inMs } from '../db/columns.js';
+import { inMs, valueOf } from '../db/columns.js';
 import type { Db, Fragment } from '../db/transaction.js';
 import { treeSize } from '../log/log.js';
 import { verifiedPrefix, scrubPosition, failedOf, voidedOf } from '../log/verdicts.js';
@@ -6,9 +6,7 @@ import { verifiedPrefix, scrubPosition, failedOf, voidedOf } from '../log/verdic
 // Queries for operators' metrics. The programs that run them can read these tables anyway.
 
 /** The number of pending admissions, and the age of the oldest in milliseconds by the database's clock. */
-export async function pendingNow(
-  sql: Db,
-): Promise<{ admissions: number; oldestMs: number | null }> {
+export async function pendingNow(sql: Db) {
   const [row] = await sql<[{ admissions: number; oldestMs: number | null }]>`
     select s.n + c.n as admissions,
       (extract(epoch from clock_timestamp() - least(s.oldest, c.oldest)) * 1000)::bigint as "oldestMs"
@@ -45,9 +43,7 @@ export async function failingLeaves(sql: Db): Promise<FailingLeaves> {
   return row;
 }
 
-export async function verifierPlace(
-  sql: Db,
-): Promise<{ lag: number; scrubbedTo: number | null } & FailingLeaves> {
+export async function verifierPlace(sql: Db) {
   // Reads the prefix first, so that leaves appended in between cannot make the distance negative.
   const verified = (await verifiedPrefix(sql))?.treeSize ?? 0;
   return {
@@ -57,9 +53,7 @@ export async function verifierPlace(
   };
 }
 
-export async function logAndCheckpoint(
-  sql: Db,
-): Promise<{ leaves: number; checkpoint: { treeSize: number; signedAt: number } | null }> {
+export async function logAndCheckpoint(sql: Db) {
   const [row] = await sql<[{ leaves: number; treeSize: number | null; signedAt: Date }]>`
     select h.tree_size as leaves, c.tree_size as "treeSize", c.created_at as "signedAt"
     from svc.log_head h left join lateral (
@@ -71,11 +65,8 @@ export async function logAndCheckpoint(
   };
 }
 
-export async function databaseBytes(sql: Db): Promise<number> {
-  const [row] = await sql<[{ bytes: number }]>`
-    select pg_database_size(current_database()) as bytes`;
-  return row.bytes;
-}
+export const databaseBytes = (sql: Db): Promise<number> =>
+  valueOf(sql`select pg_database_size(current_database())`);
 
 /** A program's role: whether it can log in, and its number of connections to this database. */
 export interface RoleInUse {
@@ -84,18 +75,7 @@ export interface RoleInUse {
   connections: number;
 }
 
-export interface Overview {
-  now: number;
-  apiKeys: number;
-  allowlisted: number;
-  /** Open batches and the acceptance time of the oldest. */
-  batches: { open: number; oldestAt: number | null };
-  roles: RoleInUse[];
-  /** Signing keys of connected workers, from their application names. */
-  workerKeys: string[];
-}
-
-export async function readOverview(sql: Db): Promise<Overview> {
+export async function readOverview(sql: Db) {
   const [row] = await sql<
     [{ now: Date; apiKeys: number; allowlisted: number; open: number; oldestAt: Date | null }]
   >`
@@ -118,8 +98,10 @@ export async function readOverview(sql: Db): Promise<Overview> {
   const { open, oldestAt, ...rest } = inMs(row);
   return {
     ...rest,
+    /** Open batches and the acceptance time of the oldest. */
     batches: { open, oldestAt },
     roles: [...roles],
+    /** Signing keys of connected workers, from their application names. */
     workerKeys: workers.map(({ key }) => key),
   };
 }

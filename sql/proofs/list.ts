@@ -8,13 +8,12 @@ import { attempt } from '#protocol/errors';
 import type { VerdictInHistory } from '#protocol/history';
 import { parseStrict } from '#protocol/json';
 import type { KeyedEntry } from '#protocol/keys';
-import type { Run } from '#protocol/schemas/primitives';
+import type { Environment, Run } from '#protocol/schemas/primitives';
 import { formatTime } from '#protocol/time';
 import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
-import { arrayOf, batchIdOf, comparableTime } from '../db/columns.js';
+import { arrayOf, batchIdOf, comparableTime, valuesOf } from '../db/columns.js';
 import { compromisesIn, keysInLog, voidingLeaf } from '../log/keys.js';
 import { statusesOf } from './read.js';
-import type { Environment } from '../tenants/api-keys.js';
 import { verdictsForLeaves } from '../log/verdicts.js';
 
 /** A proof in a list, with the inputs of its status. */
@@ -148,11 +147,11 @@ async function batchesOf(
 /** An index, derived from checkpoint times, such that every lower leaf was accepted before `time`. */
 async function firstLeafSince(tx: Transaction, time: number | undefined): Promise<number> {
   if (time === undefined) return 0;
-  const [row] = await tx<{ tree_size: number }[]>`
+  const [size] = await valuesOf<number>(tx`
     select tree_size from svc.checkpoint
     where created_at < ${comparableTime(time - CHECKPOINT_SLACK_MS)}
-    order by created_at desc limit 1`;
-  return row?.tree_size ?? 0;
+    order by created_at desc limit 1`);
+  return size ?? 0;
 }
 
 type Keys = readonly KeyedEntry[] | null;

@@ -1,6 +1,5 @@
 import type { RecordedApproval } from '#protocol/approvals';
-import { parseEntry } from '#protocol/entries';
-import { ProtocolError } from '#protocol/errors';
+import { readEntry } from '#protocol/entries';
 import type { RevocationInHistory, VerdictInHistory } from '#protocol/history';
 import type { KeyedEntry } from '#protocol/keys';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
@@ -157,11 +156,6 @@ export async function statusesOf(db: Db, proofIds: readonly string[]): Promise<S
 }
 
 function entryAbout(proofId: string, body: Buffer): StatusEntry | null {
-  try {
-    const entry = parseEntry(body);
-    return entry.type === 'status' && entry.proof_id === proofId ? entry : null;
-  } catch (error) {
-    if (error instanceof ProtocolError) return null;
-    throw error;
-  }
+  const entry = readEntry(body);
+  return entry?.type === 'status' && entry.proof_id === proofId ? entry : null;
 }

@@ -1,6 +1,6 @@
 import type { PendingProof, RecordedApproval } from '#protocol/approvals';
 import { attempt } from '#protocol/errors';
-import { arrayOf } from '../db/columns.js';
+import { arrayOf, firstRow } from '../db/columns.js';
 import { asTenants, type Db, type Pool } from '../db/transaction.js';
 import { APPROVAL_SECONDS, readStoredApproval } from './rebuild-aep.js';
 
@@ -27,13 +27,12 @@ export function readPendingProof(
   tenantNo: number,
   proofId: string,
 ): Promise<PendingAdmission | null> {
-  return asTenants(sql, [tenantNo], async (tx) => {
-    const [row] = await tx<PendingAdmission[]>`
+  return asTenants(sql, [tenantNo], (tx) =>
+    firstRow(tx<PendingAdmission[]>`
       select ${pendingColumns(tx)}
       from svc.log_entry e join svc.intake p using (proof_id) join svc.tenant t on t.tenant_no = e.tenant_no
-      where e.proof_id = ${proofId}::uuid and e.tenant_no = ${tenantNo} and p.tenant_no = ${tenantNo}`;
-    return row ?? null;
-  });
+      where e.proof_id = ${proofId}::uuid and e.tenant_no = ${tenantNo} and p.tenant_no = ${tenantNo}`),
+  );
 }
 
 export interface SecondDecision {

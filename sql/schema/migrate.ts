@@ -32,14 +32,9 @@ export async function serverOf(sql: Db): Promise<DatabaseServer> {
 /** A transaction of another session holds a lock that a migration needs. */
 class MigrationBlockedError extends OperatorError {}
 
-export interface MigrateOptions {
-  /** Longest wait for one lock; other statements queue behind the wait. */
-  lockTimeoutMs: number;
-  patienceMs: number;
-}
-
-export const MIGRATE_DEFAULTS: MigrateOptions = { lockTimeoutMs: 500, patienceMs: 5 * 60_000 };
-
+/** Longest wait for one lock; other statements queue behind the wait. */
+export const LOCK_TIMEOUT_MS = 500;
+const PATIENCE_MS = 5 * 60_000;
 const ADVISORY_LOCK = 7_301_001;
 const ASK_AGAIN_MS = 100;
 /** Pause between two attempts, so that queued statements can run. */
@@ -58,7 +53,7 @@ const DEADLOCK = '40P01';
 export async function migrate(
   sql: Pool,
   folder: string,
-  options: MigrateOptions = MIGRATE_DEFAULTS,
+  patienceMs = PATIENCE_MS,
 ): Promise<string[]> {
   const migrations = await readMigrations(folder);
   const connection = await sql.reserve();
@@ -89,8 +84,8 @@ export async function migrate(
     const applied: string[] = [];
     for (const migration of migrations.slice(done.length)) {
       await (migration.outside === null
-        ? apply(connection, migration, options)
-        : applyOutside(connection, migration, migration.outside, options));
+        ? apply(connection, migration, patienceMs)
+        : applyOutside(connection, migration, migration.outside, patienceMs));
       applied.push(migration.name);
     }
     return applied;
@@ -130,13 +125,13 @@ async function record(connection: Transaction, migration: Migration): Promise<vo
 async function apply(
   connection: Transaction,
   migration: Migration,
-  { lockTimeoutMs, patienceMs }: MigrateOptions,
+  patienceMs: number,
 ): Promise<void> {
   const advice =
     'did not get its locks and was rolled back: end the transaction that holds them (the oldest xact_start in pg_stat_activity), and migrate again';
   await retryLocks(`migration ${migration.name} ${advice}`, patienceMs, async () => {
     try {
-      await connection.unsafe(`begin; set local lock_timeout = ${lockTimeoutMs}`);
+      await connection.unsafe(`begin; set local lock_timeout = ${LOCK_TIMEOUT_MS}`);
       await connection.unsafe(migration.text);
       await record(connection, migration);
       await connection.unsafe('commit');
@@ -152,7 +147,7 @@ async function applyOutside(
   connection: Transaction,
   migration: Migration,
   statement: IndexStatement,
-  { patienceMs }: MigrateOptions,
+  patienceMs: number,
 ): Promise<void> {
   const advice =
     'waits for a transaction that does not end: end that transaction (the oldest xact_start in pg_stat_activity), and migrate again. The next run drops the invalid index that may remain, and builds the index again';
@@ -283,11 +278,7 @@ export class SchemaMismatchError extends OperatorError {}
  * @param needed how many of them the database must have
  * @returns whether the database has migrations that this version does not know
  */
-export async function requireSchema(
-  sql: Db,
-  known: number,
-  needed = known,
-): Promise<{ ahead: boolean }> {
+export async function requireSchema(sql: Db, known: number, needed = known) {
   const [list] = await mapStartupDbErrors(
     () => sql<{ there: boolean }[]>`
       select to_regclass('public.svc_migration') is not null as there`,

@@ -1,9 +1,7 @@
 import type { ArtifactKind } from '#protocol/status';
 import { AdministrationError, noTenant, withGateLock } from './audit.js';
 import type { Db, Fragment, Pool, Transaction } from '../db/transaction.js';
-import type { Environment } from './api-keys.js';
-
-export { AdministrationError };
+import type { Environment } from '#protocol/schemas/primitives';
 
 /** Creates a tenant. @returns false when it already exists in that environment */
 export async function createTenant(
@@ -47,16 +45,15 @@ async function updateTenant(sql: Db, tenantId: string, change: Fragment): Promis
   if (rows.count === 0) throw noTenant(tenantId);
 }
 
-/** Sets the validity of artifacts of future admissions, in seconds; null: unlimited. */
+/**
+ * Sets the validity of artifacts of future admissions, or how long an action waits for a required
+ * approval, in seconds; null: unlimited.
+ */
 export const setValidity = (
   sql: Db,
   tenantId: string,
-  validity: Record<ArtifactKind, number | null>,
+  validity: Record<ArtifactKind, number | null> | { approval: number },
 ): Promise<void> => updateTenant(sql, tenantId, sql`validity = validity || ${sql.json(validity)}`);
-
-/** Sets how long an action waits for a required approval. */
-export const setApprovalTime = (sql: Db, tenantId: string, seconds: number): Promise<void> =>
-  updateTenant(sql, tenantId, sql`validity = validity || ${sql.json({ approval: seconds })}`);
 
 /** Sets the tenant's requests per second; null: the engine's default. */
 export const setRateLimit = (sql: Db, tenantId: string, perSecond: number | null): Promise<void> =>
@@ -81,16 +78,9 @@ export function listTenants(sql: Db): Promise<TenantRow[]> {
     from svc.tenant t order by tenant_id`;
 }
 
-export interface LaneRow {
-  environment: Environment;
-  open: boolean;
-  changedAt: Date;
-}
-
-export function listLanes(sql: Db): Promise<LaneRow[]> {
-  return sql<LaneRow[]>`
+export const listLanes = (sql: Db) =>
+  sql<{ environment: Environment; open: boolean; changedAt: Date }[]>`
     select environment, open, changed_at as "changedAt" from svc.lane order by environment`;
-}
 
 /**
  * Stores a proof-chain fixture: a document that execute requests name by `proof_chain_fixture_ref`.
@@ -116,18 +106,8 @@ export async function putFixture(
   );
 }
 
-export interface FixtureRow {
-  fixtureRef: string;
-  fixtureHash: Buffer;
-  bytes: number;
-  createdAt: Date;
-}
-
-export function listFixtures(sql: Db): Promise<FixtureRow[]> {
-  return sql<FixtureRow[]>`
+export const listFixtures = (sql: Db) =>
+  sql<{ fixtureRef: string; fixtureHash: Buffer; bytes: number; createdAt: Date }[]>`
     select fixture_ref as "fixtureRef", fixture_hash as "fixtureHash", length(content) as bytes,
       created_at as "createdAt"
     from svc.fixture order by fixture_ref`;
-}
-
-export { insertApiKey, revokeApiKey } from './api-keys.js';

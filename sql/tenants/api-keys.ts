@@ -1,7 +1,7 @@
 import type { KeyRestriction, Scope } from '#protocol/schemas/api-keys';
 import type { Environment } from '#protocol/schemas/primitives';
-import { comparableTime, inMs, type WithDates } from '../db/columns.js';
-import { type ListPlace, pageAfter } from '../db/paging.js';
+import { comparableTime, firstRow, inMs, valueOf, type WithDates } from '../db/columns.js';
+import { pageAfter, type TenantList } from '../db/paging.js';
 import {
   asTenants,
   changeAsTenants,
@@ -10,7 +10,7 @@ import {
   readAsTenants,
   type Transaction,
 } from '../db/transaction.js';
-import { AdministrationError, noTenant, withGateLock } from './audit.js';
+import { AdministrationError, noTenant, tenantNumber, withGateLock } from './audit.js';
 
 export interface NewApiKey {
   keyId: string;
@@ -149,11 +149,9 @@ export interface ApiKeyRow {
 }
 
 export async function listApiKeys(sql: Db, tenantId: string): Promise<ApiKeyRow[]> {
-  const [tenant] = await sql`select from svc.tenant where tenant_id = ${tenantId}`;
-  if (tenant === undefined) throw noTenant(tenantId);
+  const tenantNo = await tenantNumber(sql, tenantId);
   return sql<ApiKeyRow[]>`
-    select ${keyColumns(sql)} from svc.api_key k join svc.tenant t using (tenant_no)
-    where t.tenant_id = ${tenantId} order by k.key_no`;
+    select ${keyColumns(sql)} from svc.api_key k where k.tenant_no = ${tenantNo} order by k.key_no`;
 }
 
 /** Columns of an ApiKeyRow, from `svc.api_key k`. */
@@ -184,33 +182,26 @@ export function createTenantKey(
   { keyId, secretHash, scopes, restriction, expiresAt }: NewTenantKey,
 ): Promise<ApiKeyRow | null> {
   return asTenants(sql, [tenantNo], async (tx) => {
-    const [made] = await tx<[{ created: boolean }]>`
+    const isCreated = await valueOf<boolean>(tx`
       select svc.create_api_key(${managing}, ${keyId}, ${secretHash}, ${[...scopes]}::text[],
         ${JSON.stringify(restriction ?? {})}::text::jsonb,
-        ${expiresAt === null ? null : comparableTime(expiresAt)}::timestamptz) as created`;
-    if (!made.created) return null;
-    const [key] = await tx<ApiKeyRow[]>`
+        ${expiresAt === null ? null : comparableTime(expiresAt)}::timestamptz)`);
+    if (!isCreated) return null;
+    return firstRow(tx<ApiKeyRow[]>`
       select ${keyColumns(tx)} from svc.api_key k
-      where k.key_id = ${keyId} and k.tenant_no = ${tenantNo}`;
-    return key ?? null;
+      where k.key_id = ${keyId} and k.tenant_no = ${tenantNo}`);
   });
 }
 
 /** The tenant's keys after `after`, newest first, including expired and revoked ones. */
-export function listTenantKeys(
-  sql: Pool,
-  tenantNo: number,
-  limit: number,
-  after: ListPlace | null,
-): Promise<ApiKeyRow[]> {
-  return asTenants(
+export const listTenantKeys: TenantList<ApiKeyRow> = (sql, tenantNo, limit, after) =>
+  asTenants(
     sql,
     [tenantNo],
     (tx) => tx<ApiKeyRow[]>`
       select ${keyColumns(tx)} from svc.api_key k
       where k.tenant_no = ${tenantNo} ${pageAfter(tx, ['k.created_at', 'k.key_id'], limit, after)}`,
   );
-}
 
 /**
  * Revokes a key of the tenant, and the keys that it created, on behalf of the calling key `managing`;
@@ -235,12 +226,10 @@ export async function revokeTenantKey(
   if (own === undefined) return 'unknown';
   // Returns before taking the append lock, which would delay appends.
   if (own.isRevoked) return 'revoked';
-  const [made] = await changeAsTenants(
-    sql,
-    [tenantNo],
-    (tx) => tx<[{ revoked: boolean }]>`select svc.revoke_api_key(${managing}, ${keyId}) as revoked`,
+  const isRevoked = await valueOf<boolean>(
+    changeAsTenants(sql, [tenantNo], (tx) => tx`select svc.revoke_api_key(${managing}, ${keyId})`),
   );
-  return made.revoked ? 'revoked' : 'rejected';
+  return isRevoked ? 'revoked' : 'rejected';
 }
 
 function noKey(keyId: string): AdministrationError {
@@ -248,8 +237,6 @@ function noKey(keyId: string): AdministrationError {
     `unknown key ${keyId}: run "key list <tenant_id>" to see the keys of a tenant`,
   );
 }
-
-export type { Environment };
 
 /** The current state of an API key, for the checks of the engine. */
 export interface Credential {

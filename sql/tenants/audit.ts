@@ -11,6 +11,13 @@ export function noTenant(tenantId: string): AdministrationError {
   );
 }
 
+export async function tenantNumber(sql: Db, tenantId: string): Promise<number> {
+  const [row] = await sql<{ no: number }[]>`
+    select tenant_no as no from svc.tenant where tenant_id = ${tenantId}`;
+  if (row === undefined) throw noTenant(tenantId);
+  return row.no;
+}
+
 /** The actor and the command, without its arguments, which may contain secrets. */
 export interface Act {
   actor: string;

@@ -9,7 +9,6 @@ import {
   hashAt,
   inclusionFromTiles,
   rootFromTiles,
-  SubtreeHashes,
   tilePath,
   tilesBetween,
   tilesForAppend,
@@ -147,7 +146,7 @@ describe('TreeReader', () => {
       hashed += 1;
       return sha256(data);
     }, sha256);
-    const subtrees = new SubtreeHashes();
+    const subtrees = new Map();
     for (const index of Array.from({ length: 256 }, (_, at) => at)) {
       const path = await inclusionFromTiles(counting, index, 1024, store.read, subtrees);
       expect(path).toEqual(inclusionPath(sha256, leaves, index, 1024));

@@ -154,8 +154,8 @@ describe('publisher with a replica', () => {
         return withFlippedBit(hashes!, 8 * 32 * ((size - 1) % 256));
       },
     };
-    const reading: Replica['reading'] = (work) => work(tampered);
-    expect(await (await openPublisher({ replica: { reading } })).runCycle()).toMatchObject({
+    const replica: Replica = (work) => work(tampered);
+    expect(await (await openPublisher({ replica })).runCycle()).toMatchObject({
       outcome: 'published',
     });
     expect((await snapshot()).status(id!)).toBe('VALID');

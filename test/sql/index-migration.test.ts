@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { Pool } from '#sql/db/transaction';
-import { migrate, MIGRATE_DEFAULTS } from '#sql/schema/migrate';
+import { LOCK_TIMEOUT_MS, migrate } from '#sql/schema/migrate';
 import { useDatabase, useMigrations } from '../fixtures/use-registry.js';
 
 /** Migrations that create indexes concurrently and therefore run outside a transaction. */
@@ -73,7 +73,7 @@ describe('runIndexStatement', () => {
     const end = await openTransaction();
     const migrating = migrate(db.sql, copy.folder);
     await waiting(db.sql);
-    await sleep(MIGRATE_DEFAULTS.lockTimeoutMs + 200);
+    await sleep(LOCK_TIMEOUT_MS + 200);
     const before = written;
     await expect.poll(() => written).toBeGreaterThan(before + 5);
     await waiting(db.sql);
@@ -97,7 +97,7 @@ describe('runIndexStatement', () => {
   it('fails with the next step in its message when an older transaction does not end', async () => {
     await add(`${MARK}create index concurrently ${index} on svc.later (a);`);
     const end = await openTransaction();
-    const blocked = migrate(db.sql, copy.folder, { lockTimeoutMs: 50, patienceMs: 300 });
+    const blocked = migrate(db.sql, copy.folder, 300);
     await expect(blocked).rejects.toThrow(/pg_stat_activity.*invalid/);
     await end();
     expect(await built()).toMatchObject({ valid: false, recorded: false });

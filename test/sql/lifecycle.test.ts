@@ -3,7 +3,7 @@ import { toBase64Url } from '#protocol/bytes';
 import { jwkThumbprint } from '#protocol/keys';
 import { parseVkey } from '#protocol/note';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { AdministrationError } from '#sql/tenants/administration';
+import { AdministrationError } from '#sql/tenants/audit';
 import { type Transaction, transaction } from '#sql/db/transaction';
 import { appendKeyChange, appendRevocation } from '#sql/lifecycle/entries';
 import { appendLogKeyChange } from '#sql/lifecycle/log-keys';

@@ -7,7 +7,6 @@ import {
   transaction,
   asTenants,
   readAsTenants,
-  TENANT_TABLES,
 } from '#sql/db/transaction';
 import { acceptIntake } from '#sql/admissions/intake';
 import { assertRole, frozenRights } from '#sql/db/roles';
@@ -119,13 +118,14 @@ const count = async (tx: Pick<Transaction, 'unsafe'>, table: string): Promise<nu
 };
 
 /** Tenant tables that the engine must not read. */
-const { engine } = (await frozenRights()).rights;
-const kept = TENANT_TABLES.filter(
-  (table) => !engine.some((right) => right.table === table && right.name.startsWith('SELECT')),
+const { rights, tenantTables } = await frozenRights();
+const kept = tenantTables.filter(
+  (table) =>
+    !rights.engine.some((right) => right.table === table && right.name.startsWith('SELECT')),
 );
 
-describe('TENANT_TABLES', () => {
-  it('lists every table with tenant rows, each with row-level security', async () => {
+describe('the tenant tables of the frozen schema', () => {
+  it('are all tables with tenant rows, each with row-level security', async () => {
     const found = await db.sql<{ name: string }[]>`
       with recursive owned as (
         select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace and n.nspname = 'svc'
@@ -134,10 +134,10 @@ describe('TENANT_TABLES', () => {
         union
         select k.conrelid from owned o join pg_constraint k on k.confrelid = o.oid and k.contype = 'f')
       select relname as name from owned join pg_class using (oid) order by 1`;
-    expect(found.map(({ name }) => name)).toEqual([...TENANT_TABLES]);
+    expect(found.map(({ name }) => name)).toEqual(tenantTables);
     const guarded = await db.sql<{ name: string }[]>`
       select relname as name from pg_class where relrowsecurity and relforcerowsecurity order by 1`;
-    expect(guarded.map(({ name }) => name)).toEqual([...TENANT_TABLES]);
+    expect(guarded.map(({ name }) => name)).toEqual(tenantTables);
   });
 
   it.each(kept)('table %s is closed to the engine, by privilege and by policy', async (table) => {
@@ -152,7 +152,7 @@ describe('TENANT_TABLES', () => {
     expect(await count(db.sql, table)).toBeGreaterThan(0);
   });
 
-  const open = TENANT_TABLES.filter((table) => !kept.includes(table));
+  const open = tenantTables.filter((table) => !kept.includes(table));
   it.each(open)('table %s shows the engine only rows of the tenants in scope', async (table) => {
     const all = await count(db.sql, table);
     const ofBoth = await asTenants(registry.engine, [ours, theirs], (tx) => count(tx, table));
@@ -185,7 +185,7 @@ describe('TENANT_TABLES', () => {
     'lists tables whose readable rows are all visible to the %s role',
     async (program) => {
       const sql = db.as(`svc_${program}`);
-      for (const table of TENANT_TABLES) {
+      for (const table of tenantTables) {
         const [may] = await sql<{ read: boolean }[]>`
           select has_table_privilege(${`svc.${table}`}, 'select') as read`;
         if (may?.read === true) expect(await count(sql, table)).toBe(await count(db.sql, table));

@@ -70,8 +70,9 @@ const NOTHING: Appended = { admitted: [], rejected: [] };
 /** Appends closes of runs. Their AEPs depend on the log, so they are signed under the append lock. */
 export async function appendCloses(
   context: AdmitContext,
-  intakes: readonly PendingIntake[],
+  closes: readonly Pick<Prepared, 'intake'>[],
 ): Promise<Appended> {
+  const intakes = closes.map(({ intake }) => intake);
   const policies = await Promise.all(
     intakes.map(({ policyDigest }) => context.policy(policyDigest)),
   );
@@ -172,18 +173,10 @@ async function appendClaimed(
       nativeSha256,
       size,
       admitted.map(({ intake, ...proof }) => ({
+        ...intake,
+        ...proof,
         kind: 'proof',
-        proofId: intake.proofId,
-        tenantNo: intake.tenantNo,
-        lane: intake.lane,
-        environment: intake.environment,
-        validity: intake.validity,
         at: intake.acceptedAt,
-        subject: proof.subject,
-        decision: proof.decision,
-        aepHash: proof.aepHash,
-        proofRecordHash: proof.proofRecordHash,
-        signature: proof.signature,
       })),
       lastTile,
     ),
@@ -317,12 +310,7 @@ function sign(
   const signature = context.signer.sign(pae(AEP_PAYLOAD_TYPE, bytes));
   const hashes = loggedHashes(
     nativeSha256,
-    {
-      proof_id: intake.proofId,
-      aep: bytes,
-      signature,
-      key_id: context.keyId,
-    },
+    { proof_id: intake.proofId, aep: bytes, signature, key_id: context.keyId },
     nativeBase64,
   );
   const prepared: Prepared = {

@@ -42,17 +42,9 @@ interface ChunkDispatcherOptions extends DispatchOptions {
   requeued: (chunks: number) => void;
 }
 
-export interface ChunkDispatcher {
-  /** To be called when the queue has room or a batch has arrived. Never throws. */
-  wake(): void;
-  /** Requeues chunks that the queue lost, then dispatches. Never rejects. */
-  requeue(): Promise<void>;
-  close(): Promise<void>;
-}
-
 const DUPLICATES_PER_PASS = 2_000;
 
-export function startChunkDispatcher(options: ChunkDispatcherOptions): ChunkDispatcher {
+export function startChunkDispatcher(options: ChunkDispatcherOptions) {
   const { sql, log } = options;
   let isClosing = false;
   let dispatching: Promise<void> | null = null;
@@ -65,6 +57,7 @@ export function startChunkDispatcher(options: ChunkDispatcherOptions): ChunkDisp
     } while (again && !isClosing);
   }
 
+  /** To be called when the queue has room or a batch has arrived. Never throws. */
   function wake(): void {
     again = true;
     if (isClosing) return;
@@ -87,13 +80,14 @@ export function startChunkDispatcher(options: ChunkDispatcherOptions): ChunkDisp
 
   return {
     wake,
+    /** Requeues chunks that the queue lost, then dispatches. Never rejects. */
     requeue: () =>
       requeueOnce()
         .catch((error: unknown) =>
           logRarely(log, 'warn', { err: error }, 'batch dispatcher: requeue failed; it is retried'),
         )
         .finally(wake),
-    close: async () => {
+    close: async (): Promise<void> => {
       isClosing = true;
       await dispatching;
     },

@@ -3,6 +3,7 @@ import type { KeyStatus } from '#protocol/keys';
 import type { SigningKey } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
 import type { Pool } from '#sql/db/transaction';
+import type { BatchOutcomeCount } from '#sql/batches/chunks';
 import { treeSize } from '#sql/log/log';
 import { keyEntryReader } from '#sql/log/keys';
 
@@ -50,17 +51,10 @@ export async function signingKeyState({ sql, keyId, logOrigin }: AdmitContext): 
 /** Stages of a group of admissions, in order. */
 export type Stage = 'load' | 'prepare' | 'lock' | 'append' | 'commit';
 
-export interface OutcomeCounts {
-  admitted: number;
-  denied: number;
-  approval_required: number;
-  refused: number;
-}
-
 /** Metrics of the admit pipeline, recorded per transaction and not per item. */
 export interface AdmitMetrics {
   /** A transaction committed with these outcomes. */
-  committed(outcomes: OutcomeCounts): void;
+  committed(outcomes: Record<BatchOutcomeCount['outcome'], number>): void;
   took(stage: Stage, ms: number): void;
   /** The requeue found this many stale items. */
   requeued(kind: 'admissions' | 'batches' | 'revocations', count: number): void;

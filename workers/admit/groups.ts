@@ -1,6 +1,6 @@
 import type { RequestIds } from '#runtime/http/request-ids';
 
-export interface GroupOptions {
+interface GroupOptions {
   /** Groups processed concurrently: one is prepared while another waits for the append lock. */
   groupsAtOnce: number;
   /** Maximum number of admissions in a group. */
@@ -9,16 +9,7 @@ export interface GroupOptions {
   process: (ids: string[], requests: RequestIds) => Promise<void>;
 }
 
-export interface AdmissionGroups {
-  /**
-   * Accepts ids, except those that already wait or are being processed. Returns the accepted ids.
-   * Never throws.
-   */
-  take(ids: readonly string[], requests: RequestIds): string[];
-  waiting(): number;
-  /** Finishes the running groups and starts no more. */
-  close(): Promise<void>;
-}
+export type AdmissionGroups = ReturnType<typeof groupAdmissions>;
 
 /** Pause before the admissions of a failed group are processed again. */
 const AGAIN_MS = 250;
@@ -28,11 +19,7 @@ const AGAIN_MS = 250;
  * and takes the append lock once, so many small groups would build a backlog. An admission never waits
  * for others to arrive.
  */
-export function groupAdmissions({
-  groupsAtOnce,
-  idsAtOnce,
-  process,
-}: GroupOptions): AdmissionGroups {
+export function groupAdmissions({ groupsAtOnce, idsAtOnce, process }: GroupOptions) {
   const waiting = new Map<string, RequestIds>();
   const processing = new Set<string>();
   const running = new Set<Promise<void>>();
@@ -75,6 +62,10 @@ export function groupAdmissions({
     }
   }
 
+  /**
+   * Accepts ids, except those that already wait or are being processed. Returns the accepted ids.
+   * Never throws.
+   */
   function take(ids: readonly string[], requests: RequestIds): string[] {
     const taken = ids.filter((id) => !waiting.has(id) && !processing.has(id));
     for (const id of taken) waiting.set(id, requests);
@@ -85,6 +76,7 @@ export function groupAdmissions({
   return {
     take,
     waiting: () => waiting.size,
+    /** Finishes the running groups and starts no more. */
     close: async () => {
       isClosing = true;
       await Promise.all(running);

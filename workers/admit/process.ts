@@ -14,6 +14,7 @@ import {
 import { announceOutcomes } from '#sql/admissions/outcomes';
 import { CHUNK_ITEMS } from '#sql/batches/accept';
 import { countOutcomes, splitChunks } from '#sql/batches/chunks';
+import { slices } from '#sql/db/columns';
 import { transaction, type Transaction } from '#sql/db/transaction';
 import {
   append,
@@ -75,10 +76,9 @@ export async function processAdmissions(
     else deferred.push(one);
   }
   // Closes come last, because they may end the runs of other admissions in the group.
-  for (let start = 0; start < closes.length; start += CLOSES_AT_ONCE) {
-    const some = closes.slice(start, start + CLOSES_AT_ONCE);
+  for (const some of slices(closes, CLOSES_AT_ONCE)) {
     try {
-      await appendOrIsolate(context, some, appendClosing, requests);
+      await appendOrIsolate(context, some, appendCloses, requests);
     } catch (error) {
       deferred.push(...some.map(({ intake }) => ({ intake, error })));
     }
@@ -88,12 +88,6 @@ export async function processAdmissions(
 
 /** A transaction reads all members of its closed runs under the append lock. */
 const CLOSES_AT_ONCE = 32;
-
-const appendClosing = (context: AdmitContext, closes: Pick<Prepared, 'intake'>[]) =>
-  appendCloses(
-    context,
-    closes.map(({ intake }) => intake),
-  );
 
 /**
  * Processes pending chunks of batches, each with all of its admissions or not at all. When single
@@ -290,10 +284,7 @@ function logOutcomes(
 }
 
 /** Lists single admissions by id, and batch items only by batch. */
-function logFields(
-  outcomes: readonly LoggedOutcome[],
-  requests: RequestIds,
-): { single?: object[]; batches?: object[] } {
+function logFields(outcomes: readonly LoggedOutcome[], requests: RequestIds) {
   const single: object[] = [];
   const counts = new Map<string, number>();
   for (const { intake, ...rest } of outcomes) {

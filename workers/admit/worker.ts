@@ -8,12 +8,7 @@ import { healthCheck, type Readiness, TaskWatchdog, type StallError } from '#run
 import type { Sql } from '#runtime/postgres/connect';
 import { logRarely } from '#runtime/process/log';
 import { isIds } from '#runtime/queue/backend';
-import {
-  openAdmitQueue,
-  openBatchQueue,
-  openConsumer,
-  type QueueState,
-} from '#runtime/queue/queues';
+import { openAdmitQueue, openBatchQueue, openConsumer } from '#runtime/queue/queues';
 import { policyActivations } from '#sql/admissions/policies';
 import { announcedIn, PENDING_CHANNEL } from '#sql/admissions/outcomes';
 import { type Db, type Pool, requirePrimary } from '#sql/db/transaction';
@@ -31,33 +26,27 @@ import type { DelegatedKeys } from './delegated-keys.js';
 import { type AdmissionGroups, groupAdmissions } from './groups.js';
 import { firstOf, processAdmissions, processChunks } from './process.js';
 
-export interface WorkerOptions {
+export const WORKER_DEFAULTS = {
   /** The number of revocation and batch jobs that are processed concurrently. */
-  jobsAtOnce: number;
-  /** Groups processed concurrently; they append one after the other, under the append lock. */
-  groupsAtOnce: number;
-  /** Batch chunks processed concurrently. Keep it low: single admissions wait for each chunk. */
-  batchConcurrency: number;
-  requeueEveryMs: number;
-  /** Milliseconds after which an admission without an outcome is requeued. */
-  staleAfterMs: number;
-  /** Lease of a batch chunk, in milliseconds; an unfinished chunk is requeued afterwards. */
-  chunkLeaseMs: number;
-  /** Milliseconds after which an unfinished group or revocation job ends the process. */
-  stallTimeoutMs: number;
-}
-
-export const WORKER_DEFAULTS: WorkerOptions = {
   jobsAtOnce: 32,
+  /** Groups processed concurrently; they append one after the other, under the append lock. */
   groupsAtOnce: 2,
+  /** Batch chunks processed concurrently. Keep it low: single admissions wait for each chunk. */
   batchConcurrency: 1,
   requeueEveryMs: 1000,
+  /** Milliseconds after which an admission without an outcome is requeued. */
   staleAfterMs: 2000,
+  /** Lease of a batch chunk, in milliseconds; an unfinished chunk is requeued afterwards. */
   chunkLeaseMs: 5000,
-  // A group takes a dozen statements with a timeout of 30 s each; the limit allows for a batch
-  // chunk whose items are retried one by one.
+  /**
+   * Milliseconds after which an unfinished group or revocation job ends the process. A group takes a dozen
+   * statements with a timeout of 30 s each; the limit allows for a batch chunk whose items are retried one
+   * by one.
+   */
   stallTimeoutMs: 600_000,
 };
+
+type WorkerOptions = typeof WORKER_DEFAULTS;
 
 const IDS_AT_ONCE = 256;
 
@@ -67,15 +56,7 @@ const MOST_ANNOUNCED = 100_000;
 /** Pause between checks of an inactive signing key. */
 const KEY_CHECK_MS = 1_000;
 
-export interface AdmitWorker {
-  /** Resolves when the worker takes jobs, or detects that the queue is unreachable. */
-  ready: Promise<void>;
-  isQueueUp(): boolean;
-  queues(): Promise<Record<'admit' | 'batch', QueueState>>;
-  readiness(): Promise<Readiness>;
-  /** Finishes the current jobs and starts no others. */
-  close(): Promise<void>;
-}
+export type AdmitWorker = ReturnType<typeof startAdmitWorker>;
 
 /**
  * Processes announced admissions and jobs from the queue, and requeues lost admissions and jobs.
@@ -89,7 +70,7 @@ export function startAdmitWorker(
   onStall: (error: StallError) => void = (error) => {
     throw error;
   },
-): AdmitWorker {
+) {
   const { log, sql } = context;
   const stopping = new AbortController();
   const { signal } = stopping;
@@ -169,11 +150,13 @@ export function startAdmitWorker(
     isQueueUp: () => !isDown(),
     queues: async () => ({ admit: await queue.stats(), batch: await batches.queue.stats() }),
     readiness: workerReadiness(context, () => queue.ping(), takesJobs, isDown),
+    /** Resolves when the worker takes jobs, or detects that the queue is unreachable. */
     ready: Promise.race([
       Promise.all([worker.ready, batches.worker.ready]),
       ...(withoutQueue === null ? [] : [withoutQueue.down]),
     ]).then(() => admissions.listening),
-    close: async () => {
+    /** Finishes the current jobs and starts no others. */
+    close: async (): Promise<void> => {
       stopping.abort();
       await Promise.all([
         admissions.close(),

@@ -3,10 +3,10 @@ import { formatTime } from '#protocol/time';
 import { coalesce } from '#runtime/concurrency';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { RequestIds } from '#runtime/http/request-ids';
-import { logRarely, type Logger } from '#runtime/process/log';
+import { logRarely } from '#runtime/process/log';
 import { announceOutcomes } from '#sql/admissions/outcomes';
 import { isLockTimeout, isUnavailable } from '#sql/db/errors';
-import { type Pool, type Transaction, transaction } from '#sql/db/transaction';
+import { type Transaction, transaction } from '#sql/db/transaction';
 import { databaseTime } from '#sql/log/verdicts';
 import {
   type ClaimedRevocation,
@@ -17,15 +17,10 @@ import {
 } from '#sql/lifecycle/revocations';
 import { appendEntries, lockHead } from '#sql/log/append';
 import { statusEntriesOf } from '#sql/log/log';
+import type { AdmitContext } from '../admit/context.js';
 
 /** Dependencies of the revocation worker. It has no key, because status entries are unsigned. */
-export interface LifecycleContext {
-  sql: Pool;
-  log: Logger;
-}
-
-/** Commits requested revocations. Rejects when a revocation could not be committed; the requeue retries it. */
-export type CommitRevocations = (requestIds: readonly string[]) => Promise<void>;
+type LifecycleContext = Pick<AdmitContext, 'sql' | 'log'>;
 
 /** Whether an error affects every request. Single retries would only wait for the database or the lock again. */
 const affectsAll = (error: unknown): boolean => isUnavailable(error) || isLockTimeout(error);
@@ -36,9 +31,10 @@ const GROUP_SIZE = 256;
 /**
  * Commits the revocations of concurrent jobs in one transaction at a time: with a transaction for each
  * job, one tenant's revocations would take all connections of the worker, and the append lock many times
- * before an admission gets it. A request that fails stays pending, and the others are committed.
+ * before an admission gets it. A request that fails stays pending, and the others are committed: the result
+ * rejects, and the requeue retries the failed ones.
  */
-export function groupRevocations(context: LifecycleContext): CommitRevocations {
+export function groupRevocations(context: LifecycleContext) {
   const commit = coalesce<string, undefined>({
     maxWaitMs: 1,
     maxItems: GROUP_SIZE,
@@ -55,7 +51,7 @@ export function groupRevocations(context: LifecycleContext): CommitRevocations {
       return requestIds.map(() => undefined);
     },
   });
-  return async (requestIds) => {
+  return async (requestIds: readonly string[]): Promise<void> => {
     const commits = requestIds.map(commit);
     await Promise.allSettled(commits);
     await Promise.all(commits);
@@ -79,7 +75,7 @@ export async function commitRevocations(
 
 export async function processRevocations(
   { log }: Pick<LifecycleContext, 'log'>,
-  commit: CommitRevocations,
+  commit: ReturnType<typeof groupRevocations>,
   requestIds: readonly string[],
   requests: RequestIds,
 ): Promise<void> {

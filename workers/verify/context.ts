@@ -60,15 +60,16 @@ export async function lockVerdicts(tx: Transaction): Promise<number> {
  */
 const STALLED_MS = 10_000;
 
-export function verifierHeartbeats(): VerifierHeartbeats {
-  return {
-    log: new Heartbeat(STALLED_MS),
-    expiryScan: new Heartbeat(STALLED_MS),
-    // Passes over a small log are up to 8 s apart.
-    scrub: new Heartbeat(2 * STALLED_MS),
-    verdict: new Heartbeat(STALLED_MS),
-  };
-}
+export const verifierHeartbeats = () => ({
+  log: new Heartbeat(STALLED_MS),
+  expiryScan: new Heartbeat(STALLED_MS),
+  // Passes over a small log are up to 8 s apart.
+  scrub: new Heartbeat(2 * STALLED_MS),
+  /** Appends verdict entries; fails while the verifier key is not active in the log. */
+  verdict: new Heartbeat(STALLED_MS),
+});
+
+export type VerifierHeartbeats = ReturnType<typeof verifierHeartbeats>;
 
 /** Ready when the database accepts writes and every pass of the loop succeeded recently. */
 export function verifierReadiness(
@@ -91,14 +92,6 @@ export function verifierReadiness(
       details: { status: ready ? 'ready' : 'unavailable', dependencies, rounds },
     };
   };
-}
-
-export interface VerifierHeartbeats {
-  log: Heartbeat;
-  expiryScan: Heartbeat;
-  scrub: Heartbeat;
-  /** Appends verdict entries; fails while the verifier key is not active in the log. */
-  verdict: Heartbeat;
 }
 
 /** The id of the compromised key, if the compromise is the only reason why a proof fails. */

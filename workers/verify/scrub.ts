@@ -37,10 +37,7 @@ import { verdictOn } from './expiries.js';
  *
  * Returns the number of new verdicts, whether urgent leaves remain, and the size of the prefix.
  */
-export async function scrub(
-  context: VerifyContext,
-  count: number,
-): Promise<{ changed: number; urgent: boolean; size: number }> {
+export async function scrub(context: VerifyContext, count: number) {
   const { sql, log } = context;
   // Read before the prefix, which then covers the urgent leaves even if another verifier extends it.
   const position = await requirePosition(sql);
@@ -151,11 +148,7 @@ async function requirePosition(sql: Db): Promise<ScrubPosition> {
 }
 
 /** The range [from, to) to verify now, and the next position of the scrubber. */
-function nextLeaves(
-  { nextIndex, urgentUntil }: ScrubPosition,
-  count: number,
-  size: number,
-): { from: number; to: number; next: Omit<ScrubPosition, 'epoch'> } {
+function nextLeaves({ nextIndex, urgentUntil }: ScrubPosition, count: number, size: number) {
   if (urgentUntil > 0) {
     const from = Math.max(nextIndex, urgentUntil - count);
     const next = { nextIndex, urgentUntil: from > nextIndex ? from : 0 };

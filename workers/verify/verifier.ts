@@ -8,24 +8,6 @@ import { scrub } from './scrub.js';
 import { scanExpiries } from './expiries.js';
 import { appendVerdictEntry, LEAST_INTERVAL_MS, type VerdictResult } from './verdict-entries.js';
 
-export interface VerifierOptions {
-  /** Initial number of leaves per pass. */
-  batch: number;
-  /** Maximum number of leaves per pass. The number doubles during a backlog, to spread a pass's fixed cost. */
-  maxBatch: number;
-  /** Shortest pause after a pass that found less than a batch, in milliseconds. */
-  idleMs: number;
-  /** Longest sleep without a notification, in milliseconds. */
-  pollMs: number;
-  expiryScanMs: number;
-  /** Milliseconds between scrub passes; up to four times as many for a small log. */
-  scrubMs: number;
-  /** Maximum number of leaves per scrub pass; a small log is scrubbed about once an hour. */
-  scrubBatch: number;
-  /** If a pass takes longer than this, in milliseconds, `runVerifier` rejects. */
-  stallTimeoutMs: number;
-}
-
 /** The scrubber checks the whole log again in this time, if `scrubBatch` allows. */
 const SCRUB_LOG_MS = 3_600_000;
 const LEAST_SCRUBBED = 20;
@@ -41,17 +23,28 @@ const PASSES_PER_SNAPSHOT = 20;
 /** The longest pause between these passes. */
 const LONGEST_IDLE_MS = 60_000;
 
-export const VERIFIER_DEFAULTS: VerifierOptions = {
+export const VERIFIER_DEFAULTS = {
+  /** Initial number of leaves per pass. */
   batch: 1000,
+  /** Maximum number of leaves per pass. The number doubles during a backlog, to spread a pass's fixed cost. */
   maxBatch: 4000,
+  /** Shortest pause after a pass that found less than a batch, in milliseconds. */
   idleMs: 200,
+  /** Longest sleep without a notification, in milliseconds. */
   pollMs: 1000,
   expiryScanMs: 1000,
+  /** Milliseconds between scrub passes; up to four times as many for a small log. */
   scrubMs: 2000,
+  /** Maximum number of leaves per scrub pass; a small log is scrubbed about once an hour. */
   scrubBatch: 400,
-  // A pass takes a handful of statements with a timeout of 30 s each.
+  /**
+   * If a pass takes longer than this, in milliseconds, `runVerifier` rejects. A pass takes a handful of
+   * statements with a timeout of 30 s each.
+   */
   stallTimeoutMs: 300_000,
 };
+
+type VerifierOptions = typeof VERIFIER_DEFAULTS;
 
 /**
  * Until the signal aborts, extends the verified prefix, scans for expiries, appends a verdict entry

@@ -3,8 +3,7 @@ import type { Request } from 'express';
 import * as z from 'zod';
 import { canonicalBytes, type JsonValue } from '#protocol/json';
 import { safeParse } from '#protocol/schemas/messages';
-import type { ListPlace } from '#sql/db/paging';
-import type { Pool } from '#sql/db/transaction';
+import type { ListPlace, TenantList } from '#sql/db/paging';
 import type { Operation, SpecOf } from '../operation.js';
 import type { ResponseSpec } from '../../openapi/types.js';
 import { tenantOperation } from './gates.js';
@@ -85,7 +84,7 @@ interface PagedList<T> {
   id: RegExp;
   placeOf: (member: T) => ListPlace;
   documentOf: (member: T) => object;
-  read: (sql: Pool, tenantNo: number, limit: number, after: ListPlace | null) => Promise<T[]>;
+  read: TenantList<T>;
 }
 
 export function listOperation<T>(

@@ -10,7 +10,6 @@ import {
   type RunStateDocument,
   runStateSchema,
 } from '#protocol/schemas/run';
-import { SubtreeHashes } from '#protocol/tiles';
 import { yieldEvery } from '#runtime/concurrency';
 import { readRun, runKeyOf, type RunMember } from '#sql/admissions/runs';
 import type { Pool } from '#sql/db/transaction';
@@ -157,7 +156,7 @@ function sharedReads(sql: Pool) {
   const keys = new Map<string, ReturnType<typeof keysInLog>>();
   return {
     tile: tileCache(sql),
-    subtrees: new SubtreeHashes(),
+    subtrees: new Map(),
     proven: new Map<number, string | null>(),
     keys(keyId: string): ReturnType<typeof keysInLog> {
       const known = keys.get(keyId) ?? keysInLog(sql, [keyId]);

@@ -7,7 +7,7 @@ import { formatTime } from '#protocol/time';
 import { transaction } from '#sql/db/transaction';
 import { eraseAdmission } from '#sql/erasure/erase';
 import { addApprover, retireApprover } from '#sql/lifecycle/approvers';
-import { setApprovalTime } from '#sql/tenants/administration';
+import { setValidity } from '#sql/tenants/administration';
 import { admissionEnvelope } from '../../fixtures/agent.js';
 import { newApprover } from '../../fixtures/approvals.js';
 import { withoutTriggers } from '../../fixtures/database.js';
@@ -78,9 +78,9 @@ it('a revoked pending proof is not offered for approval', async () => {
 });
 
 it('an approval after the tenant’s time limit has no effect', async () => {
-  await setApprovalTime(setup.registry.admin, TENANT, 60);
+  await setValidity(setup.registry.admin, TENANT, { approval: 60 });
   const pending = await held();
-  await setApprovalTime(setup.registry.admin, TENANT, 900);
+  await setValidity(setup.registry.admin, TENANT, { approval: 900 });
   const ended = `accepted_at = accepted_at - interval '60 seconds'`;
   await setup.whileAltered('intake', ended, `proof_id = '${pending.proof_id}'`, async () => {
     expectProblem(await send(approver.approve(about(pending))), 422, 'approval_rejected');

@@ -6,7 +6,7 @@ import type { KeyRestriction } from '#protocol/schemas/api-keys';
 import { verifyOffline } from '#protocol/offline';
 import { proofExportSchema, receiptEvidenceSchema } from '#protocol/schemas/proof-export';
 import { nativeCrypto } from '#runtime/crypto/node';
-import { setAllowlisted, setApprovalTime } from '#sql/tenants/administration';
+import { setAllowlisted, setValidity } from '#sql/tenants/administration';
 import { admissionEnvelope, outcomeEnvelope } from '../../fixtures/agent.js';
 import { newApprover } from '../../fixtures/approvals.js';
 import { batchIn, BATCHES, resultsOf } from '../../fixtures/batches.js';
@@ -24,7 +24,7 @@ import { AGENT, approvalTest, PATH } from './approval-setup.js';
 const { it, setup, approver, held, heldBy, shown, about, send, secondOf } = approvalTest();
 
 it('an admission that requires an approval gets 202 with the reasons and the expiry, and permits nothing', async () => {
-  await setApprovalTime(setup.registry.admin, TENANT, 60);
+  await setValidity(setup.registry.admin, TENANT, { approval: 60 });
   const envelope = admissionEnvelope({ action: 'PAY' });
   const reply = await setup.post(AGENT, envelope);
   expect(reply.status).toBe(202);
@@ -57,7 +57,7 @@ it('an admission that requires an approval gets 202 with the reasons and the exp
 
   const outcome = await setup.post(AGENT, outcomeEnvelope(proofId));
   expectProblem(outcome, 422, 'parent_not_admitted');
-  await setApprovalTime(setup.registry.admin, TENANT, 900);
+  await setValidity(setup.registry.admin, TENANT, { approval: 900 });
 });
 
 it('the batch result of an item that requires an approval stays the first decision, also in a repeated batch', async () => {

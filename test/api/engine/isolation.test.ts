@@ -4,7 +4,7 @@ import { describe, expect } from 'vitest';
 import type { OperationSpec } from '#api/engine/operation';
 import { OPERATIONS } from '#api/engine/operations';
 import { SCOPES } from '#protocol/schemas/api-keys';
-import { TENANT_TABLES } from '#sql/db/transaction';
+import { frozenRights } from '#sql/db/roles';
 import { admissionEnvelope, newRunId, outcomeEnvelope } from '../../fixtures/agent.js';
 import { activateApprovalSet, refund } from '../../fixtures/approval-world.js';
 import type { TestDatabase } from '../../fixtures/database.js';
@@ -185,7 +185,7 @@ async function ask(
 
 async function withoutRowLevelSecurity<T>(work: () => Promise<T>): Promise<T> {
   const alter = async (what: string): Promise<void> => {
-    for (const table of TENANT_TABLES) {
+    for (const table of (await frozenRights()).tenantTables) {
       await db.sql.unsafe(`alter table svc.${table} ${what} row level security`);
     }
   };

@@ -2,7 +2,7 @@ import crypto, { randomBytes } from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';
 import { expect, vi } from 'vitest';
 import { formatApiKey } from '#runtime/crypto/api-key';
-import { revokeApiKey } from '#sql/tenants/administration';
+import { revokeApiKey } from '#sql/tenants/api-keys';
 import { executeBody, headersFor, without } from '../../fixtures/engine.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { engineTest, keyIdOf, type Setup } from './setup.js';

@@ -10,7 +10,8 @@ import {
   revocationSchema,
   revocationStatusSchema,
 } from '#protocol/schemas/lifecycle';
-import { revokeApiKey, setAllowlisted, setLane } from '#sql/tenants/administration';
+import { setAllowlisted, setLane } from '#sql/tenants/administration';
+import { revokeApiKey } from '#sql/tenants/api-keys';
 import { agentItem, outcomeEnvelope } from '../../fixtures/agent.js';
 import { eraseProof } from '../../fixtures/erase.js';
 import { headersFor, type Reply } from '../../fixtures/engine.js';

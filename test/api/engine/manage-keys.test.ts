@@ -3,8 +3,12 @@ import { apiKeySecretHash, newApiKey, parseApiKey } from '#runtime/crypto/api-ke
 import { connect } from '#runtime/postgres/connect';
 import { asTenants, transaction } from '#sql/db/transaction';
 import { registerTenantApprover } from '#sql/lifecycle/approvers';
-import { revokeApiKey } from '#sql/tenants/administration';
-import { createTenantKey, revokeTenantKey, rotateApiKey } from '#sql/tenants/api-keys';
+import {
+  createTenantKey,
+  revokeApiKey,
+  revokeTenantKey,
+  rotateApiKey,
+} from '#sql/tenants/api-keys';
 import { admissionEnvelope } from '../../fixtures/agent.js';
 import { TcpProxy } from '../../fixtures/tcp-proxy.js';
 import { newApprover } from '../../fixtures/approvals.js';

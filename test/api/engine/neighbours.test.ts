@@ -7,7 +7,8 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import type { OperationSpec } from '#api/engine/operation';
 import { OPERATIONS } from '#api/engine/operations';
 import { connect } from '#runtime/postgres/connect';
-import { type Pool, TENANT_TABLES } from '#sql/db/transaction';
+import { frozenRights } from '#sql/db/roles';
+import type { Pool } from '#sql/db/transaction';
 import { TENANT_CONNECTIONS } from '#api/engine/context';
 import { batchCall, executeBodies } from '../../fixtures/batches.js';
 import { exampleCall } from '../../fixtures/contract-checks.js';
@@ -52,7 +53,7 @@ it.beforeAll(async ({ setup }) => {
       return true;
     end $$;
     grant execute on function svc.test_gate() to svc_engine;`);
-  for (const table of TENANT_TABLES) {
+  for (const table of (await frozenRights()).tenantTables) {
     await db.sql.unsafe(`
       create policy gate on svc.${table} as restrictive for all to svc_engine
         using (svc.test_gate()) with check (svc.test_gate())`);
