@@ -21,7 +21,7 @@ import { type Denial, type RequiredApproval, SdkError } from '../errors.js';
 import { retryAfterMs, validInput, httpError, readDocument, unexpected } from '../http/answers.js';
 import { type Answer, withDeadline, type Deadline } from '../http/attempt.js';
 import type { HttpClient } from '../http/client.js';
-import type { EngineOptions } from '../options.js';
+import { type EngineOptions, invalidInput } from '../options.js';
 import { openEngine, randomHex, requireProofId } from './engine.js';
 import { openEvidenceFetcher, readEvidence } from './receipt-evidence.js';
 
@@ -88,9 +88,7 @@ export function agentEnvelope(
 ): AgentEnvelope {
   if (dedupeKey !== undefined && input.requested_at === undefined) {
     // With the time of the call as default, each call would be a new admission.
-    throw new SdkError('invalid_input', '/requested_at: is required with dedupeKey', {
-      pointer: '/requested_at',
-    });
+    throw invalidInput('/requested_at', '/requested_at: is required with dedupeKey');
   }
   return validInput(agentEnvelopeSchema, {
     schema_version: SCHEMA.agentEnvelope,
