@@ -24,14 +24,7 @@ import { type Supervised, supervise } from '#runtime/process/supervise';
 import { bootstrap, type Bootstrapped } from './bootstrap.js';
 import type { ProgramRole } from './migrate-database.js';
 
-export interface Stack {
-  engineUrl: string;
-  publicUrl: string;
-  tenantId: string;
-  apiKey: string;
-  aepPublicKey: Uint8Array;
-  logVkey: string;
-}
+export type Stack = Awaited<ReturnType<typeof startStack>>;
 
 type Database = Pick<Parameters<typeof bootstrap>[0], 'ownerUrl' | 'rolePassword'>;
 
@@ -221,7 +214,7 @@ export async function prepareStack(
  * Starts everything, from the database to a public API server with a snapshot, and registers
  * cleanups in reverse order with the program's context.
  */
-export async function startStack(config: StartConfig, ctx: ProgramContext): Promise<Stack> {
+export async function startStack(config: StartConfig, ctx: ProgramContext) {
   const { log } = ctx;
   const began = performance.now();
   const step = (what: string): void => {
@@ -285,7 +278,7 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
   ]);
   step('all programs started');
 
-  const stack: Stack = {
+  const stack = {
     engineUrl: urlOf('engine', engineUrl),
     publicUrl: urlOf('facade', publicUrl),
     tenantId,

@@ -37,7 +37,7 @@ import {
 import { readReceiptEvidenceHttp } from './engine/receipt-evidence.js';
 import type { RequestHashEnvelope } from './engine/engine.js';
 import { SdkError } from './errors.js';
-import type { EngineOptions, PublicOptions } from './options.js';
+import { type EngineOptions, invalidInput, type PublicOptions } from './options.js';
 import { lookupByBodyHttp, lookupHttp, readEvidenceHttp } from './public/lookup.js';
 import { readLogEntryHttp } from './public/log-entry.js';
 import {
@@ -235,7 +235,7 @@ function bind<O, T extends Functions<O>>(functions: T, options: () => O): Bound<
 
 function required(name: keyof SvcOptions, value: string | undefined): string {
   if (value !== undefined && value !== '') return value;
-  throw new SdkError('invalid_input', `the client has no ${name}`, { pointer: `/${name}` });
+  throw invalidInput(`/${name}`, `the client has no ${name}`);
 }
 
 /** The part of Node's `process` that the defaults need. */

@@ -98,3 +98,7 @@ export function headerValue(name: 'apiKey' | 'tenantId', text: string): string {
   }
   return text;
 }
+
+/** @param pointer the faulty member of the input */
+export const invalidInput = (pointer: string, message: string, cause?: unknown): SdkError =>
+  new SdkError('invalid_input', message, { pointer, cause });

@@ -13,18 +13,10 @@ interface ChildOptions {
   onMessage?: (message: unknown) => void;
 }
 
-/** A process of a scenario. It is never restarted: a run with a crash is not a measurement. */
-export interface Child {
-  pid: number;
-  /** Resolves with the URL, if any, once the child serves; rejects when it exits earlier. */
-  ready: Promise<string | undefined>;
-  /** Resolves at exit with code 0; rejects with the child's own error otherwise. */
-  finished: Promise<void>;
-  /** Sends SIGTERM and waits for the exit. */
-  stop(): Promise<number | null>;
-}
+export type Child = ReturnType<typeof startChild>;
 
-export function startChild(options: ChildOptions): Child {
+/** Starts a process of a scenario. It is never restarted: a run with a crash is not a measurement. */
+export function startChild(options: ChildOptions) {
   const { module, env = {}, task, onMessage } = options;
   const child = fork(builtFile(module), [], {
     env,
@@ -51,8 +43,11 @@ export function startChild(options: ChildOptions): Child {
   if (task !== undefined) child.send(task);
   return {
     pid: child.pid ?? 0,
+    /** Resolves with the URL, if any, once the child serves; rejects when it exits earlier. */
     ready,
+    /** Resolves at exit with code 0; rejects with the child's own error otherwise. */
     finished,
+    /** Sends SIGTERM and waits for the exit. */
     stop: () => {
       child.kill('SIGTERM');
       return exited;

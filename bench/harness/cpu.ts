@@ -1,4 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs';
+import { attempt } from '#protocol/errors';
 import { sumOf } from './statistics.js';
 
 /** Process IDs by the name that a report uses. */
@@ -35,7 +36,8 @@ export function cpuSecondsOf(pid: number): number {
     const { user, system } = process.cpuUsage();
     return (user + system) / 1e6;
   }
-  return sumOf(processTree(pid), (one) => ifAlive(() => ownSeconds(one), 0));
+  // A process may end at any time between being listed and being read.
+  return sumOf(processTree(pid), (one) => attempt(() => ownSeconds(one)) ?? 0);
 }
 
 function ownSeconds(pid: number): number {
@@ -52,7 +54,7 @@ function ownSeconds(pid: number): number {
 /** Peak resident memory of a process and its descendants in MiB; NaN when the process has ended. */
 export function peakMemoryOf(pid: number): number {
   return sumOf(processTree(pid), (one) => {
-    const status = ifAlive(() => readFileSync(`/proc/${String(one)}/status`, 'utf8'), '');
+    const status = attempt(() => readFileSync(`/proc/${String(one)}/status`, 'utf8')) ?? '';
     return Number(/^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1] ?? NaN) / 1024;
   });
 }
@@ -61,7 +63,7 @@ export function peakMemoryOf(pid: number): number {
 function processTree(root: number): number[] {
   const children = new Map<number, number[]>();
   for (const pid of readdirSync('/proc').map(Number).filter(Number.isInteger)) {
-    const parent = ifAlive(() => Number(statFields(pid)[1]), 0);
+    const parent = attempt(() => Number(statFields(pid)[1])) ?? 0;
     children.set(parent, [...(children.get(parent) ?? []), pid]);
   }
   const treeOf = (pid: number): number[] => [pid, ...(children.get(pid) ?? []).flatMap(treeOf)];
@@ -72,13 +74,4 @@ function processTree(root: number): number[] {
 function statFields(pid: number): string[] {
   const stat = readFileSync(`/proc/${String(pid)}/stat`, 'utf8');
   return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-}
-
-/** A process may end at any time between being listed and being read. */
-function ifAlive<T>(read: () => T, otherwise: T): T {
-  try {
-    return read();
-  } catch {
-    return otherwise;
-  }
 }

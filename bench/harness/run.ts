@@ -51,12 +51,13 @@ export async function runScenarios(
 async function runOne(
   scenario: Scenario,
   root: string,
-  redis: BenchRedis,
+  redis: Awaited<ReturnType<typeof startBenchRedis>>,
   options: Pick<RunContext, 'quick' | 'proofs' | 'signal'>,
 ): Promise<Result[]> {
   const dir = join(root, scenario.name);
   const sharedDir = join(root, 'registry');
   for (const one of [dir, sharedDir]) await mkdir(one, { recursive: true, mode: 0o755 });
+  // No scenario may inherit another's queue.
   await redis.flush();
   try {
     const context = { ...options, dir, sharedDir, redis };
@@ -120,14 +121,6 @@ async function removeDirectory(dir: string): Promise<void> {
   await rm(dir, { recursive: true, force: true, maxRetries: 10 });
 }
 
-interface BenchRedis {
-  url: string;
-  pid: number;
-  /** Deletes all data, so that no scenario inherits another's queue. */
-  flush(): Promise<unknown>;
-  close(): Promise<void>;
-}
-
 /** The settings that operators should use: Redis persists its data, and never evicts a waiting job. */
 const REDIS_SETTINGS = {
   appendonly: 'yes',
@@ -140,7 +133,7 @@ const REDIS_SETTINGS = {
  *
  * @throws OperatorError when it is not installed
  */
-async function startBenchRedis(dir: string): Promise<BenchRedis> {
+async function startBenchRedis(dir: string) {
   await mkdir(dir, { recursive: true });
   const port = String(await freePort());
   const settings = { bind: '127.0.0.1', port, dir, save: '', ...REDIS_SETTINGS };

@@ -1,5 +1,6 @@
 import { userInfo } from 'node:os';
 import { Command, CommanderError } from 'commander';
+import { attempt } from '#protocol/errors';
 import {
   adminConfig,
   ConfigError,
@@ -242,10 +243,5 @@ function nameOf(command: Command): string {
 }
 
 /** In a container the user id may have no name. */
-function accountName(): string {
-  try {
-    return userInfo().username;
-  } catch {
-    return `uid ${process.getuid?.() ?? 'unknown'}`;
-  }
-}
+const accountName = (): string =>
+  attempt(() => userInfo().username) ?? `uid ${process.getuid?.() ?? 'unknown'}`;

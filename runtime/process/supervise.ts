@@ -14,15 +14,7 @@ export interface ChildSpec {
   portVariable?: string;
 }
 
-export interface Supervised {
-  name: string;
-  /** Resolves with the child's URL, if any, once it serves. Rejects when the first start fails. */
-  ready: Promise<string | undefined>;
-  isReady(): boolean;
-  pid(): number | undefined;
-  /** Makes the child drain, waits for its exit and does not restart it. */
-  stop(): Promise<void>;
-}
+export type Supervised = ReturnType<typeof supervise>;
 
 export interface SuperviseOptions {
   log: Pick<Logger, 'warn' | 'info'>;
@@ -77,7 +69,7 @@ function forkProgram({ file, env }: ChildSpec): ChildProcess {
 }
 
 /** Runs a program as a child process and keeps it running until it is stopped. */
-export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervised {
+export function supervise(spec: ChildSpec, options: SuperviseOptions) {
   const {
     log,
     graceMs = GRACE_MS,
@@ -172,10 +164,11 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
   }
 
   return {
-    name: spec.name,
+    /** Resolves with the child's URL, if any, once it serves. Rejects when the first start fails. */
     ready,
     isReady: () => isReadyNow,
     pid: () => child?.pid,
+    /** Makes the child drain, waits for its exit and does not restart it. */
     stop,
   };
 }

@@ -1,3 +1,5 @@
+import { attempt } from '#protocol/errors';
+
 /** The servers that REDIS_URL names. */
 export type RedisAddress =
   | { isCluster: false; url: string }
@@ -46,7 +48,9 @@ export function readRedisAddress(text: string): RedisAddress | string {
   if (urls.some(({ pathname, search }) => !/^\/?0?$/.test(pathname) || search !== '')) {
     return 'must not have a database number or options, for a cluster';
   }
-  const [username, password] = [first.username, first.password].map(decoded);
+  const [username, password] = [first.username, first.password].map((text) =>
+    text === '' ? null : attempt(() => decodeURIComponent(text)),
+  );
   if (username === undefined || password === undefined) return REDIS_MESSAGE;
   return {
     isCluster: true,
@@ -58,14 +62,4 @@ export function readRedisAddress(text: string): RedisAddress | string {
     username,
     password,
   };
-}
-
-/** Percent-decodes a text: null when empty, undefined for an invalid encoding. */
-function decoded(text: string): string | null | undefined {
-  if (text === '') return null;
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return undefined;
-  }
 }

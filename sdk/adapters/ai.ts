@@ -1,4 +1,4 @@
-import { SdkError } from '../errors.js';
+import { invalidInput } from '../options.js';
 import { openGate, type Gate } from './gate.js';
 import type { AdapterOptions } from './options.js';
 import { isAsyncGenerator } from './stream.js';
@@ -36,7 +36,7 @@ export function admitTools<T extends Record<string, object>>(
     }
     if (elsewhere.includes(name)) return [name, tool];
     const message = `${name} has no execute function: name it in elsewhere if it runs outside of this process`;
-    throw new SdkError('invalid_input', message, { pointer: '/elsewhere' });
+    throw invalidInput('/elsewhere', message);
   });
   return Object.fromEntries(entries) as T;
 }

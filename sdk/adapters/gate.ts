@@ -5,7 +5,7 @@ import { admitHttp, agentEnvelope, type Admitted, type Receipt } from '../engine
 import { waitForApproval } from '../engine/approvals.js';
 import { receiptEvidenceOf } from '../engine/receipt-evidence.js';
 import { SdkError, type SdkErrorCode } from '../errors.js';
-import type { EngineOptions } from '../options.js';
+import { type EngineOptions, invalidInput } from '../options.js';
 import { openBreaker } from './breaker.js';
 import {
   type AdapterOptions,
@@ -307,8 +307,7 @@ function planCall(options: AdapterOptions, call: GatedCall): PlannedCall {
 function requireSynchronous(described: unknown): void {
   if (typeof (described as Partial<Promise<unknown>> | undefined)?.then !== 'function') return;
   Promise.resolve(described).catch(() => undefined);
-  const message = '/describe: must not return a promise';
-  throw new SdkError('invalid_input', message, { pointer: '/describe' });
+  throw invalidInput('/describe', '/describe: must not return a promise');
 }
 
 function withoutUndefined(members: Record<string, unknown>): Record<string, unknown> {

@@ -2,8 +2,8 @@ import type { AgentEnvelope, AgentReceipt } from '../../protocol/schemas/admissi
 import type { Facts } from '../../protocol/schemas/facts.js';
 import { agentEnvelope, type Admitted } from '../engine/admission.js';
 import { openEngine } from '../engine/engine.js';
-import { type RequiredApproval, SdkError } from '../errors.js';
-import type { EngineOptions } from '../options.js';
+import type { RequiredApproval, SdkError } from '../errors.js';
+import { type EngineOptions, invalidInput } from '../options.js';
 import type { AgentRun } from './run.js';
 
 /** The members of an envelope about a call, besides agent and tool. */
@@ -164,5 +164,5 @@ export function requireOptions(options: GateOptions): void {
 }
 
 function invalid(pointer: string, message: string): SdkError {
-  return new SdkError('invalid_input', `${pointer}: ${message}`, { pointer });
+  return invalidInput(pointer, `${pointer}: ${message}`);
 }

@@ -2,7 +2,7 @@ import type { AgentEnvelope, AgentReceipt } from '../../protocol/schemas/admissi
 import { admitHttp, agentEnvelope, type Admitted } from '../engine/admission.js';
 import { newUuid } from '../engine/engine.js';
 import { SdkError, type SdkErrorCode } from '../errors.js';
-import type { EngineOptions } from '../options.js';
+import { type EngineOptions, invalidInput } from '../options.js';
 
 /** A run of an agent, whose requests this process numbers. */
 export interface AgentRun {
@@ -97,7 +97,7 @@ export function openRun(
     requireOwner: (tenantId, agentId) => {
       if (tenantId === engine.tenantId && agentId === agent.id) return;
       const message = `/run: run ${id} belongs to agent ${agent.id} of ${engine.tenantId}`;
-      throw new SdkError('invalid_input', message, { pointer: '/run' });
+      throw invalidInput('/run', message);
     },
     close: async () => {
       isClosing = true;

@@ -1,5 +1,5 @@
 import { actionOf as actionIn } from '../../protocol/actions.js';
-import { SdkError } from '../errors.js';
+import { invalidInput } from '../options.js';
 
 /**
  * The action of a tool, as policies name it: `deleteAuditLog`, `delete-audit-log` and
@@ -10,8 +10,7 @@ import { SdkError } from '../errors.js';
 export function actionOf(tool: string): string {
   const action = actionIn(tool);
   if (action === null) {
-    const message = "no action can be derived from the tool's name: set `action`";
-    throw new SdkError('invalid_input', message, { pointer: '/action' });
+    throw invalidInput('/action', "no action can be derived from the tool's name: set `action`");
   }
   return action;
 }

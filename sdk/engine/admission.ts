@@ -21,7 +21,7 @@ import { type Denial, type RequiredApproval, SdkError } from '../errors.js';
 import { retryAfterMs, validInput, httpError, readDocument, unexpected } from '../http/answers.js';
 import { type Answer, withDeadline, type Deadline } from '../http/attempt.js';
 import type { HttpClient } from '../http/client.js';
-import type { EngineOptions } from '../options.js';
+import { type EngineOptions, invalidInput } from '../options.js';
 import { openEngine, randomHex, requireProofId } from './engine.js';
 import { openEvidenceFetcher, readEvidence } from './receipt-evidence.js';
 
@@ -88,9 +88,7 @@ export function agentEnvelope(
 ): AgentEnvelope {
   if (dedupeKey !== undefined && input.requested_at === undefined) {
     // With the time of the call as default, each call would be a new admission.
-    throw new SdkError('invalid_input', '/requested_at: is required with dedupeKey', {
-      pointer: '/requested_at',
-    });
+    throw invalidInput('/requested_at', '/requested_at: is required with dedupeKey');
   }
   return validInput(agentEnvelopeSchema, {
     schema_version: SCHEMA.agentEnvelope,
@@ -196,7 +194,7 @@ async function submit<R extends Receipt>(
   });
 }
 
-export async function poll<R extends Receipt>(
+export function poll<R extends Receipt>(
   engine: HttpClient,
   options: EngineOptions,
   expected: ExpectedReceipt<R> & { proofId: string },
@@ -210,30 +208,26 @@ export async function poll<R extends Receipt>(
     if (evidence.approval?.envelope.statement.proof_id === proofId) return;
     throw new SdkError('unexpected_response', 'the decision is about another proof');
   };
-  for (;;) {
-    const answer = await withProofId(proofId, () => engine.send(request, deadline));
-    // An approval leads to a second decision about the request, and this decision has a proof of its own.
-    const wanted = answer.status === 202 ? expected : { requestHash, schema };
-    let admission: AdmissionState<R>;
-    try {
-      admission = readAdmission(answer, wanted);
-    } catch (error) {
-      const denial = error instanceof SdkError ? error.denial : undefined;
-      if (denial === undefined) {
-        return await withProofId(proofId, () => {
-          throw error;
-        });
+  return withProofId(proofId, async () => {
+    for (;;) {
+      const answer = await engine.send(request, deadline);
+      // An approval leads to a second decision about the request, and this decision has a proof of its own.
+      const wanted = answer.status === 202 ? expected : { requestHash, schema };
+      let admission: AdmissionState<R>;
+      try {
+        admission = readAdmission(answer, wanted);
+      } catch (error) {
+        const denial = error instanceof SdkError ? error.denial : undefined;
+        if (denial !== undefined) await requireSecondDecision(denial.receipt);
+        throw error;
       }
-      await withProofId(proofId, () => requireSecondDecision(denial.receipt));
-      throw error;
+      if (admission.state === 'admitted') {
+        await requireSecondDecision(admission.receipt);
+        return admission.receipt;
+      }
+      await pause(answer.headers, deadline);
     }
-    if (admission.state === 'admitted') {
-      const { receipt } = admission;
-      await withProofId(proofId, () => requireSecondDecision(receipt));
-      return receipt;
-    }
-    await withProofId(proofId, () => pause(answer.headers, deadline));
-  }
+  });
 }
 
 const POLL_MS = 1_000;
@@ -245,12 +239,15 @@ export function pause(headers: Headers, deadline: Deadline): Promise<void> {
   return deadline.sleep(Math.max(ms, MIN_POLL_MS));
 }
 
-/** Adds the proof id to errors: without it the caller would lose an accepted admission. */
+/**
+ * Adds the proof id to errors: without it the caller would lose an accepted admission. A denial names its
+ * own proof.
+ */
 async function withProofId<T>(proofId: string, run: () => Promise<T>): Promise<T> {
   try {
     return await run();
   } catch (error) {
-    if (!(error instanceof SdkError)) throw error;
+    if (!(error instanceof SdkError) || error.denial !== undefined) throw error;
     throw new SdkError(error.code, error.message, { ...error, proofId, cause: error.cause });
   }
 }

@@ -23,7 +23,7 @@ import { canonicalHash } from '../canonical.js';
 import { type RequiredApproval, SdkError } from '../errors.js';
 import { readDocument, unexpected, validBody, validInput } from '../http/answers.js';
 import { backoffMs } from '../http/client.js';
-import type { EngineOptions } from '../options.js';
+import { type EngineOptions, invalidInput } from '../options.js';
 import { admit, type Admitted, poll, type Receipt, receiptSchema } from './admission.js';
 import { openEngine, randomHex, requireProofId } from './engine.js';
 
@@ -206,9 +206,8 @@ function seedOf(privateKey: ApproverPrivateKey): Uint8Array {
   throw invalidKey('expected an Ed25519 key: 32 bytes, or PKCS #8 in PEM');
 }
 
-function invalidKey(message: string): SdkError {
-  return new SdkError('invalid_input', `/privateKey: ${message}`, { pointer: '/privateKey' });
-}
+const invalidKey = (message: string): SdkError =>
+  invalidInput('/privateKey', `/privateKey: ${message}`);
 
 const publicKeyOf = async (seed: Uint8Array) => toBase64Url(await getPublicKeyAsync(seed));
 

@@ -15,7 +15,7 @@ import { SdkError, type Denial, type RequiredApproval, type ServiceProblem } fro
 import { readDocument, unexpected } from '../http/answers.js';
 import type { HttpClient } from '../http/client.js';
 import { type Answer, openDeadline } from '../http/attempt.js';
-import type { EngineOptions } from '../options.js';
+import { type EngineOptions, invalidInput } from '../options.js';
 import {
   approvalIn,
   denialIn,
@@ -181,7 +181,7 @@ export async function* chunksOf(
     if (line.length + 1 > limits.bytes) {
       const pointer = `/${String(start + hashes.length)}`;
       const message = `${pointer}: the item's line exceeds ${String(limits.bytes)} bytes, the limit of a batch`;
-      throw new SdkError('invalid_input', message, { pointer });
+      throw invalidInput(pointer, message);
     }
     if (hashes.length === limits.items || bytes + line.length + 1 > limits.bytes) yield cut();
     lines.push(line, NEWLINE);
@@ -269,9 +269,7 @@ export async function followBatchHttp(
 
 function requireBatchId(text: string): string {
   if (typeof text === 'string' && isBatchId(text)) return text;
-  throw new SdkError('invalid_input', 'a batch id is batch_ and 32 lower-case hex characters', {
-    pointer: '/batch_id',
-  });
+  throw invalidInput('/batch_id', 'a batch id is batch_ and 32 lower-case hex characters');
 }
 
 function readBatch(answer: Answer, batchId: string): Batch {

@@ -2,10 +2,9 @@ import { fromUtf8, toHex } from '../../protocol/bytes.js';
 import { hashHex, nobleSha256 } from '../../protocol/hash.js';
 import { isProofId } from '../../protocol/ids.js';
 import { canonicalBody } from '../canonical.js';
-import { SdkError } from '../errors.js';
 import type { Answer } from '../http/attempt.js';
 import { openHttpClient, type HttpClient, type HttpRequest } from '../http/client.js';
-import { headerValue, parseBaseUrl, type EngineOptions } from '../options.js';
+import { type EngineOptions, headerValue, invalidInput, parseBaseUrl } from '../options.js';
 
 /** More than the size of any document of the engine except the package of a run. */
 const MAX_RESPONSE_BYTES = 16 * 1024 * 1024;
@@ -27,12 +26,8 @@ export function openEngine(
 /** Returns a valid proof id. Throws `invalid_input`: no other text may become part of a path. */
 export function requireProofId(text: string): string {
   // Callers in JavaScript may pass an array, whose text could match the pattern.
-  if (typeof text !== 'string' || !isProofId(text)) {
-    throw new SdkError('invalid_input', 'a proof id is a UUIDv7 as 32 lower-case hex characters', {
-      pointer: '/proof_id',
-    });
-  }
-  return text;
+  if (typeof text === 'string' && isProofId(text)) return text;
+  throw invalidInput('/proof_id', 'a proof id is a UUIDv7 as 32 lower-case hex characters');
 }
 
 export const randomHex = (bytes: number): string =>

@@ -10,9 +10,8 @@ import {
 } from '../../protocol/schemas/api-keys.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import { canonicalHash } from '../canonical.js';
-import { SdkError } from '../errors.js';
 import { readDocument, unexpected, validBody } from '../http/answers.js';
-import type { EngineOptions } from '../options.js';
+import { type EngineOptions, invalidInput } from '../options.js';
 import { openEngine } from './engine.js';
 import { itemsOf, type PageInput, readPage } from './pages.js';
 
@@ -80,9 +79,7 @@ export async function revokeApiKeyHttp(
   { key_id: keyId }: { key_id: string },
 ): Promise<void> {
   if (typeof keyId !== 'string' || !API_KEY_ID_PATTERN.test(keyId)) {
-    throw new SdkError('invalid_input', 'a key id is 12 characters of a-z and 0-9', {
-      pointer: '/key_id',
-    });
+    throw invalidInput('/key_id', 'a key id is 12 characters of a-z and 0-9');
   }
   const path = `/v1/keys/${keyId}/revoke`;
   await openEngine(options).read({ method: 'POST', path, expected: [204] });

@@ -42,7 +42,7 @@ import {
   requireType,
 } from '../http/answers.js';
 import type { Answer } from '../http/attempt.js';
-import type { EngineOptions } from '../options.js';
+import { type EngineOptions, invalidInput } from '../options.js';
 import { openEngine, requestEnvelope, requireProofId, type RequestHashEnvelope } from './engine.js';
 import { itemsOf, type PageInput, readPage } from './pages.js';
 
@@ -278,7 +278,7 @@ async function readInFormat<All, F extends keyof All & string>(
   const proofId = requireProofId(proof_id);
   if (!Object.hasOwn(formats, format)) {
     const message = `the format must be one of ${Object.keys(formats).join(', ')}`;
-    throw new SdkError('invalid_input', message, { pointer: '/format' });
+    throw invalidInput('/format', message);
   }
   const { accept, read } = formats[format];
   const path = `/v1/proofs/${proofId}/${resource}`;

@@ -11,7 +11,7 @@ import { readDocument } from '../http/answers.js';
 import type { Deadline } from '../http/attempt.js';
 import type { HttpClient } from '../http/client.js';
 import { verifyOffline } from '../offline.js';
-import type { EngineOptions } from '../options.js';
+import { type EngineOptions, invalidInput } from '../options.js';
 import { openEngine, requireProofId } from './engine.js';
 
 /** Evidence that belongs to its receipt. */
@@ -142,7 +142,7 @@ function requireSettings({ receiptEvidence = false }: EngineOptions): void {
   if (receiptEvidence === false) return;
   if (typeof receiptEvidence.onError !== 'function') {
     const pointer = '/receiptEvidence/onError';
-    throw new SdkError('invalid_input', `${pointer}: must be a function`, { pointer });
+    throw invalidInput(pointer, `${pointer}: must be a function`);
   }
   // Throws for an unusable pin before a request is sent.
   if (receiptEvidence.pins !== undefined) verifyOffline('', receiptEvidence.pins);

@@ -6,6 +6,7 @@ import { openSchema } from '../../protocol/schemas/open-schema.js';
 import { publicProblemSchema } from '../../protocol/schemas/problem.js';
 import { canonicalBody } from '../canonical.js';
 import { SdkError, type SdkErrorCode, type ServiceProblem } from '../errors.js';
+import { invalidInput } from '../options.js';
 import type { Answer } from './attempt.js';
 
 /**
@@ -67,10 +68,7 @@ export function validInput<T>(schema: z.ZodType<T>, input: unknown): T {
     : (issue?.message ?? 'is not valid');
   if (issue?.code === 'unrecognized_keys') path.push(issue.keys[0] ?? '');
   const pointer = path.map(String).map(pointerStep).join('');
-  throw new SdkError('invalid_input', `${pointer || '/'}: ${fault}`, {
-    pointer,
-    cause: result.error,
-  });
+  throw invalidInput(pointer, `${pointer || '/'}: ${fault}`, result.error);
 }
 
 /** Whether the member is present but undefined, which is a fault of optional members, too. */

@@ -4,7 +4,7 @@ import { type LogEntry, logEntrySchema } from '../../protocol/schemas/log-entry.
 import { SdkError } from '../errors.js';
 import { readDocument, requireType } from '../http/answers.js';
 import { withDeadline } from '../http/attempt.js';
-import type { PublicOptions } from '../options.js';
+import { invalidInput, type PublicOptions } from '../options.js';
 import { crypto, withPins } from '../pins.js';
 import { openRegistry } from './lookup.js';
 
@@ -31,9 +31,7 @@ export async function readLogEntryHttp(
   const registry = openRegistry(options);
   const { leaf_index: index } = input;
   if (!Number.isSafeInteger(index) || index < 0) {
-    throw new SdkError('invalid_input', 'a leaf index is an integer from 0', {
-      pointer: '/leaf_index',
-    });
+    throw invalidInput('/leaf_index', 'a leaf index is an integer from 0');
   }
   return withDeadline(options, async (deadline) => {
     const [answer, proof] = await Promise.all([

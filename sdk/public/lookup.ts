@@ -21,11 +21,10 @@ import { SCHEMA } from '../../protocol/schemas/ids.js';
 import type { VerificationStatus } from '../../protocol/status.js';
 import { isTime } from '../../protocol/time.js';
 import { canonicalBody } from '../canonical.js';
-import { SdkError } from '../errors.js';
 import { httpError, readDocument, retryAfterMs, unexpected, validInput } from '../http/answers.js';
 import { type Answer, type Deadline, withDeadline } from '../http/attempt.js';
 import { backoffMs, type HttpClient, type HttpRequest, openHttpClient } from '../http/client.js';
-import { parseBaseUrl, type PublicOptions } from '../options.js';
+import { invalidInput, parseBaseUrl, type PublicOptions } from '../options.js';
 import { crypto } from '../pins.js';
 import { type EvidenceTrust, type Proved, readTrust, recompute, rejecting } from './evidence.js';
 
@@ -98,7 +97,7 @@ export async function lookUp(
 ): Promise<Lookup> {
   if (!LOOKUP_KINDS.includes(kind)) {
     const message = `the kind must be one of ${LOOKUP_KINDS.join(', ')}`;
-    throw new SdkError('invalid_input', message, { pointer: '/kind' });
+    throw invalidInput('/kind', message);
   }
   const segment = pathSegment(identifier);
   const target =
@@ -259,16 +258,15 @@ export function pathSegment(identifier: string): string {
   const pointer = '/identifier';
   // Callers in JavaScript may pass undefined, which `encodeURIComponent` turns into text.
   if (typeof identifier !== 'string') {
-    throw new SdkError('invalid_input', 'the identifier is not a string', { pointer });
+    throw invalidInput(pointer, 'the identifier is not a string');
   }
   if (/^\.{0,2}$/.test(identifier)) {
-    throw new SdkError('invalid_input', 'the identifier is empty, `.` or `..`', { pointer });
+    throw invalidInput(pointer, 'the identifier is empty, `.` or `..`');
   }
   try {
     return encodeURIComponent(identifier);
   } catch (cause) {
-    const message = 'the identifier contains a lone surrogate';
-    throw new SdkError('invalid_input', message, { pointer, cause });
+    throw invalidInput(pointer, 'the identifier contains a lone surrogate', cause);
   }
 }
 

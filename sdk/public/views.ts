@@ -20,10 +20,9 @@ import {
   type RecordedProof,
 } from '../../protocol/state/views.js';
 import { formatTime } from '../../protocol/time.js';
-import { SdkError } from '../errors.js';
 import { httpError, readDocument, unexpected } from '../http/answers.js';
 import { type Answer, withDeadline } from '../http/attempt.js';
-import type { PublicOptions } from '../options.js';
+import { invalidInput, type PublicOptions } from '../options.js';
 import {
   evidenceRequest,
   openRegistry,
@@ -163,7 +162,7 @@ async function readView<T extends PublicHistory | PublicTrustChain | PublicTrust
   const name = Object.hasOwn(names, kind) ? names[kind] : undefined;
   if (name === undefined) {
     const message = `the kind must be one of ${Object.keys(names).join(', ')}`;
-    throw new SdkError('invalid_input', message, { pointer: '/kind' });
+    throw invalidInput('/kind', message);
   }
   const registry = openRegistry(options);
   const path = `/api/public/${kind}/${pathSegment(identifier)}/${name}`;

@@ -132,37 +132,25 @@ function placeAt(list: CursorList, cursor: string, id: RegExp): ListPlace {
 }
 
 export function parseQuery<T>(schema: z.ZodType<T>, req: Request): T {
+  const invalid = (name: PropertyKey | undefined, what: string): Problem =>
+    new Problem('invalid_query', `The parameter ${quoted(name)} ${what}.`);
   for (const [name, value] of Object.entries(req.query)) {
-    if (typeof value !== 'string') {
-      throw new Problem(
-        'invalid_query',
-        `The parameter ${quoted(name)} is repeated. Send it once.`,
-      );
-    }
+    if (typeof value !== 'string') throw invalid(name, 'is repeated. Send it once');
     // PostgreSQL cannot store U+0000 and would fail the query.
     if (value.includes('\u0000')) {
-      throw new Problem(
-        'invalid_query',
-        `The parameter ${quoted(name)} contains the character U+0000. Remove it.`,
-      );
+      throw invalid(name, 'contains the character U+0000. Remove it');
     }
   }
   const result = safeParse(schema, { ...req.query });
   if (result.success) return result.data;
   const [issue] = result.error.issues;
   if (issue?.code === 'unrecognized_keys') {
-    throw new Problem(
-      'invalid_query',
-      `The parameter ${quoted(issue.keys[0])} is unknown. Remove it.`,
-    );
+    throw invalid(issue.keys[0], 'is unknown. Remove it');
   }
   const name = issue?.path[0] ?? '';
-  throw new Problem(
-    'invalid_query',
-    req.query[String(name)] === undefined
-      ? `The parameter ${quoted(name)} is missing. Send it.`
-      : `The parameter ${quoted(name)} is invalid: ${issue?.message ?? 'unexpected value'}.`,
-  );
+  throw req.query[String(name)] === undefined
+    ? invalid(name, 'is missing. Send it')
+    : invalid(name, `is invalid: ${issue?.message ?? 'unexpected value'}`);
 }
 
 /** Truncated: the client chose the name, and it must not fill the response. */

@@ -13,7 +13,7 @@ import { uncheckedCheckpoint, formatTlogProof } from '#protocol/checkpoint';
 import { isAepKeyEntry } from '#protocol/entries';
 import type { KeyedEntry } from '#protocol/keys';
 import { approverActivationOf } from '#protocol/approvals';
-import { ProtocolError } from '#protocol/errors';
+import { attempt, ProtocolError } from '#protocol/errors';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { openNote, parseVkey } from '#protocol/note';
 import { inclusionFromTiles, type SubtreeHashes, type TileReader } from '#protocol/tiles';
@@ -201,13 +201,7 @@ export function vkeyFor(
   { logVkey, retiredLogVkeys }: Pick<EngineContext, 'logVkey' | 'retiredLogVkeys'>,
 ): string | null {
   if (logVkey === null || retiredLogVkeys.length === 0) return logVkey;
-  for (const vkey of [logVkey, ...retiredLogVkeys]) {
-    try {
-      openNote(note, [parseVkey(vkey, nativeSha256)], nativeVerify);
-      return vkey;
-    } catch (error) {
-      if (!(error instanceof ProtocolError)) throw error;
-    }
-  }
-  return logVkey;
+  const verifies = (vkey: string): boolean =>
+    attempt(() => openNote(note, [parseVkey(vkey, nativeSha256)], nativeVerify)) !== undefined;
+  return [logVkey, ...retiredLogVkeys].find(verifies) ?? logVkey;
 }

@@ -1,5 +1,6 @@
 import { type PinnedIntake, statedRun } from '#sql/proofs/rebuild-aep';
 import { fromHex, toHex } from '#protocol/bytes';
+import { attempt } from '#protocol/errors';
 import { canonicalize, parseStrict, type JsonValue } from '#protocol/json';
 import { aepDecisionSchema, type Aep } from '#protocol/schemas/aep';
 import { SCHEMA } from '#protocol/schemas/ids';
@@ -117,11 +118,7 @@ async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<Js
 /** The stored AEP. A missing or unparsable AEP gives a value that differs from the replayed AEP in every member. */
 function recordedAep({ aep }: StoredProof): JsonValue {
   if (aep === null) return null;
-  try {
-    return parseStrict(aep) ?? 'null';
-  } catch {
-    return aep.toString('latin1');
-  }
+  return attempt(() => parseStrict(aep) ?? 'null') ?? aep.toString('latin1');
 }
 
 function recordedEngine(aep: JsonValue): string | null {

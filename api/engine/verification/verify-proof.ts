@@ -11,7 +11,7 @@ import { approvalAt, approverActivationOf } from '#protocol/approvals';
 import { fromHex, toHex } from '#protocol/bytes';
 import { disclosedIn } from '#protocol/commitments';
 import { isUsablePublicKey, smallOrderPublicKeys } from '#protocol/ed25519';
-import { ProtocolError } from '#protocol/errors';
+import { attempt, ProtocolError } from '#protocol/errors';
 import { hashHex } from '#protocol/hash';
 import { parseStrict, type JsonValue } from '#protocol/json';
 import { jwkThumbprint, type KeyedEntry, type KeyState } from '#protocol/keys';
@@ -279,11 +279,7 @@ async function inclusionOf(sql: Db, leafIndex: number): Promise<ProofEvidence['i
 /** Parses the AEP if the log commits to these bytes. */
 function loggedAep(bytes: Uint8Array | null, { aepHash }: StoredProof): Aep | null {
   if (bytes === null || hashHex(nativeSha256, bytes) !== toHex(aepHash)) return null;
-  try {
-    return aepSchema.parse(parseStrict(bytes));
-  } catch {
-    return null;
-  }
+  return attempt(() => aepSchema.parse(parseStrict(bytes))) ?? null;
 }
 
 /** Compares the columns with the logged AEP. An unaltered row without an AEP gets no check. */

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { utf8 } from '#protocol/bytes';
-import { ProtocolError } from '#protocol/errors';
+import { attempt, ProtocolError } from '#protocol/errors';
 import { buildEvidence } from '#protocol/evidence/build';
 import { isObject, parseStrict, pointerStep, type JsonValue } from '#protocol/json';
 import { BY_PATH, QUERY_NAMES, routeFor, type VerdictRoute } from '#protocol/lookup-routes';
@@ -40,12 +40,9 @@ const TEMPLATES = Object.fromEntries(
 
 /** The documented path of a lookup URL; null for any other URL. */
 export function routeOfLookup(url: string): string | null {
-  try {
-    return lookupAt(originForm(url))?.template ?? null;
-  } catch {
-    // `lookupAt` throws for generic lookups only.
-    return VERIFY;
-  }
+  const target = attempt(() => lookupAt(originForm(url)));
+  // `lookupAt` throws for generic lookups only.
+  return target === undefined ? VERIFY : (target?.template ?? null);
 }
 
 /** Handles GET and HEAD on the lookup routes; returns false for any other request. */
@@ -132,14 +129,8 @@ function evidenceAt(path: string): RequestedLookup | null {
 }
 
 /** Percent-decodes a path segment; returns an invalid encoding unchanged. */
-export function decoded(segment: string): string {
-  if (!segment.includes('%')) return segment;
-  try {
-    return decodeURIComponent(segment);
-  } catch {
-    return segment;
-  }
-}
+export const decoded = (segment: string): string =>
+  segment.includes('%') ? (attempt(() => decodeURIComponent(segment)) ?? segment) : segment;
 
 /** The identifier in a query. Throws unless exactly one of {@link QUERY_NAMES} is given, once. */
 export function requestedByQuery(query: string): string {

@@ -8,7 +8,8 @@ import * as sdk from '../../index.js';
 import { requireApprover } from '../../engine/approvals.js';
 import { type CommandSpec, type Invocation, UsageError } from '../config.js';
 import { createFile, readDocument, readText } from '../files.js';
-import { EXIT, type ExitCode, row, styled, type Terminal } from '../terminal.js';
+import { EXIT, type ExitCode, row, styled } from '../terminal.js';
+import { printDocument } from './resources.js';
 
 interface KeyOptions {
   key: string;
@@ -28,23 +29,20 @@ export const approverCommand: CommandSpec<KeyOptions> = {
   examples: ['svc approver ops-lead --key ops-lead.pem'],
   argument: '<NAME>',
   options: keyOptions,
-  run: async ({ argument: approver, json, options, tenant, terminal }) => {
-    const tenantId = tenant();
+  run: async (invocation) => {
+    const { argument: approver, json, options, terminal } = invocation;
+    const tenantId = invocation.tenant();
     await createKey(options.key);
     const privateKey = await readKey(options.key);
     const registration = await sdk.createApproverRegistration({ tenantId, approver, privateKey });
     // Never replaces a registration: the approver could no longer approve under the old registration.
     await createFile(options.registration, sdk.canonicalJson(registration));
-    const created = {
+    printDocument(invocation, {
       registration_hash: sdk.canonicalHash(registration),
       key: options.key,
       registration: options.registration,
-    };
-    if (json) terminal.printJson(created);
-    else {
-      for (const one of Object.entries(created)) terminal.print(...row(...one));
-      terminal.printError(`next: svc register-approver ${options.registration}`);
-    }
+    });
+    if (!json) terminal.printError(`next: svc register-approver ${options.registration}`);
     return EXIT.success;
   },
 };
@@ -57,11 +55,10 @@ export const registerApproverCommand: CommandSpec = {
   description: `FILE is the registration, which \`svc approver\` or the page for approvals created. The log gets only its hash. Registering the file again changes nothing. ${NEEDS}`,
   examples: ['svc register-approver registration.json', 'svc list approvers'],
   argument: '<FILE>',
-  run: async ({ argument: file, engine, json, terminal }) => {
-    const registration = (await readDocument(file)) as never as sdk.ApproverRegistration;
-    const approver = await sdk.registerApproverHttp(engine(), registration);
-    printApprover(terminal, json, approver);
-    return EXIT.success;
+  run: async (invocation) => {
+    const registration = await readDocument(invocation.argument);
+    const engine = invocation.engine();
+    return printApprover(invocation, await sdk.registerApproverHttp(engine, registration as never));
   },
 };
 
@@ -73,20 +70,17 @@ export const retireApproverCommand: CommandSpec = {
     'svc retire-approver d12f20a82d4668f7cdd1da49f95ab398114804deab5970121239a94b116845e5',
   ],
   argument: '<HASH>',
-  run: async ({ argument: registration_hash, engine, json, terminal }) => {
-    const approver = await sdk.retireApproverHttp(engine(), { registration_hash });
-    printApprover(terminal, json, approver);
-    return EXIT.success;
+  run: async (invocation) => {
+    const hash = { registration_hash: invocation.argument };
+    return printApprover(invocation, await sdk.retireApproverHttp(invocation.engine(), hash));
   },
 };
 
-function printApprover(terminal: Terminal, json: boolean, approver: sdk.RegisteredApprover): void {
-  if (json) return terminal.printJson(approver);
+function printApprover(invocation: Invocation, approver: sdk.RegisteredApprover): ExitCode {
+  if (invocation.json) return printDocument(invocation, approver);
   const { registration_hash, registration, state, leaf_index } = approver;
-  terminal.print(...row('registration_hash', registration_hash));
-  terminal.print(...row('approver', registration.approver));
-  terminal.print(...row('state', state));
-  terminal.print(...row('leaf_index', String(leaf_index)));
+  const rows = { registration_hash, approver: registration.approver, state, leaf_index };
+  return printDocument(invocation, rows);
 }
 
 /** Never replaces a key: the approver could no longer approve under the registration of the old key. */
