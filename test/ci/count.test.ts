@@ -35,16 +35,11 @@ const STATUSES = {
   python: '0',
 };
 
-type Ending = [last: string, code: number | null];
-
 /** The CI summary's last line and exit code for these results; '' means a missing file. */
-const count = async (...given: Parameters<typeof linesAndCount>): Promise<Ending> =>
-  (await linesAndCount(...given)).ending;
-
-async function linesAndCount(
+async function count(
   files: Partial<typeof GOOD> = {},
   statuses: Partial<typeof STATUSES> = {},
-): Promise<{ lines: string[]; ending: Ending }> {
+): Promise<[last: string, code: number | null]> {
   for (const [name, text] of Object.entries({ ...GOOD, ...files })) {
     if (text !== '') await writeFile(join(dir, name), text);
   }
@@ -53,8 +48,7 @@ async function linesAndCount(
     ['.ci/count.mjs', dir, ...Object.values({ ...STATUSES, ...statuses })],
     { cwd: packageRoot, encoding: 'utf8' },
   );
-  const lines = stdout.trimEnd().split('\n');
-  return { lines: lines.slice(0, -1), ending: [lines.at(-1) ?? '', status] };
+  return [stdout.trimEnd().split('\n').at(-1) ?? '', status];
 }
 
 const tests = (fields: object) => ({ 'tests.json': JSON.stringify({ ...TESTS, ...fields }) });
@@ -96,45 +90,5 @@ describe('CI summary', () => {
       `${String(passed)} passed, ${String(failed)} failed`,
       1,
     ]);
-  });
-
-  it('names the failed tests at its end', async () => {
-    const failure = {
-      status: 'failed',
-      fullName: 'a proof is found',
-      duration: 12.3,
-      failureMessages: ['\u001b[31mError\u001b[39m: expected 1\n\n  at a.ts:1'],
-    };
-    const testResults = [
-      { name: '/x/test/a.test.ts', status: 'failed', assertionResults: [failure] },
-      { name: '/x/test/b.test.ts', status: 'failed', message: 'no module', assertionResults: [] },
-    ];
-    const lts = { ...TESTS, numPassedTests: 5, numFailedTests: 1 };
-    const outcomes = [{ name: 'disk full', problems: ['1 lost', 'fsck not clean'] }];
-    const files = {
-      ...tests({ numFailedTests: 1, testResults }),
-      'lts.json': JSON.stringify({ ...lts, testResults: [testResults[0]] }),
-      'faults.json': JSON.stringify({ passed: 19, failed: 1, outcomes }),
-    };
-    const { lines, ending } = await linesAndCount(files, { tests: '1', lts: '1', faults: '1' });
-    expect(ending).toEqual(['138 passed, 4 failed', 1]);
-    expect(lines).toEqual([
-      'FAILED test/a.test.ts: a proof is found: after 12 ms: Error: expected 1 |  |   at a.ts:1',
-      'FAILED test/b.test.ts: the file itself: no module',
-      'FAILED long-term Node: test/a.test.ts: a proof is found: after 12 ms: Error: expected 1 |  |   at a.ts:1',
-      'FAILED fault: disk full: 1 lost; fsck not clean',
-    ]);
-  });
-
-  it.each([
-    ['occurs outside of tests', {}, 'ended with exit status 1 and 100 passed'],
-    ['prevents the result file', { 'tests.json': '' }, 'ended with exit status 1 and no result'],
-  ])('shows the last lines of output when an error %s', async (_, files, why) => {
-    const printed = [...new Array<string>(200).fill('x'), 'Unhandled Rejection', 'Error: late'];
-    await writeFile(join(dir, 'tests.log'), printed.join('\n'));
-    const { lines } = await linesAndCount(files, { tests: '1' });
-    expect(lines[0]).toBe(`FAILED tests: ${why}; the end of its output:`);
-    expect(lines).toHaveLength(81);
-    expect(lines.slice(-2)).toEqual(['Unhandled Rejection', 'Error: late']);
   });
 });

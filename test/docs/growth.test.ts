@@ -4,7 +4,6 @@ import { lstat, mkdir, readdir, rename, utimes } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Publisher } from '#publisher/publisher';
 import { packageRoot } from '#runtime/process/files';
@@ -114,37 +113,6 @@ describe.skipIf(process.platform !== 'linux')('snapshot files older than 30 days
     await rename(`${archive}-away`, archive);
     expect(await statuses(old.slice(0, 3))).toEqual([200]);
   });
-});
-
-it('database tables > move to another tablespace with the documented statements', async () => {
-  const name = `archive_${randomBytes(4).toString('hex')}`;
-  const statements = blocks[1]!
-    .split('\n')
-    .map((line) => line.replace(/--.*/, '').trim())
-    .filter((line) => line !== '');
-  const [create = '', ...others] = statements;
-  const connection = await db.sql.reserve();
-  try {
-    await connection.unsafe('set allow_in_place_tablespaces = on');
-    await connection.unsafe(create.replace('archive', name).replace(/'[^']*'/, `''`));
-    for (const one of others) await connection.unsafe(one.replace('archive', name));
-    const there = await connection<{ name: string }[]>`
-        select relname as name from pg_class c join pg_tablespace t on t.oid = c.reltablespace
-        where spcname = ${name} order by 1`;
-    const tables = there.map((row) => row.name).filter((one) => !one.startsWith('pg_toast'));
-    expect(tables).toEqual(['intake', 'log_entry', 'log_entry_pkey']);
-    await admit(3);
-    await publish();
-    expect(await check()).toMatchObject({ code: 0, corrupt: {} });
-  } finally {
-    await connection.unsafe(`
-        alter table svc.log_entry set tablespace pg_default;
-        alter table svc.intake set tablespace pg_default;
-        alter index svc.log_entry_pkey set tablespace pg_default;
-        reset lock_timeout`);
-    await connection.unsafe(`drop tablespace if exists ${name}`);
-    connection.release();
-  }
 });
 
 it('retired log with a successor > is served for a day without its database, and expires afterwards', async () => {

@@ -1,33 +1,9 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import ts from 'typescript';
 import { describe, expect, it } from 'vitest';
-import type { StatusFacts } from '#protocol/status';
 
 const root = new URL('../../', import.meta.url);
 const text = (path: string): string => readFileSync(new URL(path, root), 'utf8');
-
-it('spec/log.md > names every verdict', () => {
-  const [, section = ''] = text('spec/log.md').split('\n## 15. Status\n');
-  const [, row = ''] = /^\| verdict \| (.*)\|$/m.exec(section) ?? [];
-  const verdicts: Record<StatusFacts['verdict'], true> = {
-    pass: true,
-    fail: true,
-    erased: true,
-    none: true,
-  };
-  expect([...row.matchAll(/`(\w+)`/g)].map(([, name]) => name).sort()).toEqual(
-    Object.keys(verdicts).sort(),
-  );
-});
-
-it('runbook of SvcProofStoppedVerifying > quotes a phrase that both verification passes log', () => {
-  const [, section = ''] = text('docs/runbooks.md').split('#### SvcProofStoppedVerifying\n');
-  const [, phrase = ''] = /log for `([^`]+)`/.exec(section) ?? [];
-  expect(phrase).not.toBe('');
-  for (const pass of ['verified-prefix', 'scrub']) {
-    expect(text(`workers/verify/${pass}.ts`)).toMatch(new RegExp(`log\\.error\\([^;]*${phrase}'`));
-  }
-});
 
 /** Arguments of log calls that are expressions instead of a text, by file. */
 const FORWARDED_MESSAGES = [
@@ -58,21 +34,6 @@ it('docs/runbooks.md > quotes every warning and error that programs log', () => 
   const isQuoted = (message: string): boolean => quotes.some((quote) => message.startsWith(quote));
   const missing = logged.flatMap(({ message }) => message ?? []).filter((one) => !isQuoted(one));
   expect(missing).toEqual([]);
-});
-
-it('documentation > mentions every npm script', () => {
-  const { scripts } = JSON.parse(text('package.json')) as { scripts: Record<string, string> };
-  const pages = readdirSync(new URL('docs/', root), { encoding: 'utf8' })
-    .filter((name) => name.endsWith('.md'))
-    .map((name) => text(`docs/${name}`))
-    .concat(text('README.md'))
-    .join('\n')
-    // A command may continue on the next line.
-    .replace(/\s+/g, ' ');
-  const isMentioned = (name: string): boolean =>
-    new RegExp(`npm (?:run (?:-s )?)?${name}(?![\\w:-])`).test(pages);
-  const asked = Object.keys(scripts).filter((name) => !/^pre/.test(name));
-  expect(asked.filter((name) => !isMentioned(name))).toEqual([]);
 });
 
 it('docs/policies.md > quotes the tested examples verbatim', () => {

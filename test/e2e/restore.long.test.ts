@@ -1,16 +1,14 @@
 import { execFile } from 'node:child_process';
 import { rm } from 'node:fs/promises';
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
-import { adminWith, done } from '../fixtures/admin.js';
 import { Clusters, skipsClusters, withoutClusters, type Cluster } from '../fixtures/clusters.js';
 import { fsck, migrated, publicStatuses, Service } from '../fixtures/restored-service.js';
-import { ORIGIN } from '../fixtures/snapshot.js';
-import { sqlPublisher, testKeys, vkeysOf } from '../fixtures/sql-publisher.js';
+import { sqlPublisher, testKeys } from '../fixtures/sql-publisher.js';
 import { eventually } from '../fixtures/stack.js';
 
 /**
@@ -109,29 +107,6 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
     const all = [...inBackup, ...afterBackup, ...more];
     expect(await publicStatuses(directory, keys, all)).toEqual([200]);
     expect(await check(service)).toMatchObject({ code: 0, findings: [] });
-  }, 120_000);
-
-  it('continues the log on a base backup without the WAL archive: log adopt makes every lost proof public again', async () => {
-    const older = await copyOf('adopted');
-    await older.start();
-    // A copy of the directory would contain the publisher's lock.
-    await service.publisher.close();
-    const copy = join(home, 'copy');
-    cpSync(directory, copy, { recursive: true });
-    const { logVkey } = vkeysOf(keys);
-    const admin = adminWith({ DATABASE_URL: older.url().replace('postgres@', 'svc_erase@') });
-    const options = ['--vkey', logVkey, '--reason', 'host lost', '--confirm', ORIGIN];
-    await done(admin('log', 'adopt', copy, ...options));
-    const adopted = await Service.on(older, { directory: copy, ...keys, existing: lost.registry });
-    const more = await adopted.admit(5);
-    expect(await adopted.publish()).toMatchObject({ outcome: 'published' });
-    const all = [...inBackup, ...afterBackup, ...more];
-    expect(await publicStatuses(copy, keys, all)).toEqual([200]);
-    await adopted.registry.verifyAll();
-    const found = await fsck(adopted.db, { directory: copy, home, ...keys });
-    expect(found).toMatchObject({ code: 0, findings: [] });
-    await adopted.close();
-    await older.stop();
   }, 120_000);
 
   it("restores from a superuser's dump into an empty cluster, and the log continues", async () => {

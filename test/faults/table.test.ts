@@ -2,7 +2,6 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
-import { Deadline, slowness } from './pace.js';
 import { WRITES_WITHOUT_SCENARIO, WRITE_POINTS } from './scenarios/write-points.js';
 
 /** A statement that changes the registry, in lower case, up to the first value in it. */
@@ -55,24 +54,4 @@ describe('fault table', () => {
     });
     expect(gone).toEqual([]);
   });
-});
-
-it('time limit of a fault scenario > grows with the CPU load, up to a maximum', () => {
-  expect([slowness(0.1, 2), slowness(2, 2), slowness(5, 2), slowness(1000, 2)]).toEqual([
-    1, 1, 2.5, 4,
-  ]);
-  let now = 0;
-  let load = 1;
-  const deadline = new Deadline(
-    1_000,
-    () => now,
-    () => load,
-  );
-  now = 900;
-  expect(deadline.hasPassed).toBe(false);
-  load = 4;
-  now = 1_250;
-  expect(deadline.hasPassed).toBe(false);
-  now = 1_301;
-  expect(deadline.hasPassed).toBe(true);
 });

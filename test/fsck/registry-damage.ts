@@ -103,21 +103,12 @@ const payloads: Damage[] = [
 
 const columns: Damage[] = [
   column('intake', 'aep_altered', flip('seed', 1)),
-  column('intake', 'aep_altered', flip('policy_digest', 1)),
-  column('intake', 'aep_altered', `fixture_hash = sha256('')`),
-  column(
-    'intake',
-    'aep_altered',
-    `validity = '{"proof":null,"certificate":60,"passport":null,"trust":null}'`,
-  ),
-  column('log_entry', 'aep_altered', `reasons = '["other"]'`),
   column('log_entry', 'aep_altered', `reasons = '3'`),
   column('log_entry', 'leaf_altered', `effect = 'DENY'`),
   column('log_entry', 'leaf_altered', `environment = 'live'`),
   column('log_entry', 'leaf_altered', `environment = 'other'`),
   column('log_entry', 'leaf_altered', `key_id = 'other'`),
   column('log_entry', 'leaf_altered', `validity = '{"proof":1}'`),
-  column('log_entry', 'aep_altered', `engine_version = 'other'`),
   column('log_entry', 'aep_altered', 'tenant_no = 9999'),
   column('log_entry', 'columns_differ', 'lane = 3 - lane'),
   column('log_entry', 'leaf_altered', 'is_outcome = not is_outcome'),

@@ -171,20 +171,6 @@ describe('source files', () => {
     expect(having(signs)).toEqual(['worker', 'verifier', 'publisher']);
   });
 
-  it('use the metrics library only in runtime/ops, and define metrics only in programs/metrics', () => {
-    const importers = all.filter(({ imports }) => imports.includes('prom-client'));
-    expect(importers.length).toBeGreaterThan(0);
-    expect(
-      importers.map(({ file }) => file).filter((file) => !file.startsWith('runtime/ops/')),
-    ).toEqual([]);
-    const users = all.filter((source) =>
-      source.imports.some((one) => targetOf(source, one) === 'runtime/ops/instruments.ts'),
-    );
-    expect(
-      users.map(({ file }) => file).filter((file) => !file.startsWith('programs/metrics/')),
-    ).toEqual([]);
-  });
-
   it('read the environment only in one module of each package, and exit only in entry points', () => {
     const wrong = all.flatMap(({ file, folder, text }) => [
       ...(/\bprocess\.env\b/.test(text) && !READS_ENVIRONMENT.includes(file)

@@ -30,16 +30,6 @@ const engineOf = async (policies: Record<string, string>) =>
 const shipped = await preparePolicyEngine(await makePolicySet(files));
 
 describe('default policy set', () => {
-  it('forbids the action DELETE_AUDIT_LOG, with a reason text that states exactly this rule', () => {
-    expect(shipped.decide(input({ action: 'DELETE_AUDIT_LOG' }))).toEqual({
-      effect: 'DENY',
-      reasons: ['audit-log-is-kept'],
-    });
-    expect(files.sentences['audit-log-is-kept']).toBe(
-      'Neither the action DELETE_AUDIT_LOG nor a tool of that name is ever admitted: ask your auditor to archive the log instead.',
-    );
-  });
-
   it('forbids a tool named DELETE_AUDIT_LOG under any action, and no other tool', () => {
     const agent = { id: 'a', framework: null, bound: false };
     expect(shipped.decide(input({ lane: 'agent', agent, tool: 'DELETE_AUDIT_LOG' }))).toEqual({
@@ -49,14 +39,6 @@ describe('default policy set', () => {
     for (const action of ['DELETE-AUDIT-LOG', '_DELETE_AUDIT_LOG']) {
       expect(shipped.decide(input({ action })).effect).toBe('ADMIT');
     }
-  });
-
-  it('denies every action in the live environment', () => {
-    const live = input({
-      environment: 'live',
-      tenant: { tenant_id: 'acme', environment: 'live' },
-    });
-    expect(shipped.decide(live)).toEqual({ effect: 'DENY', reasons: [] });
   });
 
   it('has a digest that covers the schema and the policies', async () => {

@@ -10,7 +10,7 @@ import { aepSubjectSchema } from '#protocol/schemas/aep';
 import { packageRoot } from '#runtime/process/files';
 import { type PinnedIntake, policyInputOf } from '#sql/proofs/rebuild-aep';
 import { admissionEnvelope, outcomeEnvelope } from '../fixtures/agent.js';
-import { executeBody, without } from '../fixtures/engine.js';
+import { executeBody } from '../fixtures/engine.js';
 import { TENANT } from '../fixtures/registry.js';
 
 const PARENT = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
@@ -51,85 +51,47 @@ const common = {
   budgets: {},
 };
 
-describe('admission envelope', () => {
-  it('puts agent and action into the AEP, and only policy-relevant fields into the policy input', () => {
-    const facts = { amount: { decimal: '480.00' } };
-    const body = admissionEnvelope({ parent_proof_id: PARENT, facts });
-    const { subject, policyInput } = read(body, { bound: true });
-    const agent = { id: 'agent-7', framework: 'langgraph', bound: true };
-    expect(subject).toEqual({
-      kind: 'admission',
-      agent,
-      action: 'BOOK_RESERVATION',
-      tool: 'reservations.create',
-      parent_proof_id: PARENT,
-    });
-    expect(policyInput).toEqual({
-      ...common,
-      lane: 'agent',
-      action: 'BOOK_RESERVATION',
-      agent,
-      tool: 'reservations.create',
-      fixture: null,
-      facts,
-    });
+it('admission envelope > puts agent and action into the AEP, and only policy-relevant fields into the policy input', () => {
+  const facts = { amount: { decimal: '480.00' } };
+  const body = admissionEnvelope({ parent_proof_id: PARENT, facts });
+  const { subject, policyInput } = read(body, { bound: true });
+  const agent = { id: 'agent-7', framework: 'langgraph', bound: true };
+  expect(subject).toEqual({
+    kind: 'admission',
+    agent,
+    action: 'BOOK_RESERVATION',
+    tool: 'reservations.create',
+    parent_proof_id: PARENT,
   });
-
-  it('omits absent members in the AEP, and sets them to null in the policy input', () => {
-    const body = admissionEnvelope({ agent: { id: 'bare' } });
-    const { subject, policyInput } = read(without(body, 'tool', 'arguments_hash'));
-    expect(subject).toEqual({
-      kind: 'admission',
-      agent: { id: 'bare', bound: false },
-      action: 'BOOK_RESERVATION',
-    });
-    expect(policyInput).toMatchObject({
-      agent: { id: 'bare', framework: null, bound: false },
-      tool: null,
-    });
+  expect(policyInput).toEqual({
+    ...common,
+    lane: 'agent',
+    action: 'BOOK_RESERVATION',
+    agent,
+    tool: 'reservations.create',
+    fixture: null,
+    facts,
   });
 });
 
-describe('outcome envelope', () => {
-  it('has a parent and a result, but neither action nor tool', () => {
-    const { subject, policyInput } = read(
-      outcomeEnvelope(PARENT, { result: 'failed', result_hash: 'c'.repeat(64) }),
-    );
-    expect(subject).toEqual({
-      kind: 'outcome',
-      agent: { id: 'agent-7', framework: 'langgraph', bound: false },
-      parent_proof_id: PARENT,
-      result: 'failed',
-    });
-    expect(policyInput).toEqual({
-      ...common,
-      lane: 'agent',
-      action: null,
-      agent: { id: 'agent-7', framework: 'langgraph', bound: false },
-      tool: null,
-      fixture: null,
-    });
-  });
-
-  it('is admitted under every policy set, unlike an action that is named like an outcome', async () => {
-    const { schema } = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
-    const rules = {
-      'known-tools': `forbid (principal, action, resource)
-        unless { context has tool && ["search"].contains(context.tool) };`,
-      all: 'permit (principal, action, resource);',
-    };
-    for (const policies of [rules, {}]) {
-      const stored = await makePolicySet({ schema, policies, sentences: {} });
-      const engine = await preparePolicyEngine(stored);
-      const replayed = await replayPolicies()(stored);
-      for (const { decide } of [engine, replayed]) {
-        const outcome = read(outcomeEnvelope(PARENT)).policyInput;
-        expect(decide(outcome)).toEqual({ effect: 'ADMIT', reasons: [] });
-        const action = read(admissionEnvelope({ action: 'RECORD_OUTCOME' })).policyInput;
-        expect(decide(action).effect).toBe('DENY');
-      }
+it('outcome envelope > is admitted under every policy set, unlike an action that is named like an outcome', async () => {
+  const { schema } = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
+  const rules = {
+    'known-tools': `forbid (principal, action, resource)
+      unless { context has tool && ["search"].contains(context.tool) };`,
+    all: 'permit (principal, action, resource);',
+  };
+  for (const policies of [rules, {}]) {
+    const stored = await makePolicySet({ schema, policies, sentences: {} });
+    const engine = await preparePolicyEngine(stored);
+    const replayed = await replayPolicies()(stored);
+    for (const { decide } of [engine, replayed]) {
+      const outcome = read(outcomeEnvelope(PARENT)).policyInput;
+      expect(decide(outcome)).toEqual({ effect: 'ADMIT', reasons: [] });
+      const action = read(admissionEnvelope({ action: 'RECORD_OUTCOME' })).policyInput;
+      expect(decide(action).effect).toBe('DENY');
     }
-  });
+  }
 });
 
 it('execute request > is parsed only by the schema of its own request type', () => {

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Change } from '#policy/simulation';
 import { combine, documentOf } from '#policy/overlays';
 import { activateOverlay, policiesInUse, storeOverlay } from '#sql/admissions/overlays';
@@ -86,23 +86,6 @@ describe('admin policy simulate', () => {
     expect(listed).toEqual(changes.slice(-100).reverse());
     expect(found).toMatchObject({ denied: 101, changes_omitted: changes.length - 100 });
     expect((await admin(...line)).err).toMatch(/cannot be written/);
-  });
-
-  it('shows on a terminal how many log entries it has evaluated', async () => {
-    await registry.admitAll([registry.item()]);
-    const { isTTY } = process.stderr;
-    const write = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
-    onTestFinished(() => {
-      write.mockRestore();
-      Object.assign(process.stderr, { isTTY });
-    });
-    Object.assign(process.stderr, { isTTY: true });
-    await done(admin('policy', 'simulate', SHIPPED, '--since', '1h'));
-    const [newest] = await db.sql<[{ index: number; at: Date }]>`
-      select leaf_index as index, at from svc.log_entry where kind = 1
-      order by leaf_index desc limit 1`;
-    const shown = `${newest.index + 1} log entries evaluated, newest ${newest.at.toISOString()}`;
-    expect(write.mock.calls.join('')).toContain(shown);
   });
 
   it('simulates budgets with the counters of the draft set, from 0 at midnight', async () => {

@@ -1,20 +1,15 @@
-import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
-import { formatCheckpoint } from '#protocol/checkpoint';
 import { jwkThumbprint } from '#protocol/keys';
-import { formatVkey, keyId, signNote } from '#protocol/note';
+import { formatVkey } from '#protocol/note';
 import { createSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto/node';
 import { transaction } from '#sql/db/transaction';
 import { appendKeyChange } from '#sql/lifecycle/entries';
 import { adminWith, type AdminLine } from '../fixtures/admin.js';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { batchCall, executeBodies } from '../fixtures/batches.js';
-import { executeBody, headersFor, issueKey, send } from '../fixtures/engine.js';
 import { parseExposition, valueOf } from '../fixtures/exposition.js';
 import { startProgram, type RunningProgram } from '../fixtures/program.js';
-import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { TcpProxy } from '../fixtures/tcp-proxy.js';
 import { pinning } from '../fixtures/pins.js';
@@ -26,7 +21,6 @@ const LOG_ORIGIN = 'outage.example/log';
 const WAIT = { timeout: 60_000, interval: 200 };
 
 let db: TestDatabase;
-let redis: TestRedis;
 let registry: TestRegistry;
 let admin: AdminLine;
 /** A proxy between the database and all programs except the engine. */
@@ -62,9 +56,6 @@ async function ask(name: string, path: '/healthz' | '/readyz' | '/metrics') {
 const metricOf = async (name: string, metric: string): Promise<number | null> =>
   valueOf(parseExposition((await ask(name, '/metrics')).text), metric);
 
-const execute = (key: string) =>
-  send(programs['engine']!.url, { headers: headersFor(key), body: JSON.stringify(executeBody()) });
-
 const readiness = async (name: string): Promise<number> => (await ask(name, '/readyz')).status;
 
 async function attention(): Promise<string[]> {
@@ -75,8 +66,7 @@ async function attention(): Promise<string[]> {
 const allWell = () => expect.poll(attention, WAIT).toEqual([]);
 
 beforeAll(async () => {
-  if (skipsRedis) return;
-  [db, redis] = await Promise.all([freshDatabase(), startRedis()]);
+  db = await freshDatabase();
   proxy = await TcpProxy.open(db.url, 'other');
   logKey = createSigningKey(join(home, 'log.pem'));
   aepKey = createSigningKey(join(home, 'aep.pem'));
@@ -88,15 +78,14 @@ beforeAll(async () => {
     publicKey: toBase64Url(verifierKey),
     change: 'activate',
   });
-  const queue = { REDIS_URL: redis.url };
   const [facade] = await Promise.all([
     start('facade', {
       PUBLIC_PORT: '0',
       SNAPSHOT_DIR: join(home, 'public'),
       ...pinning(formatVkey(nativeSha256, LOG_ORIGIN, logKey.publicKey)),
     }),
-    start('engine', { ...queue, ENGINE_PORT: '0', PUBLIC_URL: 'http://127.0.0.1:1' }),
-    start('worker', { ...queue, AEP_KEY_FILE: join(home, 'aep.pem') }),
+    start('engine', { ENGINE_PORT: '0', PUBLIC_URL: 'http://127.0.0.1:1' }),
+    start('worker', { AEP_KEY_FILE: join(home, 'aep.pem') }),
     start('verifier', { VERIFIER_KEY_FILE: join(home, 'verifier.pem'), LOG_ORIGIN }),
     start('publisher', publisherEnv()),
   ]);
@@ -104,14 +93,12 @@ beforeAll(async () => {
   admin = adminWith({ DATABASE_URL: db.urlFor('svc_admin'), PUBLIC_URL: facade.url });
 }, 120_000);
 afterAll(async () => {
-  if (skipsRedis) return;
   await Promise.all(Object.values(programs).map((program) => program.stop()));
   await proxy.close();
-  await redis.close();
   await db.drop();
 }, 60_000);
 
-describe.skipIf(skipsRedis)(`during an outage${withoutRedis}`, () => {
+describe('during an outage', () => {
   it('a worker whose key is not active is not ready, and admin status names the key', async () => {
     const aepKeyId = jwkThumbprint(nativeSha256, aepKey.publicKey);
     await expect.poll(() => readiness('worker'), WAIT).toBe(503);
@@ -166,45 +153,4 @@ describe.skipIf(skipsRedis)(`during an outage${withoutRedis}`, () => {
     }
     await expect.poll(() => metricOf('worker', 'svc_pending_admissions'), WAIT).not.toBeNull();
   }, 120_000);
-
-  it('admin status names the queue and the programs that cannot reach it', async () => {
-    await redis.kill();
-    await expect
-      .poll(attention, WAIT)
-      .toContain('queue down, as reported by engine (1 of 1), worker (1 of 1)');
-    expect((await admin('status')).code).toBe(1);
-    // Metrics of the queue are absent, and all other metrics are present.
-    await expect.poll(() => metricOf('worker', 'svc_queue_jobs'), WAIT).toBeNull();
-    expect(await metricOf('worker', 'svc_pending_oldest_seconds')).not.toBeNull();
-    // Workers find admissions and batches in the registry.
-    const { url } = programs['engine']!;
-    const key = await issueKey(registry);
-    expect((await execute(key)).status).toBe(200);
-    const { location } = (await send(url, batchCall(key, executeBodies(3)))).headers;
-    const batch = { method: 'GET', path: location!, headers: headersFor(key) };
-    await expect
-      .poll(async () => (await send(url, batch)).json, WAIT)
-      .toMatchObject({ counts: { admitted: 3 } });
-    expect(await metricOf('worker', 'svc_queue_up')).toBe(0);
-    await redis.start();
-    await allWell();
-  }, 150_000);
-
-  it('admin status names the loss that the publisher reports, and log end then ends the log', async () => {
-    const end = ['log', 'end', LOG_ORIGIN, '--reason', 'a test', '--confirm', LOG_ORIGIN];
-    await Promise.all([programs['publisher']!.stop(), programs['standby']!.stop()]);
-    expect((await admin(...end)).err).toContain('no publisher has reported a loss');
-    const signer = {
-      name: LOG_ORIGIN,
-      keyHash: keyId(nativeSha256, LOG_ORIGIN, logKey.publicKey),
-      sign: logKey.sign,
-    };
-    const head = { origin: LOG_ORIGIN, size: 1_000, root: new Uint8Array(32) };
-    const TRUSTED_CHECKPOINT = join(home, 'kept');
-    writeFileSync(TRUSTED_CHECKPOINT, signNote(formatCheckpoint(head), signer));
-    const refusing = await start('publisher', { ...publisherEnv(), TRUSTED_CHECKPOINT });
-    expect(await refusing.exited).toBe(1);
-    expect(await attention()).toContain('the publisher refuses to publish: database_behind');
-    expect(await admin(...end)).toMatchObject({ code: 0, json: { ended: true } });
-  }, 90_000);
 });

@@ -133,14 +133,6 @@ describe('npm start', () => {
     expect(third.code).toBe(1);
     expect(third.err).toContain('is in use: set ENGINE_PORT');
   });
-
-  it.skipIf(skipsSoftHsm)(
-    'passes the variables of an HSM on to the program that uses its key',
-    () => {
-      // All programs started, and the verifier has no other key.
-      expect(existsSync(join(stack.dataDir, 'verifier-key.pem'))).toBe(false);
-    },
-  );
 });
 
 describe('metrics of a running stack', () => {

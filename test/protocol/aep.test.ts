@@ -140,29 +140,27 @@ describe('readAep', () => {
   });
 });
 
-describe('canonicalProofEntry', () => {
-  const general = (text: string) => {
-    try {
-      const entry = logEntrySchema.parse(parseStrict(Buffer.from(text)));
-      return entry.type === 'proof' && fromUtf8(canonicalBytes(entry)) === text ? entry : null;
-    } catch {
-      return null;
-    }
-  };
+const general = (text: string) => {
+  try {
+    const entry = logEntrySchema.parse(parseStrict(Buffer.from(text)));
+    return entry.type === 'proof' && fromUtf8(canonicalBytes(entry)) === text ? entry : null;
+  } catch {
+    return null;
+  }
+};
 
-  it('returns the same as the general parser for every log entry and for texts that resemble an entry', () => {
-    for (const bytes of entries) {
-      expect(canonicalProofEntry(fromUtf8(bytes))).toEqual(general(fromUtf8(bytes)));
-      expect(parseEntry(bytes)).toEqual(logEntrySchema.parse(parseStrict(bytes)));
-    }
-    const text = fromUtf8(admitted.entry);
-    fc.assert(
-      fc.property(near(text), (changed) => {
-        expect(canonicalProofEntry(changed)).toEqual(general(changed));
-      }),
-      { numRuns: 3000 },
-    );
-  });
+it('canonicalProofEntry > returns the same as the general parser for every log entry and for texts that resemble an entry', () => {
+  for (const bytes of entries) {
+    expect(canonicalProofEntry(fromUtf8(bytes))).toEqual(general(fromUtf8(bytes)));
+    expect(parseEntry(bytes)).toEqual(logEntrySchema.parse(parseStrict(bytes)));
+  }
+  const text = fromUtf8(admitted.entry);
+  fc.assert(
+    fc.property(near(text), (changed) => {
+      expect(canonicalProofEntry(changed)).toEqual(general(changed));
+    }),
+    { numRuns: 3000 },
+  );
 });
 
 describe('DSSE', () => {

@@ -32,8 +32,9 @@ const a = new Uint8Array(publicKey.export({ format: 'der', type: 'spki' }).subar
 /** The checks that need no elliptic curve arithmetic. */
 const yes = strictEd25519(() => true);
 
-describe('test vectors of RFC 8032 section 7.1', () => {
-  it.each(rfc8032)('verify, and are reproduced: $name', (vector) => {
+it.each(rfc8032)(
+  'test vectors of RFC 8032 section 7.1 > verify, and are reproduced: $name',
+  (vector) => {
     const publicKey = fromHex(vector.public_key);
     const message = fromHex(vector.message);
     const signature = fromHex(vector.signature);
@@ -45,8 +46,8 @@ describe('test vectors of RFC 8032 section 7.1', () => {
     ]);
     const key = createPrivateKey({ key: seed, format: 'der', type: 'pkcs8' });
     expect(toHex(nodeSign(null, message, key))).toBe(vector.signature);
-  });
-});
+  },
+);
 
 describe('Ed25519 implementations', () => {
   it('agree on ordinary signatures, and on each signature with a flipped bit', () => {

@@ -3,7 +3,6 @@ import { describe, expect, it } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import {
   ID_PREFIX,
-  idsOf,
   isBatchId,
   isPackageId,
   isProofId,
@@ -16,24 +15,6 @@ import { refusal } from '../fixtures/refusal.js';
 const id = '019a2f3c4d5e7f608172a3b4c5d6e7f8';
 
 describe('artifact identifiers', () => {
-  it('are the proof id with the documented prefixes', () => {
-    expect(idsOf(id)).toEqual({
-      proof_id: id,
-      registry_proof_id: id,
-      registry_entry_id: `reg_${id}`,
-      execution_id: `exec_${id}`,
-      certificate_id: `cert_${id}`,
-      cert_id: `cert_${id}`,
-      certificate_ref: `certref_${id}`,
-      passport_id: `pass_${id}`,
-      passport_ref: `passref_${id}`,
-      execution_passport_id: `execpass_${id}`,
-      trust_id: `trust_${id}`,
-      trust_ref: `trustref_${id}`,
-      trust_asset_id: `asset_${id}`,
-    });
-  });
-
   it.each(Object.entries(ID_PREFIX))('resolve in their documented form: %s', (field, prefix) => {
     expect(resolveIdentifier(prefix + id)).toEqual({ proof_id: id, matched_on: field });
   });

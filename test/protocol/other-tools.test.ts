@@ -51,41 +51,39 @@ const altered = (text: string): string => {
   return `${text.slice(0, middle)}${text[middle] === '0' ? '1' : '0'}${text.slice(middle + 1)}`;
 };
 
-describe("sigstore's verifier", () => {
-  const verifier = () =>
-    new Verifier(
-      {
-        certificateAuthorities: [],
-        timestampAuthorities: [],
-        tlogs: [],
-        ctlogs: [],
-        publicKey: (hint) => {
-          expect(hint).toBe(exported.aep.key_id);
-          const jwk = { kty: 'OKP', crv: 'Ed25519', x: aepKey };
-          return { publicKey: createPublicKey({ key: jwk, format: 'jwk' }), validFor: () => true };
-        },
+const verifier = () =>
+  new Verifier(
+    {
+      certificateAuthorities: [],
+      timestampAuthorities: [],
+      tlogs: [],
+      ctlogs: [],
+      publicKey: (hint) => {
+        expect(hint).toBe(exported.aep.key_id);
+        const jwk = { kty: 'OKP', crv: 'Ed25519', x: aepKey };
+        return { publicKey: createPublicKey({ key: jwk, format: 'jwk' }), validFor: () => true };
       },
-      { tlogThreshold: 0, ctlogThreshold: 0, timestampThreshold: 0 },
-    );
-  const entity = (dsseEnvelope: ProofExport['envelope']) =>
-    toSignedEntity(
-      bundleFromJSON({
-        mediaType: 'application/vnd.dev.sigstore.bundle.v0.1+json',
-        verificationMaterial: {
-          publicKey: { hint: dsseEnvelope.signatures[0].keyid },
-          tlogEntries: [],
-        },
-        dsseEnvelope,
-      }),
-    );
+    },
+    { tlogThreshold: 0, ctlogThreshold: 0, timestampThreshold: 0 },
+  );
+const entity = (dsseEnvelope: ProofExport['envelope']) =>
+  toSignedEntity(
+    bundleFromJSON({
+      mediaType: 'application/vnd.dev.sigstore.bundle.v0.1+json',
+      verificationMaterial: {
+        publicKey: { hint: dsseEnvelope.signatures[0].keyid },
+        tlogEntries: [],
+      },
+      dsseEnvelope,
+    }),
+  );
 
-  it('verifies the envelope of an export, and rejects an altered one', () => {
-    expect(() => verifier().verify(entity(exported.envelope))).not.toThrow();
-    const payload = altered(exported.envelope.payload);
-    expect(() => verifier().verify(entity({ ...exported.envelope, payload }))).toThrow(
-      VerificationError,
-    );
-  });
+it("sigstore's verifier > verifies the envelope of an export, and rejects an altered one", () => {
+  expect(() => verifier().verify(entity(exported.envelope))).not.toThrow();
+  const payload = altered(exported.envelope.payload);
+  expect(() => verifier().verify(entity({ ...exported.envelope, payload }))).toThrow(
+    VerificationError,
+  );
 });
 
 describe.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(

@@ -17,8 +17,6 @@ import { createPackage } from '#sql/lifecycle/packages';
 import { createShareToken, type ShareTarget } from '#sql/lifecycle/share-tokens';
 import { databaseTime } from '#sql/log/verdicts';
 import { scanExpiries } from '#workers/verify/expiries';
-import { scrub } from '#workers/verify/scrub';
-import { withoutTriggers } from '../fixtures/database.js';
 import { holdLock } from '../fixtures/hold-lock.js';
 import { ORIGIN, testKey, type TestKey } from '../fixtures/snapshot.js';
 import { SqlSnapshot } from '../fixtures/sql-publisher.js';
@@ -48,24 +46,6 @@ describe('publisher on PostgreSQL', () => {
     expect(published.status(admitted!, 'trust')).toBe('TRUST_ESTABLISHED');
     expect(published.status(denied!)).toBe('VALID');
     expect(published.status(denied!, 'trust')).toBe('BACKEND_LOOKUP_REQUIRED');
-  });
-
-  it('withdraws a proof whose stored payload was altered', async () => {
-    const [id] = await admit(1);
-    await registry.reportAll();
-    const publisher = snapshot.publisher();
-    await publisher.runCycle();
-    expect((await snapshot.published()).status(id!)).toBe('VALID');
-    await withoutTriggers(
-      db,
-      `update svc.intake set seed = set_byte(seed, 5, get_byte(seed, 5) # 1)
-        where proof_id = '${id!}'::uuid`,
-    );
-    await scrub(registry.verify, 10_000);
-    await registry.reportAll();
-    expect(await publisher.runCycle()).toMatchObject({ changedRecords: 1 });
-    await publisher.close();
-    expect((await snapshot.published()).status(id!)).toBe('BACKEND_LOOKUP_REQUIRED');
   });
 
   it('publishes tokens until they expire, and packages with their members', async () => {

@@ -47,24 +47,3 @@ it('publisher > never exposes a partly written file', async () => {
   await publisher.runCycle();
   expect(reads).toBeGreaterThan(20);
 });
-
-it.each(['entries', 'sharesNow', 'appendSnapshot', 'insertCheckpoint'] as const)(
-  'publish cycle > leaves the published snapshot unchanged when %s fails',
-  async (query) => {
-    const before = [fileAt('lookup/snapshot'), fileAt('checkpoint')];
-    const publisher = snapshot.publisher();
-    snapshot.registry.onCall = (name) => {
-      if (name === query) throw new Error(`no answer of ${name}`);
-    };
-    await expect(publisher.runCycle()).rejects.toThrow('no answer');
-    expect([fileAt('lookup/snapshot'), fileAt('checkpoint')]).toEqual(before);
-    snapshot.registry.onCall = () => undefined;
-    expect(await publisher.runCycle()).toMatchObject({
-      outcome: 'published',
-      treeSize: 567,
-      shareChanges: 2,
-    });
-    expect(await snapshot.registry.checkpoints()).toHaveLength(2);
-    await snapshot.published();
-  },
-);

@@ -161,21 +161,22 @@ it('runProgram > logs what Node and libraries print to standard error as JSON li
   ]);
 });
 
-describe('runProgram with the option untilMainReturns', () => {
-  it.each([
-    [
-      '1 when stopped before its work is complete',
-      `ctx.signal.throwIfAborted(); say('worked');`,
-      1,
-      [],
-    ],
-    ['0 when its work completes anyway', `say('worked');`, 0, ['worked']],
-  ])('exits with %s', async (_, afterSignal, code, worked) => {
+it.each([
+  [
+    '1 when stopped before its work is complete',
+    `ctx.signal.throwIfAborted(); say('worked');`,
+    1,
+    [],
+  ],
+  ['0 when its work completes anyway', `say('worked');`, 0, ['worked']],
+])(
+  'runProgram with the option untilMainReturns > exits with %s',
+  async (_, afterSignal, code, worked) => {
     const { child, said, complained, ended, until } = await run(
       `const stopping = new Promise((resolve) => ctx.signal.addEventListener('abort', resolve));
-       say('up');
-       await stopping;
-       ${afterSignal}`,
+     say('up');
+     await stopping;
+     ${afterSignal}`,
       '{ untilMainReturns: true }',
     );
     await until('up');
@@ -185,8 +186,8 @@ describe('runProgram with the option untilMainReturns', () => {
     expect(complained.some((line) => line.includes('before its work was complete'))).toBe(
       code === 1,
     );
-  });
-});
+  },
+);
 
 describe('supervise', () => {
   const children: Supervised[] = [];

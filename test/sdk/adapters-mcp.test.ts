@@ -75,24 +75,6 @@ async function clientOfTools(ran: string[], prepare: (server: McpServer) => unkn
   return client;
 }
 
-it('admitServer > sends no arguments, results or errors to the engine', async () => {
-  const MARKER = 'never-send-this';
-  const { server, client, connect } = mcpPair();
-  admitServer(server, world.common);
-  const inputSchema = { [MARKER]: z.string() };
-  server.registerTool('good', { inputSchema }, () => ({
-    content: [{ type: 'text', text: MARKER }],
-  }));
-  server.registerTool('bad', { inputSchema }, () => Promise.reject(new Error(MARKER)));
-  await connect();
-  for (const name of ['good', 'bad']) {
-    expect(textOf(await called(client, name, { [MARKER]: MARKER }))).toContain(MARKER);
-  }
-  expect(world.network.seen).toHaveLength(4);
-  expect(JSON.stringify(world.network.seen)).not.toContain(MARKER);
-  await client.close();
-});
-
 it('admitServer > runs an admitted call but not a denied call, and both have a proof', async () => {
   const ran: string[] = [];
   const client = await clientOfTools(ran, (server) => {

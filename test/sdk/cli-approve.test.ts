@@ -102,18 +102,6 @@ it('svc verify --offline shows the agent whose request requires an approval', as
   );
 });
 
-it('svc approve signs nothing when the server alters a value of the request to approve', async ({
-  cli,
-  world,
-}) => {
-  const proof = await cli.held();
-  world.network.faults.push({ kind: 'changed', change: (body) => body.replace('480.00', '4.80') });
-  world.network.seen.length = 0;
-  const ran = await cli.run(['approve', proof, '--key', 'ops.pem', '--yes']);
-  expect(ran).toMatchObject({ code: 1, stdout: '' });
-  expect(world.network.seen.map(({ method }) => method)).toEqual(['GET']);
-});
-
 it('svc approve reports a wrong file, setting or confirmation before any request', async ({
   cli,
   world,

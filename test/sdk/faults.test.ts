@@ -19,17 +19,18 @@ const json = (status: number, body: string, type = 'application/json'): Fault =>
   body,
 });
 
-describe('executeIntentHttp, on a transient fault', () => {
-  const faults: [string, Fault][] = [
-    ['a lost request', { kind: 'lost' }],
-    ['a lost response', { kind: 'unanswered' }],
-    ['a cut response', { kind: 'cut' }],
-    ...[408, 429, 502, 503, 504].map((status): [string, Fault] => [
-      String(status),
-      answering(status),
-    ]),
-  ];
-  it.for(faults)('sends an identical admission again after %s', async ([, fault], { world }) => {
+const faults: [string, Fault][] = [
+  ['a lost request', { kind: 'lost' }],
+  ['a lost response', { kind: 'unanswered' }],
+  ['a cut response', { kind: 'cut' }],
+  ...[408, 429, 502, 503, 504].map((status): [string, Fault] => [
+    String(status),
+    answering(status),
+  ]),
+];
+it.for(faults)(
+  'executeIntentHttp, on a transient fault > sends an identical admission again after %s',
+  async ([, fault], { world }) => {
     const before = await treeSize(world.db.sql);
     world.network.faults.push(fault);
     const input = intent();
@@ -40,8 +41,8 @@ describe('executeIntentHttp, on a transient fault', () => {
     expect(second?.headers['x-svc-idempotency-key']).toBe(receipt.request_hash);
     expect(await treeSize(world.db.sql)).toBe(before + 1);
     expect(await executeIntentHttp(world.options, input)).toEqual(receipt);
-  });
-});
+  },
+);
 
 describe('executeIntentHttp, on an error response', () => {
   it.for([

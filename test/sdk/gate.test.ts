@@ -7,7 +7,7 @@ import {
   openRun,
 } from '#sdk/adapters/index';
 import { openRounds } from '#sdk/adapters/rounds';
-import { readProofHttp, readRunHttp } from '#sdk/index';
+import { readRunHttp } from '#sdk/index';
 import { notAdmitted } from '../fixtures/adapter-world.js';
 import { activateApprovalSet } from '../fixtures/approval-world.js';
 import { sdkError } from '../fixtures/sdk-error.js';
@@ -33,24 +33,6 @@ const refund = (amount = '100.00', more: Partial<GatedCall> = {}): GatedCall => 
   arguments: { order: 4821 },
   facts: { amount: { decimal: amount }, currency: 'EUR' },
   ...more,
-});
-
-it('begin and end > record a call and its outcome with all details', async ({ world }) => {
-  const gate = openGate(optionsIn(world), 'none');
-  const parent = await gate.begin(refund());
-  const traceparent = `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`;
-  const details = { toolCallId: 'call-1', traceparent, parentProofId: parent.proofId };
-  const admission = await gate.begin(refund('20.00', details));
-  await gate.end(admission, { result: 'succeeded', value: { refunded: true } });
-  const { aep } = (await readProofHttp(world.options, { proof_id: admission.proofId })).response;
-  expect(aep?.subject).toMatchObject({
-    ...{ action: 'ISSUE_REFUND', tool: 'issue-refund', tool_call_id: 'call-1', traceparent },
-    ...{ agent: { ...agent, framework: 'none' }, parent_proof_id: parent.proofId },
-  });
-  expect(JSON.parse(world.network.seen.at(-1)!.body)).toMatchObject({
-    ...{ kind: 'outcome', parent_proof_id: admission.proofId, result: 'succeeded' },
-    result_hash: expect.stringMatching(/^[0-9a-f]{64}$/) as string,
-  });
 });
 
 it('describe > replaces members of the envelope, and stops a call whose facts change meanwhile', async ({

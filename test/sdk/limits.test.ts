@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
 import { retryAfterMs } from '#sdk/http/answers';
-import { backoffMs } from '#sdk/http/client';
 import { executeIntentHttp, lookupHttp, type CallOptions } from '#sdk/index';
 import { sdkError } from '../fixtures/sdk-error.js';
 
@@ -54,16 +53,6 @@ it('SDK option publicUrl > keeps its host when its path resembles another host',
   const options = { publicUrl: 'http://registry.example//other.example/', fetch };
   await sdkError(lookupHttp(options, { kind: 'proof', identifier: PROOF }), 'engine_failed');
   expect(sent.map((url) => new URL(url).host)).toEqual(['registry.example']);
-});
-
-describe('backoffMs', () => {
-  const retry = { baseDelayMs: 200, maxDelayMs: 10_000 };
-
-  it('doubles up to its maximum, with jitter in the upper half of the range', () => {
-    const least = [1, 2, 3, 4, 5, 6, 7, 10_000].map((n) => backoffMs(n, retry, 0));
-    expect(least).toEqual([100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
-    expect([1, 10_000].map((n) => backoffMs(n, retry, 0.5))).toEqual([150, 7_500]);
-  });
 });
 
 describe('retryAfterMs', () => {

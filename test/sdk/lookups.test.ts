@@ -33,16 +33,10 @@ describe('lookupHttp', () => {
     const ids = idsOf(proof);
     const cases: [LookupKind, string, string, boolean][] = [
       ['proof', proof, 'VALID', true],
-      ['proof', facades.revoked, 'REVOKED', false],
-      ['proof', facades.denied, 'VALID', true],
       ['certificate', ids.certificate_ref, 'VERIFIED', true],
-      ['passport', ids.passport_id, 'PASS', true],
-      ['trust', ids.trust_id, 'TRUST_ESTABLISHED', true],
       ['trust-asset', ids.trust_asset_id, 'TRUST_ESTABLISHED', true],
       ['share', shareToken, 'VALID', true],
       ['package', packageId, 'REVOKED', false],
-      ['identifier', ids.execution_id, 'VALID', true],
-      ['certificate', 'cert_unknown', 'BACKEND_LOOKUP_REQUIRED', false],
       ['identifier', 'a/b?c=d#e &%', 'BACKEND_LOOKUP_REQUIRED', false],
       ['passport', 'ünï/cödé 🦀', 'BACKEND_LOOKUP_REQUIRED', false],
     ];

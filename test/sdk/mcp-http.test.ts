@@ -13,7 +13,6 @@ import {
   confirmElicitations,
   ownServer,
   proofOf,
-  published,
   textOf,
   useProxies,
 } from '../fixtures/mcp-proxy.js';
@@ -118,20 +117,6 @@ describe('svc mcp URL', () => {
 });
 
 describe('svc mcp --listen', () => {
-  it('serves clients of SDK v1, each in a session of its own', async () => {
-    const url = await listening(published('everything'));
-    const [one, other] = await Promise.all([clientV1(url), clientV1(url)]);
-    const prompt = { name: 'trigger-sampling-request', arguments: { prompt: 'p' } };
-    const sampled = await Promise.all([one.callTool(prompt), other.callTool(prompt)]);
-    for (const result of sampled) expect(textOf(result)).toContain('from the model');
-    const seen: unknown[] = [];
-    const onprogress = (progress: unknown) => void seen.push(progress);
-    const long = { name: 'trigger-long-running-operation', arguments: { duration: 0.2, steps: 2 } };
-    const done = await one.callTool(long, undefined, { onprogress });
-    expect(seen).toMatchObject([{ progress: 1 }, { progress: 2 }]);
-    expect(await world.verdict(proofOf(done))).toEqual({ status: 'VALID', effect: 'ADMIT' });
-  });
-
   it('separates stateless clients with equal ids, and cancels a call when its stream closes', async () => {
     const url = await listening(ownServer('deploy.mjs'));
     const [one, other] = await Promise.all([clientV2(url), clientV2(url)]);

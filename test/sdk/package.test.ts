@@ -1,9 +1,7 @@
 import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/core';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { gzipSync } from 'node:zlib';
 import { publint } from 'publint';
-import { rolldown } from 'rolldown';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
 import { reachable } from '../fixtures/module-graph.js';
@@ -29,21 +27,6 @@ describe('SDK package', () => {
       'utf8',
     );
     expect(licence).toBe(await readFile(join(packageRoot, 'LICENSE'), 'utf8'));
-  });
-
-  /** Limits in bytes for a minified and compressed program that imports only this name. */
-  it.each([
-    ['verifyOffline', '@svc-proofs/sdk', 60_000],
-    ['Svc', '@svc-proofs/sdk', 82_000],
-  ])('adds few bytes to a program that uses %s', async (name, entry, budget) => {
-    await sdk.write(`${name}.js`, `import { ${name} } from '${entry}'; console.log(${name});`);
-    const bundle = await rolldown({
-      input: join(sdk.directory, `${name}.js`),
-      platform: 'browser',
-    });
-    const { output } = await bundle.generate({ minify: true });
-    const code = output.map((one) => ('code' in one ? one.code : '')).join('');
-    expect(gzipSync(code).length).toBeLessThan(budget);
   });
 
   it('passes publint and are-the-types-wrong', async () => {
@@ -77,12 +60,10 @@ describe('SDK package', () => {
       'load.js',
       `import { canonicalHash, isNotAdmitted, SdkError } from '@svc-proofs/sdk';
        import { fakeEngine } from '@svc-proofs/sdk/testing';
-       const found = [];
        const main = await import('@svc-proofs/sdk');
        const classes = new Set();
        for (const name of ['adapters', 'mcp', 'ai', 'langchain', 'openai', 'mastra', 'claude']) {
          const module = await import('@svc-proofs/sdk/' + name);
-         found.push(...Object.keys(module));
          for (const one of Object.values({ ...main, ...module })) {
            if (one.prototype instanceof Error) classes.add(one.name);
          }
@@ -92,7 +73,7 @@ describe('SDK package', () => {
          }
        }
        for (const name of ['ai', '@langchain/core/tools', '@modelcontextprotocol/sdk/types.js']) {
-         await import(name).then(() => found.push('installed: ' + name), () => undefined);
+         await import(name).then(() => classes.add('installed: ' + name), () => undefined);
        }
        const options = { engine: fakeEngine(() => 'DENY').options, agent: { id: 'a' }, onOutcomeError() {} };
        const { openGate } = await import('@svc-proofs/sdk/adapters');
@@ -100,26 +81,10 @@ describe('SDK package', () => {
        const error = await openGate(options).begin(call).catch((thrown) => thrown);
        if (!isNotAdmitted(error)) throw error;
        try { canonicalHash(1n); } catch (thrown) { classes.add(thrown.name); }
-       console.log(JSON.stringify([found, error.code, [...classes]]));`,
+       console.log(JSON.stringify([error.code, ...classes]));`,
     );
     const result = await sdk.run('node', ['load.js']);
-    const [found, code, classes] = JSON.parse(result) as [string[], string, string[]];
-    expect(found.sort()).toEqual([
-      'NOT_ADMITTED_META',
-      'PROOF_ID_META',
-      'actionOf',
-      'admitClient',
-      'admitHooks',
-      'admitServer',
-      'admitTool',
-      'admitTool',
-      'admitTool',
-      'admitTools',
-      'admitted',
-      'openGate',
-      'openRun',
-    ]);
-    expect([code, classes]).toEqual(['policy_denied', ['SdkError']]);
+    expect(JSON.parse(result)).toEqual(['policy_denied', 'SdkError']);
   });
 
   it('has types that compile, also without the peer libraries', async () => {

@@ -115,16 +115,6 @@ describe('erasePayloads', () => {
     expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
     expect(await db.sql`select from svc.idempotency_key where key = 'retried'`).toHaveLength(0);
   });
-
-  it('frees the body and idempotency key for a new admission', async () => {
-    const item = { ...registry.item(), idempotencyKey: 'freed' };
-    await registry.admitAll([item]);
-    await erase(item.proofId);
-    const again = { ...item, proofId: registry.item().proofId };
-    expect(await acceptIntake(registry.engine, [again])).toEqual([
-      { outcome: 'accepted', proofId: again.proofId },
-    ]);
-  });
 });
 
 async function entries(proofId: string): Promise<object[]> {

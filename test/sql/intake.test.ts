@@ -65,12 +65,14 @@ describe('acceptIntake of a group', () => {
       idempotencyKey,
     }));
     const [repeat, plain] = [fresh(taken), registry.item()];
-    expect(await accept(items[0]!, repeat, items[1]!, plain, items[2]!)).toEqual([
+    const otherType: IntakeItem = { ...fresh(taken), lane: 2 };
+    expect(await accept(items[0]!, repeat, items[1]!, plain, items[2]!, otherType)).toEqual([
       { outcome: 'accepted', proofId: items[0]!.proofId },
       { outcome: 'repeat', proofId: taken.proofId },
       { outcome: 'idempotency_conflict' },
       { outcome: 'accepted', proofId: plain.proofId },
       { outcome: 'accepted', proofId: items[2]!.proofId },
+      { outcome: 'accepted', proofId: otherType.proofId },
     ]);
   });
 });

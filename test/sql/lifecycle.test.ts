@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { jwkThumbprint } from '#protocol/keys';
 import { parseVkey } from '#protocol/note';
@@ -37,43 +37,41 @@ it('appendKeyChange > rejects the activation of a log key', async () => {
   }
 });
 
-describe('appendLogKeyChange', () => {
-  /** Runs `then` after the first query of the checkpoints. */
-  const afterFirstRead = (tx: Transaction, then: () => Promise<void>): Transaction => {
-    let isFirst = true;
-    return new Proxy(tx, {
-      apply: (target, self, given: [string | readonly string[]]) => {
-        const query = Reflect.apply(target, self, given) as Promise<unknown>;
-        if (!isFirst || !String(given[0]).includes('from svc.checkpoint')) return query;
-        isFirst = false;
-        return query.then(async (rows) => {
-          await then();
-          return rows;
-        });
-      },
-    });
-  };
-
-  it('rejects the retirement of a key that signs a checkpoint meanwhile', async () => {
-    const [current, next] = [
-      testLog(db, 'test.example/rotated'),
-      testLog(db, 'test.example/rotated'),
-    ];
-    await current.publish();
-    for (const { vkey } of [current, next]) {
-      await appendLogKeyChange(registry.admin, parseVkey(vkey), 'activate');
-    }
-    const lease = await db.as('svc_publisher', 1).reserve();
-    await lease`select pg_advisory_lock(7566947, 1)`;
-    const before = await treeSize(registry.engine);
-    const retired = transaction(registry.admin, (tx) => {
-      const read = afterFirstRead(tx, () => current.publish());
-      return appendLogKeyChange(read, parseVkey(current.vkey), 'retire');
-    });
-    await expect(retired).rejects.toThrow('the running publisher signs with this key');
-    expect(await treeSize(registry.engine)).toBe(before);
-    lease.release();
+/** Runs `then` after the first query of the checkpoints. */
+const afterFirstRead = (tx: Transaction, then: () => Promise<void>): Transaction => {
+  let isFirst = true;
+  return new Proxy(tx, {
+    apply: (target, self, given: [string | readonly string[]]) => {
+      const query = Reflect.apply(target, self, given) as Promise<unknown>;
+      if (!isFirst || !String(given[0]).includes('from svc.checkpoint')) return query;
+      isFirst = false;
+      return query.then(async (rows) => {
+        await then();
+        return rows;
+      });
+    },
   });
+};
+
+it('appendLogKeyChange > rejects the retirement of a key that signs a checkpoint meanwhile', async () => {
+  const [current, next] = [
+    testLog(db, 'test.example/rotated'),
+    testLog(db, 'test.example/rotated'),
+  ];
+  await current.publish();
+  for (const { vkey } of [current, next]) {
+    await appendLogKeyChange(registry.admin, parseVkey(vkey), 'activate');
+  }
+  const lease = await db.as('svc_publisher', 1).reserve();
+  await lease`select pg_advisory_lock(7566947, 1)`;
+  const before = await treeSize(registry.engine);
+  const retired = transaction(registry.admin, (tx) => {
+    const read = afterFirstRead(tx, () => current.publish());
+    return appendLogKeyChange(read, parseVkey(current.vkey), 'retire');
+  });
+  await expect(retired).rejects.toThrow('the running publisher signs with this key');
+  expect(await treeSize(registry.engine)).toBe(before);
+  lease.release();
 });
 
 const revocation = { artifactKind: 'proof' as const, reason: 'wrong', actor: 'auditor' };

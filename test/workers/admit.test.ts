@@ -17,7 +17,6 @@ import { putFixture, setValidity } from '#sql/tenants/administration';
 import { processAdmissions } from '#workers/admit/process';
 import { accepted, aepOf, itemWith, stateOf } from '../fixtures/admissions.js';
 import { admissionEnvelope, agentItem, outcomeEnvelope } from '../fixtures/agent.js';
-import { APPEND_LOCK, holdLock, untilWaiting } from '../fixtures/hold-lock.js';
 import { issueKey } from '../fixtures/engine.js';
 import { TENANT } from '../fixtures/registry.js';
 import { useRegistry } from '../fixtures/use-registry.js';
@@ -106,25 +105,6 @@ it.each([
   ['a time before its policy was active', `accepted_at = now() - interval '1 year'`],
 ])('columns stored at acceptance > are checked before signing: %s', async (_, change) => {
   expect(await settled(registry.item(), change)).toMatchObject(MISFIT);
-});
-
-it('concurrent workers > append one after the other, without a gap in the log', async () => {
-  const ids = [
-    await accepted(registry, registry.item()),
-    await accepted(registry, registry.item()),
-  ];
-  const size = await treeSize(db.sql);
-  const unlock = await holdLock(db.sql, APPEND_LOCK);
-  const working = ids.map((id) => processAdmissions(registry.admit, [id]));
-  await untilWaiting(db.sql, 2);
-  await unlock();
-  await Promise.all(working);
-  const outcomes = await registry.readOutcomes(ids);
-  const indexes = ids.map((id) => {
-    const one = outcomes.get(id);
-    return one?.state === 'proved' ? one.leafIndex : -1;
-  });
-  expect(indexes.sort((a, b) => a - b)).toEqual([size, size + 1]);
 });
 
 const keyNoOf = async (apiKey: string): Promise<number> => {

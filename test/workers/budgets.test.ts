@@ -107,16 +107,6 @@ describe('counter', () => {
     expect(failed).toBe(0);
   });
 
-  it('is incremented within a group by admitted items only', async () => {
-    const amounts = ['900.00', '1200.00', '1100.00', '0.0001'];
-    const ids = await accept(amounts.map((amount) => refundItem('chain', amount)));
-    await processAdmissions(registry.admit, ids);
-    const rows = await proofsOf(ids);
-    expectChain(rows);
-    const values = rows.map(({ effect, after }) => [effect, after / ONE]);
-    expect(new Set(values.map(([effect]) => effect))).toEqual(new Set(['ADMIT', 'DENY']));
-  });
-
   it('is separate for each agent and each UTC day of acceptance', async () => {
     const ids = await accept([
       refundItem('day', '2000.00'),

@@ -28,6 +28,12 @@ beforeEach(async () => {
   [proofId = ''] = await registry.admitAll([registry.item()]);
 });
 
+const end = (kind: ArtifactKind) =>
+  tamper(
+    `update svc.expiry set expires_at = now() - interval '1 second' where artifact_kind = '${kind}'`,
+    [],
+  );
+
 const noEnd = { proof: null, certificate: null, passport: null, trust: null };
 
 it('expired artifact > stays expired when the leaf is verified again', async () => {
@@ -36,8 +42,10 @@ it('expired artifact > stays expired when the leaf is verified again', async () 
   const [id = ''] = await registry.admitAll([registry.item()]);
   expect(await recordExpiries(registry.verify, 100)).toBe(0);
   await registry.verifyAll();
-  await tamper(`update svc.expiry set expires_at = now() where artifact_kind <> 'passport'`, []);
-  expect(await recordExpiries(registry.verify, 100)).toBe(1);
+  for (const kind of ['trust', 'certificate'] as const) {
+    await end(kind);
+    expect(await recordExpiries(registry.verify, 100)).toBe(1);
+  }
   expect(await recordExpiries(registry.verify, 100)).toBe(0);
   expect(await verdictOf(id)).toMatchObject({
     outcome: 'pass',
@@ -54,25 +62,6 @@ it('expired artifact > stays expired when the leaf is verified again', async () 
 });
 
 describe('expiries', () => {
-  const end = (kind: ArtifactKind) =>
-    tamper(
-      `update svc.expiry set expires_at = now() - interval '1 second' where artifact_kind = '${kind}'`,
-      [],
-    );
-
-  it('are added to the earlier expiries of the same leaf', async () => {
-    await setValidity(registry.admin, TENANT, { ...noEnd, passport: 3600, trust: 3600 });
-    const [id = ''] = await registry.admitAll([registry.item()]);
-    await registry.verifyAll();
-    expect(await recordExpiries(registry.verify, 100)).toBe(0);
-    expect((await verdictOf(id))?.expired).toEqual([]);
-    await end('trust');
-    expect(await recordExpiries(registry.verify, 100)).toBe(1);
-    await end('passport');
-    expect(await recordExpiries(registry.verify, 100)).toBe(1);
-    expect((await verdictOf(id))?.expired).toEqual(['passport', 'trust']);
-  });
-
   it('are not recorded early while the verifier waits for its lock', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 1 });
     const [id = ''] = await registry.admitAll([registry.item()]);

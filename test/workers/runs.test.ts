@@ -159,23 +159,6 @@ it('run > is separate for tenants that use the same agent id and run id', async 
   expect(await subjectOf(end.proofId)).toMatchObject({ count: 1 });
 });
 
-it('closes of a batch > read each run once', async () => {
-  const [one, other] = [newRunId(), newRunId()];
-  const closes = [close(one, 0), close(other, 0), close(one, 1), close(one, 2)];
-  const asked = closes.map(({ requestHash, run }) => ({
-    lane: 2,
-    requestHash: toHex(requestHash),
-    run: run!,
-  }));
-  let reads = 0;
-  const states = await readRunStates(registry.engine, registry.tenantNo, asked, (members) => {
-    reads += 1;
-    return (seq) => `${members.length} of ${seq}`;
-  });
-  expect(states.map(({ fault }) => fault)).toEqual(['0 of 0', '0 of 0', '0 of 1', '0 of 2']);
-  expect(reads).toBe(2);
-});
-
 describe('closes of one group', () => {
   it('are appended in one transaction, only the first of each run', async () => {
     const [one, other] = [newRunId(), newRunId()];

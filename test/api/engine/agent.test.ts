@@ -39,16 +39,6 @@ async function subjectOf({ get }: Setup, proofId: string): Promise<unknown> {
   return (json['aep'] as Fields)['subject'];
 }
 
-it('agent admission > shares no idempotency keys with executions', async ({
-  admit,
-  setup: { execute },
-}) => {
-  const headers = { 'X-Svc-Idempotency-Key': 'lane-key' };
-  expect((await admit(admissionEnvelope(), headers)).status).toBe(200);
-  expectProblem(await admit(admissionEnvelope(), headers), 422, 'idempotency_conflict');
-  expect((await execute(executeBody(), headers)).status).toBe(200);
-});
-
 describe('outcome envelope', () => {
   it('is linked to an admitted action of either request type', async ({
     executed,
@@ -87,19 +77,6 @@ describe('outcome envelope', () => {
       },
     );
     expect((await admit(outcome)).status).toBe(200);
-  });
-
-  it('gets 422 when its parent is erased before a worker decides', async ({
-    admit,
-    proved,
-    setup: { db, whileItWaits },
-  }) => {
-    const parent = await proved();
-    const reply = await whileItWaits(
-      () => admit(outcomeEnvelope(parent)),
-      () => eraseProof(db, parent),
-    );
-    expectProblem(reply, 422, 'parent_not_found');
   });
 
   it('gets the first receipt again, even after its parent was erased', async ({

@@ -83,21 +83,6 @@ describe('POST /v1/batches', () => {
     expect(batchIn(otherOrder).batch_id).not.toBe(first.batchId);
   });
 
-  it('logs each item once when a batch is sent repeatedly', async ({ completed, send, setup }) => {
-    const before = await setup.treeSize();
-    const items = executeBodies(20);
-    const replies = await Promise.all([send(items), send(items), send(items)]);
-    // An engine accepts two concurrent batches per tenant: the third gets 503 and is retried.
-    const accepted = replies.filter(({ status }) => status === 202);
-    expect(new Set(accepted.map((reply) => batchIn(reply).batch_id)).size).toBe(1);
-    expect(accepted.filter(({ headers }) => 'idempotent-replayed' in headers)).toHaveLength(
-      accepted.length - 1,
-    );
-    const again = await completed(items);
-    expect(again.reply.headers['idempotent-replayed']).toBe('true');
-    expect(await setup.treeSize()).toBe(before + 20);
-  });
-
   it('counts and lists pending items', async ({ results, send, setup }) => {
     setup.engine.worker.isPaused = true;
     const reply = await send([...executeBodies(2), { schema_version: 'x' }]);
@@ -119,40 +104,26 @@ describe('POST /v1/batches', () => {
   });
 });
 
-describe('duplicate batch items', () => {
-  it('share one admission and mark later items as replayed', async ({ completed, setup }) => {
-    const twice = executeBody();
-    const { results, batchId } = await completed([twice, executeBody(), twice, { ...twice }]);
-    expect(results.map(({ replayed }) => replayed)).toEqual([undefined, undefined, true, true]);
-    const receipts = [results[0], results[2], results[3]].map((one) =>
-      JSON.stringify(one?.receipt),
-    );
-    expect(new Set(receipts).size).toBe(1);
-    const { json } = await setup.get(`${BATCHES}/${batchId}`);
-    expect(json).toMatchObject({ counts: { total: 4, admitted: 4 }, replayed: 2 });
-  });
-
-  it('refer to the first admission, whether pending or decided', async ({
-    results,
-    send,
-    setup,
-  }) => {
-    const [settled, open] = [executeBody(), executeBody()];
-    const receipt = await setup.execute(settled);
-    setup.engine.worker.isPaused = true;
-    const first = batchIn(await send([open])).batch_id;
-    const second = batchIn(await send([settled, open, executeBody()]));
-    expect(second).toMatchObject({ counts: { admitted: 1, pending: 2 }, replayed: 2 });
-    await workBatches(setup.registry);
-    const found = await results(second.batch_id);
-    expect(found[0]).toMatchObject({ replayed: true, receipt: receipt.json });
-    const { proofs } = (await setup.get('/v1/proofs?limit=3')).json as { proofs: ListedProof[] };
-    const batches = proofs.map(({ batch_id }) => batch_id);
-    expect(batches).toEqual([second.batch_id, first, null]);
-    expect(found[1]?.proof_id).toBe((await results(first))[0]?.proof_id);
-    const { json } = await setup.get(`${BATCHES}/${second.batch_id}`);
-    expect(json).toMatchObject({ state: 'completed', counts: { admitted: 3, pending: 0 } });
-  });
+it('duplicate batch items > refer to the first admission, whether pending or decided', async ({
+  results,
+  send,
+  setup,
+}) => {
+  const [settled, open] = [executeBody(), executeBody()];
+  const receipt = await setup.execute(settled);
+  setup.engine.worker.isPaused = true;
+  const first = batchIn(await send([open])).batch_id;
+  const second = batchIn(await send([settled, open, executeBody()]));
+  expect(second).toMatchObject({ counts: { admitted: 1, pending: 2 }, replayed: 2 });
+  await workBatches(setup.registry);
+  const found = await results(second.batch_id);
+  expect(found[0]).toMatchObject({ replayed: true, receipt: receipt.json });
+  const { proofs } = (await setup.get('/v1/proofs?limit=3')).json as { proofs: ListedProof[] };
+  const batches = proofs.map(({ batch_id }) => batch_id);
+  expect(batches).toEqual([second.batch_id, first, null]);
+  expect(found[1]?.proof_id).toBe((await results(first))[0]?.proof_id);
+  const { json } = await setup.get(`${BATCHES}/${second.batch_id}`);
+  expect(json).toMatchObject({ state: 'completed', counts: { admitted: 3, pending: 0 } });
 });
 
 describe('invalid batch item', () => {
@@ -168,6 +139,7 @@ describe('invalid batch item', () => {
     ['missing_field', JSON.stringify(without(envelope(), 'nonce')), '/nonce'],
     ['tenant_body_mismatch', JSON.stringify(executeBody({ tenant_id: 'other' })), '/tenant_id'],
     ['parent_not_found', JSON.stringify(envelope({ parent_proof_id })), '/parent_proof_id'],
+    ['invalid_fact', JSON.stringify(envelope({ facts: { amount: 1 } })), '/facts/amount'],
   ];
 
   it('gets a problem with a pointer, and does not affect other items', async ({ completed }) => {

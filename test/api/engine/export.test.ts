@@ -109,23 +109,6 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
     const verdict = await setup.post('/v1/proofs/verify', inside);
     expect(verdict.json).toMatchObject({ status: 'VALID', can_assert_validity: true });
   });
-
-  it('does not block other requests while it renders PDFs', async ({ setup }) => {
-    const { registry } = setup;
-    const ids = await registry.admitAll(Array.from({ length: 6 }, () => registry.item()));
-    await setup.publish();
-    let [rendered, healthy] = [0, 0];
-    const papers = ids.map(async (id) => {
-      expect((await exportOf(setup, id, '?format=pdf')).status).toBe(200);
-      rendered += 1;
-    });
-    while (rendered < ids.length) {
-      expect((await setup.get('/healthz')).status).toBe(200);
-      healthy += 1;
-    }
-    await Promise.all(papers);
-    expect(healthy).toBeGreaterThan(3 * ids.length);
-  });
 });
 
 it('export > names the log key that signed the checkpoint, also after a rotation', () => {

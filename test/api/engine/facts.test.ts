@@ -5,8 +5,7 @@ import { packageRoot } from '#runtime/process/files';
 import { type PolicyFiles, storePolicySet } from '#sql/admissions/policies';
 import { admissionEnvelope } from '../../fixtures/agent.js';
 import { activateSet } from '../../fixtures/approval-world.js';
-import { batchCall, batchIn, resultsOf } from '../../fixtures/batches.js';
-import { headersFor, issueKey, workBatches } from '../../fixtures/engine.js';
+import { headersFor, issueKey } from '../../fixtures/engine.js';
 import { readPdf } from '../../fixtures/pdf.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { byId } from '../../fixtures/verify-call.js';
@@ -109,27 +108,6 @@ it('replay > evaluates the stored facts under the recorded and under another pol
       },
     },
   });
-});
-
-it('batch > rejects only the items with undeclared facts', async ({ setup }) => {
-  const { engine, key, registry } = setup;
-  await activate(setup);
-  const before = await countIntake(setup);
-  const items = [
-    ...WRONG.map(([facts]) => refund(facts)),
-    refund({ amount: AMOUNT, currency: 'EUR' }),
-  ];
-  const { batch_id: batchId } = batchIn(await engine.call(batchCall(key, items)));
-  expect(await countIntake(setup)).toBe(before + 1);
-  await workBatches(registry);
-  expect(await resultsOf(engine, key, batchId)).toMatchObject([
-    ...WRONG.map(([, errors]) => ({
-      state: 'invalid',
-      status: 400,
-      problem: { code: 'invalid_fact', errors: expected(errors) },
-    })),
-    { state: 'admitted' },
-  ]);
 });
 
 const budgeted = await readPolicyFolder(join(packageRoot, 'examples', 'policies', 'daily-limit'));

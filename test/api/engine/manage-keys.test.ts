@@ -283,51 +283,51 @@ describe('revocation during another change', () => {
   });
 });
 
-describe('engine role', () => {
-  it('can change API keys only on behalf of a managing key of the tenant', async ({ setup }) => {
-    const { registry } = setup;
-    const { engine, tenantNo } = registry;
-    for (const statement of [
-      `insert into svc.api_key (key_id, tenant_no, secret_hash, scopes, review_ref)
-        values ('000000000001', ${String(tenantNo)}, '', '{admin}', 'x')`,
-      `update svc.api_key set expires_at = null`,
-      `update svc.api_key set revoked_at = now()`,
-      `delete from svc.api_key`,
-      `select svc.lock_managing_key(1, 'x')`,
-    ]) {
-      const run = asTenants(engine, [tenantNo], (tx) => tx.unsafe(statement));
-      await expect(run).rejects.toThrow(/permission denied/);
-    }
+it('engine role > can change API keys only on behalf of a managing key of the tenant', async ({
+  setup,
+}) => {
+  const { registry } = setup;
+  const { engine, tenantNo } = registry;
+  for (const statement of [
+    `insert into svc.api_key (key_id, tenant_no, secret_hash, scopes, review_ref)
+      values ('000000000001', ${String(tenantNo)}, '', '{admin}', 'x')`,
+    `update svc.api_key set expires_at = null`,
+    `update svc.api_key set revoked_at = now()`,
+    `delete from svc.api_key`,
+    `select svc.lock_managing_key(1, 'x')`,
+  ]) {
+    const run = asTenants(engine, [tenantNo], (tx) => tx.unsafe(statement));
+    await expect(run).rejects.toThrow(/permission denied/);
+  }
 
-    const strangerNo = await registry.addTenant('stranger');
-    const stranger = await setup.keyFor({ tenantId: 'stranger', scopes: ['admin'] });
-    const victim = await setup.keyFor();
-    const numbers = {
-      reader: await setup.keyFor({ scopes: ['read', 'admit', 'lifecycle'] }),
-      expired: await setup.keyFor({ scopes: ['keys', 'read'], expiresAt: Date.now() - 1 }),
-      stranger,
-    };
-    const make = (tenant: number, managing: number, scopes: ('read' | 'export')[]) =>
-      createTenantKey(engine, tenant, managing, {
-        ...newApiKey(),
-        scopes,
-        restriction: null,
-        expiresAt: null,
-      });
-    for (const [name, key] of Object.entries(numbers)) {
-      const { key_no: managing } = await rowOf(setup, key);
-      expect([name, await make(tenantNo, managing, ['read'])]).toEqual([name, null]);
-      const outcome = await revokeTenantKey(engine, tenantNo, managing, keyIdOf(victim));
-      expect([name, outcome]).toEqual([name, 'rejected']);
-    }
-    const { key_no: narrow } = await rowOf(setup, await setup.keyFor({ scopes: ['keys', 'read'] }));
-    expect(await make(tenantNo, narrow, ['export'])).toBe(null);
-
-    // A managing key cannot change keys of another tenant, even in a transaction for both tenants.
-    const { key_no: foreign } = await rowOf(setup, stranger);
-    await asTenants(engine, [tenantNo, strangerNo], async (tx) => {
-      await tx`select svc.revoke_api_key(${foreign}, ${keyIdOf(victim)})`;
+  const strangerNo = await registry.addTenant('stranger');
+  const stranger = await setup.keyFor({ tenantId: 'stranger', scopes: ['admin'] });
+  const victim = await setup.keyFor();
+  const numbers = {
+    reader: await setup.keyFor({ scopes: ['read', 'admit', 'lifecycle'] }),
+    expired: await setup.keyFor({ scopes: ['keys', 'read'], expiresAt: Date.now() - 1 }),
+    stranger,
+  };
+  const make = (tenant: number, managing: number, scopes: ('read' | 'export')[]) =>
+    createTenantKey(engine, tenant, managing, {
+      ...newApiKey(),
+      scopes,
+      restriction: null,
+      expiresAt: null,
     });
-    expect(await statuses(setup, victim)).toEqual([200]);
+  for (const [name, key] of Object.entries(numbers)) {
+    const { key_no: managing } = await rowOf(setup, key);
+    expect([name, await make(tenantNo, managing, ['read'])]).toEqual([name, null]);
+    const outcome = await revokeTenantKey(engine, tenantNo, managing, keyIdOf(victim));
+    expect([name, outcome]).toEqual([name, 'rejected']);
+  }
+  const { key_no: narrow } = await rowOf(setup, await setup.keyFor({ scopes: ['keys', 'read'] }));
+  expect(await make(tenantNo, narrow, ['export'])).toBe(null);
+
+  // A managing key cannot change keys of another tenant, even in a transaction for both tenants.
+  const { key_no: foreign } = await rowOf(setup, stranger);
+  await asTenants(engine, [tenantNo, strangerNo], async (tx) => {
+    await tx`select svc.revoke_api_key(${foreign}, ${keyIdOf(victim)})`;
   });
+  expect(await statuses(setup, victim)).toEqual([200]);
 });

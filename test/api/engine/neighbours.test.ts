@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { describe, expect } from 'vitest';
+import { expect } from 'vitest';
 import { toHex, utf8 } from '#protocol/bytes';
 import { documentHash } from '#protocol/hash';
 import type { JsonValue } from '#protocol/json';
@@ -117,44 +117,42 @@ it('an engine serves other tenants while many requests of one tenant wait in eve
   expect(new Set(replies.map(({ json }) => json['code']))).toContain('tenant_busy');
 });
 
-describe('engine with an admission that waits for an open transaction', () => {
-  /**
-   * Opens a transaction that inserts this body as a batch does. Returns a function that aborts the
-   * transaction.
-   */
-  function openBatchWith(body: object): Promise<() => Promise<void>> {
-    const request = utf8(JSON.stringify(body));
-    const hash = documentHash(nativeSha256, body as JsonValue);
-    return holdLock(
-      db.sql,
-      `insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
-          accepted_at, seed, policy_digest, validity)
-        select gen_random_uuid(), ${String(registry.tenantNo)}, 1, environment,
-          '\\x${toHex(request)}', '\\x${hash}', now(), seed, policy_digest, validity
-        from svc.intake limit 1`,
-    );
-  }
+/**
+ * Opens a transaction that inserts this body as a batch does. Returns a function that aborts the
+ * transaction.
+ */
+function openBatchWith(body: object): Promise<() => Promise<void>> {
+  const request = utf8(JSON.stringify(body));
+  const hash = documentHash(nativeSha256, body as JsonValue);
+  return holdLock(
+    db.sql,
+    `insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
+        accepted_at, seed, policy_digest, validity)
+      select gen_random_uuid(), ${String(registry.tenantNo)}, 1, environment,
+        '\\x${toHex(request)}', '\\x${hash}', now(), seed, policy_digest, validity
+      from svc.intake limit 1`,
+  );
+}
 
-  it('admits all other requests of its tenant and of other tenants', async () => {
-    const body = executeBody();
-    const close = await openBatchWith(body);
-    const headers = headersFor(key);
-    const equal = Array.from({ length: REQUESTS }, () =>
-      engine.call({ headers, body: JSON.stringify(body) }),
-    );
-    try {
-      await untilBlocked();
-      await admitAndRead();
-      const other = executeBody({ tenant_id: HOSTILE });
-      const reply = await asHostile({ body: JSON.stringify(other) });
-      expect(reply.status).toBe(200);
-    } finally {
-      await close();
-    }
-    const answers = await Promise.all(equal);
-    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
-    expect(new Set(answers.map(({ json }) => json['registry_proof_id'])).size).toBe(1);
-  });
+it('engine with an admission that waits for an open transaction > admits all other requests of its tenant and of other tenants', async () => {
+  const body = executeBody();
+  const close = await openBatchWith(body);
+  const headers = headersFor(key);
+  const equal = Array.from({ length: REQUESTS }, () =>
+    engine.call({ headers, body: JSON.stringify(body) }),
+  );
+  try {
+    await untilBlocked();
+    await admitAndRead();
+    const other = executeBody({ tenant_id: HOSTILE });
+    const reply = await asHostile({ body: JSON.stringify(other) });
+    expect(reply.status).toBe(200);
+  } finally {
+    await close();
+  }
+  const answers = await Promise.all(equal);
+  expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
+  expect(new Set(answers.map(({ json }) => json['registry_proof_id'])).size).toBe(1);
 });
 
 it('batch upload > waits for a commit slot when all slots are taken', async () => {

@@ -9,7 +9,7 @@ import {
   newRunId,
   outcomeEnvelope,
 } from '../../fixtures/agent.js';
-import { headersFor, workBatches, type Reply } from '../../fixtures/engine.js';
+import { workBatches, type Reply } from '../../fixtures/engine.js';
 import { eraseProof } from '../../fixtures/erase.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { engineTest, type Setup } from './setup.js';
@@ -95,23 +95,6 @@ describe('a request in a run', () => {
   });
 });
 
-it('a run > is neither joined nor closed by requests of another tenant with the same run id', async ({
-  setup,
-}) => {
-  const stranger = await setup.tenant('stranger');
-  const id = newRunId();
-  await proved(setup, member(id, 0));
-  const theirs = { tenant_id: 'stranger' };
-  // The stranger's requests open a run of their own with the same id, so no answer reveals the other run.
-  for (const body of [member(id, 0, theirs), closeEnvelope({ id, seq: 1 }, theirs)]) {
-    expect((await setup.post('/v1/agent/admissions', body, stranger)).status).toBe(200);
-  }
-  await proved(setup, member(id, 1));
-  const close = await proved(setup, closeEnvelope({ id, seq: 2 }));
-  const { json } = await setup.get(`/v1/proofs/${close}`);
-  expect(json).toMatchObject({ aep: { subject: { kind: 'close', count: 2 } } });
-});
-
 it('the close of a run > is rejected while a request is missing or has a higher number', async ({
   setup,
 }) => {
@@ -159,38 +142,6 @@ describe('package of a run', () => {
     expect(result).toMatchObject({ complete: true, faults: [], missing: [] });
     expect(result.decidable && result.close?.proof_id).toBe(close);
     expect(result.decidable && result.members?.map(({ proof_id }) => proof_id)).toEqual(members);
-  });
-
-  it('reads each tile once, the entries of each key once, and all members in one transaction', async ({
-    setup,
-  }) => {
-    const { id } = await closedRun(setup);
-    await setup.publish();
-    const reads: { text: string; values: unknown[] }[] = [];
-    let transactions = 0;
-    const tenantSql = new Proxy(setup.registry.engine, {
-      get(pool, name, self) {
-        if (name === 'reserve') transactions += 1;
-        return Reflect.get(pool, name, self) as unknown;
-      },
-      apply(pool, self, given: [readonly string[], ...unknown[]]) {
-        const [texts, ...values] = given;
-        reads.push({ text: texts.join('?'), values });
-        return Reflect.apply(pool, self, given) as unknown;
-      },
-    });
-    await setup.withEngine({ tenantSql }, async ({ call }) => {
-      const path = `/v1/runs/${id}/package?agent=${AGENT}`;
-      const reply = await call({ method: 'GET', path, headers: headersFor(setup.key) });
-      expect(reply.json).toEqual(await packageOf(setup, id));
-    });
-    const from = (table: string) => reads.filter(({ text }) => text.includes(`from ${table} `));
-    const tiles = from('svc.tile').map(({ values }) => values.join('/'));
-    expect(tiles).not.toEqual([]);
-    expect(tiles).toEqual([...new Set(tiles)]);
-    expect(from('svc.log_entry')).toHaveLength(1);
-    // One each for the run, its close and all its members.
-    expect(transactions).toBe(3);
   });
 
   it('keeps the commitments of erased members', async ({ setup }) => {

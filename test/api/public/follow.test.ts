@@ -73,19 +73,6 @@ describe('SnapshotPoller', () => {
     expect(poller.current!.find(proofQuery(second))).not.toBeNull();
   });
 
-  it('makes the server ready with the first snapshot', async () => {
-    const good = location();
-    rmSync(locationPath());
-    const publicServer = snapshot.publicServer();
-    const { url } = await snapshot.serve(publicServer);
-    expect((await fetch(`${url}/readyz`)).status).toBe(503);
-    expect((await fetch(`${url}/healthz`)).status).toBe(200);
-    writeFileSync(locationPath(), good);
-    await publicServer.poller.refresh();
-    expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(200);
-    expect((await fetch(`${url}/readyz`)).status).toBe(200);
-  });
-
   it('makes lookups answer 503 when the snapshot expires', async () => {
     const publicServer = snapshot.publicServer();
     const { url } = await snapshot.serve(publicServer);
@@ -213,20 +200,4 @@ it('unreadable snapshot > makes lookups answer 503, never 404, when any byte of 
     writeFileSync(path, bytes);
   }
   expect(refused).toBeGreaterThan(20);
-});
-
-it('/readyz > reports the served snapshot, its age and its source', async () => {
-  const { url } = await snapshot.serve(snapshot.publicServer());
-  const { snapshot: entry } = (await snapshot.published()).opened;
-  snapshot.clock.at += 4_321;
-  const response = await fetch(`${url}/readyz`);
-  expect(response.headers.get('cache-control')).toBe('no-store');
-  expect(await response.json()).toMatchObject({
-    status: 'ready',
-    source: 'directory',
-    issued_at: entry.time,
-    valid_until: entry.valid_until,
-    age_ms: 4_321,
-    refusal: null,
-  });
 });

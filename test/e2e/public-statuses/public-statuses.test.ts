@@ -108,16 +108,6 @@ describe(`every public API server${skipsNginx ? withoutNginx : ''}`, () => {
       );
     },
   );
-
-  it('distinguishes the live environment from the sandbox', async () => {
-    const replies = await ask(
-      ['valid', 'valid, live'].map((state) => ({
-        path: `/api/public/verify/proof/${states.proofs.get(state)}`,
-      })),
-    );
-    const environments = replies.map(({ json }) => json['artifact'] as { environment: string });
-    expect(environments).toMatchObject([{ environment: 'sandbox' }, { environment: 'live' }]);
-  });
 });
 
 it('served OpenAPI document > lists exactly the lookup routes that these tests call', () => {
