@@ -8,8 +8,9 @@ import { withPool } from '#runtime/postgres/connect';
 import { isPostgresUrl, urlPerHost, withLogin } from '#runtime/postgres/hosts';
 import { logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
+import { mapStartupDbErrors } from '#sql/db/errors';
 import { logKeysIn } from '#sql/lifecycle/log-keys';
-import { assertDatabase, reachAnyHost } from '../database.js';
+import { assertDatabase } from '../database.js';
 import { prepareAdmissions } from '../shipped-policy.js';
 import { pinning } from '../trust.js';
 import { activeKeys, readPublicKey } from './aep-keys.js';
@@ -127,15 +128,16 @@ const POOL = { application: 'svc-init', max: 1 };
  * would lock out the programs of the first.
  */
 async function requireUnusedRoles(owner: string, passwords: Map<string, string>): Promise<void> {
-  const used = await withPool(owner, POOL, async (sql) => {
-    await reachAnyHost(sql);
-    return sql<{ role: string; database: string }[]>`
+  const used = await withPool(owner, POOL, (sql) =>
+    mapStartupDbErrors(
+      () => sql<{ role: string; database: string }[]>`
       select distinct on (r.rolname) r.rolname as role, d.datname as database
       from pg_shdepend s join pg_database d on d.oid = s.dbid join pg_roles r on r.oid = s.refobjid
       where s.refclassid = 'pg_authid'::regclass and r.rolcanlogin
         and r.rolname = any(${[...passwords.keys()]}) and d.datname <> current_database()
-        and to_regclass('public.svc_migration') is null`;
-  });
+        and to_regclass('public.svc_migration') is null`,
+    ),
+  );
   for (const { role, database } of used) {
     if (await isRejected(withLogin(owner, role, passwords.get(role) ?? ''))) {
       throw new OperatorError(
@@ -146,7 +148,7 @@ async function requireUnusedRoles(owner: string, passwords: Map<string, string>)
 }
 
 const isRejected = (url: string): Promise<boolean> =>
-  withPool(url, POOL, (sql) => reachAnyHost(sql, () => sql`select 1`)).then(
+  withPool(url, POOL, (sql) => sql`select 1`).then(
     () => false,
     (error: unknown) => (error as { code?: unknown }).code === '28P01',
   );

@@ -5,7 +5,7 @@ import { connect, type ConnectOptions } from '#runtime/postgres/connect';
 import { logger } from '#runtime/process/log';
 import { openAdmitQueue } from '#runtime/queue/queues';
 import { replicatedDatabase, type ReplicatedDatabase } from '../fixtures/replicated.js';
-import { twoHosts } from '../fixtures/two-hosts.js';
+import { firstHostDown, twoHosts } from '../fixtures/two-hosts.js';
 
 let db: ReplicatedDatabase;
 /** A URL with the standby as the first host, as after an outage of the primary. */
@@ -23,13 +23,26 @@ function open(options: Partial<ConnectOptions>, url = urlFor('svc_publisher')) {
   return sql;
 }
 
-it('connect > skips a standby among several hosts', async () => {
-  const sql = open({});
-  await assertDatabase(sql, 'publisher');
+it.each([
+  ['a standby', standbyFirst],
+  ['down', firstHostDown],
+])('connect > fails no statement while the first of two hosts is %s', async (_, withFirst) => {
+  const sql = open({}, withFirst(db.primary.urlFor('svc_publisher')));
   const answers = await Promise.all(
     Array.from({ length: 4 }, () => sql`select pg_is_in_recovery() as is, pg_sleep(0.05)`),
   );
   expect(answers.flat().map((row) => row['is'] as boolean)).toEqual([false, false, false, false]);
+  const connection = await sql.reserve();
+  expect(await connection`select pg_is_in_recovery() as is`).toEqual([{ is: false }]);
+  connection.release();
+});
+
+it('connect > connects to the same primary after the loss of a connection', async () => {
+  const standby = new URL(db.standbyUrlFor('svc_publisher')).host;
+  const primaryFirst = db.primary.urlFor('svc_publisher').replace(/@([^/]+)/, `@$1,${standby}`);
+  const sql = open({ max: 1 }, primaryFirst);
+  await expect(sql`select pg_terminate_backend(pg_backend_pid())`).rejects.toThrow('CLOSED');
+  expect(await sql`select pg_is_in_recovery() as is`).toEqual([{ is: false }]);
 });
 
 it('connect > uses a standby for reads that accept one', async () => {
