@@ -4,6 +4,7 @@ import { migrateDatabase } from '#programs/migrate-database';
 import { connect, type ConnectOptions } from '#runtime/postgres/connect';
 import { logger } from '#runtime/process/log';
 import { openAdmitQueue } from '#runtime/queue/queues';
+import { adminWith } from '../fixtures/admin.js';
 import { replicatedDatabase, type ReplicatedDatabase } from '../fixtures/replicated.js';
 import { firstHostDown, twoHosts } from '../fixtures/two-hosts.js';
 
@@ -53,6 +54,30 @@ it('connect > uses a standby for reads that accept one', async () => {
 it('connect > reports that all hosts are standbys', async () => {
   const sql = open({}, twoHosts(db.standbyUrlFor('svc_publisher')));
   await expect(assertDatabase(sql, 'publisher')).rejects.toThrow('is a standby');
+});
+
+it.each([
+  ['a primary that is down', firstHostDown],
+  ['no other host', (url: string) => url],
+])(
+  'admin status > shows the values of a standby with %s, and exits with 2',
+  async (_, withFirst) => {
+    const url = withFirst(db.standbyUrlFor('svc_admin'));
+    const { code, json, err } = await adminWith({ DATABASE_URL: url })('status', '--json');
+    expect(err).toBe('');
+    expect(json).toMatchObject({ status: 'unreachable', log: { leaves: 0 } });
+    const { attention } = json as { attention: { what: string }[] };
+    expect(attention[0]?.what).toBe('no primary can be reached: these values are from a standby');
+    expect(attention.map(({ what }) => what).filter((one) => /connected|alive/.test(one))).toEqual(
+      [],
+    );
+    expect(code).toBe(2);
+  },
+);
+
+it('admin status > prefers the primary', async () => {
+  const { json } = await adminWith({ DATABASE_URL: urlFor('svc_admin') })('status', '--json');
+  expect(json).toMatchObject({ status: 'attention', log: { leaves: 0 } });
 });
 
 it('migrateDatabase > skips a standby among several hosts', async () => {
