@@ -45,7 +45,7 @@ export function addInitCommand(add: AddCommand): void {
     .option('--log-origin <name>', 'permanent name of the log, in your own domain')
     .option(
       '--database <host:port/name>',
-      'the database in the URLs that this command creates',
+      'the database in the URLs that this command creates; a primary and its standbys as db1:5432,db2:5432/svc',
       'postgres:5432/svc',
     )
     .option(
@@ -71,11 +71,13 @@ function createFiles(
     throw new UsageError(
       'give the log a name under your own domain, such as --log-origin log.example.org/2026',
     );
-  const isUrl = (form: string, rest: string): boolean =>
-    new RegExp(`^${form}$`).test(rest) && URL.canParse(`redis://${rest}`);
-  if (!isUrl(`${ADDRESS}/[a-z][a-z0-9_]{0,62}`, database))
-    throw new UsageError('--database must be host:port/name');
-  if (!isUrl(ADDRESS, queue)) throw new UsageError('--queue must be host:port');
+  if (
+    !new RegExp(`^${ADDRESS}(,${ADDRESS})*/[a-z][a-z0-9_]{0,62}$`).test(database) ||
+    !isPostgresUrl(`postgres://${database}`)
+  )
+    throw new UsageError('--database must be host:port/name, or host:port,host:port/name');
+  if (!new RegExp(`^${ADDRESS}$`).test(queue) || !URL.canParse(`redis://${queue}`))
+    throw new UsageError('--queue must be host:port');
   return makeSecretFiles(folder, { logOrigin, database, queue });
 }
 
