@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Checkpoints } from '#api/public/log/checkpoints';
-import { resolve, type Resolved } from '#api/public/lookup/resolve';
+import { lookUp, type Resolved } from '#api/public/lookup/resolve';
 import { lookupResponse, trustPackageOf } from '#api/public/lookup/views';
 import type { PublicContext } from '#api/public/operation';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
@@ -191,7 +191,8 @@ describe('trust package view', () => {
     const trust = [parseVkey(snapshot.logVkey)] as const;
     const checkpoints = new Checkpoints(source, trust, snapshot.clock);
     const ctx = { source, trust, checkpoints } as unknown as PublicContext;
-    const right = resolve(poller.current!, BY_PATH.trust, `trust_${plain}`)!;
+    const target = { route: BY_PATH.trust, requested: `trust_${plain}` };
+    const right = lookUp(poller.current!, target, snapshot.clock.now()).resolved!;
     const packageOf = (resolved: Resolved) =>
       trustPackageOf(ctx, poller.current!, lookupResponse(resolved), resolved);
     expect((await packageOf(right)).evidence!.log_entry.proof_id).toBe(plain);
