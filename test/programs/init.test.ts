@@ -59,9 +59,16 @@ describe('admin init', () => {
     expect(await content()).toEqual(first);
   });
 
+  it('writes all hosts of --database into the URLs', async () => {
+    await init('--only', 'files', '--database', 'db1:5432,db2:5433/svc');
+    const { 'engine-database-url': url } = await content();
+    expect(url).toMatch(/^postgres:\/\/svc_engine:[\w-]+@db1:5432,db2:5433\/svc\n$/);
+  });
+
   it('creates no file for an address that cannot be in a URL', async () => {
     await expect(init('--queue', 'valkey:65536')).rejects.toThrow('--queue must be host:port');
-    await expect(init('--database', 'db:65536/svc')).rejects.toThrow('--database must be');
+    for (const hosts of ['db:65536', 'db:5432,db2:65536', 'db:5432,', 'db:5432,db2'])
+      await expect(init('--database', `${hosts}/svc`)).rejects.toThrow('--database must be');
     expect(await readdir(directory)).toEqual([]);
   });
 
