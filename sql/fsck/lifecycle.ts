@@ -8,6 +8,8 @@ export interface CheckedPackage {
   /** In hex. */
   membersHash: string;
   proofIds: string[];
+  /** The greatest leaf index of the members; null when a member is missing. */
+  newestLeaf: number | null;
   /** Whether positions are contiguous from 0, and all members are the tenant's admissions. */
   areFit: boolean;
   /** The `change_no` of the package's creation in `svc.grant_change`; 0 without such a row. */
@@ -19,12 +21,13 @@ export interface CheckedPackage {
 export async function packagesFrom(sql: Db, after: string, limit: number) {
   const rows = await sql<CheckedPackage[]>`
     select k.package_id as "packageId", encode(k.members_hash, 'hex') as "membersHash",
-      k.created_at as "madeAt", m.ids as "proofIds", m.fit as "areFit",
+      k.created_at as "madeAt", m.ids as "proofIds", m.newest as "newestLeaf", m.fit as "areFit",
       coalesce(c.change, 0) as change
     from (select * from svc.trust_package where package_id > ${hexOf(after)}::uuid
       order by package_id limit ${limit}) k
     cross join lateral (select
         coalesce(array_agg(m.proof_id order by m.position), '{}') as ids,
+        case when count(e.leaf_index) = count(*) then max(e.leaf_index) end as newest,
         coalesce(max(m.position) = count(*) - 1 and bool_and(e.tenant_no is not null
           and e.tenant_no = k.tenant_no and e.effect = 'ADMIT' and not e.is_outcome), false) as fit
       from svc.package_member m left join svc.log_entry e using (proof_id)
@@ -87,22 +90,6 @@ export async function grantNumbers(sql: Db) {
       coalesce((select max(change_no) from svc.grant_change), 0) as last,
       coalesce((select change_no from svc.grant_head), 0) as head`;
   return row;
-}
-
-/**
- * The first change after `after` of a package with a member proof that is missing or at leaf `size` or
- * later; null when there is no such change.
- */
-export async function firstWaitingChange(
-  sql: Db,
-  after: number,
-  size: number,
-): Promise<number | null> {
-  const [row] = await sql<{ first: number | null }[]>`
-    select min(c.change_no) as first from svc.grant_change c
-    join svc.package_member m using (package_id) left join svc.log_entry e using (proof_id)
-    where c.change_no > ${after} and (e.leaf_index is null or e.leaf_index >= ${size})`;
-  return row?.first ?? null;
 }
 
 /** The proof that an entry names; null for an unknown proof. */
