@@ -18,7 +18,7 @@ import { makeSecretFiles } from './secret-files.js';
 
 interface InitOptions {
   logOrigin?: string;
-  database: string;
+  database?: string;
   queue: string;
   only?: string;
 }
@@ -44,8 +44,7 @@ export function addInitCommand(add: AddCommand): void {
     .option('--log-origin <name>', 'permanent name of the log, in your own domain')
     .option(
       '--database <host:port/name>',
-      'the database in the URLs that this command creates',
-      'postgres:5432/svc',
+      'the database in the URLs that this command creates; by default that of owner-database-url, or postgres:5432/svc',
     )
     .option(
       '--queue <host:port>',
@@ -58,7 +57,7 @@ export function addInitCommand(add: AddCommand): void {
     );
 }
 
-function createFiles(
+async function createFiles(
   folder: string,
   { logOrigin, database, queue }: InitOptions,
 ): Promise<string[]> {
@@ -72,10 +71,16 @@ function createFiles(
     );
   const isUrl = (form: string, rest: string): boolean =>
     new RegExp(`^${form}$`).test(rest) && URL.canParse(`redis://${rest}`);
-  if (!isUrl(`${ADDRESS}/[a-z][a-z0-9_]{0,62}`, database))
+  if (database !== undefined && !isUrl(`${ADDRESS}/[a-z][a-z0-9_]{0,62}`, database))
     throw new UsageError('--database must be host:port/name');
   if (!isUrl(ADDRESS, queue)) throw new UsageError('--queue must be host:port');
-  return makeSecretFiles(folder, { logOrigin, database, queue });
+  const owner = join(folder, 'owner-database-url');
+  // A replaced URL keeps the hosts and the sslmode of the installation.
+  const databaseUrl =
+    database === undefined && existsSync(owner)
+      ? await urlIn(owner)
+      : `postgres://${database ?? 'postgres:5432/svc'}`;
+  return makeSecretFiles(folder, { logOrigin, databaseUrl, queue });
 }
 
 /** Migrates as the owner. Activates policy and keys as `svc_admin` if the folder has that role's URL. */
