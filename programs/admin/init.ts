@@ -19,7 +19,7 @@ import { makeSecretFiles } from './secret-files.js';
 
 interface InitOptions {
   logOrigin?: string;
-  database: string;
+  database?: string;
   queue: string;
   only?: string;
 }
@@ -45,8 +45,7 @@ export function addInitCommand(add: AddCommand): void {
     .option('--log-origin <name>', 'permanent name of the log, in your own domain')
     .option(
       '--database <host:port/name>',
-      'the database in the URLs that this command creates; a primary and its standbys as db1:5432,db2:5432/svc',
-      'postgres:5432/svc',
+      'the database in the URLs that this command creates, as db1:5432/svc, or db1:5432,db2:5432/svc for a primary and its standbys; by default that of owner-database-url, or postgres:5432/svc',
     )
     .option(
       '--queue <host:port>',
@@ -59,7 +58,7 @@ export function addInitCommand(add: AddCommand): void {
     );
 }
 
-function createFiles(
+async function createFiles(
   folder: string,
   { logOrigin, database, queue }: InitOptions,
 ): Promise<string[]> {
@@ -72,13 +71,22 @@ function createFiles(
       'give the log a name under your own domain, such as --log-origin log.example.org/2026',
     );
   if (
-    !new RegExp(`^${ADDRESS}(,${ADDRESS})*/[a-z][a-z0-9_]{0,62}$`).test(database) ||
-    !isPostgresUrl(`postgres://${database}`)
+    database !== undefined &&
+    !(
+      new RegExp(`^${ADDRESS}(,${ADDRESS})*/[a-z][a-z0-9_]{0,62}$`).test(database) &&
+      isPostgresUrl(`postgres://${database}`)
+    )
   )
     throw new UsageError('--database must be host:port/name, or host:port,host:port/name');
   if (!new RegExp(`^${ADDRESS}$`).test(queue) || !URL.canParse(`redis://${queue}`))
     throw new UsageError('--queue must be host:port');
-  return makeSecretFiles(folder, { logOrigin, database, queue });
+  const owner = join(folder, 'owner-database-url');
+  // A replaced URL keeps the hosts and the sslmode of the installation.
+  const databaseUrl =
+    database === undefined && existsSync(owner)
+      ? await urlIn(owner)
+      : `postgres://${database ?? 'postgres:5432/svc'}`;
+  return makeSecretFiles(folder, { logOrigin, databaseUrl, queue });
 }
 
 /** Migrates as the owner. Activates policy and keys as `svc_admin` if the folder has that role's URL. */

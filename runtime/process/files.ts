@@ -134,6 +134,8 @@ export function readPrivateFile(file: string, what: string, allowsGroup = false)
   }
   try {
     const stats = fs.fstatSync(descriptor);
+    // Docker creates a directory in place of a missing file that a container mounts.
+    if (stats.isDirectory()) throw new OperatorError(`The ${what} ${file} is a directory.`);
     if (!isPrivate(stats, allowsGroup)) {
       const mode = (stats.mode & 0o777).toString(8).padStart(4, '0');
       throw new OperatorError(

@@ -27,6 +27,9 @@ const DRIVER_CODES = new Set([
 // statement timeout, 25006 a server that is now a read-only standby.
 const SQLSTATES = /^(08...|53...|57P..|57014|25006)$/;
 
+/** A rejected connection, as when the role has a new password that this program has not read yet. */
+const isLoginRejected = (code: string): boolean => /^(28...|3D000)$/.test(code);
+
 /** Node's codes for a server certificate that is expired, untrusted or of another host, and for other TLS failures. */
 const TLS_CODES = /^(ERR_(TLS|SSL)_|CERT_|DEPTH_ZERO_|INVALID_|SELF_SIGNED_|UNABLE_TO_)/;
 
@@ -51,7 +54,7 @@ export const isStatementTimeout = (error: unknown): boolean => codeOf(error) ===
 export function isUnavailable(error: unknown): boolean {
   if (error instanceof DatabaseUnavailableError) return true;
   const code = codeOf(error);
-  return isOfConnection(code) || SQLSTATES.test(code);
+  return isOfConnection(code) || isLoginRejected(code) || SQLSTATES.test(code);
 }
 
 /** The code of the driver's error, also of a wrapped one; empty without a code. */
@@ -91,7 +94,11 @@ export async function mapStartupDbErrors<T>(query: () => Promise<T>): Promise<T>
 export function asUnavailable(error: unknown): unknown {
   if (!isUnavailable(error) || error instanceof DatabaseUnavailableError) return error;
   const { message } = error as Error;
-  const what = isConnectionLost(error) ? 'cannot be reached' : 'did not complete a statement';
+  const what = isLoginRejected(codeOf(error))
+    ? 'rejected the login'
+    : isConnectionLost(error)
+      ? 'cannot be reached'
+      : 'did not complete a statement';
   return new DatabaseUnavailableError(`the database ${what}: ${message}`, { cause: error });
 }
 

@@ -115,6 +115,24 @@ describe('admin init', () => {
     expect((await stat(owner)).mode & 0o777).toBe(0o400);
   });
 
+  it('creates URLs with the hosts and the sslmode of the owner URL', async () => {
+    const rest = '@db1:5433,db2/registry?sslmode=verify-full\n';
+    await writeFile(file('owner-database-url'), `postgres://svc_owner:secret${rest}`, {
+      mode: 0o600,
+    });
+    await make();
+    const urlOf = async () => (await content())['engine-database-url'];
+    expect(await urlOf()).toMatch(/^postgres:\/\/svc_engine:[\w-]{43}@/);
+    expect(await urlOf()).toContain(rest);
+    await rm(file('engine-database-url'));
+    await init('--only', 'files', '--database', 'pooler:6432/svc');
+    expect(await urlOf()).toMatch(/@pooler:6432\/svc\n$/);
+    await writeFile(file('owner-database-url'), 'postgres:secret');
+    await rm(file('engine-database-url'));
+    await expect(make()).rejects.toThrow('does not hold a URL like');
+    expect(await content()).not.toHaveProperty('engine-database-url');
+  });
+
   it('makes an empty database ready, and changes nothing when it is repeated', async () => {
     const { passwords } = inject('postgres');
     const url = await emptyDatabase();

@@ -110,6 +110,7 @@ describe('signing keys', () => {
     await writeFile(file, 'not a key');
     expect(() => loadSigningKey(file)).toThrow('does not hold a PEM private key');
     expect(() => loadSigningKey(join(home, 'none'))).toThrow('cannot be read');
+    expect(() => loadSigningKey(home)).toThrow(`The signing key ${home} is a directory.`);
   });
 });
 
