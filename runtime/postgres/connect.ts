@@ -2,6 +2,7 @@ import { connect as connectSocket, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
 import { TaskWatchdog, type StallError } from '../ops/health.js';
+import { isLoginRejected } from './hosts.js';
 import { ConnectionPool, type Pooled } from './pool.js';
 import { types } from './types.js';
 
@@ -67,9 +68,6 @@ const PLANNING = { enable_seqscan: 'off', jit: 'off' };
 const STALL_GRACE_MS = 10_000;
 /** Pause before a lost connection for notifications is opened again. */
 const LISTEN_AGAIN_MS = 1_000;
-
-/** SQLSTATEs of a rejected user, password or database. */
-const REJECTED_LOGIN = /^(28...|3D000)$/;
 
 /** A statement of postgres.js, with its internal members that send it. */
 interface Query extends Promise<unknown> {
@@ -162,7 +160,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
         failures.push(error as Error);
         const { code } = error as { code?: unknown };
         // Another host would reject this login, too.
-        if (REJECTED_LOGIN.test(String(code))) throw error;
+        if (isLoginRejected(String(code))) throw error;
         if (failures.length < address.host.length) continue;
         const message = failures.map((one) => one.message).join('; ');
         throw Object.assign(new Error(message, { cause: error }), { code });

@@ -1,3 +1,4 @@
+import { isLoginRejected } from '#runtime/postgres/hosts';
 import { OperatorError } from '#runtime/process/operator-error';
 
 /** The database could not be reached: retry later. */
@@ -26,9 +27,6 @@ const DRIVER_CODES = new Set([
 // Class 08 connection exception, 53 insufficient resources, 57P operator intervention, 57014
 // statement timeout, 25006 a server that is now a read-only standby.
 const SQLSTATES = /^(08...|53...|57P..|57014|25006)$/;
-
-/** A rejected connection, as when the role has a new password that this program has not read yet. */
-const isLoginRejected = (code: string): boolean => /^(28...|3D000)$/.test(code);
 
 /** Node's codes for a server certificate that is expired, untrusted or of another host, and for other TLS failures. */
 const TLS_CODES = /^(ERR_(TLS|SSL)_|CERT_|DEPTH_ZERO_|INVALID_|SELF_SIGNED_|UNABLE_TO_)/;
