@@ -35,8 +35,16 @@ const MEMO_LIMIT = 10_000;
 /** Decisions of all prepared sets, by digest and used part of the input. */
 const memo = new Map<string, Decision>();
 
-/** Recomputes the digest, so a set made for another Cedar version is rejected. @throws PolicySetError */
-export async function preparePolicyEngine(stored: StoredPolicySet): Promise<PolicyEngine> {
+/**
+ * Recomputes the digest, so a set made for another Cedar version is rejected.
+ *
+ * @param loaded a {@link textsLoader}, if the program uses more than `LOADED_SETS` sets in turn
+ * @throws PolicySetError
+ */
+export async function preparePolicyEngine(
+  stored: StoredPolicySet,
+  loaded = sharedLoader,
+): Promise<PolicyEngine> {
   const set = await makePolicySet(stored.files);
   if (!set.digest.equals(stored.digest)) {
     throw new PolicySetError(
@@ -134,7 +142,7 @@ let loaders = 0;
 
 /** Enough for the operator's sets and those of recently active tenants with an overlay. */
 export const LOADED_SETS = 256;
-const loaded = textsLoader(LOADED_SETS, preparse);
+const sharedLoader = textsLoader(LOADED_SETS, preparse);
 
 const deny = (...reasons: string[]): Decision => ({ effect: 'DENY', reasons });
 

@@ -16,7 +16,6 @@ import { createPrivateFile, writePrivateFile } from '#runtime/process/files';
 import { createTenant, setLane } from '#sql/tenants/administration';
 import { insertApiKey } from '#sql/tenants/api-keys';
 import type { Db } from '#sql/db/transaction';
-import { reachAnyHost } from './database.js';
 import { migrateDatabase, type ProgramRole } from './migrate-database.js';
 import { pinsOf } from './pins.js';
 import { type AdmissionKeys, prepareAdmissions } from './shipped-policy.js';
@@ -45,7 +44,6 @@ export async function bootstrap(options: BootstrapOptions) {
   const key = await readApiKey(dataDir);
   const pool = { application: 'bootstrap', max: 1, ...(signal && { signal }) };
   return withPool(roleUrl('svc_admin'), pool, async (sql) => {
-    await reachAnyHost(sql);
     await prepareAdmissions(sql, keys, log, async (tx) => {
       // Configures only a new tenant: later changes by an operator are kept.
       const [known] = await tx`select from svc.tenant where tenant_id = ${TENANT}`;

@@ -5,7 +5,6 @@ import type { Readiness } from '#runtime/ops/health';
 import { connect, type ConnectOptions, type Sql } from '#runtime/postgres/connect';
 import { packageRoot } from '#runtime/process/files';
 import type { ProgramContext } from '#runtime/process/lifecycle';
-import { isConnectionLost, mapStartupDbErrors } from '#sql/db/errors';
 import { assertRole, type Program } from '#sql/db/roles';
 import { type Pool, requireOwnSession } from '#sql/db/transaction';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
@@ -18,27 +17,9 @@ export const MIGRATIONS = join(packageRoot, 'sql', 'migrations');
  * a compatible schema, and a role with no additional privileges.
  */
 export async function assertDatabase(sql: Pool, program: Program): Promise<void> {
-  await reachAnyHost(sql, () => requireOwnSession(sql));
+  await requireOwnSession(sql);
   const { length: known } = await migrationNames(MIGRATIONS);
   await assertRole(sql, program, await requireSchema(sql, known));
-}
-
-/**
- * Runs the first query of a pool, which tries the next host of the URL after each connection that it could not
- * open.
- */
-export async function reachAnyHost(
-  sql: Pool,
-  query: () => Promise<unknown> = () => mapStartupDbErrors(() => sql`select 1`),
-): Promise<void> {
-  for (let left = sql.options.host.length; ; left -= 1) {
-    try {
-      await query();
-      return;
-    } catch (error) {
-      if (left <= 1 || !isConnectionLost(error)) throw error;
-    }
-  }
 }
 
 /** For commands: a statement without an answer fails. A service exits instead, and its supervisor restarts it. */

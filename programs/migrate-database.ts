@@ -7,7 +7,7 @@ import {
   migrateQueues,
 } from '#runtime/queue/backend';
 import { migrate } from '#sql/schema/migrate';
-import { MIGRATIONS, reachAnyHost } from './database.js';
+import { MIGRATIONS } from './database.js';
 
 export const PROGRAM_ROLES = [
   'svc_engine',
@@ -42,7 +42,6 @@ export async function migrateDatabase(
     ...(signal && { signal }),
   };
   return withPool(ownerUrl, pool, async (sql) => {
-    await reachAnyHost(sql);
     const applied = await migrate(sql, MIGRATIONS);
     const connection = await sql.reserve();
     try {

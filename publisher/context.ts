@@ -20,8 +20,10 @@ export interface PublicState {
   log: LogState;
   map: MapHead;
   shares: MapHead;
-  /** The last change that `shares` contains; 0 to apply all changes again. */
+  /** The last change of tokens and packages that was read; 0 to apply all changes again. */
   shareChange: number;
+  /** The first change that `shares` lacks, a package that waits for a member; null without one. */
+  waitingChange: number | null;
 }
 
 export interface PublisherSettings {

@@ -18,6 +18,7 @@ import {
   registrationSchema,
 } from '#protocol/schemas/approvals';
 import { SCHEMA } from '#protocol/schemas/ids';
+import { INVISIBLE } from '#protocol/text';
 import { openSchema } from '#protocol/schemas/open-schema';
 
 const STORED = 'svc-approver-registration';
@@ -28,8 +29,6 @@ const MAX_POLLS = 60;
 /** COSE algorithms (RFC 9053), in order of preference. */
 const EDDSA = -8;
 const ES256 = -7;
-
-const UNSAFE = /[\p{C}\p{Zl}\p{Zp}]/gu;
 
 const element = <T extends HTMLElement>(id: string): T => document.getElementById(id) as T;
 const input = (id: string): HTMLInputElement => element(id);
@@ -92,7 +91,7 @@ function rowOf([label, text]: [string, string]): HTMLElement {
   const row = document.createElement('div');
   const [name, value] = [document.createElement('dt'), document.createElement('dd')];
   name.textContent = label;
-  value.textContent = text.replace(UNSAFE, '\u{FFFD}');
+  value.textContent = text.replace(INVISIBLE, '\u{FFFD}');
   row.append(name, value);
   return row;
 }

@@ -112,6 +112,7 @@ function problemOf(error: unknown): Problem {
   if (isUnavailable(error)) return new Problem('database_unavailable', because);
   if (error instanceof BusyError)
     return new Problem('tenant_busy', { ...because, isTenantLimit: error.isOwnerLimit });
+  // Not a limit of the tenant: work that holds a lock for so long is slow, even if only this tenant waits for the lock.
   if (isLockTimeout(error)) return new Problem('tenant_busy', because);
   if (error instanceof PolicyMissingError) return new Problem('policy_missing', because);
   return new Problem(error instanceof URIError ? 'malformed_path' : 'internal_error', because);

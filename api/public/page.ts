@@ -16,7 +16,7 @@ import {
   serveFixed,
 } from './http/answer.js';
 import { Problem } from './http/problem.js';
-import { mayResolveLater, resolve } from './lookup/resolve.js';
+import { lookUp } from './lookup/resolve.js';
 import { lookupAt, originForm, RETRY_SOON, verdictAnswer } from './lookup/routes.js';
 import { lookupResponse, proofIn } from './lookup/views.js';
 import type { Exchange, PublicContext, Operation } from './operation.js';
@@ -97,10 +97,9 @@ async function loadVerdictPage(
   if (target === null) throw new Error('verdict page: the URL is not a lookup route');
   const { route, requested } = target;
   const snapshot = currentValidSnapshot(ctx);
-  const [resolved, isExpected] = await whenFetched(() => {
-    const found = resolve(snapshot, route, requested);
-    return [found, found === null && mayResolveLater(snapshot, target, ctx.clock.now())];
-  });
+  const { resolved, isExpected } = await whenFetched(() =>
+    lookUp(snapshot, target, ctx.clock.now()),
+  );
   const answer = verdictAnswer(route, requested, resolved);
   const relayed = readAnswer(answer);
   const loaded = { snapshot, answer, relayed, isExpected };

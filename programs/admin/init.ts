@@ -8,8 +8,9 @@ import { withPool } from '#runtime/postgres/connect';
 import { isPostgresUrl, urlPerHost, withLogin } from '#runtime/postgres/hosts';
 import { logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
+import { mapStartupDbErrors } from '#sql/db/errors';
 import { logKeysIn } from '#sql/lifecycle/log-keys';
-import { assertDatabase, reachAnyHost } from '../database.js';
+import { assertDatabase } from '../database.js';
 import { prepareAdmissions } from '../shipped-policy.js';
 import { pinning } from '../trust.js';
 import { activeKeys, readPublicKey } from './aep-keys.js';
@@ -18,7 +19,7 @@ import { makeSecretFiles } from './secret-files.js';
 
 interface InitOptions {
   logOrigin?: string;
-  database: string;
+  database?: string;
   queue: string;
   only?: string;
 }
@@ -44,8 +45,7 @@ export function addInitCommand(add: AddCommand): void {
     .option('--log-origin <name>', 'permanent name of the log, in your own domain')
     .option(
       '--database <host:port/name>',
-      'the database in the URLs that this command creates',
-      'postgres:5432/svc',
+      'the database in the URLs that this command creates, as db1:5432/svc, or db1:5432,db2:5432/svc for a primary and its standbys; by default that of owner-database-url, or postgres:5432/svc',
     )
     .option(
       '--queue <host:port>',
@@ -58,7 +58,7 @@ export function addInitCommand(add: AddCommand): void {
     );
 }
 
-function createFiles(
+async function createFiles(
   folder: string,
   { logOrigin, database, queue }: InitOptions,
 ): Promise<string[]> {
@@ -70,12 +70,23 @@ function createFiles(
     throw new UsageError(
       'give the log a name under your own domain, such as --log-origin log.example.org/2026',
     );
-  const isUrl = (form: string, rest: string): boolean =>
-    new RegExp(`^${form}$`).test(rest) && URL.canParse(`redis://${rest}`);
-  if (!isUrl(`${ADDRESS}/[a-z][a-z0-9_]{0,62}`, database))
-    throw new UsageError('--database must be host:port/name');
-  if (!isUrl(ADDRESS, queue)) throw new UsageError('--queue must be host:port');
-  return makeSecretFiles(folder, { logOrigin, database, queue });
+  if (
+    database !== undefined &&
+    !(
+      new RegExp(`^${ADDRESS}(,${ADDRESS})*/[a-z][a-z0-9_]{0,62}$`).test(database) &&
+      isPostgresUrl(`postgres://${database}`)
+    )
+  )
+    throw new UsageError('--database must be host:port/name, or host:port,host:port/name');
+  if (!new RegExp(`^${ADDRESS}$`).test(queue) || !URL.canParse(`redis://${queue}`))
+    throw new UsageError('--queue must be host:port');
+  const owner = join(folder, 'owner-database-url');
+  // A replaced URL keeps the hosts and the sslmode of the installation.
+  const databaseUrl =
+    database === undefined && existsSync(owner)
+      ? await urlIn(owner)
+      : `postgres://${database ?? 'postgres:5432/svc'}`;
+  return makeSecretFiles(folder, { logOrigin, databaseUrl, queue });
 }
 
 /** Migrates as the owner. Activates policy and keys as `svc_admin` if the folder has that role's URL. */
@@ -127,15 +138,16 @@ const POOL = { application: 'svc-init', max: 1 };
  * would lock out the programs of the first.
  */
 async function requireUnusedRoles(owner: string, passwords: Map<string, string>): Promise<void> {
-  const used = await withPool(owner, POOL, async (sql) => {
-    await reachAnyHost(sql);
-    return sql<{ role: string; database: string }[]>`
+  const used = await withPool(owner, POOL, (sql) =>
+    mapStartupDbErrors(
+      () => sql<{ role: string; database: string }[]>`
       select distinct on (r.rolname) r.rolname as role, d.datname as database
       from pg_shdepend s join pg_database d on d.oid = s.dbid join pg_roles r on r.oid = s.refobjid
       where s.refclassid = 'pg_authid'::regclass and r.rolcanlogin
         and r.rolname = any(${[...passwords.keys()]}) and d.datname <> current_database()
-        and to_regclass('public.svc_migration') is null`;
-  });
+        and to_regclass('public.svc_migration') is null`,
+    ),
+  );
   for (const { role, database } of used) {
     if (await isRejected(withLogin(owner, role, passwords.get(role) ?? ''))) {
       throw new OperatorError(
@@ -146,7 +158,7 @@ async function requireUnusedRoles(owner: string, passwords: Map<string, string>)
 }
 
 const isRejected = (url: string): Promise<boolean> =>
-  withPool(url, POOL, (sql) => reachAnyHost(sql, () => sql`select 1`)).then(
+  withPool(url, POOL, (sql) => sql`select 1`).then(
     () => false,
     (error: unknown) => (error as { code?: unknown }).code === '28P01',
   );

@@ -179,8 +179,14 @@ async function execute(
   const role = name.startsWith('erase') || name === 'log adopt' ? 'erase' : 'admin';
   const settings = { ...POOL, ...LIMITS[name] };
   let pool: Promise<Pool> | undefined;
-  const database = (): Promise<Pool> =>
-    (pool ??= openDatabase(adminConfig(role, env).databaseUrl, role, settings));
+  const open = (more?: Partial<ConnectOptions>): Promise<Pool> =>
+    openDatabase(adminConfig(role, env).databaseUrl, role, { ...settings, ...more });
+  const openAny = (error: unknown): Promise<Pool> => {
+    if (name !== 'status' || !isConnectionLost(error)) throw error;
+    // Shows the values of a standby while no primary answers.
+    return open({ acceptsStandby: true });
+  };
+  const database = (): Promise<Pool> => (pool ??= open().catch(openAny));
   try {
     const { document, text, failed, unreachable } = await work({
       actor,

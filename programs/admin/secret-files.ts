@@ -10,6 +10,7 @@ import {
   nativeSha256,
   type SigningKey,
 } from '#runtime/crypto/node';
+import { withLogin } from '#runtime/postgres/hosts';
 import { createPrivateFile, writePublicFile } from '#runtime/process/files';
 import { OperatorError } from '#runtime/process/operator-error';
 import { pinning } from '../trust.js';
@@ -26,7 +27,7 @@ const password = (): string => randomBytes(32).toString('base64url');
  */
 export async function makeSecretFiles(
   directory: string,
-  { logOrigin, database, queue }: { logOrigin: string; database: string; queue: string },
+  { logOrigin, databaseUrl, queue }: { logOrigin: string; databaseUrl: string; queue: string },
 ): Promise<string[]> {
   // Mode 711: the user that starts containers checks that the files exist, but must not list them.
   mkdirSync(directory, { recursive: true, mode: 0o711 });
@@ -75,12 +76,12 @@ export async function makeSecretFiles(
   const isByHand = existsSync(ownerUrl) && (statSync(ownerUrl).mode & 0o077) === 0;
   secret(
     'owner-database-url',
-    () => `postgres://svc_owner:${password()}@${database}`,
+    () => withLogin(databaseUrl, 'svc_owner', password()),
     'migrate',
     isByHand ? undefined : 'postgres',
   );
   for (const program of PROGRAMS) {
-    const url = (): string => `postgres://svc_${program}:${password()}@${database}`;
+    const url = (): string => withLogin(databaseUrl, `svc_${program}`, password());
     secret(`${program}-database-url`, url, program, 'migrate');
   }
 

@@ -1,6 +1,6 @@
 import { SingleBar } from 'cli-progress';
 import { type FileHandle, open } from 'node:fs/promises';
-import { type PolicyEngine, preparePolicyEngine } from '#policy/decide';
+import { type PolicyEngine, preparePolicyEngine, preparse, textsLoader } from '#policy/decide';
 import { combine, rulesOf, storedSetOf } from '#policy/overlays';
 import { decidedSince, startSimulation } from '#policy/simulation';
 import { OperatorError } from '#runtime/process/operator-error';
@@ -14,6 +14,8 @@ import { type Admin, type Outcome, table, UsageError } from './command.js';
 const PAGE = 1_000;
 /** The output lists at most this many differences, the newest ones. */
 const LISTED = 100;
+/** The log has the overlays' sets in any order, so a cache of fewer sets would parse a set for each admission. */
+const LOADED_SETS = 10_000;
 const DAY_MS = 86_400_000;
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
 
@@ -64,7 +66,8 @@ export async function simulate(
 }
 
 /** The engine of each admission: the set, combined with the overlay that decided the admission, if any. */
-async function openEngines(sql: Db, set: StoredPolicySet) {
+export async function openEngines(sql: Db, set: StoredPolicySet) {
+  const loaded = textsLoader(LOADED_SETS, preparse);
   const plain = await preparePolicyEngine(set);
   const engines = new Map<string, PolicyEngine>();
   return {
@@ -74,7 +77,7 @@ async function openEngines(sql: Db, set: StoredPolicySet) {
         if (engines.has(name)) continue;
         const overlay = await overlayIn(sql, policyDigest);
         const combined = overlay && storedSetOf(set, await combine(set, rulesOf(overlay)));
-        engines.set(name, combined === null ? plain : await preparePolicyEngine(combined));
+        engines.set(name, combined === null ? plain : await preparePolicyEngine(combined, loaded));
       }
     },
     of: ({ policyDigest }: DecidedAdmission): PolicyEngine =>

@@ -1,4 +1,5 @@
 import { isStatementTimeout, isUnavailable } from '#sql/db/errors';
+import { isInRecovery } from '#sql/db/transaction';
 import { recordMaintenance } from '#sql/ops/maintenance';
 import { activeKeys } from './aep-keys.js';
 import { type AddCommand, type Admin, type Outcome, plain, readable } from './command.js';
@@ -27,11 +28,14 @@ async function showStatus({ database, statusConfig }: Admin): Promise<Outcome> {
     const sql = await database();
     const publicApi = await checkPublicApi(statusConfig());
     const facts = await readFacts(sql, await activeKeys(sql, 'aep'), publicApi);
-    const attention = attentionFor(facts);
+    const isStandby = await isInRecovery(sql);
+    const attention = attentionFor(facts, isStandby);
+    const reached = attention.length === 0 ? 'well' : 'attention';
     return {
-      document: { status: attention.length === 0 ? 'well' : 'attention', attention, ...facts },
+      document: { status: isStandby ? 'unreachable' : reached, attention, ...facts },
       text: screen(facts, attention),
       failed: attention.length > 0,
+      unreachable: isStandby,
     };
   } catch (error) {
     if (!isUnavailable(error)) throw error;
@@ -167,17 +171,26 @@ const helpFor = (fault: string): string =>
 
 const seconds = (ms: number | null): string => `${Math.round((ms ?? 0) / 1_000)} s`;
 
-/** All problems, most severe first. */
-export function attentionFor(facts: Facts): Attention[] {
+/**
+ * All problems, most severe first.
+ *
+ * @param isStandby the facts are from a standby, which sees no sessions, heartbeats or WAL archive of the primary
+ */
+export function attentionFor(facts: Facts, isStandby = false): Attention[] {
   const found: Attention[] = [];
   const when: When = (is, what, todo) => {
     if (is) found.push({ what, do: todo });
   };
+  when(
+    isStandby,
+    'no primary can be reached: these values are from a standby',
+    'start the primary, or promote the standby (docs/runbooks.md#failover)',
+  );
   checkRegistry(facts, when);
-  checkPrograms(facts, when);
+  if (!isStandby) checkPrograms(facts, when);
   checkPublication(facts, when);
   checkBacklogs(facts, when);
-  checkHost(facts, when);
+  if (!isStandby) checkHost(facts, when);
   return found;
 }
 

@@ -12,7 +12,14 @@ import { LostPageError, mismatch } from '../errors.js';
 import type { Published } from '../store/published-files.js';
 import type { VerifiedTree } from './tree.js';
 
-export const EMPTY_STATE: PublicState = { log: EMPTY_LOG, map: null, shares: null, shareChange: 0 };
+const ALL_CHANGES = { shareChange: 0, waitingChange: null };
+
+export const EMPTY_STATE: PublicState = {
+  log: EMPTY_LOG,
+  map: null,
+  shares: null,
+  ...ALL_CHANGES,
+};
 
 const contextOf = ({ logSigner }: CycleContext): LogContext => ({
   ...nativeCrypto,
@@ -81,7 +88,7 @@ export async function startingState(
   const map = await ctx.maps.open(published.location, 'map');
   const shares = await ctx.maps.open(published.location, 'shares');
   const log = await restoreLogState(ctx, tree, published.snapshot.logs[0]!.size, map);
-  return { log, map, shares, shareChange: 0 };
+  return { log, map, shares, ...ALL_CHANGES };
 }
 
 /**

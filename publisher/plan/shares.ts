@@ -20,8 +20,9 @@ const CHANGES_AT_ONCE = 2_000;
 const NO_HISTORY = new Uint8Array();
 
 /**
- * Applies the changes of tokens and packages that follow the last change in `state`. Stops before a
- * package with a member that the map does not have yet; later changes wait for that package.
+ * Applies the changes of tokens and packages that follow the last change in `state`, and those from the first
+ * waiting package on again. A package waits while the map lacks a member. Later changes do not wait, because
+ * they may revoke tokens.
  *
  * @param published the last change in the published snapshot; 0 without a published snapshot
  * @throws FatalPublishError changes_behind when the registry lacks that change
@@ -31,10 +32,11 @@ export async function applyShares(
   state: PublicState,
   published: number,
 ): Promise<PublicState> {
-  let { shares, shareChange: last } = state;
-  // Reads the last applied change again: if that change is missing, the registry has lost changes.
-  const since = Math.max(last - 1, 0);
-  for (let after = since, isMore = true; isMore;) {
+  let { shares } = state;
+  let waitingChange: number | null = null;
+  // Reads the last change again: if that change is missing, the registry has lost changes.
+  let after = Math.max((state.waitingChange ?? state.shareChange) - 1, 0);
+  for (let isMore = true; isMore;) {
     const page = await ctx.registry.shareChangesSince(after, CHANGES_AT_ONCE);
     page.forEach(({ changeNo }, i) => {
       // A skipped change, possibly the revocation of a token, would never be published.
@@ -42,41 +44,39 @@ export async function applyShares(
         throw new Error(`the registry did not list change ${after + 1 + i}`);
       }
     });
-    const found = after + page.length;
-    const { changes, applied } = await changesOf(ctx, state.map, shares, page);
+    const { changes, waiting } = await changesOf(ctx, state.map, shares, page);
     shares = await ctx.maps.update(shares, changes);
     ctx.progress();
-    if (found < last) throw behind(last);
-    last = Math.max(last, after + applied);
-    isMore = page.length === CHANGES_AT_ONCE && applied === page.length;
-    after = found;
+    waitingChange ??= waiting;
+    isMore = page.length === CHANGES_AT_ONCE;
+    after += page.length;
   }
-  if (last < published) throw behind(published);
-  return { ...state, shares, shareChange: last };
+  const last = Math.max(state.shareChange, published);
+  if (after < last) throw behind(last);
+  return { ...state, shares, shareChange: after, waitingChange };
 }
 
-/** The changes of the map for a page of changes, up to the first change that has to wait. */
+/** The changes of the map for a page of changes, and the first change that waits. */
 async function changesOf(
   ctx: CycleContext,
   map: MapHead,
   shares: MapHead,
   page: readonly ShareChange[],
-): Promise<{ changes: MapChange[]; applied: number }> {
+): Promise<{ changes: MapChange[]; waiting: number | null }> {
   const packages = await packagesIn(ctx, page);
   const changes: MapChange[] = [];
   const tokens = new Map<string, { key: Uint8Array; hash: string }>();
-  let applied = 0;
+  let waiting: number | null = null;
   for (const change of page) {
     if ('packageId' in change) {
       const packageChange = await newPackage(ctx, map, shares, change.packageId, packages);
-      if (packageChange === null) break;
-      changes.push(packageChange);
+      if (packageChange === null) waiting ??= change.changeNo;
+      else changes.push(packageChange);
     } else {
       // The last of several changes of a token wins.
       const key = shareMapKey(fromHex(change.tokenHash));
       tokens.set(toHex(key), { key, hash: change.tokenHash });
     }
-    applied += 1;
   }
   const hashes = [...tokens.values()].map(({ hash }) => hash);
   const targets =
@@ -85,7 +85,7 @@ async function changesOf(
     const target = targets.get(hash) ?? null;
     changes.push({ key, value: target && valueOf(shareOf(hash, target)) });
   }
-  return { changes, applied };
+  return { changes, waiting };
 }
 
 const valueOf = (record: ShareRecord | PackageRecord) => ({
@@ -107,9 +107,8 @@ async function packagesIn(ctx: CycleContext, page: readonly ShareChange[]) {
 }
 
 /**
- * The change for a package; null while the map lacks a member, which delays this and all later changes.
- * If the members were altered, the change has the value null: the package cannot be trusted, and must not
- * block other packages.
+ * The change for a package; null while the map lacks a member. If the members were altered, the change has the
+ * value null: the package cannot be trusted.
  */
 async function newPackage(
   ctx: CycleContext,

@@ -2,6 +2,7 @@ import { connect as connectSocket, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
 import { TaskWatchdog, type StallError } from '../ops/health.js';
+import { isLoginRejected } from './hosts.js';
 import { ConnectionPool, type Pooled } from './pool.js';
 import { types } from './types.js';
 
@@ -113,21 +114,10 @@ export function connect(url: string, options: ConnectOptions): Sql {
       ? null
       : new TaskWatchdog({ task: 'a statement', limitMs: stallTimeoutMs, onStall });
 
-  /** Index of the URL's host to connect to next. The loss of a connection increments the index. */
+  const { options: address } = builder;
+  /** Index of the URL's host to connect to next; a failed check of a new connection increments it. */
   let hostIndex = 0;
-  const skipsStandby = options.acceptsStandby !== true && builder.options.host.length > 1;
-  const openWith = (driver: object): Connection => {
-    const index = hostIndex;
-    const onFailure = (): void => {
-      if (hostIndex === index) hostIndex += 1;
-    };
-    return openConnection(url, driver, {
-      address: builder.options,
-      index,
-      skipsStandby,
-      onFailure,
-    });
-  };
+  const openWith = (driver: object): Connection => openConnection(url, driver, address, hostIndex);
   const open = (): Connection => openWith(settings);
   const statements = new ConnectionPool(open, max, waitMs);
   const transactions = new ConnectionPool(open, max, waitMs);
@@ -140,21 +130,59 @@ export function connect(url: string, options: ConnectOptions): Sql {
     void watchdog?.watch(() => answered);
   }
 
+  const over = (connection: Connection, own: Record<string, unknown> = {}): Client =>
+    routed(connection.client, isQuery, sendOver.bind(null, connection), own);
+
+  /** With several hosts, no statement is sent before this check, so none fails because a host is down or a standby. */
+  async function check(connection: Connection): Promise<void> {
+    if (connection.isChecked || address.host.length === 1) return;
+    try {
+      const [row] = await over(connection)<{ is: boolean }[]>`select pg_is_in_recovery() as is`;
+      if (row?.is === true && options.acceptsStandby !== true)
+        throw connectionLost(`${connection.host} is a standby`);
+      connection.isChecked = true;
+    } catch (error) {
+      if (hostIndex === connection.hostIndex) hostIndex += 1;
+      throw error;
+    }
+  }
+
+  /** Takes a connection to the first host that passes the check. */
+  async function takeChecked(pool: ConnectionPool<Connection>): Promise<Connection> {
+    const failures: (Error & { code?: unknown })[] = [];
+    for (;;) {
+      const connection = await pool.take();
+      try {
+        await check(connection);
+        return connection;
+      } catch (error) {
+        pool.giveBack(connection, false);
+        failures.push(error as Error);
+        const { code } = error as { code?: unknown };
+        // Another host would reject this login, too.
+        if (isLoginRejected(String(code))) throw error;
+        if (failures.length < address.host.length) continue;
+        const message = failures.map((one) => one.message).join('; ');
+        throw Object.assign(new Error(message, { cause: error }), { code });
+      }
+    }
+  }
+
   async function sendAnywhere(query: Query): Promise<void> {
-    const connection = await statements.take();
+    const connection = await takeChecked(statements);
     sendOver(connection, query, (connection.client`` as unknown as Query).handler);
     const giveBack = (): void => statements.giveBack(connection, true);
     query.then(giveBack, giveBack);
   }
 
   async function reserve(): Promise<Reserved> {
-    const connection = await transactions.take();
+    const connection = await takeChecked(transactions);
     let isTaken = true;
     const giveBack = (isSound: boolean): void => {
       if (isTaken) transactions.giveBack(connection, isSound);
       isTaken = false;
     };
-    return routed(connection.client, isQuery, sendOver.bind(null, connection), {
+    return over(connection, {
       release: () => giveBack(true),
       destroy: () => giveBack(false),
     }) as unknown as Reserved;
@@ -167,7 +195,9 @@ export function connect(url: string, options: ConnectOptions): Sql {
       onnotify: (_: string, payload: string) => onNotify(payload),
     };
     const openListener = (): Connection => openWith(listening);
-    void keepListening(openListener, builder(channel), listenProbeMs, ended.signal, onListening);
+    const listen = (connection: Connection): Promise<unknown> =>
+      check(connection).then(() => connection.client`listen ${builder(channel)}`);
+    void keepListening(openListener, listen, listenProbeMs, ended.signal, onListening);
   };
 
   async function end({ timeout }: { timeout?: number } = {}): Promise<void> {
@@ -208,7 +238,7 @@ function routed<C extends Client>(
 /** Listens on a channel until the signal fires; after a connection loss, opens another connection. */
 async function keepListening(
   open: () => Connection,
-  channel: postgres.Helper<string>,
+  listen: (connection: Connection) => Promise<unknown>,
   probeMs: number,
   signal: AbortSignal,
   onListening?: () => void,
@@ -219,7 +249,7 @@ async function keepListening(
     signal.addEventListener('abort', close);
     // The statement fails while the server is unreachable. After a lost connection the driver may never
     // settle the statement.
-    const listened = connection.client`listen ${channel}`.then(() => {
+    const listened = listen(connection).then(() => {
       onListening?.();
       return connection.lost;
     });
@@ -243,34 +273,24 @@ export async function withPool<T>(
   }
 }
 
-interface Choice {
-  address: Pick<Client['options'], 'host' | 'port' | 'path' | 'ssl'>;
-  index: number;
-  skipsStandby: boolean;
-  /** Called before the statements of the connection fail. */
-  onFailure: () => void;
-}
-
-function openConnection(url: string, settings: object, choice: Choice): Connection {
-  const { index, skipsStandby, onFailure } = choice;
-  const { host, port, path, ssl } = choice.address;
-  const at = index % host.length;
+function openConnection(
+  url: string,
+  settings: object,
+  { host, port, path, ssl }: Pick<Client['options'], 'host' | 'port' | 'path' | 'ssl'>,
+  hostIndex: number,
+): Connection {
+  const at = hostIndex % host.length;
   const name = host[at] ?? 'localhost';
   const address = path ? { path } : { host: name, port: port[at] ?? 5432 };
   let socket: Socket | null = null;
-  let isClosing = false;
   let reportLoss: () => void = () => undefined;
   const onError = (): void => {
     connection.isLost = true;
-    if (!isClosing) onFailure();
   };
   const onLost = (): void => {
     onError();
     reportLoss();
     void connection.close(0);
-  };
-  const rejectAll = (cause?: string): void => {
-    for (const query of connection.unanswered) query.reject(connectionLost(cause));
   };
   const own = {
     ...settings,
@@ -279,13 +299,6 @@ function openConnection(url: string, settings: object, choice: Choice): Connecti
     // Names the host: for an IP address the driver would check the certificate against "localhost".
     ...(typeof ssl === 'string' && ssl.startsWith('verify') && { ssl: { host: name } }),
     onclose: onLost,
-    // After an outage of the primary, a connection to a standby would stay open, and every write would fail.
-    onparameter: (parameter: string, value: unknown) => {
-      if (!skipsStandby || parameter !== 'in_hot_standby' || value !== 'on') return;
-      onError();
-      rejectAll(`${name} is a standby`);
-      socket?.destroy();
-    },
     socket: () => {
       if (socket !== null) {
         onLost();
@@ -301,16 +314,18 @@ function openConnection(url: string, settings: object, choice: Choice): Connecti
   const client = postgres(url, own) as Client;
   const connection: Connection = {
     client,
+    host: name,
+    hostIndex,
+    isChecked: false,
     isLost: false,
     lost: new Promise((resolve) => (reportLoss = resolve)),
     unanswered: new Set(),
     close: async (timeout) => {
-      isClosing = true;
       await client.end({ timeout });
       // Destroys a socket that is still connecting, too.
       socket?.destroy();
       // The driver never settles some statements that were sent while it lost the connection.
-      rejectAll();
+      for (const query of connection.unanswered) query.reject(connectionLost());
     },
   };
   return connection;
@@ -335,6 +350,10 @@ async function untilSilent(connection: Connection, probeMs: number): Promise<voi
 /** A client with one connection, which opens at the first statement and never reconnects. */
 interface Connection extends Pooled {
   client: Client;
+  host: string;
+  hostIndex: number;
+  /** Whether the check of a connection to one of several hosts has passed. */
+  isChecked: boolean;
   lost: Promise<void>;
   unanswered: Set<Query>;
 }

@@ -22,3 +22,6 @@ export function withLogin(url: string, user: string, password: string): string {
     scheme.concat(login, hosts, rest),
   );
 }
+
+/** Whether a SQLSTATE reports a rejected user, password or database. */
+export const isLoginRejected = (sqlState: string): boolean => /^(28...|3D000)$/.test(sqlState);

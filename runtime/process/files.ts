@@ -43,13 +43,17 @@ export function withPath(error: unknown, path: string): unknown {
 /** A save takes seconds, so a temporary file of this age is that of a killed process. */
 const ABANDONED_MS = 3_600_000;
 
-/** Deletes the temporary files that killed processes left for `path`, as far as possible. */
-function removeAbandoned(path: string): void {
+/**
+ * Deletes the temporary files that killed processes left for `path`, as far as possible.
+ *
+ * @param now the time of the file server, whose clock may differ from that of this machine
+ */
+function removeAbandoned(path: string, now: number): void {
   for (const name of fs.readdirSync(dirname(path))) {
     if (!name.startsWith(`${basename(path)}.`) || !/\.[0-9a-f]{12}\.new$/.test(name)) continue;
     const file = join(dirname(path), name);
     try {
-      if (Date.now() - fs.statSync(file).mtimeMs > ABANDONED_MS) fs.rmSync(file);
+      if (now - fs.statSync(file).mtimeMs > ABANDONED_MS) fs.rmSync(file);
     } catch {
       // The file belongs to another user, or another process deleted it. The save can continue.
     }
@@ -63,10 +67,10 @@ function writeStaged(
   install: (staging: string) => void,
   mode = 0o600,
 ): void {
-  removeAbandoned(path);
   const staging = `${path}.${randomBytes(6).toString('hex')}.new`;
   const file = fs.openSync(staging, 'wx', 0o600);
   try {
+    removeAbandoned(path, fs.fstatSync(file).mtimeMs);
     fs.writeFileSync(file, content);
     fs.fchmodSync(file, mode);
     fs.fsyncSync(file);
@@ -130,6 +134,8 @@ export function readPrivateFile(file: string, what: string, allowsGroup = false)
   }
   try {
     const stats = fs.fstatSync(descriptor);
+    // Docker creates a directory in place of a missing file that a container mounts.
+    if (stats.isDirectory()) throw new OperatorError(`The ${what} ${file} is a directory.`);
     if (!isPrivate(stats, allowsGroup)) {
       const mode = (stats.mode & 0o777).toString(8).padStart(4, '0');
       throw new OperatorError(

@@ -1,5 +1,6 @@
 import { styleText } from 'node:util';
 import { fromUtf8Lossy } from '../../protocol/bytes.js';
+import { INVISIBLE } from '../../protocol/text.js';
 import type { SdkErrorCode } from '../errors.js';
 
 /** Exit codes, on which scripts branch. Only 0 means that a script may continue. */
@@ -97,14 +98,12 @@ function writeLine(stream: Stream, parts: readonly Part[], redactor: Redactor): 
   stream.write(`${line.join('')}\n`);
 }
 
-const UNSAFE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu;
-
 /**
  * A proof contains texts of an attacker's choice. A control character could overwrite the printed
  * verdict, and a line break could forge a line of this program.
  */
 function safe(text: string): string {
-  return text.replace(UNSAFE, '\ufffd');
+  return text.replace(INVISIBLE, '\ufffd');
 }
 
 /**
@@ -112,7 +111,7 @@ function safe(text: string): string {
  * occur only between members, in indented JSON.
  */
 export function safeJson(value: unknown, indent?: number): string {
-  return JSON.stringify(value, null, indent).replace(UNSAFE, (character) => {
+  return JSON.stringify(value, null, indent).replace(INVISIBLE, (character) => {
     if (character === '\n') return character;
     return Array.from({ length: character.length }, (_, at) => character.charCodeAt(at))
       .map((unit) => `\\u${unit.toString(16).padStart(4, '0')}`)

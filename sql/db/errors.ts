@@ -1,3 +1,4 @@
+import { isLoginRejected } from '#runtime/postgres/hosts';
 import { OperatorError } from '#runtime/process/operator-error';
 
 /** The database could not be reached: retry later. */
@@ -51,7 +52,7 @@ export const isStatementTimeout = (error: unknown): boolean => codeOf(error) ===
 export function isUnavailable(error: unknown): boolean {
   if (error instanceof DatabaseUnavailableError) return true;
   const code = codeOf(error);
-  return isOfConnection(code) || SQLSTATES.test(code);
+  return isOfConnection(code) || isLoginRejected(code) || SQLSTATES.test(code);
 }
 
 /** The code of the driver's error, also of a wrapped one; empty without a code. */
@@ -91,7 +92,11 @@ export async function mapStartupDbErrors<T>(query: () => Promise<T>): Promise<T>
 export function asUnavailable(error: unknown): unknown {
   if (!isUnavailable(error) || error instanceof DatabaseUnavailableError) return error;
   const { message } = error as Error;
-  const what = isConnectionLost(error) ? 'cannot be reached' : 'did not complete a statement';
+  const what = isLoginRejected(codeOf(error))
+    ? 'rejected the login'
+    : isConnectionLost(error)
+      ? 'cannot be reached'
+      : 'did not complete a statement';
   return new DatabaseUnavailableError(`the database ${what}: ${message}`, { cause: error });
 }
 

@@ -140,12 +140,17 @@ export async function requireOwnSession(sql: Db): Promise<void> {
 }
 
 /**
- * Rejects while the server is in recovery: a standby, or a restore that still replays WAL, answers
- * queries but accepts no writes. Leaves that are missing there may still arrive.
+ * Whether the server is in recovery: a standby, or a restore that still replays WAL, answers queries
+ * but accepts no writes. Leaves that are missing there may still arrive.
  */
+export async function isInRecovery(sql: Db): Promise<boolean> {
+  const [row] = await sql<{ is: boolean }[]>`select pg_is_in_recovery() as is`;
+  return row?.is === true;
+}
+
+/** Rejects while the server is in recovery. */
 export async function requirePrimary(sql: Db): Promise<void> {
-  const [row] = await sql<{ isStandby: boolean }[]>`select pg_is_in_recovery() as "isStandby"`;
-  if (row?.isStandby !== true) return;
+  if (!(await isInRecovery(sql))) return;
   throw new DatabaseUnavailableError(
     'the server in DATABASE_URL is in recovery: it is a standby, or replays a backup. Promote it, or change DATABASE_URL to the primary',
   );

@@ -72,33 +72,34 @@ async function holdersOfRequest(tx: Transaction, proofId: string): Promise<strin
  * Erases admissions, and the second decisions that hold their requests: the caller may have listed the
  * admissions before a second decision was stored.
  *
- * @returns the erased admissions, and the ids of those that are pending
+ * @returns the erased admissions, and the ids of those that are pending or have a pending revocation
  */
 export async function eraseListed(
   tx: Transaction,
   listed: readonly string[],
   order: ErasureOrder,
 ): Promise<{ erased: Erased[]; unsettled: string[] }> {
-  const ids = new Set([...listed, ...(await secondDecisionsOf(tx, listed))]);
-  const erased = await erasePayloads(tx, [...ids], order);
-  for (const { proofId } of erased) ids.delete(proofId);
-  return { erased, unsettled: [...ids] };
+  const decided = await tx<{ id: string; isPending: boolean }[]>`
+    select proof_id as id, effect is not distinct from 'REQUIRE_APPROVAL' as "isPending"
+    from svc.intake i left join svc.log_entry e using (proof_id)
+    where proof_id = any(${[...listed]}::uuid[]) and (e.proof_id is not null or i.refused)`;
+  const pending = decided.flatMap(({ id, isPending }) => (isPending ? [id] : []));
+  const held = pending.length === 0 ? [] : await secondDecisionsOf(tx, pending);
+  // Not an admission that is decided from now on: it may be pending, and its approvals are not excluded.
+  const erased = await erasePayloads(tx, [...decided.map(({ id }) => id), ...held], order);
+  const unsettled = new Set([...listed, ...held]);
+  for (const { proofId } of erased) unsettled.delete(proofId);
+  return { erased, unsettled: [...unsettled] };
 }
 
-/** The second decisions of admissions. No approval adds one until the transaction ends. */
-async function secondDecisionsOf(tx: Transaction, ids: readonly string[]): Promise<string[]> {
-  const rows = await tx<{ id: string }[]>`
-    select proof_id as id from svc.log_entry
-    where proof_id = any(${[...ids]}::uuid[]) and effect = 'REQUIRE_APPROVAL'`;
-  if (rows.length === 0) return [];
-  const pending = rows.map(({ id }) => id);
+/** The second decisions of pending proofs. No approval adds one until the transaction ends. */
+async function secondDecisionsOf(tx: Transaction, pending: readonly string[]): Promise<string[]> {
   await holdApprovals(tx, pending);
-  const seconds = await tx<{ id: string }[]>`
-    select proof_id as id from svc.intake where approves = any(${pending}::uuid[]) and not refused
+  return valuesOf(tx`
+    select proof_id from svc.intake where approves = any(${[...pending]}::uuid[]) and not refused
     union
     select proof_id from svc.refusal join svc.intake i using (proof_id)
-    where i.refused and i.approves = any(${pending}::uuid[]) and i.request is not null`;
-  return seconds.map(({ id }) => id);
+    where i.refused and i.approves = any(${[...pending]}::uuid[]) and i.request is not null`);
 }
 
 /**
@@ -260,15 +261,17 @@ export async function holdKeys(tx: Transaction): Promise<void> {
  * keys that are also bound to kept data.
  */
 async function eraseTraces(tx: Transaction, erased: readonly Erased[]): Promise<void> {
-  const bodies = erased.filter(({ requestHash }) => requestHash !== null);
-  await tx`
-    delete from svc.idempotency_key
-    where (tenant_no, lane, request_hash) in (
-      select tenant_no, lane, decode(hash, 'hex')
-      from unnest(${bodies.map(({ tenantNo }) => tenantNo)}::integer[],
-        ${bodies.map(({ lane }) => lane)}::smallint[],
-        ${bodies.map(({ requestHash }) => requestHash!.toString('hex'))}::text[])
-        as asked(tenant_no, lane, hash))`;
+  const bodies = new Map<string, Erased>();
+  for (const one of erased) {
+    const { tenantNo, lane, requestHash } = one;
+    if (requestHash !== null) bodies.set(`${tenantNo} ${lane} ${requestHash.toString('hex')}`, one);
+  }
+  // One statement for each body: for a list of bodies, row-level security would check every key of the registry.
+  for (const { tenantNo, lane, requestHash } of bodies.values()) {
+    await tx`
+      delete from svc.idempotency_key
+      where tenant_no = ${tenantNo} and lane = ${lane} and request_hash = ${requestHash}`;
+  }
   for (const tenantNo of new Set(erased.map((one) => one.tenantNo))) {
     const ids = erased.flatMap((one) => (one.tenantNo === tenantNo ? [one.proofId] : []));
     const batches = await tx<HashedBatch[]>`

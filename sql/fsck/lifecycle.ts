@@ -1,5 +1,5 @@
 import type { Decided } from '#protocol/status';
-import { firstRow, hexOf, packageIdOf, valueOf } from '../db/columns.js';
+import { firstRow, hexOf, packageIdOf } from '../db/columns.js';
 import type { Db } from '../db/transaction.js';
 import {
   type PackageRow,
@@ -9,6 +9,8 @@ import {
 } from '../lifecycle/share-tokens.js';
 
 export interface CheckedPackage extends PackageRow {
+  /** The greatest leaf index of the members; null when a member is missing. */
+  newestLeaf: number | null;
   /** Whether positions are contiguous from 0, and all members are the tenant's admissions. */
   areFit: boolean;
   /** The `change_no` of the package's creation in `svc.grant_change`; 0 without such a row. */
@@ -20,12 +22,13 @@ export interface CheckedPackage extends PackageRow {
 export async function packagesFrom(sql: Db, after: string, limit: number) {
   const rows = await sql<CheckedPackage[]>`
     select k.package_id as "packageId", encode(k.members_hash, 'hex') as "membersHash",
-      k.created_at as "madeAt", m.ids as "proofIds", m.fit as "areFit",
+      k.created_at as "madeAt", m.ids as "proofIds", m.newest as "newestLeaf", m.fit as "areFit",
       coalesce(c.change, 0) as change
     from (select * from svc.trust_package where package_id > ${hexOf(after)}::uuid
       order by package_id limit ${limit}) k
     cross join lateral (select
         coalesce(array_agg(m.proof_id order by m.position), '{}') as ids,
+        case when count(e.leaf_index) = count(*) then max(e.leaf_index) end as newest,
         coalesce(max(m.position) = count(*) - 1 and bool_and(e.tenant_no is not null
           and e.tenant_no = k.tenant_no and e.effect = 'ADMIT' and not e.is_outcome), false) as fit
       from svc.package_member m left join svc.log_entry e using (proof_id)
@@ -89,16 +92,6 @@ export async function grantNumbers(sql: Db) {
       coalesce((select change_no from svc.grant_head), 0) as head`;
   return row;
 }
-
-/**
- * The first change after `after` of a package with a member proof that is missing or at leaf `size` or
- * later; null when there is no such change.
- */
-export const firstWaitingChange = (sql: Db, after: number, size: number): Promise<number | null> =>
-  valueOf(sql`
-    select min(c.change_no) from svc.grant_change c
-    join svc.package_member m using (package_id) left join svc.log_entry e using (proof_id)
-    where c.change_no > ${after} and (e.leaf_index is null or e.leaf_index >= ${size})`);
 
 /** The proof that an entry names; null for an unknown proof. */
 export const proofAbout = (sql: Db, proofId: string) =>

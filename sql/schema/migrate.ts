@@ -56,7 +56,7 @@ export async function migrate(
   patienceMs = PATIENCE_MS,
 ): Promise<string[]> {
   const migrations = await readMigrations(folder);
-  const connection = await sql.reserve();
+  const connection = await mapStartupDbErrors(() => sql.reserve());
   try {
     // No timeouts: other runs and long migrations must be able to finish.
     await mapStartupDbErrors(() =>

@@ -44,6 +44,16 @@ describe('docker-compose.yml', () => {
       expect(example).toMatch(new RegExp(`^${name}=.`, 'm'));
   });
 
+  it('passes settings of traces from .env to the engine', () => {
+    const given = {
+      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318',
+      OTEL_TRACES_SAMPLER_ARG: '0.01',
+    };
+    expect(readCompose({ ...VARIABLES, ...given }).services['engine']?.environment).toMatchObject(
+      given,
+    );
+  });
+
   it.each(all)(
     'restricts %s to a read-only file system, no capabilities, limited memory and an unprivileged user',
     (name, one) => {

@@ -113,6 +113,19 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
     for (const name of OPTIONAL) expect(stdout).not.toContain(name);
   });
 
+  it('writes every number in full, and keeps a value of 0 or false', () => {
+    const { stdout } = render({
+      ...REQUIRED,
+      settings: { RATE_LIMIT: 1_000_000, ADMISSIONS_PAUSED: true, SHUTDOWN_DELAY: 0 },
+      'programs.worker.env.ADMISSIONS_PAUSED': false,
+      'programs.worker.env.OTEL_TRACES_SAMPLER_ARG': 0.01,
+    });
+    expect(stdout).toContain('{ name: RATE_LIMIT, value: "1000000" }');
+    expect(stdout).toContain('{ name: SHUTDOWN_DELAY, value: "0" }');
+    expect(stdout).toContain('{ name: OTEL_TRACES_SAMPLER_ARG, value: "0.01" }');
+    expect(stdout.match(/ADMISSIONS_PAUSED, value: "false"/g)).toHaveLength(1);
+  });
+
   it('keeps the state of monitor and witness in a volume of one pod', () => {
     const claims = of('PersistentVolumeClaim').map(({ metadata }) => metadata.name);
     expect(claims).toEqual(['svc-monitor', 'svc-witness']);

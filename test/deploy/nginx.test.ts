@@ -1,4 +1,6 @@
+import { rm } from 'node:fs/promises';
 import type { ServerResponse } from 'node:http';
+import { join } from 'node:path';
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
 import { UNREAD_DETAILS } from '#api/http/responses';
 import { BODY_LIMIT, Problem as PublicProblem } from '#api/public/http/problem';
@@ -94,6 +96,19 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
         expect(await response.json()).toEqual(new Problem(code, details[code]).document());
       },
     );
+
+    it('answers a request whose body nginx cannot store with a problem', async () => {
+      const nginx = await start(await freePort());
+      onTestFinished(nginx.close);
+      await rm(join(nginx.dir, 'body'), { recursive: true });
+      // Without Content-Length, nginx stores a body that does not fit in its buffer, 16 KiB with the chunk sizes.
+      const body = new Blob(['a'.repeat(BODY_LIMIT)]).stream();
+      const response = await fetch(nginx.url, { method: 'POST', body, duplex: 'half' });
+      expect(response.headers.get('content-type')).toBe('application/problem+json');
+      expect(response.headers.get('retry-after')).toBe('2');
+      expect(response.status).toBe(503);
+      expect(await response.json()).toMatchObject({ status: 503, code: 'unavailable' });
+    });
 
     it('answers TRACE with a problem', async () => {
       const nginx = await start(await freePort());

@@ -40,12 +40,12 @@ async function openCopy() {
     return { records, found: ctx.findings.state.counts };
   };
   /**
-   * Compares records with the registry; `change` and `now` replace the last change and the time of
-   * the snapshot.
+   * Compares records with the registry; `change`, `now` and `size` replace the last change, the time and
+   * the size of the snapshot.
    */
   const compare = async (
     records: Records,
-    { change, now }: { change?: number; now?: number } = {},
+    { change, now, size }: { change?: number; now?: number; size?: number } = {},
   ) => {
     const { ctx, registry } = contexts();
     const [entry] = snapshot.snapshot.logs;
@@ -54,7 +54,10 @@ async function openCopy() {
     const compared = {
       ...snapshot,
       location: { ...snapshot.location, share_change },
-      snapshot: { ...snapshot.snapshot, logs: [{ ...entry!, expired_through }] },
+      snapshot: {
+        ...snapshot.snapshot,
+        logs: [{ ...entry!, expired_through, size: size ?? entry!.size }],
+      },
     };
     await compareShares(ctx, registry, compared, records);
     return ctx.findings.state.counts;
@@ -83,6 +86,16 @@ describe('fsck of published shares and packages', () => {
     expect(await compare(revived)).toEqual({ share_record_differs: 1 });
     const invented = new Map(published).set('04'.repeat(17), record);
     expect(await compare(invented)).toEqual({ share_record_unknown: 1 });
+  });
+
+  it('accepts only missing packages with a member that the snapshot does not cover', async () => {
+    const { read, compare } = await openCopy();
+    const published = (await read()).records!;
+    const [missing] = [...published.keys()].filter((key) => key.startsWith('03'));
+    const others = new Map([...published].filter(([key]) => key !== missing));
+    expect(await compare(others, { size: 0 })).toEqual({});
+    expect(await compare(others)).toEqual({ share_record_missing: 1 });
+    expect(await compare(new Map(), { size: 0 })).toHaveProperty('share_record_missing');
   });
 
   it('finds a withheld change once the snapshot is newer', async () => {

@@ -92,7 +92,9 @@ describe('AEP key rotation', () => {
     const retired = await done(admin('aep-key', 'retire', old, '--confirm', old));
     retiredAt = retired['leaf_index'] as number;
     const waiting = await accept();
-    await expect(processAdmissions(registry.admit, [waiting])).rejects.toThrow(/retired/);
+    await expect(processAdmissions(registry.admit, [waiting])).rejects.toThrow(
+      /retired at index \d+: give this worker an active key/,
+    );
     expect(await pendingCount()).toBe(1);
     await processAdmissions(newWorker, [waiting]);
     expect(await pendingCount()).toBe(0);

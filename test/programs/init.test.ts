@@ -59,9 +59,16 @@ describe('admin init', () => {
     expect(await content()).toEqual(first);
   });
 
+  it('writes all hosts of --database into the URLs', async () => {
+    await init('--only', 'files', '--database', 'db1:5432,db2:5433/svc');
+    const { 'engine-database-url': url } = await content();
+    expect(url).toMatch(/^postgres:\/\/svc_engine:[\w-]+@db1:5432,db2:5433\/svc\n$/);
+  });
+
   it('creates no file for an address that cannot be in a URL', async () => {
     await expect(init('--queue', 'valkey:65536')).rejects.toThrow('--queue must be host:port');
-    await expect(init('--database', 'db:65536/svc')).rejects.toThrow('--database must be');
+    for (const hosts of ['db:65536', 'db:5432,db2:65536', 'db:5432,', 'db:5432,db2'])
+      await expect(init('--database', `${hosts}/svc`)).rejects.toThrow('--database must be');
     expect(await readdir(directory)).toEqual([]);
   });
 
@@ -106,6 +113,24 @@ describe('admin init', () => {
     await make();
     await make();
     expect((await stat(owner)).mode & 0o777).toBe(0o400);
+  });
+
+  it('creates URLs with the hosts and the sslmode of the owner URL', async () => {
+    const rest = '@db1:5433,db2/registry?sslmode=verify-full\n';
+    await writeFile(file('owner-database-url'), `postgres://svc_owner:secret${rest}`, {
+      mode: 0o600,
+    });
+    await make();
+    const urlOf = async () => (await content())['engine-database-url'];
+    expect(await urlOf()).toMatch(/^postgres:\/\/svc_engine:[\w-]{43}@/);
+    expect(await urlOf()).toContain(rest);
+    await rm(file('engine-database-url'));
+    await init('--only', 'files', '--database', 'pooler:6432/svc');
+    expect(await urlOf()).toMatch(/@pooler:6432\/svc\n$/);
+    await writeFile(file('owner-database-url'), 'postgres:secret');
+    await rm(file('engine-database-url'));
+    await expect(make()).rejects.toThrow('does not hold a URL like');
+    expect(await content()).not.toHaveProperty('engine-database-url');
   });
 
   it('makes an empty database ready, and changes nothing when it is repeated', async () => {

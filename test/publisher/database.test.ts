@@ -69,11 +69,14 @@ describe('publisher on PostgreSQL', () => {
     const lasting = await share({ artifactKind: 'package', packageId }, null);
     const ending = await share({ artifactKind: 'trust', proofId: proofIds[0]! }, 60_000);
     const publisher = snapshot.publisher();
-    // The package's members are not verified yet, and its tokens are later changes.
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'unchanged' });
-    await registry.reportAll();
-    expect(await publisher.runCycle()).toMatchObject({ shareChanges: 3 });
+    // The package waits, because its members are not verified yet.
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', shareChanges: 3 });
     let published = await snapshot.published();
+    expect(published.package(packageId)).toBeNull();
+    expect(published.share(ending)).toMatchObject({ id: proofIds[0] });
+    await registry.reportAll();
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', shareChanges: 0 });
+    published = await snapshot.published();
     expect(published.package(packageId)).toEqual(proofIds);
     expect(published.share(lasting)).toMatchObject({ id: packageId });
     expect(published.share(ending)).toMatchObject({ id: proofIds[0] });

@@ -118,27 +118,41 @@ it('publisher > signs a tree that contains snapshot entries of failed cycles wit
 });
 
 describe('package', () => {
-  it('waits for a member without a record, and delays all later changes', async () => {
-    const { registry } = snapshot;
-    const before = registry.share('proof', ids[0]!);
-    expect(await publisher.runCycle()).toMatchObject({ shareChanges: 1 });
-    const member = registry.addProof();
-    const packageId = registry.bundle([ids[0]!, member]);
-    const after = registry.share('proof', ids[1]!);
-    registry.endShare(before);
-    await publisher.runCycle();
-    let published = await snapshot.published();
-    expect(published.package(packageId)).toBeNull();
-    expect(published.share(after)).toBeNull();
-    expect(published.opened.location.share_change).toBe(1);
-    registry.verify();
-    // The cycle that publishes the member also publishes the waiting changes.
-    expect(await publisher.runCycle()).toMatchObject({ shareChanges: 3 });
-    published = await snapshot.published();
-    expect(published.package(packageId)).toEqual([ids[0], member]);
-    expect(published.share(before)).toBeNull();
-    expect(published.share(after)).toMatchObject({ id: ids[1] });
-  });
+  it.each([false, true])(
+    'waits for a member without a record, but delays no later change (restarted: %s)',
+    async (isRestarted) => {
+      const { registry } = snapshot;
+      const before = registry.share('proof', ids[0]!);
+      expect(await publisher.runCycle()).toMatchObject({ shareChanges: 1 });
+      const member = registry.addProof();
+      const packageId = registry.bundle([ids[0]!, member]);
+      const tokens = {
+        proof: registry.share('proof', ids[1]!),
+        package: registry.share('package', packageId),
+      };
+      const sound = registry.bundle([ids[2]!]);
+      registry.endShare(before);
+      expect(await publisher.runCycle()).toMatchObject({ shareChanges: 5 });
+      let published = await snapshot.published();
+      expect(published.package(packageId)).toBeNull();
+      expect(published.share(before)).toBeNull();
+      expect(published.share(tokens.proof)).toMatchObject({ id: ids[1] });
+      expect(published.share(tokens.package)).toMatchObject({ id: packageId });
+      expect(published.package(sound)).toEqual([ids[2]]);
+      registry.endShare(tokens.proof);
+      registry.verify();
+      if (isRestarted) {
+        await publisher.close();
+        publisher = snapshot.publisher();
+      }
+      // The cycle that publishes the member also publishes the package.
+      expect(await publisher.runCycle()).toMatchObject({ shareChanges: 1 });
+      published = await snapshot.published();
+      expect(published.package(packageId)).toEqual([ids[0], member]);
+      expect(published.share(tokens.proof)).toBeNull();
+      expect(published.share(tokens.package)).not.toBeNull();
+    },
+  );
 
   it('is not published when its members were altered, and does not delay other packages', async () => {
     const { registry } = snapshot;

@@ -13,7 +13,7 @@ import {
 } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { nobleVerify } from '#protocol/ed25519';
 import { createSigningKey, loadSigningKey, nativeVerify } from '#runtime/crypto/node';
 import { makeFolder, writePrivateFile } from '#runtime/process/files';
@@ -110,6 +110,7 @@ describe('signing keys', () => {
     await writeFile(file, 'not a key');
     expect(() => loadSigningKey(file)).toThrow('does not hold a PEM private key');
     expect(() => loadSigningKey(join(home, 'none'))).toThrow('cannot be read');
+    expect(() => loadSigningKey(home)).toThrow(`The signing key ${home} is a directory.`);
   });
 });
 
@@ -126,6 +127,15 @@ it('private files > are replaced atomically with mode 0600', async () => {
   expect(await readFile(file, 'utf8')).toBe('new');
   expect((await stat(file)).mode & 0o777).toBe(0o600);
   expect((await readdir(home)).sort()).toEqual(['key.pem', 'key.pem.ba9876543210.new']);
+});
+
+it('private files > keep the temporary file of another process when the clock of this machine is ahead', async () => {
+  const unfinished = `${file}.0123456789ab.new`;
+  await writeFile(unfinished, '');
+  const clock = vi.spyOn(Date, 'now').mockReturnValue(Date.now() + 2 * 3_600_000);
+  writePrivateFile(file, 'new');
+  clock.mockRestore();
+  expect((await readdir(home)).sort()).toEqual(['key.pem', 'key.pem.0123456789ab.new']);
 });
 
 it('makeFolder > names the setting when the directory cannot be written', async () => {

@@ -100,6 +100,17 @@ it('svc monitor > saves its state after another process was killed while it repl
   expect((await readdir(directory)).sort()).toEqual(['state.json', kept].sort());
 });
 
+it('svc monitor > keeps the temporary file of another process when the clock of this machine is ahead', async () => {
+  const directory = join(folder.path, 'kept');
+  const { state, save } = await openStore(directory, 'log');
+  const unfinished = `state.json.${randomUUID()}.new`;
+  await folder.write(`kept/${unfinished}`, '');
+  const clock = vi.spyOn(Date, 'now').mockReturnValue(Date.now() + 2 * 3_600_000);
+  await save(state);
+  clock.mockRestore();
+  expect((await readdir(directory)).sort()).toEqual(['state.json', unfinished]);
+});
+
 it('svc monitor > waits while another process holds the lock on its state', async () => {
   const directory = join(folder.path, 'kept');
   const { state, save } = await openStore(directory, 'log');

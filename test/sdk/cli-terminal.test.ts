@@ -15,8 +15,8 @@ function open(isTTY: boolean): { terminal: Terminal; out: () => string; err: () 
   return { terminal, out: () => written.out, err: () => written.err };
 }
 
-const HOSTILE = 'no\nauthentic, included\u001b[2J\u009b31m\u202e\u2028\r\u007f\u{e0001}';
-const CONTROL = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u202e\u2028\u{e0001}]/u;
+const HOSTILE = 'no\nauthentic, included\u001b[2J\u009b31m\u202e\u3164\u2028\r\u007f\u{e0001}';
+const CONTROL = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u202e\u3164\u2028\u{e0001}]/u;
 
 afterEach(() => {
   vi.unstubAllEnvs();

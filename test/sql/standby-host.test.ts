@@ -4,8 +4,9 @@ import { migrateDatabase } from '#programs/migrate-database';
 import { connect, type ConnectOptions } from '#runtime/postgres/connect';
 import { logger } from '#runtime/process/log';
 import { openAdmitQueue } from '#runtime/queue/queues';
+import { adminWith } from '../fixtures/admin.js';
 import { replicatedDatabase, type ReplicatedDatabase } from '../fixtures/replicated.js';
-import { twoHosts } from '../fixtures/two-hosts.js';
+import { firstHostDown, twoHosts } from '../fixtures/two-hosts.js';
 
 let db: ReplicatedDatabase;
 /** A URL with the standby as the first host, as after an outage of the primary. */
@@ -23,13 +24,26 @@ function open(options: Partial<ConnectOptions>, url = urlFor('svc_publisher')) {
   return sql;
 }
 
-it('connect > skips a standby among several hosts', async () => {
-  const sql = open({});
-  await assertDatabase(sql, 'publisher');
+it.each([
+  ['a standby', standbyFirst],
+  ['down', firstHostDown],
+])('connect > fails no statement while the first of two hosts is %s', async (_, withFirst) => {
+  const sql = open({}, withFirst(db.primary.urlFor('svc_publisher')));
   const answers = await Promise.all(
     Array.from({ length: 4 }, () => sql`select pg_is_in_recovery() as is, pg_sleep(0.05)`),
   );
   expect(answers.flat().map((row) => row['is'] as boolean)).toEqual([false, false, false, false]);
+  const connection = await sql.reserve();
+  expect(await connection`select pg_is_in_recovery() as is`).toEqual([{ is: false }]);
+  connection.release();
+});
+
+it('connect > connects to the same primary after the loss of a connection', async () => {
+  const standby = new URL(db.standbyUrlFor('svc_publisher')).host;
+  const primaryFirst = db.primary.urlFor('svc_publisher').replace(/@([^/]+)/, `@$1,${standby}`);
+  const sql = open({ max: 1 }, primaryFirst);
+  await expect(sql`select pg_terminate_backend(pg_backend_pid())`).rejects.toThrow('CLOSED');
+  expect(await sql`select pg_is_in_recovery() as is`).toEqual([{ is: false }]);
 });
 
 it('connect > uses a standby for reads that accept one', async () => {
@@ -40,6 +54,30 @@ it('connect > uses a standby for reads that accept one', async () => {
 it('connect > reports that all hosts are standbys', async () => {
   const sql = open({}, twoHosts(db.standbyUrlFor('svc_publisher')));
   await expect(assertDatabase(sql, 'publisher')).rejects.toThrow('is a standby');
+});
+
+it.each([
+  ['a primary that is down', firstHostDown],
+  ['no other host', (url: string) => url],
+])(
+  'admin status > shows the values of a standby with %s, and exits with 2',
+  async (_, withFirst) => {
+    const url = withFirst(db.standbyUrlFor('svc_admin'));
+    const { code, json, err } = await adminWith({ DATABASE_URL: url })('status', '--json');
+    expect(err).toBe('');
+    expect(json).toMatchObject({ status: 'unreachable', log: { leaves: 0 } });
+    const { attention } = json as { attention: { what: string }[] };
+    expect(attention[0]?.what).toBe('no primary can be reached: these values are from a standby');
+    expect(attention.map(({ what }) => what).filter((one) => /connected|alive/.test(one))).toEqual(
+      [],
+    );
+    expect(code).toBe(2);
+  },
+);
+
+it('admin status > prefers the primary', async () => {
+  const { json } = await adminWith({ DATABASE_URL: urlFor('svc_admin') })('status', '--json');
+  expect(json).toMatchObject({ status: 'attention', log: { leaves: 0 } });
 });
 
 it('migrateDatabase > skips a standby among several hosts', async () => {

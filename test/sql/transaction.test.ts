@@ -235,7 +235,18 @@ const failWith = (code: string) =>
   );
 
 it('isUnavailable > returns true for error codes of an outage, also inside a transaction, and for no other code', async () => {
-  for (const code of ['08006', '53300', '53100', '57P01', '57P03', '57014', '25006']) {
+  for (const code of [
+    '08006',
+    '28P01',
+    '28000',
+    '3D000',
+    '53300',
+    '53100',
+    '57P01',
+    '57P03',
+    '57014',
+    '25006',
+  ]) {
     const error: unknown = await failWith(code).catch((reason: unknown) => reason);
     expect(error, code).toBeInstanceOf(DatabaseUnavailableError);
     expect((error as Error).cause).toMatchObject({ code });

@@ -210,9 +210,13 @@ async function requireActiveKey(
   for (const index of [size, size + count - 1]) {
     const { state } = states.at(keyId, index);
     if (state === 'active') continue;
-    throw new SigningKeyInactiveError(
-      `AEP key ${keyId} is ${state} at index ${index}: activate it with admin aep-key activate, or give this worker the active key`,
-    );
+    const isDelegated = (states.keyOf(keyId)?.root ?? null) !== null;
+    const remedy = isDelegated
+      ? 'this worker signs again once its root key delegates to another key'
+      : state === 'unknown'
+        ? 'activate it with admin aep-key activate, or give this worker the active key'
+        : 'give this worker an active key';
+    throw new SigningKeyInactiveError(`AEP key ${keyId} is ${state} at index ${index}: ${remedy}`);
   }
 }
 

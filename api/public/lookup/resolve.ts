@@ -1,6 +1,6 @@
 import { utf8 } from '#protocol/bytes';
 import { packageMapKey, parsePackage, parseShare, shareMapKey } from '#protocol/evidence/shares';
-import { isPackageId, isShareToken, timeOfId } from '#protocol/ids';
+import { isPackageId, timeOfId } from '#protocol/ids';
 import {
   lookupNameOf,
   PACKAGE_KIND,
@@ -44,55 +44,49 @@ const packages = new WeakMap<Snapshot, ByteCache<Resolved>>();
 const PACKAGES_BYTES = 16 * 1024 * 1024;
 const MEMBER_BYTES = 2048;
 
+/** The identifier leads to a proof that awaits its first verdict, so the identifier does not resolve yet. */
+const PENDING = 'pending';
+type Found = Resolved | typeof PENDING | null;
+
+export interface Lookup {
+  resolved: Resolved | null;
+  /**
+   * Whether an identifier that does not resolve may resolve later: a proof that it leads to awaits a verdict, or the
+   * identifier is so new that the snapshot can lack it within the merge delay.
+   */
+  isExpected: boolean;
+}
+
 /**
  * Must be called in `whenFetched`.
  * @throws ProtocolError for a damaged page or a contradiction
  */
-export function resolve(
+export function lookUp(
   snapshot: Snapshot,
-  route: VerdictRoute,
-  requested: string,
-): Resolved | null {
+  { route, requested }: { route: VerdictRoute; requested: string },
+  now: number,
+): Lookup {
   const field = lookupNameOf(requested);
-  const kind = field && route.matches[field];
-  if (!field || kind === undefined || kind === null) return null;
-  const resolved =
-    packages.get(snapshot)?.get(requested) ?? render(snapshot, kind, field, requested);
-  if (resolved === null || !route.windowed) return resolved;
-  const newest = Math.max(...resolved.proofs.map(({ proof }) => proof.leafIndex));
-  return newest >= snapshot.log.lookup_from ? resolved : null;
+  const kind = field === null ? undefined : route.matches[field];
+  if (field === null || kind === undefined) return { resolved: null, isExpected: false };
+  const found = packages.get(snapshot)?.get(requested) ?? render(snapshot, kind, field, requested);
+  if (found === PENDING) return { resolved: null, isExpected: true };
+  const resolved = found !== null && route.windowed && !isRecent(snapshot, found) ? null : found;
+  return { resolved, isExpected: resolved === null && isNew(snapshot, requested, now) };
+}
+
+function isRecent(snapshot: Snapshot, { proofs }: Resolved): boolean {
+  const newest = Math.max(...proofs.map(({ proof }) => proof.leafIndex));
+  return newest >= snapshot.log.lookup_from;
 }
 
 /** Tolerated difference between the clocks of the database and of this server. */
 const MAX_SKEW_MS = 5_000;
 
-/**
- * Whether an identifier that does not resolve may resolve later: a proof that it leads to awaits a verdict, or the
- * identifier is so new that the snapshot can lack it within the merge delay. False for an identifier with a time in
- * the future, because clients would retry a made-up identifier forever. Must be called in `whenFetched`.
- */
-export function mayResolveLater(
-  snapshot: Snapshot,
-  { route, requested }: { route: VerdictRoute; requested: string },
-  now: number,
-): boolean {
-  const { entry, issuedAt } = snapshot;
-  const field = lookupNameOf(requested);
-  if (field === null || route.matches[field] === undefined) return false;
+/** False for a time in the future, because clients would retry a made-up identifier forever. */
+function isNew({ entry, issuedAt }: Snapshot, requested: string, now: number): boolean {
   const madeAt = timeOfId(requested) ?? -Infinity;
-  const isYoung = madeAt > issuedAt - 1000 * entry.max_merge_delay;
-  if (isYoung && madeAt <= now + MAX_SKEW_MS) return true;
-  return proofIdsOf(snapshot, requested).some((proofId) => {
-    const proof = recordOf(snapshot, proofId);
-    return proof !== null && awaitsVerdict(proof);
-  });
-}
-
-function proofIdsOf(snapshot: Snapshot, id: string): readonly string[] {
-  if (isPackageId(id)) return findMembers(snapshot, id) ?? [];
-  if (!isShareToken(id)) return [id.slice(-32)];
-  const share = findShare(snapshot, id);
-  return share === null ? [] : proofIdsOf(snapshot, share.id);
+  return madeAt > issuedAt - 1000 * entry.max_merge_delay && madeAt <= now + MAX_SKEW_MS;
 }
 
 function findShare(snapshot: Snapshot, token: string) {
@@ -111,7 +105,7 @@ function render(
   named: ArtifactKind | typeof SHARED,
   matchedOn: LookupName,
   requested: string,
-): Resolved | null {
+): Found {
   if (named !== SHARED)
     return renderArtifact(snapshot, { kind: named, requested, matchedOn }, requested);
   const share = findShare(snapshot, requested);
@@ -124,25 +118,27 @@ function render(
 type LookupMatch = Match & Pick<Resolved, 'matchedOn'>;
 
 /** @param id a package id, or any id of a proof */
-function renderArtifact(snapshot: Snapshot, match: LookupMatch, id: string): Resolved | null {
+function renderArtifact(snapshot: Snapshot, match: LookupMatch, id: string): Found {
   const { kind, matchedOn } = match;
   if (isPackageId(id)) return renderPackage(snapshot, match, id);
-  const proof = proofOf(snapshot, id.slice(-32));
+  const proof = recordOf(snapshot, id.slice(-32));
   if (proof === null) return null;
+  if (awaitsVerdict(proof)) return PENDING;
   const status = statusOf(kind, proof);
   const body = proofAnswer(match, proof, status);
   return body === null ? null : { kind, matchedOn, status, body, proofs: [proof] };
 }
 
-function renderPackage(snapshot: Snapshot, match: LookupMatch, packageId: string): Resolved | null {
+function renderPackage(snapshot: Snapshot, match: LookupMatch, packageId: string): Found {
   const proofIds = findMembers(snapshot, packageId);
   if (proofIds === null) return null;
   const members: ResolvedProof[] = [];
   for (const proofId of proofIds) {
-    const member = proofOf(snapshot, proofId);
-    if (member === null) return null;
-    members.push(ownedCopy(member));
+    const member = recordOf(snapshot, proofId);
+    if (member !== null) members.push(ownedCopy(member));
   }
+  if (members.some(awaitsVerdict)) return PENDING;
+  if (members.length < proofIds.length) return null;
   const [first, ...others] = members as [ResolvedProof, ...ResolvedProof[]];
   const { kind, matchedOn, requested } = match;
   const body = packageAnswer(nativeSha256, match, packageId, members);
@@ -162,11 +158,6 @@ function ownedCopy({ proof, history, ...member }: ResolvedProof): ResolvedProof 
 }
 
 const copyOf = (bytes: Uint8Array): Uint8Array => new Uint8Array(bytes);
-
-function proofOf(snapshot: Snapshot, proofId: string): ResolvedProof | null {
-  const proof = recordOf(snapshot, proofId);
-  return proof === null || awaitsVerdict(proof) ? null : proof;
-}
 
 function recordOf(snapshot: Snapshot, proofId: string): ResolvedProof | null {
   const value = snapshot.find({ map: 'map_root', key: proofMapKey(proofId) });

@@ -21,7 +21,7 @@ import { Problem, PROBLEMS, readBody, type ProblemCode } from '../http/problem.j
 import { whenFetched } from '../snapshot/pages.js';
 import { currentValidSnapshot } from '../snapshot/poller.js';
 import { VIEW_PATHS, viewAnswer, type ViewName } from './views.js';
-import { mayResolveLater, resolve, type Resolved } from './resolve.js';
+import { lookUp, type Resolved } from './resolve.js';
 
 const PUBLIC = '/api/public';
 export const VERIFY = `${PUBLIC}/verify`;
@@ -246,11 +246,9 @@ function sendVerdict(exchange: Exchange, target: LookupTarget): void {
   const { ctx } = exchange;
   const { route, requested } = target;
   const snapshot = currentValidSnapshot(ctx);
-  const resolved = resolve(snapshot, route, requested);
+  const { resolved, isExpected } = lookUp(snapshot, target, ctx.clock.now());
   const answer = verdictAnswer(route, requested, resolved);
-  if (resolved === null && mayResolveLater(snapshot, target, ctx.clock.now())) {
-    answer.headers = RETRY_SOON;
-  }
+  if (isExpected) answer.headers = RETRY_SOON;
   send(exchange, snapshot, answer);
   const unresolved = route.unmatched === 'not-found' ? 'NOT_FOUND' : 'BACKEND_LOOKUP_REQUIRED';
   ctx.metrics?.countVerdict(resolved?.status ?? unresolved);
@@ -272,12 +270,8 @@ async function sendEvidence(exchange: Exchange, target: LookupTarget): Promise<v
   const etag = proof.tag;
   const answer: Answer = { status: 200, type: JSON_TYPE, cache: CACHE_VERDICT, body, etag };
   // Evidence covers proofs of any age, so only an identifier without a record may resolve later.
-  const ofAnyAge = { ...route, windowed: false };
-  const isExpected = await whenFetched(
-    () =>
-      mayResolveLater(snapshot, target, ctx.clock.now()) &&
-      resolve(snapshot, ofAnyAge, requested) === null,
-  );
+  const ofAnyAge = { route: { ...route, windowed: false }, requested };
+  const { isExpected } = await whenFetched(() => lookUp(snapshot, ofAnyAge, ctx.clock.now()));
   if (isExpected) answer.headers = RETRY_SOON;
   send(exchange, snapshot, answer);
 }
@@ -286,10 +280,9 @@ async function sendView(exchange: Exchange, target: LookupTarget, view: ViewName
   const { ctx } = exchange;
   const { route, requested } = target;
   const snapshot = currentValidSnapshot(ctx);
-  const [resolved, isExpected] = await whenFetched(() => {
-    const found = resolve(snapshot, route, requested);
-    return [found, found === null && mayResolveLater(snapshot, target, ctx.clock.now())];
-  });
+  const { resolved, isExpected } = await whenFetched(() =>
+    lookUp(snapshot, target, ctx.clock.now()),
+  );
   const answer = await viewAnswer(ctx, snapshot, route, requested, resolved, view);
   if (isExpected) answer.headers = RETRY_SOON;
   send(exchange, snapshot, answer);

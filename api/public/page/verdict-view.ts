@@ -1,4 +1,5 @@
 import qrcode from 'qrcode';
+import { INVISIBLE } from '#protocol/text';
 import { html, Html } from '../../docs/html.js';
 import { mayHoldToken } from '../http/answer.js';
 import { VIEW_PATHS, type ViewName } from '../lookup/views.js';
@@ -148,7 +149,7 @@ const MAX_SHOWN = 120;
 
 /** Truncates external text, and removes invisible characters and bidi overrides. */
 function shown(text: string): string {
-  const clean = text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, '\u{FFFD}');
+  const clean = text.replace(INVISIBLE, '\u{FFFD}');
   const chars = Array.from(clean);
   return chars.length <= MAX_SHOWN ? clean : `${chars.slice(0, MAX_SHOWN).join('')}…`;
 }

@@ -68,15 +68,18 @@ envFrom: {{- toYaml . | nindent 2 }}
   "PUBLIC_URL" (required "set publicUrl to the public URL of the public API" .root.Values.publicUrl)
   "LISTEN_ADDRESS" "0.0.0.0" "OPS_BIND" "0.0.0.0" "OPS_PORT" "9464"
   "SHUTDOWN_DELAY" "10s" "DATA_DIR" "/tmp" }}
-{{- range $name, $value := .env }}
-{{- $_ := required (printf "set programs.%s.env.%s" $.name $name) $value }}
+{{- range $name, $value := .root.Values.settings }}
+{{- $_ := set $env $name $value }}
 {{- end }}
-{{- $env = merge (dict) (.env | default dict) .root.Values.settings $env }}
+{{- range $name, $value := .env }}
+{{- $_ := set $env $name (required (printf "set programs.%s.env.%s" $.name $name) $value) }}
+{{- end }}
 {{- if and .snapshot .root.Values.snapshotStore }}
 {{- $env = set (omit $env "SNAPSHOT_DIR") "SNAPSHOT_STORE" .root.Values.snapshotStore }}
 {{- end }}
 {{- range $name, $value := $env }}
-- { name: {{ $name }}, value: {{ $value | quote }} }
+{{- /* Helm reads numbers as floats, and would write a million as 1e+06. */}}
+- { name: {{ $name }}, value: {{ kindIs "float64" $value | ternary (toJson $value) $value | quote }} }
 {{- end }}
 {{- end }}
 

@@ -75,8 +75,8 @@ def _added(method: Callable[..., Any]) -> set[str]:
     """The parameters that LangChain sets itself. The model can set all others, also one that is named `config`."""
     try:
         hints = get_type_hints(method)
-    except (AttributeError, NameError, TypeError):
-        # LangChain then passes no configuration.
+    except Exception:
+        # LangChain ignores unreadable annotations too, and then passes no configuration.
         hints = {}
     config = [name for name, hint in hints.items() if hint is RunnableConfig][:1]
     return {*config, *({"run_manager"} & signature(method).parameters.keys())}

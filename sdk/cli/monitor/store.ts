@@ -145,13 +145,17 @@ async function namingFile(path: string, written: Promise<void>): Promise<void> {
 /** A save takes seconds, so a temporary file of this age is that of a killed process. */
 const ABANDONED_MS = 3_600_000;
 
-/** Deletes the temporary files that killed processes left for `file`, as far as possible. */
-async function removeAbandoned(file: string): Promise<void> {
+/**
+ * Deletes the temporary files that killed processes left for `file`, as far as possible.
+ *
+ * @param now the time of the file server, whose clock may differ from that of this machine
+ */
+async function removeAbandoned(file: string, now: number): Promise<void> {
   for (const name of await readdir(dirname(file))) {
     if (!name.startsWith(`${basename(file)}.`) || !/\.[0-9a-f-]{36}\.new$/.test(name)) continue;
     const path = join(dirname(file), name);
     try {
-      if (Date.now() - (await stat(path)).mtimeMs > ABANDONED_MS) await rm(path);
+      if (now - (await stat(path)).mtimeMs > ABANDONED_MS) await rm(path);
     } catch {
       // The file belongs to another user, or another process deleted it. The save can continue.
     }
@@ -168,10 +172,10 @@ async function writeDurably(
   bytes: Uint8Array,
   guard: (replace: () => Promise<void>) => Promise<void>,
 ): Promise<void> {
-  await removeAbandoned(file);
   const unfinished = `${file}.${randomUUID()}.new`;
   const next = await open(unfinished, 'wx', 0o600);
   try {
+    await removeAbandoned(file, (await next.stat()).mtimeMs);
     await namingFile(file, next.writeFile(bytes));
     await namingFile(file, next.sync());
     await guard(() => rename(unfinished, file));

@@ -226,12 +226,12 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
     it('shows characters that would reorder or hide text', async () => {
       const { page } = await open();
       await register(page);
-      const agent = { id: 'support-\u{200B}1' };
+      const agent = { id: 'support-\u{200B}\u{3164}1' };
       const tool = 'pay 21\u{202E}34\u{2066}\n\u{2028}5';
       await show(page, await held({ ...refund(), agent, tool } as AgentInput));
       await page.getByText('Requested action').waitFor();
       const texts = await page.locator('#rows dd').allTextContents();
-      expect(texts).toContain('support-\u{FFFD}1 (claimed by the caller)');
+      expect(texts).toContain('support-\u{FFFD}\u{FFFD}1 (claimed by the caller)');
       expect(texts).toContain('pay 21\u{FFFD}34\u{FFFD}\u{FFFD}\u{FFFD}5');
     });
 

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { facadeSchema, notFoundSchema, type Facade } from '#protocol/schemas/facade';
 import type { HttpServer } from '#runtime/http/server';
 import { callAt, type Call, type Reply as AnyReply } from '../../fixtures/public-call.js';
@@ -12,11 +12,12 @@ const snapshot = new TestSnapshot();
 const { registry } = snapshot;
 const recent = registry.addProof();
 
+const publicServer = snapshot.publicServer();
 let server: HttpServer;
 beforeAll(async () => {
   registry.verify();
   await snapshot.publisher().runCycle();
-  server = await snapshot.serve(snapshot.publicServer());
+  server = await snapshot.serve(publicServer);
 });
 afterAll(() => snapshot.close());
 
@@ -122,6 +123,13 @@ describe('response to an identifier', () => {
     await publicServer.poller.refresh();
     expect(await delays()).toEqual(Array(12).fill(undefined));
     await behind.close();
+  });
+
+  it('needs one search of the map for an old identifier that does not resolve', async () => {
+    const find = vi.spyOn(publicServer.poller.current!, 'find');
+    const reply = await call(`/api/public/verify/proof/${unknown}`);
+    expect([reply.status, find.mock.calls.length]).toEqual([404, 1]);
+    find.mockRestore();
   });
 
   it('has no Retry-After on a route for another kind of identifier, or when it resolves', async () => {

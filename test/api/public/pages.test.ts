@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { serialize } from 'node:v8';
 import { expect, it } from 'vitest';
-import { resolve } from '#api/public/lookup/resolve';
+import { lookUp } from '#api/public/lookup/resolve';
 import { verdictAnswer } from '#api/public/lookup/routes';
 import { createPublicServer } from '#api/public/server';
 import { PageReader } from '#api/public/snapshot/pages';
@@ -41,6 +41,10 @@ async function opened() {
   const pages = new PageReader(directorySource(world.directory));
   const load = (opened: Snapshot['opened']) => Snapshot.load(pages, poller.current!.bytes, opened);
   return { ids, served: poller.current!, load };
+}
+
+function found(snapshot: Snapshot, proofId: string) {
+  return lookUp(snapshot, { route: BY_PATH.proof, requested: proofId }, 0).resolved!;
 }
 
 /** Opens a signed snapshot whose map contradicts its log. */
@@ -85,7 +89,7 @@ it('map pages > return no false value when the origin replaces a page and every 
 
 it('lookup response > has one byte per character in memory', async () => {
   const { ids, served } = await opened();
-  const { body } = resolve(served, BY_PATH.proof, ids[0]!)!;
+  const { body } = found(served, ids[0]!);
   // `serialize` writes a string in V8's own representation, of one or two bytes per character.
   expect(serialize(body).length).toBeLessThan(1.5 * body.length);
 });
@@ -115,7 +119,7 @@ it.each<[what: string, lie: (values: Map<string, MapValue>) => void]>([
   ['a key without a record', (values) => values.delete(toHex(aepKeyMapKey(0, 0)))],
 ])('lookup > rejects the record of %s', async (_what, lie) => {
   const { served, close } = await openedLying(lie);
-  const error = refusal(() => resolve(served, BY_PATH.proof, proofIdOf(0)));
+  const error = refusal(() => found(served, proofIdOf(0)));
   expect(error.code).toBe('malformed_snapshot');
   await close();
 });
@@ -152,7 +156,7 @@ it('lookup > sends UTF-8 when the origin of the log is not ASCII', async () => {
   const { snapshot } = served.opened;
   const logs = [{ ...snapshot.logs[0]!, origin: 'log.example/é日' }];
   const loaded = await load({ ...served.opened, snapshot: { ...snapshot, logs } });
-  const resolved = resolve(loaded, BY_PATH.proof, ids[0]!)!;
+  const resolved = found(loaded, ids[0]!);
   expect(resolved.body).toContain('é日');
   expect(verdictAnswer(BY_PATH.proof, ids[0]!, resolved).body).toEqual(utf8(resolved.body));
 });

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Checkpoints } from '#api/public/log/checkpoints';
-import { resolve, type Resolved } from '#api/public/lookup/resolve';
+import { lookUp, type Resolved } from '#api/public/lookup/resolve';
 import { lookupResponse, trustPackageOf } from '#api/public/lookup/views';
 import type { PublicContext } from '#api/public/operation';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
@@ -177,7 +177,8 @@ describe('trust package view', () => {
     const trust = [parseVkey(snapshot.logVkey)] as const;
     const checkpoints = new Checkpoints(source, trust, snapshot.clock);
     const ctx = { source, trust, checkpoints } as unknown as PublicContext;
-    const right = resolve(poller.current!, BY_PATH.trust, `trust_${plain}`)!;
+    const target = { route: BY_PATH.trust, requested: `trust_${plain}` };
+    const right = lookUp(poller.current!, target, snapshot.clock.now()).resolved!;
     const packageOf = (resolved: Resolved) =>
       trustPackageOf(ctx, poller.current!, lookupResponse(resolved), resolved);
     expect((await packageOf(right)).evidence!.log_entry.proof_id).toBe(plain);
@@ -198,7 +199,9 @@ describe('trust package view', () => {
 it('cached package > keeps no page of the map in memory', async () => {
   const { poller } = snapshot.publicServer();
   await poller.refresh();
-  const [{ proof, history }] = resolve(poller.current!, BY_PATH.package, packaged)!.proofs;
+  const target = { route: BY_PATH.package, requested: packaged };
+  const { resolved } = lookUp(poller.current!, target, snapshot.clock.now());
+  const [{ proof, history }] = resolved!.proofs;
   const kept = [proof.aepHash, proof.proofRecordHash, history];
   expect(kept.map(({ buffer }) => buffer.byteLength)).toEqual(kept.map(({ length }) => length));
 });
