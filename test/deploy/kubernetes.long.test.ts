@@ -233,6 +233,10 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
       'programs.worker.env.AEP_KEY_FILE': null,
       'programs.worker.env.AEP_ROOT_KEY_FILE': 'awskms:///alias/root',
       'programs.worker.egress': ['database', 'queue', 'cloud'],
+      'programs.facade.serviceAccountAnnotations': { role: 'reader' },
+      'fsck.envFrom': [{ secretRef: { name: 'cloud' } }],
+      'fsck.serviceAccountAnnotations': { role: 'checker' },
+      'network.egress': [{ ports: [{ port: 4318 }] }],
     }).stdout;
     expect(rendered).not.toMatch(/SNAPSHOT_DIR|\/srv\/public|persistentVolumeClaim/);
     expect(rendered.match(/SNAPSHOT_STORE, value: "gs:\/\/bucket\/log"/g)).toHaveLength(3);
@@ -245,6 +249,17 @@ describe.skipIf(skips)(`deploy/helm${without}`, () => {
     expect(reached.map(({ metadata }) => metadata.name).sort()).toEqual(
       ['facade', 'fsck', 'publisher', 'worker'].map((name) => `svc-${name}`),
     );
+    const traced = found.filter(({ spec }) =>
+      spec?.egress?.some(({ ports }) => ports.some(({ port }) => port === 4318)),
+    );
+    expect(traced).toHaveLength(7);
+    expect(rendered).toMatch(
+      /name: svc-facade\n(?:.*\n)*?  annotations:\n    role: reader\nautomount/,
+    );
+    expect(rendered).toMatch(
+      /name: svc-fsck\n(?:.*\n)*?  annotations:\n    role: checker\nautomount/,
+    );
+    expect(rendered).toMatch(/envFrom:\s+- secretRef:\s+name: cloud/);
     const file = join(directory, 'cloud.yaml');
     writeFileSync(file, rendered);
     expect(run(validate, '--strict', '--kubernetes-version', '1.37.0', file).status).toBe(0);

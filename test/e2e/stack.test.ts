@@ -4,6 +4,7 @@ import { cp, mkdtemp, readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { engineHeaders } from '#bench/harness/engine-api';
 import { toBase64 } from '#protocol/bytes';
 import { formatVkey, parseVkey } from '#protocol/note';
 import { facadeSchema } from '#protocol/schemas/facade';
@@ -226,6 +227,41 @@ describe('admissions in a running stack', () => {
     expect(bodies).not.toContain(stack.apiKey);
   }, 90_000);
 
+  it('share one trace in a batch, with the spans of each item', async () => {
+    const traceId = newTrace();
+    const { tenantId: tenant_id, apiKey } = stack;
+    const schema_version = 'svc.runtime.intent_execute.request/1.0';
+    const items = ['first-secret', 'second-secret'].map((intent_id) => {
+      return { schema_version, tenant_id, intent_id, action: 'BOOK_RESERVATION' };
+    });
+    const headers = {
+      ...engineHeaders({ apiKey, tenantId: tenant_id }),
+      'content-type': 'application/json',
+      traceparent: `00-${traceId}-${caller}-01`,
+    };
+    const body = JSON.stringify(items);
+    const answer = await fetch(`${stack.engineUrl}/v1/batches`, { method: 'POST', headers, body });
+    const { batch_id } = (await answer.json()) as { batch_id: string };
+    await untilTraced(traceId, ['POST /v1/batches', ...DECIDED, ...DECIDED]);
+    const [request] = spansOf(traceId).filter(({ service }) => service === 'svc-engine');
+    expect(attributeOf(request!.attributes, 'batch_id')).toBe(batch_id);
+    const others = spansOf(traceId).filter((span) => span !== request);
+    const proofIds = others.map(({ attributes }) => attributeOf(attributes, 'proof_id'));
+    expect(new Set(proofIds).size).toBe(2);
+    const pairs = others.map(({ name }, at) => `${name} ${proofIds[at]}`);
+    expect(new Set(pairs).size).toBe(2 * DECIDED.length);
+    expect(new Set(others.map(({ parentSpanId }) => parentSpanId))).toEqual(
+      new Set([request!.spanId]),
+    );
+    expect(bodies).not.toMatch(/secret|BOOK_RESERVATION/);
+  }, 90_000);
+
+  const expectValid = async (id: string): Promise<void> => {
+    const response = await stack.lookUp(id);
+    expect(response.status).toBe(200);
+    expect(await response.json()).toMatchObject({ verification: { verification_status: 'VALID' } });
+  };
+
   it('continue after the embedded database, a worker and the engine crash', async () => {
     const [action] = actions;
     const receiptOf = (fields: Action): Promise<string> =>
@@ -247,12 +283,6 @@ describe('admissions in a running stack', () => {
       await expect.poll(async () => (await stack.lookUp(id)).status, { timeout: 30_000 }).toBe(200);
     }
   }, 120_000);
-
-  const expectValid = async (id: string): Promise<void> => {
-    const response = await stack.lookUp(id);
-    expect(response.status).toBe(200);
-    expect(await response.json()).toMatchObject({ verification: { verification_status: 'VALID' } });
-  };
 
   it('stay valid after a restart with new log and verifier keys', async () => {
     const { apiKey } = stack;

@@ -41,6 +41,14 @@ describe('default policy set', () => {
     }
   });
 
+  it('denies every action in the live environment', () => {
+    const live = input({
+      environment: 'live',
+      tenant: { tenant_id: 'acme', environment: 'live' },
+    });
+    expect(shipped.decide(live)).toEqual({ effect: 'DENY', reasons: [] });
+  });
+
   it('has a digest that covers the schema and the policies', async () => {
     const digest = (await makePolicySet(files)).digest;
     const [, ...fewer] = Object.entries(files.policies);

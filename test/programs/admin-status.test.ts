@@ -144,6 +144,16 @@ it('admin status > reports ADMISSIONS_PAUSED although the environment is open', 
   expect(code).toBe(1);
 });
 
+it('admin status > reports a deleted row of svc.scrub', async () => {
+  const rows = await db.sql`delete from svc.scrub returning *`;
+  const { code, said } = await status();
+  await db.sql`insert into svc.scrub ${db.sql(rows)}`;
+  expect(said.attention.map(({ what }) => what)).toContainEqual(
+    expect.stringMatching(/^the row of svc.scrub was deleted/),
+  );
+  expect(code).toBe(1);
+});
+
 it('admin backup record > records a backup, and shows it in the metrics of the publisher', async () => {
   const ages = async () =>
     (await readUpkeep(db.as('svc_publisher'))).maintenance.map(({ kind, endedAt }) => [

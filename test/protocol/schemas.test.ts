@@ -60,6 +60,11 @@ describe('lookup request schema', () => {
   });
 });
 
+it('schema_version > has the form svc.<area>.<name>/<version> in every schema', () => {
+  for (const id of Object.values(SCHEMA)) expect(id).toMatch(/^svc(\.[a-z_]+)+\/1\.[01]$/);
+  expect(new Set(Object.values(SCHEMA)).size).toBe(Object.keys(SCHEMA).length);
+});
+
 const read = (text: string) => factsSchema.safeParse(parseStrict(utf8(text)));
 const quoted = (length: number): string => JSON.stringify('é'.repeat(length));
 const many = (count: number): string =>

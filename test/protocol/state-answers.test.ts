@@ -100,6 +100,8 @@ describe('an answer', () => {
       expect(found.map(({ verification }) => verification.verification_status)).toEqual(statuses);
       for (const answer of found) {
         expect(facadeSchema.parse(answer)).toEqual(answer);
+        const environment = name === 'live' ? 'live' : 'sandbox';
+        expect(answer.artifact).toMatchObject({ environment });
         expect(answer.trust_chain.sequence).toHaveLength(stages);
         const isDated = !['unverified', 'voided', 'revoked and voided'].includes(name);
         expect(answer.verification.verified_at !== undefined).toBe(isDated);

@@ -9,6 +9,7 @@ import {
   type Environment,
   facadeConfig,
   monitorConfig,
+  opsPortsOf,
   publisherConfig,
   startConfig,
   verifierConfig,
@@ -64,14 +65,36 @@ describe('configuration', () => {
 
   it.each<[(env: Environment) => object, Environment, object]>([
     [engine, { REDIS_URL: 'redis://:secret@a:6379/2' }, { redisUrl: 'redis://:secret@a:6379/2' }],
+    [
+      engine,
+      { DATABASE_URL: 'postgres://u@a:1,b:2/svc' },
+      { databaseUrl: 'postgres://u@a:1,b:2/svc' },
+    ],
+    [engine, { REDIS_URL: 'redis+cluster://a:6379' }, { redisUrl: 'redis+cluster://a:6379' }],
+    [engine, { REDIS_URL: 'redis://:p%2C@a,redis://[::1]:7001' }, {}],
     [engine, { REDIS_URL: '', ENGINE_PORT: '' }, { redisUrl: null, enginePort: 8080 }],
+    [engine, { ENGINE_PORT: '0', RATE_LIMIT: '50' }, { enginePort: 0, rateLimit: 50 }],
     [engine, { ADMISSIONS_PAUSED: 'true' }, { admissionsPaused: true }],
     [engine, { SHUTDOWN_TIMEOUT: '25s' }, { drain: { delayMs: 0, deadlineMs: 25_000 } }],
+    [engine, { OPS_PORT: '' }, { ops: { port: null } }],
+    [engine, { OPS_PORT: '0' }, { ops: { port: 0, bind: '127.0.0.1' } }],
     [engine, { PUBLIC_URL: 'https://a.example/v//' }, { publicUrl: 'https://a.example/v' }],
+    [
+      engine,
+      { PUBLIC_URL: 'https://bücher.example' },
+      { publicUrl: 'https://xn--bcher-kva.example' },
+    ],
     [engine, { PUBLIC_PORT: '9000' }, { publicUrl: 'http://127.0.0.1:9000' }],
     [engine, { PUBLIC_PORT: '0', PUBLIC_URL: 'http://a:1' }, { publicUrl: 'http://a:1' }],
     [facade, pinning(LOG, [RETIRED]), { pins: [LOG, RETIRED] }],
     [facade, {}, { snapshotPlace: resolve('.data/public'), snapshotUrl: null, publicPort: 8081 }],
+    [
+      facade,
+      { SNAPSHOT_URL: 'https://a.org/s/' },
+      { snapshotPlace: null, snapshotUrl: 'https://a.org/s' },
+    ],
+    [facade, { SNAPSHOT_STORE: 's3://b-1/a/b' }, { snapshotPlace: 's3://b-1/a/b' }],
+    [publisher, { MAX_MERGE_DELAY: '2m' }, { maxMergeDelay: 120 }],
     [publisher, { SNAPSHOT_TTL: '15m' }, { snapshotTtl: 900_000 }],
     [publisher, { SNAPSHOT_TTL: '900' }, { snapshotTtl: 900_000 }],
     [startConfig, {}, { logOrigin: 'svc.local/log', aepKeyFile: resolve('.data/aep-key.pem') }],
@@ -80,30 +103,43 @@ describe('configuration', () => {
   });
 
   it.each<[(env: Environment) => object, Environment, RegExp]>([
+    [engine, { DATABASE_URL: 'mysql://x' }, /^DATABASE_URL must be a URL like postgres:/],
     [
       engine,
       { DATABASE_URL: 'postgres://u@a:1,b:99999/svc' },
       /^DATABASE_URL must be a URL like postgres:/,
     ],
     [engine, { RATE_LIMIT: '0' }, /^RATE_LIMIT must be from 1/],
+    [engine, { MAX_QUEUED_ADMISSIONS: '1.5' }, /^MAX_QUEUED_ADMISSIONS must be a whole number/],
     [engine, { MAX_QUEUED_ADMISSIONS: '3' }, /^MAX_QUEUED_ADMISSIONS must be from 4/],
     [engine, { SHUTDOWN_TIMEOUT: '0' }, /^SHUTDOWN_TIMEOUT must be a duration/],
+    [engine, { REDIS_URL: 'redis://' }, /^REDIS_URL must be a URL like redis:/],
+    [engine, { REDIS_URL: 'redis://a/1x' }, /^REDIS_URL must end with a database number/],
+    [engine, { REDIS_URL: 'redis://a, redis://b' }, /^REDIS_URL must be a URL like redis:/],
     [
       engine,
       { REDIS_URL: 'redis://:hunter2%@a,redis://b' },
       /^REDIS_URL must be a URL like redis:/,
     ],
+    [engine, { REDIS_URL: 'redis://a,rediss://b' }, /one scheme for all nodes/],
     [engine, { REDIS_URL: 'redis://:hunter2@a,redis://:hunter3@b' }, /one user and password/],
     [engine, { REDIS_URL: 'redis://a/1,redis://b/1' }, /must not have a database number/],
+    [engine, { REDIS_URL: 'redis+cluster://a?family=6' }, /options, for a cluster/],
     [
       publisher,
       { SNAPSHOT_STORE: 's3://b-1', SNAPSHOT_DIR: '/a' },
       /_STORE and SNAPSHOT_DIR are both/,
     ],
+    [
+      facade,
+      { SNAPSHOT_STORE: 's3://b-1', SNAPSHOT_URL: 'http://a' },
+      /_STORE and SNAPSHOT_URL are both/,
+    ],
     [publisher, { SNAPSHOT_STORE: 'az://bucket' }, /^SNAPSHOT_STORE must be s3:/],
     [engine, { PUBLIC_PORT: '0' }, /^PUBLIC_URL is not set/],
     [engine, { PUBLIC_URL: 'ftp://a.example' }, /^PUBLIC_URL must be an http or https URL/],
     [engine, { PUBLIC_URL: 'https://u:hunter2@a.example' }, /^PUBLIC_URL must be an http/],
+    [engine, { PUBLIC_URL: `https://a.example/${'a'.repeat(200)}` }, /^PUBLIC_URL must be an http/],
     [facade, { PINS_FILE: '', DATA_DIR: '/x' }, /^PINS_FILE names \/x\/pins.json, which cannot be/],
     [facade, { PINS_FILE: '/etc/hostname' }, /which is not the output of "admin pins"/],
     [facade, pinning('a+0a1b2c3d+AA=='), /not usable: unusable vkey a/],
@@ -113,6 +149,8 @@ describe('configuration', () => {
       pinning(LOG, [{ ...RETIRED, size: 1 } as never]),
       /log retired 0 unknown member "size"/,
     ],
+    [facade, { SNAPSHOT_URL: 'file:///x' }, /^SNAPSHOT_URL must be an http or https URL/],
+    [monitorConfig, { MONITOR_URL: 'ftp://a', ...pinning(LOG) }, /^MONITOR_URL must be an http or/],
     [
       monitorConfig,
       { MONITOR_URL: '/log', MONITOR_MIRRORS: 'https://a,https://u:hunter2@b', ...pinning(LOG) },
@@ -127,6 +165,7 @@ describe('configuration', () => {
     [publisher, { LOG_ORIGIN: 'svc.local/log' }, /^LOG_ORIGIN is svc.local\/log/],
     [publisher, { LOG_ORIGIN: 'a b' }, /^LOG_ORIGIN must be a name/],
     [publisher, { SNAPSHOT_TTL: '1s' }, /^SNAPSHOT_TTL must be a duration/],
+    [publisher, { SNAPSHOT_TTL: '25h' }, /^SNAPSHOT_TTL must be a duration/],
     [startConfig, { DATABASE_URL: url }, /^LOG_ORIGIN is not set/],
   ])('of %o is rejected: %o', (read, env, problem) => {
     const problems = problemsOf(() => read(env));
@@ -169,6 +208,13 @@ describe('configuration', () => {
       DATABASE_URL_FILE: '/nowhere',
     };
     expect(JSON.stringify(facade(secrets))).not.toMatch(/postgres:|redis:|\/keys\//);
+  });
+
+  it('rejects operations ports of child processes above 65535', () => {
+    expect(() => opsPortsOf({ port: 65_532, bind: 'x' }, 5)).toThrow(
+      'OPS_PORT is 65532, too high for 5 processes',
+    );
+    expect(opsPortsOf({ port: 65_531, bind: 'x' }, 5)).toHaveLength(5);
   });
 
   it('of a demo contains nothing from the environment', () => {

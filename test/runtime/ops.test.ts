@@ -50,6 +50,17 @@ describe('operations listener', () => {
     }
   });
 
+  it('opens on the default port of its program, and for a second instance on the next port', async () => {
+    const { program, urls } = openProgram();
+    // A separate address, because programs of other tests use the ports on 127.0.0.1.
+    const config = { bind: '127.0.0.94', port: null };
+    for (const name of ['engine', 'worker', 'engine'] as const)
+      await openOps(name, config, program);
+    expect(urls.map((url) => new URL(url).port)).toEqual(['9464', '9465', '9474']);
+    const taken = openOps('engine', { ...config, port: 9464 }, program);
+    await expect(taken).rejects.toThrow('Port 9464 is in use: set OPS_PORT');
+  });
+
   it('exports a gauge of the state of each dependency', async () => {
     const { program, urls } = openProgram();
     const ops = await openOps('engine', { bind: '127.0.0.1', port: 0 }, program);
@@ -64,6 +75,29 @@ describe('operations listener', () => {
     ]);
     ops.readyWhen(() => Promise.reject(new Error('unknown')));
     expect(await shown()).toEqual([]);
+  });
+
+  it('collects metrics once for concurrent requests', async () => {
+    const asked = { metrics: 0, readiness: 0 };
+    const url = await serve({
+      metrics: () => {
+        asked.metrics += 1;
+        return sleep(600).then(good.metrics);
+      },
+      readiness: () => {
+        asked.readiness += 1;
+        return sleep(600).then(good.readiness);
+      },
+    });
+    // The first request of a process is slow.
+    expect((await fetch(`${url}/healthz`)).status).toBe(200);
+    const paths = Array.from({ length: 40 }, (_, n) => (n % 2 === 0 ? '/metrics' : '/readyz'));
+    const ask = () => Promise.all(paths.map(async (path) => (await fetch(url + path)).status));
+    expect(new Set(await ask())).toEqual(new Set([200]));
+    expect(asked.metrics).toBeLessThanOrEqual(2);
+    expect(asked.readiness).toBeLessThanOrEqual(2);
+    expect((await fetch(`${url}/readyz`)).status).toBe(200);
+    expect(asked.readiness).toBeGreaterThanOrEqual(2);
   });
 });
 

@@ -71,6 +71,17 @@ function tools() {
         return 'gone';
       },
     }),
+    fail: tool({
+      inputSchema: z.object({}),
+      execute: (): Promise<string> => Promise.reject(new Error('no table is free')),
+    }),
+    words: tool({
+      inputSchema: z.object({}),
+      execute: async function* () {
+        yield 'a';
+        yield await Promise.resolve('ab');
+      },
+    }),
   };
 }
 
@@ -110,6 +121,37 @@ describe('admitTools', () => {
     expect(ran).toEqual([]);
     expect(JSON.stringify(denying.doStreamCalls[1]?.prompt)).toContain('denied by policy');
     expect(await world.verdict(error.proofId!)).toEqual({ status: 'VALID', effect: 'DENY' });
+  });
+
+  it('passes errors and streamed results through', async () => {
+    const result = streamText({
+      model: model([
+        ['fail', {}],
+        ['words', {}],
+      ]),
+      tools: admitTools(tools(), world.common),
+      prompt: 'Go',
+      stopWhen,
+    });
+    const outputs: unknown[] = [];
+    const errors: unknown[] = [];
+    for await (const part of result.fullStream) {
+      if (part.type === 'tool-result') outputs.push([part.output, part.preliminary ?? false]);
+      if (part.type === 'tool-error') errors.push((part.error as Error).message);
+    }
+    expect(errors).toEqual(['no table is free']);
+    expect(outputs).toEqual([
+      ['a', true],
+      ['ab', true],
+      ['ab', false],
+    ]);
+    const outcomes = await Promise.all(world.admitted.map((id) => world.outcomesOf(id)));
+    expect(
+      outcomes
+        .flat()
+        .map((one) => 'result' in one && one.result)
+        .sort(),
+    ).toEqual(['failed', 'succeeded']);
   });
 
   it('rejects a tool without execute unless the option elsewhere names the tool', () => {

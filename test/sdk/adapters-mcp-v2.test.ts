@@ -116,18 +116,28 @@ describe('admitServer with MCP SDK v2', () => {
     await agent.close();
   });
 
-  it('does not run a tool whose call is cancelled before the decision', async () => {
+  it('requests no admission for an unknown tool, and ends a cancelled call', async () => {
     const ran: string[] = [];
     const agent = client();
     await joined(server(ran, openGate(world.common)), agent);
+    await expect(agent.callTool({ name: 'no_such_tool' })).rejects.toThrow('not found');
+    expect(world.network.seen).toEqual([]);
+    const controller = new AbortController();
+    const waiting = agent.callTool({ name: 'wait' }, { signal: controller.signal });
+    waiting.catch(() => undefined);
+    await expect.poll(() => ran).toEqual(['wait']);
+    controller.abort();
+    await expect(waiting).rejects.toThrow();
+    await expect.poll(outcomes).toHaveLength(1);
+    // Cancelled before the decision: the tool does not run.
     world.network.faults.push({ kind: 'silent' });
     const early = new AbortController();
     const undecided = agent.callTool({ name: 'wait' }, { signal: early.signal });
     undecided.catch(() => undefined);
-    await expect.poll(() => world.network.seen).toHaveLength(1);
+    await expect.poll(() => world.network.seen).toHaveLength(3);
     early.abort();
     await expect(undecided).rejects.toThrow();
-    expect(ran).toEqual([]);
+    expect(ran).toEqual(['wait']);
     await agent.close();
   });
 

@@ -118,6 +118,23 @@ describe('admitTool for OpenAI Agents', () => {
     await expect(run('read', {}, [invalid])).rejects.toThrow(/Invalid output/);
   });
 
+  it('passes the SdkError to the error function of a tool with an output schema', async () => {
+    const seen: unknown[] = [];
+    const structured = admitTool(
+      tool,
+      world.common,
+    )({
+      ...deletion,
+      outputSchema: z.object({ ok: z.boolean() }),
+      errorFunction: (_context, error) => {
+        seen.push(error);
+        return { ok: false };
+      },
+    });
+    expect(await structured.invoke({} as never, '{}')).toEqual({ ok: false });
+    expect(seen).toMatchObject([{ name: 'SdkError', code: 'policy_denied' }]);
+  });
+
   it('passes the denial of an admitted function that a tool called to the error function of that tool', async () => {
     const remove = admitted(() => 'done', { ...world.common, tool: 'deleteAuditLog' });
     const cleanUp = admitTool(

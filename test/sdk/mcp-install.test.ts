@@ -73,6 +73,29 @@ describe('svc mcp install', () => {
     expect(again.stderr).toContain('already runs behind svc mcp');
   });
 
+  it('wraps a URL, and adds a server that the file does not have', async () => {
+    await writeFile(file, EXISTING);
+    expect((await install(['cursor', '--name', 'web', '--file', file])).code).toBe(0);
+    const added = ['vscode', '--name', 'new', '--file', file, '--', 'node', 'server.js', '--flag'];
+    expect((await install(added)).code).toBe(0);
+    expect(await config()).toMatchObject({
+      mcpServers: {
+        web: { args: expect.arrayContaining(['--', 'https://mcp.example/mcp']) as string[] },
+      },
+      servers: {
+        new: {
+          type: 'stdio',
+          args: expect.arrayContaining(['--', 'node', 'server.js', '--flag']) as string[],
+        },
+      },
+    });
+    const missing = await install(['cursor', '--name', 'no-such', '--file', file]);
+    expect([missing.code, missing.stderr]).toEqual([
+      2,
+      expect.stringContaining('no server no-such'),
+    ]);
+  });
+
   it('does not change files that are not plain JSON, and writes no key', async () => {
     for (const text of ['{ // a comment\n}', '{"a":1,"a":2}', '[]']) {
       await writeFile(file, text);

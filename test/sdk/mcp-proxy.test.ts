@@ -1,8 +1,12 @@
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
+import { ElicitRequestSchema, ListRootsRequestSchema } from '@modelcontextprotocol/sdk/types.js';
 import { describe, expect, it } from 'vitest';
 import { NOT_ADMITTED_META } from '#sdk/adapters/mcp';
 import { canonicalHash } from '#sdk/index';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 import {
+  answerSampling,
   metaOf,
   ownServer,
   proofOf,
@@ -38,6 +42,32 @@ describe('svc mcp over stdio', () => {
     await expect
       .poll(() => world.outcomesOf(proofOf(failed)))
       .toMatchObject([{ result: 'failed' }]);
+  });
+
+  it('passes capabilities, prompts, resources, sampling, elicitation and roots through', async () => {
+    const capabilities = { sampling: {}, elicitation: {}, roots: { listChanged: true } };
+    const [bare, gated] = await Promise.all([
+      hostV1ofServer(),
+      proxies.v1({ target: published('everything') }, { capabilities }),
+    ]);
+    const { client } = gated;
+    expect(client.getServerCapabilities()).toEqual(bare.capabilities);
+    expect(await client.listPrompts()).toEqual(bare.prompts);
+    expect(await client.listResources()).toEqual(bare.resources);
+    answerSampling(client);
+    client.setRequestHandler(ElicitRequestSchema, () => ({ action: 'decline' as const }));
+    client.setRequestHandler(ListRootsRequestSchema, () => ({
+      roots: [{ uri: 'file:///srv/one', name: 'one' }],
+    }));
+    await client.sendRootsListChanged();
+    const listed = await client.listTools();
+    expect(listed.tools.length).toBeGreaterThan(10);
+    const call = (name: string, args = {}) => client.callTool({ name, arguments: args });
+    expect(textOf(await call('trigger-sampling-request', { prompt: 'p' }))).toContain(
+      'from the model',
+    );
+    expect(textOf(await call('trigger-elicitation-request'))).toContain('declined');
+    expect(JSON.stringify(await call('get-roots-list'))).toContain('file:///srv/one');
   });
 
   it('numbers a session as a run with --run, and sends the traceparent of the host', async () => {
@@ -237,4 +267,17 @@ function requester(options: string[] = []) {
 async function outcomesOf(proof: string): Promise<(string | undefined)[][]> {
   const outcomes = (await world.outcomesOf(proof)) as Record<string, string>[];
   return outcomes.map(({ result, result_hash }) => [result, result_hash]);
+}
+
+/** A host that is connected to the server without a proxy. */
+async function hostV1ofServer() {
+  const [program = '', ...args] = published('everything');
+  const client = new Client({ name: 'host', version: '1.0.0' });
+  await client.connect(new StdioClientTransport({ command: program, args, stderr: 'ignore' }));
+  proxies.closeAfter(() => client.close());
+  return {
+    capabilities: client.getServerCapabilities(),
+    prompts: await client.listPrompts(),
+    resources: await client.listResources(),
+  };
 }

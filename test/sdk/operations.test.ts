@@ -1,3 +1,5 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { OPERATIONS as ENGINE } from '#api/engine/operations';
 import { OPERATIONS as PUBLIC } from '#api/public/operations';
@@ -5,6 +7,7 @@ import { LOOKUP_KINDS, type Receipt, Svc } from '#sdk/index';
 import { newApprover } from '../fixtures/approvals.js';
 import { listOf } from '../fixtures/list-of.js';
 import { serveLocally } from '../fixtures/local-server.js';
+import { openFolder, svc } from '../fixtures/svc.js';
 
 const PROOF = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
 const BATCH = `batch_${PROOF}`;
@@ -150,4 +153,82 @@ test('the client has a method for every operation of both APIs', async () => {
   await recorder.close();
   expect(settled.filter(({ status }) => status === 'rejected')).not.toHaveLength(0);
   expect(recorder.missing()).toEqual([]);
+});
+
+/**
+ * Operations that no command below calls: `admit` sends items in batches, `approve` needs a reply of the
+ * server (cli-approve.test.ts), and lookups use GET.
+ */
+const NOT_CALLED = [
+  'admitAgentAction',
+  'approveAction',
+  'executeIntent',
+  'getReceiptEvidence',
+  'readAdmission',
+  'verifyByBody',
+];
+
+test('svc has a command for every operation of both APIs', async () => {
+  const recorder = await openRecorder();
+  const folder = await openFolder();
+  const item = '{"intent_id":"i-1","action":"BOOK"}\n';
+  await writeFile(join(folder.path, 'items.ndjson'), item);
+  await writeFile(join(folder.path, 'cases.json'), '[]');
+  await writeFile(join(folder.path, 'rule.cedar'), 'forbid (principal, action, resource);');
+  const env = {
+    SVC_ENGINE_URL: recorder.url,
+    SVC_PUBLIC_URL: recorder.url,
+    SVC_TENANT_ID: 'demo',
+    SVC_API_KEY: 'key',
+  };
+  for (const line of [
+    'admit items.ndjson',
+    'list',
+    'list batches',
+    'list packages',
+    'list share-tokens',
+    'list keys',
+    'list overlays',
+    'list approvers',
+    'overlay put --rules .',
+    `overlay test --id ${HASH} --since 2026-11-20T00:00:00.000Z`,
+    `overlay activate --id ${HASH} --cases cases.json`,
+    `overlay deactivate --id ${HASH}`,
+    `show ${PROOF}`,
+    `show ${BATCH}`,
+    `show pkg_${PROOF}`,
+    `show ${PROOF} --agent a`,
+    `show ${PROOF} --kind proof`,
+    `verify ${PROOF}`,
+    `replay ${PROOF}`,
+    `export ${PROOF}`,
+    `export ${PROOF} --agent a`,
+    `inclusion ${PROOF}`,
+    `revoke ${PROOF} --kind proof --reason r --actor a`,
+    `revoke ${HASH}`,
+    `revoke ${KEY_ID}`,
+    `share ${PROOF}`,
+    `package ${PROOF}`,
+    'create-key --scope admit --out key',
+    'approver ops --key ops.pem',
+    'register-approver registration.json',
+    `retire-approver ${HASH}`,
+    `approve ${PROOF} --key ops.pem --yes`,
+    'keys',
+    'log 0',
+    `evidence ${PROOF}`,
+    ...LOOKUP_KINDS.map((kind) => `lookup ${PROOF} --kind ${kind}`),
+    ...['certificate', 'passport', 'trust', 'proof'].map(
+      (kind) => `lookup ${PROOF} --kind ${kind} --view history`,
+    ),
+    ...['certificate', 'passport', 'trust'].map(
+      (kind) => `lookup ${PROOF} --kind ${kind} --view trust-chain`,
+    ),
+    `lookup ${PROOF} --kind trust --view package`,
+  ]) {
+    const { code, stderr } = await svc(line.split(' '), { env, cwd: folder.path });
+    expect([line, code, stderr]).not.toEqual([line, 2, stderr]);
+  }
+  await recorder.close();
+  expect(recorder.missing()).toEqual(NOT_CALLED);
 });

@@ -114,6 +114,18 @@ describe('waitForVerdictHttp', () => {
     expect(found).toMatchObject({ verification_status: 'VALID', can_assert_validity: true });
   });
 
+  it('keeps polling while a published proof is not verified', async () => {
+    const unverified = registry.addProof();
+    registry.verify();
+    registry.recordVerdict(unverified, { outcome: 'fail' });
+    await publish();
+    const waiting = waitForVerdictHttp(options, { proof_id: unverified });
+    await expect.poll(() => network.seen.length).toBeGreaterThan(1);
+    registry.recordVerdict(unverified, { outcome: 'pass' });
+    await publish();
+    expect(await waiting).toMatchObject({ verification_status: 'VALID' });
+  });
+
   it('throws timeout with the status of the last response', async () => {
     const brief = { ...options, timeoutMs: 700 };
     const none = await sdkError(waitForVerdictHttp(brief, UNKNOWN), 'timeout');

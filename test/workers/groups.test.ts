@@ -39,3 +39,16 @@ it('groupAdmissions > starts a single admission at once, and groups the admissio
   expect((await group(3)).ids).toEqual(['f']);
   groups[3]!.end();
 });
+
+it('groupAdmissions > finishes its running groups when it closes, and starts no other', async () => {
+  const { groups, admissions } = gatedGroups();
+  admissions.take(['a'], NO_REQUEST_IDS);
+  admissions.take(['b'], NO_REQUEST_IDS);
+  let isClosed = false;
+  const closing = admissions.close().then(() => (isClosed = true));
+  await Promise.resolve();
+  expect(isClosed).toBe(false);
+  groups[0]!.end();
+  await closing;
+  expect(groups).toHaveLength(1);
+});

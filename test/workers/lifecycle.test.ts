@@ -6,6 +6,7 @@ import type { ArtifactKind } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { connect } from '#runtime/postgres/connect';
 import type { Logger } from '#runtime/process/log';
+import { openAdmitQueue } from '#runtime/queue/queues';
 import { statusEntriesOf } from '#sql/log/log';
 import {
   insertRevocationRequest,
@@ -13,6 +14,7 @@ import {
   type RevocationRequestResult,
   type RevocationItem,
 } from '#sql/lifecycle/revocations';
+import { startAdmitWorker } from '#workers/admit/worker';
 import { groupRevocations } from '#workers/lifecycle/revocations';
 import { beforeRow } from '../fixtures/database.js';
 import { issueKey } from '../fixtures/engine.js';
@@ -108,6 +110,33 @@ describe('revocation request', () => {
     await commit(bad.requestId);
     expect(await entries()).toHaveLength(1);
   });
+});
+
+it('concurrent revocations > share transactions, so that an admission waits for few of them', async () => {
+  const jobs = 20;
+  const proofIds = await registry.admitAll(Array.from({ length: jobs }, () => registry.item()));
+  const items = proofIds.map((id) => item({ proofId: id }));
+  for (const one of items) await request(one);
+  const queueOf = (role: string) => ({ databaseUrl: db.urlFor(role), redisUrl: null });
+  const queue = openAdmitQueue(queueOf('svc_engine'));
+  const release = await holdLock(db.sql, APPEND_LOCK);
+  const worker = startAdmitWorker(registry.admit, queueOf('svc_worker'));
+  await worker.ready;
+  const taken = async () => (await queue.stats()).jobs.active;
+  // In four steps, so that the jobs of a later step cannot join the transaction that waits for the lock.
+  for (let added = 0; added < jobs; added += jobs / 4) {
+    const step = items.slice(added, added + jobs / 4);
+    await Promise.all(step.map(({ requestId }) => queue.addRevocations([requestId])));
+    await expect.poll(taken).toBeGreaterThanOrEqual(added + step.length);
+  }
+  await release();
+  const committed = () => db.sql<{ transaction: string }[]>`
+    select xmin::text as transaction from svc.log_entry where revokes = any(${proofIds}::uuid[])`;
+  await expect.poll(committed, { timeout: 20_000 }).toHaveLength(jobs);
+  const transactions = new Set((await committed()).map(({ transaction }) => transaction));
+  expect(transactions.size).toBeLessThanOrEqual(2);
+  await worker.close();
+  await queue.close();
 });
 
 it('concurrent revocations > wait only once for the append lock', async () => {

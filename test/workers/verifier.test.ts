@@ -1,12 +1,15 @@
+import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it, vi } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { jwkThumbprint } from '#protocol/keys';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { Heartbeat } from '#runtime/ops/health';
 import { setValidity } from '#sql/tenants/administration';
 import { type Pool, transaction } from '#sql/db/transaction';
 import { appendKeyChange } from '#sql/lifecycle/entries';
 import { verdictEntries } from '#sql/log/public-entries';
 import { scrubUrgently } from '#sql/log/verdicts';
+import { verifierHeartbeats } from '#workers/verify/context';
 import { recordErasures, recordExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
@@ -185,6 +188,40 @@ describe('runVerifier', () => {
     }
   });
 
+  it('only scrubs while the log is idle, and continues with a new leaf and with an expiry', async () => {
+    await setValidity(registry.admin, TENANT, HOUR_OF_TRUST);
+    await registry.reportAll();
+    let sleeps = 0;
+    let passes = 0;
+    let scrubs = 0;
+    // The verifier sleeps for the whole polling interval only when no pass is due.
+    const sleep = async (ms: number) => {
+      if (ms === options.pollMs) sleeps += 1;
+      else passes += 1;
+      await setImmediate();
+    };
+    const scrub = Object.assign(new Heartbeat(1_000), { success: () => void (scrubs += 1) });
+    Object.assign(registry.verify, {
+      idleSleep: { sleep },
+      heartbeats: { ...verifierHeartbeats(), scrub },
+      signer: { ...registry.verify.signer, snapshotTtl: 86_400_000 },
+    });
+    const untilIdle = async () => {
+      sleeps = passes = scrubs = 0;
+      const isIdle = () => sleeps > passes + 20 && scrubs > 2 * passes + 5;
+      await expect.poll(isIdle, { timeout: 10_000 }).toBe(true);
+    };
+    const work = async () => {
+      await untilIdle();
+      const [id = ''] = await registry.admitAll([registry.item()]);
+      await untilOutcome(id, 'pass');
+      await untilIdle();
+      await tamper('update svc.expiry set expires_at = now()', []);
+      await seesTheEndOf(id);
+    };
+    await whileItRuns(work);
+  });
+
   it('renews the verdict entry of an idle log', async () => {
     await registry.reportAll();
     const setTtl = (snapshotTtl: number) => {
@@ -194,5 +231,15 @@ describe('runVerifier', () => {
     const entries = async () => (await verdictEntries(db.sql, 1_000, 10)).length;
     const before = await entries();
     await whileItRuns(() => expect.poll(entries, { timeout: 10_000 }).toBeGreaterThan(before + 1));
+  });
+
+  it('continues after a failed verification pass', async () => {
+    const ids = await registry.admitAll([registry.item()]);
+    await db.sql`alter table svc.verdict rename to hidden`;
+    await whileItRuns(async () => {
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      await db.sql`alter table svc.hidden rename to verdict`;
+      await untilOutcome(ids[0]!, 'pass');
+    });
   });
 });

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
+import { pdfRequestFor } from '../../fixtures/pdf-documents.js';
 import { unhandledIn } from '../../fixtures/unhandled.js';
 
 describe('PDF renderer', () => {
@@ -111,6 +112,14 @@ describe('PDF renderer', () => {
       await new Promise((resolve) => setTimeout(resolve, 50));
     });
     expect(unhandled).toEqual([]);
+    await renderer.close();
+  });
+
+  it('reports an error thrown in a thread, and recovers', async () => {
+    const renderer = createPdfRenderer(PDF_DEFAULTS);
+    const broken = renderer.render({ json: Buffer.from('{"a'), pageUrl: '' }, 1);
+    await expect(broken).rejects.toThrow(/unterminated/);
+    expect((await renderer.render(pdfRequestFor(), 1)).length).toBeGreaterThan(10_000);
     await renderer.close();
   });
 });
