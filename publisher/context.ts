@@ -22,8 +22,8 @@ export interface PublicState {
   shares: MapHead;
   /** The last change of tokens and packages that was read; 0 to apply all changes again. */
   shareChange: number;
-  /** The first change that `shares` lacks, a package that waits for a member; null without one. */
-  waitingChange: number | null;
+  /** The ids of packages that `shares` lacks, because they wait for a member. */
+  waiting: ReadonlySet<string>;
 }
 
 export interface PublisherSettings {

@@ -12,7 +12,7 @@ import { LostPageError, mismatch } from '../errors.js';
 import type { Published } from '../store/published-files.js';
 import type { VerifiedTree } from './tree.js';
 
-const ALL_CHANGES = { shareChange: 0, waitingChange: null };
+const ALL_CHANGES = { shareChange: 0, waiting: new Set<string>() };
 
 export const EMPTY_STATE: PublicState = {
   log: EMPTY_LOG,

@@ -12,7 +12,8 @@ import type { MapChange } from '#protocol/map/update';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { proofMapKey } from '#protocol/state/record';
 import { nativeSha256 } from '#runtime/crypto/node';
-import type { PackageRow, ShareChange, ShareTarget } from '#sql/lifecycle/share-tokens';
+import { slices } from '#sql/db/columns';
+import type { PackageRow, ShareTarget } from '#sql/lifecycle/share-tokens';
 import type { CycleContext, PublicState } from '../context.js';
 import { FatalPublishError } from '../errors.js';
 
@@ -20,9 +21,8 @@ const CHANGES_AT_ONCE = 2_000;
 const NO_HISTORY = new Uint8Array();
 
 /**
- * Applies the changes of tokens and packages that follow the last change in `state`, and those from the first
- * waiting package on again. A package waits while the map lacks a member. Later changes do not wait, because
- * they may revoke tokens.
+ * Applies the changes of tokens and packages that follow the last change in `state`, and tries the waiting packages
+ * again. A package waits while the map lacks a member. Later changes do not wait, because they may revoke tokens.
  *
  * @param published the last change in the published snapshot; 0 without a published snapshot
  * @throws FatalPublishError changes_behind when the registry lacks that change
@@ -33,9 +33,18 @@ export async function applyShares(
   published: number,
 ): Promise<PublicState> {
   let { shares } = state;
-  let waitingChange: number | null = null;
+  const waiting = new Set<string>();
+  const apply = async (some: readonly Changed[]): Promise<void> => {
+    const found = await changesOf(ctx, state.map, shares, some);
+    shares = await ctx.maps.update(shares, found.changes);
+    for (const packageId of found.waiting) waiting.add(packageId);
+    ctx.progress();
+  };
+  for (const some of slices([...state.waiting], CHANGES_AT_ONCE)) {
+    await apply(some.map((packageId) => ({ packageId })));
+  }
   // Reads the last change again: if that change is missing, the registry has lost changes.
-  let after = Math.max((state.waitingChange ?? state.shareChange) - 1, 0);
+  let after = Math.max(state.shareChange - 1, 0);
   for (let isMore = true; isMore;) {
     const page = await ctx.registry.shareChangesSince(after, CHANGES_AT_ONCE);
     page.forEach(({ changeNo }, i) => {
@@ -44,33 +53,32 @@ export async function applyShares(
         throw new Error(`the registry did not list change ${after + 1 + i}`);
       }
     });
-    const { changes, waiting } = await changesOf(ctx, state.map, shares, page);
-    shares = await ctx.maps.update(shares, changes);
-    ctx.progress();
-    waitingChange ??= waiting;
+    await apply(page);
     isMore = page.length === CHANGES_AT_ONCE;
     after += page.length;
   }
   const last = Math.max(state.shareChange, published);
   if (after < last) throw behind(last);
-  return { ...state, shares, shareChange: after, waitingChange };
+  return { ...state, shares, shareChange: after, waiting };
 }
 
-/** The changes of the map for a page of changes, and the first change that waits. */
+type Changed = { packageId: string } | { tokenHash: string };
+
+/** The changes of the map for changes of tokens and packages, and the packages that wait. */
 async function changesOf(
   ctx: CycleContext,
   map: MapHead,
   shares: MapHead,
-  page: readonly ShareChange[],
-): Promise<{ changes: MapChange[]; waiting: number | null }> {
-  const packages = await packagesIn(ctx, page);
+  some: readonly Changed[],
+): Promise<{ changes: MapChange[]; waiting: string[] }> {
+  const packages = await packagesIn(ctx, some);
   const changes: MapChange[] = [];
   const tokens = new Map<string, { key: Uint8Array; hash: string }>();
-  let waiting: number | null = null;
-  for (const change of page) {
+  const waiting: string[] = [];
+  for (const change of some) {
     if ('packageId' in change) {
       const packageChange = await newPackage(ctx, map, shares, change.packageId, packages);
-      if (packageChange === null) waiting ??= change.changeNo;
+      if (packageChange === null) waiting.push(change.packageId);
       else changes.push(packageChange);
     } else {
       // The last of several changes of a token wins.
@@ -100,8 +108,8 @@ function shareOf(hash: string, target: ShareTarget): ShareRecord {
     : { ...share, artifact_kind: target.artifactKind, id: target.proofId };
 }
 
-async function packagesIn(ctx: CycleContext, page: readonly ShareChange[]) {
-  const ids = page.flatMap((change) => ('packageId' in change ? [change.packageId] : []));
+async function packagesIn(ctx: CycleContext, some: readonly Changed[]) {
+  const ids = some.flatMap((change) => ('packageId' in change ? [change.packageId] : []));
   const rows = ids.length === 0 ? [] : await ctx.registry.packages(ids);
   return new Map(rows.map((row) => [row.packageId, row]));
 }
