@@ -1,7 +1,9 @@
 import type { Command } from 'commander';
 import { readFile } from 'node:fs/promises';
 import { inspect } from 'node:util';
+import { INVISIBLE } from '#protocol/text';
 import type { StatusConfig } from '#runtime/config';
+import type { ConnectOptions } from '#runtime/postgres/connect';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { Pool, Transaction } from '#sql/db/transaction';
 
@@ -11,8 +13,12 @@ export class UsageError extends Error {}
 export interface Admin {
   /** Who runs the command, for the audit records. */
   actor: string;
-  /** The database as the command's role, connected on first use: some commands need no database. */
-  database: () => Promise<Pool>;
+  /**
+   * The database as the command's role, connected on first use, because some commands need no database.
+   *
+   * @param more connects again with these options
+   */
+  database: (more?: Pick<ConnectOptions, 'acceptsStandby'>) => Promise<Pool>;
   /** Configuration of the checks that `status` makes outside the database. */
   statusConfig: () => StatusConfig;
   /** Runs `work` in one transaction, which also commits its audit records. */
@@ -115,11 +121,11 @@ export const readOperatorsFile = (path: string): Promise<Buffer> =>
   reading(path, () => readFile(path));
 
 /** Text that others wrote must not move the cursor or change colours of an operator's terminal. */
-export const plain = (text: string): string => text.replaceAll(/[\p{Cc}\p{Cf}]/gu, '\ufffd');
+export const plain = (text: string): string => text.replace(INVISIBLE, '\ufffd');
 
 /** Like `plain`, for a text of several lines. */
 export const plainLines = (text: string): string =>
-  text.replaceAll(/(?![\n\t])[\p{Cc}\p{Cf}]/gu, '\ufffd');
+  text.replace(INVISIBLE, (character) => (/[\n\t]/.test(character) ? character : '\ufffd'));
 
 function cell(value: unknown): string {
   if (value === null || value === undefined) return '-';

@@ -181,12 +181,8 @@ async function execute(
   let pool: Promise<Pool> | undefined;
   const open = (more?: Partial<ConnectOptions>): Promise<Pool> =>
     openDatabase(adminConfig(role, env).databaseUrl, role, { ...settings, ...more });
-  const openAny = (error: unknown): Promise<Pool> => {
-    if (name !== 'status' || !isConnectionLost(error)) throw error;
-    // Shows the values of a standby while no primary answers.
-    return open({ acceptsStandby: true });
-  };
-  const database = (): Promise<Pool> => (pool ??= open().catch(openAny));
+  const database: Admin['database'] = (more) =>
+    more === undefined ? (pool ??= open()) : (pool = open(more));
   try {
     const { document, text, failed, unreachable } = await work({
       actor,

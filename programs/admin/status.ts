@@ -1,4 +1,4 @@
-import { isStatementTimeout, isUnavailable } from '#sql/db/errors';
+import { isConnectionLost, isStatementTimeout, isUnavailable } from '#sql/db/errors';
 import { isInRecovery } from '#sql/db/transaction';
 import { recordMaintenance } from '#sql/ops/maintenance';
 import { activeKeys } from './aep-keys.js';
@@ -25,11 +25,16 @@ export function addStatusCommand(add: AddCommand): void {
 
 async function showStatus({ database, statusConfig }: Admin): Promise<Outcome> {
   try {
-    const sql = await database();
+    let outage = 'DATABASE_URL names no other server';
+    const sql = await database().catch((error: unknown) => {
+      if (!isConnectionLost(error)) throw error;
+      outage = (error as Error).message;
+      return database({ acceptsStandby: true });
+    });
     const publicApi = await checkPublicApi(statusConfig());
     const facts = await readFacts(sql, await activeKeys(sql, 'aep'), publicApi);
     const isStandby = await isInRecovery(sql);
-    const attention = attentionFor(facts, isStandby);
+    const attention = attentionFor(facts, isStandby ? outage : null);
     const reached = attention.length === 0 ? 'well' : 'attention';
     return {
       document: { status: isStandby ? 'unreachable' : reached, attention, ...facts },
@@ -174,23 +179,24 @@ const seconds = (ms: number | null): string => `${Math.round((ms ?? 0) / 1_000)}
 /**
  * All problems, most severe first.
  *
- * @param isStandby the facts are from a standby, which sees no sessions, heartbeats or WAL archive of the primary
+ * @param outage why the facts are from a standby, which sees no sessions and no WAL archive of the primary; null if they
+ *   are from the primary
  */
-export function attentionFor(facts: Facts, isStandby = false): Attention[] {
+export function attentionFor(facts: Facts, outage: string | null = null): Attention[] {
   const found: Attention[] = [];
   const when: When = (is, what, todo) => {
     if (is) found.push({ what, do: todo });
   };
   when(
-    isStandby,
-    'no primary can be reached: these values are from a standby',
-    'start the primary, or promote the standby (docs/runbooks.md#failover)',
+    outage !== null,
+    `these values are from a standby: ${outage}`,
+    'start the primary, or restore the connection to it; promote the standby only if the primary is lost (docs/runbooks.md#failover)',
   );
   checkRegistry(facts, when);
-  if (!isStandby) checkPrograms(facts, when);
+  if (outage === null) checkPrograms(facts, when);
   checkPublication(facts, when);
   checkBacklogs(facts, when);
-  if (!isStandby) checkHost(facts, when);
+  checkHost(outage === null ? facts : { ...facts, archive_age_ms: null }, when);
   return found;
 }
 

@@ -67,7 +67,7 @@ it.each([
     expect(err).toBe('');
     expect(json).toMatchObject({ status: 'unreachable', log: { leaves: 0 } });
     const { attention } = json as { attention: { what: string }[] };
-    expect(attention[0]?.what).toBe('no primary can be reached: these values are from a standby');
+    expect(attention[0]?.what).toMatch(/^these values are from a standby: /);
     expect(attention.map(({ what }) => what).filter((one) => /connected|alive/.test(one))).toEqual(
       [],
     );
