@@ -9,7 +9,7 @@ import {
 } from '../lifecycle/share-tokens.js';
 
 export interface CheckedPackage extends PackageRow {
-  /** The greatest leaf index of the members; null when a member is missing. */
+  /** The greatest leaf index of the members; -1 without members, null when a member has no leaf. */
   newestLeaf: number | null;
   /** Whether positions are contiguous from 0, and all members are the tenant's admissions. */
   areFit: boolean;
@@ -28,7 +28,7 @@ export async function packagesFrom(sql: Db, after: string, limit: number) {
       order by package_id limit ${limit}) k
     cross join lateral (select
         coalesce(array_agg(m.proof_id order by m.position), '{}') as ids,
-        case when count(e.leaf_index) = count(*) then max(e.leaf_index) end as newest,
+        case when count(e.leaf_index) = count(*) then coalesce(max(e.leaf_index), -1) end as newest,
         coalesce(max(m.position) = count(*) - 1 and bool_and(e.tenant_no is not null
           and e.tenant_no = k.tenant_no and e.effect = 'ADMIT' and not e.is_outcome), false) as fit
       from svc.package_member m left join svc.log_entry e using (proof_id)
