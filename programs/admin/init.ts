@@ -80,11 +80,12 @@ async function createFiles(
     throw new UsageError('--database must be host:port/name, or host:port,host:port/name');
   if (!new RegExp(`^${ADDRESS}$`).test(queue) || !URL.canParse(`redis://${queue}`))
     throw new UsageError('--queue must be host:port');
-  const owner = join(folder, 'owner-database-url');
-  // A replaced URL keeps the hosts and the sslmode of the installation.
+  const file = join(folder, 'owner-database-url');
+  const own = existsSync(file) ? await urlIn(file) : '';
+  // A replaced URL keeps the hosts and the sslmode of the installation. A URL of a Unix socket has no host.
   const databaseUrl =
-    database === undefined && existsSync(owner)
-      ? await urlIn(owner)
+    database === undefined && isPostgresUrl(withLogin(own, 'svc', ''))
+      ? own
       : `postgres://${database ?? 'postgres:5432/svc'}`;
   return makeSecretFiles(folder, { logOrigin, databaseUrl, queue });
 }

@@ -158,11 +158,11 @@ export function connect(url: string, options: ConnectOptions): Sql {
       } catch (error) {
         pool.giveBack(connection, false);
         failures.push(error as Error);
-        const { code } = error as { code?: unknown };
-        // Another host would reject this login, too.
-        if (isLoginRejected(String(code))) throw error;
         if (failures.length < address.host.length) continue;
         const message = failures.map((one) => one.message).join('; ');
+        const codes = failures.map((one) => one.code);
+        // A rejected login is the operator's to correct; a standby only follows from it.
+        const code = codes.find((one) => isLoginRejected(String(one))) ?? codes[0];
         throw Object.assign(new Error(message, { cause: error }), { code });
       }
     }
