@@ -14,7 +14,7 @@ import {
   type RevocationRequestResult,
   type RevocationItem,
 } from '#sql/lifecycle/revocations';
-import { startAdmitWorker } from '#workers/admit/worker';
+import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { groupRevocations } from '#workers/lifecycle/revocations';
 import { beforeRow } from '../fixtures/database.js';
 import { issueKey } from '../fixtures/engine.js';
@@ -90,6 +90,20 @@ describe('revocation request', () => {
     expect(await entries()).toEqual([]);
     expect(await entries(other)).toHaveLength(1);
     expect(await stateOf()).toEqual({ state: 'refused', code: 'processing_failed' });
+  });
+
+  it('is found by a running worker without an entry in the queue', async () => {
+    await request(item());
+    const worker = startAdmitWorker(
+      registry.admit,
+      { databaseUrl: db.urlFor('svc_worker'), redisUrl: null },
+      { ...WORKER_DEFAULTS, requeueEveryMs: 20, staleAfterMs: 0 },
+    );
+    try {
+      await expect.poll(entries, { timeout: 10_000 }).toHaveLength(1);
+    } finally {
+      await worker.close();
+    }
   });
 
   it('stays pending when its append fails, and other requests of its job are appended', async () => {
