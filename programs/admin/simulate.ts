@@ -15,7 +15,7 @@ const PAGE = 1_000;
 /** The output lists at most this many differences, the newest ones. */
 const LISTED = 100;
 /** The log has the overlays' sets in any order, so a cache of fewer sets would parse a set for each admission. */
-const LOADED_SETS = 10_000;
+const KEPT_SETS = 10_000;
 const DAY_MS = 86_400_000;
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
 
@@ -67,7 +67,7 @@ export async function simulate(
 
 /** The engine of each admission: the set, combined with the overlay that decided the admission, if any. */
 export async function openEngines(sql: Db, set: StoredPolicySet) {
-  const loaded = textsLoader(LOADED_SETS, preparse);
+  const loaded = textsLoader(KEPT_SETS, preparse);
   const plain = await preparePolicyEngine(set);
   const engines = new Map<string, PolicyEngine>();
   return {

@@ -161,7 +161,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
         if (failures.length < address.host.length) continue;
         const message = failures.map((one) => one.message).join('; ');
         const codes = failures.map((one) => one.code);
-        // A rejected login is the operator's to correct; a standby only follows from it.
+        // Prefers a rejected login, which the operator must correct, to the failures of other hosts.
         const code = codes.find((one) => isLoginRejected(String(one))) ?? codes[0];
         throw Object.assign(new Error(message, { cause: error }), { code });
       }

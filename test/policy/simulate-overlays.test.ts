@@ -4,9 +4,9 @@ import { documentOf } from '#policy/overlays';
 import { makePolicySet } from '#policy/policy-set';
 import { openEngines } from '#programs/admin/simulate';
 import { shippedPolicy } from '#programs/shipped-policy';
-import type { PolicyInput } from '#protocol/policy-input';
 import type { DecidedAdmission } from '#sql/admissions/decided';
 import type { Db } from '#sql/db/transaction';
+import { policyInput } from '../fixtures/policy-input.js';
 
 let parsed = 0;
 vi.mock(import('@cedar-policy/cedar-wasm/nodejs'), async (importOriginal) => {
@@ -34,19 +34,8 @@ it('admin policy simulate > parses each set once when the log has more overlays 
   const engines = await openEngines(found as unknown as Db, set);
   await engines.load(page);
   const once = parsed;
-  const input: Omit<PolicyInput, 'action'> = {
-    tenant: { tenant_id: 'acme', environment: 'sandbox' },
-    environment: 'sandbox',
-    lane: 'execute',
-    agent: null,
-    tool: null,
-    fixture: null,
-    facts: {},
-    approval: null,
-    budgets: {},
-  };
   const effects = page.map(
-    (row, at) => engines.of(row).decide({ ...input, action: actions[at]! }).effect,
+    (row, at) => engines.of(row).decide(policyInput({ action: actions[at]! })).effect,
   );
   expect(new Set(effects)).toEqual(new Set(['DENY']));
   expect(parsed).toBe(once);
