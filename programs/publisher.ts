@@ -31,6 +31,8 @@ import { runService } from './service.js';
 const LAST_BEAT_MS = 3_000;
 const STATFS_MS = 1_000;
 const LONGEST_IDLE_MS = 5_000;
+/** Google Cloud Storage accepts one write of an object per second, and each write to a bucket is paid. */
+const BUCKET_PAUSE_MS = 1_000;
 const CYCLES_PER_SNAPSHOT = 20;
 
 // Published files are public: web servers and public API servers may run as other users.
@@ -131,7 +133,8 @@ await runService('publisher', publisherConfig, async (program) => {
   const idleMs = Math.min(LONGEST_IDLE_MS, config.snapshotTtl / CYCLES_PER_SNAPSHOT);
   const betweenCycles = new WakeableSleep();
   sql.onNotification(VERDICTS_CHANNEL, () => betweenCycles.wake());
-  const run = { signal, log, watch, idleMs, betweenCycles };
+  const leastPauseMs = store.directory === null ? BUCKET_PAUSE_MS : 0;
+  const run = { signal, log, watch, idleMs, betweenCycles, leastPauseMs };
   const running = runPublisher(publisher, run).catch(async (error: unknown) => {
     // Records the reason for refusing to publish, for `admin status`.
     await withTimeout(beat(), LAST_BEAT_MS).catch(() => undefined);

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { createTask } from 'node-cron';
 import { WakeableSleep } from '#runtime/concurrency';
 import { Heartbeat, type Readiness, Watchdog } from '#runtime/ops/health';
@@ -33,6 +34,8 @@ export interface RunOptions {
   betweenCycles?: WakeableSleep;
   /** Milliseconds between complete cycles while the snapshot is current; default: all are complete. */
   idleMs?: number;
+  /** Minimum milliseconds between the end of a cycle that published and the next cycle; default: 0. */
+  leastPauseMs?: number;
 }
 
 /**
@@ -43,7 +46,7 @@ export interface RunOptions {
  */
 export async function runPublisher(publisher: Publisher, options: RunOptions): Promise<void> {
   const { signal, log, watch, stallTimeoutMs = STALL_TIMEOUT_MS, idleMs = 0 } = options;
-  const { betweenCycles = new WakeableSleep() } = options;
+  const { betweenCycles = new WakeableSleep(), leastPauseMs = 0 } = options;
   const cycleLog = new CycleLog(log);
   let giveUp: (error: Error) => void = () => undefined;
   const stalled = new Promise<never>((_, reject) => {
@@ -67,6 +70,7 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
     await publisher.close().catch((cause: unknown) => cycleLog.failed(cause));
   };
 
+  let nextCycleDue = 0;
   let fullCycleDue = 0;
   let generation = 0;
   const nextReport = async (): Promise<CycleReport> => {
@@ -88,6 +92,7 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
     try {
       const report = await nextReport();
       failedCycles = 0;
+      if (report.outcome === 'published') nextCycleDue = performance.now() + leastPauseMs;
       watch?.went(report, performance.now() - startedAt);
       cycleLog.completed(report);
     } catch (error) {
@@ -106,6 +111,8 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
       while (!signal.aborted) {
         await runCycle();
         await betweenCycles.sleep(LONGEST_PAUSE_MS, signal);
+        const early = nextCycleDue - performance.now();
+        if (early > 0) await sleep(early, undefined, { signal }).catch(() => undefined);
       }
     } finally {
       await publisher.close();

@@ -36,7 +36,8 @@ type RequestHandler = (req: IncomingMessage, res: ServerResponse) => void;
 
 export type PublicServer = ReturnType<typeof createPublicServer>;
 
-const POLL_MS = 250;
+/** A poll of a directory costs one read of a file's attributes. */
+const POLL_MS = { directory: 100, http: 250, bucket: 250 };
 const START_MS = 1_000;
 
 /** Creates the public API over a snapshot. It is read-only and has no private keys. */
@@ -62,7 +63,7 @@ export function createPublicServer(options: PublicServerOptions) {
     start: async (): Promise<void> => {
       const timeout = new AbortController();
       await Promise.race([
-        poller.start(POLL_MS),
+        poller.start(POLL_MS[source.kind]),
         sleep(START_MS, undefined, { signal: timeout.signal }).catch(() => undefined),
       ]);
       timeout.abort();

@@ -84,8 +84,8 @@ const GROUP_ITEMS = 1_000;
 const GROUPS_PER_WORKER = 2;
 const RANGE = { least: 1_000, most: 4_000 };
 const PAUSE_MS = 200;
-const CYCLE_MS = 1_000;
-const POLL_MS = 50;
+const CYCLE_MS = 500;
+const POLL_MS = 100;
 const WARM_UP_MS = 10_000;
 
 /** A log with its own workers, append lock, verifier and publisher. */
@@ -222,7 +222,7 @@ class Log {
 const toMs = (micros: number, count: number): number => (micros * count) / 1_000;
 
 /**
- * Simulates the publish cycles of logs that share a map. Each cycle starts at a whole second after the
+ * Simulates the publish cycles of logs that share a map. Each cycle starts at a multiple of `CYCLE_MS` after the
  * previous cycle has rendered its records; the map may still be inserting those records.
  *
  * @param shared the publisher of all logs; null: each log has its own

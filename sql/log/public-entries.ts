@@ -56,6 +56,11 @@ export async function latestInputs(sql: Db): Promise<LatestInputs> {
   return row;
 }
 
+/** Whether the log has a snapshot entry after an index, or any if the index is null. */
+export const hasSnapshotAfter = (sql: Db, index: number | null): Promise<boolean> =>
+  valueOf(sql`
+    select exists (select from svc.log_entry where kind = 6 and leaf_index > ${index ?? -1})`);
+
 /** Appends the activation of a delegated AEP key. Only for the worker's role. */
 export const appendDelegation = async (
   sql: Db,

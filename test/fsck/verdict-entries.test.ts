@@ -43,7 +43,7 @@ it('fsck > finds verdict entries that contradict the tree, each other or the ver
   await tamper(FLIP.signature, [id]);
   const verify = async () => {
     await registry.verifyAll();
-    return appendVerdictEntry(registry.verify, signer, true, 0);
+    return appendVerdictEntry(registry.verify, signer, true);
   };
   await verify();
   await registry.admitAll([registry.item()]);

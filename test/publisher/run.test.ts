@@ -91,6 +91,23 @@ describe.concurrent('runPublisher', () => {
     await running;
   });
 
+  it('pauses after a cycle that published, although it is woken', async ({ expect }) => {
+    const stop = new AbortController();
+    const counts = { generation: 1, treeSize: 1, newLeaves: 1, changedRecords: 1, shareChanges: 0 };
+    const { publisher, cycles } = fakePublisher((number) =>
+      Promise.resolve(number === 2 ? { outcome: 'published', ...counts } : waiting),
+    );
+    const betweenCycles = new WakeableSleep();
+    const options = { signal: stop.signal, log, betweenCycles, leastPauseMs: 3_600_000 };
+    const running = runPublisher(publisher, options);
+    await expect.poll(cycles).toBe(2);
+    betweenCycles.wake();
+    await new Promise((resolve) => setTimeout(resolve, 1200));
+    expect(cycles()).toBe(2);
+    stop.abort();
+    await running;
+  });
+
   it('rejects when a FatalPublishError requires an operator', async ({ expect }) => {
     const reason = new FatalPublishError('log_forked', 'words');
     const { publisher, cycles, closed } = fakePublisher((number) =>

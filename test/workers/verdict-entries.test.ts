@@ -18,7 +18,7 @@ import { databaseTime, expiryScanDoneAt } from '#sql/log/verdicts';
 import { type VerdictSigner, verifierHeartbeats } from '#workers/verify/context';
 import { scanExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
-import { appendVerdictEntry } from '#workers/verify/verdict-entries';
+import { appendVerdictEntry, type Pace } from '#workers/verify/verdict-entries';
 import { runVerifier, VERIFIER_DEFAULTS } from '#workers/verify/verifier';
 import { testLog } from '../fixtures/checkpoints.js';
 import { beforeRow } from '../fixtures/database.js';
@@ -38,8 +38,8 @@ beforeEach(async () => {
   Object.assign(registry.verify, { signer });
 });
 
-const append = (by: VerdictSigner = signer, leastIntervalMs = 0) =>
-  appendVerdictEntry(registry.verify, by, true, leastIntervalMs);
+const append = (by: VerdictSigner = signer, pace?: Pace) =>
+  appendVerdictEntry(registry.verify, by, true, pace);
 const verifyAndAppend = async (by?: VerdictSigner) => {
   await registry.verifyAll();
   return append(by);
@@ -88,7 +88,7 @@ describe('appendVerdictEntry', () => {
     expect(await verifyAndAppend()).toBe('none'); // its own leaf only
     await tamper(FLIP.signature, [id]);
     await scrub(registry.verify, 100);
-    expect(await append(signer, 60_000)).toBe('early');
+    expect(await append(signer, { published: 60_000, unpublished: 60_000 })).toBe('early');
     expect(await append()).toBe('appended');
     expect((await entries()).at(-1)).toMatchObject({
       previous: at,
@@ -117,6 +117,19 @@ describe('appendVerdictEntry', () => {
     const last = (await entries()).at(-1)!;
     expect(last.previous).toBe(counted!.at);
     expect(last.failed).toHaveLength(12);
+  });
+
+  it('waits longer for the next entry while no snapshot followed the last entry', async () => {
+    await verifyAndAppend();
+    await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    const pace = { published: 0, unpublished: 60_000 };
+    expect(await append(signer, pace)).toBe('early');
+    await transaction(db.sql, async (tx) => {
+      const snapshot = { kind: 'snapshot' as const, at: 0, body: Buffer.from('{}') };
+      await appendEntries(tx, nativeSha256, await lockHead(tx), [snapshot]);
+    });
+    expect(await append(signer, pace)).toBe('appended');
   });
 
   it('fails while a key entry of the log is unreadable', async () => {

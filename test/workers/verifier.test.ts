@@ -129,6 +129,7 @@ describe('runVerifier', () => {
     batch: 10,
     maxBatch: 40,
     idleMs: 5,
+    quietMs: 10,
     pollMs: 10,
     expiryScanMs: 5,
     scrubMs: 5,

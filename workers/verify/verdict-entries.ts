@@ -24,6 +24,7 @@ import {
   appendVerdict,
   coversOtherLeaves,
   hasExpiredBetween,
+  hasSnapshotAfter,
   listingVerdictEntries,
   verdictEntries,
 } from '#sql/log/public-entries';
@@ -41,8 +42,13 @@ import {
   type VerifyContext,
 } from './context.js';
 
-/** Minimum time between two entries, in milliseconds, so that a busy log does not fill with verdict entries. */
-export const LEAST_INTERVAL_MS = 1000;
+/** The minimum time between two entries, in milliseconds. */
+export interface Pace {
+  /** After an entry that a snapshot followed. */
+  published: number;
+  /** After an entry that no snapshot followed, so that a slow publisher gets one entry per cycle. */
+  unpublished: number;
+}
 
 export type VerdictResult = 'appended' | 'early' | 'none';
 
@@ -58,7 +64,7 @@ export function appendVerdictEntry(
   { sql, crypto }: Pick<VerifyContext, 'sql' | 'crypto'>,
   signer: VerdictSigner,
   mayHaveExpired: boolean,
-  leastIntervalMs = LEAST_INTERVAL_MS,
+  { published, unpublished }: Pace = { published: 0, unpublished: 0 },
 ): Promise<VerdictResult> {
   // The scan is read before `now`, because another verifier may record a later scan at any time.
   const opening = (tx: Transaction) =>
@@ -101,7 +107,8 @@ export function appendVerdictEntry(
       (await coversOtherLeaves(tx, before?.to ?? 0, to)) ||
       (mayHaveExpired && (await hasExpiredBetween(tx, expiredBefore, expiredThrough)));
     if (!isDue) return 'none';
-    if (passed < leastIntervalMs) return 'early';
+    if (passed < published) return 'early';
+    if (passed < unpublished && !(await hasSnapshotAfter(tx, latest))) return 'early';
     const entry = {
       schema_version: SCHEMA.logEntry,
       type: 'verdict' as const,

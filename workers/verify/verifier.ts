@@ -6,7 +6,7 @@ import type { VerifyContext, VerifierHeartbeats } from './context.js';
 import { extendVerifiedPrefix } from './verified-prefix.js';
 import { scrub } from './scrub.js';
 import { scanExpiries } from './expiries.js';
-import { appendVerdictEntry, LEAST_INTERVAL_MS, type VerdictResult } from './verdict-entries.js';
+import { appendVerdictEntry, type VerdictResult } from './verdict-entries.js';
 
 /** The scrubber checks the whole log again in this time, if `scrubBatch` allows. */
 const SCRUB_LOG_MS = 3_600_000;
@@ -22,6 +22,16 @@ const LONGEST_PAUSE = 4;
 const PASSES_PER_SNAPSHOT = 20;
 /** The longest pause between these passes. */
 const LONGEST_IDLE_MS = 60_000;
+/** A log is busy while it grows by more leaves per second, unless the verifier cannot keep up. */
+const BUSY_RATE = 500;
+/** The time constant of the average rate. */
+const RATE_MS = 1000;
+/**
+ * Minimum milliseconds between two verdict entries. Each entry and its snapshot have a fixed cost, which a
+ * quiet log would pay for a few proofs each time, and a verifier with a backlog needs for the backlog.
+ */
+const BUSY_INTERVAL_MS = 500;
+const INTERVAL_MS = 1500;
 
 export const VERIFIER_DEFAULTS = {
   /** Initial number of leaves per pass. */
@@ -30,6 +40,8 @@ export const VERIFIER_DEFAULTS = {
   maxBatch: 4000,
   /** Shortest pause after a pass that found less than a batch, in milliseconds. */
   idleMs: 200,
+  /** Longest pause before a pass of a log that is not busy, if the next verdict entry is not due earlier. */
+  quietMs: 500,
   /** Longest sleep without a notification, in milliseconds. */
   pollMs: 1000,
   expiryScanMs: 1000,
@@ -88,7 +100,11 @@ class VerifierLoop {
   private scanBegan = 0;
   private scanDue = 0;
   private verdictDue = 0;
-  private verdictEarliest = 0;
+  private verdictAppended = -Infinity;
+  private prefixEnded = 0;
+  /** The moving average of verified leaves per second. */
+  private rate = 0;
+  private isBusy = false;
   private scrubDue = 0;
   private isScrubUrgent = false;
   private logSize = 0;
@@ -128,9 +144,22 @@ class VerifierLoop {
 
     this.idle = this.idleAfter(reported, work);
     if (verified === limit || this.isScrubUrgent) return;
-    await sleep(options.idleMs, undefined, { signal }).catch(() => null);
+    await sleep(this.pause(), undefined, { signal }).catch(() => null);
     if (reported === 'early') return;
     await context.idleSleep?.sleep(options.pollMs - options.idleMs, signal);
+  }
+
+  /** Milliseconds until the next pass, which is best run just before a verdict entry may be appended. */
+  private pause(): number {
+    const { idleMs, quietMs } = this.options;
+    const untilEntry = this.verdictAppended + this.interval() - performance.now();
+    return this.isBusy
+      ? Math.min(Math.max(untilEntry, idleMs / 4), idleMs)
+      : Math.min(Math.max(untilEntry, idleMs), quietMs);
+  }
+
+  private interval(): number {
+    return this.isBusy ? BUSY_INTERVAL_MS : INTERVAL_MS;
   }
 
   private isIdle(work: string | null): boolean {
@@ -155,6 +184,10 @@ class VerifierLoop {
   private async extendPrefix(): Promise<number | null> {
     const { context, options, limit } = this;
     const verified = await runPass(context, 'log', () => extendVerifiedPrefix(context, limit));
+    const now = performance.now();
+    this.rate = this.rate * Math.exp((this.prefixEnded - now) / RATE_MS) + (verified ?? 0);
+    this.prefixEnded = now;
+    this.isBusy = this.rate > BUSY_RATE && verified !== limit;
     this.limit = verified === limit ? Math.min(2 * limit, options.maxBatch) : options.batch;
     if (verified !== 0) this.changed();
     return verified;
@@ -175,12 +208,16 @@ class VerifierLoop {
     const { context } = this;
     const { signer } = context;
     if (signer === undefined) return 'none';
-    if (hasChanged && performance.now() < this.verdictEarliest) return 'early';
+    const interval = this.interval();
+    if (hasChanged && performance.now() < this.verdictAppended + interval) return 'early';
     if (!hasChanged && performance.now() < this.verdictDue) return 'none';
     const result = await runPass(context, 'verdict', () =>
-      appendVerdictEntry(context, signer, hasChanged),
+      appendVerdictEntry(context, signer, hasChanged, {
+        published: interval,
+        unpublished: INTERVAL_MS,
+      }),
     );
-    if (result === 'appended') this.verdictEarliest = performance.now() + LEAST_INTERVAL_MS;
+    if (result === 'appended') this.verdictAppended = performance.now();
     // A change may be newer than the scan that the entry reports; only a later scan covers such a change.
     const isScanned = this.uncovered !== null && this.scanBegan > this.uncovered;
     if ((result === 'appended' || result === 'none') && isScanned) this.uncovered = null;
