@@ -20,6 +20,8 @@ export function startChild(options: ChildOptions) {
   const { module, env = {}, task, onMessage } = options;
   const child = fork(builtFile(module), [], {
     env,
+    // As in deploy/systemd and the Dockerfile.
+    execArgv: ['--max-semi-space-size=16'],
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
   });
   let failure = '';
