@@ -36,8 +36,9 @@ type RequestHandler = (req: IncomingMessage, res: ServerResponse) => void;
 
 export type PublicServer = ReturnType<typeof createPublicServer>;
 
-/** A poll of a directory costs one read of a file's attributes. */
-const POLL_MS = { directory: 100, http: 250, bucket: 250 };
+const POLL_MS = 250;
+/** A poll of a directory costs little. */
+const BUSY_POLL_MS = { directory: 100, http: POLL_MS, bucket: POLL_MS };
 const START_MS = 1_000;
 
 /** Creates the public API over a snapshot. It is read-only and has no private keys. */
@@ -63,7 +64,7 @@ export function createPublicServer(options: PublicServerOptions) {
     start: async (): Promise<void> => {
       const timeout = new AbortController();
       await Promise.race([
-        poller.start(POLL_MS[source.kind]),
+        poller.start(POLL_MS, BUSY_POLL_MS[source.kind]),
         sleep(START_MS, undefined, { signal: timeout.signal }).catch(() => undefined),
       ]);
       timeout.abort();

@@ -30,22 +30,8 @@ class OriginError extends Error {}
 
 interface OriginAnswer {
   status: number;
-  headers: Headers;
   /** The body; null unless the status is 200. */
   bytes: Uint8Array | null;
-}
-
-/**
- * The last fetched location (`lookup/snapshot`). nginx derives entity tags from mtime seconds and length, so two
- * locations of the same second can share a tag. A location fetched within the second of its change
- * is fetched again without its tag (RFC 9110 §8.8.2.2).
- */
-interface KnownLocation {
-  bytes: Uint8Array;
-  etag: string | null;
-  /** Last-Modified in milliseconds since 1970; NaN without the header. */
-  changed: number;
-  isSettled: boolean;
 }
 
 /** Callers verify every byte, so origin and network need not be trusted. */
@@ -54,7 +40,6 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
   const run = lookupReads(options);
   const inFlight = new Set<AbortController>();
   let isClosed = false;
-  let location: KnownLocation | null = null;
 
   /** @param limit the largest expected body, in bytes, from which the deadline follows */
   async function get(
@@ -72,7 +57,7 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
       response = await request(path, headers, stop.signal);
       const { status } = response;
       const bytes = status === 200 ? await bodyOf(response, path, limit, idle) : null;
-      return { status, headers: response.headers, bytes };
+      return { status, bytes };
     } finally {
       // Cancels an unread body, which closes the connection if the body is still arriving.
       if (response?.bodyUsed === false) await response.body?.cancel().catch(() => undefined);
@@ -105,18 +90,12 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
     }
   }
 
+  /** Without an entity tag: many servers derive tags from whole seconds, in which the file may change again. */
   async function fetchLocation(): Promise<Uint8Array | null> {
-    const known = location;
-    const conditions: Record<string, string> = { 'Cache-Control': 'no-cache' };
-    if (known?.etag) conditions['If-None-Match'] = known.etag;
-    const { status, headers, bytes } = await get(LOCATION_PATH, LOCATION_LIMIT, conditions);
-    if (status === 304 && known !== null) {
-      if (known.isSettled || !isSettled(known.changed, headers)) return known.bytes;
-      location = null;
-      return fetchLocation();
-    }
+    const { status, bytes } = await get(LOCATION_PATH, LOCATION_LIMIT, {
+      'Cache-Control': 'no-cache',
+    });
     if (bytes === null && status !== 404) throw unexpected(LOCATION_PATH, status);
-    location = bytes && knownLocation(bytes, headers);
     return bytes;
   }
 
@@ -131,9 +110,6 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
   return {
     kind: 'http',
     location: fetchLocation,
-    forgetLocation() {
-      location = null;
-    },
     logFile: (path, isUrgent = false) => {
       const limit = path.startsWith('tile/entries/') ? BUNDLE_LIMIT : TILE_LIMIT;
       return file(path, limit, isUrgent);
@@ -172,15 +148,4 @@ const unexpected = (path: string, status: number): OriginError =>
 function codeOf(error: unknown): string {
   const { cause } = error as { cause?: { code?: unknown } };
   return String(cause?.code);
-}
-
-function knownLocation(bytes: Uint8Array, headers: Headers): KnownLocation {
-  const changed = Date.parse(headers.get('last-modified') ?? '');
-  const etag = headers.get('etag');
-  return { bytes, etag, changed, isSettled: isSettled(changed, headers) };
-}
-
-/** Whether the origin sent the response a second or more after the last change, or the time is unknown. */
-function isSettled(changed: number, headers: Headers): boolean {
-  return !(Date.parse(headers.get('date') ?? '') - changed < 1000);
 }

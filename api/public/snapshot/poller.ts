@@ -26,6 +26,8 @@ export interface PollerOptions {
 }
 
 const MAX_BACKOFF_MS = 2_000;
+/** After a new snapshot, another is expected for this time. */
+const BUSY_MS = 1_000;
 
 /** When a newer snapshot is invalid, the last valid one is served until it expires. */
 export class SnapshotPoller {
@@ -37,6 +39,7 @@ export class SnapshotPoller {
   private readonly pages: PageReader;
   private timer: NodeJS.Timeout | undefined;
   private running = false;
+  private changedAt = -Infinity;
   private refreshing = Promise.resolve();
 
   constructor(private readonly options: PollerOptions) {
@@ -49,16 +52,20 @@ export class SnapshotPoller {
     return this.refreshing;
   }
 
-  async start(intervalMs: number): Promise<void> {
+  /** @param busyIntervalMs the interval while snapshots follow each other quickly */
+  async start(intervalMs: number, busyIntervalMs = intervalMs): Promise<void> {
     this.running = true;
     await this.refresh();
     let pauseMs = intervalMs;
     const again = (): void => {
       if (!this.running) return;
+      const isBusy = performance.now() - this.changedAt < BUSY_MS;
       // Back off: failing polls may transfer much data, and a recovering origin must not be flooded.
       pauseMs = this.isFailing
         ? Math.min(2 * pauseMs, Math.max(intervalMs, MAX_BACKOFF_MS))
-        : intervalMs;
+        : isBusy
+          ? busyIntervalMs
+          : intervalMs;
       this.timer = setTimeout(() => void this.refresh().then(again), pauseMs);
       this.timer.unref();
     };
@@ -75,6 +82,7 @@ export class SnapshotPoller {
       const next = await this.next();
       if (next !== null) {
         this.current = next;
+        this.changedAt = performance.now();
         // Not awaited: a slow origin must not delay the next poll.
         void this.options.onNewer?.(next);
       }
@@ -82,7 +90,6 @@ export class SnapshotPoller {
       this.rejection = null;
       this.isFailing = false;
     } catch (error) {
-      this.options.source.forgetLocation();
       this.isFailing = !(error instanceof NoLocationError);
       const problem = error instanceof Error ? error.message : String(error);
       // Log each problem once, not with every poll.

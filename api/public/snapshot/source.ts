@@ -20,8 +20,6 @@ export interface SnapshotSource {
   readonly kind: 'directory' | 'http' | 'bucket';
   /** The file `lookup/snapshot`, which locates the newest snapshot; null before the first publication. */
   location(): Promise<Uint8Array | null>;
-  /** Drops the cached location after its rejection, so that the next read fetches the whole file again. */
-  forgetLocation(): void;
   /** Returns null when the file is missing. The urgent reads of the poller do not queue behind lookups. */
   logFile(path: string, isUrgent?: boolean): Promise<Uint8Array | null>;
   /** Reads a page of a map; throws when it is missing. */
@@ -67,7 +65,6 @@ export function directorySource(root: string): SnapshotSource {
   return {
     kind: 'directory',
     location: () => unlessMissing(LOCATION_PATH, readLocation),
-    forgetLocation: () => void (last.version = ''),
     logFile: (path) => unlessMissing(path, readFile),
     page: (page) => readFileSync(join(root, pagePath(page))),
     close: () => undefined,

@@ -11,8 +11,6 @@ export function storeSource(store: SnapshotStore): SnapshotSource {
   return {
     kind: 'bucket',
     location: () => store.read(LOCATION_PATH),
-    // Nothing to drop: the entity tag of an object changes with each write, unlike that of nginx.
-    forgetLocation: () => undefined,
     logFile: (path, isUrgent = false) => read(path, isUrgent),
     async page(page, isUrgent = false) {
       const path = pagePath(page);
