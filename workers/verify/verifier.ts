@@ -22,13 +22,13 @@ const LONGEST_PAUSE = 4;
 const PASSES_PER_SNAPSHOT = 20;
 /** The longest pause between these passes. */
 const LONGEST_IDLE_MS = 60_000;
-/** A log is busy while it grows by more leaves per second, unless the verifier cannot keep up. */
+/** A log that grows by more leaves per second is busy, unless the verifier has a backlog. */
 const BUSY_RATE = 500;
-/** The time constant of the average rate. */
+/** The time constant of the exponential average of the rate. */
 const RATE_MS = 1000;
 /**
- * Minimum milliseconds between two verdict entries. Each entry and its snapshot have a fixed cost, which a
- * quiet log would pay for a few proofs each time, and a verifier with a backlog needs for the backlog.
+ * Minimum milliseconds between two verdict entries, in a busy log and otherwise. An entry and its snapshot
+ * have a fixed cost: high for a few proofs, and at the expense of the leaves in a backlog.
  */
 const BUSY_INTERVAL_MS = 500;
 const INTERVAL_MS = 1500;
@@ -102,7 +102,7 @@ class VerifierLoop {
   private verdictDue = 0;
   private verdictAppended = -Infinity;
   private prefixEnded = 0;
-  /** The moving average of verified leaves per second. */
+  /** The average of verified leaves per second. */
   private rate = 0;
   private isBusy = false;
   private scrubDue = 0;
@@ -144,12 +144,16 @@ class VerifierLoop {
 
     this.idle = this.idleAfter(reported, work);
     if (verified === limit || this.isScrubUrgent) return;
-    await sleep(this.pause(), undefined, { signal }).catch(() => null);
+    const pause = this.pause();
+    await sleep(pause, undefined, { signal }).catch(() => null);
     if (reported === 'early') return;
-    await context.idleSleep?.sleep(options.pollMs - options.idleMs, signal);
+    await context.idleSleep?.sleep(options.pollMs - pause, signal);
   }
 
-  /** Milliseconds until the next pass, which is best run just before a verdict entry may be appended. */
+  /**
+   * Milliseconds until the next pass. A pass just before the next verdict entry may be appended lets this
+   * entry cover as many leaves as possible.
+   */
   private pause(): number {
     const { idleMs, quietMs } = this.options;
     const untilEntry = this.verdictAppended + this.interval() - performance.now();
