@@ -221,7 +221,7 @@ async function nextState(
   }
   requireSigningKey(ctx, advanced.state.log.keys, stored);
   const sharesBefore = published?.location.share_change ?? 0;
-  const state = await applyShares(ctx, advanced.state, sharesBefore);
+  const state = await applyShares(ctx, advanced.state, sharesBefore, rebuilds);
   await requireStoredShares(ctx, claims, state, published);
   await ctx.maps.flush();
   return { state, inspect, changedRecords: advanced.changes };
