@@ -83,11 +83,12 @@ async function lead(ctx: CycleContext): Promise<CycleReport> {
   } catch (error) {
     if (!(error instanceof FatalPublishError)) throw error;
     // Only the primary shows whether the registry was rolled back or contradicts itself.
-    if (error.code === 'database_behind' || error.code === 'changes_behind') {
+    if (error.code === 'database_behind') {
       await loadPublishInputs(ctx, published);
       throw replicaBehind();
     }
-    if (error.code !== 'tree_mismatch' && error.code !== 'log_forked') throw error;
+    // A replica that has replayed the published leaves has replayed the changes of shares before them.
+    if (!['changes_behind', 'log_forked', 'tree_mismatch'].includes(error.code)) throw error;
     ctx.log.error(
       { err: error },
       'publish cycle: the replica contradicts itself; this cycle reads the primary',
@@ -221,7 +222,7 @@ async function nextState(
   }
   requireSigningKey(ctx, advanced.state.log.keys, stored);
   const sharesBefore = published?.location.share_change ?? 0;
-  const state = await applyShares(ctx, advanced.state, sharesBefore);
+  const state = await applyShares(ctx, advanced.state, sharesBefore, rebuilds);
   await requireStoredShares(ctx, claims, state, published);
   await ctx.maps.flush();
   return { state, inspect, changedRecords: advanced.changes };

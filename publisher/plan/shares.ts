@@ -25,17 +25,29 @@ const NO_HISTORY = new Uint8Array();
  * again. A package waits while the map lacks a member. Later changes do not wait, because they may revoke tokens.
  *
  * @param published the last change in the published snapshot; 0 without a published snapshot
- * @throws FatalPublishError changes_behind when the registry lacks that change
+ * @param rebuilds whether the map of shares begins empty, because pages of the published map are lost
+ * @throws FatalPublishError changes_behind when the registry lacks that change, or has other changes in place of
+ *   published changes
  */
 export async function applyShares(
   ctx: CycleContext,
   state: PublicState,
   published: number,
+  rebuilds: boolean,
 ): Promise<PublicState> {
   let { shares } = state;
+  const last = Math.max(state.shareChange, published);
   const waiting = new Set<string>();
   const apply = async (some: readonly Changed[]): Promise<void> => {
     const found = await changesOf(ctx, state.map, shares, some);
+    // A token that is valid now was valid in the published state too: if that state lacks the token, the registry
+    // has lost its revocation, or reuses the number of a lost change.
+    const known = rebuilds ? [] : found.tokens.filter(({ changeNo }) => changeNo <= last);
+    const values = await ctx.maps.findAll(
+      state.shares,
+      known.map(({ key }) => key),
+    );
+    if (values.includes(null)) throw behind(last);
     shares = await ctx.maps.update(shares, found.changes);
     for (const packageId of found.waiting) waiting.add(packageId);
     ctx.progress();
@@ -57,23 +69,28 @@ export async function applyShares(
     isMore = page.length === CHANGES_AT_ONCE;
     after += page.length;
   }
-  const last = Math.max(state.shareChange, published);
   if (after < last) throw behind(last);
   return { ...state, shares, shareChange: after, waiting };
 }
 
-type Changed = { packageId: string } | { tokenHash: string };
+type Changed = { packageId: string } | { tokenHash: string; changeNo: number };
 
-/** The changes of the map for changes of tokens and packages, and the packages that wait. */
+/** The number of a change of a token, and the token's key in the map. */
+interface TokenChange {
+  changeNo: number;
+  key: Uint8Array;
+}
+
+/** The changes of the map for changes of tokens and packages, the tokens that are valid, and the packages that wait. */
 async function changesOf(
   ctx: CycleContext,
   map: MapHead,
   shares: MapHead,
   some: readonly Changed[],
-): Promise<{ changes: MapChange[]; waiting: string[] }> {
+): Promise<{ changes: MapChange[]; tokens: TokenChange[]; waiting: string[] }> {
   const packages = await packagesIn(ctx, some);
   const changes: MapChange[] = [];
-  const tokens = new Map<string, { key: Uint8Array; hash: string }>();
+  const tokens = new Map<string, TokenChange & { hash: string }>();
   const waiting: string[] = [];
   for (const change of some) {
     if ('packageId' in change) {
@@ -81,19 +98,21 @@ async function changesOf(
       if (packageChange === null) waiting.push(change.packageId);
       else changes.push(packageChange);
     } else {
-      // The last of several changes of a token wins.
+      // The last of several changes of a token wins. A valid token has one change, its creation.
       const key = shareMapKey(fromHex(change.tokenHash));
-      tokens.set(toHex(key), { key, hash: change.tokenHash });
+      tokens.set(toHex(key), { key, hash: change.tokenHash, changeNo: change.changeNo });
     }
   }
   const hashes = [...tokens.values()].map(({ hash }) => hash);
   const targets =
     hashes.length === 0 ? new Map<string, ShareTarget>() : await ctx.registry.sharesNow(hashes);
-  for (const { key, hash } of tokens.values()) {
+  const valid: TokenChange[] = [];
+  for (const { changeNo, key, hash } of tokens.values()) {
     const target = targets.get(hash) ?? null;
     changes.push({ key, value: target && valueOf(shareOf(hash, target)) });
+    if (target !== null) valid.push({ changeNo, key });
   }
-  return { changes, waiting };
+  return { changes, tokens: valid, waiting };
 }
 
 const valueOf = (record: ShareRecord | PackageRecord) => ({

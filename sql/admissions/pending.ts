@@ -204,8 +204,8 @@ export interface AppendStart {
   /** The key entries with an index of at least `keysFrom`. */
   keyEntries: EntryBody[];
   lastTile: LastTile | null;
-  /** Time of the last adoption, in epoch milliseconds; null without an adoption. */
-  adoptedAt: number | null;
+  /** Time of the last adoption or retirement of a log, in epoch milliseconds; null without one. */
+  lossAt: number | null;
 }
 
 /**
@@ -226,7 +226,8 @@ export async function beginAppend(
       ${claiming(tx, intakes)}
       select ${claimColumns(tx)}, (select json_agg(g) from (${selectGates(tx, proofIds)}) g) as gates,
         (select json_agg(k) from (${keyEntries(tx, keysFrom)}) k) as "keyEntries",
-        ${lastTileColumns(tx)}, (select max(at) from svc.adoption) as "adoptedAt"
+        ${lastTileColumns(tx)}, greatest((select max(at) from svc.adoption),
+          (select max(ended_at) from svc.ended_log)) as "lossAt"
       from (select) one left join ${lastTile(tx)} on true`,
   );
   return {
@@ -238,14 +239,14 @@ export async function beginAppend(
       body: bytesInJson(body),
     })),
     lastTile: lastTileIn(row),
-    adoptedAt: row.adoptedAt?.getTime() ?? null,
+    lossAt: row.lossAt?.getTime() ?? null,
   };
 }
 
 interface StartRow extends LastTileRow {
   gates: GateRow[] | null;
   keyEntries: { leafIndex: number; body: string }[] | null;
-  adoptedAt: Date | null;
+  lossAt: Date | null;
 }
 
 export interface Gate {

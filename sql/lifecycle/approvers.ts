@@ -14,28 +14,31 @@ import {
   type Pool,
   type Transaction,
 } from '../db/transaction.js';
-import { AdministrationError, joinTransaction, noTenant, tenantNumber } from '../tenants/audit.js';
+import { AdministrationError, joinTransaction, tenantNumber } from '../tenants/audit.js';
 import { intactKeys } from './entries.js';
 
 /**
- * Stores the registration of an approver, which the caller has verified, and appends its activation.
- * Returns the hash of the registration and the index of the entry.
+ * Stores the registration of an approver, which the caller has verified, and appends its activation, unless the log
+ * has adopted the activation of a lost registration. Returns the hash of the registration and the index of the entry.
  *
  * @throws AdministrationError
  */
 export function addApprover(sql: Pool | Transaction, registration: Registration) {
   const registrationHash = documentHash(nativeSha256, registration);
   return joinTransaction(sql, async (tx) => {
-    const leafIndex = await appendChange(tx, registrationHash, 'activate');
-    if (leafIndex === null) {
-      throw new AdministrationError(`registration ${registrationHash} is already in the log`);
-    }
+    const tenantNo = await tenantNumber(tx, registration.tenant_id);
+    await appendChange(tx, registrationHash, 'activate');
     const stored = await tx`
       insert into svc.approver (registration_hash, tenant_no, document)
-      select ${Buffer.from(registrationHash, 'hex')}, tenant_no, ${canonicalBytes(registration)}
-      from svc.tenant where tenant_id = ${registration.tenant_id}`;
-    if (stored.count === 0) throw noTenant(registration.tenant_id);
-    return { registrationHash, leafIndex };
+      values (${Buffer.from(registrationHash, 'hex')}, ${tenantNo}, ${canonicalBytes(registration)})
+      on conflict do nothing`;
+    const keys = await intactKeys(tx);
+    const isActive = isActiveApprover(keys, registrationHash, Infinity);
+    if (stored.count === 0 || !isActive) {
+      const state = isActive ? 'already' : 'retired';
+      throw new AdministrationError(`registration ${registrationHash} is ${state} in the log`);
+    }
+    return { registrationHash, leafIndex: approverActivationOf(keys, registrationHash)!.leafIndex };
   });
 }
 

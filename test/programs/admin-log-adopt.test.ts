@@ -8,7 +8,7 @@ import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { runMonitor } from '#sdk/cli/monitor/run';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
 import { revocationReasonBytes } from '#protocol/entries';
-import { addApprover } from '#sql/lifecycle/approvers';
+import { addApprover, listApprovers } from '#sql/lifecycle/approvers';
 import { insertRevocationRequest } from '#sql/lifecycle/revocations';
 import type { Pool } from '#sql/db/transaction';
 import { keysInLog } from '#sql/log/keys';
@@ -48,6 +48,8 @@ let batch: AcceptedBatch;
 let partlyRejected: string[];
 /** Proofs from after the backup. */
 let lost: string[];
+/** An approver whose registration is from after the backup. */
+const lostApprover = newApprover();
 /** The original database, with every published leaf. */
 let whole: Pool;
 let common: number;
@@ -127,7 +129,7 @@ beforeAll(async () => {
   await running.revoke(lost[1]!);
   await eraseProof(original, kept[0]!);
   await eraseProof(original, lost[0]!);
-  await addApprover(running.admin, newApprover().registration);
+  await addApprover(running.admin, lostApprover.registration);
   await publish(original, running);
   whole = running.admin;
   size = await treeSize(whole);
@@ -279,6 +281,20 @@ describe('admin log adopt', () => {
     }
     expect((await get(`/v1/proofs/${registry.item().proofId}/receipt-evidence`)).status).toBe(404);
     await engine.close();
+  });
+
+  it('lets an operator store a lost registration of an approver again, without another entry', async () => {
+    const { registration, registrationHash } = lostApprover;
+    const grown = await treeSize(restored.sql);
+    const added = await addApprover(registry.admin, registration);
+    expect(added.leafIndex).toBeGreaterThanOrEqual(common);
+    expect(added.leafIndex).toBeLessThan(size);
+    expect(await treeSize(restored.sql)).toBe(grown);
+    expect(await listApprovers(registry.admin, registration.tenant_id)).toMatchObject([
+      { registrationHash, state: 'active', leafIndex: added.leafIndex },
+    ]);
+    const again = addApprover(registry.admin, registration);
+    await expect(again).rejects.toThrow(`${registrationHash} is already in the log`);
   });
 
   it('lets publisher, monitor and fsck accept the log, with lost proofs reported as erased', async () => {

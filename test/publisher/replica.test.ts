@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -18,6 +19,7 @@ import { FatalPublishError } from '#publisher/errors';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { connect, type Sql } from '#runtime/postgres/connect';
 import { DatabaseUnavailableError } from '#sql/db/errors';
+import { createShareToken } from '#sql/lifecycle/share-tokens';
 import { startAdmitWorker } from '#workers/admit/worker';
 import { verifierHeartbeats, verifierReadiness } from '#workers/verify/context';
 import { freshDatabase, withoutTriggers } from '../fixtures/database.js';
@@ -136,6 +138,27 @@ describe('publisher with a replica', () => {
     await expect(tick).rejects.toMatchObject({ code: 'database_behind' });
     await shrink(-1);
     await db.resume();
+    await db.caughtUp();
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'unchanged' });
+  });
+
+  it('stops when the primary and the replica lack a published change of share tokens', async () => {
+    const [proofId] = await admit(1);
+    await registry.reportAll();
+    const token = { tokenHash: randomBytes(32), keyNo: 1, expiresAt: null };
+    const target = { artifactKind: 'proof', proofId: proofId! } as const;
+    await createShareToken(registry.engine, registry.tenantNo, { ...token, target });
+    await db.caughtUp();
+    const publisher = await openPublisher({ replica });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', shareChanges: 1 });
+    await withoutTriggers(db.primary, 'delete from svc.grant_change');
+    await db.caughtUp();
+    await expect(publisher.runCycle()).rejects.toMatchObject({ code: 'changes_behind' });
+    await withoutTriggers(
+      db.primary,
+      (tx) =>
+        tx`insert into svc.grant_change (change_no, token_hash) values (1, ${token.tokenHash})`,
+    );
     await db.caughtUp();
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'unchanged' });
   });

@@ -174,10 +174,6 @@ describe('counter', () => {
   });
 });
 
-const adopt = (at: Date) => db.sql`
-  insert into svc.adoption (from_index, to_index, at)
-  select 1000 + count(*), 1001 + count(*), ${at} from svc.adoption`;
-
 async function outcomeOf(item: ReturnType<typeof refundItem>) {
   const [id = ''] = await accept([item]);
   await processAdmissions(registry.admit, [id]);
@@ -185,15 +181,29 @@ async function outcomeOf(item: ReturnType<typeof refundItem>) {
   return outcome?.state === 'refused' ? outcome.code : outcome?.state;
 }
 
-// Must be the last test: the adoption affects every later request of the day.
-it('worker > rejects requests that need runs or counters from before an adoption, and decides all others', async () => {
-  const refund = () => refundItem('adopted', '1.00');
-  const inRun = () => agentItem(registry, admissionEnvelope({ run: { id: newRunId(), seq: 0 } }));
-  await adopt(new Date(Date.now() - 24 * 3600_000));
-  expect(await outcomeOf(refund())).toBe('proved');
-  expect(await outcomeOf(inRun())).toBe('proved');
-  await adopt(new Date());
-  expect(await outcomeOf(refund())).toBe('processing_failed');
-  expect(await outcomeOf(inRun())).toBe('run_closed');
-  expect(await outcomeOf(agentItem(registry, admissionEnvelope()))).toBe('proved');
-});
+const adopt = (at: Date) => db.sql`
+  insert into svc.adoption (from_index, to_index, at)
+  select 1000 + count(*), 1001 + count(*), ${at} from svc.adoption`;
+
+const retireLog = (at: Date) => db.sql`
+  insert into svc.ended_log (origin, tree_size, reason, ended_at)
+  select 'log ' || count(*), 1, 'lost', ${at} from svc.ended_log`;
+
+it.each([
+  ['an adoption', adopt, 'adoption'],
+  ['the retirement of a log', retireLog, 'ended_log'],
+] as const)(
+  'worker > rejects requests that need runs or counters from before %s, and decides all others',
+  async (_, lose, table) => {
+    const refund = () => refundItem('lost', '1.00');
+    const inRun = () => agentItem(registry, admissionEnvelope({ run: { id: newRunId(), seq: 0 } }));
+    await lose(new Date(Date.now() - 24 * 3600_000));
+    expect(await outcomeOf(refund())).toBe('proved');
+    expect(await outcomeOf(inRun())).toBe('proved');
+    await lose(new Date());
+    expect(await outcomeOf(refund())).toBe('processing_failed');
+    expect(await outcomeOf(inRun())).toBe('run_closed');
+    expect(await outcomeOf(agentItem(registry, admissionEnvelope()))).toBe('proved');
+    await withoutTriggers(db, `delete from svc.${table}`);
+  },
+);

@@ -220,6 +220,14 @@ describe('worker with a root key', () => {
     expect(keys.current!.keyId).not.toBe(first.keyId);
   });
 
+  it('signs nothing once its log is retired', async () => {
+    const { keys } = await delegatedKeys(registry);
+    expect(keys.current).not.toBeNull();
+    await db.sql`insert into svc.ended_log (origin, tree_size, reason) values (${ORIGIN}, 1, 'lost')`;
+    await keys.renew();
+    expect([keys.current, keys.root]).toEqual([null, 'down']);
+  });
+
   it('gets no key from a root that is not active in the log', async () => {
     const keys = keysUnder(registry, { root: freshSigner() });
     await keys.renew();

@@ -148,14 +148,14 @@ async function appendClaimed(
   tx: Transaction,
   context: AdmitContext,
   prepared: Prepared[],
-  { size, claims, gates, lastTile, adoptedAt }: AppendStart,
+  { size, claims, gates, lastTile, lossAt }: AppendStart,
   keys: KeysOfLog,
 ): Promise<Appended> {
   const claimed = prepared.filter((item) => claims.has(item.intake.proofId));
   if (claimed.length === 0) return NOTHING;
   await requireActiveKey(tx, context, keys, size, claimed.length);
 
-  const read = { keys: keys.entries, gates, adopted: adoptedAt, size };
+  const read = { keys: keys.entries, gates, lossAt, size };
   const faults = await faultsOf(tx, context, claimed, read);
   const rejected = claimed.flatMap(({ intake }) => {
     const fault = faults.get(intake.proofId);

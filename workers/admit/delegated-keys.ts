@@ -11,7 +11,7 @@ import { OperatorError } from '#runtime/process/operator-error';
 import { isUnavailable } from '#sql/db/errors';
 import type { Pool } from '#sql/db/transaction';
 import { appendDelegation } from '#sql/log/public-entries';
-import { treeSize } from '#sql/log/log';
+import { endedOrigins, treeSize } from '#sql/log/log';
 import { databaseTime } from '#sql/log/verdicts';
 import { repeat } from '../requeue.js';
 import type { AdmitContext } from './context.js';
@@ -89,8 +89,15 @@ export class DelegatedKeys {
   }
 
   private async renewIfDue(): Promise<void> {
-    const { sql } = this.options;
-    const { states } = await keyEntryReader(sql, this.options.origin).read(sql);
+    const { origin, sql } = this.options;
+    if ((await endedOrigins(sql)).includes(origin)) {
+      // Readers of the log that follows ignore delegations for a retired log.
+      this.key = null;
+      throw new OperatorError(
+        `LOG_ORIGIN is ${origin}, which is retired: restart this worker with the LOG_ORIGIN of the publisher`,
+      );
+    }
+    const { states } = await keyEntryReader(sql, origin).read(sql);
     const size = await treeSize(sql);
     const { key } = this;
     const isActive = key !== null && states.at(key.keyId, size).state === 'active';

@@ -41,8 +41,8 @@ export interface Claimed {
 interface UnderLock {
   keys: readonly KeyedEntry[];
   gates: ReadonlyMap<string, Gate>;
-  /** The time of the last adoption, in epoch milliseconds, or null. */
-  adopted: number | null;
+  /** The time of the last adoption or retirement of a log, in epoch milliseconds, or null. */
+  lossAt: number | null;
   size: number;
 }
 
@@ -54,7 +54,7 @@ export async function faultsOf(
   tx: Transaction,
   context: AdmitContext,
   items: readonly Claimed[],
-  { adopted, gates, keys, size }: UnderLock,
+  { gates, keys, lossAt, size }: UnderLock,
 ): Promise<Map<string, Fault>> {
   const isInRun = ({ intake, subject }: Claimed): boolean =>
     intake.runCloses !== null || runOf(subject) !== undefined;
@@ -81,7 +81,7 @@ export async function faultsOf(
       const fault =
         gateFault(context, subject, gates.get(intake.proofId)) ??
         faultOfParent(subject, parentsByItem.get(item)) ??
-        lossFault(item, adopted) ??
+        lossFault(item, lossAt) ??
         approvalFault(intake, seconds.get(intake.proofId), keys, size) ??
         (isInRun(item) ? faultOfRun(item, place) : null) ??
         (ended.has(run) ? RUN_CLOSED : null) ??
@@ -135,12 +135,12 @@ function faultOfParent(subject: AepSubject, parent: Parent | null = null): Fault
 }
 
 /**
- * The fault of an item that depends on lost data, or null. An adoption restores leaves from the published
- * log, but not the members of runs, the second decisions, and the counter values up to its day.
+ * The fault of an item that depends on lost data, or null. After an adoption or the retirement of a log, the
+ * database lacks members of runs, second decisions, and counter values up to the day of the loss.
  */
-function lossFault({ intake, moves, subject }: Claimed, adopted: number | null): Fault | null {
-  if (adopted === null) return null;
-  const end = adopted + MAX_AHEAD_MS;
+function lossFault({ intake, moves, subject }: Claimed, lossAt: number | null): Fault | null {
+  if (lossAt === null) return null;
+  const end = lossAt + MAX_AHEAD_MS;
   const run = runOf(subject);
   const pending = readStoredApproval(intake.approval)?.envelope.statement.proof_id;
   if ((run && uuidTime(run.id) < end) || (pending !== undefined && uuidTime(pending) < end)) {
@@ -148,7 +148,7 @@ function lossFault({ intake, moves, subject }: Claimed, adopted: number | null):
       'the service has lost proofs from the time of this run or pending proof: start a new run, or request a new approval';
     return { code: 'run_closed', detail };
   }
-  const day = new Date(adopted).toISOString().slice(0, 10);
+  const day = new Date(lossAt).toISOString().slice(0, 10);
   const counter = moves.find(({ period }) => period !== 'run' && period <= day);
   if (counter === undefined) return null;
   const detail = `the service lost the value of the counter ${counter.name} for ${counter.period}: send the request again on the next day (UTC)`;

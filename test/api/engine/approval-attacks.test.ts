@@ -120,16 +120,22 @@ it('the worker repeats the checks of an approval before it signs', async () => {
   expect(aep.decision).toMatchObject({ effect: 'ADMIT' });
 });
 
-it('an approval has no effect when `admin log adopt` ran after the pending proof', async () => {
-  const { db, get } = setup;
-  const pending = await held();
-  await db.sql`insert into svc.adoption (from_index, to_index) values (1000, 1001)`;
-  const { json } = await send(approver.approve(about(pending)));
-  const second = () => get(`/v1/admissions/${String(json['proof_id'])}`);
-  await expect.poll(async () => (await second()).status).not.toBe(202);
-  expectProblem(await second(), 409, 'run_closed');
-  await withoutTriggers(db, 'delete from svc.adoption');
-});
+it.each([
+  ['adopt', 'adoption', `(from_index, to_index) values (1000, 1001)`],
+  ['end', 'ended_log', `(origin, tree_size, reason) values ('log', 1, 'lost')`],
+])(
+  'an approval has no effect when `admin log %s` ran after the pending proof',
+  async (_, table, row) => {
+    const { db, get } = setup;
+    const pending = await held();
+    await db.sql.unsafe(`insert into svc.${table} ${row}`);
+    const { json } = await send(approver.approve(about(pending)));
+    const second = () => get(`/v1/admissions/${String(json['proof_id'])}`);
+    await expect.poll(async () => (await second()).status).not.toBe(202);
+    expectProblem(await second(), 409, 'run_closed');
+    await withoutTriggers(db, `delete from svc.${table}`);
+  },
+);
 
 it('fsck finds an altered and a missing registration', async () => {
   await setup.publish();
