@@ -179,6 +179,12 @@ function keyEntry(index: number, { use, change, ...entry }: KeyEntry) {
       : 'registration_hash' in entry
         ? entry.registration_hash
         : entry.key_id;
-  const detail = `the log has the change "${change}" of the ${use} key ${key}`;
+  const bound =
+    'from_index' in entry
+      ? `, from leaf ${entry.from_index} on`
+      : 'from_size' in entry
+        ? `, above ${entry.from_size} leaves`
+        : '';
+  const detail = `the log has the change "${change}" of the ${use} key ${key}${bound}`;
   return { code: 'key_entry' as const, where: `entry ${index}`, detail };
 }
