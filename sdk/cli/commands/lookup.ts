@@ -146,8 +146,14 @@ export const EFFECT_NOTES = {
 const effectOf = ({ record }: sdk.Lookup) =>
   'artifact' in record && 'effect' in record.artifact ? record.artifact.effect : undefined;
 
+/** Whether the evidence of NOT_FOUND proves that the log has the proof, without a verdict yet. */
+const awaitsVerdict = ({ verification_status: status, evidence }: sdk.Lookup): boolean =>
+  status === 'NOT_FOUND' && evidence?.proofs.some(({ found }) => found) === true;
+
 const lookupExit = (found: sdk.Lookup): ExitCode =>
-  verdictExit(found.verification_status, found.can_assert_validity, effectOf(found));
+  found.retryAfterMs !== null || awaitsVerdict(found)
+    ? EXIT.undecided
+    : verdictExit(found.verification_status, found.can_assert_validity, effectOf(found));
 
 /** Success only if view and verdict assert validity: they may be of different kinds or snapshots. */
 const viewExit = (view: Pick<sdk.Lookup, Asserted>, found: sdk.Lookup): ExitCode =>
@@ -185,6 +191,9 @@ export function printLookup(
     }
   }
   terminal.print(...row('as of', `${String(snapshot.tree_size)} leaves, at ${snapshot.issued_at}`));
+  if (awaitsVerdict(found)) {
+    terminal.print(...row('not verified', 'the log has this proof, but no verdict on it yet'));
+  }
   if (found.retryAfterMs !== null) {
     terminal.print(...row('too new', 'the snapshot may not cover this ID yet: add --wait'));
   }
