@@ -248,6 +248,19 @@ describe('svc', () => {
     }
   });
 
+  it('lookup reports the proof of an outcome as a report', async () => {
+    const log = await openLog({ keys: earlier.log.keys });
+    await log.append(log.proof(7, log.keys.aep, { valid_until: { proof: null } }));
+    await log.snapshotAll();
+    server.sources = everything(await server.serve(log));
+    const { code, stdout } = await run('lookup', proofIdOf(7));
+    expect([code, stdout]).toEqual([
+      0,
+      expect.stringMatching(/^VALID {2}\(of a report on the end/),
+    ]);
+    expect((await run('lookup', valid)).stdout).toMatch(/^VALID\n/);
+  });
+
   it('lookup reports NOT_FOUND as undecided when the log has the proof without a verdict', async () => {
     const log = await openLog({ keys: earlier.log.keys }, (values) => {
       const key = toHex(proofMapKey(valid));

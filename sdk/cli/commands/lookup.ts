@@ -1,6 +1,7 @@
 import { Option } from 'commander';
 import { utf8 } from '../../../protocol/bytes.js';
 import { lookupNameOf, pathLookupOf } from '../../../protocol/lookup-routes.js';
+import { isReportAnswer } from '../../../protocol/status.js';
 import * as sdk from '../../index.js';
 import { type CommandSpec, type Invocation, UsageError } from '../config.js';
 import { outOption, writeOutput } from '../files.js';
@@ -143,6 +144,11 @@ export const EFFECT_NOTES = {
   REQUIRE_APPROVAL: '  (of a required approval)',
 };
 
+const REPORT_NOTE = '  (of a report on the end of an action or run)';
+
+const isReport = ({ record }: sdk.Lookup): boolean =>
+  'artifact' in record && isReportAnswer(record.artifact, record.references);
+
 const effectOf = ({ record }: sdk.Lookup) =>
   'artifact' in record && 'effect' in record.artifact ? record.artifact.effect : undefined;
 
@@ -175,7 +181,8 @@ export function printLookup(
     terminal.printJson(found);
     return exitCode;
   }
-  terminal.print(styled(exitCode, status + EFFECT_NOTES[effect ?? 'ADMIT']));
+  const note = isReport(found) ? REPORT_NOTE : EFFECT_NOTES[effect ?? 'ADMIT'];
+  terminal.print(styled(exitCode, status + note));
   terminal.print(...row('identifier', identifier));
   if ('artifact_kind' in record) {
     const { artifact, artifact_kind, verification, integrity } = record;
