@@ -120,7 +120,7 @@ export class RebuiltMap {
       if (code === 'map_root_differs' || code === 'map_root_unchecked' || code === 'entry_ignored')
         this.ctx.findings.add(code, where, detail);
     };
-    while (await this.rebuild.step(this.tree, [], report, end)) step(this.rebuild.log.state.size);
+    while (await this.rebuild.step(this.tree, null, report, end)) step(this.rebuild.log.state.size);
   }
 
   /** The pages of a map are a function of its records, so each page must be published. */

@@ -19,8 +19,8 @@ import { namedIdentifier } from './build.js';
 import { evidenceSchema, type Evidence, type EvidenceLookup } from './document.js';
 import { lookupsOf, type FoundRecords, type MapQuery } from './lookups.js';
 
-/** How far a snapshot may be ahead of the reader's clock, in milliseconds. */
-const MAX_AHEAD_MS = 60_000;
+/** How far the time of a log entry may be ahead of the reader's clock, in milliseconds. */
+export const MAX_AHEAD_MS = 60_000;
 
 export interface EvidenceOptions {
   /** The identifier of the lookup, or its share token, which no document contains. */

@@ -8,6 +8,7 @@ export const FINDINGS = {
   map_root_differs: 'lasting',
   map_root_unchecked: 'lasting',
   entry_ignored: 'lasting',
+  entry_ahead: 'lasting',
   merge_delay_exceeded: 'lasting',
   receipt_contradicted: 'lasting',
   proof_omitted: 'alarm',

@@ -18,7 +18,7 @@ import type { VerifyCrypto } from '../verify.js';
 import { UnreachableError, type LogFiles } from './files.js';
 import { FINDINGS, type Finding, type FindingCode } from './findings.js';
 import type { MapStore } from './map-store.js';
-import { NOTHING_REBUILT, Rebuild, type EarlierLook } from './rebuild.js';
+import { mergeDelayOf, NOTHING_REBUILT, Rebuild, type EarlierLook } from './rebuild.js';
 import { areConsistent, SignedTree } from './signed-tree.js';
 import type { MonitorState } from './state.js';
 import { findProof, type Watched } from './watch.js';
@@ -248,7 +248,8 @@ export class Monitor {
   }
 
   private async readEntries(tree: SignedTree): Promise<void> {
-    while (await this.rebuild.step(tree, this.looks, this.report)) await this.save();
+    const polls = { looks: this.looks, now: this.options.now };
+    while (await this.rebuild.step(tree, polls, this.report)) await this.save();
   }
 
   /** Rebuilds the map if a page is damaged: pages are not synced to disk, because the log has their content. */
@@ -330,14 +331,16 @@ export class Monitor {
     const found = await findProof(crypto.sha256, (key) => this.rebuild.find(key), proofId);
     const status = found === null ? 'ABSENT' : statusOf('proof', { proofId, ...found, log });
     const before = (this.state.watched[proofId] ??= { status, since: Math.min(one.at, now()) });
+    // A delay that the log declares after the promise does not extend the promise.
+    if (snapshot !== null) before.delay ??= mergeDelayOf(snapshot.entry);
+    const { delay = DEFAULT_MERGE_DELAY } = before;
     if (status !== before.status) {
       this.add('status_changed', proofId, `from ${before.status} to ${status}`);
       before.status = status;
     }
-    const delay = 1000 * (snapshot?.entry.max_merge_delay ?? DEFAULT_MERGE_DELAY);
-    const isDue = (this.lookedAt ?? 0) - before.since > delay;
+    const isDue = (this.lookedAt ?? 0) - before.since > 1000 * delay;
     if (found === null && one.isPromised && isDue) {
-      const detail = `${pin.origin} does not have this proof at ${tree.head.size} leaves, ${delay / 1000} s after its receipt`;
+      const detail = `${pin.origin} does not have this proof at ${tree.head.size} leaves, ${delay} s after its receipt`;
       this.add('proof_omitted', proofId, detail, [this.state.head!.note]);
     }
     if (found !== null && one.aepHash !== undefined && one.aepHash !== toHex(found.proof.aepHash)) {

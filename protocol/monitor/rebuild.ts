@@ -1,9 +1,15 @@
 import { toBase64 } from '../bytes.js';
 import { readEntry } from '../entries.js';
+import { MAX_AHEAD_MS } from '../evidence/verify.js';
 import { mapRoot } from '../map/nodes.js';
 import type { MapValue } from '../map/page.js';
 import { MapPages, type MapHead } from '../map/paged-map.js';
-import type { KeyEntry, LogEntry, SnapshotEntry } from '../schemas/log-entry.js';
+import {
+  MAX_SNAPSHOT_MS,
+  type KeyEntry,
+  type LogEntry,
+  type SnapshotEntry,
+} from '../schemas/log-entry.js';
 import type { LogContext } from '../state/log-keys.js';
 import { EMPTY_LOG, type LogState } from '../state/log-state.js';
 import { reduce } from '../state/reduce.js';
@@ -38,6 +44,18 @@ export interface EarlierLook {
   at: number;
 }
 
+/** What a reader knows about the times at which entries were appended. */
+export interface Polls {
+  /** Earlier polls of the log, ascending. */
+  looks: readonly EarlierLook[];
+  /** Milliseconds since 1970. */
+  now: () => number;
+}
+
+/** A merge delay in seconds: a log could otherwise declare a delay that never ends. */
+export const mergeDelayOf = ({ max_merge_delay }: SnapshotEntry): number =>
+  Math.min(max_merge_delay, MAX_SNAPSHOT_MS / 1000);
+
 const STEP_BUNDLES = 16;
 
 /** Computes the map of a log from its entries, and compares it with every snapshot entry. */
@@ -59,14 +77,14 @@ export class Rebuild {
   /**
    * Processes the next entries of a tree that extends the rebuilt one.
    *
-   * @param looks earlier polls of the log in ascending order, to check the merge delay
+   * @param polls to check the times of entries; null for no such check
    * @param end where to stop, at most the size of the tree
    * @returns false when there are no more entries
    * @throws ProtocolError `malformed_tile`; `malformed_map_page` when the store is damaged
    */
   async step(
     tree: SignedTree,
-    looks: readonly EarlierLook[],
+    polls: Polls | null,
     report: Report,
     end = tree.head.size,
   ): Promise<boolean> {
@@ -83,7 +101,7 @@ export class Rebuild {
         if (ignored.has(at)) report(ignoredEntry(at, entry), at);
         else if (entry?.type === 'key') report(keyEntry(at, entry));
         else if (entry?.type === 'snapshot') this.checkSnapshot(at, entry, report);
-        if (entry !== null) this.checkMergeDelay(at, entry, looks, report);
+        if (entry !== null && polls !== null) this.checkTime(at, entry, polls, report);
       }
     }
     return true;
@@ -128,21 +146,25 @@ export class Rebuild {
   }
 
   /**
-   * Compares the time of an entry with the last poll whose checkpoint lacks the entry. Skips proofs, which may
-   * be appended long after their time: the next entry of another type shows by when they were appended.
+   * Compares the time of an entry with the clock, and with the last poll whose checkpoint lacks the entry.
+   * Skips proofs, which may be appended long after their time: the next entry of another type shows by when
+   * they were appended.
    */
-  private checkMergeDelay(
-    index: number,
-    entry: LogEntry,
-    looks: readonly EarlierLook[],
-    report: Report,
-  ): void {
-    const delay = this.log.snapshot?.entry.max_merge_delay;
+  private checkTime(index: number, entry: LogEntry, { looks, now }: Polls, report: Report): void {
+    if (entry.type === 'proof') return;
+    const [time, where] = [parseTime(entry.time), `entry ${index}`];
+    const at = now();
+    if (time > at + MAX_AHEAD_MS) {
+      const detail = `the entry has the time ${entry.time}, but this monitor read it at ${formatTime(at)}`;
+      report({ code: 'entry_ahead', where, detail });
+    }
+    const { snapshot } = this.log;
     const before = looks.findLast(({ size }) => size <= index);
-    if (entry.type === 'proof' || before === undefined || delay === undefined) return;
-    if (before.at - parseTime(entry.time) <= delay * 1000) return;
+    if (before === undefined || snapshot === null) return;
+    const delay = mergeDelayOf(snapshot.entry);
+    if (before.at - time <= delay * 1000) return;
     const detail = `the entry was appended at ${entry.time}, but the checkpoint at ${formatTime(before.at)} does not cover it; the snapshot declares a merge delay of at most ${delay} s`;
-    report({ code: 'merge_delay_exceeded', where: `entry ${index}`, detail });
+    report({ code: 'merge_delay_exceeded', where, detail });
   }
 }
 
@@ -179,6 +201,12 @@ function keyEntry(index: number, { use, change, ...entry }: KeyEntry) {
       : 'registration_hash' in entry
         ? entry.registration_hash
         : entry.key_id;
-  const detail = `the log has the change "${change}" of the ${use} key ${key}`;
+  const bound =
+    'from_index' in entry
+      ? `, from leaf ${entry.from_index} on`
+      : 'from_size' in entry
+        ? `, above ${entry.from_size} leaves`
+        : '';
+  const detail = `the log has the change "${change}" of the ${use} key ${key}${bound}`;
   return { code: 'key_entry' as const, where: `entry ${index}`, detail };
 }

@@ -37,8 +37,11 @@ const stateSchema = z.strictObject({
     roots: z.array(z.tuple([logIndexSchema, merkleHashSchema])),
     snapshot: z.strictObject({ index: logIndexSchema, entry: snapshotEntrySchema }).nullable(),
   }),
-  /** The status of each watched proof, and when its receipt was first seen. */
-  watched: z.record(proofIdSchema, z.strictObject({ status: z.string(), since: z.int() })),
+  /** The status of each watched proof, when its receipt was first seen, and the merge delay in seconds then. */
+  watched: z.record(
+    proofIdSchema,
+    z.strictObject({ status: z.string(), since: z.int(), delay: z.int().exactOptional() }),
+  ),
   /** Lasting alarms: they remain after their cause is gone. */
   lasting: z.array(
     z.strictObject({

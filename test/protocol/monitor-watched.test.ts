@@ -83,6 +83,30 @@ describe('monitor of watched proofs', () => {
     expect(found?.detail).toContain('600 s after its receipt');
   });
 
+  it('does not extend the merge delay of a receipt when the log later declares a longer one', async () => {
+    const watched = receipt(77);
+    expect(await look({ watched })).toEqual([]);
+    await log.snapshotAll(undefined, (entry) => ({ ...entry, max_merge_delay: 600 }));
+    setAhead(61_000);
+    expect(codes(await look({ watched }))).toEqual(['proof_omitted']);
+    const later = receipt(78);
+    expect(await look({ watched: later })).toEqual([]);
+    setAhead(600_000);
+    expect(await look({ watched: later })).toEqual([]);
+    setAhead(662_000);
+    expect(codes(await look({ watched: later }))).toEqual(['proof_omitted']);
+  });
+
+  it('waits at most a day for the proof of a receipt', async () => {
+    await log.snapshotAll(undefined, (entry) => ({ ...entry, max_merge_delay: 1e9 }));
+    const watched = receipt(77);
+    expect(await look({ watched })).toEqual([]);
+    setAhead(24 * 60 * 60 * 1000);
+    expect(codes(await look({ watched }))).toEqual(['snapshot_expired']);
+    setAhead(24 * 60 * 60 * 1000 + 1);
+    expect(codes(await look({ watched }))).toContain('proof_omitted');
+  });
+
   it('reports evidence without a signature by an AEP key of the log as unverifiable, not as omitted', async () => {
     setAhead(61_000);
     const genuine = receiptEvidence(77, log.keys.aep);

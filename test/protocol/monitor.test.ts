@@ -66,6 +66,19 @@ describe('monitor of a publisher that misuses its genuine keys', () => {
     expect(await look()).toEqual([]);
   });
 
+  it('finds an entry that is more than a minute ahead of its clock', async () => {
+    const ahead = (seconds: number) =>
+      log.snapshotAll(undefined, (entry) => ({
+        ...entry,
+        time: secondsIn(log.size + 1 + seconds),
+      }));
+    await ahead(60);
+    expect(await look()).toEqual([]);
+    const index = await ahead(61);
+    expect(await look()).toMatchObject([{ code: 'entry_ahead', where: `entry ${String(index)}` }]);
+    expect(stored.lasting).toMatchObject([{ code: 'entry_ahead' }]);
+  });
+
   it('finds a snapshot entry that breaks a rule', async () => {
     await log.append(log.snapshot({ root: log.rootAt(1) }));
     log.publish();
@@ -263,6 +276,22 @@ describe('monitor of one source', () => {
       log.publish();
       expect(await pass(log.files)).toEqual([]);
       expect(stored.looks).toBeUndefined();
+    },
+  );
+
+  it.each([
+    [0, []],
+    [1, ['merge_delay_exceeded']],
+  ])(
+    'allows a merge delay of at most a day, whatever the log declares (%i ms more)',
+    async (more, found) => {
+      await log.snapshotAll(undefined, (entry) => ({ ...entry, max_merge_delay: 1e9 }));
+      setAhead(24 * 60 * 60 * 1000 + more);
+      await look();
+      await log.append(log.status(4, 'proof'));
+      log.publish();
+      setAhead(0);
+      expect(codes(await look())).toEqual(found);
     },
   );
 

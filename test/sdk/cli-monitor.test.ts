@@ -41,7 +41,9 @@ it('svc monitor > follows a log over HTTP, and resumes in its directory', async 
   expect(first.stdout.split('\n')).toEqual([
     expect.stringMatching(/^notice key_entry {2}entry 0: the log has the change "activate"/),
     expect.stringMatching(/^notice key_entry {2}entry 1: the log has the change "activate"/),
-    expect.stringMatching(/^notice key_entry {2}entry 8: the log has the change "compromise"/),
+    expect.stringMatching(
+      /^notice key_entry {2}entry 8: the log has the change "compromise" of the aep key [^ ]+, from leaf 50 on$/,
+    ),
     '11 of 11 leaves, 0 alarms',
     '',
   ]);

@@ -141,8 +141,9 @@ describe('svc lookup and svc follow', () => {
     async ([args, answer], { cli: { run }, facades, publicNetwork }) => {
       const { registry } = facades.snapshot;
       const proof = registry.addProof();
-      const { stdout } = await run(['lookup', proof]);
+      const { code, stdout } = await run(['lookup', proof]);
       expect(stdout).toMatch(/^NOT_FOUND\n[\s\S]*too new.*--wait\n/);
+      expect(code).toBe(3);
       const before = publicNetwork.seen.length;
       const waiting = run(['lookup', proof, '--wait', ...args]);
       await expect.poll(() => publicNetwork.seen.length).toBeGreaterThan(before);

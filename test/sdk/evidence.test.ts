@@ -2,7 +2,9 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { Evidence } from '#protocol/evidence/document';
 import { cosign } from '#protocol/cosignature';
 import { COSIGNATURE_TYPE, formatVkey, noteSigner, splitNote } from '#protocol/note';
+import { toHex } from '#protocol/bytes';
 import { parseTlogProof } from '#protocol/checkpoint';
+import { decodeProof, encodeProof, proofMapKey } from '#protocol/state/record';
 import {
   lookupHttp,
   readHistoryHttp,
@@ -244,6 +246,36 @@ describe('svc', () => {
       expect(stdout).toMatch(/^age +[0-9]+ s$/m);
       expect(stdout).toMatch(/^trusted +log log.example\/svc, key [0-9a-f]{8}, no witness$/m);
     }
+  });
+
+  it('lookup reports the proof of an outcome as a report', async () => {
+    const log = await openLog({ keys: earlier.log.keys });
+    await log.append(log.proof(7, log.keys.aep, { valid_until: { proof: null } }));
+    await log.snapshotAll();
+    server.sources = everything(await server.serve(log));
+    const { code, stdout } = await run('lookup', proofIdOf(7));
+    expect([code, stdout]).toEqual([
+      0,
+      expect.stringMatching(/^VALID {2}\(of a report on the end/),
+    ]);
+    expect((await run('lookup', valid)).stdout).toMatch(/^VALID\n/);
+  });
+
+  it('lookup reports NOT_FOUND as undecided when the log has the proof without a verdict', async () => {
+    const log = await openLog({ keys: earlier.log.keys }, (values) => {
+      const key = toHex(proofMapKey(valid));
+      const proof = decodeProof(values.get(key)!.record);
+      const unverified = { verdict: 'none', verdictSize: null, verifiedAt: null } as const;
+      const record = encodeProof({ ...proof, ...unverified });
+      values.set(key, { record, history: new Uint8Array(0) });
+    });
+    server.sources = everything(await server.serve(log));
+    const { code, stdout } = await run('lookup', valid);
+    expect(code).toBe(3);
+    expect(stdout).toMatch(
+      /^NOT_FOUND\n[^]*^not verified +the log has this proof, but no verdict/m,
+    );
+    expect((await run('lookup', absent)).code).toBe(1);
   });
 
   it('follow waits until the witnesses of the policy have cosigned the checkpoint', async () => {

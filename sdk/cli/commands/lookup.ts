@@ -1,6 +1,7 @@
 import { Option } from 'commander';
 import { utf8 } from '../../../protocol/bytes.js';
 import { lookupNameOf, pathLookupOf } from '../../../protocol/lookup-routes.js';
+import { isReportAnswer } from '../../../protocol/status.js';
 import * as sdk from '../../index.js';
 import { type CommandSpec, type Invocation, UsageError } from '../config.js';
 import { outOption, writeOutput } from '../files.js';
@@ -143,11 +144,22 @@ export const EFFECT_NOTES = {
   REQUIRE_APPROVAL: '  (of a required approval)',
 };
 
+const REPORT_NOTE = '  (of a report on the end of an action or run)';
+
+const isReport = ({ record }: sdk.Lookup): boolean =>
+  'artifact' in record && isReportAnswer(record.artifact, record.references);
+
 const effectOf = ({ record }: sdk.Lookup) =>
   'artifact' in record && 'effect' in record.artifact ? record.artifact.effect : undefined;
 
+/** Whether the evidence of NOT_FOUND proves that the log has the proof, without a verdict yet. */
+const awaitsVerdict = ({ verification_status: status, evidence }: sdk.Lookup): boolean =>
+  status === 'NOT_FOUND' && evidence?.proofs.some(({ found }) => found) === true;
+
 const lookupExit = (found: sdk.Lookup): ExitCode =>
-  verdictExit(found.verification_status, found.can_assert_validity, effectOf(found));
+  found.retryAfterMs !== null || awaitsVerdict(found)
+    ? EXIT.undecided
+    : verdictExit(found.verification_status, found.can_assert_validity, effectOf(found));
 
 /** Success only if view and verdict assert validity: they may be of different kinds or snapshots. */
 const viewExit = (view: Pick<sdk.Lookup, Asserted>, found: sdk.Lookup): ExitCode =>
@@ -169,7 +181,8 @@ export function printLookup(
     terminal.printJson(found);
     return exitCode;
   }
-  terminal.print(styled(exitCode, status + EFFECT_NOTES[effect ?? 'ADMIT']));
+  const note = isReport(found) ? REPORT_NOTE : EFFECT_NOTES[effect ?? 'ADMIT'];
+  terminal.print(styled(exitCode, status + note));
   terminal.print(...row('identifier', identifier));
   if ('artifact_kind' in record) {
     const { artifact, artifact_kind, verification, integrity } = record;
@@ -185,6 +198,9 @@ export function printLookup(
     }
   }
   terminal.print(...row('as of', `${String(snapshot.tree_size)} leaves, at ${snapshot.issued_at}`));
+  if (awaitsVerdict(found)) {
+    terminal.print(...row('not verified', 'the log has this proof, but no verdict on it yet'));
+  }
   if (found.retryAfterMs !== null) {
     terminal.print(...row('too new', 'the snapshot may not cover this ID yet: add --wait'));
   }
