@@ -5,7 +5,7 @@ import { proofExportSchema } from '#protocol/schemas/proof-export';
 import type { ArtifactKind } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Transaction } from '#sql/db/transaction';
-import { appendRevocation } from '#sql/lifecycle/entries';
+import { appendRevocation } from '#sql/lifecycle/revocations';
 import { treeSize } from '#sql/log/log';
 import { createTenant, setAllowlisted } from '#sql/tenants/administration';
 import { closeEnvelope, newRunId } from '../../fixtures/agent.js';
