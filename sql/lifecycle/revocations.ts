@@ -6,7 +6,7 @@ import { isProofOnly, type ArtifactKind, type Decided } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { firstRow } from '../db/columns.js';
 import { type Db, type Pool, type Transaction, asTenants, type OwnId } from '../db/transaction.js';
-import { appendEntries, lockHead } from '../log/append.js';
+import { appendEntries, lockHead, type NewEntry } from '../log/append.js';
 import { statusEntriesOf } from '../log/log.js';
 import { databaseTime } from '../log/verdicts.js';
 import { DamagedEntryError, statusesOf } from '../proofs/read.js';
@@ -232,11 +232,28 @@ export async function refuseRevocations(
 
 export async function insertReasons(
   tx: Transaction,
-  reasons: { reasonHash: Buffer; document: Buffer }[],
+  reasons: { reasonHash: Buffer; document: Uint8Array }[],
 ): Promise<void> {
   if (reasons.length === 0) return;
   const rows = reasons.map(({ reasonHash, document }) => ({ reason_hash: reasonHash, document }));
   await tx`insert into svc.revocation_reason ${tx(rows)}`;
+}
+
+/** The log entry that revokes an artifact at `at`, in epoch milliseconds. */
+export function revocationEntry(
+  revocation: Pick<ClaimedRevocation, 'proofId' | 'artifactKind' | 'reasonHash'>,
+  at: number,
+): NewEntry {
+  const { proofId, artifactKind, reasonHash } = revocation;
+  const body = entryBytes({
+    type: 'status',
+    status: 'REVOKED',
+    proof_id: proofId,
+    artifact_kind: artifactKind,
+    reason_hash: reasonHash.toString('hex'),
+    time: formatTime(at),
+  });
+  return { kind: 'status', proofId, at, body };
 }
 
 interface Revocation {
@@ -288,19 +305,9 @@ export function appendRevocation(
         `the ${artifactKind} of ${proofId} is already revoked, by leaf ${leafIndex}`,
       );
     }
-    await tx`
-      insert into svc.revocation_reason (reason_hash, document)
-      values (${reasonHash}, ${document})`;
-    const at = await databaseTime(tx);
-    const body = entryBytes({
-      type: 'status',
-      status: 'REVOKED',
-      proof_id: proofId,
-      artifact_kind: artifactKind,
-      reason_hash: reasonHash.toString('hex'),
-      time: formatTime(at),
-    });
-    await appendEntries(tx, sha256, size, [{ kind: 'status', proofId, at, body }]);
+    await insertReasons(tx, [{ reasonHash, document }]);
+    const entry = revocationEntry({ proofId, artifactKind, reasonHash }, await databaseTime(tx));
+    await appendEntries(tx, sha256, size, [entry]);
     return size;
   });
 }
