@@ -11,7 +11,7 @@ import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { isKeyUri } from '#runtime/crypto/key-uri';
 import { openSigner } from '#runtime/crypto/signer';
 import { OperatorError } from '#runtime/process/operator-error';
-import { appendKeyChange, intactKeys } from '#sql/lifecycle/entries';
+import { appendKeyChange, intactKeys } from '#sql/lifecycle/signing-keys';
 import { countProofs, keyEntries } from '#sql/log/keys';
 import { treeSize, knownOrigins } from '#sql/log/log';
 import type { Db } from '#sql/db/transaction';

@@ -5,7 +5,7 @@ import { parseVkey } from '#protocol/note';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { AdministrationError } from '#sql/tenants/audit';
 import { type Transaction, transaction } from '#sql/db/transaction';
-import { appendKeyChange } from '#sql/lifecycle/entries';
+import { appendKeyChange } from '#sql/lifecycle/signing-keys';
 import { appendRevocation } from '#sql/lifecycle/revocations';
 import { appendLogKeyChange } from '#sql/lifecycle/log-keys';
 import { treeSize } from '#sql/log/log';
