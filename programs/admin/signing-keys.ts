@@ -29,7 +29,7 @@ import {
 const EXAMPLE_FILE = '/etc/svc/aep.pem';
 const EXAMPLE_KEY = 'kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k';
 
-export function addAepKeyCommands(add: AddCommand): void {
+export function addSigningKeyCommands(add: AddCommand): void {
   add(
     'aep-key activate <key.pem>',
     'Activate an AEP key, or with --root a key that delegates to keys of workers, from the next log index on',
