@@ -13,9 +13,12 @@ import { appendEntries, lockHead } from '../log/append.js';
 import { keysInLog } from '../log/keys.js';
 import { databaseTime } from '../log/verdicts.js';
 
+/** The use of a key whose entries name it by `key_id`. */
+export type KeyUse = Extract<KeyEntry, { key_id: string }>['use'];
+
 interface Key {
   /** Default: `aep`. */
-  use?: 'aep' | 'aep_root' | 'verifier';
+  use?: KeyUse;
   keyId: string;
   /** base64url of the raw 32 bytes. */
   publicKey: string;
