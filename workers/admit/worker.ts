@@ -278,8 +278,8 @@ function startBatches(
     log,
     queue: {
       depth: async () => (isDown() ? 0 : queue.depth()),
-      add: async (ids) => {
-        if (!isDown()) return queue.add(ids);
+      addChunks: async (ids) => {
+        if (!isDown()) return queue.addChunks(ids);
         await process([...ids]);
         return '';
       },
@@ -289,7 +289,7 @@ function startBatches(
     requeued: (chunks) => context.metrics?.requeued('batches', chunks),
   });
   const consumer = { concurrency: batchConcurrency, log };
-  const worker = openConsumer(queueConfig, 'batch', { admissions: process }, consumer);
+  const worker = openConsumer(queueConfig, 'batch', { chunks: process }, consumer);
   return { queue, dispatcher, worker };
 }
 
