@@ -1,6 +1,6 @@
 import { ENGINE_DEFAULTS, TENANT_CONNECTIONS } from '#api/engine/context';
 import { createEngine } from '#api/engine/engine';
-import { engineReadiness } from '#api/engine/operations';
+import { engineReadiness } from '#api/engine/http/health';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { unreadProblem } from '#api/engine/http/problem';
 import { openOutcomeWaiters } from '#api/engine/admission/wait';
