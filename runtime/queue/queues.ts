@@ -16,7 +16,7 @@ import {
   readJob,
 } from './backend.js';
 import { packRequestIds, type RequestIds } from '../http/request-ids.js';
-import { withTimeout } from '../concurrency.js';
+import { repeat, withTimeout } from '../concurrency.js';
 
 /** The queue timed out or failed. The job may have been enqueued all the same. */
 export class QueueUnavailableError extends Error {}
@@ -202,37 +202,30 @@ function keepRunning(open: () => Runner, report: (error: unknown) => void): Runn
   });
 
   async function once(): Promise<void> {
-    opening = open();
+    const client = open();
+    opening = client;
     try {
-      await connected(opening);
-      running = opening;
+      await connected(client);
+      running = client;
     } finally {
       opening = null;
     }
-    const run = running.member.run();
+    const run = client.member.run();
     firstReady();
     try {
       await run;
     } finally {
       // Keeps the client while closing, because `close` waits for the client's current job.
       if (!closing.signal.aborted) {
-        const over = running;
         running = null;
-        await shut(over, CLOSE_MS);
+        await shut(client, CLOSE_MS);
       }
     }
   }
 
-  async function loop(): Promise<void> {
-    while (!closing.signal.aborted) {
-      await once().catch((error: unknown) => {
-        if (!closing.signal.aborted) report(error);
-      });
-      await sleep(REOPEN_MS, undefined, { signal: closing.signal }).catch(() => undefined);
-    }
-  }
-
-  const over = loop();
+  const ended = repeat(REOPEN_MS, closing.signal, once, (error) => {
+    if (!closing.signal.aborted) report(error);
+  });
   return {
     ready,
     isRunning: () => running !== null && !closing.signal.aborted,
@@ -240,7 +233,7 @@ function keepRunning(open: () => Runner, report: (error: unknown) => void): Runn
       closing.abort();
       opening?.abandon();
       if (running !== null) await shut(running, CLOSE_WORKER_MS);
-      await Promise.race([over, sleep(1_000, undefined, { ref: false })]);
+      await Promise.race([ended, sleep(1_000, undefined, { ref: false })]);
     },
   };
 }
