@@ -100,6 +100,7 @@ export async function readEvidence(
   const document = readDocument(answer, receiptEvidenceSchema);
   const { schema_version, proof_record, entry, key, approval, disclosures, tlog_proof } = document;
   const { entry: activation, tlog_proof: keyProof } = key;
+  // Without members that a newer service added, which `verifyOffline` would reject.
   const evidence = {
     schema_version,
     proof_record,
