@@ -7,7 +7,7 @@ import type { Db } from '#sql/db/transaction';
 import { counterFaults } from './counters.js';
 import { isOverlayId, OVERLAY_PREFIX, REQUIRES_RULE, unsoundRequirements } from './approval.js';
 import { LOADED_SETS, preparePolicyEngine, type PolicyEngine } from './decide.js';
-import { type DeclaredFacts, declaredFacts, RESERVED_PREFIXES } from './facts.js';
+import { type DeclaredFacts, declaredFacts } from './facts.js';
 import {
   hasExpressionTests,
   inputSchema,
@@ -15,6 +15,7 @@ import {
   unknownAttributes,
 } from './input-schema.js';
 import { COUNTERS_FILE, PolicySetError, SCHEMA_FILE } from './policy-set.js';
+import { RESERVED_PREFIXES } from './reasons.js';
 
 export interface PolicyProblem {
   file: string;

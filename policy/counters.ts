@@ -51,8 +51,6 @@ export function budgetsRecord(counters: Counters): string {
   return `{ ${attributes.join(', ')} }`;
 }
 
-const REASON_PREFIX = 'budget.';
-
 /**
  * Reasons to deny before evaluation, sorted: counters that cannot count the action or whose value is
  * unknown, and missing facts that a counter sums.
@@ -64,15 +62,9 @@ export function unmetBudgets(counters: Counters, input: PolicyInput): string[] {
     if (known !== undefined && afterOf(counter, input, known.before) !== null) return [];
     const { sum } = counter;
     const isMissing = sum !== null && !Object.hasOwn(facts, sum);
-    return [REASON_PREFIX + name, ...(isMissing ? [`fact.${sum}`] : [])];
+    return [`budget.${name}`, ...(isMissing ? [`fact.${sum}`] : [])];
   });
   return [...new Set(reasons)].sort();
-}
-
-/** The user-visible sentence for a `budget.` reason; undefined for other reasons. */
-export function budgetSentence(reason: string): string | undefined {
-  if (!reason.startsWith(REASON_PREFIX)) return undefined;
-  return `The counter ${reason.slice(REASON_PREFIX.length)} cannot count this action. The request lacks the amount, the agent or the run, the amount is negative, or the value is unknown or too large.`;
 }
 
 /** Values of counters by id; 0 when absent. */

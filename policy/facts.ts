@@ -63,25 +63,13 @@ export function factsRecord(facts: DeclaredFacts): string {
   return `{ ${attributes.join(', ')} }`;
 }
 
-const REASON_PREFIX = 'fact.';
-
 /** Reasons to deny before evaluation, sorted: missing required facts, undeclared facts and mistyped facts. */
 export function unmetFacts(declared: DeclaredFacts, action: string, facts: Facts): string[] {
   const lacking = [...declared].flatMap(([name, { requiredFor }]) =>
     requiredFor.includes(action) && !Object.hasOwn(facts, name) ? [name] : [],
   );
-  return [...lacking, ...misfits(declared, facts)].map((name) => REASON_PREFIX + name).sort();
+  return [...lacking, ...misfits(declared, facts)].map((name) => `fact.${name}`).sort();
 }
-
-/** The user-visible sentence for a `fact.` reason; undefined for other reasons. */
-export function factSentence(reason: string): string | undefined {
-  if (!reason.startsWith(REASON_PREFIX)) return undefined;
-  const name = reason.slice(REASON_PREFIX.length);
-  return `The fact ${name} is missing, or the policy set does not declare it with the stated type.`;
-}
-
-/** Prefixes of the reasons that are not ids of policies. */
-export const RESERVED_PREFIXES = [REASON_PREFIX, 'budget.'];
 
 function misfits(declared: DeclaredFacts, facts: Facts): string[] {
   return Object.entries(facts).flatMap(([name, value]) =>

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SingleBar } from 'cli-progress';
 import { demoConfig } from '#runtime/config';
-import { removeEmbeddedPostgres } from '#runtime/embedded/start';
+import { dropCluster } from '#runtime/embedded/place';
 import { type ProgramContext, runProgram } from '#runtime/process/lifecycle';
 import { OperatorError } from '#runtime/process/operator-error';
 import { packageRoot } from '#runtime/process/files';
@@ -121,7 +121,7 @@ async function temporaryData(ctx: ProgramContext): Promise<string> {
   // When root starts the demo, the database runs as another account and needs access.
   await chmod(dataDir, 0o755);
   ctx.onStop(async () => {
-    await removeEmbeddedPostgres(dataDir);
+    await dropCluster(dataDir);
     await rm(dataDir, { recursive: true, force: true });
   });
   return dataDir;

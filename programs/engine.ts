@@ -1,6 +1,6 @@
 import { ENGINE_DEFAULTS, TENANT_CONNECTIONS } from '#api/engine/context';
 import { createEngine } from '#api/engine/engine';
-import { engineReadiness } from '#api/engine/operations';
+import { engineReadiness } from '#api/engine/http/health';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { unreadProblem } from '#api/engine/http/problem';
 import { openOutcomeWaiters } from '#api/engine/admission/wait';
@@ -12,7 +12,7 @@ import { listen } from '#runtime/http/server';
 import { reportReady } from '#runtime/process/lifecycle';
 import { withPause } from '#runtime/ops/health';
 import { openTracing } from '#runtime/ops/tracing';
-import { connect } from '#runtime/postgres/connect';
+import { connect, type Sql } from '#runtime/postgres/connect';
 import { openAdmitQueue } from '#runtime/queue/queues';
 import { openRedis, warnOfEviction } from '#runtime/queue/redis';
 import { logKeysIn } from '#sql/lifecycle/log-keys';
@@ -38,18 +38,14 @@ const ADMISSION_CONNECTIONS = 16;
 await runService('engine', engineConfig, async (program) => {
   const { config, log, ops } = program;
   const tracing = await openTracing('engine', config, program);
-  const sql = connect(config.databaseUrl, {
-    application: 'svc-engine',
-    max: ADMISSION_CONNECTIONS,
-    statementTimeoutMs: STATEMENT_MS,
-  });
-  program.onStop(() => sql.end({ timeout: 5 }));
-  const tenantSql = connect(config.databaseUrl, {
-    application: 'svc-engine',
-    max: TENANT_CONNECTIONS.total,
-    statementTimeoutMs: STATEMENT_MS,
-  });
-  program.onStop(() => tenantSql.end({ timeout: 5 }));
+  const openPool = (max: number): Sql => {
+    const settings = { application: 'svc-engine', max, statementTimeoutMs: STATEMENT_MS };
+    const pool = connect(config.databaseUrl, settings);
+    program.onStop(() => pool.end({ timeout: 5 }));
+    return pool;
+  };
+  const sql = openPool(ADMISSION_CONNECTIONS);
+  const tenantSql = openPool(TENANT_CONNECTIONS.total);
   await assertDatabase(sql, 'engine');
 
   const { admissionOutcomes, revocationOutcomes } = openOutcomeWaiters(sql, log);

@@ -4,7 +4,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { Db } from '#sql/db/transaction';
 import { logKeysIn } from '#sql/lifecycle/log-keys';
-import { loggedKeys } from './admin/aep-keys.js';
+import { loggedKeys } from './admin/signing-keys.js';
 
 const vkeyOf = ({ name, publicKey }: LogVkey): string => formatVkey(nativeSha256, name, publicKey);
 

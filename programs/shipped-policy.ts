@@ -9,7 +9,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
 import { packageRoot } from '#runtime/process/files';
 import type { Db, Pool, Transaction } from '#sql/db/transaction';
-import { ensureKeyActive } from '#sql/lifecycle/entries';
+import { ensureKeyActive } from '#sql/lifecycle/signing-keys';
 import { ensureLogKeyActive } from '#sql/lifecycle/log-keys';
 import { withAuditContext } from '#sql/tenants/audit';
 import {

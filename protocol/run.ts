@@ -238,8 +238,8 @@ function requirePending(
 
 /** The numbers of erased members: those from 0 to `end` − 1 that no member with payload has. */
 export function missingNumbers(members: readonly PlacedMember[], end: number): number[] {
-  const found = new Set<number>();
-  const decided = new Set<string>();
+  const numbers = new Set<number>();
+  const decidedPending = new Set<string>();
   /** The numbers of second decisions whose pending proof is erased, with their indexes. */
   const ofErased: [seq: number, index: number][] = [];
   const failAt = (index: number, detail: string) =>
@@ -249,27 +249,27 @@ export function missingNumbers(members: readonly PlacedMember[], end: number): n
     const { seq } = aep.subject.run;
     const pendingId = aep.evidence.approval?.pending_proof_id;
     if (pendingId !== undefined) {
-      if (decided.has(pendingId)) {
+      if (decidedPending.has(pendingId)) {
         failAt(i, 'an earlier member is a second decision about the same pending proof');
       }
-      decided.add(pendingId);
+      decidedPending.add(pendingId);
       const pending = requirePending(members.slice(0, i), pendingId, seq, i);
       if (pending.aep === null) ofErased.push([seq, i]);
       return;
     }
-    if (seq >= end || found.has(seq)) {
+    if (seq >= end || numbers.has(seq)) {
       failAt(i, `seq ${seq} is repeated, or not below ${end}, the seq of the close`);
     }
-    found.add(seq);
+    numbers.add(seq);
   });
-  if (found.size !== end && members.every(({ aep }) => aep !== null)) {
-    const detail = `the run has ${found.size} numbered requests, but its close states ${end}`;
+  if (numbers.size !== end && members.every(({ aep }) => aep !== null)) {
+    const detail = `the run has ${numbers.size} numbered requests, but its close states ${end}`;
     fail('seq_mismatch', '/members', detail);
   }
-  const missing = Array.from({ length: end }, (_, seq) => seq).filter((seq) => !found.has(seq));
-  const free = new Set(missing);
+  const missing = Array.from({ length: end }, (_, seq) => seq).filter((seq) => !numbers.has(seq));
+  const unclaimed = new Set(missing);
   for (const [seq, i] of ofErased) {
-    if (free.delete(seq)) continue;
+    if (unclaimed.delete(seq)) continue;
     failAt(i, `no erased member is left that could have seq ${seq}`);
   }
   return missing;

@@ -1,4 +1,4 @@
-import { setImmediate } from 'node:timers/promises';
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 
 /**
  * Resolves like `promise`, or rejects with `late()` after `ms` milliseconds. A later result is
@@ -44,6 +44,19 @@ export function yieldEvery(ms = 5): () => Promise<void> {
     await setImmediate();
     began = performance.now();
   };
+}
+
+/** Runs `work` now and every `ms` milliseconds until the signal aborts. The next run retries a failure. */
+export async function repeat(
+  ms: number,
+  signal: AbortSignal,
+  work: () => Promise<void>,
+  failed: (error: unknown) => void,
+): Promise<void> {
+  while (!signal.aborted) {
+    await work().catch(failed);
+    await sleep(ms, undefined, { signal }).catch(() => null);
+  }
 }
 
 /** A sleep that `wake` ends early. If no sleep is pending, `wake` ends the next sleep at once. */

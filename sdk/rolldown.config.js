@@ -2,7 +2,7 @@ import { chmod, copyFile, mkdir, readFile } from 'node:fs/promises';
 import { defineConfig } from 'rolldown';
 
 // Bundles the SDK with the part of ../protocol that it uses. Dependencies of package.json stay imports.
-const { bin, dependencies } = JSON.parse(
+const { bin, dependencies, exports } = JSON.parse(
   await readFile(new URL('package.json', import.meta.url), 'utf8'),
 );
 const packages = Object.keys(dependencies);
@@ -20,8 +20,8 @@ const licence = {
     copyFile(new URL('../LICENSE', import.meta.url), new URL('LICENSE', import.meta.url)),
 };
 
-const adapters = ['index', 'mcp', 'ai', 'langchain', 'openai', 'mastra', 'claude'];
-const entries = ['index', 'testing', ...adapters.map((name) => `adapters/${name}`)];
+/** `./dist/adapters/mcp.js` is built from `adapters/mcp.ts`. */
+const entries = Object.values(exports).flatMap((one) => one.default?.slice(7, -3) ?? []);
 
 /** Copies the declarations reachable from the entries out of ../dist: emitting them again takes seconds. */
 const types = {

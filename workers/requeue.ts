@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises';
+import { repeat } from '#runtime/concurrency';
 import { NO_REQUEST_IDS } from '#runtime/http/request-ids';
 import { logRarely, type Logger } from '#runtime/process/log';
 import { MAX_IDS_PER_JOB } from '#runtime/queue/backend';
@@ -9,19 +9,6 @@ import { type PendingRevocation, revocationsOlderThan } from '#sql/lifecycle/rev
 import type { AdmitContext, AdmitMetrics } from './admit/context.js';
 import type { AdmissionGroups } from './admit/groups.js';
 import { firstOf } from './admit/process.js';
-
-/** Runs `work` now and every `ms` milliseconds until the signal aborts. Logs a failure; the next run retries. */
-export async function repeat(
-  ms: number,
-  signal: AbortSignal,
-  work: () => Promise<void>,
-  failed: (error: unknown) => void,
-): Promise<void> {
-  while (!signal.aborted) {
-    await work().catch(failed);
-    await sleep(ms, undefined, { signal }).catch(() => null);
-  }
-}
 
 interface SearchOptions extends Pick<RequeueOptions, 'olderThanMs' | 'pageSize'> {
   everyMs: number;

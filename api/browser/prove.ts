@@ -1,6 +1,6 @@
 import './jitless.js';
 import { nobleVerify } from '#protocol/ed25519';
-import { proveAnswer, requireAgreement, statusOf } from '#protocol/evidence/answer';
+import { answerStatus, proveAnswer, requireAgreement } from '#protocol/evidence/answer';
 import type { ProvedState } from '#protocol/evidence/verify';
 import { nobleSha256 } from '#protocol/hash';
 import { BY_PATH, pathLookupOf, QUERY_NAMES, routeFor } from '#protocol/lookup-routes';
@@ -44,7 +44,7 @@ export async function proveVerdict(vkey: string, shown: ShownVerdict): Promise<P
       log,
       now: Date.now(),
     });
-    const status = statusOf(answer.response);
+    const status = answerStatus(answer.response);
     try {
       if (shown.status !== status) throw new Error(`the page shows ${shown.status}`);
       const served: unknown = JSON.parse(shown.answer);

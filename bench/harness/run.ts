@@ -4,7 +4,7 @@ import { chmod, mkdir, mkdtemp, readdir, rm, statfs } from 'node:fs/promises';
 import { cpus, loadavg, tmpdir, totalmem } from 'node:os';
 import { join, resolve } from 'node:path';
 import { freePort } from '#runtime/embedded/server';
-import { removeEmbeddedPostgres } from '#runtime/embedded/start';
+import { dropCluster } from '#runtime/embedded/place';
 import { OperatorError } from '#runtime/process/operator-error';
 import { withCleanup } from './cleanup.js';
 import { print } from './command.js';
@@ -115,9 +115,9 @@ async function removeDirectory(dir: string): Promise<void> {
   if (!existsSync(dir)) return;
   // Embedded clusters may be outside the directory that they belong to.
   for (const entry of await readdir(dir, { withFileTypes: true })) {
-    if (entry.isDirectory()) await removeEmbeddedPostgres(join(dir, entry.name));
+    if (entry.isDirectory()) await dropCluster(join(dir, entry.name));
   }
-  await removeEmbeddedPostgres(dir);
+  await dropCluster(dir);
   await rm(dir, { recursive: true, force: true, maxRetries: 10 });
 }
 

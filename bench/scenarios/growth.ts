@@ -1,6 +1,6 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { removeEmbeddedPostgres } from '#runtime/embedded/start';
+import { dropCluster } from '#runtime/embedded/place';
 import { withCleanup } from '../harness/cleanup.js';
 import { cpuSecondsOf } from '../harness/cpu.js';
 import { admittedIn, openFilledRegistry, sizesOf, startAppender } from '../harness/fill.js';
@@ -35,7 +35,7 @@ async function run(context: RunContext): Promise<Result[]> {
     const isShared = proofs === steps.at(-1);
     const home = isShared ? sharedDir : join(dir, String(proofs));
     if (!isShared) {
-      await removeEmbeddedPostgres(home);
+      await dropCluster(home);
       await rm(home, { recursive: true, force: true, maxRetries: 10 });
     }
     const options = { proofs, recentLookupLimit, signal };

@@ -83,7 +83,6 @@ export class RegistryWalk {
   /** Checks the next leaves up to `to`, which must be the end of a tile or of the walk. */
   async step(to: number): Promise<ChunkCheckResult> {
     const { findings, keys } = this.ctx;
-    const { add } = findings;
     const from = this.log.size;
     const chunk = await readChunk(this.ctx.sql, from, to);
     const leaves = new Map(chunk.leaves.map((leaf) => [leaf.leafIndex, leaf]));
@@ -95,28 +94,42 @@ export class RegistryWalk {
       const end = Math.min(start + TILE_WIDTH, to);
       const resolved = this.log.resolve(chunk, leaves, { start, end }, signed);
       for (let leafIndex = start; leafIndex < end; leafIndex += 1) {
-        const leaf = leaves.get(leafIndex);
-        const inTree = resolved.hashes?.[leafIndex - start];
-        const isRight = !resolved.wrongRows.has(leafIndex - start);
-        if (!isRight) this.reportDamagedLeaf(leafIndex, leaf);
-        const found = await this.checkLeaf({ leafIndex, leaf, inTree, isRight });
-        if (found.proofId !== null || !isRight) results.set(leafIndex, found);
-        const voidedAt = keys.states.voidedAt(found.decision?.keyId ?? '', leafIndex) ?? -1;
-        const isAwaited =
-          leafIndex < chunk.urgentUntil || (found.isVoided && voidedAt >= chunk.verified);
-        const erasure = { isErased: leaf?.isErased === true, isDue: leaf?.isErasureDue === true };
-        const onLeaf = verdicts.on(leafIndex);
-        checkVerdict({ ...found, ...erasure, isAwaited }, onLeaf, chunk, add);
-        // The tenant of a damaged proof is unknown.
-        if (leaf !== undefined && isRight && (found.decision !== null || leaf.isErased))
-          checkStatusException(leaf, onLeaf, add);
-        await this.log.append(inTree, signed, verdicts);
+        const placed: PlacedLeaf = {
+          leafIndex,
+          leaf: leaves.get(leafIndex),
+          inTree: resolved.hashes?.[leafIndex - start],
+          isRight: !resolved.wrongRows.has(leafIndex - start),
+        };
+        const found = await this.checkLeaf(placed);
+        if (found.proofId !== null || !placed.isRight) results.set(leafIndex, found);
+        this.compareVerdicts(placed, found, verdicts, chunk);
+        await this.log.append(placed.inTree, signed, verdicts);
         await this.verdictEntries.checkAt(leafIndex + 1, () => this.log.root());
-        if (!this.state.isKeyHistoryBroken) reportKeysMismatch(verdicts, leafIndex + 1, keys, add);
+        if (!this.state.isKeyHistoryBroken)
+          reportKeysMismatch(verdicts, leafIndex + 1, keys, findings.add);
       }
     }
-    checkStrayExpiries(chunk, results, add);
+    checkStrayExpiries(chunk, results, findings.add);
     return results;
+  }
+
+  /** Compares the verdicts on a leaf with the result of its checks. */
+  private compareVerdicts(
+    { leafIndex, leaf, isRight }: PlacedLeaf,
+    found: LeafCheckResult,
+    verdicts: ChunkVerdicts,
+    chunk: Chunk,
+  ): void {
+    const { findings, keys } = this.ctx;
+    const voidedAt = keys.states.voidedAt(found.decision?.keyId ?? '', leafIndex) ?? -1;
+    const isAwaited =
+      leafIndex < chunk.urgentUntil || (found.isVoided && voidedAt >= chunk.verified);
+    const erasure = { isErased: leaf?.isErased === true, isDue: leaf?.isErasureDue === true };
+    const onLeaf = verdicts.on(leafIndex);
+    checkVerdict({ ...found, ...erasure, isAwaited }, onLeaf, chunk, findings.add);
+    // The tenant of a damaged proof is unknown.
+    if (leaf !== undefined && isRight && (found.decision !== null || leaf.isErased))
+      checkStatusException(leaf, onLeaf, findings.add);
   }
 
   /** Checks the partial tiles, and reports the findings that depend on the whole key history. */
@@ -136,6 +149,7 @@ export class RegistryWalk {
   /** A damaged leaf never verifies. */
   private async checkLeaf(placed: PlacedLeaf): Promise<LeafCheckResult> {
     const { leafIndex, leaf, inTree, isRight } = placed;
+    if (!isRight) this.reportDamagedLeaf(leafIndex, leaf);
     const nothing = { proofId: null, isVoided: false, decision: null, ends: [] };
     const fails = { leafIndex, verifies: false, ...nothing };
     if (leaf === undefined) {

@@ -13,7 +13,7 @@ import { logKeysIn } from '#sql/lifecycle/log-keys';
 import { assertDatabase } from '../database.js';
 import { prepareAdmissions } from '../shipped-policy.js';
 import { pinning } from '../trust.js';
-import { activeKeys, readPublicKey } from './aep-keys.js';
+import { activeKeys, readPublicKey } from './signing-keys.js';
 import { oneOf, readOperatorsFile, UsageError, type AddCommand } from './command.js';
 import { makeSecretFiles } from './secret-files.js';
 

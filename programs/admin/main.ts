@@ -20,7 +20,7 @@ import {
 import { withAuditContext } from '#sql/tenants/audit';
 import type { Pool } from '#sql/db/transaction';
 import { openDatabase } from '../database.js';
-import { addAepKeyCommands } from './aep-keys.js';
+import { addApiKeyCommands } from './api-keys.js';
 import { addApproverCommands } from './approvers.js';
 import { addAuditCommands } from './audit.js';
 import {
@@ -33,12 +33,12 @@ import {
   readable,
 } from './command.js';
 import { addFixtureCommands } from './fixtures.js';
-import { addApiKeyCommands } from './keys.js';
 import { addInitCommand } from './init.js';
 import { addLogKeyCommands } from './log-keys.js';
 import { addLogCommands } from './logs.js';
 import { addPolicyCommands } from './policies.js';
 import { addProofCommands } from './proofs.js';
+import { addSigningKeyCommands } from './signing-keys.js';
 import { addStatusCommand } from './status.js';
 import { addTenantCommands } from './tenants.js';
 
@@ -157,7 +157,7 @@ function buildProgram(terminal?: Terminal, executed?: Execute): Command {
   addApiKeyCommands(add);
   addPolicyCommands(add);
   addFixtureCommands(add);
-  addAepKeyCommands(add);
+  addSigningKeyCommands(add);
   addApproverCommands(add);
   addProofCommands(add);
   addLogKeyCommands(add);

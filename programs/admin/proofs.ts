@@ -9,7 +9,7 @@ import {
   eraseTenantTraces,
   unerasedFrom,
 } from '#sql/erasure/erase';
-import { appendRevocation } from '#sql/lifecycle/entries';
+import { appendRevocation } from '#sql/lifecycle/revocations';
 import { tenantNumber } from '#sql/tenants/audit';
 import {
   confirmOption,

@@ -56,14 +56,12 @@ export async function makeSecretFiles(
   };
   const signingKey = (name: string, owner: Owner): SigningKey => {
     const file = join(directory, name);
-    if (existsSync(file)) {
-      own(name, owner);
-      return loadSigningKey(file);
+    if (!existsSync(file)) {
+      createSigningKey(file);
+      made.push(name);
     }
-    const key = createSigningKey(file);
-    made.push(name);
     own(name, owner);
-    return key;
+    return loadSigningKey(file);
   };
   const publish = (name: string, content: string): void => {
     writePublicFile(join(directory, name), `${content.trim()}\n`);

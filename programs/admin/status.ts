@@ -1,7 +1,7 @@
 import { isConnectionLost, isStatementTimeout, isUnavailable } from '#sql/db/errors';
 import { isInRecovery } from '#sql/db/transaction';
 import { recordMaintenance } from '#sql/ops/maintenance';
-import { activeKeys } from './aep-keys.js';
+import { activeKeys } from './signing-keys.js';
 import { type AddCommand, type Admin, type Outcome, plain, readable } from './command.js';
 import { checkPublicApi, readFacts, type Facts, PROGRAMS, UNKNOWN_SIGNER } from './status/facts.js';
 

@@ -169,21 +169,15 @@ function trouble(error: unknown, env: Environment | undefined): string {
   return `Incomplete check: ${reason.message}${cause}. ${again}`;
 }
 
-async function openSnapshot(config: FsckConfig): Promise<LogFiles | null> {
-  const { snapshotPlace, snapshotUrl } = config;
-  if (snapshotPlace === null && snapshotUrl === null) return null;
-  if (snapshotPlace !== null && isBucket(snapshotPlace)) {
-    return filesIn(await openStore(snapshotPlace));
-  }
-  const isDirectory = async (path: string): Promise<boolean> =>
-    stat(path).then(
-      (found) => found.isDirectory(),
-      () => false,
-    );
-  if (snapshotPlace !== null && !(await isDirectory(snapshotPlace))) {
-    throw new OperatorError(`SNAPSHOT_DIR: ${snapshotPlace} is not a directory`);
-  }
-  return openFiles(snapshotUrl ?? snapshotPlace ?? '', {});
+async function openSnapshot({
+  snapshotPlace: place,
+  snapshotUrl: url,
+}: FsckConfig): Promise<LogFiles | null> {
+  if (place === null) return url === null ? null : openFiles(url, {});
+  if (isBucket(place)) return filesIn(await openStore(place));
+  const found = await stat(place).catch(() => null);
+  if (found?.isDirectory() === true) return openFiles(place, {});
+  throw new OperatorError(`SNAPSHOT_DIR: ${place} is not a directory`);
 }
 
 /** Names the database without credentials. */

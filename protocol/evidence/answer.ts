@@ -56,7 +56,7 @@ export function requireCurrent(
   { response }: ProvedAnswer,
   document: unknown,
 ): void {
-  const status = statusOf(response);
+  const status = answerStatus(response);
   if (outdated === null || (status === 'REVOKED' && !assertsValidity(document))) return;
   const message = `the evidence of ${snapshot.time} is too old: the answer was ${status}`;
   throw new ProtocolError(outdated, message);
@@ -122,7 +122,7 @@ function recordedProofs({
   });
 }
 
-export function statusOf(answer: Facade | NotFound): VerificationStatus {
+export function answerStatus(answer: Facade | NotFound): VerificationStatus {
   return 'verification' in answer
     ? answer.verification.verification_status
     : answer.verification_status;

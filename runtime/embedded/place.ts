@@ -107,7 +107,7 @@ export function rememberPlace(dataDir: string, place: Place): void {
 }
 
 /** Removes the cluster of `dataDir`; its server must not be running. */
-export async function removePlace(dataDir: string): Promise<void> {
+export async function dropCluster(dataDir: string): Promise<void> {
   const pointed = await readPointer(dataDir);
   await rm(localDirectory(dataDir), { recursive: true, force: true, maxRetries: 10 });
   if (pointed !== null) await rm(pointed, { recursive: true, force: true, maxRetries: 10 });

@@ -8,11 +8,9 @@ import postgres from 'postgres';
 import type { Logger } from '../process/log.js';
 import { createPrivateFile } from '../process/files.js';
 import { type Binaries, findBinaries } from './binaries.js';
-import { spawnAs, clusterOf, findPlace, type Place, rememberPlace, removePlace } from './place.js';
+import { spawnAs, clusterOf, findPlace, type Place, rememberPlace, dropCluster } from './place.js';
 import { OperatorError } from '../process/operator-error.js';
 import { type Server, startServer } from './server.js';
-
-export { removePlace as removeEmbeddedPostgres } from './place.js';
 
 const run = promisify(execFile);
 
@@ -166,7 +164,7 @@ export async function startEmbeddedPostgres(
     urlFor,
     destroy: async () => {
       await server.stop();
-      await removePlace(dataDir);
+      await dropCluster(dataDir);
     },
   };
 }

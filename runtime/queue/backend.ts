@@ -32,8 +32,9 @@ export interface AdmitData {
   requests?: string;
 }
 
-/** Job names, by the kind of ids that the job carries. */
-export const JOB = { admissions: 'admit', revocations: 'revoke', batches: 'batches' } as const;
+/** Job names, by the kind of ids that the job carries. Workers of every version know chunks as `admit`. */
+export const JOB = { chunks: 'admit', revocations: 'revoke', batches: 'batches' } as const;
+export type JobKind = keyof typeof JOB;
 
 export type AdmitProcessor = Processor<AdmitData, void>;
 

@@ -6,6 +6,7 @@ import { logger, logRarely, type Logger } from '../process/log.js';
 import {
   type AdmitProcessor,
   JOB,
+  type JobKind,
   type Member,
   type Opened,
   type OpenQueue,
@@ -15,7 +16,7 @@ import {
   readJob,
 } from './backend.js';
 import { packRequestIds, type RequestIds } from '../http/request-ids.js';
-import { withTimeout } from '../concurrency.js';
+import { repeat, withTimeout } from '../concurrency.js';
 
 /** The queue timed out or failed. The job may have been enqueued all the same. */
 export class QueueUnavailableError extends Error {}
@@ -72,20 +73,7 @@ export interface QueueState {
 
 const STATES = ['waiting', 'active', 'delayed', 'failed'] as const;
 
-/**
- * Wakes workers. Delivery is not guaranteed: pending admissions are in the registry, and stale ones are
- * requeued.
- */
-export interface AdmitQueue {
-  /**
-   * Returns the job's id; rejects within seconds when the queue is unreachable. `requests` has the
-   * request id of each proof, for the worker's log lines.
-   */
-  add(proofIds: readonly string[], requests?: readonly string[]): Promise<string>;
-  /** Like `add`, for requested revocations. */
-  addRevocations(revocationIds: readonly string[], requests?: readonly string[]): Promise<string>;
-  /** Announces new batches, by their ids without prefix. The registry has their content. */
-  addBatches(batchIds: readonly string[], requests?: readonly string[]): Promise<string>;
+interface JobQueue {
   /** Rejects when the queue is unreachable. */
   ping(): Promise<void>;
   /** Jobs that no worker has taken yet. */
@@ -94,18 +82,40 @@ export interface AdmitQueue {
   close(): Promise<void>;
 }
 
+/**
+ * Adds a job; returns its id. Rejects within seconds when the queue is unreachable. `requests` has the
+ * request id of each id, for the worker's log lines. Delivery is not guaranteed: pending work is in the
+ * registry, and stale work is requeued.
+ */
+type Add = (ids: readonly string[], requests?: readonly string[]) => Promise<string>;
+
+/** The queue from engines to workers. A PostgreSQL notification, not a job, announces single admissions. */
+export interface AdmitQueue extends JobQueue {
+  addRevocations: Add;
+  /** Announces new batches, by their ids without prefix. */
+  addBatches: Add;
+}
+
 /** The queue of batch work. Each job has the ids of leased chunks. */
-export type BatchQueue = Pick<AdmitQueue, 'add' | 'depth' | 'stats' | 'close'>;
+export interface BatchQueue extends JobQueue {
+  addChunks: Add;
+}
 
 export function openAdmitQueue(config: QueueConfig, options: QueueOptions = {}): AdmitQueue {
-  return openProducer(config, 'admit', options);
+  const { add, ...queue } = openProducer(config, 'admit', options);
+  return { ...queue, addRevocations: add(JOB.revocations), addBatches: add(JOB.batches) };
 }
 
 export function openBatchQueue(config: QueueConfig, options: QueueOptions = {}): BatchQueue {
-  return openProducer(config, 'batch', options);
+  const { add, ...queue } = openProducer(config, 'batch', options);
+  return { ...queue, addChunks: add(JOB.chunks) };
 }
 
-function openProducer(config: QueueConfig, name: QueueName, options: QueueOptions): AdmitQueue {
+function openProducer(
+  config: QueueConfig,
+  name: QueueName,
+  options: QueueOptions,
+): JobQueue & { add: (job: string) => Add } {
   const onError = logTo(options.log ?? logger('queue'), 'enqueueing');
   let current: Promise<OpenQueue> | null = null;
   let closed = false;
@@ -141,7 +151,7 @@ function openProducer(config: QueueConfig, name: QueueName, options: QueueOption
   }
 
   const add =
-    (job: string): AdmitQueue['add'] =>
+    (job: string): Add =>
     (ids, requests) =>
       ask(async (queue) => {
         // Generated here: BullMQ's own ids need a privilege that the programs' roles lack.
@@ -153,9 +163,7 @@ function openProducer(config: QueueConfig, name: QueueName, options: QueueOption
   const depth = (): Promise<number> => ask((queue) => queue.getWaitingCount());
 
   return {
-    add: add(JOB.admissions),
-    addRevocations: add(JOB.revocations),
-    addBatches: add(JOB.batches),
+    add,
     ping: async () => void (await depth()),
     depth,
     stats: () =>
@@ -194,37 +202,30 @@ function keepRunning(open: () => Runner, report: (error: unknown) => void): Runn
   });
 
   async function once(): Promise<void> {
-    opening = open();
+    const client = open();
+    opening = client;
     try {
-      await connected(opening);
-      running = opening;
+      await connected(client);
+      running = client;
     } finally {
       opening = null;
     }
-    const run = running.member.run();
+    const run = client.member.run();
     firstReady();
     try {
       await run;
     } finally {
       // Keeps the client while closing, because `close` waits for the client's current job.
       if (!closing.signal.aborted) {
-        const over = running;
         running = null;
-        await shut(over, CLOSE_MS);
+        await shut(client, CLOSE_MS);
       }
     }
   }
 
-  async function loop(): Promise<void> {
-    while (!closing.signal.aborted) {
-      await once().catch((error: unknown) => {
-        if (!closing.signal.aborted) report(error);
-      });
-      await sleep(REOPEN_MS, undefined, { signal: closing.signal }).catch(() => undefined);
-    }
-  }
-
-  const over = loop();
+  const ended = repeat(REOPEN_MS, closing.signal, once, (error) => {
+    if (!closing.signal.aborted) report(error);
+  });
   return {
     ready,
     isRunning: () => running !== null && !closing.signal.aborted,
@@ -232,15 +233,13 @@ function keepRunning(open: () => Runner, report: (error: unknown) => void): Runn
       closing.abort();
       opening?.abandon();
       if (running !== null) await shut(running, CLOSE_WORKER_MS);
-      await Promise.race([over, sleep(1_000, undefined, { ref: false })]);
+      await Promise.race([ended, sleep(1_000, undefined, { ref: false })]);
     },
   };
 }
 
 /** Handles the ids of a job. `requests` is only for log lines. */
 export type Handler = (ids: string[], requests: RequestIds) => Promise<void>;
-
-const KINDS = ['admissions', 'revocations', 'batches'] as const;
 
 /**
  * Calls the handler of each job's kind with its ids. Jobs of unknown kind or shape are rejected
@@ -249,14 +248,14 @@ const KINDS = ['admissions', 'revocations', 'batches'] as const;
 export function openConsumer(
   config: QueueConfig,
   name: QueueName,
-  handlers: Partial<Record<(typeof KINDS)[number], Handler>>,
+  handlers: Partial<Record<JobKind, Handler>>,
   options: QueueOptions & { concurrency: number },
 ): Running {
   const report = logTo(options.log ?? logger('queue'), 'job consumer');
   const processor: AdmitProcessor = async (job) => {
     const read = readJob(job.data);
     if (read === null) throw new UnrecoverableError('the job is not a list of ids');
-    const kind = KINDS.find((one) => JOB[one] === job.name);
+    const kind = (Object.keys(JOB) as JobKind[]).find((one) => JOB[one] === job.name);
     const handle = kind && handlers[kind];
     if (handle === undefined) throw new UnrecoverableError('unknown kind of job');
     await handle(read.ids, read.requests);

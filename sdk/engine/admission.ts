@@ -23,7 +23,7 @@ import { type Answer, withDeadline, type Deadline } from '../http/attempt.js';
 import type { HttpClient } from '../http/client.js';
 import { type EngineOptions, invalidInput } from '../options.js';
 import { openEngine, randomHex, requireProofId } from './engine.js';
-import { openEvidenceFetcher, readEvidence } from './receipt-evidence.js';
+import { openEvidenceFetcher, fetchEvidence } from './receipt-evidence.js';
 
 /** An execute request; `schema_version` and the tenant are optional. */
 export type ExecuteInput = Omit<ExecuteRequest, 'schema_version' | 'tenant_id'> &
@@ -204,7 +204,7 @@ export function poll<R extends Receipt>(
   const request = { method: 'GET', path: `/v1/admissions/${proofId}` } as const;
   const requireSecondDecision = async (receipt: Receipt): Promise<void> => {
     if (requestHash !== null || receipt.registry_proof_id === proofId) return;
-    const { evidence } = await readEvidence(engine, options, receipt, deadline);
+    const { evidence } = await fetchEvidence(engine, options, receipt, deadline);
     if (evidence.approval?.envelope.statement.proof_id === proofId) return;
     throw new SdkError('unexpected_response', 'the decision is about another proof');
   };

@@ -82,14 +82,14 @@ async function readAndStore(
   options: EngineOptions,
   receipt: Receipt,
 ): Promise<VerifiedReceiptEvidence> {
-  const read = await readEvidence(engine, options, receipt);
+  const read = await fetchEvidence(engine, options, receipt);
   const { store } = options.receiptEvidence || {};
   await store?.(read.evidence, receipt);
   return read;
 }
 
 /** Evidence of a receipt, verified like the SDK does after an admission. */
-export async function readEvidence(
+export async function fetchEvidence(
   engine: HttpClient,
   options: EngineOptions,
   receipt: Receipt,
@@ -100,6 +100,7 @@ export async function readEvidence(
   const document = readDocument(answer, receiptEvidenceSchema);
   const { schema_version, proof_record, entry, key, approval, disclosures, tlog_proof } = document;
   const { entry: activation, tlog_proof: keyProof } = key;
+  // Without members that a newer service added, which `verifyOffline` would reject.
   const evidence = {
     schema_version,
     proof_record,

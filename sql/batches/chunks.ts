@@ -16,7 +16,7 @@ export const decidedState = (sql: Db) => sql`
     when 'REQUIRE_APPROVAL' then 'approval_required' end`;
 
 export interface BatchOutcomeCount {
-  share: BatchRef;
+  batch: BatchRef;
   outcome: DecidedState | 'refused';
 }
 
@@ -27,19 +27,19 @@ export interface BatchOutcomeCount {
  */
 export async function countOutcomes(
   tx: Transaction,
-  tallies: readonly BatchOutcomeCount[],
+  outcomes: readonly BatchOutcomeCount[],
 ): Promise<void> {
-  if (tallies.length === 0) return;
+  if (outcomes.length === 0) return;
   const sums = new Map<string, Record<BatchOutcomeCount['outcome'], number>>();
-  for (const { share, outcome } of tallies) {
-    const counted = sums.get(share.batchId) ?? {
+  for (const { batch, outcome } of outcomes) {
+    const counted = sums.get(batch.batchId) ?? {
       admitted: 0,
       denied: 0,
       approval_required: 0,
       refused: 0,
     };
-    counted[outcome] += share.items;
-    sums.set(share.batchId, counted);
+    counted[outcome] += batch.items;
+    sums.set(batch.batchId, counted);
   }
   const rows = [...sums];
   await tx`
@@ -145,21 +145,21 @@ export async function resolveDuplicateItems(
   sql: Pool,
   limit: number,
   after: WatchedPlace | null = null,
-): Promise<{ settled: number; next: WatchedPlace | null }> {
+): Promise<{ counted: number; next: WatchedPlace | null }> {
   const [proofId, batchId] = after ?? [NIL, NIL];
-  const rows = await sql<(WatchedItem & { isSettled: boolean })[]>`
+  const rows = await sql<(WatchedItem & { isDecided: boolean })[]>`
     select w.proof_id as proof, w.batch_id as batch,
-      e.proof_id is not null or r.proof_id is not null as "isSettled"
+      e.proof_id is not null or r.proof_id is not null as "isDecided"
     from svc.batch_watch w
     left join svc.log_entry e using (proof_id)
     left join svc.refusal r using (proof_id)
     where (w.proof_id, w.batch_id) > (${proofId}::uuid, ${batchId}::uuid)
     order by w.proof_id, w.batch_id limit ${limit}`;
-  const found = rows.filter(({ isSettled }) => isSettled);
-  const settled = found.length === 0 ? 0 : await transaction(sql, (tx) => countWatched(tx, found));
+  const found = rows.filter(({ isDecided }) => isDecided);
+  const counted = found.length === 0 ? 0 : await transaction(sql, (tx) => countWatched(tx, found));
   const last = rows.at(-1);
   const isEnd = rows.length < limit || last === undefined;
-  return { settled, next: isEnd ? null : [last.proof, last.batch] };
+  return { counted, next: isEnd ? null : [last.proof, last.batch] };
 }
 
 const NIL = '0'.repeat(32);
@@ -183,7 +183,7 @@ async function countWatched(tx: Transaction, found: WatchedItem[]): Promise<numb
   await countOutcomes(
     tx,
     gone.map(({ batch, items, outcome }) => ({
-      share: { batchId: batchIdOf(batch), items },
+      batch: { batchId: batchIdOf(batch), items },
       outcome,
     })),
   );

@@ -15,7 +15,7 @@ import {
   type Transaction,
 } from '../db/transaction.js';
 import { AdministrationError, joinTransaction, tenantNumber } from '../tenants/audit.js';
-import { intactKeys } from './entries.js';
+import { intactKeys } from './signing-keys.js';
 
 /**
  * Stores the registration of an approver, which the caller has verified, and appends its activation, unless the log

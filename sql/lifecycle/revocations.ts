@@ -1,8 +1,16 @@
+import { entryBytes, readEntry, revocationReasonBytes } from '#protocol/entries';
+import type { Sha256 } from '#protocol/hash';
+import { isProofId } from '#protocol/ids';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
 import { isProofOnly, type ArtifactKind, type Decided } from '#protocol/status';
+import { formatTime } from '#protocol/time';
 import { firstRow } from '../db/columns.js';
 import { type Db, type Pool, type Transaction, asTenants, type OwnId } from '../db/transaction.js';
+import { appendEntries, lockHead, type NewEntry } from '../log/append.js';
+import { statusEntriesOf } from '../log/log.js';
+import { databaseTime } from '../log/verdicts.js';
 import { DamagedEntryError, statusesOf } from '../proofs/read.js';
+import { AdministrationError, joinTransaction } from '../tenants/audit.js';
 
 export interface RevocationItem {
   requestId: string;
@@ -224,11 +232,84 @@ export async function refuseRevocations(
 
 export async function insertReasons(
   tx: Transaction,
-  reasons: { reasonHash: Buffer; document: Buffer }[],
+  reasons: { reasonHash: Buffer; document: Uint8Array }[],
 ): Promise<void> {
   if (reasons.length === 0) return;
   const rows = reasons.map(({ reasonHash, document }) => ({ reason_hash: reasonHash, document }));
   await tx`insert into svc.revocation_reason ${tx(rows)}`;
+}
+
+/** The log entry that revokes an artifact at `at`, in epoch milliseconds. */
+export function revocationEntry(
+  revocation: Pick<ClaimedRevocation, 'proofId' | 'artifactKind' | 'reasonHash'>,
+  at: number,
+): NewEntry {
+  const { proofId, artifactKind, reasonHash } = revocation;
+  const body = entryBytes({
+    type: 'status',
+    status: 'REVOKED',
+    proof_id: proofId,
+    artifact_kind: artifactKind,
+    reason_hash: reasonHash.toString('hex'),
+    time: formatTime(at),
+  });
+  return { kind: 'status', proofId, at, body };
+}
+
+interface Revocation {
+  proofId: string;
+  artifactKind: ArtifactKind;
+  reason: string;
+  actor: string;
+  /** 32 random bytes in hex, so that a guessed reason cannot be confirmed from its public hash. */
+  salt: string;
+}
+
+/**
+ * Revokes an artifact permanently for an operator, without a request, and returns the index of its log
+ * entry. The database stores the reason as `svc.registry.revocation_reason/1.0`; the log has only its hash.
+ *
+ * @throws AdministrationError when the proof is unknown, or the artifact is absent or already revoked: the log
+ *   would keep such an entry forever, and monitors and fsck would report it
+ */
+export function appendRevocation(
+  sql: Pool | Transaction,
+  sha256: Sha256,
+  revocation: Revocation,
+): Promise<number> {
+  const { proofId, artifactKind, reason, actor, salt } = revocation;
+  const unknown = new AdministrationError(`unknown proof ${proofId}`);
+  if (!isProofId(proofId)) return Promise.reject(unknown);
+  const document = revocationReasonBytes({
+    proof_id: proofId,
+    artifact_kind: artifactKind,
+    reason,
+    actor,
+    salt,
+  });
+  const reasonHash = Buffer.from(sha256(document));
+  return joinTransaction(sql, async (tx) => {
+    const size = await lockHead(tx);
+    const [decided] = await tx<Decided[]>`
+      select effect, is_outcome as "isOutcome" from svc.log_entry where proof_id = ${proofId}::uuid`;
+    if (decided === undefined) throw unknown;
+    if (artifactKind !== 'proof' && isProofOnly(decided)) {
+      throw new AdministrationError(
+        `${proofId} is not the admission of an action, so it has no ${artifactKind}: revoke its proof`,
+      );
+    }
+    for (const { leafIndex, body } of await statusEntriesOf(tx, [proofId], size)) {
+      const entry = readEntry(body);
+      if (entry?.type !== 'status' || entry.artifact_kind !== artifactKind) continue;
+      throw new AdministrationError(
+        `the ${artifactKind} of ${proofId} is already revoked, by leaf ${leafIndex}`,
+      );
+    }
+    await insertReasons(tx, [{ reasonHash, document }]);
+    const entry = revocationEntry({ proofId, artifactKind, reasonHash }, await databaseTime(tx));
+    await appendEntries(tx, sha256, size, [entry]);
+    return size;
+  });
 }
 
 export interface PendingRevocation {

@@ -91,7 +91,8 @@ export interface ProofPage {
  */
 export function listProofs(sql: Pool, query: ListQuery): Promise<ProofPage> {
   const { limit, status } = query;
-  const keep = (proof: WithoutBatch): boolean => status === undefined || statusOf(proof) === status;
+  const keep = (proof: WithoutBatch): boolean =>
+    status === undefined || listedStatus(proof) === status;
   const page = async (tx: Transaction, keys: Keys) => {
     const floor = await firstLeafSince(tx, query.filter.acceptedFrom);
     const kept: WithoutBatch[] = [];
@@ -351,7 +352,7 @@ function callIn(request: Buffer | null): Pick<ProofInList, 'agent' | 'run' | 'to
   return { ...(agent && { agent }), ...(run && { run }), ...(tool !== undefined && { tool }) };
 }
 
-export function statusOf(proof: WithoutBatch): VerificationStatus {
+export function listedStatus(proof: WithoutBatch): VerificationStatus {
   const { effect, isOutcome, verdict, isVoided, revoked } = proof;
   return verificationStatus({
     kind: 'proof',

@@ -15,7 +15,7 @@ import {
 import { type JsonValue } from '#protocol/json';
 import type { BatchResult, BatchResults } from '#protocol/schemas/batch';
 import type { ExecuteReceipt } from '#protocol/schemas/admission';
-import { removeEmbeddedPostgres } from '#runtime/embedded/start';
+import { dropCluster } from '#runtime/embedded/place';
 import { testFolder } from '../fixtures/test-folder.js';
 
 const ITEMS = 60;
@@ -45,7 +45,7 @@ beforeAll(async () => {
 }, 120_000);
 afterAll(async () => {
   await cleanUp(cleanup);
-  await removeEmbeddedPostgres(dir);
+  await dropCluster(dir);
 });
 
 async function evidenceOf(n: number): Promise<ReceiptEvidence> {

@@ -2,13 +2,9 @@ import { execFile, execFileSync } from 'node:child_process';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import {
-  removeEmbeddedPostgres,
-  startEmbeddedPostgres,
-  type EmbeddedPostgres,
-} from '#runtime/embedded/start';
+import { startEmbeddedPostgres, type EmbeddedPostgres } from '#runtime/embedded/start';
 import { findBinaries } from '#runtime/embedded/binaries';
-import { clusterOf, findPlace } from '#runtime/embedded/place';
+import { clusterOf, findPlace, dropCluster } from '#runtime/embedded/place';
 import { startServer, type Server } from '#runtime/embedded/server';
 import { connect } from '#runtime/postgres/connect';
 import type { Db, Pool } from '#sql/db/transaction';
@@ -145,7 +141,7 @@ export class Cluster {
     await this.replication?.close();
     await this.standby?.server.stop();
     await this.running.stop();
-    await removeEmbeddedPostgres(this.dataDir);
+    await dropCluster(this.dataDir);
     await rm(join(this.dataDir, 'standby'), { recursive: true, force: true });
   }
 

@@ -6,7 +6,7 @@ import { idsOf } from '#protocol/ids';
 import { jwkThumbprint } from '#protocol/keys';
 import { BY_PATH } from '#protocol/lookup-routes';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { ensureKeyActive } from '#sql/lifecycle/entries';
+import { ensureKeyActive } from '#sql/lifecycle/signing-keys';
 import { scrub } from '#workers/verify/scrub';
 import { openPublicStack, type PublicStack } from '../e2e/public-statuses/stack.js';
 import {

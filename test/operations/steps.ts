@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 import { formatVkey } from '#protocol/note';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
-import { activeKeys } from '#programs/admin/aep-keys';
+import { activeKeys } from '#programs/admin/signing-keys';
 import { treeSize } from '#sql/log/log';
 import type { Client } from '../faults/client.js';
 import { PROCESSES, type Owner, type ProcessName, type World } from '../faults/world.js';

@@ -59,7 +59,7 @@ async function get({ url }: RunningProgram, path: string) {
 /** Checks for the queue in Postgres and for the queue in Redis. */
 async function showsButNeverChanges(config: QueueConfig, board: RunningProgram): Promise<void> {
   const queue = openAdmitQueue(config);
-  const jobId = await queue.add([PROOF_ID], ['trace-1']);
+  const jobId = await queue.addRevocations([PROOF_ID], ['trace-1']);
   const depth = await queue.depth();
   const page = await get(board, '/');
   expect([page.status, page.headers.get('cache-control')]).toEqual([200, 'no-store']);
@@ -95,7 +95,7 @@ describe('queue dashboard', () => {
     `displays forged jobs as text in a browser, and loads nothing from other origins${withoutChromium}`,
     async () => {
       const queue = openAdmitQueue({ databaseUrl: db.urlFor('svc_engine'), redisUrl: null });
-      await queue.add([IMAGE, MARKUP]);
+      await queue.addRevocations([IMAGE, MARKUP]);
       await queue.close();
       const browser = await chromium.launch({ executablePath: chromiumPath!, args: chromiumArgs });
       const httpCredentials = { username: 'operator', password: KEY };

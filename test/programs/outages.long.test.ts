@@ -5,7 +5,7 @@ import { jwkThumbprint } from '#protocol/keys';
 import { formatVkey } from '#protocol/note';
 import { createSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto/node';
 import { transaction } from '#sql/db/transaction';
-import { appendKeyChange } from '#sql/lifecycle/entries';
+import { appendKeyChange } from '#sql/lifecycle/signing-keys';
 import { adminWith, type AdminLine } from '../fixtures/admin.js';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { parseExposition, valueOf } from '../fixtures/exposition.js';

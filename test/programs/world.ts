@@ -3,7 +3,7 @@ import { afterAll } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { jwkThumbprint } from '#protocol/keys';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
-import { ensureKeyActive } from '#sql/lifecycle/entries';
+import { ensureKeyActive } from '#sql/lifecycle/signing-keys';
 import { adminOn } from '../fixtures/admin.js';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { startProgram, type RunningProgram } from '../fixtures/program.js';

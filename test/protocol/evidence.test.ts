@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { fromBase64, fromHex, fromUtf8, toBase64, toHex, utf8 } from '#protocol/bytes';
 import { nobleVerify } from '#protocol/ed25519';
-import { proveAnswer, statusOf } from '#protocol/evidence/answer';
+import { answerStatus, proveAnswer } from '#protocol/evidence/answer';
 import { buildEvidence } from '#protocol/evidence/build';
 import { BY_PATH, type VerdictRoute } from '#protocol/lookup-routes';
 import type { ProtocolError } from '#protocol/errors';
@@ -349,7 +349,7 @@ describe('evidence', () => {
         else expect(refusal(proved).code).toBe(outdated);
       }
       const { state, answer } = (await prove(`cert_${revoked}`, BY_PATH.certificate))();
-      expect([state.outdated, statusOf(answer.response)]).toEqual([outdated, 'REVOKED']);
+      expect([state.outdated, answerStatus(answer.response)]).toEqual([outdated, 'REVOKED']);
     },
   );
 });

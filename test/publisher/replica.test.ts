@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { engineReadiness } from '#api/engine/operations';
+import { engineReadiness } from '#api/engine/http/health';
 import { formatVkey } from '#protocol/note';
 import { openReplica } from '#programs/replica';
 import type { Publisher, PublisherContext } from '#publisher/publisher';

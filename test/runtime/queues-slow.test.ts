@@ -26,11 +26,11 @@ describe.concurrent.each([
   it('rejects new jobs within seconds', async ({ expect }) => {
     const queue = openAdmitQueue(config, { log });
     const began = Date.now();
-    await expect(queue.add([PROOF_ID])).rejects.toBeInstanceOf(QueueUnavailableError);
+    await expect(queue.addRevocations([PROOF_ID])).rejects.toBeInstanceOf(QueueUnavailableError);
     await expect(queue.ping()).rejects.toBeInstanceOf(QueueUnavailableError);
     await queue.close();
     expect(Date.now() - began).toBeLessThan(15_000);
-    await expect(queue.add([PROOF_ID])).rejects.toBeInstanceOf(QueueUnavailableError);
+    await expect(queue.addRevocations([PROOF_ID])).rejects.toBeInstanceOf(QueueUnavailableError);
   });
 });
 

@@ -71,7 +71,7 @@ const backends: Backend[] = [
       await database.exited;
       database = await startEmbeddedPostgres({ dataDir: home, port });
     },
-    forge: async (data, name = 'admit') => {
+    forge: async (data, name = 'revoke') => {
       const sql = postgres(database.urlFor('svc_engine'), { max: 1 });
       const id = `forged-${randomBytes(4).toString('hex')}`;
       await sql`
@@ -88,7 +88,7 @@ const backends: Backend[] = [
       await redis?.kill();
       await redis?.start();
     },
-    forge: async (data, name = 'admit') => {
+    forge: async (data, name = 'revoke') => {
       const client = new Redis(redis?.url ?? '', { maxRetriesPerRequest: null });
       const queue = new Queue('admit', { connection: client, prefix: '{svc}' });
       await queue.add(name, data, triedAgain);
@@ -129,19 +129,19 @@ it('admit queue on Postgres with two hosts > works while either host is down', a
     return { databaseUrl: database.urlFor(role).replace(/@[^/]+\//, hosts), redisUrl: null };
   };
   const seen: string[] = [];
-  const admissions: Handler = ([id = '']) => Promise.resolve(void seen.push(id));
+  const revocations: Handler = ([id = '']) => Promise.resolve(void seen.push(id));
   const queue = openAdmitQueue(config('svc_engine'), { log });
   const worker = openConsumer(
     config('svc_worker'),
     'admit',
-    { admissions },
+    { revocations },
     { concurrency: 1, log },
   );
   for (const down of [one, two, one]) {
     down.cut(true);
     const id = proofId();
     const addAndTake = async (): Promise<boolean> => {
-      await queue.add([id]).catch(() => undefined);
+      await queue.addRevocations([id]).catch(() => undefined);
       return seen.includes(id);
     };
     await expect.poll(addAndTake, { interval: 200 }).toBe(true);
@@ -165,9 +165,9 @@ describe.each(backends)('admit queue on $name', (backend) => {
 
   const openQueue = () => keep(openAdmitQueue(backend.config('svc_engine'), { log }));
 
-  function openWorker(admissions: Handler) {
+  function openWorker(revocations: Handler) {
     const options = { concurrency: 1, log };
-    return keep(openConsumer(backend.config('svc_worker'), 'admit', { admissions }, options));
+    return keep(openConsumer(backend.config('svc_worker'), 'admit', { revocations }, options));
   }
 
   /** A worker that succeeds and records its ids. */
@@ -186,7 +186,7 @@ describe.each(backends)('admit queue on $name', (backend) => {
       const { seen, ready } = openRecorder();
       await ready;
       const ids = [proofId(), proofId()];
-      await openQueue().add(ids);
+      await openQueue().addRevocations(ids);
       await expect.poll(() => seen).toEqual([ids]);
     },
   );
@@ -204,7 +204,7 @@ describe.each(backends)('admit queue on $name', (backend) => {
       await backend.forge({ ids: [proofId()] }, name);
     }
     const queue = openQueue();
-    await queue.add(honest);
+    await queue.addRevocations(honest);
     await expect.poll(() => seen.length).toBeGreaterThan(0);
     expect(seen).toEqual([honest]);
     expect((await queue.stats()).jobs).toMatchObject({ waiting: 0, delayed: 0 });
@@ -223,7 +223,7 @@ describe.each(backends)('admit queue on $name', (backend) => {
       await Promise.all([worker.ready, queue.ping()]);
       await backend.outage();
       const sendOne = async (): Promise<number> => {
-        if (tried.length === 0) await queue.add([proofId()]).catch(() => undefined);
+        if (tried.length === 0) await queue.addRevocations([proofId()]).catch(() => undefined);
         return tried.length - new Set(tried).size;
       };
       await expect.poll(sendOne, { interval: 200 }).toBeGreaterThan(0);

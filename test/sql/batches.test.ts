@@ -159,9 +159,9 @@ describe('batch progress', () => {
   it('only grows: the database rejects a decision that is counted twice, lost or undone', async () => {
     const batchId = await accepted(items(3));
     const worker = registry.admit.sql;
-    const share = { batchId, items: 2 };
-    const count = (outcome: 'admitted' | 'denied', n = share.items) =>
-      transaction(worker, (tx) => countOutcomes(tx, [{ share: { ...share, items: n }, outcome }]));
+    const batch = { batchId, items: 2 };
+    const count = (outcome: 'admitted' | 'denied', n = batch.items) =>
+      transaction(worker, (tx) => countOutcomes(tx, [{ batch: { ...batch, items: n }, outcome }]));
     await count('admitted');
     await expect(count('denied')).rejects.toThrow(/check constraint|may only advance/);
     const uuid = batchId.replace('batch_', '');
@@ -243,7 +243,7 @@ describe('batch progress', () => {
       ...items(1, 2),
     ];
     const batches = [await accepted(pointing()), await accepted(pointing())];
-    expect((await resolveDuplicateItems(registry.admit.sql, 100)).settled).toBe(0);
+    expect((await resolveDuplicateItems(registry.admit.sql, 100)).counted).toBe(0);
     await processAdmissions(registry.admit, [item.proofId]);
     // Counts the items in pages and by two concurrent callers; only one caller counts each row.
     const [one, other] = await Promise.all([
@@ -251,7 +251,7 @@ describe('batch progress', () => {
       resolveDuplicateItems(registry.admit.sql, 100),
     ]);
     const rest = await resolveDuplicateItems(registry.admit.sql, 100, one.next);
-    expect(one.settled + other.settled + rest.settled).toBe(2);
+    expect(one.counted + other.counted + rest.counted).toBe(2);
     for (const id of batches) {
       expect(await readBatch(registry.engine, registry.tenantNo, id)).toMatchObject({
         admitted: 2,

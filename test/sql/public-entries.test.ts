@@ -7,7 +7,7 @@ import type { ErasureEntry, SnapshotEntry, VerdictEntry } from '#protocol/schema
 import { extendTiles } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { appendKeyChange } from '#sql/lifecycle/entries';
+import { appendKeyChange } from '#sql/lifecycle/signing-keys';
 import { appendEntries, lockHead } from '#sql/log/append';
 import { entryRows, treeSize } from '#sql/log/log';
 import { appendErasure, appendSnapshot, appendVerdict } from '#sql/log/public-entries';

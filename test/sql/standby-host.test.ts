@@ -89,7 +89,7 @@ it('admit queue on Postgres > skips a standby among several hosts', async () => 
   const queue = openAdmitQueue({ databaseUrl: urlFor('svc_engine'), redisUrl: null }, { log });
   onTestFinished(() => queue.close());
   const isAdded = () =>
-    queue.add(['01a2282cf95170009242bb800c0d72bb']).then(
+    queue.addRevocations(['01a2282cf95170009242bb800c0d72bb']).then(
       () => true,
       () => false,
     );

@@ -37,8 +37,8 @@ describe('batch dispatcher', () => {
     await dispatchChunks(options);
     expect(await queue.depth()).toBe(2);
     const seen: string[][] = [];
-    const admissions = (ids: string[]) => Promise.resolve(void seen.push(ids));
-    const worker = openConsumer(config(), 'batch', { admissions }, { concurrency: 1, log });
+    const chunks = (ids: string[]) => Promise.resolve(void seen.push(ids));
+    const worker = openConsumer(config(), 'batch', { chunks }, { concurrency: 1, log });
     await expect.poll(() => seen.length).toBe(2);
     expect(seen.map((ids) => ids.length)).toEqual([1, 1]);
     expect(await dispatchChunks(options)).toBe(CHUNK_ITEMS * 2);

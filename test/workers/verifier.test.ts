@@ -6,7 +6,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { Heartbeat } from '#runtime/ops/health';
 import { setValidity } from '#sql/tenants/administration';
 import { type Pool, transaction } from '#sql/db/transaction';
-import { appendKeyChange } from '#sql/lifecycle/entries';
+import { appendKeyChange } from '#sql/lifecycle/signing-keys';
 import { verdictEntries } from '#sql/log/public-entries';
 import { scrubUrgently } from '#sql/log/verdicts';
 import { verifierHeartbeats } from '#workers/verify/context';

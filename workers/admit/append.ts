@@ -224,7 +224,7 @@ async function requireActiveKey(
 export const countOf = (
   { batch }: PendingIntake,
   outcome: BatchOutcomeCount['outcome'],
-): BatchOutcomeCount[] => (batch === null ? [] : [{ share: batch, outcome }]);
+): BatchOutcomeCount[] => (batch === null ? [] : [{ batch, outcome }]);
 
 /**
  * Under the append lock, reads the counters, and evaluates and signs again each proof that was

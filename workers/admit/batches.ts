@@ -12,7 +12,7 @@ import { CHUNK_ITEMS } from '#sql/batches/accept';
 export interface DispatchOptions {
   sql: Pool;
   log: Logger;
-  queue: Pick<BatchQueue, 'add' | 'depth'>;
+  queue: Pick<BatchQueue, 'addChunks' | 'depth'>;
   /**
    * Chunks kept in the queue. The queue is first come, first served, so a short queue shares the workers
    * more fairly between batches. With an empty queue, a free worker would idle.
@@ -29,7 +29,7 @@ export async function dispatchChunks({ sql, queue, ahead }: DispatchOptions): Pr
   for (let depth = await queue.depth(); depth < ahead; depth += 1) {
     const leased = await leaseNextChunks(sql, CHUNK_ITEMS);
     if (leased === null) break;
-    await queue.add(leased.chunkIds);
+    await queue.addChunks(leased.chunkIds);
     dispatched += leased.admissions;
   }
   return dispatched;

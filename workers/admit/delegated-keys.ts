@@ -3,6 +3,7 @@ import { jwkThumbprint } from '#protocol/keys';
 import { delegationToSign } from '#protocol/state/log-keys';
 import { keyStatusAt } from '#protocol/state/log-state';
 import { formatTime } from '#protocol/time';
+import { repeat } from '#runtime/concurrency';
 import type { Signer } from '#runtime/crypto/key-uri';
 import { nativeSha256, type SigningKey } from '#runtime/crypto/node';
 import type { Condition } from '#runtime/ops/health';
@@ -13,7 +14,6 @@ import type { Pool } from '#sql/db/transaction';
 import { appendDelegation } from '#sql/log/public-entries';
 import { endedOrigins, treeSize } from '#sql/log/log';
 import { databaseTime } from '#sql/log/verdicts';
-import { repeat } from '../requeue.js';
 import type { AdmitContext } from './context.js';
 import { keyEntryReader } from '#sql/log/keys';
 

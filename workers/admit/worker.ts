@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { PolicySetError } from '#policy/policy-set';
 import type { KeyStatus } from '#protocol/keys';
 import type { QueueConfig } from '#runtime/config';
-import { singleFlight } from '#runtime/concurrency';
+import { repeat, singleFlight } from '#runtime/concurrency';
 import { type RequestIds, NO_REQUEST_IDS } from '#runtime/http/request-ids';
 import { healthCheck, type Readiness, TaskWatchdog, type StallError } from '#runtime/ops/health';
 import type { Sql } from '#runtime/postgres/connect';
@@ -13,7 +13,7 @@ import { policyActivations } from '#sql/admissions/policies';
 import { announcedIn, PENDING_CHANNEL } from '#sql/admissions/outcomes';
 import { type Db, type Pool, requirePrimary } from '#sql/db/transaction';
 import { groupRevocations, processRevocations } from '../lifecycle/revocations.js';
-import { keepRequeueing, PAGE_SIZE, repeat, takePending } from '../requeue.js';
+import { keepRequeueing, PAGE_SIZE, takePending } from '../requeue.js';
 import { workWithoutQueue } from '../without-queue.js';
 import { startChunkDispatcher } from './batches.js';
 import {
@@ -278,8 +278,8 @@ function startBatches(
     log,
     queue: {
       depth: async () => (isDown() ? 0 : queue.depth()),
-      add: async (ids) => {
-        if (!isDown()) return queue.add(ids);
+      addChunks: async (ids) => {
+        if (!isDown()) return queue.addChunks(ids);
         await process([...ids]);
         return '';
       },
@@ -289,7 +289,7 @@ function startBatches(
     requeued: (chunks) => context.metrics?.requeued('batches', chunks),
   });
   const consumer = { concurrency: batchConcurrency, log };
-  const worker = openConsumer(queueConfig, 'batch', { admissions: process }, consumer);
+  const worker = openConsumer(queueConfig, 'batch', { chunks: process }, consumer);
   return { queue, dispatcher, worker };
 }
 

@@ -1,5 +1,4 @@
-import { entryBytes, parseEntry, parseRevocationReason } from '#protocol/entries';
-import { formatTime } from '#protocol/time';
+import { parseEntry, parseRevocationReason } from '#protocol/entries';
 import { coalesce } from '#runtime/concurrency';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { RequestIds } from '#runtime/http/request-ids';
@@ -13,6 +12,7 @@ import {
   claimRevocations,
   insertReasons,
   refuseRevocations,
+  revocationEntry,
   type RevocationRejection,
 } from '#sql/lifecycle/revocations';
 import { appendEntries, lockHead } from '#sql/log/append';
@@ -134,19 +134,7 @@ async function commitIn(
     tx,
     nativeSha256,
     size,
-    open.map((request) => ({
-      kind: 'status',
-      proofId: request.proofId,
-      at,
-      body: entryBytes({
-        type: 'status',
-        status: 'REVOKED',
-        proof_id: request.proofId,
-        artifact_kind: request.artifactKind,
-        reason_hash: request.reasonHash.toString('hex'),
-        time: formatTime(at),
-      }),
-    })),
+    open.map((request) => revocationEntry(request, at)),
   );
 }
 

@@ -30,7 +30,7 @@ import { Problem } from '../http/problem.js';
 import { addLogFields, newUuidHex, requestIdOf } from '../http/request-context.js';
 import { sendJson } from '../http/respond.js';
 import { type Call, json } from '../operation.js';
-import { readEvidence } from '../proofs/receipt-evidence.js';
+import { readReceiptEvidence } from '../proofs/receipt-evidence.js';
 import { approvalRequired, sendPending } from './outcome.js';
 import { wakeWorkers } from './submit.js';
 
@@ -188,7 +188,7 @@ export const approvalRequestOperation = tenantOperation(
     if (outcome.effect !== 'REQUIRE_APPROVAL') throw requiresNone();
     const pending = await inTenant(readPendingProof, proofId);
     if (pending?.isRevoked === true) throw rejected('the pending proof was revoked');
-    const evidence = await inTenant(readEvidence, proofId, () => true);
+    const evidence = await inTenant(readReceiptEvidence, proofId, () => true);
     const { expires_at, sentences } = await approvalRequired(outcome, (digest) =>
       policyAnnotations(ctx.sql, caller.tenantNo, digest),
     );

@@ -1,6 +1,5 @@
 import type { Response } from 'express';
-import { budgetSentence } from '#policy/counters';
-import { factSentence } from '#policy/facts';
+import { reasonSentence } from '#policy/reasons';
 import { buildReceipt, receiptBytes } from '#protocol/aep';
 import { toHex } from '#protocol/bytes';
 import { SCHEMA } from '#protocol/schemas/ids';
@@ -130,7 +129,7 @@ export function sentencesOf(
 ): Record<string, string> {
   return Object.fromEntries(
     reasons.flatMap((reason) => {
-      const sentence = factSentence(reason) ?? budgetSentence(reason) ?? known.get(reason);
+      const sentence = reasonSentence(reason) ?? known.get(reason);
       return sentence === undefined ? [] : [[reason, sentence]];
     }),
   );

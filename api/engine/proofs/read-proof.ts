@@ -21,7 +21,7 @@ import {
 import { canAssertValidity } from '#protocol/status';
 import { formatTime, parseTime } from '#protocol/time';
 import { runKeyOf } from '#sql/admissions/runs';
-import { listProofs, statusOf, type ProofInList } from '#sql/proofs/list';
+import { listedStatus, listProofs, type ProofInList } from '#sql/proofs/list';
 import { proofHistory, type ProofHistory, type StoredProof } from '#sql/proofs/read';
 import { tenantOperation } from '../http/gates.js';
 import {
@@ -193,7 +193,7 @@ function filterOf({ agent, batch, bound, from, lane, run, to, ...query }: ListPr
 }
 
 function listed(proof: ProofInList): ListedProof {
-  const status = statusOf(proof);
+  const status = listedStatus(proof);
   return {
     proof_id: proof.proofId,
     leaf_index: proof.leafIndex,

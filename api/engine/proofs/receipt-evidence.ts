@@ -34,14 +34,14 @@ export const receiptEvidenceOperation = tenantOperation(
   },
   async ({ inTenant, req, res }) => {
     const proofId = String(req.params['proof_id']);
-    const evidence = await inTenant(readEvidence, proofId, (name) => name === REQUEST_HASH);
+    const evidence = await inTenant(readReceiptEvidence, proofId, (name) => name === REQUEST_HASH);
     addLogFields(res, { proof_id: proofId });
     sendRevalidatable(req, res, 'application/json', canonicalBytes(evidence));
   },
 );
 
 /** Reads the evidence under the first checkpoint that covers the entry: later checkpoints do not change the document. */
-export async function readEvidence(
+export async function readReceiptEvidence(
   sql: Pool,
   tenantNo: number,
   proofId: string,

@@ -282,7 +282,7 @@ const PUBLIC_STATUS: Partial<Record<VerdictCause, VerificationStatus>> = {
 };
 
 /** The public status of the cause, or else INVALID, which only the engine reports. */
-export function statusOf(
+export function verdictStatus(
   cause: VerdictCause | null,
   statement: VerdictStatement | null,
 ): Verdict['status'] {

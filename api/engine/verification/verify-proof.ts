@@ -46,10 +46,10 @@ import {
   completed,
   passOr,
   statusChecks,
-  statusOf,
   submissionOf,
   submittedChecks,
   type Submission,
+  verdictStatus,
 } from './submission.js';
 
 /** Limit in bytes. An export, with three copies of its AEP, has about 6 KiB, but far more with long names. */
@@ -111,7 +111,7 @@ export async function verification(
   const smallOrder = key !== null && (SMALL_ORDER.has(key.key_id) || findings.unusableKey);
   const keyFound = { state: key?.state ?? 'unknown', smallOrder } as const;
   const cause = causeOf(checks, keyFound, stored?.isErased ?? false);
-  const status = statusOf(cause, verdict);
+  const status = verdictStatus(cause, verdict);
   const isAltered = checks.some(
     ({ name, result }) => name.startsWith('submitted_') && result === 'fail',
   );

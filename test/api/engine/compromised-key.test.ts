@@ -4,7 +4,7 @@ import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-exp
 import { proofViewSchema } from '#protocol/schemas/proof-view';
 import type { VerdictStatement } from '#protocol/schemas/verdict';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { appendKeyChange } from '#sql/lifecycle/entries';
+import { appendKeyChange } from '#sql/lifecycle/signing-keys';
 import { scrub } from '#workers/verify/scrub';
 import { listAll } from '../../fixtures/proof-list.js';
 import { byId, checkOf } from '../../fixtures/verify-call.js';

@@ -1,11 +1,7 @@
-import { randomBytes } from 'node:crypto';
 import { expect, test } from 'vitest';
 import type { EngineContext } from '#api/engine/context';
 import { proofExportSchema } from '#protocol/schemas/proof-export';
-import type { ArtifactKind } from '#protocol/status';
-import { nativeSha256 } from '#runtime/crypto/node';
 import type { Transaction } from '#sql/db/transaction';
-import { appendRevocation } from '#sql/lifecycle/entries';
 import { treeSize } from '#sql/log/log';
 import { createTenant, setAllowlisted } from '#sql/tenants/administration';
 import { closeEnvelope, newRunId } from '../../fixtures/agent.js';
@@ -144,15 +140,7 @@ function setupOf(
       await publish();
       return proofExportSchema.parse((await get(`/v1/proofs/${proofId}/export`)).json);
     },
-    /** Revokes an artifact and returns the leaf index of the log entry. */
-    revoke: (proofId: string, artifactKind: ArtifactKind = 'proof') =>
-      appendRevocation(registry.admin, nativeSha256, {
-        proofId,
-        artifactKind,
-        reason: 'test',
-        actor: 'test',
-        salt: randomBytes(32).toString('hex'),
-      }),
+    revoke: registry.revoke,
     /** Changes rows during `work`, and restores them, because a damaged log accepts no entries. */
     async whileAltered<T>(
       table: string,

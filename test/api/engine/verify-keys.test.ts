@@ -10,7 +10,7 @@ import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { acceptIntake } from '#sql/admissions/intake';
 import { transaction } from '#sql/db/transaction';
-import { appendKeyChange } from '#sql/lifecycle/entries';
+import { appendKeyChange } from '#sql/lifecycle/signing-keys';
 import { appendEntries, lockHead } from '#sql/log/append';
 import { processAdmissions } from '#workers/admit/process';
 import { forge, forgeExport, type ForgersKey } from '../../fixtures/forge.js';

@@ -320,11 +320,6 @@ export const WRITES_WITHOUT_SCENARIO: [file: string, statements: string[], why: 
     'occurs only after a key compromise or the erasure of a failed proof: test/workers/verify-keys.test.ts',
   ],
   [
-    'lifecycle/entries.ts',
-    ['insert into svc.revocation_reason '],
-    'an operator without a success message repeats the command: `admin revoke` and `admin aep-key` report the current state',
-  ],
-  [
     'tenants/api-keys.ts',
     [
       'insert into svc.api_key ',

@@ -1,24 +1,24 @@
 import { fromBase64Url, toBase64Url } from '#protocol/bytes';
 import { isUsablePublicKey } from '#protocol/ed25519';
-import { entryBytes, readEntry, revocationReasonBytes } from '#protocol/entries';
+import { entryBytes } from '#protocol/entries';
 import { attempt } from '#protocol/errors';
 import type { Sha256 } from '#protocol/hash';
-import { isProofId } from '#protocol/ids';
 import type { KeyedEntry } from '#protocol/keys';
 import { parseVkey } from '#protocol/note';
 import type { AepKeyEntry, KeyEntry } from '#protocol/schemas/log-entry';
-import { type ArtifactKind, type Decided, isProofOnly } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { AdministrationError, joinTransaction } from '../tenants/audit.js';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
 import { appendEntries, lockHead } from '../log/append.js';
 import { keysInLog } from '../log/keys.js';
-import { statusEntriesOf } from '../log/log.js';
 import { databaseTime } from '../log/verdicts.js';
+
+/** The use of a key whose entries name it by `key_id`. */
+export type KeyUse = Extract<KeyEntry, { key_id: string }>['use'];
 
 interface Key {
   /** Default: `aep`. */
-  use?: 'aep' | 'aep_root' | 'verifier';
+  use?: KeyUse;
   keyId: string;
   /** base64url of the raw 32 bytes. */
   publicKey: string;
@@ -112,70 +112,4 @@ export async function ensureKeyActive(
 ): Promise<void> {
   if (entriesOf(await intactKeys(sql, [key.keyId]), key.keyId).length > 0) return;
   await appendKeyChange(sql, sha256, { ...key, change: 'activate' });
-}
-
-export interface Revocation {
-  proofId: string;
-  artifactKind: ArtifactKind;
-  reason: string;
-  actor: string;
-  /** 32 random bytes in hex, so that a guessed reason cannot be confirmed from its public hash. */
-  salt: string;
-}
-
-/**
- * Revokes an artifact permanently and returns the index of its log entry. The database stores the
- * reason as `svc.registry.revocation_reason/1.0`; the log has only its hash.
- *
- * @throws AdministrationError when the proof is unknown, or the artifact is absent or already revoked: the log
- *   would keep such an entry forever, and monitors and fsck would report it
- */
-export function appendRevocation(
-  sql: Pool | Transaction,
-  sha256: Sha256,
-  revocation: Revocation,
-): Promise<number> {
-  const { proofId, artifactKind, reason, actor, salt } = revocation;
-  const unknown = new AdministrationError(`unknown proof ${proofId}`);
-  if (!isProofId(proofId)) return Promise.reject(unknown);
-  const document = revocationReasonBytes({
-    proof_id: proofId,
-    artifact_kind: artifactKind,
-    reason,
-    actor,
-    salt,
-  });
-  const reasonHash = Buffer.from(sha256(document));
-  return joinTransaction(sql, async (tx) => {
-    const size = await lockHead(tx);
-    const [decided] = await tx<Decided[]>`
-      select effect, is_outcome as "isOutcome" from svc.log_entry where proof_id = ${proofId}::uuid`;
-    if (decided === undefined) throw unknown;
-    if (artifactKind !== 'proof' && isProofOnly(decided)) {
-      throw new AdministrationError(
-        `${proofId} is not the admission of an action, so it has no ${artifactKind}: revoke its proof`,
-      );
-    }
-    for (const { leafIndex, body } of await statusEntriesOf(tx, [proofId], size)) {
-      const entry = readEntry(body);
-      if (entry?.type !== 'status' || entry.artifact_kind !== artifactKind) continue;
-      throw new AdministrationError(
-        `the ${artifactKind} of ${proofId} is already revoked, by leaf ${leafIndex}`,
-      );
-    }
-    await tx`
-      insert into svc.revocation_reason (reason_hash, document)
-      values (${reasonHash}, ${document})`;
-    const at = await databaseTime(tx);
-    const body = entryBytes({
-      type: 'status',
-      status: 'REVOKED',
-      proof_id: proofId,
-      artifact_kind: artifactKind,
-      reason_hash: reasonHash.toString('hex'),
-      time: formatTime(at),
-    });
-    await appendEntries(tx, sha256, size, [{ kind: 'status', proofId, at, body }]);
-    return size;
-  });
 }

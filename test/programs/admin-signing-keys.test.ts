@@ -11,7 +11,7 @@ import { type AdmitContext, SigningKeyInactiveError } from '#workers/admit/conte
 import { processAdmissions } from '#workers/admit/process';
 import { scrub } from '#workers/verify/scrub';
 import { done } from '../fixtures/admin.js';
-import { loggedKeys } from '#programs/admin/aep-keys';
+import { loggedKeys } from '#programs/admin/signing-keys';
 import { idOf, keysUnder } from '../fixtures/delegation.js';
 import { servePublic, sqlPublisher, testKeys } from '../fixtures/sql-publisher.js';
 import { testFolder } from '../fixtures/test-folder.js';

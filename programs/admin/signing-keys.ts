@@ -11,7 +11,7 @@ import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { isKeyUri } from '#runtime/crypto/key-uri';
 import { openSigner } from '#runtime/crypto/signer';
 import { OperatorError } from '#runtime/process/operator-error';
-import { appendKeyChange, intactKeys } from '#sql/lifecycle/entries';
+import { appendKeyChange, intactKeys, type KeyUse } from '#sql/lifecycle/signing-keys';
 import { countProofs, keyEntries } from '#sql/log/keys';
 import { treeSize, knownOrigins } from '#sql/log/log';
 import type { Db } from '#sql/db/transaction';
@@ -29,7 +29,7 @@ import {
 const EXAMPLE_FILE = '/etc/svc/aep.pem';
 const EXAMPLE_KEY = 'kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k';
 
-export function addAepKeyCommands(add: AddCommand): void {
+export function addSigningKeyCommands(add: AddCommand): void {
   add(
     'aep-key activate <key.pem>',
     'Activate an AEP key, or with --root a key that delegates to keys of workers, from the next log index on',
@@ -105,7 +105,7 @@ export function addAepKeyCommands(add: AddCommand): void {
 }
 
 interface Key {
-  use: Use;
+  use: KeyUse;
   publicKey: Uint8Array;
 }
 
@@ -135,8 +135,7 @@ async function changeKey(
   return { document: { key_id: keyId, change, leaf_index: leafIndex } };
 }
 
-type Use = 'aep' | 'aep_root' | 'verifier';
-const AEP_USES: readonly Use[] = ['aep', 'aep_root'];
+const AEP_USES: readonly KeyUse[] = ['aep', 'aep_root'];
 
 const WITHOUT_KEY = {
   aep: 'admissions cannot be signed without an active key: activate its successor first; to stop admissions, use lane lock',
@@ -151,13 +150,13 @@ export async function activeKeys(sql: Db, signers: keyof typeof WITHOUT_KEY): Pr
 }
 
 /** The key entries with these uses. Includes only those delegated keys that `keyIds` names. */
-async function entriesOf(sql: Db, uses: readonly Use[], keyIds: readonly string[] = []) {
+async function entriesOf(sql: Db, uses: readonly KeyUse[], keyIds: readonly string[] = []) {
   return (await intactKeys(sql, keyIds)).flatMap(({ entry }) =>
     entry.type === 'key' && 'key_id' in entry && uses.includes(entry.use) ? [entry] : [],
   );
 }
 
-async function keysOf(sql: Db, uses: readonly Use[]) {
+async function keysOf(sql: Db, uses: readonly KeyUse[]) {
   const entries = (await keyEntries(sql)).map(({ leafIndex, body }) => {
     return { leafIndex, entry: parseEntry(body) };
   });
@@ -170,7 +169,7 @@ async function keysOf(sql: Db, uses: readonly Use[]) {
   return [...new Set(ids)].flatMap((id) => states.keyOf(id) ?? []);
 }
 
-async function listKeys(sql: Db, uses: readonly Use[]) {
+async function listKeys(sql: Db, uses: readonly KeyUse[]) {
   const [keys, log_size] = [await keysOf(sql, uses), await treeSize(sql)];
   return keys.map((key) => {
     const { id: key_id, compromisedFrom: compromised_from, retiredFrom: retired_at, use } = key;
@@ -200,7 +199,7 @@ export async function loggedKeys(sql: Db): Promise<AepKey[]> {
 }
 
 /** Finds a public key by its file, or by its id in the log, because the file may be lost. */
-async function knownKey({ database }: Admin, uses: readonly Use[], key: string): Promise<Key> {
+async function knownKey({ database }: Admin, uses: readonly KeyUse[], key: string): Promise<Key> {
   const isId = keyIdSchema.safeParse(key).success;
   const given = isId ? null : await readPublicKey(key);
   const keyId = given === null ? key : jwkThumbprint(nativeSha256, given);
