@@ -18,7 +18,7 @@ import {
   useMonitoredLog,
   watch,
 } from '../fixtures/monitored-log.js';
-import { logKey, proofIdOf, testKey } from '../fixtures/public-log.js';
+import { logKey, ORIGIN, proofIdOf, testKey } from '../fixtures/public-log.js';
 import { receiptEvidence } from '../fixtures/receipt-evidence.js';
 import { filesOf, ServedLog } from '../fixtures/served-log.js';
 
@@ -113,6 +113,19 @@ describe('monitor of watched proofs', () => {
       forget();
       const found = await look({ watched: watch({ entry, ...proved }) });
       expect(codes(found)).toEqual(['log_forked', 'receipt_contradicted']);
+    }
+  });
+
+  it('reports a document with a checkpoint that the log did not sign, and accepts one that it signed', async () => {
+    const entry = JSON.parse(fromUtf8(log.entries[2]!)) as object;
+    const head = { origin: ORIGIN, size: 3, root: fromBase64(log.rootAt(3)) };
+    for (const [signer, expected] of [
+      [log.keys.log, []],
+      [logKey(), ['checkpoint_unverifiable']],
+    ] as const) {
+      const checkpoint = signNote(formatCheckpoint(head), signer);
+      const found = await look({ watched: watch({ entry, inclusion: { checkpoint } }) });
+      expect(codes(found)).toEqual(expected);
     }
   });
 

@@ -200,9 +200,26 @@ describe('monitor of one source', () => {
     expect(codes(await look())).toEqual(['snapshot_went_back']);
   });
 
+  it.each([{ origin: 'other.example/log' }, { shard: 1 }, { size: 99 }])(
+    'reports a location whose snapshot entry states %j of its own log',
+    async (lie) => {
+      await log.snapshotAll(undefined, (entry) => ({
+        ...entry,
+        logs: [{ ...entry.logs[0]!, ...lie }],
+      }));
+      expect(codes(await look())).toEqual(['entry_ignored', 'snapshot_unverifiable']);
+    },
+  );
+
   it('reports an expired snapshot', async () => {
     setAhead(1_000_000);
     expect(codes(await look())).toEqual(['snapshot_expired']);
+  });
+
+  it('reports a log without a snapshot as expired', async () => {
+    const young = await ServedLog.open({ keys: log.keys });
+    young.publish();
+    expect(codes(await look({ main: filesOf(young.files) }))).toEqual(['snapshot_expired']);
   });
 
   it('reports a snapshot as expired 24 hours after its expiry scan, even before its valid_until', async () => {

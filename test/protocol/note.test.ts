@@ -74,6 +74,15 @@ describe('signed notes', () => {
     );
   });
 
+  it('are rejected with more than 64 signatures, or an empty signature of any key', () => {
+    const other = '\u2014 example.com/bar AAAAAAA=\n';
+    expect(openNote(NOTE + other.repeat(63), [VKEY], nobleVerify).key.name).toBe('example.com/foo');
+    for (const added of [other.repeat(64), other.replace('AAAAAAA=', 'AAAAAA==')]) {
+      const { code } = refusal(() => openNote(NOTE + added, [VKEY], nobleVerify));
+      expect(code).toBe('malformed_note');
+    }
+  });
+
   it.each(['no newline', 'tab\there\n', 'nul\0\n', ''])(
     'cannot be created for the text %j',
     (text) => {
@@ -92,6 +101,10 @@ describe('signed notes', () => {
   ])('cannot be opened with the vkey %j', (vkey) => {
     expect(refusal(() => parseVkey(vkey)).code).toBe('malformed_vkey');
   });
+});
+
+it.each(['', 'a b', 'a+b', 'a\n'])('formatVkey > rejects the key name %j', (unusable) => {
+  expect(refusal(() => formatVkey(nobleSha256, unusable, publicKey)).code).toBe('malformed_vkey');
 });
 
 // The text of the example of the C2SP tlog-checkpoint specification.
