@@ -141,6 +141,11 @@ describe('monitor of watched proofs', () => {
     }
   });
 
+  it('parseWatched > rejects a list without an id', () => {
+    const list = '# none yet\n';
+    expect(parseWatched(sha256, utf8(list), list, 0)).toBeUndefined();
+  });
+
   it('reports each change of the status of a watched proof id', async () => {
     const ids = [0, 1, 2, 3, 4, 78].map((n) => proofIdOf(n)).join('\n');
     const watched = parseWatched(sha256, utf8(ids), ids, 0)!;

@@ -1,10 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { fromUtf8, utf8 } from '#protocol/bytes';
+import { concat, fromUtf8, utf8 } from '#protocol/bytes';
 import { cosign } from '#protocol/cosignature';
 import { UnreachableError, type LogFiles } from '#protocol/monitor/files';
 import type { Finding } from '#protocol/monitor/findings';
 import { COSIGNATURE_TYPE, formatVkey, noteSigner, splitNote } from '#protocol/note';
 import { COSIGNED_PATH, LOCATION_PATH } from '#protocol/snapshot/location';
+import { encodeEntryBundle } from '#protocol/tiles';
 import { sha256 } from '../fixtures/leaves.js';
 import { MAP_LIES } from '../fixtures/map-lies.js';
 import {
@@ -198,6 +199,19 @@ describe('monitor of one source', () => {
     expect(found).not.toContain('log_forked');
     log.files.set(LOCATION_PATH, earlier.get(LOCATION_PATH)!);
     expect(codes(await look())).toEqual(['snapshot_went_back']);
+  });
+
+  it('reads full files in place of the partial files of its checkpoint', async () => {
+    const files = new Map(log.files);
+    for (const [path, bytes] of log.files) {
+      const full = path.replace(/\.p\/.*/, '');
+      if (full === path) continue;
+      files.delete(path);
+      const isBundle = path.startsWith('tile/entries');
+      const later = [...log.entries, utf8('later')];
+      files.set(full, isBundle ? encodeEntryBundle(later) : concat(bytes, new Uint8Array(32)));
+    }
+    expect(await look({ main: filesOf(files) })).toEqual([]);
   });
 
   it.each([{ origin: 'other.example/log' }, { shard: 1 }, { size: 99 }])(
