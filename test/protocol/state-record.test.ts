@@ -116,6 +116,10 @@ it.each([
   expect(attempt(() => decodeProof(record))).toBeUndefined();
 });
 
+it('a proof record states whether the environment is live', () => {
+  expect(decodeProof(changedAt(1, 0b01_1100)).isLive).toBe(true);
+});
+
 it('a history with a time after the year 9999 is malformed', () => {
   const event = Uint8Array.of(1, 0, 0, 0, 0, 0, 13, ...TOO_LATE);
   expect(attempt(() => decodeHistory(event))).toBeUndefined();
