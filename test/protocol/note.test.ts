@@ -119,6 +119,14 @@ it('checkpoints > of the tlog-checkpoint example are the same after parsing and 
   expect(formatCheckpoint(checkpoint)).toBe(CHECKPOINT);
 });
 
+it.each([
+  ['an empty origin', 'example.com/behind-the-sofa', ''],
+  ['a size above 2^53 - 1', '20852163', String(2 ** 53)],
+])('checkpoints > with %s are malformed', (_, part, other) => {
+  const { code } = refusal(() => parseCheckpoint(CHECKPOINT.replace(part, other)));
+  expect(code).toBe('malformed_checkpoint');
+});
+
 describe('tlog-proofs', () => {
   const checkpoint = signNote(
     formatCheckpoint({ origin: log.name, size: 9, root: leafHashes(1)[0]! }),
