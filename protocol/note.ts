@@ -71,19 +71,16 @@ export function parseVkey(
   const match = /^([^+]+)\+([0-9a-f]{8})\+(.+)$/u.exec(text);
   if (match === null) throw malformedVkey('expected name+id+key');
   const [, name = '', id = '', encoded = ''] = match;
-  let vkey: Vkey;
   try {
     const key = fromBase64(encoded);
     if (key[0] !== type)
       throw malformedVkey(`the vkey is not an Ed25519 key of signature type ${type}`);
-    vkey = { name, keyHash: fromHex(id), publicKey: key.slice(1) };
-    requireKey(vkey.name, vkey.publicKey);
+    const vkey = { name, keyHash: fromHex(id), publicKey: key.slice(1) };
+    if (equalBytes(keyId(sha256, name, vkey.publicKey, type), vkey.keyHash)) return vkey;
   } catch (cause) {
     throw malformedVkey(`unusable vkey ${name}`, { cause });
   }
-  if (!equalBytes(keyId(sha256, vkey.name, vkey.publicKey, type), vkey.keyHash))
-    throw malformedVkey(`the key id in vkey ${name} does not match its key`);
-  return vkey;
+  throw malformedVkey(`the key id in vkey ${name} does not match its key`);
 }
 
 export interface NoteSigner {
@@ -110,8 +107,6 @@ export function signNote(text: string, signer: NoteSigner): string {
     throw malformedNote(
       'the text of a note must end in a newline and contain no control characters',
     );
-  if (!KEY_NAME.test(signer.name) || signer.keyHash.length !== 4)
-    throw malformedVkey('the name or key id of the signer is unusable');
   return `${text}\n${signatureLine(signer, signer.sign(utf8(text)))}`;
 }
 

@@ -113,9 +113,7 @@ export function readAepKeys(sha256: Sha256, keys: OfflineTrust['aepKeys'] = []):
 
 export function readLog(sha256: Sha256, log: OfflineTrust['log']): LogPin | null {
   if (log === undefined || log === null) return null;
-  const list = typeof log.vkey === 'string' ? [log.vkey] : log.vkey;
-  if (!Array.isArray(list)) throw new ProtocolError('malformed_vkey', 'expected a vkey');
-  const vkeys = pinKeys(sha256, list as readonly PinnedLogKey[]);
+  const vkeys = pinKeys(sha256, [log.vkey].flat());
   for (const { publicKey, name } of vkeys) usable(publicKey, `vkey of ${name}`);
   if (typeof log.origin !== 'string' || !/^[^\u0000-\u001f]+$/.test(log.origin)) {
     throw new ProtocolError('malformed_origin', 'expected one line of text as the log origin');

@@ -34,6 +34,10 @@ describe('hex and base64url functions', () => {
     expect(refusal(() => fromHex(text)).code).toBe('malformed_hex');
   });
 
+  it.each(['A', 'AAAAA', 'AB', 'AA==', 'A+'])('reject the base64url text %j', (text) => {
+    expect(refusal(() => fromBase64Url(text)).code).toBe('malformed_base64');
+  });
+
   it('reject text and bytes that are not Unicode, and keep a byte order mark', () => {
     expect(refusal(() => utf8('a\ud800')).code).toBe('lone_surrogate');
     expect(refusal(() => fromUtf8(Uint8Array.of(0xff))).code).toBe('invalid_utf8');

@@ -52,7 +52,7 @@ describe('log entries', () => {
     expect(refusal(() => proofEntryBytes({ ...input, ...change })).code).toBe('malformed_entry');
   });
 
-  it('have from_index only when they record a key compromise', () => {
+  it('have from_index only for a compromise, and a delegation only for the activation of an AEP key', () => {
     const key = {
       type: 'key' as const,
       use: 'aep' as const,
@@ -65,7 +65,13 @@ describe('log entries', () => {
       'from_index',
       0,
     );
+    const sig = `${'A'.repeat(86)}==`;
+    const delegation = { root_key_id: aepKey.keyId, until_index: 9, max_proofs: 9, sig };
+    const delegated = { ...key, change: 'activate' as const, delegation };
+    expect(parseEntry(entryBytes(delegated))).toHaveProperty('delegation', delegation);
     for (const wrong of [
+      { ...delegated, change: 'retire' as const },
+      { ...delegated, use: 'aep_root' as const },
       { ...key, change: 'compromise' as const },
       { ...key, change: 'activate' as const, from_index: 1 },
       { ...key, change: 'compromise' as const, from_index: -1 },

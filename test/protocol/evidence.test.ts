@@ -17,12 +17,18 @@ import { MapPages, type MapHead } from '#protocol/map/paged-map';
 import { COSIGNATURE_TYPE, formatVkey } from '#protocol/note';
 import { readLog, type PinnedLog } from '#protocol/offline/trust';
 import type { SnapshotEntry } from '#protocol/schemas/log-entry';
-import { aepKeyMapKey, decodeProof, encodeProof, proofMapKey } from '#protocol/state/record';
+import {
+  aepKeyMapKey,
+  decodeAepKey,
+  decodeProof,
+  encodeProof,
+  proofMapKey,
+} from '#protocol/state/record';
 import { formatTime } from '#protocol/time';
 import { MemoryStore } from '../fixtures/map-store.js';
 import { nextVectors, WORKED } from '../fixtures/next-vectors.js';
 import { sha256 } from '../fixtures/leaves.js';
-import { ORIGIN, proofIdOf, secondsIn } from '../fixtures/public-log.js';
+import { ORIGIN, proofIdOf, secondsIn, testKey } from '../fixtures/public-log.js';
 import { refusal } from '../fixtures/refusal.js';
 import { ServedLog } from '../fixtures/served-log.js';
 
@@ -364,4 +370,16 @@ it('evidence about a text that is not an id > has the age of the snapshot, not o
 it('evidence > verifies under a retired log key up to the size of its last tree', () => {
   const log = pin({ vkey: [{ vkey: nextVectors.log_vkey, from_size: 18 }] });
   expect(verify(ofProof, { log }).outdated).toBeNull();
+});
+
+it('evidence of a package > has the signing keys of its members in the order of their map keys', async () => {
+  const log = await ServedLog.open({ keys });
+  const second = testKey();
+  await log.append(log.key('aep', 'activate', second), log.proof(8, second));
+  const packageId = `pkg_${proofIdOf(1000)}`;
+  log.addPackage(packageId, [proofIdOf(8), valid]);
+  await log.snapshotAll();
+  const signedBy = log.evidenceOf(packageId).lookups.slice(-2) as { record: string }[];
+  const keyIds = signedBy.map(({ record }) => decodeAepKey(fromBase64(record)).keyId);
+  expect(keyIds).toEqual([keys.aep.key_id, second.key_id]);
 });

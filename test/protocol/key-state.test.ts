@@ -2,11 +2,11 @@ import * as fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { readEntry } from '#protocol/entries';
 import type { KeyedEntry } from '#protocol/keys';
-import { KeyStates } from '#protocol/state/log-keys';
+import { KeyStates, withLogKeys } from '#protocol/state/log-keys';
 import { keyStatusAt } from '#protocol/state/log-state';
 import { nativeVerify } from '#runtime/crypto/node';
 import { sha256 } from '../fixtures/leaves.js';
-import { ORIGIN } from '../fixtures/public-log.js';
+import { logKey, ORIGIN } from '../fixtures/public-log.js';
 import { delegated, plain, randomLog, randomNumbers, successor } from '../fixtures/random-log.js';
 
 it('KeyStates > agrees with the reducer about every key at every leaf', async () => {
@@ -50,4 +50,9 @@ it('KeyStates > agrees with the reducer about every key at every leaf', async ()
   expect([...seen]).toEqual(
     expect.arrayContaining([...expected, ...states.map((state) => `delegated ${state}`)]),
   );
+});
+
+it('withLogKeys > never raises the bound of a pinned key', () => {
+  const key = { ...logKey(), maxSize: 7 };
+  expect(withLogKeys([key], [{ ...key, maxSize: 8 }])).toEqual([key]);
 });

@@ -18,7 +18,7 @@ import {
   useMonitoredLog,
   watch,
 } from '../fixtures/monitored-log.js';
-import { logKey, proofIdOf, testKey } from '../fixtures/public-log.js';
+import { logKey, ORIGIN, proofIdOf, testKey } from '../fixtures/public-log.js';
 import { receiptEvidence } from '../fixtures/receipt-evidence.js';
 import { filesOf, ServedLog } from '../fixtures/served-log.js';
 
@@ -140,6 +140,19 @@ describe('monitor of watched proofs', () => {
     }
   });
 
+  it('reports a document with a checkpoint that the log did not sign, and accepts one that it signed', async () => {
+    const entry = JSON.parse(fromUtf8(log.entries[2]!)) as object;
+    const head = { origin: ORIGIN, size: 3, root: fromBase64(log.rootAt(3)) };
+    for (const [signer, expected] of [
+      [log.keys.log, []],
+      [logKey(), ['checkpoint_unverifiable']],
+    ] as const) {
+      const checkpoint = signNote(formatCheckpoint(head), signer);
+      const found = await look({ watched: watch({ entry, inclusion: { checkpoint } }) });
+      expect(codes(found)).toEqual(expected);
+    }
+  });
+
   it('gives notice of a document with a checkpoint of another log', async () => {
     const [index, former] = [2, logKey('former.example/log')];
     const entry = JSON.parse(fromUtf8(log.entries[index]!)) as object;
@@ -150,6 +163,11 @@ describe('monitor of watched proofs', () => {
       const found = await look({ watched: watch({ entry, ...proved }) });
       expect(codes(found)).toEqual(['checkpoint_of_other_log']);
     }
+  });
+
+  it('parseWatched > rejects a list without an id', () => {
+    const list = '# none yet\n';
+    expect(parseWatched(sha256, utf8(list), list, 0)).toBeUndefined();
   });
 
   it('reports each change of the status of a watched proof id', async () => {

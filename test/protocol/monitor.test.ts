@@ -1,10 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { fromUtf8, utf8 } from '#protocol/bytes';
+import { concat, fromUtf8, utf8 } from '#protocol/bytes';
 import { cosign } from '#protocol/cosignature';
 import { UnreachableError, type LogFiles } from '#protocol/monitor/files';
 import type { Finding } from '#protocol/monitor/findings';
 import { COSIGNATURE_TYPE, formatVkey, noteSigner, splitNote } from '#protocol/note';
 import { COSIGNED_PATH, LOCATION_PATH } from '#protocol/snapshot/location';
+import { encodeEntryBundle } from '#protocol/tiles';
 import { sha256 } from '../fixtures/leaves.js';
 import { MAP_LIES } from '../fixtures/map-lies.js';
 import {
@@ -213,9 +214,39 @@ describe('monitor of one source', () => {
     expect(codes(await look())).toEqual(['snapshot_went_back']);
   });
 
+  it('reads full files in place of the partial files of its checkpoint', async () => {
+    const files = new Map(log.files);
+    for (const [path, bytes] of log.files) {
+      const full = path.replace(/\.p\/.*/, '');
+      if (full === path) continue;
+      files.delete(path);
+      const isBundle = path.startsWith('tile/entries');
+      const later = [...log.entries, utf8('later')];
+      files.set(full, isBundle ? encodeEntryBundle(later) : concat(bytes, new Uint8Array(32)));
+    }
+    expect(await look({ main: filesOf(files) })).toEqual([]);
+  });
+
+  it.each([{ origin: 'other.example/log' }, { shard: 1 }, { size: 99 }])(
+    'reports a location whose snapshot entry states %j of its own log',
+    async (lie) => {
+      await log.snapshotAll(undefined, (entry) => ({
+        ...entry,
+        logs: [{ ...entry.logs[0]!, ...lie }],
+      }));
+      expect(codes(await look())).toEqual(['entry_ignored', 'snapshot_unverifiable']);
+    },
+  );
+
   it('reports an expired snapshot', async () => {
     setAhead(1_000_000);
     expect(codes(await look())).toEqual(['snapshot_expired']);
+  });
+
+  it('reports a log without a snapshot as expired', async () => {
+    const young = await ServedLog.open({ keys: log.keys });
+    young.publish();
+    expect(codes(await look({ main: filesOf(young.files) }))).toEqual(['snapshot_expired']);
   });
 
   it('reports a snapshot as expired 24 hours after its expiry scan, even before its valid_until', async () => {

@@ -74,6 +74,15 @@ describe('signed notes', () => {
     );
   });
 
+  it('are rejected with more than 64 signatures, or an empty signature of any key', () => {
+    const other = '\u2014 example.com/bar AAAAAAA=\n';
+    expect(openNote(NOTE + other.repeat(63), [VKEY], nobleVerify).key.name).toBe('example.com/foo');
+    for (const added of [other.repeat(64), other.replace('AAAAAAA=', 'AAAAAA==')]) {
+      const { code } = refusal(() => openNote(NOTE + added, [VKEY], nobleVerify));
+      expect(code).toBe('malformed_note');
+    }
+  });
+
   it.each(['no newline', 'tab\there\n', 'nul\0\n', ''])(
     'cannot be created for the text %j',
     (text) => {
@@ -94,6 +103,10 @@ describe('signed notes', () => {
   });
 });
 
+it.each(['', 'a b', 'a+b', 'a\n'])('formatVkey > rejects the key name %j', (unusable) => {
+  expect(refusal(() => formatVkey(nobleSha256, unusable, publicKey)).code).toBe('malformed_vkey');
+});
+
 // The text of the example of the C2SP tlog-checkpoint specification.
 const CHECKPOINT =
   'example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n';
@@ -104,6 +117,14 @@ it('checkpoints > of the tlog-checkpoint example are the same after parsing and 
   expect(checkpoint.size).toBe(20852163);
   expect(checkpoint.root).toEqual(fromBase64('CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I='));
   expect(formatCheckpoint(checkpoint)).toBe(CHECKPOINT);
+});
+
+it.each([
+  ['an empty origin', 'example.com/behind-the-sofa', ''],
+  ['a size above 2^53 - 1', '20852163', String(2 ** 53)],
+])('checkpoints > with %s are malformed', (_, part, other) => {
+  const { code } = refusal(() => parseCheckpoint(CHECKPOINT.replace(part, other)));
+  expect(code).toBe('malformed_checkpoint');
 });
 
 describe('tlog-proofs', () => {

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { fromHex } from '#protocol/bytes';
 import { facadeSchema, type Facade } from '#protocol/schemas/facade';
 import {
+  awaitsVerdict,
   historyOf,
   packageAnswer,
   proofAnswer,
@@ -159,6 +160,19 @@ it('an erased proof that was never verified can be revoked', () => {
     )![1]!;
   expect(statusOfProof(unverified)).toBe('BACKEND_LOOKUP_REQUIRED');
   expect(statusOfProof({ ...unverified, isGone: true })).toBe('REVOKED');
+});
+
+it.each([
+  ['can get a verdict', { key: KEY }, true],
+  ['has a payload that is gone', { key: KEY, isGone: true }, false],
+  ['has no key', { key: null }, false],
+  ['has a key whose signatures never count', { key: { ...KEY, from: null } }, false],
+  ['has a key retired at its leaf', { key: { ...KEY, retiredFrom: 600 } }, false],
+  ['has a key compromised from its leaf on', { key: { ...KEY, compromisedFrom: 600 } }, false],
+  ['precedes the retirement of its key', { key: { ...KEY, retiredFrom: 601 } }, true],
+])('awaitsVerdict > decides on a proof that %s', (_, { key, ...members }, expected) => {
+  const proof = { ...PROOF, verdict: 'none', ...members } as const;
+  expect(awaitsVerdict({ proof, key })).toBe(expected);
 });
 
 describe('history', () => {

@@ -95,7 +95,8 @@ const changedAt = (at: number, ...bytes: number[]): Uint8Array => {
 
 it.each([
   ['another version', changedAt(0, 2)],
-  ['an unknown effect', changedAt(1, 0b1011)],
+  // Without artifacts, no other rule concerns the effect.
+  ['an unknown effect', changedAt(40, ...new Array<number>(18).fill(255)).with(1, 0b01_0011)],
   ['an unknown verdict', changedAt(1, 0b11_1000)],
   ['an unknown bit', changedAt(1, 0b1001_1000)],
   ['an unknown revoked kind', changedAt(2, 16)],
@@ -113,6 +114,10 @@ it.each([
   ['an additional byte', concat(RECORD, Uint8Array.of(0))],
 ])('a proof record with %s is malformed', (_, record) => {
   expect(attempt(() => decodeProof(record))).toBeUndefined();
+});
+
+it('a proof record states whether the environment is live', () => {
+  expect(decodeProof(changedAt(1, 0b01_1100)).isLive).toBe(true);
 });
 
 it('a history with a time after the year 9999 is malformed', () => {
