@@ -49,7 +49,7 @@ def test_a_retry_after_that_is_not_an_http_date_is_ignored(delay: str) -> None:
     assert (caught.value.code, caught.value.retry_after) == ("unavailable", None)
 
 
-def test_an_approval_may_have_expired_in_the_year_0() -> None:
+def required_approval(expires_at: str) -> dict[str, Any]:
     request_hash = "ab" * 32
     receipt = {
         "schema_version": "svc.agent.admission.response/1.0",
@@ -60,10 +60,26 @@ def test_an_approval_may_have_expired_in_the_year_0() -> None:
         "vee_recorded": True,
     }
     receipt |= {"response_hash": canonical_hash(receipt)}
-    status = {"state": "approval_required", "receipt": receipt, "expires_at": "0000-01-01T00:00:00.000Z"}
-    with client_of(lambda _: httpx.Response(202, json=PENDING | status)) as client, pytest.raises(SvcError) as caught:
+    return PENDING | {"state": "approval_required", "receipt": receipt, "expires_at": expires_at}
+
+
+def test_an_approval_may_have_expired_in_the_year_0() -> None:
+    status = required_approval("0000-01-01T00:00:00.000Z")
+    with client_of(lambda _: httpx.Response(202, json=status)) as client, pytest.raises(SvcError) as caught:
         client.wait_for_approval(PROOF_ID)
     assert caught.value.code == "approval_required"
+
+
+def test_an_approval_expires_by_the_clock_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = required_approval("2020-01-01T00:00:00.000Z")
+    dates = iter(["Tue, 31 Dec 2019 23:59:59 GMT", "Wed, 01 Jan 2020 00:00:29 GMT", "Wed, 01 Jan 2020 00:00:31 GMT"])
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    with (
+        client_of(lambda _: httpx.Response(202, json=status, headers={"date": next(dates)})) as client,
+        pytest.raises(SvcError) as caught,
+    ):
+        client.wait_for_approval(PROOF_ID)
+    assert (caught.value.code, list(dates)) == ("approval_required", [])
 
 
 def test_a_compressed_response_is_not_decompressed() -> None:

@@ -218,7 +218,7 @@ def wait_for_approval(service: Service, deadline: Deadline, required: Receipt | 
                 request_hash = error.approval["receipt"]["request_hash"]
             elif not error.retryable or pending is None or deadline.remaining() <= 0:
                 raise
-        if pending is not None and current_time() >= milliseconds(expires_at) + DECIDED_WITHIN:
+        if pending is not None and service.now() * 1000 >= milliseconds(expires_at) + DECIDED_WITHIN:
             raise pending
         with _naming(proof_id):
             yield from _wait(APPROVAL_POLL.backoff(attempt), deadline)
