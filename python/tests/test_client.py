@@ -1,17 +1,29 @@
 """Requests that cannot be sent, and responses that a client must not read."""
 
+import asyncio
 import gzip
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import httpx
 import pytest
 
-from svc_verification import Client, Pins, SvcError, canonical_hash, verify_export
+from svc_verification import AsyncClient, Client, Pins, SvcError, canonical_hash, verify_export
 
 from .test_admissions import PENDING, PROOF_ID, client_of
 from .test_vectors import vectors
+
+
+class NotFound(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.send_response(404)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
 
 @pytest.mark.parametrize(
@@ -39,6 +51,26 @@ def test_a_key_file_that_is_not_text_is_invalid_input(tmp_path: Path, monkeypatc
     ):
         client.read_proof(PROOF_ID)
     assert caught.value.code == "invalid_input"
+
+
+def test_a_client_that_is_closed_or_of_another_event_loop_sends_no_request() -> None:
+    client = client_of(lambda _: httpx.Response(503))
+    client.close()
+    with pytest.raises(SvcError, match="the client is closed") as caught:
+        client.read_proof(PROOF_ID)
+    assert caught.value.code == "invalid_input"
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), NotFound) as server:
+        Thread(target=server.serve_forever).start()
+        shared = AsyncClient(engine_url=f"http://127.0.0.1:{server.server_port}", tenant_id="acme", api_key="key")
+        errors = []
+        for _ in range(2):
+            with pytest.raises(SvcError) as caught:
+                asyncio.run(shared.read_proof(PROOF_ID))
+            errors.append(caught.value)
+        server.shutdown()
+    assert [error.code for error in errors] == ["unexpected_response", "invalid_input"]
+    assert "belongs to another event loop" in str(errors[1])
 
 
 @pytest.mark.parametrize("delay", ["Mon, 01 Jan 2029 00:00:00 +99999999999999", "Mon, 01 Jan 99999999999 00:00:00 GMT"])
