@@ -4,9 +4,10 @@ import { SCHEMA } from '../../protocol/schemas/ids.js';
 import { admitHttp, agentEnvelope, type Admitted, type Receipt } from '../engine/admission.js';
 import { waitForApproval } from '../engine/approvals.js';
 import { receiptEvidenceOf } from '../engine/receipt-evidence.js';
-import { SdkError, type SdkErrorCode } from '../errors.js';
+import { SdkError } from '../errors.js';
 import { type EngineOptions, invalidInput } from '../options.js';
 import { openBreaker } from './breaker.js';
+import { notAdmitted } from './not-admitted.js';
 import {
   type AdapterOptions,
   type Admission,
@@ -313,32 +314,6 @@ function requireSynchronous(described: unknown): void {
 function withoutUndefined(members: Record<string, unknown>): Record<string, unknown> {
   return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined));
 }
-
-/** Prefixes of messages; default `not admitted: `. */
-const REASONS: Partial<Record<SdkErrorCode, string>> = {
-  aborted: '',
-  approval_required: '',
-  arguments_changed: '',
-  invalid_input: 'the call cannot be described in a proof: ',
-  policy_denied: 'denied by policy: ',
-};
-
-/** The error of a call that did not run, with the details of its reason. */
-function notAdmitted(
-  thrown: unknown,
-  call: { tool: string; action?: string; proofId?: string },
-): SdkError {
-  const error = thrown instanceof SdkError ? thrown : foreign(thrown);
-  const details = { ...error, ...call, cause: error.cause };
-  const { code, proofId } = details;
-  const reason = `${REASONS[code] ?? 'not admitted: '}${error.message}`;
-  const proof = proofId === undefined ? '' : ` (proof ${proofId})`;
-  return new SdkError(code, `${call.tool} did not run: ${reason}${proof}`, details);
-}
-
-/** Wraps an error that a function of the options threw, such as `describe` or `action`. */
-const foreign = (cause: unknown): SdkError =>
-  new SdkError('invalid_input', cause instanceof Error ? cause.message : String(cause), { cause });
 
 const OUTCOME_TIMEOUT_MS = 10_000;
 
