@@ -17,7 +17,7 @@ import {
 } from './options.js';
 import { plainHash, resultHash } from './plain-json.js';
 import { openRounds } from './rounds.js';
-import { followStream } from './stream.js';
+import { followStream, isAsyncGenerator, isGenerator } from './stream.js';
 import { actionOf } from './tool.js';
 
 /** Admits calls of tools, and records their outcomes, for every adapter. */
@@ -130,6 +130,11 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
         return outcome;
       },
       (outcome) => gate.end(admission, outcome),
+      () => {
+        // The tool itself may have changed its arguments before it returned the generator.
+        const fingerprint = attempt(() => planCall(options, call).fingerprint) ?? '';
+        return () => requireUnchanged({ admission, fingerprint }, call);
+      },
     );
   }
 
@@ -232,20 +237,27 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
 const isAgentReceipt = (receipt: Admitted<Receipt>): receipt is Admitted<AgentReceipt> =>
   receipt.schema_version === SCHEMA.agentReceipt;
 
-/** Runs the tool. `onEnd`, which never rejects, gets the outcome before the caller gets the result. */
+/**
+ * Runs the tool. `onEnd`, which never rejects, gets the outcome before the caller gets the result. The body of
+ * a returned generator runs only at its first read, before which the function that `watch` returned is called.
+ */
 async function runTool<R>(
   run: () => R | PromiseLike<R>,
   outcomeOf: OutcomeOf<R>,
   onEnd: (outcome: Outcome) => Promise<void>,
+  watch: () => () => void = () => () => undefined,
 ): Promise<Awaited<R>> {
   let result: Awaited<R>;
+  let beforeBody: (() => void) | undefined;
   try {
-    result = await run();
+    const returned = run();
+    if (isGenerator(returned) || isAsyncGenerator(returned)) beforeBody = watch();
+    result = await returned;
   } catch (error) {
     await onEnd({ result: 'failed' });
     throw error;
   }
-  const stream = followStream(result, onEnd);
+  const stream = followStream(result, onEnd, beforeBody);
   if (stream !== null) return stream as Awaited<R>;
   const outcome = outcomeOf(result);
   if (outcome instanceof Promise) void outcome.then(onEnd);
