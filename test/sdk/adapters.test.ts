@@ -223,12 +223,12 @@ describe('function whose call is not admitted', () => {
     for (const [call, reason] of reasons) {
       expect((await blocked(call(), 'invalid_input')).message).toContain(reason);
     }
-    const throwing = tool({
-      describe: () => {
-        throw new Error('cannot');
-      },
-    });
-    await blocked(throwing('fine'), 'invalid_input');
+    const throws = () => {
+      throw new Error('cannot');
+    };
+    for (const one of [{ describe: throws }, { signal: throws }]) {
+      await blocked(tool(one)('fine'), 'invalid_input');
+    }
     expect(world.network.seen).toEqual([]);
   });
 
