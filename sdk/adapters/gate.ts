@@ -179,7 +179,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
     if (isUnchanged && call.signal?.aborted !== true) return;
     const reason = isUnchanged
       ? new SdkError('aborted', 'aborted')
-      : new SdkError('arguments_changed', 'its arguments changed during the admission');
+      : new SdkError('arguments_changed', 'its arguments or facts changed after the request');
     const error = notAdmitted(reason, { tool, action, proofId });
     notify(options.onNotAdmitted, error);
     throw error;

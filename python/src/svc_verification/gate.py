@@ -101,7 +101,7 @@ class _Planned:
         except Exception:
             is_unchanged = False
         if not is_unchanged:
-            message, proof_id = "its arguments changed during the admission", receipt["registry_proof_id"]
+            message, proof_id = "its arguments or facts changed after the request", receipt["registry_proof_id"]
             raise self.not_admitted(SvcError("arguments_changed", message, proof_id=proof_id))
 
 
