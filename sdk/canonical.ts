@@ -56,8 +56,12 @@ function requirePlain(
   const keys = isArray ? [] : Object.keys(value);
   // JSON omits hidden members and symbol members: the hash would not cover them.
   const hidden = Reflect.ownKeys(value).length - keys.length;
-  const isPlain = isArray ? hidden === value.length + 1 : hidden === 0 && isPlainObject(value);
-  if (!isPlain) throw notPlain('the value is not plain JSON', path);
+  if (!isArray && !isPlainObject(value)) {
+    throw notPlain(`a value of the type ${typeName(value)} is not plain JSON`, path);
+  }
+  if (hidden !== (isArray ? value.length + 1 : 0)) {
+    throw notPlain('JSON would omit members of the value, or the array has holes', path);
+  }
   ancestors.add(value);
   const check = (key: string | number): void => {
     path.push(key);
@@ -78,6 +82,11 @@ function isPlainObject(value: object): boolean {
     (Object.getPrototypeOf(prototype) === null &&
       Object.hasOwn(prototype as object, 'isPrototypeOf'))
   );
+}
+
+function typeName(value: object): string {
+  const constructor: unknown = Reflect.get(value, 'constructor');
+  return typeof constructor === 'function' ? constructor.name : 'object';
 }
 
 function notPlain(message: string, path: (string | number)[]): SdkError {

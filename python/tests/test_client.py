@@ -1,17 +1,35 @@
 """Requests that cannot be sent, and responses that a client must not read."""
 
+import asyncio
 import gzip
 from collections.abc import Callable
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import httpx
 import pytest
 
-from svc_verification import Client, Pins, SvcError, canonical_hash, verify_export
+from svc_verification import AsyncClient, Client, Gate, Pins, SvcError, admitted, canonical_hash, verify_export
 
 from .test_admissions import PENDING, PROOF_ID, client_of
 from .test_vectors import vectors
+
+
+class NotFound(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def handle(self) -> None:
+        # The client closes the connection with its event loop.
+        with suppress(ConnectionError):
+            super().handle()
+
+    def do_GET(self) -> None:
+        self.send_response(404)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
 
 @pytest.mark.parametrize(
@@ -41,6 +59,28 @@ def test_a_key_file_that_is_not_text_is_invalid_input(tmp_path: Path, monkeypatc
     assert caught.value.code == "invalid_input"
 
 
+def test_a_client_that_is_closed_or_of_another_event_loop_sends_no_request() -> None:
+    client = client_of(lambda _: httpx.Response(503))
+    client.close()
+    book = admitted(Gate(client, {"id": "agent-7"}))(lambda: None)
+    for call in (lambda: client.read_proof(PROOF_ID), book):
+        with pytest.raises(SvcError, match=r"^(.* did not run: not admitted: )?the client is closed") as caught:
+            call()
+        assert caught.value.code == "invalid_input"
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), NotFound) as server:
+        Thread(target=server.serve_forever).start()
+        shared = AsyncClient(engine_url=f"http://127.0.0.1:{server.server_port}", tenant_id="acme", api_key="key")
+        errors = []
+        for _ in range(2):
+            with pytest.raises(SvcError) as caught:
+                asyncio.run(shared.read_proof(PROOF_ID))
+            errors.append(caught.value)
+        server.shutdown()
+    assert [error.code for error in errors] == ["unexpected_response", "invalid_input"]
+    assert "belongs to another event loop" in str(errors[1])
+
+
 @pytest.mark.parametrize("delay", ["Mon, 01 Jan 2029 00:00:00 +99999999999999", "Mon, 01 Jan 99999999999 00:00:00 GMT"])
 def test_a_retry_after_that_is_not_an_http_date_is_ignored(delay: str) -> None:
     answer = httpx.Response(503, headers={"retry-after": delay})
@@ -49,7 +89,7 @@ def test_a_retry_after_that_is_not_an_http_date_is_ignored(delay: str) -> None:
     assert (caught.value.code, caught.value.retry_after) == ("unavailable", None)
 
 
-def test_an_approval_may_have_expired_in_the_year_0() -> None:
+def required_approval(expires_at: str) -> dict[str, Any]:
     request_hash = "ab" * 32
     receipt = {
         "schema_version": "svc.agent.admission.response/1.0",
@@ -60,10 +100,26 @@ def test_an_approval_may_have_expired_in_the_year_0() -> None:
         "vee_recorded": True,
     }
     receipt |= {"response_hash": canonical_hash(receipt)}
-    status = {"state": "approval_required", "receipt": receipt, "expires_at": "0000-01-01T00:00:00.000Z"}
-    with client_of(lambda _: httpx.Response(202, json=PENDING | status)) as client, pytest.raises(SvcError) as caught:
+    return PENDING | {"state": "approval_required", "receipt": receipt, "expires_at": expires_at}
+
+
+def test_an_approval_may_have_expired_in_the_year_0() -> None:
+    status = required_approval("0000-01-01T00:00:00.000Z")
+    with client_of(lambda _: httpx.Response(202, json=status)) as client, pytest.raises(SvcError) as caught:
         client.wait_for_approval(PROOF_ID)
     assert caught.value.code == "approval_required"
+
+
+def test_an_approval_expires_by_the_clock_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = required_approval("2020-01-01T00:00:00.000Z")
+    dates = iter(["Tue, 31 Dec 2019 23:59:59 GMT", "Wed, 01 Jan 2020 00:00:29 GMT", "Wed, 01 Jan 2020 00:00:31 GMT"])
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    with (
+        client_of(lambda _: httpx.Response(202, json=status, headers={"date": next(dates)})) as client,
+        pytest.raises(SvcError) as caught,
+    ):
+        client.wait_for_approval(PROOF_ID)
+    assert (caught.value.code, list(dates)) == ("approval_required", [])
 
 
 def test_a_compressed_response_is_not_decompressed() -> None:

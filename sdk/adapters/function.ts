@@ -39,9 +39,14 @@ export function admitted<T, A extends unknown[], R>(
   });
   requireNames(options);
   const wrapper = function (this: T, ...args: A): Promise<Awaited<R>> {
-    return gate.guard<R>({ tool, action, arguments: args, signal: signal?.(...args) }, () =>
-      Reflect.apply<T, A, R>(fn, this, args),
-    );
+    const call = {
+      ...{ tool, action, arguments: args },
+      // A getter, because the gate turns its errors into errors of the call.
+      get signal() {
+        return signal?.(...args);
+      },
+    };
+    return gate.guard<R>(call, () => Reflect.apply<T, A, R>(fn, this, args));
   };
   return Object.defineProperty(wrapper, 'name', { value: fn.name });
 }

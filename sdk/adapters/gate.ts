@@ -4,9 +4,10 @@ import { SCHEMA } from '../../protocol/schemas/ids.js';
 import { admitHttp, agentEnvelope, type Admitted, type Receipt } from '../engine/admission.js';
 import { waitForApproval } from '../engine/approvals.js';
 import { receiptEvidenceOf } from '../engine/receipt-evidence.js';
-import { SdkError, type SdkErrorCode } from '../errors.js';
+import { SdkError } from '../errors.js';
 import { type EngineOptions, invalidInput } from '../options.js';
 import { openBreaker } from './breaker.js';
+import { notAdmitted } from './not-admitted.js';
 import {
   type AdapterOptions,
   type Admission,
@@ -16,7 +17,7 @@ import {
 } from './options.js';
 import { plainHash, resultHash } from './plain-json.js';
 import { openRounds } from './rounds.js';
-import { followStream } from './stream.js';
+import { followStream, isAsyncGenerator, isGenerator } from './stream.js';
 import { actionOf } from './tool.js';
 
 /** Admits calls of tools, and records their outcomes, for every adapter. */
@@ -129,6 +130,11 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
         return outcome;
       },
       (outcome) => gate.end(admission, outcome),
+      () => {
+        // The tool itself may have changed its arguments before it returned the generator.
+        const fingerprint = attempt(() => planCall(options, call).fingerprint) ?? '';
+        return () => requireUnchanged({ admission, fingerprint }, call);
+      },
     );
   }
 
@@ -173,7 +179,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
     if (isUnchanged && call.signal?.aborted !== true) return;
     const reason = isUnchanged
       ? new SdkError('aborted', 'aborted')
-      : new SdkError('arguments_changed', 'its arguments changed during the admission');
+      : new SdkError('arguments_changed', 'its arguments or facts changed after the request');
     const error = notAdmitted(reason, { tool, action, proofId });
     notify(options.onNotAdmitted, error);
     throw error;
@@ -231,20 +237,27 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
 const isAgentReceipt = (receipt: Admitted<Receipt>): receipt is Admitted<AgentReceipt> =>
   receipt.schema_version === SCHEMA.agentReceipt;
 
-/** Runs the tool. `onEnd`, which never rejects, gets the outcome before the caller gets the result. */
+/**
+ * Runs the tool. `onEnd`, which never rejects, gets the outcome before the caller gets the result. The body of
+ * a returned generator runs only at its first read, before which the function that `watch` returned is called.
+ */
 async function runTool<R>(
   run: () => R | PromiseLike<R>,
   outcomeOf: OutcomeOf<R>,
   onEnd: (outcome: Outcome) => Promise<void>,
+  watch: () => () => void = () => () => undefined,
 ): Promise<Awaited<R>> {
   let result: Awaited<R>;
+  let beforeBody: (() => void) | undefined;
   try {
-    result = await run();
+    const returned = run();
+    if (isGenerator(returned) || isAsyncGenerator(returned)) beforeBody = watch();
+    result = await returned;
   } catch (error) {
     await onEnd({ result: 'failed' });
     throw error;
   }
-  const stream = followStream(result, onEnd);
+  const stream = followStream(result, onEnd, beforeBody);
   if (stream !== null) return stream as Awaited<R>;
   const outcome = outcomeOf(result);
   if (outcome instanceof Promise) void outcome.then(onEnd);
@@ -313,32 +326,6 @@ function requireSynchronous(described: unknown): void {
 function withoutUndefined(members: Record<string, unknown>): Record<string, unknown> {
   return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined));
 }
-
-/** Prefixes of messages; default `not admitted: `. */
-const REASONS: Partial<Record<SdkErrorCode, string>> = {
-  aborted: '',
-  approval_required: '',
-  arguments_changed: '',
-  invalid_input: 'the call cannot be described in a proof: ',
-  policy_denied: 'denied by policy: ',
-};
-
-/** The error of a call that did not run, with the details of its reason. */
-function notAdmitted(
-  thrown: unknown,
-  call: { tool: string; action?: string; proofId?: string },
-): SdkError {
-  const error = thrown instanceof SdkError ? thrown : foreign(thrown);
-  const details = { ...error, ...call, cause: error.cause };
-  const { code, proofId } = details;
-  const reason = `${REASONS[code] ?? 'not admitted: '}${error.message}`;
-  const proof = proofId === undefined ? '' : ` (proof ${proofId})`;
-  return new SdkError(code, `${call.tool} did not run: ${reason}${proof}`, details);
-}
-
-/** Wraps an error that a function of the options threw, such as `describe` or `action`. */
-const foreign = (cause: unknown): SdkError =>
-  new SdkError('invalid_input', cause instanceof Error ? cause.message : String(cause), { cause });
 
 const OUTCOME_TIMEOUT_MS = 10_000;
 

@@ -10,14 +10,20 @@ type Stream = AsyncGenerator<unknown, unknown, unknown>;
  * Passes a stream or a generator through, and calls `onEnd` at its end, with `failed` after an error or when the
  * consumer stops early. The result hash covers the list of all items, with the return value of a generator as the
  * last. Null for a result that is not a stream.
+ *
+ * @param beforeBody called at the first read of a generator; if it throws, the generator does not run
  */
-export function followStream(result: unknown, onEnd: OnEnd): object | null {
+export function followStream(
+  result: unknown,
+  onEnd: OnEnd,
+  beforeBody: () => void = () => undefined,
+): object | null {
   // Another reader gets the items of a locked stream.
   if (result instanceof ReadableStream && !result.locked) return followReadable(result, onEnd);
   const followed = isAsyncGenerator(result)
-    ? followAsync(result, onEnd)
+    ? followAsync(result, onEnd, beforeBody)
     : isGenerator(result)
-      ? followSync(result, onEnd)
+      ? followSync(result, onEnd, beforeBody)
       : null;
   // Starts the body: a generator that was never started ends without its `finally`.
   void followed?.next();
@@ -27,7 +33,7 @@ export function followStream(result: unknown, onEnd: OnEnd): object | null {
 export const isAsyncGenerator = (value: unknown): value is Stream =>
   hasMethods(value, Symbol.asyncIterator, 'next', 'return', 'throw');
 
-const isGenerator = (value: unknown): value is Generator =>
+export const isGenerator = (value: unknown): value is Generator =>
   hasMethods(value, Symbol.iterator, 'next', 'return', 'throw');
 
 function hasMethods(value: unknown, ...names: PropertyKey[]): boolean {
@@ -39,7 +45,7 @@ function hasMethods(value: unknown, ...names: PropertyKey[]): boolean {
   );
 }
 
-async function* followAsync(source: Stream, onEnd: OnEnd): Stream {
+async function* followAsync(source: Stream, onEnd: OnEnd, beforeBody: () => void): Stream {
   const list = openListHash();
   let outcome: Outcome = { result: 'failed' };
   const seen = async (stepping: Promise<IteratorResult<unknown>>) => {
@@ -56,6 +62,7 @@ async function* followAsync(source: Stream, onEnd: OnEnd): Stream {
   let isRead = false;
   try {
     yield;
+    beforeBody();
     isRead = true;
     const returned: unknown = yield* tapped;
     if (returned !== undefined) list.add(returned);
@@ -71,7 +78,7 @@ async function* followAsync(source: Stream, onEnd: OnEnd): Stream {
 }
 
 /** Like {@link followAsync}, but does not wait for `onEnd`: a synchronous reader cannot wait. */
-function* followSync(source: Generator, onEnd: OnEnd): Generator {
+function* followSync(source: Generator, onEnd: OnEnd, beforeBody: () => void): Generator {
   const list = openListHash();
   let outcome: Outcome = { result: 'failed' };
   const seen = (step: IteratorResult<unknown>) => {
@@ -87,6 +94,7 @@ function* followSync(source: Generator, onEnd: OnEnd): Generator {
   let isRead = false;
   try {
     yield;
+    beforeBody();
     isRead = true;
     const returned: unknown = yield* tapped;
     if (returned !== undefined) list.add(returned);

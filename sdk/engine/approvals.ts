@@ -187,7 +187,7 @@ export async function waitForApproval(
         } else if (!error.retryable || pending === null) throw error;
       }
       const { expires_at } = pending.approval!;
-      if (Date.now() >= parseTime(expires_at) + DECIDED_WITHIN_MS) throw pending;
+      if (engine.now() >= parseTime(expires_at) + DECIDED_WITHIN_MS) throw pending;
       await deadline.sleep(backoffMs(sent, { ...POLL, ...options.retry }, Math.random()));
     }
   });

@@ -152,9 +152,11 @@ export function retryAfterMs(headers: Headers, now: number): number | null {
   const text = headers.get('retry-after')?.trim() ?? '';
   if (/^[0-9]{1,9}$/.test(text)) return Number(text) * 1000;
   const until = httpDate(text);
-  if (until === null) return null;
-  return Math.max(0, until - (httpDate(headers.get('date') ?? '') ?? now));
+  return until === null ? null : Math.max(0, until - (sentAt(headers) ?? now));
 }
+
+/** The time of a response by the clock of its sender; null without a valid `Date`. */
+export const sentAt = (headers: Headers): number | null => httpDate(headers.get('date') ?? '');
 
 /** IMF-fixdate, the only form that a sender may use; `Date.parse` accepts many others. */
 function httpDate(text: string): number | null {

@@ -1,6 +1,6 @@
 import { SdkError } from '../errors.js';
 import { RETRY_DEFAULTS, type CallOptions, type RetryOptions } from '../options.js';
-import { httpError, RETRIED_STATUS } from './answers.js';
+import { httpError, RETRIED_STATUS, sentAt } from './answers.js';
 import { attempt, withDeadline, type Answer, type Deadline } from './attempt.js';
 
 export interface HttpRequest {
@@ -28,6 +28,8 @@ export interface HttpClient {
   send(request: HttpRequest, deadline?: Deadline): Promise<Answer>;
   /** Like `send`, but throws for every unexpected status. */
   read(request: HttpRequest, deadline?: Deadline): Promise<Answer>;
+  /** The present time by the clock of the service, which the `Date` of its last response shows. */
+  now(): number;
 }
 
 export function openHttpClient(
@@ -38,6 +40,7 @@ export function openHttpClient(
 ): HttpClient {
   const retry = validRetry(options.retry);
   const fetcher = options.fetch ?? fetch;
+  let clockDifferenceMs = 0;
   const send: HttpClient['send'] = async (request, deadline) => {
     if (deadline === undefined) return withDeadline(options, (own) => send(request, own));
     const { method, path, query = {}, body, idempotencyKey } = request;
@@ -52,7 +55,11 @@ export function openHttpClient(
     const call = { method, url, headers: sent, body, maxBytes };
     for (let attempts = 1; ; attempts++) {
       const outcome = await attempt(fetcher, call, deadline, retry.attemptTimeoutMs).then(
-        (answer) => (RETRIED_STATUS.has(answer.status) ? httpError(answer) : answer),
+        (answer) => {
+          const date = sentAt(answer.headers);
+          if (date !== null) clockDifferenceMs = date - Date.now();
+          return RETRIED_STATUS.has(answer.status) ? httpError(answer) : answer;
+        },
         (error: unknown) => {
           if (error instanceof SdkError) return error;
           throw error;
@@ -72,6 +79,7 @@ export function openHttpClient(
       if (!(request.expected ?? [200]).includes(answer.status)) throw httpError(answer);
       return answer;
     },
+    now: () => Date.now() + clockDifferenceMs,
   };
 }
 

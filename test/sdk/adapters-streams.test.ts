@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { admitted } from '#sdk/adapters/index';
 import { canonicalHash, type JsonValue } from '#sdk/index';
-import { useAdapterWorld } from '../fixtures/adapter-world.js';
+import { notAdmitted, useAdapterWorld } from '../fixtures/adapter-world.js';
 
 const world = useAdapterWorld();
 
@@ -62,6 +62,37 @@ describe('streamed result of an admitted function', () => {
     for (const proofId of world.admitted) {
       expect(await world.outcomesOf(proofId)).toMatchObject([{ result: 'failed' }]);
     }
+  });
+
+  it('does not start when its arguments changed before the first read', async () => {
+    const read: string[] = [];
+    const options = { ...world.common, tool: 'pages' };
+    const pages = admitted(async function* (input: { page: string }) {
+      await sleep(0);
+      read.push(input.page);
+      yield input.page;
+    }, options);
+    function* list(input: { page?: string }) {
+      read.push(input.page!);
+      yield input.page;
+    }
+    const input = { page: 'a' };
+    const streams = [await pages(input), await admitted(list, options)(input)];
+    input.page = 'b';
+    for (const stream of streams) {
+      await notAdmitted((async () => stream.next())(), 'arguments_changed');
+      expect(await stream.next()).toEqual({ done: true, value: undefined });
+    }
+    expect(read).toEqual([]);
+    for (const proofId of world.admitted) {
+      await expect.poll(() => world.outcomesOf(proofId)).toMatchObject([{ result: 'failed' }]);
+    }
+    // The change of the tool itself, before the first read, is part of its run.
+    const withDefault = admitted((given: { page?: string }) => {
+      given.page ??= 'first';
+      return list(given);
+    }, options);
+    expect([...(await withDefault({}))]).toEqual(['first']);
   });
 
   it('may be a generator, whose outcome is recorded after its end', async () => {

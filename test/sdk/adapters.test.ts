@@ -215,6 +215,8 @@ describe('function whose call is not admitted', () => {
     }
     const reasons = [
       [() => tool()({ a: [0, 1n] }), '/0/a/1: bigint'],
+      [() => tool()({ when: new Date(0) }), '/0/when: a value of the type Date is not plain JSON'],
+      [() => tool()([1, , 2]), '/0: JSON would omit members of the value, or the array has holes'],
       [() => tool()(Number.NaN), '/0: number is not finite'],
       [() => tool()('half \ud800'), '/0: string contains a lone surrogate'],
       [() => tool({ tool: 'half \ud800' })(), '/tool: string contains a lone surrogate'],
@@ -223,12 +225,12 @@ describe('function whose call is not admitted', () => {
     for (const [call, reason] of reasons) {
       expect((await blocked(call(), 'invalid_input')).message).toContain(reason);
     }
-    const throwing = tool({
-      describe: () => {
-        throw new Error('cannot');
-      },
-    });
-    await blocked(throwing('fine'), 'invalid_input');
+    const throws = () => {
+      throw new Error('cannot');
+    };
+    for (const one of [{ describe: throws }, { signal: throws }]) {
+      await blocked(tool(one)('fine'), 'invalid_input');
+    }
     expect(world.network.seen).toEqual([]);
   });
 

@@ -239,6 +239,30 @@ it('waitForApproval outlasts failures of the service, and then returns the secon
   expect((await waiting).registry_proof_id).toBe(second);
 });
 
+it('waitForApproval compares the expiry with the clock of the service', async ({
+  approver,
+  asApprover,
+  world,
+}) => {
+  const { approval, proofId } = await held(world);
+  let polls = 0;
+  const behind: typeof fetch = async (url, init) => {
+    const answer = await fetch(url, init);
+    polls++;
+    if (answer.status !== 202) return answer;
+    const status = { ...((await answer.json()) as object), expires_at: '2026-01-01T00:00:00.000Z' };
+    const headers = { date: 'Wed, 31 Dec 2025 23:59:00 GMT', 'content-type': 'application/json' };
+    return new Response(JSON.stringify(status), { status: 202, headers });
+  };
+  const waiting = waitForApproval(
+    { ...world.options, fetch: behind, retry: FAST },
+    approval.receipt,
+  );
+  await Promise.race([waiting, expect.poll(() => polls).toBeGreaterThan(1)]);
+  const second = await decide(asApprover, approver, proofId, 'approve');
+  expect((await waiting).registry_proof_id).toBe(second);
+});
+
 it('an agent may act only after the receipt of the second decision', async ({
   approver,
   world,

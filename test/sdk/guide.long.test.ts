@@ -2,6 +2,7 @@ import { copyFile, readFile } from 'node:fs/promises';
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import ts from 'typescript';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
 import { type EngineOptions, listProofPageHttp } from '#sdk/index';
@@ -24,12 +25,14 @@ beforeAll(async () => {
   await copyFile(join(stack.dataDir, 'ready.json'), join(project.directory, 'ready.json'));
   for (const [, name = '', text = ''] of guide.matchAll(/```js\n\/\/ (\S+)\n([\s\S]*?)```/g)) {
     await project.write(name, text);
+    examples.push(join(project.directory, name));
   }
 }, 120_000);
 afterAll(async () => {
   await stack.destroy();
 });
 
+const examples: string[] = [];
 const ran = new Set<string>();
 
 function node(file: string): Promise<string> {
@@ -38,6 +41,18 @@ function node(file: string): Promise<string> {
 }
 
 describe('documented examples of the SDK', () => {
+  it('compile in the strict mode of TypeScript', () => {
+    const program = ts.createProgram(examples, {
+      ...{ strict: true, allowJs: true, checkJs: true, noEmit: true, skipLibCheck: true },
+      ...{ target: ts.ScriptTarget.ES2023, module: ts.ModuleKind.NodeNext },
+      ...{ types: ['node'], typeRoots: [join(packageRoot, 'node_modules', '@types')] },
+    });
+    const faults = ts.getPreEmitDiagnostics(program).map(({ file, messageText }) => {
+      return `${file?.fileName}: ${ts.flattenDiagnosticMessageText(messageText, ' ')}`;
+    });
+    expect(faults).toEqual([]);
+  }, 60_000);
+
   it('admit an action, and return the first receipt when the input repeats', async () => {
     const first = await node('execute.js');
     expect(first).toMatch(/^ADMITTED [0-9a-f]{32}\n$/);

@@ -20,7 +20,8 @@ from .documents import (
 )
 from .encoding import canonical, current_time, document_hash, is_proof_id, milliseconds, sha256, time_text
 from .errors import InvalidError, SvcError, raising
-from .forms import Form, matches, read
+from .forms import MALFORMED, Form, matches, read
+from .hashing import plain_hash
 from .models import Denial, Receipt, ReplayedReceipt, RequiredApproval
 from .offline import read_signed
 from .transport import Deadline, Pause, Response, Retry, Service, Steps, http_error, read_document, unexpected
@@ -49,12 +50,44 @@ def agent_envelope(tenant_id: str, kind: str, fields: Mapping[str, Any]) -> dict
     return valid_input(AGENT_ENVELOPE, {**head, **fields})
 
 
+NAME, HASH = "1 to 512 characters", "64 lower-case hex characters, as canonical_hash returns"
+EXPECTED = {
+    "": "a complete body, as agent_envelope returns",
+    "/action": "1 to 128 of A-Z 0-9 _ . : -",
+    "/agent": 'a dictionary such as {"id": "agent-7"}',
+    "/agent/framework": NAME,
+    "/agent/id": NAME,
+    "/arguments_hash": HASH,
+    "/facts": "a dictionary",
+    "/idempotency_key": "1 to 255 printable ASCII characters",
+    "/intent_id": NAME,
+    "/nonce": "16 to 128 of A-Z a-z 0-9 _ -",
+    "/parent_proof_id": "a proof id",
+    "/requested_at": "RFC 3339 UTC with milliseconds, as in 2026-11-20T17:29:00.123Z",
+    "/result": "succeeded or failed",
+    "/result_hash": HASH,
+    "/run": 'a dictionary with "id" and "seq"',
+    "/run/id": "a UUIDv7 as 32 lower-case hex characters",
+    "/run/seq": "an integer from 0 to 10,000",
+    "/tenant_id": "1 to 128 of A-Z a-z 0-9 _ . : -, beginning with a letter or digit",
+    "/tool": NAME,
+    "/tool_call_id": NAME,
+    "/traceparent": "the W3C traceparent of the call, version 00",
+}
+
+
 def valid_input(form: Form, document: dict[str, Any]) -> dict[str, Any]:
     try:
-        read(form, document, "is not valid")
+        read(form, document, MALFORMED)
         canonical(document)
     except InvalidError as fault:
-        raise SvcError("invalid_input", f"{fault.pointer or '/'}: {fault.code}", fault=fault.code) from fault
+        pointer, code = fault.pointer, fault.code
+        if pointer == "" and code != MALFORMED:
+            # Names the value that has no JSON form.
+            plain_hash(document)
+        expected = EXPECTED.get(pointer) if code == MALFORMED else None
+        reason = code if expected is None else f"expected {expected}"
+        raise SvcError("invalid_input", f"{pointer or '/'}: {reason}", fault=code, pointer=pointer) from fault
     return document
 
 
@@ -185,7 +218,7 @@ def wait_for_approval(service: Service, deadline: Deadline, required: Receipt | 
                 request_hash = error.approval["receipt"]["request_hash"]
             elif not error.retryable or pending is None or deadline.remaining() <= 0:
                 raise
-        if pending is not None and current_time() >= milliseconds(expires_at) + DECIDED_WITHIN:
+        if pending is not None and service.now() * 1000 >= milliseconds(expires_at) + DECIDED_WITHIN:
             raise pending
         with _naming(proof_id):
             yield from _wait(APPROVAL_POLL.backoff(attempt), deadline)

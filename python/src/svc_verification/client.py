@@ -153,6 +153,8 @@ class _Body:
 def _no_response(request: Request, error: Exception) -> SvcError:
     if isinstance(error, httpx.InvalidURL):
         return SvcError("invalid_input", f"the address of the request is not valid: {error}")
+    if isinstance(error, RuntimeError):
+        return SvcError("invalid_input", f"the client is closed, or belongs to another event loop: {error}")
     if isinstance(error, (httpx.TimeoutException, TimeoutError)):
         return SvcError("timeout", f"no complete response in {request.timeout:g} s")
     return SvcError("network", f"no complete response from {httpx.URL(request.url).host} ({type(error).__name__})")
@@ -340,7 +342,7 @@ class Client(_Calls):
                     if time.monotonic() > end:
                         raise TimeoutError
                 return body.complete()
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, RuntimeError, TimeoutError) as error:
             raise _no_response(step, error) from error
 
     def list_proofs(self, **conditions: Unpack[ProofFilter]) -> Iterator[dict[str, Any]]:
@@ -395,7 +397,7 @@ class AsyncClient(_Calls):
                     async for chunk in response.aiter_bytes():
                         body.add(chunk)
                     return body.complete()
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, RuntimeError, TimeoutError) as error:
             raise _no_response(step, error) from error
 
     async def list_proofs(self, **conditions: Unpack[ProofFilter]) -> AsyncIterator[dict[str, Any]]:

@@ -57,19 +57,14 @@ class ToolCall:
         return {"arguments_hash": plain_hash(self.arguments())} | ({} if facts is None else {"facts": dict(facts)})
 
 
-# Prefixes of error messages, by code; other codes have "not admitted: ".
-REASONS = {
-    "approval_required": "",
-    "arguments_changed": "",
-    "invalid_input": "the call cannot be described in a proof: ",
-    "policy_denied": "denied by policy: ",
-}
+# Prefixes of error messages, by code.
+REASONS = {"approval_required": "", "arguments_changed": "", "policy_denied": "denied by policy: "}
 
 
-def not_admitted(error: SvcError, tool: str, action: str | None) -> SvcError:
-    """The error of a call that did not run, with the details of its reason."""
+def not_admitted(error: SvcError, tool: str, action: str | None, prefix: str = "not admitted: ") -> SvcError:
+    """The error of a call that did not run, with the details of its reason. `prefix` is that of other codes."""
     proof = f" (proof {error.proof_id})" if error.proof_id else ""
-    message = f"{tool} did not run: {REASONS.get(error.code, 'not admitted: ')}{error}{proof}"
+    message = f"{tool} did not run: {REASONS.get(error.code, prefix)}{error}{proof}"
     return replace(error, message=message, tool=tool, action=action)
 
 
@@ -101,7 +96,7 @@ class _Planned:
         except Exception:
             is_unchanged = False
         if not is_unchanged:
-            message, proof_id = "its arguments changed during the admission", receipt["registry_proof_id"]
+            message, proof_id = "its arguments or facts changed after the request", receipt["registry_proof_id"]
             raise self.not_admitted(SvcError("arguments_changed", message, proof_id=proof_id))
 
 
@@ -213,7 +208,7 @@ class Gate:
         except Exception as error:
             # `hashed`, `facts` and `fields` may raise any error.
             known = error if isinstance(error, SvcError) else SvcError("invalid_input", str(error))
-            raise not_admitted(known, call.tool, call.action) from error
+            raise not_admitted(known, call.tool, call.action, "the call cannot be described in a proof: ") from error
 
     def _outcome(self, planned: _Planned, receipt: Receipt, result: str, hash_: str | None) -> dict[str, Any]:
         fields = {"agent": self._agent_of(planned.call), "parent_proof_id": receipt["registry_proof_id"]}

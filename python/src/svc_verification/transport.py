@@ -69,8 +69,13 @@ class Response:
         text = self.headers.get("retry-after", "").strip()
         if re.fullmatch("[0-9]{1,9}", text):
             return float(text)
-        until, sent = _http_date(text), _http_date(self.headers.get("date", ""))
+        until, sent = _http_date(text), self.sent_at
         return None if until is None else max(0.0, until - (time.time() if sent is None else sent))
+
+    @property
+    def sent_at(self) -> float | None:
+        """The time of the response by the clock of its sender."""
+        return _http_date(self.headers.get("date", ""))
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,11 @@ class Service:
 
     def __init__(self, name: str, base: str, headers: Mapping[str, str], retry: Retry, max_bytes: int) -> None:
         self.base, self.headers, self.retry, self.max_bytes = _base_url(name, base), headers, retry, max_bytes
+        self._clock_difference = 0.0
+
+    def now(self) -> float:
+        """The present time by the clock of the service, which the `Date` of its last response shows."""
+        return time.time() + self._clock_difference
 
     def send(
         self,
@@ -143,6 +153,8 @@ class Service:
             timeout = min(self.retry.attempt_timeout, remaining)
             try:
                 response = yield Request(method, url, headers, body, timeout, self.max_bytes)
+                if (sent := response.sent_at) is not None:
+                    self._clock_difference = sent - time.time()
                 if response.status not in RETRIED:
                     return response
                 error = http_error(response)
