@@ -18,6 +18,7 @@ import { openRedis, warnOfEviction } from '#runtime/queue/redis';
 import { logKeysIn } from '#sql/lifecycle/log-keys';
 import { announcePending, OUTCOMES_CHANNEL } from '#sql/admissions/outcomes';
 import { unpackIds } from '#sql/db/columns';
+import { mapStartupDbErrors } from '#sql/db/errors';
 import { assertDatabase, startHeartbeat } from './database.js';
 import { engineMetrics } from './metrics/engine.js';
 import { databaseReadings } from './metrics/readings.js';
@@ -70,7 +71,7 @@ await runService('engine', engineConfig, async (program) => {
   program.onStop(() => pdf.close());
 
   // The last key is current; the other keys may have signed older checkpoints.
-  const logKeys = (await logKeysIn(sql)).reverse();
+  const logKeys = (await mapStartupDbErrors(() => logKeysIn(sql))).reverse();
   const [logVkey = null, ...retiredLogVkeys] = logKeys.map(({ name, publicKey }) =>
     formatVkey(nativeSha256, name, publicKey),
   );

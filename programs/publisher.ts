@@ -16,6 +16,7 @@ import { connect } from '#runtime/postgres/connect';
 import { openStore } from '#runtime/store/open';
 import { systemClock } from '#runtime/clock';
 import { WakeableSleep, withTimeout } from '#runtime/concurrency';
+import { mapStartupDbErrors } from '#sql/db/errors';
 import { logStateKeys, signingLock } from '#sql/lifecycle/log-keys';
 import { VERDICTS_CHANNEL } from '#sql/log/public-entries';
 import { startHeartbeat, assertDatabase } from './database.js';
@@ -64,7 +65,7 @@ await runService('publisher', publisherConfig, async (program) => {
       directory: store.directory,
     },
   );
-  const named = await logStateKeys(sql, config.logOrigin);
+  const named = await mapStartupDbErrors(() => logStateKeys(sql, config.logOrigin));
   const publisher: Publisher = pinning('LOG_ORIGIN', () =>
     createPublisher({
       registry: sqlRegistry(sql, lock),

@@ -231,16 +231,27 @@ function checkRegistry(facts: Facts, when: When): void {
 }
 
 function checkPrograms({ programs, roles }: Facts, when: When): void {
+  const isConnected = (program: string): boolean =>
+    roles.some(({ role, connections }) => role === `svc_${program}` && connections > 0);
+  // Reads succeed while commits wait for a synchronous standby, so connected programs record no heartbeat.
+  const silent = programs.flatMap(({ last_heartbeat_ms: ms }) => ms ?? []);
+  const isHanging =
+    silent.length > 0 &&
+    programs.every(({ program, alive }) => alive === 0 && isConnected(program));
+  when(
+    isHanging,
+    `no program has committed for ${seconds(Math.min(...silent))}, although each is connected`,
+    "start the synchronous standby (docs/runbooks.md#failover); if there is none, read PostgreSQL's log",
+  );
   for (const program of PROGRAMS) {
-    const isThere = roles.some(
-      ({ role, connections }) => role === `svc_${program}` && connections > 0,
-    );
+    const isThere = isConnected(program);
     when(!isThere, `no ${program} is connected`, START);
     const state = programs.find((one) => one.program === program);
     const last = state?.last_heartbeat_ms ?? null;
     const since =
       last === null ? 'has recorded a heartbeat' : `is alive: silent for ${seconds(last)}`;
-    when(isThere && (state?.alive ?? 0) === 0, `no ${program} ${since}`, START);
+    const isSilent = isThere && (state?.alive ?? 0) === 0;
+    when(isSilent && !isHanging, `no ${program} ${since}`, START);
   }
   for (const fault of new Set(programs.flatMap(({ faults }) => Object.keys(faults)))) {
     const reporters = programs

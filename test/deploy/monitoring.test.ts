@@ -4,6 +4,7 @@ import { mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { FINDINGS } from '#protocol/monitor/findings';
 import { packageRoot } from '#runtime/process/files';
 import {
   alertRules,
@@ -124,6 +125,15 @@ describe('alerts', () => {
     }
     const described = [...manual.matchAll(/^#### (Svc\w+)$/gm)].map(([, name]) => name);
     expect(described.sort()).toEqual(rules.map(({ alert }) => alert).sort());
+  });
+
+  it('have a runbook of SvcMonitorFinding that explains every alarm of the monitor', () => {
+    const manual = readFileSync(join(packageRoot, 'docs', 'runbooks.md'), 'utf8');
+    const [, section = ''] = /^#### SvcMonitorFinding\n(.*?)^####/ms.exec(manual) ?? [];
+    const alarms = Object.entries(FINDINGS).filter(([, level]) => level !== 'notice');
+    expect(alarms.map(([code]) => code).filter((code) => !section.includes(`\`${code}\``))).toEqual(
+      [],
+    );
   });
 });
 

@@ -17,6 +17,9 @@ const FORWARDED_MESSAGES = [
   'runtime/process/log.ts: message',
 ];
 
+/** Errors that end a program, which then logs their message: the index of the message among the arguments. */
+const FATAL_ERRORS: Readonly<Record<string, number>> = { FatalPublishError: 1, StallError: 0 };
+
 it('docs/runbooks.md > quotes every warning and error that programs log', () => {
   const [, section = ''] = text('docs/runbooks.md').split('\n## Log messages\n');
   const quotes = [...section.split('\n## ')[0]!.matchAll(/`([^`]+)`/g)]
@@ -134,7 +137,7 @@ it('documentation and SQL > contain no banned word', () => {
 /** The messages of the calls that log at level warn or above; null for a message that is an expression. */
 function loggedIn(path: string): { message: string | null; source: string }[] {
   const code = text(path);
-  if (!/\blog/i.test(code)) return [];
+  if (!/\blog|StallError/i.test(code)) return [];
   const file = ts.createSourceFile(path, code, ts.ScriptTarget.Latest, true);
   const found: { message: string | null; source: string }[] = [];
   const constants = new Map<string, ts.Expression>();
@@ -147,6 +150,8 @@ function loggedIn(path: string): { message: string | null; source: string }[] {
     if (ts.isConditionalExpression(node)) {
       return [node.whenTrue, node.whenFalse].flatMap(messagesOf);
     }
+    // The runbook quotes the beginning of a long message.
+    if (ts.isBinaryExpression(node)) return messagesOf(node.left);
     const constant = ts.isIdentifier(node) ? constants.get(node.text) : undefined;
     return constant === undefined ? [null] : messagesOf(constant);
   };
@@ -164,6 +169,11 @@ function loggedIn(path: string): { message: string | null; source: string }[] {
         const source = `${path}: ${last.getText(file)}`;
         found.push(...messagesOf(last).map((message) => ({ message, source })));
       }
+    }
+    if (ts.isNewExpression(node)) {
+      const message = node.arguments?.[FATAL_ERRORS[node.expression.getText(file)] ?? NaN];
+      const source = `${path}: ${message?.getText(file) ?? ''}`;
+      if (message) found.push(...messagesOf(message).map((text) => ({ message: text, source })));
     }
     ts.forEachChild(node, visit);
   };

@@ -230,6 +230,10 @@ describe('attentionFor', () => {
     ['no engine is connected', { roles: well.roles.slice(1) }],
     ['no worker is alive', but('worker', { alive: 0, last_heartbeat_ms: late })],
     ['no engine has recorded', but('engine', { alive: 0, last_heartbeat_ms: null })],
+    [
+      'no program has committed for 31 s, although each is connected',
+      { programs: programs.map((one) => ({ ...one, alive: 0, last_heartbeat_ms: late })) },
+    ],
     ['queue down, as reported by engine (1 of 2)', but('engine', { faults: { 'queue down': 1 } })],
     ['the publisher refuses', { publication: { age_ms: 800, refused: 'log_forked' } }],
     ['no publish cycle has succeeded', { publication: { age_ms: late, refused: null } }],

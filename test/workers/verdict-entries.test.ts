@@ -273,6 +273,21 @@ describe('appendVerdictEntry', () => {
   });
 });
 
+it('verifier with the LOG_ORIGIN of another log > records no verdict', async () => {
+  await verifyAndAppend();
+  await registry.verifyAll();
+  await db.sql`
+    insert into svc.checkpoint (tree_size, root, note)
+    values (1, ${Buffer.alloc(32)}, ${`${signer.origin}\n`})`;
+  const verdicts = (): Promise<unknown> => db.sql`select from svc.verdict order by verdict_id`;
+  const before = await verdicts();
+  Object.assign(registry.verify, { signer: { ...signer, origin: 'other/log' } });
+  await registry.admitAll([registry.item()]);
+  await expect(scrub(registry.verify, 100)).rejects.toThrow('LOG_ORIGIN is other/log');
+  await expect(registry.verifyAll()).rejects.toThrow('LOG_ORIGIN is other/log');
+  expect(await verdicts()).toEqual(before);
+});
+
 it('verdict entry without a signature by the verifier key > fails, and is skipped by the next entry', async () => {
   await registry.admitAll([registry.item()]);
   await verifyAndAppend();

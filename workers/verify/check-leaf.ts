@@ -16,7 +16,8 @@ import {
   type ProofCrypto,
 } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { endedOrigins } from '#sql/log/log';
+import { OperatorError } from '#runtime/process/operator-error';
+import { endedOrigins, latestCheckpoint } from '#sql/log/log';
 import {
   type LeafEvidence,
   columnsUnlikeAep,
@@ -95,10 +96,21 @@ export async function keysFor(
   return { entries, states };
 }
 
-/** The present and past origins of the log; undefined for a verifier without a key. */
+/**
+ * The present and past origins of the log; undefined for a verifier without a key. Throws if the last checkpoint has
+ * another origin: under a wrong LOG_ORIGIN, valid verdict entries and delegations would fail.
+ */
 export async function logOrigins(context: VerifyContext): Promise<string[] | undefined> {
   const { signer, sql } = context;
-  return signer && [signer.origin, ...(await endedOrigins(sql))];
+  if (signer === undefined) return undefined;
+  const [checkpoint, ended] = await Promise.all([latestCheckpoint(sql), endedOrigins(sql)]);
+  const [published = signer.origin] = checkpoint?.note.split('\n') ?? [];
+  if (published !== signer.origin && !ended.includes(published)) {
+    throw new OperatorError(
+      `LOG_ORIGIN is ${signer.origin}, which is not the name of this log: give the verifier the LOG_ORIGIN of the publisher`,
+    );
+  }
+  return [signer.origin, ...ended];
 }
 
 /** The verdict that follows from the checks of a leaf. */
