@@ -99,19 +99,34 @@ const limitLocks = (tx: Transaction, lockTimeoutMs?: () => number) =>
     ? tx`select`
     : tx`select set_config('lock_timeout', ${String(lockTimeoutMs())}, true)`;
 
-function acceptSome(
+/** The run numbers of items with an idempotency key are taken. The rollback releases the keys. */
+class NumbersTakenError extends Error {
+  constructor(readonly items: ReadonlySet<IntakeItem>) {
+    super('run_seq_taken');
+  }
+}
+
+async function acceptSome(
   sql: Pool,
   items: IntakeItem[],
   lockTimeoutMs?: () => number,
 ): Promise<IntakeOutcome[]> {
-  return repeatedWithOverlay(() =>
-    asTenants(
-      sql,
-      items.map((item) => item.tenantNo),
-      (tx) => accept(tx, items, lockTimeoutMs),
-      async (tx) => void (await limitLocks(tx, lockTimeoutMs)),
-    ),
-  );
+  try {
+    return await repeatedWithOverlay(() =>
+      asTenants(
+        sql,
+        items.map((item) => item.tenantNo),
+        (tx) => accept(tx, items, lockTimeoutMs),
+        async (tx) => void (await limitLocks(tx, lockTimeoutMs)),
+      ),
+    );
+  } catch (error) {
+    if (!(error instanceof NumbersTakenError)) throw error;
+    const others = items.filter((item) => !error.items.has(item));
+    const outcomes = others.length === 0 ? [] : await acceptSome(sql, others, lockTimeoutMs);
+    const found = new Map(others.map((item, at) => [item, outcomes[at]]));
+    return items.map((item) => found.get(item) ?? { outcome: 'run_seq_taken' });
+  }
 }
 
 // Concurrent groups may share deduplication keys and run numbers. All groups insert in the same order, so that
@@ -139,6 +154,9 @@ async function accept(
     const [, policy] = await pipeline(limitLocks(tx, lockTimeoutMs), pinPolicy(tx));
     return storeAdmissions(tx, rows, { policy, singly: true });
   });
+  const taken = open.filter((item) => admissions.get(item) === 'run_seq_taken');
+  const keyed = taken.filter(({ idempotencyKey }) => idempotencyKey !== null);
+  if (keyed.length > 0) throw new NumbersTakenError(new Set(keyed));
   return items.map((item) => {
     const found = admissions.get(item);
     if (found === undefined) return { outcome: 'idempotency_conflict' };
