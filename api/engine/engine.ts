@@ -1,7 +1,12 @@
 import express, { type ErrorRequestHandler, type Express, type RequestHandler } from 'express';
 import { BusyError, Limiter } from '#runtime/concurrency/limiter';
 import { logRarely } from '#runtime/process/log';
-import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';
+import {
+  isLockTimeout,
+  isUnavailable,
+  PolicyChangedError,
+  PolicyMissingError,
+} from '#sql/db/errors';
 import { DamagedEntryError } from '#sql/proofs/read';
 import { readScript } from '../pages/assets.js';
 import { createAuthenticate } from './http/authenticate.js';
@@ -115,5 +120,12 @@ function problemOf(error: unknown): Problem {
   // Not a limit of the tenant: work that holds a lock for so long is slow, even if only this tenant waits for the lock.
   if (isLockTimeout(error)) return new Problem('tenant_busy', because);
   if (error instanceof PolicyMissingError) return new Problem('policy_missing', because);
+  if (error instanceof PolicyChangedError) {
+    return new Problem(
+      'tenant_busy',
+      'The operator activated policy sets while the request was accepted. Nothing was changed. Send it again.',
+      because,
+    );
+  }
   return new Problem(error instanceof URIError ? 'malformed_path' : 'internal_error', because);
 }

@@ -1,5 +1,5 @@
 import { arrayOf, bytesOf, valuesOf } from '../db/columns.js';
-import { isNotCombined, PolicyMissingError } from '../db/errors.js';
+import { isNotCombined, PolicyChangedError, PolicyMissingError } from '../db/errors.js';
 import {
   asTenants,
   type Db,
@@ -26,6 +26,8 @@ export interface IntakeItem {
   keyNo: number | null;
   /** Null when the request is in no run. */
   run: RunPlace | null;
+  /** The operator's policy set that must be in force at acceptance; absent when the request depends on no set. */
+  policyDigest?: Buffer;
 }
 
 export type IntakeOutcome =
@@ -43,6 +45,7 @@ export type IntakeOutcome =
  * @param lockTimeoutMs longest wait, from this call on, for a concurrent transaction with the same
  *   admission; the connection's setting when absent. A timeout throws an error for which `isLockTimeout` is true.
  * @throws PolicyMissingError when no policy set is active
+ * @throws PolicyChangedError when the set in force is not the `policyDigest` of each item with one
  * @throws an error for which `isUnavailable` is true
  */
 export async function acceptIntake(
@@ -99,19 +102,34 @@ const limitLocks = (tx: Transaction, lockTimeoutMs?: () => number) =>
     ? tx`select`
     : tx`select set_config('lock_timeout', ${String(lockTimeoutMs())}, true)`;
 
-function acceptSome(
+/** The run numbers of items with an idempotency key are taken. The rollback releases the keys. */
+class NumbersTakenError extends Error {
+  constructor(readonly items: ReadonlySet<IntakeItem>) {
+    super('run_seq_taken');
+  }
+}
+
+async function acceptSome(
   sql: Pool,
   items: IntakeItem[],
   lockTimeoutMs?: () => number,
 ): Promise<IntakeOutcome[]> {
-  return repeatedWithOverlay(() =>
-    asTenants(
-      sql,
-      items.map((item) => item.tenantNo),
-      (tx) => accept(tx, items, lockTimeoutMs),
-      async (tx) => void (await limitLocks(tx, lockTimeoutMs)),
-    ),
-  );
+  try {
+    return await repeatedWithOverlay(() =>
+      asTenants(
+        sql,
+        items.map((item) => item.tenantNo),
+        (tx) => accept(tx, items, lockTimeoutMs),
+        async (tx) => void (await limitLocks(tx, lockTimeoutMs)),
+      ),
+    );
+  } catch (error) {
+    if (!(error instanceof NumbersTakenError)) throw error;
+    const others = items.filter((item) => !error.items.has(item));
+    const outcomes = others.length === 0 ? [] : await acceptSome(sql, others, lockTimeoutMs);
+    const found = new Map(others.map((item, at) => [item, outcomes[at]]));
+    return items.map((item) => found.get(item) ?? { outcome: 'run_seq_taken' });
+  }
 }
 
 // Concurrent groups may share deduplication keys and run numbers. All groups insert in the same order, so that
@@ -137,8 +155,14 @@ async function accept(
   const admissions = await insertOrFind(tx, open, async (rows) => {
     // Inserting a deduplication key can wait for a lock, so the acceptance time is taken afterwards.
     const [, policy] = await pipeline(limitLocks(tx, lockTimeoutMs), pinPolicy(tx));
+    if (rows.some(({ policyDigest }) => policyDigest?.equals(policy.digest) === false)) {
+      throw new PolicyChangedError('a request was translated for another policy set');
+    }
     return storeAdmissions(tx, rows, { policy, singly: true });
   });
+  const taken = open.filter((item) => admissions.get(item) === 'run_seq_taken');
+  const keyed = taken.filter(({ idempotencyKey }) => idempotencyKey !== null);
+  if (keyed.length > 0) throw new NumbersTakenError(new Set(keyed));
   return items.map((item) => {
     const found = admissions.get(item);
     if (found === undefined) return { outcome: 'idempotency_conflict' };
@@ -275,7 +299,7 @@ export async function pinPolicy(tx: Transaction): Promise<PinnedPolicy> {
 export type IntakeRow = Omit<IntakeItem, 'idempotencyKey'>;
 
 interface StoreOptions {
-  /** Default: the policy set in force; nothing is stored when no set is in force. */
+  /** Default: the policy set in force; nothing is stored when no set, or not each `policyDigest`, is in force. */
   policy?: PinnedPolicy;
   /** Tenants whose rows the statement sees; default: the setting of the transaction. */
   scope?: string | null;
@@ -298,9 +322,18 @@ export async function storeAdmissions(
       return Buffer.concat([requestHash, seed, request]);
     }),
   );
+  // Checked in the same statement as the insert, because a scheduled set may come into force at any time.
+  const required = policy ? [] : items.flatMap(({ policyDigest }) => policyDigest ?? []);
+  const isAny = required.length === 0;
+  const pinned = isAny
+    ? sql`${policy?.digest ?? null}, ${policy?.at ?? null}`
+    : sql`p.digest, p.at`;
+  const source = isAny
+    ? sql``
+    : sql`from svc.policy_in_force() p where p.digest = all(${byteas(sql, required)})`;
   const stored = await sql<{ id: string }[]>`
-    select svc.store_admissions(${scope}, ${lockMs}, ${singly}, ${policy?.digest ?? null},
-      ${policy?.at ?? null}, ${arrayOf(items.map(({ proofId }) => proofId))}::uuid[],
+    select svc.store_admissions(${scope}, ${lockMs}, ${singly}, ${pinned},
+      ${arrayOf(items.map(({ proofId }) => proofId))}::uuid[],
       ${arrayOf(items.map(({ tenantNo }) => tenantNo))}::integer[],
       ${arrayOf(items.map(({ lane }) => lane))}::smallint[], ${packed.bytes}::bytea,
       ${packed.starts}::integer[], ${packed.lengths}::integer[],
@@ -308,7 +341,7 @@ export async function storeAdmissions(
       ${items.map(({ keyNo }) => keyNo)}::integer[],
       ${items.map(({ run }) => run?.runKey ?? null)}::text[],
       ${items.map(({ run }) => run?.seq ?? null)}::bigint[],
-      ${arrayOf(items.map(({ run }) => run?.closes ?? 'NULL'))}::boolean[]) as id`;
+      ${arrayOf(items.map(({ run }) => run?.closes ?? 'NULL'))}::boolean[]) as id ${source}`;
   return new Set(stored.map(({ id }) => id));
 }
 

@@ -215,6 +215,24 @@ describe('number in a run', () => {
     ).toHaveLength(1);
   });
 
+  it('leaves the idempotency key of a request without a free number to one other request', async () => {
+    const id = newRunId();
+    await accept(member(id, 0));
+    const idempotencyKey = id;
+    const keyed = (seq: number) => ({ ...member(id, seq), idempotencyKey });
+    const other = { ...member(id, 1), idempotencyKey: `${id}-other` };
+    expect(await accept(other, keyed(0), member(id, 0))).toEqual([
+      'accepted',
+      'run_seq_taken',
+      'run_seq_taken',
+    ]);
+    const outcomes = await Promise.all([0, 2, 0, 3, 0, 4].map((seq) => accept(keyed(seq))));
+    expect(outcomes.flat().filter((one) => one === 'accepted')).toHaveLength(1);
+    expect(await accept(keyed(5))).toEqual(['idempotency_conflict']);
+    const members = await readRun(registry.engine, registry.tenantNo, other.run!.runKey);
+    expect(members).toHaveLength(3);
+  });
+
   it('is checked without reading the other runs of the tenant', async () => {
     const { tenantNo } = registry;
     await withoutTriggers(

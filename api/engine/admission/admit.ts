@@ -19,6 +19,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import type { Lane } from '#sql/admissions/intake';
 import { admissionState, type Outcome } from '#sql/admissions/outcomes';
 import { runPlaceOf } from '#sql/admissions/runs';
+import { PolicyChangedError } from '#sql/db/errors';
 import type { OwnId } from '#sql/db/transaction';
 import type { EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
@@ -37,14 +38,18 @@ import { type EngineDeps, type Operation, type OperationSpec, json, specOf } fro
 import { REJECTION_CODES, sendOutcome, sendPending } from './outcome.js';
 import type { RegistryCheckInput } from './registry-checks.js';
 
+interface Translated {
+  value: JsonValue;
+  /** Maps a pointer into the request back to the sent body. */
+  pointerOf: (pointer: string) => string;
+  /** The policy set that the translation depends on. */
+  policyDigest?: Buffer;
+}
+
 /** How one API translates its requests to admissions, and responds. */
 export interface AdmissionApi {
-  /** Translates the sent body to a request; `pointerOf` maps a pointer into the request back to the sent body. */
-  translate(
-    deps: EngineDeps,
-    caller: Caller,
-    sent: JsonValue,
-  ): Promise<{ value: JsonValue; pointerOf: (pointer: string) => string }>;
+  /** Translates the sent body to a request. The engine repeats this if another policy set is in force at acceptance. */
+  translate(deps: EngineDeps, caller: Caller, sent: JsonValue): Promise<Translated>;
   /** @param outcome null when the admission was not decided in time */
   respond(
     ctx: EngineContext,
@@ -93,6 +98,8 @@ export function admissionOperation<Body extends AdmissionBody>(
   return { spec, handler };
 }
 
+const MAX_TRANSLATIONS = 3;
+
 /** The order of the checks is documented in the OpenAPI guide. */
 async function accept<Body extends AdmissionBody>(
   deps: EngineDeps,
@@ -105,7 +112,25 @@ async function accept<Body extends AdmissionBody>(
   const caller = await authorizeAdmission(deps, spec, req, res);
   const bytes = await readBody(req);
   const idempotencyKey = readAdmissionHeaders(req, spec);
-  const { value, pointerOf } = await api.translate(deps, caller, parseJson(bytes));
+  const sent = parseJson(bytes);
+  for (let attempt = 1; ; attempt += 1) {
+    const translated = await api.translate(deps, caller, sent);
+    try {
+      return await submit(deps, type, caller, translated, idempotencyKey, res);
+    } catch (error) {
+      if (!(error instanceof PolicyChangedError) || attempt === MAX_TRANSLATIONS) throw error;
+    }
+  }
+}
+
+async function submit<Body extends AdmissionBody>(
+  deps: EngineDeps,
+  type: RequestType<Body>,
+  caller: Caller,
+  { value, pointerOf, ...translated }: Translated,
+  idempotencyKey: string | null,
+  res: Response,
+) {
   try {
     const { body, ...parsed } = parseAdmission(type, value);
     if (body.idempotency_key !== undefined) {
@@ -119,6 +144,7 @@ async function accept<Body extends AdmissionBody>(
       tenantNo,
       keyNo,
       ...parsed,
+      ...translated,
       requestHash: Buffer.from(parsed.requestHash, 'hex'),
       idempotencyKey,
       requestId: requestIdOf(res),

@@ -134,7 +134,11 @@ export function envelopeOf(
 
 const AUTHZEN: AdmissionApi = {
   async translate({ ctx, readDeclaredFacts }, { tenantId }, sent) {
-    return envelopeOf(sent, await readDeclaredFacts(), { now: ctx.clock.now(), tenantId });
+    const active = await readDeclaredFacts();
+    const now = ctx.clock.now();
+    const translated = envelopeOf(sent, active?.facts ?? null, { now, tenantId });
+    if (active === null) throw new Problem('policy_missing');
+    return { ...translated, policyDigest: active.digest };
   },
 
   async respond(ctx, res, { id, tenantNo }, outcome) {

@@ -36,24 +36,28 @@ export type CheckRegistry = (tenantNo: number, requests: Requests) => Promise<Pr
 /** Time for which the engine caches the active policy set. */
 const FRESH_MS = 1_000;
 
-/** The facts that the active policy set declares; null while no set is active. */
-export type ReadDeclaredFacts = (maxAgeMs?: number) => Promise<DeclaredFacts | null>;
+/** The active policy set and the facts that it declares. */
+interface ActiveFacts {
+  digest: Buffer;
+  facts: DeclaredFacts;
+}
+
+/** Returns null while no policy set is active. */
+export type ReadDeclaredFacts = (maxAgeMs?: number) => Promise<ActiveFacts | null>;
 
 export function createReadDeclaredFacts({ sql }: Pick<EngineContext, 'sql'>): ReadDeclaredFacts {
-  let digest: Buffer | null = null;
-  let declared: DeclaredFacts | null = null;
+  let active: ActiveFacts | null = null;
   let readAt = -Infinity;
 
   return async (maxAgeMs = 0) => {
-    if (performance.now() - readAt <= maxAgeMs) return declared;
-    const active = await activePolicy(sql);
-    if (active === null || digest === null || !active.equals(digest)) {
-      const stored = active && (await readPolicySet(sql, active));
-      declared = stored && declaredFacts(stored.files.schema);
-      digest = active;
+    if (performance.now() - readAt <= maxAgeMs) return active;
+    const digest = await activePolicy(sql);
+    if (digest === null || active?.digest.equals(digest) !== true) {
+      const stored = digest && (await readPolicySet(sql, digest));
+      active = stored && { digest: stored.digest, facts: declaredFacts(stored.files.schema) };
     }
     readAt = performance.now();
-    return declared;
+    return active;
   };
 }
 
@@ -78,9 +82,9 @@ async function factProblems(
   requests: Requests,
 ): Promise<Problems> {
   const withFacts = [...requests].filter(([, { facts }]) => Object.keys(facts).length > 0);
-  const faulty = (declared: DeclaredFacts | null) =>
+  const faulty = (active: ActiveFacts | null) =>
     withFacts.flatMap(([index, request]) => {
-      const problem = declared && factProblem(declared, request.facts);
+      const problem = active && factProblem(active.facts, request.facts);
       return problem === null ? [] : [{ index, request, problem }];
     });
   if (withFacts.length === 0 || faulty(await readDeclaredFacts(FRESH_MS)).length === 0) {

@@ -5,6 +5,7 @@ import { documentHash } from '#protocol/hash';
 import type { JsonValue } from '#protocol/json';
 import { packageRoot } from '#runtime/process/files';
 import { nativeSha256 } from '#runtime/crypto/node';
+import type { Pool } from '#sql/db/transaction';
 import { activateSet } from '../../fixtures/approval-world.js';
 import { headersFor } from '../../fixtures/engine.js';
 import { expectProblem } from '../../fixtures/problem.js';
@@ -229,6 +230,82 @@ it('AuthZEN evaluation > applies the restriction of the key to the subject', asy
   expectProblem(rejected, 403, 'key_restricted');
   expect(rejected.json['errors']).toMatchObject([{ pointer: '/subject/id' }]);
 });
+
+const REVIEWED = `forbid (principal, action, resource) when { context.facts has context_review && context.facts.context_review };`;
+
+it.for([{}, { 'X-Svc-Idempotency-Key': 'during-activation' }])(
+  'AuthZEN evaluation > states the facts of a policy set activated before its acceptance (headers %j)',
+  async (headers, { setup }) => {
+    const { admin, engine: sql } = setup.registry;
+    const schemaWith = (more: string) => schema.replace('facts: {}', `facts: { ${facts}${more} }`);
+    const before = { schema: schemaWith(''), policies, sentences: {} };
+    const after = {
+      schema: schemaWith(', context_review?: Bool'),
+      policies: { ...policies, reviewed: REVIEWED },
+      sentences: {},
+    };
+    await activateSet(admin, before);
+    const activated: Buffer[] = [];
+    // After the translation and before the engine pins the policy set.
+    const between = beforeStatement(sql, /svc\.(store_admissions|policy_in_force)\(/, async () => {
+      if (activated.length === 0) activated.push(await activateSet(admin, after));
+    });
+    await setup.withEngine({ sql: between }, async ({ call }) => {
+      const body = JSON.stringify(request(alice, read, record, { review: true }));
+      const reply = await call({
+        path: PATH,
+        headers: { ...headersFor(setup.key), ...headers },
+        body,
+      });
+      expect(activated).toHaveLength(1);
+      expect(reply.status).toBe(200);
+      expect(reply.json).toMatchObject({ decision: false, context: { reasons: ['reviewed'] } });
+    });
+    await activateSet(admin, before);
+  },
+);
+
+it('AuthZEN evaluation > is rejected and stores nothing while each attempt meets another policy set', async ({
+  setup,
+}) => {
+  const { admin, engine: sql } = setup.registry;
+  let sets = 0;
+  const always = beforeStatement(sql, /select svc\.store_admissions\(/, async () => {
+    sets += 1;
+    const more = rule('permit', `OTHER_${sets}`, '');
+    await activateSet(admin, {
+      schema: schema.replace('facts: {}', `facts: { ${facts} }`),
+      policies: { ...policies, more },
+      sentences: {},
+    });
+  });
+  const count = () => setup.db.sql`select count(*)::int as n from svc.intake`;
+  const before = await count();
+  await setup.withEngine({ sql: always }, async ({ call }) => {
+    const body = JSON.stringify(request(alice, read, record));
+    const reply = await call({ path: PATH, headers: headersFor(setup.key), body });
+    expectProblem(reply, 503, 'tenant_busy');
+    expect(reply.headers['retry-after']).toBe('1');
+  });
+  expect(await count()).toEqual(before);
+});
+
+/** A pool that runs `first` before each statement that matches, also in transactions. */
+function beforeStatement(pool: Pool, statement: RegExp, first: () => Promise<void>): Pool {
+  const watch = <T extends object>(target: T): T =>
+    new Proxy(target, {
+      apply: (called, self, given: [TemplateStringsArray, ...unknown[]]) => {
+        const run = (): unknown => Reflect.apply(called as () => unknown, self, given);
+        const text = Array.isArray(given[0]) ? given[0].join('') : '';
+        return text.trim().startsWith('select') && statement.test(text) ? first().then(run) : run();
+      },
+      get: (called, name) =>
+        name === 'reserve'
+          ? async () => watch(await pool.reserve())
+          : (Reflect.get(called, name) as unknown),
+    });
+  return watch(pool);
+}
 
 it('AuthZEN evaluation > returns an error while the admission is pending', async ({ setup }) => {
   setup.engine.worker.isPaused = true;
