@@ -7,6 +7,7 @@ import { Heartbeat } from '#runtime/ops/health';
 import { setValidity } from '#sql/tenants/administration';
 import { type Pool, transaction } from '#sql/db/transaction';
 import { appendKeyChange } from '#sql/lifecycle/signing-keys';
+import { appendEntries, lockHead } from '#sql/log/append';
 import { verdictEntries } from '#sql/log/public-entries';
 import { scrubUrgently } from '#sql/log/verdicts';
 import { verifierHeartbeats } from '#workers/verify/context';
@@ -128,6 +129,9 @@ describe('runVerifier', () => {
   const options = {
     batch: 10,
     maxBatch: 40,
+    busyRate: 500,
+    busyIntervalMs: 0,
+    intervalMs: 1500,
     idleMs: 5,
     quietMs: 10,
     pollMs: 10,
@@ -232,6 +236,24 @@ describe('runVerifier', () => {
     const entries = async () => (await verdictEntries(db.sql, 1_000, 10)).length;
     const before = await entries();
     await whileItRuns(() => expect.poll(entries, { timeout: 10_000 }).toBeGreaterThan(before + 1));
+  });
+
+  it('appends the next verdict entry earlier in a busy log', async () => {
+    await registry.reportAll();
+    const entries = async () => (await verdictEntries(db.sql, 1_000, 10)).length;
+    const snapshot = { kind: 'snapshot' as const, at: 0, body: Buffer.from('{}') };
+    await transaction(db.sql, async (tx) =>
+      appendEntries(tx, nativeSha256, await lockHead(tx), [snapshot]),
+    );
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    const before = await entries();
+    const slow = { busyIntervalMs: 0, intervalMs: 3_600_000 };
+    const quiet = { ...slow, busyRate: Infinity };
+    await whileItRuns(async () => void (await untilOutcome(id, 'pass')), quiet);
+    expect(await entries()).toBe(before);
+    await registry.admitAll([registry.item()]);
+    const untilAppended = () => expect.poll(entries, { timeout: 10_000 }).toBe(before + 1);
+    await whileItRuns(untilAppended, { ...slow, busyRate: 0 });
   });
 
   it('continues after a failed verification pass', async () => {

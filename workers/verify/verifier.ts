@@ -22,25 +22,25 @@ const LONGEST_PAUSE = 4;
 const PASSES_PER_SNAPSHOT = 20;
 /** The longest pause between these passes. */
 const LONGEST_IDLE_MS = 60_000;
-/** A log that grows by more leaves per second is busy, unless the verifier has a backlog. */
-const BUSY_RATE = 500;
-/** The time constant of the exponential average of the rate. */
+/** The time constant of the average rate. */
 const RATE_MS = 1000;
-/**
- * Minimum milliseconds between two verdict entries, in a busy log and otherwise. An entry and its snapshot
- * have a fixed cost: high for a few proofs, and at the expense of the leaves in a backlog.
- */
-const BUSY_INTERVAL_MS = 500;
-const INTERVAL_MS = 1500;
 
 export const VERIFIER_DEFAULTS = {
   /** Initial number of leaves per pass. */
   batch: 1000,
   /** Maximum number of leaves per pass. The number doubles during a backlog, to spread a pass's fixed cost. */
   maxBatch: 4000,
-  /** Shortest pause after a pass that found less than a batch, in milliseconds. */
+  /** A log is busy while this verifier checks more new leaves per second and has no backlog. */
+  busyRate: 500,
+  /**
+   * Minimum milliseconds between two verdict entries, in a busy log and otherwise. An entry and its snapshot
+   * have a fixed cost, which is high for a few proofs and delays the leaves in a backlog.
+   */
+  busyIntervalMs: 500,
+  intervalMs: 1500,
+  /** Pause after a pass that found less than a batch, in milliseconds; shorter before a verdict entry of a busy log. */
   idleMs: 200,
-  /** Longest pause before a pass of a log that is not busy, if the next verdict entry is not due earlier. */
+  /** Longest pause before a verdict entry of a log that is not busy. */
   quietMs: 500,
   /** Longest sleep without a notification, in milliseconds. */
   pollMs: 1000,
@@ -150,20 +150,18 @@ class VerifierLoop {
     await context.idleSleep?.sleep(options.pollMs - pause, signal);
   }
 
-  /**
-   * Milliseconds until the next pass. A pass just before the next verdict entry may be appended lets this
-   * entry cover as many leaves as possible.
-   */
+  /** Milliseconds until the next pass. A pass just before the next entry is due lets it cover the most leaves. */
   private pause(): number {
     const { idleMs, quietMs } = this.options;
     const untilEntry = this.verdictAppended + this.interval() - performance.now();
+    if (untilEntry <= 0) return idleMs;
     return this.isBusy
       ? Math.min(Math.max(untilEntry, idleMs / 4), idleMs)
       : Math.min(Math.max(untilEntry, idleMs), quietMs);
   }
 
   private interval(): number {
-    return this.isBusy ? BUSY_INTERVAL_MS : INTERVAL_MS;
+    return this.isBusy ? this.options.busyIntervalMs : this.options.intervalMs;
   }
 
   private isIdle(work: string | null): boolean {
@@ -188,10 +186,11 @@ class VerifierLoop {
   private async extendPrefix(): Promise<number | null> {
     const { context, options, limit } = this;
     const verified = await runPass(context, 'log', () => extendVerifiedPrefix(context, limit));
-    const now = performance.now();
-    this.rate = this.rate * Math.exp((this.prefixEnded - now) / RATE_MS) + (verified ?? 0);
-    this.prefixEnded = now;
-    this.isBusy = this.rate > BUSY_RATE && verified !== limit;
+    const elapsed = Math.max(performance.now() - this.prefixEnded, 1);
+    const kept = Math.exp(-elapsed / RATE_MS);
+    this.rate = kept * this.rate + ((1 - kept) * 1000 * (verified ?? 0)) / elapsed;
+    this.prefixEnded += elapsed;
+    this.isBusy = this.rate > options.busyRate && verified !== limit;
     this.limit = verified === limit ? Math.min(2 * limit, options.maxBatch) : options.batch;
     if (verified !== 0) this.changed();
     return verified;
@@ -218,7 +217,7 @@ class VerifierLoop {
     const result = await runPass(context, 'verdict', () =>
       appendVerdictEntry(context, signer, hasChanged, {
         published: interval,
-        unpublished: INTERVAL_MS,
+        unpublished: this.options.intervalMs,
       }),
     );
     if (result === 'appended') this.verdictAppended = performance.now();
