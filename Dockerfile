@@ -19,7 +19,7 @@ RUN npm ci --omit=dev --omit=optional --omit=peer --ignore-scripts --no-audit --
   && rm -rf node_modules/@svc-proofs
 
 FROM ${NODE}
-# Node 24 would let the memory for young objects of each program grow to 128 MiB.
+# Node 24 would let the young generation of each program grow to 128 MiB.
 ENV NODE_ENV=production NODE_OPTIONS=--max-semi-space-size=16
 WORKDIR /svc
 # Owned by root and read-only for the programs: a compromised program cannot change the next start.

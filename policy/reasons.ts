@@ -1,4 +1,4 @@
-/** Sentences for users about the reasons of a denial that are not policy ids, by the prefix of the reason. */
+/** User-visible sentences for denial reasons other than policy ids, by prefix. */
 const SENTENCES: Readonly<Record<string, (name: string) => string>> = {
   'fact.': (name) =>
     `The fact ${name} is missing, or the policy set does not declare it with the stated type.`,

@@ -78,7 +78,7 @@ export function replay(intake: PinnedIntake, policy: ReplayPolicy, recorded: Rec
   };
 }
 
-/** Derives the AEP again; null when the stored request cannot be the accepted one. */
+/** Derives the AEP again; null when the stored request cannot be the original. */
 function derive(
   intake: PinnedIntake,
   policy: ReplayPolicy,

@@ -83,7 +83,7 @@ const MATCHES = {
 
 const generic: VerdictRoute = { matches: MATCHES, windowed: true, unmatched: 'proof' };
 
-/** The route of a generic lookup: `identifier` matches every kind of id, any other field only its kind. */
+/** The route of a generic lookup: `identifier` matches every kind of id, other fields one kind each. */
 export function routeFor(field: LookupField): VerdictRoute {
   if (field === 'identifier') return generic;
   const matches = { [field]: MATCHES[field] };

@@ -241,7 +241,7 @@ function checkPrograms({ programs, roles }: Facts, when: When): void {
   when(
     isHanging,
     `no program has committed for ${seconds(Math.min(...silent))}, although each is connected`,
-    "start the synchronous standby (docs/runbooks.md#failover); if there is none, read PostgreSQL's log",
+    "start the synchronous standby (docs/runbooks.md#failover); if none is down, check that the programs' hosts run, and read PostgreSQL's log",
   );
   for (const program of PROGRAMS) {
     const isThere = isConnected(program);

@@ -32,7 +32,7 @@ export interface AdmitData {
   requests?: string;
 }
 
-/** Job names, by the kind of ids that the job carries. Workers of every version know chunks as `admit`. */
+/** Job names, by the kind of ids that the job carries. Old workers expect `admit` for chunks. */
 export const JOB = { chunks: 'admit', revocations: 'revoke', batches: 'batches' } as const;
 export type JobKind = keyof typeof JOB;
 

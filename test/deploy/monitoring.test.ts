@@ -127,7 +127,7 @@ describe('alerts', () => {
     expect(described.sort()).toEqual(rules.map(({ alert }) => alert).sort());
   });
 
-  it('have a runbook of SvcMonitorFinding that explains every alarm of the monitor', () => {
+  it('have a runbook for SvcMonitorFinding that names every alarm of the monitor', () => {
     const manual = readFileSync(join(packageRoot, 'docs', 'runbooks.md'), 'utf8');
     const [, section = ''] = /^#### SvcMonitorFinding\n(.*?)^####/ms.exec(manual) ?? [];
     const alarms = Object.entries(FINDINGS).filter(([, level]) => level !== 'notice');

@@ -28,7 +28,7 @@ class Key:
         return min(*limits, NONE)
 
     def compromised_from(self, keys):
-        """The log index of the compromise of the key or of its root, which may be activated later."""
+        """The leaf index from which the key or its root, which may be activated later, is compromised."""
         root = self.delegation and keys.get(("aep_root", self.delegation["root_key_id"]))
         return min(self.compromised, root.compromised if root else NONE)
 

@@ -91,7 +91,7 @@ describe.concurrent('runPublisher', () => {
     await running;
   });
 
-  it('pauses after a cycle that published, although it is woken', async ({ expect }) => {
+  it('pauses after a cycle that published, even when woken', async ({ expect }) => {
     const stop = new AbortController();
     const counts = { generation: 1, treeSize: 1, newLeaves: 1, changedRecords: 1, shareChanges: 0 };
     const { publisher, cycles } = fakePublisher((number) =>

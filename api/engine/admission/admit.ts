@@ -48,7 +48,7 @@ interface Translated {
 
 /** How one API translates its requests to admissions, and responds. */
 export interface AdmissionApi {
-  /** Translates the sent body to a request. The engine repeats this if another policy set is in force at acceptance. */
+  /** Translates the sent body to a request. Repeated if the policy set changes before acceptance. */
   translate(deps: EngineDeps, caller: Caller, sent: JsonValue): Promise<Translated>;
   /** @param outcome null when the admission was not decided in time */
   respond(

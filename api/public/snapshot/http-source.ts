@@ -90,7 +90,7 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
     }
   }
 
-  /** Without an entity tag: many servers derive tags from whole seconds, in which the file may change again. */
+  /** Unconditional: many servers derive ETags from whole seconds, and the file changes more often. */
   async function fetchLocation(): Promise<Uint8Array | null> {
     const { status, bytes } = await get(LOCATION_PATH, LOCATION_LIMIT, {
       'Cache-Control': 'no-cache',

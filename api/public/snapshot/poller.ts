@@ -26,7 +26,7 @@ export interface PollerOptions {
 }
 
 const MAX_BACKOFF_MS = 2_000;
-/** After a new snapshot, another is expected for this time. */
+/** How long another snapshot is expected after a new one. */
 const BUSY_MS = 1_000;
 
 /** When a newer snapshot is invalid, the last valid one is served until it expires. */

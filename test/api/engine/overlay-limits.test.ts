@@ -54,7 +54,7 @@ it.for([
   expect(errors[0]!.detail).toMatch(expected);
 });
 
-it('an overlay is tested and activated only with cases of its tenant that cover each rule', async ({
+it('an overlay needs cases of its tenant for each rule, for test and activation', async ({
   setup,
 }) => {
   const id = await stored(setup);

@@ -3,7 +3,7 @@ import { atPlaces, type Fault, type Scene } from '../fault.js';
 import type { Trap } from '../../fixtures/tcp-proxy.js';
 import { linksOf, WRITE_POINTS, type WritePoint } from './write-points.js';
 
-/** Matches the commit of a transaction, or a statement outside of transactions, with all these texts. */
+/** Matches a commit, or a statement outside a transaction, that contains all these texts. */
 export const commitOf =
   (...statements: string[]): Trap['matches'] =>
   (sql, transaction) =>
