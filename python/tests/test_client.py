@@ -122,6 +122,19 @@ def test_an_approval_expires_by_the_clock_of_the_service(monkeypatch: pytest.Mon
     assert (caught.value.code, list(dates)) == ("approval_required", [])
 
 
+def test_the_wait_for_an_approval_ends_although_the_clock_of_the_service_never_advances() -> None:
+    status, polls = required_approval("2020-01-01T00:00:00.000Z"), list[None]()
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        polls.append(None)
+        assert len(polls) < 10
+        return httpx.Response(202, json=status, headers={"date": "Wed, 01 Jan 2020 00:00:29 GMT"})
+
+    with client_of(answer) as client, pytest.raises(SvcError) as caught:
+        client.wait_for_approval(PROOF_ID)
+    assert (caught.value.code, len(polls) > 1) == ("approval_required", True)
+
+
 def test_a_compressed_response_is_not_decompressed() -> None:
     requests = list[httpx.Request]()
     bomb = gzip.compress(gzip.compress(bytes(10_000_000)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import secrets
+import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,7 +30,7 @@ from .transport import Deadline, Pause, Response, Retry, Service, Steps, http_er
 
 MIN_POLL, POLL = 0.05, 1.0
 # An approval that arrived in time may lead to its second decision shortly after `expires_at`.
-DECIDED_WITHIN = 30_000
+DECIDED_WITHIN = 30
 APPROVAL_POLL = Retry(base_delay=1.0, max_delay=5.0)
 
 
@@ -203,7 +205,8 @@ def wait_for_approval(service: Service, deadline: Deadline, required: Receipt | 
     proof_id = required if isinstance(required, str) else required["registry_proof_id"]
     request_hash = None if isinstance(required, str) else required["request_hash"]
     pending: SvcError | None = None
-    expires_at = ""
+    # By a clock that always advances: a service may repeat the same `Date` in all its responses.
+    end = math.inf
     for attempt in count(1):
         try:
             expected = Expected(RECEIPT, request_hash, proof_id)
@@ -214,11 +217,12 @@ def wait_for_approval(service: Service, deadline: Deadline, required: Receipt | 
             raise SvcError("unexpected_response", message, proof_id=proof_id)
         except SvcError as error:
             if error.approval is not None:
-                pending, expires_at = error, error.approval["expires_at"]
-                request_hash = error.approval["receipt"]["request_hash"]
+                pending, request_hash = error, error.approval["receipt"]["request_hash"]
+                remaining = milliseconds(error.approval["expires_at"]) / 1000 - service.answered_at + DECIDED_WITHIN
+                end = min(end, time.monotonic() + remaining)
             elif not error.retryable or pending is None or deadline.remaining() <= 0:
                 raise
-        if pending is not None and service.now() * 1000 >= milliseconds(expires_at) + DECIDED_WITHIN:
+        if pending is not None and time.monotonic() >= end:
             raise pending
         with _naming(proof_id):
             yield from _wait(APPROVAL_POLL.backoff(attempt), deadline)
