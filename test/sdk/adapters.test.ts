@@ -161,6 +161,14 @@ describe('function whose call is not admitted', () => {
     await expect.poll(() => world.network.seen.length).toBe(before + 1);
     controller.abort();
     await blocked(meanwhile, 'aborted');
+    // The function returns a new signal at each call.
+    const fresh: AbortController[] = [];
+    const renewed = tool({
+      signal: () => fresh[fresh.push(new AbortController()) - 1]!.signal,
+      onAdmitted: () => fresh[0]!.abort(),
+    });
+    await blocked(renewed(), 'aborted');
+    expect(fresh).toHaveLength(1);
     // The signal fires when the response has arrived.
     const last = new AbortController();
     const abortingAfterwards: typeof fetch = async (...call) => {
