@@ -313,7 +313,7 @@ function planCall(options: AdapterOptions, call: GatedCall): PlannedCall {
     const fingerprint = plainHash({ tool, action, arguments_hash, facts: facts ?? null });
     return { action, envelope, fingerprint, run };
   } catch (cause) {
-    throw notAdmitted(cause, { tool: String(tool) });
+    throw notAdmitted(cause, { tool: String(tool) }, 'the call cannot be described in a proof: ');
   }
 }
 

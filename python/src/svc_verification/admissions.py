@@ -63,14 +63,17 @@ EXPECTED = {
     "/facts": "a dictionary",
     "/idempotency_key": "1 to 255 printable ASCII characters",
     "/intent_id": NAME,
+    "/kind": "admission, outcome or close",
     "/nonce": "16 to 128 of A-Z a-z 0-9 _ -",
     "/parent_proof_id": "a proof id",
+    "/proof_chain_fixture_ref": NAME,
     "/requested_at": "RFC 3339 UTC with milliseconds, as in 2026-11-20T17:29:00.123Z",
     "/result": "succeeded or failed",
     "/result_hash": HASH,
     "/run": 'a dictionary with "id" and "seq"',
     "/run/id": "a UUIDv7 as 32 lower-case hex characters",
     "/run/seq": "an integer from 0 to 10,000",
+    "/schema_version": "that of agent_envelope or execute_request",
     "/tenant_id": "1 to 128 of A-Z a-z 0-9 _ . : -, beginning with a letter or digit",
     "/tool": NAME,
     "/tool_call_id": NAME,
@@ -87,7 +90,7 @@ def valid_input(form: Form, document: dict[str, Any]) -> dict[str, Any]:
         if pointer == "" and code != MALFORMED:
             # Names the value that has no JSON form.
             plain_hash(document)
-        expected = EXPECTED.get(pointer) if code == MALFORMED else None
+        expected = EXPECTED.get(pointer) if code in (MALFORMED, "wrong_schema_version") else None
         reason = code if expected is None else f"expected {expected}"
         raise SvcError("invalid_input", f"{pointer or '/'}: {reason}", fault=code, pointer=pointer) from fault
     return document
