@@ -60,7 +60,10 @@ function requirePlain(
     throw notPlain(`a value of the type ${typeName(value)} is not plain JSON`, path);
   }
   if (hidden !== (isArray ? value.length + 1 : 0)) {
-    throw notPlain('JSON would omit members of the value, or the array has holes', path);
+    const what = isArray
+      ? 'the array has holes, or members that are not items'
+      : 'the object has symbol or non-enumerable members';
+    throw notPlain(what, path);
   }
   ancestors.add(value);
   const check = (key: string | number): void => {

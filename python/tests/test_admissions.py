@@ -43,6 +43,11 @@ def test_the_error_of_a_failed_poll_names_the_accepted_admission(status: int, co
         ({"agent": "agent-7"}, '/agent: expected a dictionary such as {"id": "agent-7"}'),
         ({"run": {"id": PROOF_ID}}, "/run/seq: expected an integer from 0 to 10,000"),
         ({"arguments": {}}, "/arguments: unknown_member"),
+        ({"kind": "note"}, "/kind: expected admission, outcome or close"),
+        (
+            {"schema_version": "svc.agent.admission.envelope/0"},
+            "/schema_version: expected that of agent_envelope or execute_request",
+        ),
         ({"facts": {"amount": Decimal("1.00")}}, "/facts/amount: a value of the type Decimal is not plain JSON"),
     ],
 )

@@ -81,6 +81,44 @@ def test_a_client_that_is_closed_or_of_another_event_loop_sends_no_request() -> 
     assert "belongs to another event loop" in str(errors[1])
 
 
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), RecursionError(), NotImplementedError()])
+def test_an_error_of_the_transport_does_not_claim_that_no_request_was_sent(error: RuntimeError) -> None:
+    def fail(_: httpx.Request) -> httpx.Response:
+        raise error
+
+    with client_of(fail) as client, pytest.raises(type(error)) as caught:
+        client.read_proof(PROOF_ID)
+    assert caught.value is error
+
+
+def test_a_client_that_is_closed_during_a_call_reports_that_the_service_may_have_acted() -> None:
+    def answer(_: httpx.Request) -> httpx.Response:
+        client.close()
+        return httpx.Response(202, json=PENDING, headers={"retry-after": "0"})
+
+    client = client_of(answer)
+    with pytest.raises(SvcError, match="the service may have acted") as caught:
+        client.admit(agent={"id": "agent-7"}, action="BOOK")
+    assert (caught.value.code, caught.value.proof_id) == ("aborted", PROOF_ID)
+
+
+def test_a_client_of_another_event_loop_sends_no_request_although_no_connection_is_open() -> None:
+    requests = list[httpx.Request]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        return httpx.Response(404)
+
+    shared = AsyncClient(
+        engine_url="http://engine", tenant_id="acme", api_key="key", transport=httpx.MockTransport(answer)
+    )
+    for client, code in [(shared, "unexpected_response"), (shared.with_timeout(1), "invalid_input")]:
+        with pytest.raises(SvcError) as caught:
+            asyncio.run(client.read_proof(PROOF_ID))
+        assert caught.value.code == code
+    assert len(requests) == 1
+
+
 @pytest.mark.parametrize("delay", ["Mon, 01 Jan 2029 00:00:00 +99999999999999", "Mon, 01 Jan 99999999999 00:00:00 GMT"])
 def test_a_retry_after_that_is_not_an_http_date_is_ignored(delay: str) -> None:
     answer = httpx.Response(503, headers={"retry-after": delay})
@@ -120,6 +158,19 @@ def test_an_approval_expires_by_the_clock_of_the_service(monkeypatch: pytest.Mon
     ):
         client.wait_for_approval(PROOF_ID)
     assert (caught.value.code, list(dates)) == ("approval_required", [])
+
+
+def test_the_wait_for_an_approval_ends_although_the_clock_of_the_service_never_advances() -> None:
+    status, polls = required_approval("2020-01-01T00:00:00.000Z"), list[None]()
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        polls.append(None)
+        assert len(polls) < 10
+        return httpx.Response(202, json=status, headers={"date": "Wed, 01 Jan 2020 00:00:29 GMT"})
+
+    with client_of(answer) as client, pytest.raises(SvcError) as caught:
+        client.wait_for_approval(PROOF_ID)
+    assert (caught.value.code, len(polls) > 1) == ("approval_required", True)
 
 
 def test_a_compressed_response_is_not_decompressed() -> None:

@@ -39,11 +39,14 @@ export function admitted<T, A extends unknown[], R>(
   });
   requireNames(options);
   const wrapper = function (this: T, ...args: A): Promise<Awaited<R>> {
+    let chosen: { signal: AbortSignal | undefined } | undefined;
     const call = {
       ...{ tool, action, arguments: args },
-      // A getter, because the gate turns its errors into errors of the call.
+      // A getter, because the gate turns its errors into errors of the call. Calls `signal` once, because the
+      // function may return a new signal each time.
       get signal() {
-        return signal?.(...args);
+        chosen ??= { signal: signal?.(...args) };
+        return chosen.signal;
       },
     };
     return gate.guard<R>(call, () => Reflect.apply<T, A, R>(fn, this, args));

@@ -17,7 +17,7 @@ import {
 } from './options.js';
 import { plainHash, resultHash } from './plain-json.js';
 import { openRounds } from './rounds.js';
-import { followStream, isAsyncGenerator, isGenerator } from './stream.js';
+import { followStream, isStream } from './stream.js';
 import { actionOf } from './tool.js';
 
 /** Admits calls of tools, and records their outcomes, for every adapter. */
@@ -238,8 +238,8 @@ const isAgentReceipt = (receipt: Admitted<Receipt>): receipt is Admitted<AgentRe
   receipt.schema_version === SCHEMA.agentReceipt;
 
 /**
- * Runs the tool. `onEnd`, which never rejects, gets the outcome before the caller gets the result. The body of
- * a returned generator runs only at its first read, before which the function that `watch` returned is called.
+ * Runs the tool. `onEnd`, which never rejects, gets the outcome before the caller gets the result. The body of a
+ * returned generator runs only at its first read, after the callback from `watch`.
  */
 async function runTool<R>(
   run: () => R | PromiseLike<R>,
@@ -251,8 +251,9 @@ async function runTool<R>(
   let beforeBody: (() => void) | undefined;
   try {
     const returned = run();
-    if (isGenerator(returned) || isAsyncGenerator(returned)) beforeBody = watch();
+    if (isStream(returned)) beforeBody = watch();
     result = await returned;
+    if (isStream(result)) beforeBody ??= watch();
   } catch (error) {
     await onEnd({ result: 'failed' });
     throw error;
@@ -312,7 +313,7 @@ function planCall(options: AdapterOptions, call: GatedCall): PlannedCall {
     const fingerprint = plainHash({ tool, action, arguments_hash, facts: facts ?? null });
     return { action, envelope, fingerprint, run };
   } catch (cause) {
-    throw notAdmitted(cause, { tool: String(tool) });
+    throw notAdmitted(cause, { tool: String(tool) }, 'the call cannot be described in a proof: ');
   }
 }
 

@@ -11,15 +11,14 @@ type Stream = AsyncGenerator<unknown, unknown, unknown>;
  * consumer stops early. The result hash covers the list of all items, with the return value of a generator as the
  * last. Null for a result that is not a stream.
  *
- * @param beforeBody called at the first read of a generator; if it throws, the generator does not run
+ * @param beforeBody called at the first read; if it throws, the stream ends without a read of the result
  */
 export function followStream(
   result: unknown,
   onEnd: OnEnd,
   beforeBody: () => void = () => undefined,
 ): object | null {
-  // Another reader gets the items of a locked stream.
-  if (result instanceof ReadableStream && !result.locked) return followReadable(result, onEnd);
+  if (isReadable(result)) return followReadable(result, onEnd, beforeBody);
   const followed = isAsyncGenerator(result)
     ? followAsync(result, onEnd, beforeBody)
     : isGenerator(result)
@@ -30,10 +29,18 @@ export function followStream(
   return followed;
 }
 
+/** Whether `followStream` follows this result. */
+export const isStream = (value: unknown): boolean =>
+  isReadable(value) || isAsyncGenerator(value) || isGenerator(value);
+
+/** Excludes a locked stream, whose items another reader gets. */
+const isReadable = (value: unknown): value is ReadableStream =>
+  value instanceof ReadableStream && !value.locked;
+
 export const isAsyncGenerator = (value: unknown): value is Stream =>
   hasMethods(value, Symbol.asyncIterator, 'next', 'return', 'throw');
 
-export const isGenerator = (value: unknown): value is Generator =>
+const isGenerator = (value: unknown): value is Generator =>
   hasMethods(value, Symbol.iterator, 'next', 'return', 'throw');
 
 function hasMethods(value: unknown, ...names: PropertyKey[]): boolean {
@@ -109,15 +116,22 @@ function* followSync(source: Generator, onEnd: OnEnd, beforeBody: () => void): G
   }
 }
 
-function followReadable(source: ReadableStream<unknown>, onEnd: OnEnd): ReadableStream<unknown> {
+function followReadable(
+  source: ReadableStream<unknown>,
+  onEnd: OnEnd,
+  beforeBody: () => void,
+): ReadableStream<unknown> {
   const reader = source.getReader();
   const list = openListHash();
   let ended: Promise<void> | undefined;
   const end = (outcome: Outcome): Promise<void> => (ended ??= onEnd(outcome));
+  let isRead = false;
   return new ReadableStream<unknown>(
     {
       pull: async (controller) => {
         try {
+          if (!isRead) beforeBody();
+          isRead = true;
           const { done, value } = await reader.read();
           if (done) {
             await end({ result: 'succeeded', resultHash: list.digest() });
@@ -126,7 +140,9 @@ function followReadable(source: ReadableStream<unknown>, onEnd: OnEnd): Readable
           list.add(value);
           controller.enqueue(value);
         } catch (error) {
-          await end({ result: 'failed' });
+          const failed = end({ result: 'failed' });
+          if (!isRead) await reader.cancel(error).catch(() => undefined);
+          await failed;
           throw error;
         }
       },

@@ -28,8 +28,8 @@ export interface HttpClient {
   send(request: HttpRequest, deadline?: Deadline): Promise<Answer>;
   /** Like `send`, but throws for every unexpected status. */
   read(request: HttpRequest, deadline?: Deadline): Promise<Answer>;
-  /** The present time by the clock of the service, which the `Date` of its last response shows. */
-  now(): number;
+  /** The time of the last response by the clock of the service, or without a `Date` by the own clock. */
+  answeredAt(): number;
 }
 
 export function openHttpClient(
@@ -40,7 +40,7 @@ export function openHttpClient(
 ): HttpClient {
   const retry = validRetry(options.retry);
   const fetcher = options.fetch ?? fetch;
-  let clockDifferenceMs = 0;
+  let answeredAt = 0;
   const send: HttpClient['send'] = async (request, deadline) => {
     if (deadline === undefined) return withDeadline(options, (own) => send(request, own));
     const { method, path, query = {}, body, idempotencyKey } = request;
@@ -56,8 +56,7 @@ export function openHttpClient(
     for (let attempts = 1; ; attempts++) {
       const outcome = await attempt(fetcher, call, deadline, retry.attemptTimeoutMs).then(
         (answer) => {
-          const date = sentAt(answer.headers);
-          if (date !== null) clockDifferenceMs = date - Date.now();
+          answeredAt = sentAt(answer.headers) ?? Date.now();
           return RETRIED_STATUS.has(answer.status) ? httpError(answer) : answer;
         },
         (error: unknown) => {
@@ -79,7 +78,7 @@ export function openHttpClient(
       if (!(request.expected ?? [200]).includes(answer.status)) throw httpError(answer);
       return answer;
     },
-    now: () => Date.now() + clockDifferenceMs,
+    answeredAt: () => answeredAt,
   };
 }
 

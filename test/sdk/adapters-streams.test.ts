@@ -95,6 +95,67 @@ describe('streamed result of an admitted function', () => {
     expect([...(await withDefault({}))]).toEqual(['first']);
   });
 
+  it('does not start when its arguments change after a promise of a generator, or a ReadableStream', async () => {
+    const read: string[] = [];
+    const options = { ...world.common, tool: 'pages' };
+    async function* pages(input: { page: string }) {
+      await sleep(0);
+      read.push(input.page);
+      yield input.page;
+    }
+    const lazily = (input: { page: string }) =>
+      new ReadableStream({ pull: () => void read.push(input.page) }, { highWaterMark: 0 });
+    const input = { page: 'a' };
+    const promised = await admitted(
+      (one: { page: string }) => Promise.resolve(pages(one)),
+      options,
+    )(input);
+    const streams = [
+      await admitted(lazily, options)(input),
+      await admitted((one: { page: string }) => Promise.resolve(lazily(one)), options)(input),
+    ];
+    input.page = 'b';
+    await notAdmitted(promised.next(), 'arguments_changed');
+    for (const stream of streams) {
+      await notAdmitted(stream.getReader().read(), 'arguments_changed');
+    }
+    expect(read).toEqual([]);
+    expect(world.admitted).toHaveLength(3);
+    for (const proofId of world.admitted) {
+      expect(await world.outcomesOf(proofId)).toMatchObject([{ result: 'failed' }]);
+    }
+  });
+
+  it('does not start after an abort or an end before the first read, and has one outcome', async () => {
+    let ran = 0;
+    const controller = new AbortController();
+    const options = { ...world.common, tool: 'pages', signal: () => controller.signal };
+    async function* pages() {
+      ran++;
+      await sleep(0);
+      yield 1;
+    }
+    function* list() {
+      ran++;
+      yield 1;
+    }
+    const many = admitted(pages, options);
+    const few = admitted(list, options);
+    const aborted = [await many(), await few()];
+    const mine = new Error('mine');
+    await expect((await many()).throw(mine)).rejects.toBe(mine);
+    await (await many()).return(undefined);
+    const thrown = await few();
+    expect(() => thrown.throw(mine)).toThrow(mine);
+    (await few()).return(undefined);
+    controller.abort();
+    for (const stream of aborted) await notAdmitted((async () => stream.next())(), 'aborted');
+    expect(ran).toBe(0);
+    expect(world.admitted).toHaveLength(6);
+    const outcomes = () => Promise.all(world.admitted.map((id) => world.outcomesOf(id)));
+    await expect.poll(outcomes).toMatchObject(world.admitted.map(() => [{ result: 'failed' }]));
+  });
+
   it('may be a generator, whose outcome is recorded after its end', async () => {
     let started = 0;
     const count = admitted(

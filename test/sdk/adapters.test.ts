@@ -161,6 +161,14 @@ describe('function whose call is not admitted', () => {
     await expect.poll(() => world.network.seen.length).toBe(before + 1);
     controller.abort();
     await blocked(meanwhile, 'aborted');
+    // The function returns a new signal at each call.
+    const fresh: AbortController[] = [];
+    const renewed = tool({
+      signal: () => fresh[fresh.push(new AbortController()) - 1]!.signal,
+      onAdmitted: () => fresh[0]!.abort(),
+    });
+    await blocked(renewed(), 'aborted');
+    expect(fresh).toHaveLength(1);
     // The signal fires when the response has arrived.
     const last = new AbortController();
     const abortingAfterwards: typeof fetch = async (...call) => {
@@ -216,7 +224,8 @@ describe('function whose call is not admitted', () => {
     const reasons = [
       [() => tool()({ a: [0, 1n] }), '/0/a/1: bigint'],
       [() => tool()({ when: new Date(0) }), '/0/when: a value of the type Date is not plain JSON'],
-      [() => tool()([1, , 2]), '/0: JSON would omit members of the value, or the array has holes'],
+      [() => tool()([1, , 2]), '/0: the array has holes, or members that are not items'],
+      [() => tool()({ [Symbol('a')]: 1 }), '/0: the object has symbol or non-enumerable members'],
       [() => tool()(Number.NaN), '/0: number is not finite'],
       [() => tool()('half \ud800'), '/0: string contains a lone surrogate'],
       [() => tool({ tool: 'half \ud800' })(), '/tool: string contains a lone surrogate'],

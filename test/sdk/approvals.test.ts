@@ -263,6 +263,25 @@ it('waitForApproval compares the expiry with the clock of the service', async ({
   expect((await waiting).registry_proof_id).toBe(second);
 });
 
+it('waitForApproval ends although the clock of the service never advances', async ({
+  approver,
+  world,
+}) => {
+  expect(approver).toBeDefined();
+  const { approval } = await held(world);
+  let polls = 0;
+  const stopped: typeof fetch = async (url, init) => {
+    polls++;
+    const status = (await (await fetch(url, init)).json()) as object;
+    const body = JSON.stringify({ ...status, expires_at: '2026-01-01T00:00:00.000Z' });
+    const headers = { date: 'Thu, 01 Jan 2026 00:00:29 GMT', 'content-type': 'application/json' };
+    return new Response(body, { status: 202, headers });
+  };
+  const options = { ...world.options, fetch: stopped, retry: FAST };
+  await sdkError(waitForApproval(options, approval.receipt), 'approval_required');
+  expect(polls).toBeGreaterThan(1);
+});
+
 it('an agent may act only after the receipt of the second decision', async ({
   approver,
   world,

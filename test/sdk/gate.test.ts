@@ -184,7 +184,8 @@ it('openRun > numbers concurrent requests without a gap, and closes the run', as
   expect(response).toMatchObject({ state: 'closed', missing: [] });
   const numbers = response.members.map(({ seq }) => seq).sort((a, b) => a - b);
   expect(numbers).toEqual(Array.from({ length: 10 }, (_, seq) => seq));
-  await notAdmitted(call('1.00'), 'invalid_input');
+  const { message } = await notAdmitted(call('1.00'), 'invalid_input');
+  expect(message).toBe('issue-refund did not run: not admitted: the run is closed');
 });
 
 it('openRun > reports the number of a rejected request as missing, and gives it to the next call', async ({

@@ -42,6 +42,7 @@ function node(file: string): Promise<string> {
 
 describe('documented examples of the SDK', () => {
   it('compile in the strict mode of TypeScript', () => {
+    expect(examples).not.toEqual([]);
     const program = ts.createProgram(examples, {
       ...{ strict: true, allowJs: true, checkJs: true, noEmit: true, skipLibCheck: true },
       ...{ target: ts.ScriptTarget.ES2023, module: ts.ModuleKind.NodeNext },

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import secrets
+import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,7 +30,7 @@ from .transport import Deadline, Pause, Response, Retry, Service, Steps, http_er
 
 MIN_POLL, POLL = 0.05, 1.0
 # An approval that arrived in time may lead to its second decision shortly after `expires_at`.
-DECIDED_WITHIN = 30_000
+DECIDED_WITHIN = 30
 APPROVAL_POLL = Retry(base_delay=1.0, max_delay=5.0)
 
 
@@ -61,14 +63,17 @@ EXPECTED = {
     "/facts": "a dictionary",
     "/idempotency_key": "1 to 255 printable ASCII characters",
     "/intent_id": NAME,
+    "/kind": "admission, outcome or close",
     "/nonce": "16 to 128 of A-Z a-z 0-9 _ -",
     "/parent_proof_id": "a proof id",
+    "/proof_chain_fixture_ref": NAME,
     "/requested_at": "RFC 3339 UTC with milliseconds, as in 2026-11-20T17:29:00.123Z",
     "/result": "succeeded or failed",
     "/result_hash": HASH,
     "/run": 'a dictionary with "id" and "seq"',
     "/run/id": "a UUIDv7 as 32 lower-case hex characters",
     "/run/seq": "an integer from 0 to 10,000",
+    "/schema_version": "that of agent_envelope or execute_request",
     "/tenant_id": "1 to 128 of A-Z a-z 0-9 _ . : -, beginning with a letter or digit",
     "/tool": NAME,
     "/tool_call_id": NAME,
@@ -83,9 +88,9 @@ def valid_input(form: Form, document: dict[str, Any]) -> dict[str, Any]:
     except InvalidError as fault:
         pointer, code = fault.pointer, fault.code
         if pointer == "" and code != MALFORMED:
-            # Names the value that has no JSON form.
+            # Raises an error that names the value.
             plain_hash(document)
-        expected = EXPECTED.get(pointer) if code == MALFORMED else None
+        expected = EXPECTED.get(pointer) if code in (MALFORMED, "wrong_schema_version") else None
         reason = code if expected is None else f"expected {expected}"
         raise SvcError("invalid_input", f"{pointer or '/'}: {reason}", fault=code, pointer=pointer) from fault
     return document
@@ -203,7 +208,8 @@ def wait_for_approval(service: Service, deadline: Deadline, required: Receipt | 
     proof_id = required if isinstance(required, str) else required["registry_proof_id"]
     request_hash = None if isinstance(required, str) else required["request_hash"]
     pending: SvcError | None = None
-    expires_at = ""
+    # By a clock that always advances: a service may repeat the same `Date` in all its responses.
+    end = math.inf
     for attempt in count(1):
         try:
             expected = Expected(RECEIPT, request_hash, proof_id)
@@ -214,11 +220,12 @@ def wait_for_approval(service: Service, deadline: Deadline, required: Receipt | 
             raise SvcError("unexpected_response", message, proof_id=proof_id)
         except SvcError as error:
             if error.approval is not None:
-                pending, expires_at = error, error.approval["expires_at"]
-                request_hash = error.approval["receipt"]["request_hash"]
+                pending, request_hash = error, error.approval["receipt"]["request_hash"]
+                remaining = milliseconds(error.approval["expires_at"]) / 1000 - service.answered_at + DECIDED_WITHIN
+                end = min(end, time.monotonic() + remaining)
             elif not error.retryable or pending is None or deadline.remaining() <= 0:
                 raise
-        if pending is not None and service.now() * 1000 >= milliseconds(expires_at) + DECIDED_WITHIN:
+        if pending is not None and time.monotonic() >= end:
             raise pending
         with _naming(proof_id):
             yield from _wait(APPROVAL_POLL.backoff(attempt), deadline)

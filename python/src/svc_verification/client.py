@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, 
 
 import anyio
 import httpx
+from anyio.lowlevel import RunVar
 
 from . import admissions, lookups, proofs, tiles
 from .documents import RECEIPT
@@ -150,11 +151,30 @@ class _Body:
         return Response(self.response.status_code, self.response.headers, bytes(self.content))
 
 
-def _no_response(request: Request, error: Exception) -> SvcError:
+# One object for each event loop, as long as the loop runs.
+_loop_mark: RunVar[object] = RunVar("svc_verification_loop")
+
+
+def _running_loop() -> object:
+    mark = _loop_mark.get(None)
+    if mark is None:
+        _loop_mark.set(mark := object())
+    return mark
+
+
+def _require_open(http: httpx.Client | httpx.AsyncClient) -> None:
+    if http.is_closed:
+        raise SvcError("invalid_input", "the client is closed")
+
+
+def _no_response(request: Request, error: Exception, http: httpx.Client | httpx.AsyncClient) -> SvcError:
     if isinstance(error, httpx.InvalidURL):
         return SvcError("invalid_input", f"the address of the request is not valid: {error}")
     if isinstance(error, RuntimeError):
-        return SvcError("invalid_input", f"the client is closed, or belongs to another event loop: {error}")
+        # httpx raises a `RuntimeError` for a closed client. Any other is a fault of the process or of a transport.
+        if type(error) is not RuntimeError or not http.is_closed:
+            raise error
+        return SvcError("aborted", "the client was closed during the call: the service may have acted")
     if isinstance(error, (httpx.TimeoutException, TimeoutError)):
         return SvcError("timeout", f"no complete response in {request.timeout:g} s")
     return SvcError("network", f"no complete response from {httpx.URL(request.url).host} ({type(error).__name__})")
@@ -314,6 +334,7 @@ class Client(_Calls):
         self._http.close()
 
     def _run(self, steps: Steps[T]) -> T:
+        _require_open(self._http)
         try:
             step = next(steps)
             while True:
@@ -343,7 +364,7 @@ class Client(_Calls):
                         raise TimeoutError
                 return body.complete()
         except (httpx.HTTPError, httpx.InvalidURL, RuntimeError, TimeoutError) as error:
-            raise _no_response(step, error) from error
+            raise _no_response(step, error, self._http) from error
 
     def list_proofs(self, **conditions: Unpack[ProofFilter]) -> Iterator[dict[str, Any]]:
         """All proofs of the tenant, the newest first. Requests each page on demand."""
@@ -360,6 +381,8 @@ class AsyncClient(_Calls):
 
     def _open(self, transport: Any) -> None:
         self._http = httpx.AsyncClient(transport=transport, **HTTP)
+        # Connections work only in the event loop that opened them. Copies of this client share the dictionary.
+        self._loops = dict[str, object]()
 
     async def __aenter__(self) -> Self:
         return self
@@ -371,6 +394,10 @@ class AsyncClient(_Calls):
         await self._http.aclose()
 
     async def _run(self, steps: Steps[T]) -> T:
+        _require_open(self._http)
+        loop = _running_loop()
+        if self._loops.setdefault("first", loop) is not loop:
+            raise SvcError("invalid_input", "the client belongs to another event loop")
         try:
             step = next(steps)
             while True:
@@ -398,7 +425,7 @@ class AsyncClient(_Calls):
                         body.add(chunk)
                     return body.complete()
         except (httpx.HTTPError, httpx.InvalidURL, RuntimeError, TimeoutError) as error:
-            raise _no_response(step, error) from error
+            raise _no_response(step, error, self._http) from error
 
     async def list_proofs(self, **conditions: Unpack[ProofFilter]) -> AsyncIterator[dict[str, Any]]:
         """All proofs of the tenant, the newest first. Requests each page on demand."""

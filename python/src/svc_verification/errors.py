@@ -21,6 +21,7 @@ Code = Literal[
     "policy_denied",
     "approval_required",
     "arguments_changed",
+    "aborted",
     "unauthenticated",
     "forbidden",
     "not_found",

@@ -83,7 +83,14 @@ def having(*rules: Form, **forms: Form) -> Form:
 
 def by(member: str, **forms: Form) -> Form:
     """Objects whose form depends on the text of one member."""
-    return lambda value: isinstance(value, dict) and one_of(*forms)(value.get(member)) and forms[value[member]](value)
+
+    def form(value: Any) -> bool:
+        if not isinstance(value, dict):
+            return False
+        _check(one_of(*forms), value.get(member), member)
+        return forms[value[member]](value)
+
+    return form
 
 
 def items(form: Form, most: int = 2**53, least: int = 0, code: str = MALFORMED) -> Form:

@@ -62,7 +62,7 @@ REASONS = {"approval_required": "", "arguments_changed": "", "policy_denied": "d
 
 
 def not_admitted(error: SvcError, tool: str, action: str | None, prefix: str = "not admitted: ") -> SvcError:
-    """The error of a call that did not run, with the details of its reason. `prefix` is that of other codes."""
+    """The error of a call that did not run, with the details of its reason. `prefix`: for codes not in REASONS."""
     proof = f" (proof {error.proof_id})" if error.proof_id else ""
     message = f"{tool} did not run: {REASONS.get(error.code, prefix)}{error}{proof}"
     return replace(error, message=message, tool=tool, action=action)

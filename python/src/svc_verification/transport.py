@@ -115,11 +115,8 @@ class Service:
 
     def __init__(self, name: str, base: str, headers: Mapping[str, str], retry: Retry, max_bytes: int) -> None:
         self.base, self.headers, self.retry, self.max_bytes = _base_url(name, base), headers, retry, max_bytes
-        self._clock_difference = 0.0
-
-    def now(self) -> float:
-        """The present time by the clock of the service, which the `Date` of its last response shows."""
-        return time.time() + self._clock_difference
+        # The time of the last response by the clock of the service, or without a `Date` by the own clock.
+        self.answered_at = 0.0
 
     def send(
         self,
@@ -153,8 +150,8 @@ class Service:
             timeout = min(self.retry.attempt_timeout, remaining)
             try:
                 response = yield Request(method, url, headers, body, timeout, self.max_bytes)
-                if (sent := response.sent_at) is not None:
-                    self._clock_difference = sent - time.time()
+                sent = response.sent_at
+                self.answered_at = time.time() if sent is None else sent
                 if response.status not in RETRIED:
                     return response
                 error = http_error(response)
