@@ -80,6 +80,39 @@ describe('monitor of a publisher that misuses its genuine keys', () => {
     expect(stored.lasting).toMatchObject([{ code: 'entry_ahead' }]);
   });
 
+  it.each([0, 1])(
+    'finds an entry ahead of its clock although the log served the entry only later (and %i more)',
+    async (more) => {
+      const index = await log.snapshotAll(undefined, (entry) => ({
+        ...entry,
+        time: secondsIn(600),
+      }));
+      const withheld = new Map(log.files);
+      withheld.delete(`tile/entries/000.p/${String(log.size)}`);
+      for (const ahead of [0, 600_000]) {
+        setAhead(ahead);
+        expect(codes(await look({ main: filesOf(withheld) }))).toEqual(['log_damaged']);
+      }
+      await log.append(...[log.proof(30, log.keys.aep)].slice(0, more));
+      log.publish();
+      expect(await look()).toMatchObject([
+        { code: 'entry_ahead', where: `entry ${String(index)}` },
+      ]);
+    },
+  );
+
+  it('does not count the time of a slow request against an entry', async () => {
+    setAhead(-90_000);
+    const slow: LogFiles = {
+      where: 'log',
+      read: (path) => {
+        if (path === 'checkpoint') setAhead(0);
+        return filesOf(log.files).read(path);
+      },
+    };
+    expect(await look({ main: slow })).toEqual([]);
+  });
+
   it('finds a snapshot entry that breaks a rule', async () => {
     await log.append(log.snapshot({ root: log.rootAt(1) }));
     log.publish();
