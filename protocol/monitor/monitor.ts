@@ -36,8 +36,8 @@ export interface MonitorOptions {
   report: (finding: Finding) => void;
 }
 
-/** Limits, so that a hostile log cannot fill the state. */
-const MAX_LASTING = 1000;
+/** Limits, so that a hostile log cannot fill the state. Alarms of one code leave room for every other code. */
+const MAX_LASTING_OF_CODE = 100;
 const MAX_LOOKS = 1000;
 
 /** The merge delay in seconds while the log has no snapshot entry to declare one. */
@@ -118,7 +118,8 @@ export class Monitor {
     this.found.push(finding);
     if (FINDINGS[finding.code] === 'lasting') {
       if (lasting.some(isKnown)) return;
-      if (lasting.length < MAX_LASTING) lasting.push(finding);
+      const ofCode = lasting.filter(({ code }) => code === finding.code);
+      if (ofCode.length < MAX_LASTING_OF_CODE) lasting.push(finding);
     }
     this.options.report(finding);
   };

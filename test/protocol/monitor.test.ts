@@ -22,7 +22,7 @@ import {
   useMonitoredLog,
   watch,
 } from '../fixtures/monitored-log.js';
-import { logKey, ORIGIN, secondsIn } from '../fixtures/public-log.js';
+import { logKey, ORIGIN, secondsIn, testKey } from '../fixtures/public-log.js';
 import { filesOf, ServedLog } from '../fixtures/served-log.js';
 
 useMonitoredLog();
@@ -111,6 +111,18 @@ describe('monitor of a publisher that misuses its genuine keys', () => {
       },
     };
     expect(await look({ main: slow })).toEqual([]);
+  });
+
+  it('keeps room for other lasting alarms while its own clock is behind', async () => {
+    const time = secondsIn(log.size + 1001 + 61);
+    const keys = Array.from({ length: 1001 }, () =>
+      log.key('aep', 'activate', testKey(), { time }),
+    );
+    await log.append(...keys);
+    await log.snapshotAll(MAP_LIES.validForRevoked);
+    setAhead(-10_000);
+    await look();
+    expect(new Set(codes(stored.lasting))).toEqual(new Set(['entry_ahead', 'map_root_differs']));
   });
 
   it('finds a snapshot entry that breaks a rule', async () => {
