@@ -1,5 +1,6 @@
 import { Option } from 'commander';
 import { utf8 } from '../../../protocol/bytes.js';
+import { isProofId } from '../../../protocol/ids.js';
 import { lookupNameOf, pathLookupOf } from '../../../protocol/lookup-routes.js';
 import { isReportAnswer } from '../../../protocol/status.js';
 import * as sdk from '../../index.js';
@@ -59,7 +60,7 @@ export const lookupCommand: CommandSpec<LookupOptions> = {
     const found = await sdk.lookupHttp(call, query);
     invocation.terminal.printJson(record);
     for (const parts of evidenceRows(evidence)) invocation.terminal.printError(...parts);
-    return viewExit(record, found);
+    return viewExit(identifier, record, found);
   },
 };
 
@@ -152,19 +153,31 @@ const isReport = ({ record }: sdk.Lookup): boolean =>
 const effectOf = ({ record }: sdk.Lookup) =>
   'artifact' in record && 'effect' in record.artifact ? record.artifact.effect : undefined;
 
-/** Whether the evidence of NOT_FOUND proves that the log has the proof, without a verdict yet. */
-const awaitsVerdict = ({ verification_status: status, evidence }: sdk.Lookup): boolean =>
-  status === 'NOT_FOUND' && evidence?.proofs.some(({ found }) => found) === true;
+/**
+ * Whether the evidence of NOT_FOUND proves that the log has the proof, without a verdict yet. Any other id of
+ * this proof gets NOT_FOUND, too, where only a proof id resolves.
+ */
+const awaitsVerdict = (
+  identifier: string,
+  { verification_status: status, evidence }: sdk.Lookup,
+): boolean =>
+  isProofId(identifier) &&
+  status === 'NOT_FOUND' &&
+  evidence?.proofs.some(({ found }) => found) === true;
 
-const lookupExit = (found: sdk.Lookup): ExitCode =>
-  found.retryAfterMs !== null || awaitsVerdict(found)
+const lookupExit = (identifier: string, found: sdk.Lookup): ExitCode =>
+  found.retryAfterMs !== null || awaitsVerdict(identifier, found)
     ? EXIT.undecided
     : verdictExit(found.verification_status, found.can_assert_validity, effectOf(found));
 
 /** Success only if view and verdict assert validity: they may be of different kinds or snapshots. */
-const viewExit = (view: Pick<sdk.Lookup, Asserted>, found: sdk.Lookup): ExitCode =>
+const viewExit = (
+  identifier: string,
+  view: Pick<sdk.Lookup, Asserted>,
+  found: sdk.Lookup,
+): ExitCode =>
   view.can_assert_validity
-    ? lookupExit(found)
+    ? lookupExit(identifier, found)
     : verdictExit(view.verification_status, false, undefined);
 
 type Asserted = 'verification_status' | 'can_assert_validity';
@@ -176,7 +189,7 @@ export function printLookup(
 ): ExitCode {
   const { verification_status: status, record, snapshot } = found;
   const effect = effectOf(found);
-  const exitCode = lookupExit(found);
+  const exitCode = lookupExit(identifier, found);
   if (json) {
     terminal.printJson(found);
     return exitCode;
@@ -198,10 +211,9 @@ export function printLookup(
     }
   }
   terminal.print(...row('as of', `${String(snapshot.tree_size)} leaves, at ${snapshot.issued_at}`));
-  if (awaitsVerdict(found)) {
+  if (awaitsVerdict(identifier, found)) {
     terminal.print(...row('not verified', 'the log has this proof, but no verdict on it yet'));
-  }
-  if (found.retryAfterMs !== null) {
+  } else if (found.retryAfterMs !== null) {
     terminal.print(...row('too new', 'the snapshot may not cover this ID yet: add --wait'));
   }
   for (const parts of evidenceRows(found.evidence)) terminal.print(...parts);
