@@ -7,7 +7,15 @@ import * as sdk from '../../index.js';
 import { type CommandSpec, type Invocation, UsageError } from '../config.js';
 import { outOption, writeOutput } from '../files.js';
 import { evidencePinOptions, evidencePins, logPinOptions, type PinOptions } from '../pins.js';
-import { EXIT, type ExitCode, type Part, verdictExit, row, styled } from '../terminal.js';
+import {
+  EXIT,
+  type ExitCode,
+  type Part,
+  type Stated,
+  verdictExit,
+  row,
+  styled,
+} from '../terminal.js';
 
 interface LookupOptions extends PinOptions {
   kind?: sdk.LookupKind;
@@ -32,7 +40,7 @@ export const lookupCommand: CommandSpec<LookupOptions> = {
   summary:
     'Look up the public verdict on a proof, certificate, passport, trust artifact, share or package',
   description:
-    'Needs SVC_PUBLIC_URL and no key. Exits 0 when the verdict asserts validity, 4 when it asserts the validity of a denial, 1 when it asserts no validity, and 3 without a verdict: not verified yet, not resolved, or registry unreachable. With a pinned log, the command verifies the verdict against evidence of the log; it exits 1 when the evidence does not prove the verdict, and 3 when the evidence is too old.',
+    'Needs SVC_PUBLIC_URL and no key. Exits 0 when the verdict asserts validity, 4 when it asserts the validity of a proof that permits nothing (of a denial, a required approval or a report), 1 when it asserts no validity, and 3 without a verdict: not verified yet, not resolved, or registry unreachable. With a pinned log, the command verifies the verdict against evidence of the log; it exits 1 when the evidence does not prove the verdict, and 3 when the evidence is too old.',
   examples: [
     'svc lookup 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
     'svc lookup cert_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --json',
@@ -139,19 +147,17 @@ export const keysCommand: CommandSpec = {
   },
 };
 
-export const EFFECT_NOTES = {
+export const STATED_NOTES = {
   ADMIT: '',
   DENY: '  (of a denial)',
   REQUIRE_APPROVAL: '  (of a required approval)',
+  REPORT: '  (of a report: an outcome, or a closed run)',
 };
 
-const REPORT_NOTE = '  (of a report on the end of an action or run)';
-
-const isReport = ({ record }: sdk.Lookup): boolean =>
-  'artifact' in record && isReportAnswer(record.artifact, record.references);
-
-const effectOf = ({ record }: sdk.Lookup) =>
-  'artifact' in record && 'effect' in record.artifact ? record.artifact.effect : undefined;
+const statedBy = ({ record }: sdk.Lookup): Stated | undefined => {
+  if (!('artifact' in record) || !('effect' in record.artifact)) return undefined;
+  return isReportAnswer(record.artifact, record.references) ? 'REPORT' : record.artifact.effect;
+};
 
 /**
  * Whether the evidence of NOT_FOUND proves that the log has the proof, without a verdict yet. Any other id of
@@ -168,7 +174,7 @@ const awaitsVerdict = (
 const lookupExit = (identifier: string, found: sdk.Lookup): ExitCode =>
   found.retryAfterMs !== null || awaitsVerdict(identifier, found)
     ? EXIT.undecided
-    : verdictExit(found.verification_status, found.can_assert_validity, effectOf(found));
+    : verdictExit(found.verification_status, found.can_assert_validity, statedBy(found));
 
 /** Success only if view and verdict assert validity: they may be of different kinds or snapshots. */
 const viewExit = (
@@ -188,14 +194,12 @@ export function printLookup(
   found: sdk.Lookup,
 ): ExitCode {
   const { verification_status: status, record, snapshot } = found;
-  const effect = effectOf(found);
   const exitCode = lookupExit(identifier, found);
   if (json) {
     terminal.printJson(found);
     return exitCode;
   }
-  const note = isReport(found) ? REPORT_NOTE : EFFECT_NOTES[effect ?? 'ADMIT'];
-  terminal.print(styled(exitCode, status + note));
+  terminal.print(styled(exitCode, status + STATED_NOTES[statedBy(found) ?? 'ADMIT']));
   terminal.print(...row('identifier', identifier));
   if ('artifact_kind' in record) {
     const { artifact, artifact_kind, verification, integrity } = record;
