@@ -1,7 +1,8 @@
 /**
  * Everything that a monitor reports. `alarm`: the log or its publisher breaks a promise, or a watched file
- * cannot be used. `lasting`: an alarm that stays true, because the log contains its cause or two signatures
- * prove it. `notice`: a change that someone who knows the service should recognise.
+ * cannot be used. `lasting`: an alarm that stays true, because the log contains its cause, two signatures
+ * prove it, or the monitor's own polls disprove the time of an entry. `notice`: a change that someone who knows
+ * the service should recognise.
  */
 export const FINDINGS = {
   log_forked: 'lasting',

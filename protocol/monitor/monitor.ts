@@ -18,7 +18,7 @@ import type { VerifyCrypto } from '../verify.js';
 import { UnreachableError, type LogFiles } from './files.js';
 import { FINDINGS, type Finding, type FindingCode } from './findings.js';
 import type { MapStore } from './map-store.js';
-import { mergeDelayOf, NOTHING_REBUILT, Rebuild, type EarlierLook } from './rebuild.js';
+import { mergeDelayOf, NOTHING_REBUILT, Rebuild, type Look } from './rebuild.js';
 import { areConsistent, SignedTree } from './signed-tree.js';
 import type { MonitorState } from './state.js';
 import { findProof, type Watched } from './watch.js';
@@ -36,8 +36,8 @@ export interface MonitorOptions {
   report: (finding: Finding) => void;
 }
 
-/** Limits, so that a hostile log cannot fill the state. */
-const MAX_LASTING = 1000;
+/** Limits, so that a hostile log cannot fill the state. Alarms of one code leave room for every other code. */
+const MAX_LASTING_OF_CODE = 100;
 const MAX_LOOKS = 1000;
 
 /** The merge delay in seconds while the log has no snapshot entry to declare one. */
@@ -48,8 +48,9 @@ interface Served {
   files: LogFiles;
   tree: SignedTree;
   note: string;
-  /** When the monitor began to request the checkpoint. */
+  /** When the monitor began to request the checkpoint, and when it had the checkpoint. */
   at: number;
+  seen: number;
 }
 
 /** Follows a log from outside, under pinned keys. */
@@ -57,7 +58,7 @@ export class Monitor {
   private readonly state: MonitorState;
   private rebuild: Rebuild;
   /** The last poll at each earlier tree size, ascending, as far as unread entries need them for their checks. */
-  private looks: readonly EarlierLook[];
+  private looks: readonly Look[];
   /** When the monitor began the last poll in which the main source served the checkpoint of `state.head`. */
   private lookedAt: number | null = null;
   /** Watched proofs with a promise whose signature was verified. */
@@ -117,7 +118,8 @@ export class Monitor {
     this.found.push(finding);
     if (FINDINGS[finding.code] === 'lasting') {
       if (lasting.some(isKnown)) return;
-      if (lasting.length < MAX_LASTING) lasting.push(finding);
+      const ofCode = lasting.filter(({ code }) => code === finding.code);
+      if (ofCode.length < MAX_LASTING_OF_CODE) lasting.push(finding);
     }
     this.options.report(finding);
   };
@@ -151,7 +153,8 @@ export class Monitor {
       const note = fromUtf8Lossy(bytes);
       const checkpoint = this.openNote(note, files.where);
       if (checkpoint !== null) {
-        served = { files, note, at, tree: this.treeOf(checkpoint, files) };
+        const tree = this.treeOf(checkpoint, files);
+        served = { files, note, at, seen: this.options.now(), tree };
       }
     });
     if (served !== null) this.checkSize(served);
@@ -198,7 +201,7 @@ export class Monitor {
 
   /** Accepts a checkpoint of the main source if it extends the last one. */
   private async extend(served: Served): Promise<boolean> {
-    const { at, files, tree, note } = served;
+    const { at, seen, files, tree, note } = served;
     const { head } = this.state;
     let isAccepted = head === null;
     if (head !== null) {
@@ -209,14 +212,15 @@ export class Monitor {
     const { size, root } = tree.head;
     if (!isAccepted || size < (head?.size ?? 0)) return false;
     if (size !== head?.size) {
-      if (head !== null) this.addLook({ size: head.size, at: this.lookedAt ?? head.at });
-      this.state.head = { size, root: toBase64(root), note, at };
+      if (head !== null)
+        this.addLook({ size: head.size, seen: head.seen ?? head.at, at: this.lookedAt ?? head.at });
+      this.state.head = { size, root: toBase64(root), note, at, seen };
     }
     this.lookedAt = at;
     return true;
   }
 
-  private addLook(look: EarlierLook): void {
+  private addLook(look: Look): void {
     const { size } = this.rebuild.log.state;
     const looks = [...this.looks, look];
     const first = looks.findLastIndex((one) => one.size <= size);
@@ -248,8 +252,8 @@ export class Monitor {
   }
 
   private async readEntries(tree: SignedTree): Promise<void> {
-    const polls = { looks: this.looks, now: this.options.now };
-    while (await this.rebuild.step(tree, polls, this.report)) await this.save();
+    const looks = [...this.looks, this.state.head!];
+    while (await this.rebuild.step(tree, looks, this.report)) await this.save();
   }
 
   /** Rebuilds the map if a page is damaged: pages are not synced to disk, because the log has their content. */
@@ -331,7 +335,7 @@ export class Monitor {
     const found = await findProof(crypto.sha256, (key) => this.rebuild.find(key), proofId);
     const status = found === null ? 'ABSENT' : statusOf('proof', { proofId, ...found, log });
     const before = (this.state.watched[proofId] ??= { status, since: Math.min(one.at, now()) });
-    // A delay that the log declares after the promise does not extend the promise.
+    // A delay declared after the receipt was first seen does not apply to it.
     if (snapshot !== null) before.delay ??= mergeDelayOf(snapshot.entry);
     const { delay = DEFAULT_MERGE_DELAY } = before;
     if (status !== before.status) {

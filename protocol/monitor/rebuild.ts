@@ -36,23 +36,17 @@ export const NOTHING_REBUILT: RebuiltLog = {
   snapshot: null,
 };
 
-/** An earlier poll of the log. */
-export interface EarlierLook {
+/** The monitor's knowledge of when entries were appended: a checkpoint and its times, in milliseconds since 1970. */
+export interface Look {
   /** Number of leaves that the checkpoint covered. */
   size: number;
-  /** Milliseconds since 1970. */
+  /** When the monitor first had the checkpoint. */
+  seen?: number;
+  /** When the monitor began its last request that returned the checkpoint; of the newest one, its first request. */
   at: number;
 }
 
-/** What a reader knows about the times at which entries were appended. */
-export interface Polls {
-  /** Earlier polls of the log, ascending. */
-  looks: readonly EarlierLook[];
-  /** Milliseconds since 1970. */
-  now: () => number;
-}
-
-/** A merge delay in seconds: a log could otherwise declare a delay that never ends. */
+/** The merge delay in seconds, capped: a log could declare years. */
 export const mergeDelayOf = ({ max_merge_delay }: SnapshotEntry): number =>
   Math.min(max_merge_delay, MAX_SNAPSHOT_MS / 1000);
 
@@ -77,14 +71,14 @@ export class Rebuild {
   /**
    * Processes the next entries of a tree that extends the rebuilt one.
    *
-   * @param polls to check the times of entries; null for no such check
+   * @param looks to check the times of entries, ascending; null skips it
    * @param end where to stop, at most the size of the tree
    * @returns false when there are no more entries
    * @throws ProtocolError `malformed_tile`; `malformed_map_page` when the store is damaged
    */
   async step(
     tree: SignedTree,
-    polls: Polls | null,
+    looks: readonly Look[] | null,
     report: Report,
     end = tree.head.size,
   ): Promise<boolean> {
@@ -101,7 +95,7 @@ export class Rebuild {
         if (ignored.has(at)) report(ignoredEntry(at, entry), at);
         else if (entry?.type === 'key') report(keyEntry(at, entry));
         else if (entry?.type === 'snapshot') this.checkSnapshot(at, entry, report);
-        if (entry !== null && polls !== null) this.checkTime(at, entry, polls, report);
+        if (entry !== null && looks !== null) this.checkTime(at, entry, looks, report);
       }
     }
     return true;
@@ -146,16 +140,16 @@ export class Rebuild {
   }
 
   /**
-   * Compares the time of an entry with the clock, and with the last poll whose checkpoint lacks the entry.
+   * Compares the time of an entry with the first checkpoint that covers the entry, and with the last that lacks it.
    * Skips proofs, which may be appended long after their time: the next entry of another type shows by when
    * they were appended.
    */
-  private checkTime(index: number, entry: LogEntry, { looks, now }: Polls, report: Report): void {
+  private checkTime(index: number, entry: LogEntry, looks: readonly Look[], report: Report): void {
     if (entry.type === 'proof') return;
     const [time, where] = [parseTime(entry.time), `entry ${index}`];
-    const at = now();
-    if (time > at + MAX_AHEAD_MS) {
-      const detail = `the entry has the time ${entry.time}, but this monitor read it at ${formatTime(at)}`;
+    const covering = looks.find(({ size }) => size > index);
+    if (covering !== undefined && time > (covering.seen ?? covering.at) + MAX_AHEAD_MS) {
+      const detail = `the entry has the time ${entry.time}, but this monitor had a checkpoint that covers it more than a minute earlier`;
       report({ code: 'entry_ahead', where, detail });
     }
     const { snapshot } = this.log;
@@ -163,7 +157,7 @@ export class Rebuild {
     if (before === undefined || snapshot === null) return;
     const delay = mergeDelayOf(snapshot.entry);
     if (before.at - time <= delay * 1000) return;
-    const detail = `the entry was appended at ${entry.time}, but the checkpoint at ${formatTime(before.at)} does not cover it; the snapshot declares a merge delay of at most ${delay} s`;
+    const detail = `the entry was appended at ${entry.time}, but the checkpoint at ${formatTime(before.at)} does not cover it; the merge delay is at most ${delay} s`;
     report({ code: 'merge_delay_exceeded', where, detail });
   }
 }

@@ -15,17 +15,20 @@ import { NOTHING_REBUILT, type RebuiltLog } from './rebuild.js';
 const stateSchema = z.strictObject({
   version: z.literal(1),
   origin: z.string(),
-  /** The largest checkpoint that extended the one before, and when it was first seen. */
+  /** The largest checkpoint that extended the one before, and when it was first requested and seen. */
   head: z
     .strictObject({
       size: logIndexSchema,
       root: merkleHashSchema,
       note: z.string(),
       at: z.int(),
+      seen: z.int().exactOptional(),
     })
     .nullable(),
   /** Earlier polls that the checks of unread entries need; absent if every entry was read. */
-  looks: z.array(z.strictObject({ size: logIndexSchema, at: z.int() })).exactOptional(),
+  looks: z
+    .array(z.strictObject({ size: logIndexSchema, at: z.int(), seen: z.int().exactOptional() }))
+    .exactOptional(),
   /** The largest size and snapshot index of each source. */
   sources: z.record(
     z.string(),
@@ -37,7 +40,7 @@ const stateSchema = z.strictObject({
     roots: z.array(z.tuple([logIndexSchema, merkleHashSchema])),
     snapshot: z.strictObject({ index: logIndexSchema, entry: snapshotEntrySchema }).nullable(),
   }),
-  /** The status of each watched proof, when its receipt was first seen, and the merge delay in seconds then. */
+  /** The status of each watched proof, when its receipt was first seen, and the merge delay (s) at that time. */
   watched: z.record(
     proofIdSchema,
     z.strictObject({ status: z.string(), since: z.int(), delay: z.int().exactOptional() }),

@@ -113,7 +113,10 @@ export function readAepKeys(sha256: Sha256, keys: OfflineTrust['aepKeys'] = []):
 
 export function readLog(sha256: Sha256, log: OfflineTrust['log']): LogPin | null {
   if (log === undefined || log === null) return null;
-  const vkeys = pinKeys(sha256, [log.vkey].flat());
+  const given = typeof log.vkey === 'string' ? [log.vkey] : log.vkey;
+  // A lone object with a bound is not a list of keys, also in Python.
+  if (!Array.isArray(given)) throw new ProtocolError('malformed_vkey', 'expected a vkey');
+  const vkeys = pinKeys(sha256, given as readonly PinnedLogKey[]);
   for (const { publicKey, name } of vkeys) usable(publicKey, `vkey of ${name}`);
   if (typeof log.origin !== 'string' || !/^[^\u0000-\u001f]+$/.test(log.origin)) {
     throw new ProtocolError('malformed_origin', 'expected one line of text as the log origin');

@@ -31,17 +31,19 @@ export function exitCodeOf(code: SdkErrorCode): ExitCode {
   return BY_ERROR[code] ?? EXIT.undecided;
 }
 
+/** What a proof states: the effect of a decision, or a report, which permits nothing. */
+export type Stated = 'ADMIT' | 'DENY' | 'REQUIRE_APPROVAL' | 'REPORT';
+
 /**
- * A valid proof of a denial or of a required approval has its own exit code: on 0, scripts would run the
- * action.
+ * A valid proof that permits nothing has its own exit code: on 0, scripts would run the action.
  */
 export function verdictExit(
   status: string,
   canAssertValidity: boolean,
-  effect: 'ADMIT' | 'DENY' | 'REQUIRE_APPROVAL' | undefined,
+  stated: Stated | undefined,
 ): ExitCode {
   if (canAssertValidity) {
-    return effect === undefined || effect === 'ADMIT' ? EXIT.success : EXIT.denied;
+    return stated === undefined || stated === 'ADMIT' ? EXIT.success : EXIT.denied;
   }
   return status === 'BACKEND_LOOKUP_REQUIRED' ? EXIT.undecided : EXIT.negative;
 }
@@ -145,7 +147,7 @@ function createRedactor() {
     return Object.fromEntries(members) as object;
   };
   return {
-    /** Adds a key or token of this process, which may have any form. */
+    /** Also redacts this key or token, whatever its form. */
     protect: (key: string) => {
       if (key.length >= MIN_KEY_LENGTH) sent.add(key);
     },

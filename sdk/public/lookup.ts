@@ -14,12 +14,14 @@ import {
   type ProvedAnswer,
 } from '../../protocol/evidence/answer.js';
 import { namedIdentifier } from '../../protocol/evidence/build.js';
-import { parseEvidence } from '../../protocol/evidence/verify.js';
+import { parseEvidence, type ProvedState } from '../../protocol/evidence/verify.js';
+import { timeOfId } from '../../protocol/ids.js';
 import { BY_PATH, routeFor, type VerdictRoute } from '../../protocol/lookup-routes.js';
 import type { TextOrBytes } from '../../protocol/offline.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
+import { awaitsVerdict } from '../../protocol/state/answers.js';
 import type { VerificationStatus } from '../../protocol/status.js';
-import { isTime } from '../../protocol/time.js';
+import { isTime, parseTime } from '../../protocol/time.js';
 import { canonicalBody } from '../canonical.js';
 import { httpError, readDocument, retryAfterMs, unexpected, validInput } from '../http/answers.js';
 import { type Answer, type Deadline, withDeadline } from '../http/attempt.js';
@@ -37,8 +39,8 @@ export interface Lookup extends PublicAnswer<Facade | NotFound> {
   /** True for PASS, VALID, VERIFIED and TRUST_ESTABLISHED only. */
   can_assert_validity: boolean;
   /**
-   * Set when the identifier does not resolve and is too new for the snapshot: milliseconds after which
-   * to look it up again. Null for every other answer.
+   * Set when the identifier does not resolve, but may resolve later: milliseconds after which to look it up
+   * again. Null for every other answer, and when evidence proves that the identifier is not too new.
    */
   retryAfterMs: number | null;
 }
@@ -130,7 +132,7 @@ interface Target {
 interface Reader<T> {
   read: (answer: Answer) => T;
   /** The document that evidence proves; members that the evidence does not prove are as served. */
-  prove: (answer: ProvedAnswer, served: T) => T;
+  prove: (answer: ProvedAnswer, served: T, state: ProvedState) => T;
 }
 
 /** Attempts to read a document and its evidence from one snapshot. */
@@ -155,7 +157,7 @@ export async function readVerified<T>(
     if (trust === null) return { record: served, snapshot, evidence: null };
     const { bytes } = await registry.read(evidence, deadline);
     const proved = recompute(bytes, identifier, route, trust);
-    const record = prove(proved.answer, served);
+    const record = prove(proved.answer, served, proved.state);
     rejecting(() => requireCurrent(proved.state, proved.answer, record));
     try {
       rejecting(() => requireAgreement(record, served));
@@ -307,9 +309,19 @@ async function readVerdict(
       if (answer.status !== 404 || isProblem === true) throw httpError(answer);
       return readDocument(answer, notFoundSchema);
     },
-    prove: ({ response }) => response,
+    prove: ({ response }, _served, state) => {
+      if (!mayResolveLater(state)) retryAfter = null;
+      return response;
+    },
   });
   return withVerdict(found, retryAfter);
+}
+
+/** Without this check, a lying server could pass off the proved absence of an old proof as "too new". */
+function mayResolveLater({ identifier, found, snapshot }: ProvedState): boolean {
+  const covered = parseTime(snapshot.time) - 1000 * snapshot.max_merge_delay;
+  const isNew = (timeOfId(identifier) ?? -Infinity) >= covered;
+  return isNew || [...found.proofs.values()].some((one) => one !== null && awaitsVerdict(one));
 }
 
 function withVerdict(

@@ -22,7 +22,7 @@ import {
   useMonitoredLog,
   watch,
 } from '../fixtures/monitored-log.js';
-import { logKey, ORIGIN, secondsIn } from '../fixtures/public-log.js';
+import { logKey, ORIGIN, secondsIn, testKey } from '../fixtures/public-log.js';
 import { filesOf, ServedLog } from '../fixtures/served-log.js';
 
 useMonitoredLog();
@@ -78,6 +78,51 @@ describe('monitor of a publisher that misuses its genuine keys', () => {
     const index = await ahead(61);
     expect(await look()).toMatchObject([{ code: 'entry_ahead', where: `entry ${String(index)}` }]);
     expect(stored.lasting).toMatchObject([{ code: 'entry_ahead' }]);
+  });
+
+  it.each([0, 1])(
+    'finds an entry ahead of its clock although the log served the entry only later (and %i more)',
+    async (more) => {
+      const index = await log.snapshotAll(undefined, (entry) => ({
+        ...entry,
+        time: secondsIn(600),
+      }));
+      const withheld = new Map(log.files);
+      withheld.delete(`tile/entries/000.p/${String(log.size)}`);
+      for (const ahead of [0, 600_000]) {
+        setAhead(ahead);
+        expect(codes(await look({ main: filesOf(withheld) }))).toEqual(['log_damaged']);
+      }
+      await log.append(...[log.proof(30, log.keys.aep)].slice(0, more));
+      log.publish();
+      expect(await look()).toMatchObject([
+        { code: 'entry_ahead', where: `entry ${String(index)}` },
+      ]);
+    },
+  );
+
+  it('does not count the time of a slow request against an entry', async () => {
+    setAhead(-90_000);
+    const slow: LogFiles = {
+      where: 'log',
+      read: (path) => {
+        if (path === 'checkpoint') setAhead(0);
+        return filesOf(log.files).read(path);
+      },
+    };
+    expect(await look({ main: slow })).toEqual([]);
+  });
+
+  it('keeps room for other lasting alarms while its own clock is behind', async () => {
+    const time = secondsIn(log.size + 1001 + 61);
+    const keys = Array.from({ length: 1001 }, () =>
+      log.key('aep', 'activate', testKey(), { time }),
+    );
+    await log.append(...keys);
+    await log.snapshotAll(MAP_LIES.validForRevoked);
+    setAhead(-10_000);
+    await look();
+    expect(new Set(codes(stored.lasting))).toEqual(new Set(['entry_ahead', 'map_root_differs']));
   });
 
   it('finds a snapshot entry that breaks a rule', async () => {
@@ -214,7 +259,7 @@ describe('monitor of one source', () => {
     expect(codes(await look())).toEqual(['snapshot_went_back']);
   });
 
-  it('reads full files in place of the partial files of its checkpoint', async () => {
+  it('reads full tiles when the partial tiles are gone', async () => {
     const files = new Map(log.files);
     for (const [path, bytes] of log.files) {
       const full = path.replace(/\.p\/.*/, '');
@@ -228,7 +273,7 @@ describe('monitor of one source', () => {
   });
 
   it.each([{ origin: 'other.example/log' }, { shard: 1 }, { size: 99 }])(
-    'reports a location whose snapshot entry states %j of its own log',
+    'rejects a location whose snapshot entry states %j',
     async (lie) => {
       await log.snapshotAll(undefined, (entry) => ({
         ...entry,
@@ -243,7 +288,7 @@ describe('monitor of one source', () => {
     expect(codes(await look())).toEqual(['snapshot_expired']);
   });
 
-  it('reports a log without a snapshot as expired', async () => {
+  it('reports a missing snapshot as expired', async () => {
     const young = await ServedLog.open({ keys: log.keys });
     young.publish();
     expect(codes(await look({ main: filesOf(young.files) }))).toEqual(['snapshot_expired']);
@@ -313,18 +358,15 @@ describe('monitor of one source', () => {
   it.each([
     [0, []],
     [1, ['merge_delay_exceeded']],
-  ])(
-    'allows a merge delay of at most a day, whatever the log declares (%i ms more)',
-    async (more, found) => {
-      await log.snapshotAll(undefined, (entry) => ({ ...entry, max_merge_delay: 1e9 }));
-      setAhead(24 * 60 * 60 * 1000 + more);
-      await look();
-      await log.append(log.status(4, 'proof'));
-      log.publish();
-      setAhead(0);
-      expect(codes(await look())).toEqual(found);
-    },
-  );
+  ])('caps the declared merge delay at a day (%i ms later)', async (more, found) => {
+    await log.snapshotAll(undefined, (entry) => ({ ...entry, max_merge_delay: 1e9 }));
+    setAhead(24 * 60 * 60 * 1000 + more);
+    await look();
+    await log.append(log.status(4, 'proof'));
+    log.publish();
+    setAhead(0);
+    expect(codes(await look())).toEqual(found);
+  });
 
   it('rebuilds the map when a stored page is damaged', async () => {
     await look();

@@ -110,6 +110,11 @@ describe('verifyOffline', () => {
       const unlisted = { aepKeys: wrong } as unknown as OfflineTrust;
       expect(refusal(() => verifyOffline(exported, unlisted, crypto)).code).toBe('malformed_key');
     }
+    for (const wrong of [{ vkey: logVkey, from_size: 7 }, {}, null, 7]) {
+      const log = { vkey: wrong, origin: ORIGIN };
+      const unlisted = { ...trust, log } as unknown as OfflineTrust;
+      expect(refusal(() => verifyOffline(exported, unlisted, crypto)).code).toBe('malformed_vkey');
+    }
   });
 });
 

@@ -164,7 +164,7 @@ it('an erased proof that was never verified can be revoked', () => {
 
 it.each([
   ['can get a verdict', { key: KEY }, true],
-  ['has a payload that is gone', { key: KEY, isGone: true }, false],
+  ['has an erased payload', { key: KEY, isGone: true }, false],
   ['has no key', { key: null }, false],
   ['has a key whose signatures never count', { key: { ...KEY, from: null } }, false],
   ['has a key retired at its leaf', { key: { ...KEY, retiredFrom: 600 } }, false],

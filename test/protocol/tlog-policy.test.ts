@@ -101,8 +101,8 @@ describe('policy', () => {
     ['a wrong key id', `witness X ${x1.vkey.replace(/\+[0-9a-f]{8}\+/, '+00000000+')}\nquorum X\n`],
     ['an unknown keyword', `${WITNESSES}require X1\nquorum none\n`],
     ['one item too many on a line', `${WITNESSES}quorum X1 X2\n`],
-    ['one item too many of a log', `log ${logVkey} https://a https://b\nquorum none\n`],
-    ['one item too many of a witness', `witness X ${x1.vkey} https://a https://b\nquorum X\n`],
+    ['a log with an extra item', `log ${logVkey} https://a https://b\nquorum none\n`],
+    ['a witness with an extra item', `witness X ${x1.vkey} https://a https://b\nquorum X\n`],
     ['a carriage return', `${WITNESSES}quorum X1\r\n`],
   ])('with %s is malformed', (_, text) => {
     expect(refusal(() => parsePolicy(text)).code).toBe('malformed_policy');

@@ -51,7 +51,7 @@ beforeAll(async () => {
 });
 beforeEach(() => {
   server.sources = everything(earlier);
-  server.alterAnswer = server.alterEvidence = null;
+  server.alterAnswer = server.alterEvidence = server.retryAfter = null;
   server.requests.length = 0;
 });
 afterAll(() => server.close());
@@ -255,10 +255,11 @@ describe('svc', () => {
     server.sources = everything(await server.serve(log));
     const { code, stdout } = await run('lookup', proofIdOf(7));
     expect([code, stdout]).toEqual([
-      0,
-      expect.stringMatching(/^VALID {2}\(of a report on the end/),
+      4,
+      expect.stringMatching(/^VALID {2}\(of a report: an outcome, or a closed run\)\n/),
     ]);
-    expect((await run('lookup', valid)).stdout).toMatch(/^VALID\n/);
+    const ofAction = await run('lookup', valid);
+    expect([ofAction.code, ofAction.stdout]).toEqual([0, expect.stringMatching(/^VALID\n/)]);
   });
 
   it('lookup reports NOT_FOUND as undecided when the log has the proof without a verdict', async () => {
@@ -276,6 +277,21 @@ describe('svc', () => {
       /^NOT_FOUND\n[^]*^not verified +the log has this proof, but no verdict/m,
     );
     expect((await run('lookup', absent)).code).toBe(1);
+    server.retryAfter = '1';
+    const again = await run('lookup', valid);
+    expect([again.code, again.stdout]).toEqual([3, expect.not.stringContaining('too new')]);
+  });
+
+  it('lookup accepts that a proof is too new only if the evidence does not disprove it', async () => {
+    server.retryAfter = '1';
+    const isOld = await run('lookup', absent);
+    expect([isOld.code, isOld.stdout]).toEqual([1, expect.not.stringContaining('too new')]);
+    const time = (Date.now() - MINUTE / 2).toString(16).padStart(12, '0');
+    const isNew = await run('lookup', time + absent.slice(12));
+    expect([isNew.code, isNew.stdout]).toEqual([3, expect.stringContaining('too new')]);
+    const wrong = await run('lookup', `cert_${valid}`, '--kind', 'proof');
+    expect(wrong.stdout).toMatch(/^NOT_FOUND\n/);
+    expect([wrong.code, wrong.stdout]).toEqual([1, expect.not.stringContaining('not verified')]);
   });
 
   it('follow waits until the witnesses of the policy have cosigned the checkpoint', async () => {

@@ -315,6 +315,26 @@ it('svc verify shows disclosed values, counts withheld ones, and compares a file
   expect(world.network.seen).toHaveLength(sent);
 });
 
+it('svc verify --offline does not take the proof of an outcome for that of an admission', async ({
+  world,
+}) => {
+  const folder = await openFolder();
+  const { engineUrl, apiKey, tenantId } = world.options;
+  const env = { SVC_ENGINE_URL: engineUrl, SVC_API_KEY: apiKey, SVC_TENANT_ID: tenantId };
+  const run = (...args: string[]) => svc(args, { env, cwd: folder.path });
+  const parent_proof_id = await admit(world);
+  const outcome = { kind: 'outcome', agent: action.agent, result: 'succeeded' } as const;
+  const { registry_proof_id: id } = await admitHttp(world.options, { ...outcome, parent_proof_id });
+  await world.registry.verifyAll();
+  await world.log.publish();
+  await run('export', id, '-o', 'outcome.json');
+  const key = toBase64Url(world.registry.admit.signer.publicKey);
+  const pins = ['--aep-key', key, '--log-vkey', world.log.vkey, '--log-origin', world.log.origin];
+  const { code, stdout } = await run('verify', 'outcome.json', '--offline', ...pins);
+  expect(code).toBe(4);
+  expect(stdout).toMatch(/^authentic, included {2}\(of a report: an outcome, or a closed run\)\n/);
+});
+
 const deletion = {
   kind: 'admission',
   agent: { id: 'agent-7' },

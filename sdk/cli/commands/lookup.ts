@@ -1,12 +1,21 @@
 import { Option } from 'commander';
 import { utf8 } from '../../../protocol/bytes.js';
+import { isProofId } from '../../../protocol/ids.js';
 import { lookupNameOf, pathLookupOf } from '../../../protocol/lookup-routes.js';
 import { isReportAnswer } from '../../../protocol/status.js';
 import * as sdk from '../../index.js';
 import { type CommandSpec, type Invocation, UsageError } from '../config.js';
 import { outOption, writeOutput } from '../files.js';
 import { evidencePinOptions, evidencePins, logPinOptions, type PinOptions } from '../pins.js';
-import { EXIT, type ExitCode, type Part, verdictExit, row, styled } from '../terminal.js';
+import {
+  EXIT,
+  type ExitCode,
+  type Part,
+  type Stated,
+  verdictExit,
+  row,
+  styled,
+} from '../terminal.js';
 
 interface LookupOptions extends PinOptions {
   kind?: sdk.LookupKind;
@@ -31,7 +40,7 @@ export const lookupCommand: CommandSpec<LookupOptions> = {
   summary:
     'Look up the public verdict on a proof, certificate, passport, trust artifact, share or package',
   description:
-    'Needs SVC_PUBLIC_URL and no key. Exits 0 when the verdict asserts validity, 4 when it asserts the validity of a denial, 1 when it asserts no validity, and 3 without a verdict: not verified yet, not resolved, or registry unreachable. With a pinned log, the command verifies the verdict against evidence of the log; it exits 1 when the evidence does not prove the verdict, and 3 when the evidence is too old.',
+    'Needs SVC_PUBLIC_URL and no key. Exits 0 when the verdict asserts validity, 4 when it asserts the validity of a proof that permits nothing (of a denial, a required approval or a report), 1 when it asserts no validity, and 3 without a verdict: not verified yet, not resolved, or registry unreachable. With a pinned log, the command verifies the verdict against evidence of the log; it exits 1 when the evidence does not prove the verdict, and 3 when the evidence is too old.',
   examples: [
     'svc lookup 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
     'svc lookup cert_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --json',
@@ -59,7 +68,7 @@ export const lookupCommand: CommandSpec<LookupOptions> = {
     const found = await sdk.lookupHttp(call, query);
     invocation.terminal.printJson(record);
     for (const parts of evidenceRows(evidence)) invocation.terminal.printError(...parts);
-    return viewExit(record, found);
+    return viewExit(identifier, record, found);
   },
 };
 
@@ -138,33 +147,43 @@ export const keysCommand: CommandSpec = {
   },
 };
 
-export const EFFECT_NOTES = {
+export const STATED_NOTES = {
   ADMIT: '',
   DENY: '  (of a denial)',
   REQUIRE_APPROVAL: '  (of a required approval)',
+  REPORT: '  (of a report: an outcome, or a closed run)',
 };
 
-const REPORT_NOTE = '  (of a report on the end of an action or run)';
+const statedBy = ({ record }: sdk.Lookup): Stated | undefined => {
+  if (!('artifact' in record) || !('effect' in record.artifact)) return undefined;
+  return isReportAnswer(record.artifact, record.references) ? 'REPORT' : record.artifact.effect;
+};
 
-const isReport = ({ record }: sdk.Lookup): boolean =>
-  'artifact' in record && isReportAnswer(record.artifact, record.references);
+/**
+ * Whether the evidence of NOT_FOUND proves that the log has the proof, without a verdict yet. Any other id of
+ * this proof gets NOT_FOUND, too, where only a proof id resolves.
+ */
+const awaitsVerdict = (
+  identifier: string,
+  { verification_status: status, evidence }: sdk.Lookup,
+): boolean =>
+  isProofId(identifier) &&
+  status === 'NOT_FOUND' &&
+  evidence?.proofs.some(({ found }) => found) === true;
 
-const effectOf = ({ record }: sdk.Lookup) =>
-  'artifact' in record && 'effect' in record.artifact ? record.artifact.effect : undefined;
-
-/** Whether the evidence of NOT_FOUND proves that the log has the proof, without a verdict yet. */
-const awaitsVerdict = ({ verification_status: status, evidence }: sdk.Lookup): boolean =>
-  status === 'NOT_FOUND' && evidence?.proofs.some(({ found }) => found) === true;
-
-const lookupExit = (found: sdk.Lookup): ExitCode =>
-  found.retryAfterMs !== null || awaitsVerdict(found)
+const lookupExit = (identifier: string, found: sdk.Lookup): ExitCode =>
+  found.retryAfterMs !== null || awaitsVerdict(identifier, found)
     ? EXIT.undecided
-    : verdictExit(found.verification_status, found.can_assert_validity, effectOf(found));
+    : verdictExit(found.verification_status, found.can_assert_validity, statedBy(found));
 
 /** Success only if view and verdict assert validity: they may be of different kinds or snapshots. */
-const viewExit = (view: Pick<sdk.Lookup, Asserted>, found: sdk.Lookup): ExitCode =>
+const viewExit = (
+  identifier: string,
+  view: Pick<sdk.Lookup, Asserted>,
+  found: sdk.Lookup,
+): ExitCode =>
   view.can_assert_validity
-    ? lookupExit(found)
+    ? lookupExit(identifier, found)
     : verdictExit(view.verification_status, false, undefined);
 
 type Asserted = 'verification_status' | 'can_assert_validity';
@@ -175,14 +194,12 @@ export function printLookup(
   found: sdk.Lookup,
 ): ExitCode {
   const { verification_status: status, record, snapshot } = found;
-  const effect = effectOf(found);
-  const exitCode = lookupExit(found);
+  const exitCode = lookupExit(identifier, found);
   if (json) {
     terminal.printJson(found);
     return exitCode;
   }
-  const note = isReport(found) ? REPORT_NOTE : EFFECT_NOTES[effect ?? 'ADMIT'];
-  terminal.print(styled(exitCode, status + note));
+  terminal.print(styled(exitCode, status + STATED_NOTES[statedBy(found) ?? 'ADMIT']));
   terminal.print(...row('identifier', identifier));
   if ('artifact_kind' in record) {
     const { artifact, artifact_kind, verification, integrity } = record;
@@ -198,10 +215,9 @@ export function printLookup(
     }
   }
   terminal.print(...row('as of', `${String(snapshot.tree_size)} leaves, at ${snapshot.issued_at}`));
-  if (awaitsVerdict(found)) {
+  if (awaitsVerdict(identifier, found)) {
     terminal.print(...row('not verified', 'the log has this proof, but no verdict on it yet'));
-  }
-  if (found.retryAfterMs !== null) {
+  } else if (found.retryAfterMs !== null) {
     terminal.print(...row('too new', 'the snapshot may not cover this ID yet: add --wait'));
   }
   for (const parts of evidenceRows(found.evidence)) terminal.print(...parts);

@@ -6,12 +6,21 @@ import { isProofId } from '../../../protocol/ids.js';
 import * as sdk from '../../index.js';
 import { parseStrict } from '../../../protocol/json.js';
 import { SCHEMA } from '../../../protocol/schemas/ids.js';
+import type { Aep } from '../../../protocol/schemas/aep.js';
 import { HASH_PATTERN } from '../../../protocol/schemas/primitives.js';
 import { type CommandSpec, type Invocation, UsageError } from '../config.js';
-import { EXIT, type ExitCode, verdictExit, row, styled, type Terminal } from '../terminal.js';
+import {
+  EXIT,
+  type ExitCode,
+  row,
+  type Stated,
+  styled,
+  type Terminal,
+  verdictExit,
+} from '../terminal.js';
 import { hashOfFile, sendExport, readInput } from '../files.js';
 import { evidencePinOptions, evidencePins, readPins, type PinOptions } from '../pins.js';
-import { EFFECT_NOTES, kindOf, printLookup } from './lookup.js';
+import { STATED_NOTES, kindOf, printLookup } from './lookup.js';
 
 type VerifyOptions = PinOptions & {
   offline?: true;
@@ -25,7 +34,7 @@ export const verifyCommand: CommandSpec<VerifyOptions> = {
   summary: 'Verify a proof with the verification system, or offline with pinned keys',
   description:
     'FILE is an output of `svc export`; - reads standard input. With --offline FILE may also be the evidence of a receipt, or the package of a run, which is then checked for completeness. Online, the verification system answers check by check; this needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. --offline sends no request, and trusts only signatures of the pinned keys. The offline result is that the proof is authentic and in the log, never that it is valid: the proof may have been revoked since. A proof that has expired is EXPIRED, and a proof that the file reports as revoked is REVOKED. With --arguments, the proof must be of a call with exactly the arguments in a JSON file; export it with --disclose arguments_hash. An output of `svc evidence` proves the verdict at its time: --offline prints that verdict while the evidence is recent enough, and a revocation at any age.\n\n' +
-    'Exits 0 for a proof of an admission, 4 for a proof of a denial, 1 for a proof that is invalid, revoked or expired, and 3 when undecided: no matching key pinned, no log pinned, not verified yet, or unreachable.',
+    'Exits 0 for a proof of an admission, 4 for a proof of a denial and, with --offline, of a report (an outcome, or a closed run), 1 for a proof that is invalid, revoked or expired, and 3 when undecided: no matching key pinned, no log pinned, not verified yet, or unreachable.',
   examples: [
     'svc verify 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
     'svc verify proof.json',
@@ -80,7 +89,7 @@ async function online(invocation: Invocation<VerifyOptions>): Promise<ExitCode> 
     terminal.printJson(compared === null ? envelope : { ...envelope, arguments: compared });
     return exitCode;
   }
-  const denial = can_assert_validity ? EFFECT_NOTES[effect ?? 'ADMIT'] : '';
+  const denial = can_assert_validity ? STATED_NOTES[effect ?? 'ADMIT'] : '';
   terminal.print(styled(exitCode, cause === null ? status + denial : `${status}  (${cause})`));
   terminal.print(...row('proof', proof_id));
   printDisclosed(terminal, disclosed, withheld);
@@ -224,7 +233,12 @@ function offlineExit(result: sdk.OfflineResult): ExitCode {
   if (!result.authentic || result.included === false) return EXIT.negative;
   if (isWithdrawn(result.status)) return verdictExit(result.status, false, undefined);
   if (result.included === undefined) return EXIT.undecided;
-  return result.aep?.decision.effect === 'ADMIT' ? EXIT.success : EXIT.denied;
+  return statedBy(result.aep) === 'ADMIT' ? EXIT.success : EXIT.denied;
+}
+
+function statedBy(aep: Aep | undefined): Stated | undefined {
+  const kind = aep?.subject.kind;
+  return kind === 'outcome' || kind === 'close' ? 'REPORT' : aep?.decision.effect;
 }
 
 /** Whether an offline status means that the proof is not valid: every status but `unknown…`. */
@@ -283,6 +297,6 @@ function headline(
 ): string {
   if (!authentic) return 'not authentic';
   if (included === undefined) return 'authentic, included: unknown';
-  const note = exitCode === EXIT.denied ? EFFECT_NOTES[aep?.decision.effect ?? 'ADMIT'] : '';
+  const note = exitCode === EXIT.denied ? STATED_NOTES[statedBy(aep) ?? 'ADMIT'] : '';
   return `authentic, ${included ? 'included' : 'not included'}${note}`;
 }
