@@ -217,6 +217,12 @@ async function nextState(
   });
   const counted = advanced.state.log.verdict;
   if (counted?.index !== verdict.index) {
+    const { to: size, root } = verdict.entry;
+    if (!(await tree.extends({ size, root: fromBase64(root) }))) {
+      throw mismatch(
+        `the tree does not have the root in the verdict entry at leaf ${verdict.index}`,
+      );
+    }
     if (counted === null && (await ctx.registry.endedOrigins()).length > 0) return null;
     throw mismatch(`the verdict entry at leaf ${verdict.index} does not count`);
   }
