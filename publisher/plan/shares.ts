@@ -47,7 +47,8 @@ export async function applyShares(
       state.shares,
       known.map(({ key }) => key),
     );
-    if (values.includes(null)) throw behind(last);
+    const unpublished = known.filter((_, at) => values[at] === null);
+    if (unpublished.length > 0) throw replaced(unpublished);
     shares = await ctx.maps.update(shares, found.changes);
     for (const packageId of found.waiting) waiting.add(packageId);
     ctx.progress();
@@ -162,11 +163,22 @@ async function newPackage(
   return { key, value };
 }
 
+const ROLLED_BACK =
+  'The database was restored, or failed over, to an older state, in which revoked tokens may be valid. ' +
+  'Bring back a database that holds every published change and start the publisher again. ' +
+  'If the lost changes cannot be recovered, revoke the affected tokens again, then delete lookup/ in the snapshot directory and start the publisher again: the publisher rebuilds lookup/ from the registry, and the log in the same directory stays unchanged.';
+
 function behind(last: number): FatalPublishError {
   return new FatalPublishError(
     'changes_behind',
-    `The database lacks change ${last} of share tokens and packages, which the published snapshot has: the database was restored, or failed over, to an older state, ` +
-      'in which revoked tokens may be valid. Bring back a database that holds every published change and start the publisher again. ' +
-      'If the lost changes cannot be recovered, revoke the affected tokens again, then delete lookup/ in the snapshot directory and start the publisher again: the publisher rebuilds lookup/ from the registry, and the log in the same directory stays unchanged.',
+    `The database lacks change ${last} of share tokens and packages, which the published snapshot has. ${ROLLED_BACK}`,
+  );
+}
+
+function replaced(tokens: readonly TokenChange[]): FatalPublishError {
+  const first = Math.min(...tokens.map(({ changeNo }) => changeNo));
+  return new FatalPublishError(
+    'changes_behind',
+    `The database has other changes of share tokens in place of published changes. Valid tokens that the published snapshot lacks: at least ${tokens.length}, the first with change ${first}. ${ROLLED_BACK}`,
   );
 }
