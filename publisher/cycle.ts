@@ -91,7 +91,7 @@ async function lead(ctx: CycleContext): Promise<CycleReport> {
     if (!['changes_behind', 'log_forked', 'tree_mismatch'].includes(error.code)) throw error;
     ctx.log.error(
       { err: error },
-      'publish cycle: the replica contradicts itself; this cycle reads the primary',
+      'publish cycle: the replica is unusable; this cycle reads the primary',
     );
     return publish(ctx, published);
   }
