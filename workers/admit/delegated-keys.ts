@@ -83,7 +83,9 @@ export class DelegatedKeys {
         this.options.log,
         'error',
         { err, key_id: keyId, until_index: untilIndex },
-        'worker: the root key did not delegate to a new key; signing stops at until_index of the last key',
+        this.key === null
+          ? 'worker: this worker has no delegated key and signs nothing'
+          : 'worker: the root key did not delegate to a new key; signing stops at until_index of the last key',
       );
     }
   }
