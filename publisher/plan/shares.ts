@@ -82,7 +82,7 @@ interface TokenChange {
   key: Uint8Array;
 }
 
-/** The changes of the map for changes of tokens and packages, the tokens that are valid, and the packages that wait. */
+/** The map changes for changed tokens and packages, the valid tokens, and the waiting packages. */
 async function changesOf(
   ctx: CycleContext,
   map: MapHead,
