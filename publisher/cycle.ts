@@ -91,7 +91,7 @@ async function lead(ctx: CycleContext): Promise<CycleReport> {
     if (!['changes_behind', 'log_forked', 'tree_mismatch'].includes(error.code)) throw error;
     ctx.log.error(
       { err: error },
-      'publish cycle: the replica contradicts itself; this cycle reads the primary',
+      'publish cycle: the replica is unusable; this cycle reads the primary',
     );
     return publish(ctx, published);
   }
@@ -217,6 +217,12 @@ async function nextState(
   });
   const counted = advanced.state.log.verdict;
   if (counted?.index !== verdict.index) {
+    const { to: size, root } = verdict.entry;
+    if (!(await tree.extends({ size, root: fromBase64(root) }))) {
+      throw mismatch(
+        `the tree does not have the root in the verdict entry at leaf ${verdict.index}`,
+      );
+    }
     if (counted === null && (await ctx.registry.endedOrigins()).length > 0) return null;
     throw mismatch(`the verdict entry at leaf ${verdict.index} does not count`);
   }

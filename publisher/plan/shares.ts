@@ -8,6 +8,7 @@ import {
 import { documentHash } from '#protocol/hash';
 import { canonicalBytes } from '#protocol/json';
 import type { MapHead } from '#protocol/map/paged-map';
+import type { MapValue } from '#protocol/map/page';
 import type { MapChange } from '#protocol/map/update';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { proofMapKey } from '#protocol/state/record';
@@ -45,10 +46,19 @@ export async function applyShares(
     const known = rebuilds ? [] : found.tokens.filter(({ changeNo }) => changeNo <= last);
     const values = await ctx.maps.findAll(
       state.shares,
-      known.map(({ key }) => key),
+      known.map(({ change }) => change.key),
     );
-    if (values.includes(null)) throw behind(last);
-    shares = await ctx.maps.update(shares, found.changes);
+    const unpublished = known.filter((_, at) => values[at] === null);
+    if (unpublished.length > 0) throw replaced(unpublished);
+    // An update without these changes does not read their pages a second time, after every restart.
+    const unchanged = known.filter(({ change }, at) =>
+      equalBytes(values[at]!.record, change.value.record),
+    );
+    const skipped = new Set<MapChange>(unchanged.map(({ change }) => change));
+    shares = await ctx.maps.update(
+      shares,
+      found.changes.filter((change) => !skipped.has(change)),
+    );
     for (const packageId of found.waiting) waiting.add(packageId);
     ctx.progress();
   };
@@ -75,13 +85,13 @@ export async function applyShares(
 
 type Changed = { packageId: string } | { tokenHash: string; changeNo: number };
 
-/** The number of a change of a token, and the token's key in the map. */
+/** The number of the change that created a valid token, and the change of the map. */
 interface TokenChange {
   changeNo: number;
-  key: Uint8Array;
+  change: { key: Uint8Array; value: MapValue };
 }
 
-/** The changes of the map for changes of tokens and packages, the tokens that are valid, and the packages that wait. */
+/** The map changes for changed tokens and packages, the valid tokens, and the waiting packages. */
 async function changesOf(
   ctx: CycleContext,
   map: MapHead,
@@ -90,7 +100,7 @@ async function changesOf(
 ): Promise<{ changes: MapChange[]; tokens: TokenChange[]; waiting: string[] }> {
   const packages = await packagesIn(ctx, some);
   const changes: MapChange[] = [];
-  const tokens = new Map<string, TokenChange & { hash: string }>();
+  const tokens = new Map<string, { key: Uint8Array; hash: string; changeNo: number }>();
   const waiting: string[] = [];
   for (const change of some) {
     if ('packageId' in change) {
@@ -109,8 +119,14 @@ async function changesOf(
   const valid: TokenChange[] = [];
   for (const { changeNo, key, hash } of tokens.values()) {
     const target = targets.get(hash) ?? null;
-    changes.push({ key, value: target && valueOf(shareOf(hash, target)) });
-    if (target !== null) valid.push({ changeNo, key });
+    const value = target && valueOf(shareOf(hash, target));
+    if (value === null) {
+      changes.push({ key, value });
+    } else {
+      const change = { key, value };
+      changes.push(change);
+      valid.push({ changeNo, change });
+    }
   }
   return { changes, tokens: valid, waiting };
 }
@@ -162,11 +178,22 @@ async function newPackage(
   return { key, value };
 }
 
+const ROLLED_BACK =
+  'The database was restored, or failed over, to an older state, in which revoked tokens may be valid. ' +
+  'Bring back a database that holds every published change and start the publisher again. ' +
+  'If the lost changes cannot be recovered, revoke the affected tokens again, then delete lookup/ in the snapshot directory and start the publisher again: the publisher rebuilds lookup/ from the registry, and the log in the same directory stays unchanged.';
+
 function behind(last: number): FatalPublishError {
   return new FatalPublishError(
     'changes_behind',
-    `The database lacks change ${last} of share tokens and packages, which the published snapshot has: the database was restored, or failed over, to an older state, ` +
-      'in which revoked tokens may be valid. Bring back a database that holds every published change and start the publisher again. ' +
-      'If the lost changes cannot be recovered, revoke the affected tokens again, then delete lookup/ in the snapshot directory and start the publisher again: the publisher rebuilds lookup/ from the registry, and the log in the same directory stays unchanged.',
+    `The database lacks change ${last} of share tokens and packages, which the published snapshot has. ${ROLLED_BACK}`,
+  );
+}
+
+function replaced(tokens: readonly TokenChange[]): FatalPublishError {
+  const first = Math.min(...tokens.map(({ changeNo }) => changeNo));
+  return new FatalPublishError(
+    'changes_behind',
+    `The database has other changes of share tokens in place of published changes. Valid tokens that the published snapshot lacks: at least ${tokens.length}, the first with change ${first}. ${ROLLED_BACK}`,
   );
 }

@@ -45,7 +45,7 @@ export type IntakeOutcome =
  * @param lockTimeoutMs longest wait, from this call on, for a concurrent transaction with the same
  *   admission; the connection's setting when absent. A timeout throws an error for which `isLockTimeout` is true.
  * @throws PolicyMissingError when no policy set is active
- * @throws PolicyChangedError when the set in force is not the `policyDigest` of each item with one
+ * @throws PolicyChangedError when an item's `policyDigest` is not in force
  * @throws an error for which `isUnavailable` is true
  */
 export async function acceptIntake(
@@ -299,7 +299,7 @@ export async function pinPolicy(tx: Transaction): Promise<PinnedPolicy> {
 export type IntakeRow = Omit<IntakeItem, 'idempotencyKey'>;
 
 interface StoreOptions {
-  /** Default: the policy set in force; nothing is stored when no set, or not each `policyDigest`, is in force. */
+  /** Default: the set in force; nothing is stored without a set in force, or if a `policyDigest` is not in force. */
   policy?: PinnedPolicy;
   /** Tenants whose rows the statement sees; default: the setting of the transaction. */
   scope?: string | null;

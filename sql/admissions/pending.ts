@@ -227,7 +227,7 @@ export async function beginAppend(
       select ${claimColumns(tx)}, (select json_agg(g) from (${selectGates(tx, proofIds)}) g) as gates,
         (select json_agg(k) from (${keyEntries(tx, keysFrom)}) k) as "keyEntries",
         ${lastTileColumns(tx)}, greatest((select max(at) from svc.adoption),
-          (select max(ended_at) from svc.ended_log)) as "lossAt"
+          (select max(ended_at) from svc.retired_log)) as "lossAt"
       from (select) one left join ${lastTile(tx)} on true`,
   );
   return {

@@ -10,7 +10,7 @@ export class DatabaseUnusableError extends OperatorError {}
 /** No policy set is active, so no admission can be accepted. */
 export class PolicyMissingError extends Error {}
 
-/** Another policy set is in force than the one that a request was translated for. Nothing is stored. */
+/** The policy set for which a request was translated is not in force. Nothing is stored. */
 export class PolicyChangedError extends Error {}
 
 const DRIVER_CODES = new Set([

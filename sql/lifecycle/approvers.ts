@@ -27,11 +27,17 @@ export function addApprover(sql: Pool | Transaction, registration: Registration)
   const registrationHash = documentHash(nativeSha256, registration);
   return joinTransaction(sql, async (tx) => {
     const tenantNo = await tenantNumber(tx, registration.tenant_id);
-    await appendChange(tx, registrationHash, 'activate');
+    const appended = await appendChange(tx, registrationHash, 'activate');
     const stored = await tx`
       insert into svc.approver (registration_hash, tenant_no, document)
       values (${Buffer.from(registrationHash, 'hex')}, ${tenantNo}, ${canonicalBytes(registration)})
       on conflict do nothing`;
+    if (appended !== null) {
+      if (stored.count > 0) return { registrationHash, leafIndex: appended };
+      throw new AdministrationError(
+        `registration ${registrationHash} is stored, but the log lacks its activation: run fsck`,
+      );
+    }
     const keys = await intactKeys(tx);
     const isActive = isActiveApprover(keys, registrationHash, Infinity);
     if (stored.count === 0 || !isActive) {

@@ -233,6 +233,10 @@ export async function checkpointAt(sql: Db, treeSize: number): Promise<StoredChe
 export const endedOrigins = (sql: Db): Promise<string[]> =>
   valuesOf(sql`select origin from svc.ended_log`);
 
+/** Whether a log of this database is retired, for a worker, which has no right on `svc.ended_log`. */
+export const isRetired = (sql: Db, origin: string): Promise<boolean> =>
+  valueOf(sql`select exists (select from svc.retired_log where origin = ${origin})`);
+
 /** The present and past names of this database's log. A delegation is signed for one of them. */
 export async function knownOrigins(sql: Db): Promise<string[]> {
   const [origin] = (await latestCheckpoint(sql))?.note.split('\n') ?? [];

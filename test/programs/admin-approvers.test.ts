@@ -91,5 +91,9 @@ describe('admin approver', () => {
       registrationHash,
     );
     expect(retired.err).toMatch(/damaged: run fsck/);
+    expect((await admin('approver', 'add', TENANT, fileOf(registration))).err).toMatch(
+      /is stored, but the log lacks its activation: run fsck/,
+    );
+    await done(admin('approver', 'add', TENANT, fileOf(newApprover().registration)));
   });
 });

@@ -178,7 +178,7 @@ describe('restored database that lacks published leaves', () => {
     const logKey = testKey();
     const directory = join(home, 'next');
     const publisher = publisherOn({ origin: NEXT_ORIGIN, logKey, directory });
-    // The verdict entries so far are signed for the ended log.
+    // The verdict entries so far are signed for the old log.
     expect(await publisher.runCycle()).toEqual({ outcome: 'waiting' });
     await expect(registry.reportAll()).rejects.toThrow(`LOG_ORIGIN is ${ORIGIN}, which is retired`);
     registry.verify.signer = { ...registry.verify.signer!, origin: NEXT_ORIGIN };

@@ -1,6 +1,6 @@
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { equalBytes, toBase64, toBase64Url, toHex } from '#protocol/bytes';
 import { entryBytes } from '#protocol/entries';
 import { jwkThumbprint } from '#protocol/keys';
@@ -12,6 +12,7 @@ import { rootFromTiles, tilePath } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { ORIGIN, testKey, type TestKey } from '../fixtures/snapshot.js';
+import { fatalErrorOf } from '../fixtures/sql-publisher.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
 const snapshot = useSnapshot();
@@ -54,6 +55,17 @@ describe('publish cycle', () => {
     snapshot.registry.addProof();
     expect(await snapshot.publisher().runCycle()).toEqual({ outcome: 'waiting' });
     expect(await snapshot.registry.checkpoints()).toHaveLength(0);
+  });
+
+  it('stops at a first verdict entry with a wrong root, also in a log that follows a retired log', async () => {
+    const { registry } = snapshot;
+    registry.addProof();
+    registry.endLog('test.example/old');
+    vi.spyOn(registry, 'root').mockReturnValueOnce(new Uint8Array(32));
+    registry.verify();
+    const { code, message } = await fatalErrorOf(snapshot.publisher().runCycle());
+    expect(code).toBe('tree_mismatch');
+    expect(message).toContain('does not have the root in the verdict entry at leaf');
   });
 
   it('writes a log that can be verified from its files at every published size', async () => {

@@ -101,23 +101,29 @@ it.each([false, true])(
 );
 
 it.each([
-  ['a lost revocation', (token: string) => snapshot.registry.endShare(token)],
-  ['a lost token', () => snapshot.registry.share('proof', ids[1]!)],
-])('publisher > stops after a restart when the number of %s was reused', async (_, lose) => {
-  const { registry } = snapshot;
-  const token = registry.share('proof', ids[0]!);
-  await publisher.runCycle();
-  lose(token);
-  await publisher.runCycle();
-  await publisher.close();
-  publisher = snapshot.publisher();
-  const before = location();
-  registry.restoreShares(1);
-  registry.share('proof', ids[2]!);
-  const stopped = publisher.runCycle();
-  await expect(stopped).rejects.toMatchObject({ code: 'changes_behind' });
-  expect(location()).toEqual(before);
-});
+  ['a lost revocation', (token: string) => snapshot.registry.endShare(token), [2, 1]],
+  ['a lost token', () => snapshot.registry.share('proof', ids[1]!), [1, 2]],
+])(
+  'publisher > stops after a restart when the number of %s was reused',
+  async (_, lose, [tokens, change]) => {
+    const { registry } = snapshot;
+    const token = registry.share('proof', ids[0]!);
+    await publisher.runCycle();
+    lose(token);
+    await publisher.runCycle();
+    await publisher.close();
+    publisher = snapshot.publisher();
+    const before = location();
+    registry.restoreShares(1);
+    registry.share('proof', ids[2]!);
+    const stopped = publisher.runCycle();
+    await expect(stopped).rejects.toMatchObject({ code: 'changes_behind' });
+    await expect(stopped).rejects.toThrow(
+      `has other changes of share tokens in place of published changes. Valid tokens that the published snapshot lacks: at least ${tokens}, the first with change ${change}. The database was restored`,
+    );
+    expect(location()).toEqual(before);
+  },
+);
 
 it('publisher > signs a tree that contains snapshot entries of failed cycles with different shares', async () => {
   const { registry } = snapshot;

@@ -149,7 +149,7 @@ it('svc_pending_oldest_seconds > is an age by the clock of the database, not of 
   }
 });
 
-describe('admission accepted in the future', () => {
+describe('admission with a future time', () => {
   let id: string;
   beforeEach(async () => {
     id = await accepted(registry, registry.item());

@@ -221,11 +221,17 @@ describe('worker with a root key', () => {
   });
 
   it('signs nothing once its log is retired', async () => {
-    const { keys } = await delegatedKeys(registry);
+    const { keys } = await delegatedKeys(registry, { log });
     expect(keys.current).not.toBeNull();
     await db.sql`insert into svc.ended_log (origin, tree_size, reason) values (${ORIGIN}, 1, 'lost')`;
     await keys.renew();
     expect([keys.current, keys.root]).toEqual([null, 'down']);
+    expect(lines.at(-1)).toMatchObject({
+      msg: 'worker: this worker has no delegated key and signs nothing',
+      err: {
+        message: expect.stringContaining(`LOG_ORIGIN is ${ORIGIN}, which is retired`) as string,
+      },
+    });
   });
 
   it('gets no key from a root that is not active in the log', async () => {

@@ -215,7 +215,7 @@ describe('number in a run', () => {
     ).toHaveLength(1);
   });
 
-  it('leaves the idempotency key of a request without a free number to one other request', async () => {
+  it('lets one other request use the idempotency key after run_seq_taken', async () => {
     const id = newRunId();
     await accept(member(id, 0));
     const idempotencyKey = id;

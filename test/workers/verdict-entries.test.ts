@@ -222,8 +222,9 @@ describe('appendVerdictEntry', () => {
 
   it('rejects a name without a log key before the first checkpoint', async () => {
     const key = parseVkey(testLog(db, 'a/log').vkey);
+    await registry.verifyAll();
     await appendLogKeyChange(registry.admin, key, 'activate');
-    await expect(verifyAndAppend()).rejects.toThrow(
+    await expect(append()).rejects.toThrow(
       /^LOG_ORIGIN is example.org\/log, but .* admin log-key activate/,
     );
     expect(await append({ ...signer, origin: 'a/log' })).toBe('appended');
@@ -239,7 +240,8 @@ describe('appendVerdictEntry', () => {
     await db.sql`
       insert into svc.ended_log (origin, tree_size, reason) values (${signer.origin}, 1, 'a test')`;
     await expect(append()).rejects.toThrow('is retired');
-    expect(await verifyAndAppend({ ...signer, origin: 'next/log' })).toBe('appended');
+    Object.assign(signer, { origin: 'next/log' });
+    expect(await verifyAndAppend()).toBe('appended');
     const [before, after] = await entries();
     const failed = [await leafOf(id)];
     expect([before!.failed, after!.failed]).toEqual([failed, failed]);
@@ -273,12 +275,27 @@ describe('appendVerdictEntry', () => {
   });
 });
 
-it('verifier with the LOG_ORIGIN of another log > records no verdict', async () => {
+it.each<[string, () => Promise<unknown>]>([
+  [
+    'the last checkpoint has another name',
+    () => db.sql`
+      insert into svc.checkpoint (tree_size, root, note)
+      values (1, ${Buffer.alloc(32)}, ${`${signer.origin}\n`})`,
+  ],
+  [
+    'a log without a checkpoint has a log key of another name',
+    () =>
+      appendLogKeyChange(registry.admin, parseVkey(testLog(db, signer.origin).vkey), 'activate'),
+  ],
+  [
+    'a log without a checkpoint is retired under the name',
+    () => db.sql`
+      insert into svc.ended_log (origin, tree_size, reason) values ('other/log', 1, 'a test')`,
+  ],
+])('verifier with a wrong LOG_ORIGIN > records no verdict if %s', async (_, name) => {
   await verifyAndAppend();
   await registry.verifyAll();
-  await db.sql`
-    insert into svc.checkpoint (tree_size, root, note)
-    values (1, ${Buffer.alloc(32)}, ${`${signer.origin}\n`})`;
+  await name();
   const verdicts = (): Promise<unknown> => db.sql`select from svc.verdict order by verdict_id`;
   const before = await verdicts();
   Object.assign(registry.verify, { signer: { ...signer, origin: 'other/log' } });

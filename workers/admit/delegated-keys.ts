@@ -12,7 +12,7 @@ import { OperatorError } from '#runtime/process/operator-error';
 import { isUnavailable } from '#sql/db/errors';
 import type { Pool } from '#sql/db/transaction';
 import { appendDelegation } from '#sql/log/public-entries';
-import { endedOrigins, treeSize } from '#sql/log/log';
+import { isRetired, treeSize } from '#sql/log/log';
 import { databaseTime } from '#sql/log/verdicts';
 import type { AdmitContext } from './context.js';
 import { keyEntryReader } from '#sql/log/keys';
@@ -83,15 +83,17 @@ export class DelegatedKeys {
         this.options.log,
         'error',
         { err, key_id: keyId, until_index: untilIndex },
-        'worker: the root key did not delegate to a new key; signing stops at until_index of the last key',
+        this.key === null
+          ? 'worker: this worker has no delegated key and signs nothing'
+          : 'worker: the root key did not delegate to a new key; signing stops at until_index of the last key',
       );
     }
   }
 
   private async renewIfDue(): Promise<void> {
     const { origin, sql } = this.options;
-    if ((await endedOrigins(sql)).includes(origin)) {
-      // Readers of the log that follows ignore delegations for a retired log.
+    if (await isRetired(sql, origin)) {
+      // Readers of the successor log ignore delegations for a retired log.
       this.key = null;
       throw new OperatorError(
         `LOG_ORIGIN is ${origin}, which is retired: restart this worker with the LOG_ORIGIN of the publisher`,

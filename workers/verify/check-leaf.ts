@@ -1,8 +1,10 @@
 import { approvalAt } from '#protocol/approvals';
 import { equalBytes } from '#protocol/bytes';
 import { readEntry } from '#protocol/entries';
+import { attempt } from '#protocol/errors';
 import type { KeyedEntry } from '#protocol/keys';
 import { leafHash } from '#protocol/merkle';
+import { parseVkey } from '#protocol/note';
 import type { Aep } from '#protocol/schemas/aep';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
 import { ROW_CHECK_NAME } from '#protocol/schemas/verdict';
@@ -17,7 +19,7 @@ import {
 } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
-import { endedOrigins, latestCheckpoint } from '#sql/log/log';
+import { endedOrigins, latestCheckpoint, type StoredCheckpoint } from '#sql/log/log';
 import {
   type LeafEvidence,
   columnsUnlikeAep,
@@ -27,7 +29,7 @@ import {
   NO_KEYS_DIGEST,
   nextKeysDigest,
 } from '#sql/log/leaf-checks';
-import { countProofs, keyEntries, type KeysOfLog } from '#sql/log/keys';
+import { countProofs, keyEntries, keysInLog, type KeysOfLog } from '#sql/log/keys';
 import type { Expiry, VerifiedPrefix } from '#sql/log/verdicts';
 import type { VerifyContext } from './context.js';
 
@@ -97,21 +99,45 @@ export async function keysFor(
 }
 
 /**
- * The present and past origins of the log; undefined for a verifier without a key. Throws if the last checkpoint has
- * another origin: under a wrong LOG_ORIGIN, valid verdict entries and delegations would fail.
+ * The present and past origins of the log; undefined for a verifier without a key. Throws for a wrong LOG_ORIGIN, under
+ * which valid verdict entries and delegations would fail.
  */
 export async function logOrigins(context: VerifyContext): Promise<string[] | undefined> {
   const { signer, sql } = context;
   if (signer === undefined) return undefined;
   const [checkpoint, ended] = await Promise.all([latestCheckpoint(sql), endedOrigins(sql)]);
-  const [published = signer.origin] = checkpoint?.note.split('\n') ?? [];
-  if (published !== signer.origin && !ended.includes(published)) {
-    throw new OperatorError(
-      `LOG_ORIGIN is ${signer.origin}, which is not the name of this log: give the verifier the LOG_ORIGIN of the publisher`,
-    );
-  }
+  const keys = checkpoint === null ? await keysInLog(sql) : null;
+  requireNameOfLog(signer.origin, keys ?? [], checkpoint, ended);
   return [signer.origin, ...ended];
 }
+
+/**
+ * Throws if the log is retired under this name, or has other names: that of its last checkpoint, or before the first
+ * checkpoint those of its log keys.
+ */
+export function requireNameOfLog(
+  origin: string,
+  keys: readonly KeyedEntry[],
+  checkpoint: StoredCheckpoint | null,
+  ended: readonly string[],
+): void {
+  const [published] = checkpoint?.note.split('\n') ?? [];
+  const names = published === undefined ? namesOfLogKeys(keys) : [published];
+  const current = names.filter((name) => !ended.includes(name));
+  if (!ended.includes(origin) && (current.length === 0 || current.includes(origin))) return;
+  const problem =
+    published === undefined && !ended.includes(origin)
+      ? 'but the log has log keys of other names only: give the verifier the LOG_ORIGIN of the publisher, or activate the log key of the publisher with admin log-key activate <vkey>'
+      : 'which is retired or not the name of this log: give the verifier the LOG_ORIGIN of the publisher';
+  throw new OperatorError(`LOG_ORIGIN is ${origin}, ${problem}`);
+}
+
+const namesOfLogKeys = (keys: readonly KeyedEntry[]): string[] =>
+  keys.flatMap(({ entry }) =>
+    entry.type === 'key' && entry.use === 'log'
+      ? (attempt(() => parseVkey(entry.vkey, nativeSha256).name) ?? [])
+      : [],
+  );
 
 /** The verdict that follows from the checks of a leaf. */
 export function outcomeOf(leaf: LeafEvidence | undefined, checks: readonly Check[]): Outcome {

@@ -1,9 +1,7 @@
 import { toBase64 } from '#protocol/bytes';
 import { listedFailures, readEntry } from '#protocol/entries';
-import { attempt } from '#protocol/errors';
 import type { KeyedEntry } from '#protocol/keys';
 import { verifyConsistency } from '#protocol/merkle';
-import { parseVkey } from '#protocol/note';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { LISTED_LEAVES, MAX_SNAPSHOT_MS, type VerdictEntry } from '#protocol/schemas/log-entry';
 import { KeyStates, isSignedVerdict, verdictMessage } from '#protocol/state/log-keys';
@@ -35,6 +33,7 @@ import {
   verifiedPrefix,
   type VerifiedPrefix,
 } from '#sql/log/verdicts';
+import { requireNameOfLog } from './check-leaf.js';
 import {
   lockVerdicts,
   LogDamagedError,
@@ -162,25 +161,9 @@ function requireActive(
     );
   }
   // The publisher stops at an entry for another log, and monitors report such an entry forever.
-  const [published] = checkpoint?.note.split('\n') ?? [];
-  const names = published === undefined ? namesOfLogKeys(entries) : [published];
-  const current = names.filter((name) => !ended.includes(name));
-  if (ended.includes(origin) || (current.length > 0 && !current.includes(origin))) {
-    const problem =
-      published === undefined && !ended.includes(origin)
-        ? 'but the log has log keys of other names only: give the verifier the LOG_ORIGIN of the publisher, or activate the log key of the publisher with admin log-key activate <vkey>'
-        : 'which is retired or not the name of this log: give the verifier the LOG_ORIGIN of the publisher';
-    throw new OperatorError(`LOG_ORIGIN is ${origin}, ${problem}`);
-  }
+  requireNameOfLog(origin, entries, checkpoint, ended);
   return keys;
 }
-
-const namesOfLogKeys = (entries: readonly KeyedEntry[]): string[] =>
-  entries.flatMap(({ entry }) =>
-    entry.type === 'key' && entry.use === 'log'
-      ? (attempt(() => parseVkey(entry.vkey, nativeSha256).name) ?? [])
-      : [],
-  );
 
 const PAGE = 10;
 
