@@ -93,6 +93,14 @@ describe('streamed result of an admitted function', () => {
       return list(given);
     }, options);
     expect([...(await withDefault({}))]).toEqual(['first']);
+    // A change right after the tool has returned is not.
+    const racing = admitted((given: { page: string }) => {
+      queueMicrotask(() => void (given.page = 'b'));
+      return list(given);
+    }, options);
+    const raced = await racing({ page: 'a' });
+    const firstRead = Promise.resolve().then(() => raced.next());
+    await notAdmitted(firstRead, 'arguments_changed');
   });
 
   it('does not start when its arguments change after a promise of a generator, or a ReadableStream', async () => {
