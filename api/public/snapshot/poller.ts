@@ -52,7 +52,7 @@ export class SnapshotPoller {
     return this.refreshing;
   }
 
-  /** @param busyIntervalMs the interval while snapshots follow each other quickly */
+  /** @param busyIntervalMs the interval for a second after each new snapshot */
   async start(intervalMs: number, busyIntervalMs = intervalMs): Promise<void> {
     this.running = true;
     await this.refresh();
@@ -61,11 +61,8 @@ export class SnapshotPoller {
       if (!this.running) return;
       const isBusy = performance.now() - this.changedAt < BUSY_MS;
       // Back off: failing polls may transfer much data, and a recovering origin must not be flooded.
-      pauseMs = this.isFailing
-        ? Math.min(2 * pauseMs, Math.max(intervalMs, MAX_BACKOFF_MS))
-        : isBusy
-          ? busyIntervalMs
-          : intervalMs;
+      if (this.isFailing) pauseMs = Math.min(2 * pauseMs, Math.max(intervalMs, MAX_BACKOFF_MS));
+      else pauseMs = isBusy ? busyIntervalMs : intervalMs;
       this.timer = setTimeout(() => void this.refresh().then(again), pauseMs);
       this.timer.unref();
     };
