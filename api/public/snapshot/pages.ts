@@ -14,7 +14,7 @@ export interface PageMemory {
 }
 
 const PAGE_MEMORY: PageMemory = {
-  leafBytes: 64 * 1024 * 1024,
+  leafBytes: 48 * 1024 * 1024,
   upperBytes: 160 * 1024 * 1024,
 };
 /** Memory limit for the names of verified pages: about 250,000 names. */

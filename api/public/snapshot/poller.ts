@@ -92,10 +92,7 @@ export class SnapshotPoller {
       // Log each problem once, not with every poll.
       if (problem !== this.rejection) {
         if (this.isFailing)
-          this.options.log.error(
-            { err: error },
-            'snapshot poll: newest snapshot rejected, still serving the last valid one',
-          );
+          this.options.log.error({ err: error }, 'snapshot poll: newest snapshot rejected');
         else this.options.log.info(`snapshot poll: ${problem}`);
       }
       this.rejection = problem;
