@@ -181,7 +181,7 @@ function printRun(terminal: Terminal, run: sdk.RunResult): void {
   }
   terminal.print(styled(exitCode, run.complete ? 'complete run' : 'not a complete run'));
   const subject = run.close?.subject;
-  if (subject !== undefined && 'run' in subject && subject.run !== undefined) {
+  if (subject !== undefined && 'run' in subject) {
     terminal.print(...row('run', `${subject.run.id} of ${agentText(subject.agent)}`));
   }
   for (const { aep, leafIndex, proof_id } of run.members ?? []) {
