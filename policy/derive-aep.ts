@@ -29,7 +29,7 @@ export interface DerivedAep extends BuiltAep {
  * decide with it, and replay repeats the decision. Only the AEP of a close also depends on the log.
  *
  * @param beforesOf returns the counter values before this action
- * @throws IntakeMismatchError, UnknownRequestTypeError
+ * @throws IntakeMismatchError
  */
 export function deriveAep(
   intake: PinnedIntake,
@@ -48,7 +48,7 @@ export function deriveAep(
   }
   const request = readRequest(intake, document);
   const pinned = policyInputOf(intake, request);
-  const run = 'run' in request ? (request.run?.id ?? null) : null;
+  const run = 'run' in request ? request.run.id : null;
   const budgets = budgetsOf(policy.counters, pinned, beforesOf(pinned, run));
   const input = { ...pinned, budgets: inputBudgets(budgets) };
   const decision = {
@@ -78,7 +78,8 @@ export function readRequest(
 ): ExecuteRequest | AgentEnvelope {
   const schema = { 1: executeRequestSchema, 2: agentEnvelopeSchema }[lane as number];
   if (schema === undefined) {
-    throw new UnknownRequestTypeError(`this version does not know request type ${String(lane)}`);
+    // A newer version may know the type, so the admission stays pending.
+    throw new Error(`this version does not know request type ${String(lane)}`);
   }
   const request = schema.parse(document);
   if (request.tenant_id === tenantId) return request;
@@ -89,6 +90,3 @@ export function readRequest(
 
 /** The stored admission differs from the accepted one, so it must not be committed. */
 export class IntakeMismatchError extends Error {}
-
-/** This version does not know the request type of the admission; a newer version may. */
-export class UnknownRequestTypeError extends Error {}

@@ -96,7 +96,7 @@ function redecided(
   const request = parseStrict(bytes) as unknown as ExecuteRequest | AgentEnvelope;
   const pinned = policyInputOf(row, request);
   if (pinned.action === null) return null;
-  const run = 'run' in request ? (request.run?.id ?? null) : null;
+  const run = 'run' in request ? request.run.id : null;
   const applied = counterRefs(engine.counters, pinned, {
     acceptedAt: formatTime(row.at.getTime()),
     run,

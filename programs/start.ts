@@ -68,14 +68,10 @@ function executeLine(stack: Stack, receiptFile: string): string {
   ].join(' ');
 }
 
-/** A command that waits for the publication and looks the proof up without a key. */
-function lookupLine(stack: Stack, receiptFile: string): string {
-  const id = `$(sleep 3; sed -n 's/.*"registry_proof_id":"\\([0-9a-f]*\\)".*/\\1/p' ${quoted(receiptFile)})`;
-  return `curl -sS "${stack.publicUrl}/api/public/verify/proof/${id}"`;
-}
-
 function banner(stack: Stack, dataDir: string): string {
   const receiptFile = join(dataDir, 'last-receipt.json');
+  // Waits for the publication.
+  const id = `$(sleep 3; sed -n 's/.*"registry_proof_id":"\\([0-9a-f]*\\)".*/\\1/p' ${quoted(receiptFile)})`;
   return `
 Ready.
 
@@ -88,7 +84,7 @@ ${executeLine(stack, receiptFile)}
 
 Look the proof up, as anyone can:
 
-${lookupLine(stack, receiptFile)}
+curl -sS "${stack.publicUrl}/api/public/verify/proof/${id}"
 
 Ctrl-C stops everything; the data stays in ${dataDir}.
 `;

@@ -1,5 +1,5 @@
-import { toBase64 } from './bytes.js';
-import { canonicalBytes, orderedBytes, orderedText } from './json.js';
+import { toBase64, utf8 } from './bytes.js';
+import { canonicalBytes, orderedText } from './json.js';
 import { ProtocolError } from './errors.js';
 import { hashHex, type Sha256 } from './hash.js';
 import { ID_PREFIX } from './ids.js';
@@ -206,7 +206,7 @@ const RECEIPT_STATUS = {
 } as const satisfies Record<Effect, Receipt['status']>;
 
 export function receiptBytes(receipt: Receipt): Uint8Array {
-  return orderedBytes({
+  const text = orderedText({
     receipt_id: receipt.receipt_id,
     registry_proof_id: receipt.registry_proof_id,
     request_hash: receipt.request_hash,
@@ -215,6 +215,7 @@ export function receiptBytes(receipt: Receipt): Uint8Array {
     status: receipt.status,
     vee_recorded: receipt.vee_recorded,
   });
+  return utf8(text);
 }
 
 /** The DSSE envelope of an AEP's bytes; `signature` covers the pre-authentication encoding of these bytes. */

@@ -80,12 +80,12 @@ export function memberUnlikeAep(entry: ProofEntry, aep: Aep): string | null {
   const members = Object.entries(repeatedIn(aep)) as [keyof ProofEntry, JsonValue][];
   const differing = members.find(([name, value]) => {
     const stated = entry[name];
-    return typeof stated === 'string' ? stated !== value : !isSameJson(stated, value);
+    return typeof stated === 'string'
+      ? stated !== value
+      : canonicalize(stated) !== canonicalize(value);
   });
   return differing?.[0] ?? null;
 }
-
-const isSameJson = (a: JsonValue, b: JsonValue): boolean => canonicalize(a) === canonicalize(b);
 
 export function isAepKeyEntry(entry: LogEntry | null): entry is AepKeyEntry {
   return entry?.type === 'key' && entry.use === 'aep';

@@ -102,7 +102,7 @@ export function engineConfig(env: Environment = process.env) {
 const workerSettings = {
   DATABASE_URL: field.databaseUrl(field.ROLE_URL('worker')),
   REDIS_URL: field.redisUrl,
-  AEP_KEY_FILE: field.bulkKeyFile('key that signs AEPs'),
+  AEP_KEY_FILE: field.aepKeyFile,
   AEP_ROOT_KEY_FILE: field.rootKeyFile,
   LOG_ORIGIN: field.origin,
   ADMISSIONS_PAUSED: field.paused,

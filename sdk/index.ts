@@ -116,7 +116,7 @@ export type {
   ListedApiKey,
   Scope,
 } from '../protocol/schemas/api-keys.js';
-export type { ApproverList, RegisteredApprover } from '../protocol/schemas/approvals.js';
+export type { RegisteredApprover } from '../protocol/schemas/approvals.js';
 export type { Batch } from '../protocol/schemas/batch.js';
 export type { Overlay, OverlayList, OverlayTest } from '../protocol/schemas/overlays.js';
 export type {

@@ -34,7 +34,9 @@ export interface Proved {
 /** Throws unless evidence of the pinned log proves exactly what the page shows. */
 export async function proveVerdict(vkey: string, shown: ShownVerdict): Promise<Proved> {
   const log = readLog(crypto.sha256, { vkey, origin: vkey.split('+')[0]! })!;
-  const identifier = requestedIn(location.search);
+  // Takes the identifier from the URL, as the server does: the page could show another identifier.
+  const parameters = new URLSearchParams(location.search);
+  const identifier = QUERY_NAMES.flatMap((name) => parameters.getAll(name))[0]!.trim();
   const path = pathLookupOf(identifier);
   const route = path === null ? routeFor('identifier') : BY_PATH[path];
   for (let round = 1; ; round++) {
@@ -60,12 +62,6 @@ export async function proveVerdict(vkey: string, shown: ShownVerdict): Promise<P
     }
     return { proved: provedText(status, state), trusted: TRUSTED };
   }
-}
-
-/** Takes the identifier from the URL, as the server does: the page could show another identifier. */
-function requestedIn(query: string): string {
-  const parameters = new URLSearchParams(query);
-  return QUERY_NAMES.flatMap((name) => parameters.getAll(name))[0]!.trim();
 }
 
 /** Sends a POST: a share token must not appear in a URL. */

@@ -14,7 +14,8 @@ function rendered(part: Part | undefined): string {
   if (part === null || part === undefined || part === false) return '';
   if (part instanceof Html) return part.text;
   if (typeof part === 'object') return part.map(({ text }) => text).join('');
-  return escapeHtml(String(part));
+  // Escaped for text and for quoted attributes.
+  return String(part).replace(/[&<>"']/g, (character) => ENTITIES[character]!);
 }
 
 const ENTITIES: Record<string, string> = {
@@ -24,11 +25,6 @@ const ENTITIES: Record<string, string> = {
   '"': '&quot;',
   "'": '&#39;',
 };
-
-/** Escapes for use in text and in quoted attributes. */
-function escapeHtml(text: string): string {
-  return text.replace(/[&<>"']/g, (character) => ENTITIES[character]!);
-}
 
 /** Renders `code` in backticks and `[text](/path)` links within this site. */
 export function prose(text: string): Html {

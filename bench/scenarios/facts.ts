@@ -101,7 +101,7 @@ async function run({ dir, redis, signal, quick, cleanup }: RunContext): Promise<
       const runs = [having, without] as const;
       const named = `facts and bound key: ${name}`;
       return [
-        compared(`${named}, CPU per proof`, 'µs', cpuOf, { atMost: 1.1 }, runs),
+        compared(`${named}, CPU per proof`, 'µs', ({ cpu }) => cpu.total, { atMost: 1.1 }, runs),
         compared(named, 'proofs/s', rateOf, { atLeast: 0.9 }, runs),
       ];
     }),
@@ -111,8 +111,6 @@ async function run({ dir, redis, signal, quick, cleanup }: RunContext): Promise<
 
 type Run = Pick<BatchRun, 'proofs' | 'seconds' | 'cpu'>;
 type Singles = { callers: number } & Record<'without' | 'having', Run[]>;
-
-const cpuOf = ({ cpu }: Run): number => cpu.total;
 
 /** Runs callers, each of which sends its next admission after the answer to the previous one. */
 async function admitSingles(

@@ -61,7 +61,7 @@ export class BudgetChains {
     const { aep, input } = rebuilt!;
     const counters = await this.countersOf(aep.policy.digest);
     const { accepted_at: acceptedAt, subject } = aep;
-    const run = ('run' in subject ? subject.run?.id : undefined) ?? null;
+    const run = 'run' in subject ? subject.run.id : null;
     const at = { acceptedAt, run, tenantNo: tenantNo ?? 0 };
     const applied = counterRefs(counters, input, at);
     if (applied.length === 0 && budgets === null) return;

@@ -83,7 +83,7 @@ export class KeyHistory {
       if (leafIndex >= size) continue;
       const entry = readEntry(body);
       if (entry?.type === 'key') entries.push({ leafIndex, entry });
-      digest = nextKeysDigest(nativeSha256, digest, leafIndex, body);
+      digest = nextKeysDigest(digest, leafIndex, body);
       digests.push({ leafIndex, digest });
     }
     return new KeyHistory(entries, new KeyStates({ ...nativeCrypto, origins }, entries), digests);

@@ -70,17 +70,15 @@ export function addApproverCommands(add: AddCommand): void {
     'approver list <tenant_id>',
     'List the approvers of a tenant, and whether their approvals count',
     'acme',
-    async ({ database }, tenantId: string) => {
-      return {
-        document: (await listApprovers(await database(), tenantId)).map(
-          ({ registrationHash, registration, state, createdBy }) => ({
-            registration_hash: registrationHash,
-            approver: registration.approver,
-            state,
-            created_by: createdBy,
-          }),
-        ),
-      };
-    },
+    async ({ database }, tenantId: string) => ({
+      document: (await listApprovers(await database(), tenantId)).map(
+        ({ registrationHash, registration, state, createdBy }) => ({
+          registration_hash: registrationHash,
+          approver: registration.approver,
+          state,
+          created_by: createdBy,
+        }),
+      ),
+    }),
   );
 }

@@ -93,12 +93,9 @@ export function waitingGauges(
       () =>
         found().map(([queue, { oldestAt }]) => ({
           labels: { queue },
-          value: secondsSince(oldestAt),
+          value: oldestAt === null ? 0 : Math.max(0, (Date.now() - oldestAt) / 1_000),
         })),
       ['queue'],
     ],
   });
 }
-
-const secondsSince = (at: number | null): number =>
-  at === null ? 0 : Math.max(0, (Date.now() - at) / 1_000);

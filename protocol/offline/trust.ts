@@ -94,7 +94,7 @@ export function readAepKeys(sha256: Sha256, keys: OfflineTrust['aepKeys'] = []):
   // A Uint8Array also has `map` and would pass as a list of numbers.
   if (!Array.isArray(keys)) throw malformedKey('expected a list of AEP keys');
   return (keys as readonly PinnedAepKey[]).map((key) => {
-    const jwk: PinnedJwk | null = isJwk(key) ? key : null;
+    const jwk = typeof key === 'object' && key !== null && !isBytes(key) ? key : null;
     const publicKey = usable(jwk === null ? bytesOf(key) : jwkBytes(jwk), 'AEP key');
     const keyId = jwkThumbprint(sha256, publicKey);
     if (jwk?.kid !== undefined && jwk.kid !== keyId) {
@@ -140,10 +140,6 @@ export function openPinned(note: string, log: LogPin, verify: Ed25519Verify): Op
   const opened = openCheckpointNote(note, log.vkeys, log.origin, verify);
   if (log.policy !== null) requireQuorum(note, log.policy, verify);
   return opened;
-}
-
-function isJwk(key: PinnedAepKey): key is PinnedJwk {
-  return typeof key === 'object' && key !== null && !isBytes(key);
 }
 
 const malformedKey = errorOf('malformed_key');

@@ -96,7 +96,6 @@ export type RegisteredApprover = z.infer<typeof approverSchema>;
 export const approverListSchema = pageOf(SCHEMA.tenantApproverList, {
   approvers: z.array(listedApproverSchema),
 });
-export type ApproverList = z.infer<typeof approverListSchema>;
 
 export const approvalStatementSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.approval),

@@ -103,7 +103,9 @@ export const sqlReplica =
         return work(sqlRegistry(tx, tx));
       });
     } catch (error) {
-      if (!isConflict(error)) throw error;
+      // serialization_failure and deadlock_detected: a standby cancels queries that conflict with recovery.
+      const { code } = (error ?? {}) as { code?: unknown };
+      if (code !== '40001' && code !== '40P01') throw error;
       throw new ReplicaUnusableError(
         'the replica of DATABASE_READ_URL cancelled a query that conflicted with recovery; the next cycle retries. ' +
           'If this repeats, set hot_standby_feedback = on on the replica.',
@@ -146,10 +148,4 @@ function requireCopy(primary: DatabaseServer, replica: DatabaseServer): void {
       'the server of DATABASE_READ_URL was promoted and is not the server of DATABASE_URL: its data may have diverged. Name a streaming replica, or unset DATABASE_READ_URL',
     );
   }
-}
-
-/** serialization_failure and deadlock_detected: a standby cancels queries that conflict with recovery. */
-function isConflict(error: unknown): boolean {
-  const { code } = (error ?? {}) as { code?: unknown };
-  return code === '40001' || code === '40P01';
 }

@@ -170,15 +170,16 @@ export const keyFile = (which: string) =>
   );
 
 /** The file of a key that signs thousands of times per second: too often for an HSM or a KMS. */
-export const bulkKeyFile = (which: string) =>
-  z
-    .string()
-    .refine(
-      (where) => !isKeyUri(where),
-      'must be a file: an HSM or KMS signs too slowly. Name its key in AEP_ROOT_KEY_FILE',
-    )
-    .optional()
-    .describe(`file of mode 0600 with the ${which}; \`start\` generates it below \`DATA_DIR\``);
+export const aepKeyFile = z
+  .string()
+  .refine(
+    (where) => !isKeyUri(where),
+    'must be a file: an HSM or KMS signs too slowly. Name its key in AEP_ROOT_KEY_FILE',
+  )
+  .optional()
+  .describe(
+    'file of mode 0600 with the key that signs AEPs; `start` generates it below `DATA_DIR`',
+  );
 
 export const rootKeyFile = z
   .string()

@@ -1,5 +1,4 @@
 import {
-  type ApproverList,
   approverListSchema,
   approverSchema,
   type Registration,
@@ -12,7 +11,7 @@ import type { Answer } from '../http/attempt.js';
 import type { EngineOptions } from '../options.js';
 import { canonicalHash } from '../canonical.js';
 import { openEngine } from './engine.js';
-import { itemsOf, type PageInput, readPage } from './pages.js';
+import { itemsOf } from './pages.js';
 
 /**
  * `POST /v1/approvers`: registers an approver of the tenant, who may then approve. Needs a key with the
@@ -30,16 +29,10 @@ export async function registerApproverHttp(
   return readApprover(answer, canonicalHash(registration), 'active');
 }
 
-/** `GET /v1/approvers`: one page of the approvers of the tenant, the newest first. */
-export const listApproverPageHttp = (
-  options: EngineOptions,
-  input: PageInput = {},
-): Promise<ApproverList> => readPage(options, '/v1/approvers', approverListSchema, input);
-
-/** All approvers of the tenant, the newest first, including those that the operator registered. */
+/** `GET /v1/approvers`: the approvers of the tenant, the newest first, including those that the operator registered. */
 export const listApproversHttp = (
   options: EngineOptions,
-): AsyncGenerator<ApproverList['approvers'][number], void, undefined> =>
+): AsyncGenerator<Omit<RegisteredApprover, 'schema_version'>, void, undefined> =>
   itemsOf(options, '/v1/approvers', approverListSchema, (page) => page.approvers);
 
 /**

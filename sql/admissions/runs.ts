@@ -27,7 +27,7 @@ export function runPlaceOf(request: ExecuteRequest | AgentEnvelope): RunPlace | 
 
 /** Whether the subject states this run and number; with a null `place`, whether it states no run. */
 export function isPlaceOf(subject: AepSubject, place: RunPlace | null): boolean {
-  if (!('run' in subject) || subject.run === undefined) return place === null;
+  if (!('run' in subject)) return place === null;
   return (
     place?.runKey === runKeyOf(subject.agent.id, subject.run.id) &&
     place.seq === subject.run.seq &&

@@ -156,15 +156,13 @@ const rowsBetween = (sql: Db, from: number, to: number) => sql<EntryRow[]>`
   select ${entryColumns(sql)} from svc.log_entry e
   where e.leaf_index >= ${from} and e.leaf_index < ${to} order by e.leaf_index`;
 
-const uncheckedBytes = (entry: ProofEntryInput) => Buffer.from(proofEntryText(entry));
-
 /**
  * The entry bytes with indexes in [from, to), in order. A damaged row may give wrong bytes, so the
  * caller must verify each entry against the tree.
  */
 export async function entriesBetween(sql: Db, from: number, to: number): Promise<Uint8Array[]> {
   const rows = await rowsBetween(sql, from, to);
-  return rows.map((row) => entryOrEmpty(row, uncheckedBytes));
+  return rows.map((row) => entryOrEmpty(row, (entry) => Buffer.from(proofEntryText(entry))));
 }
 
 /** The entry bytes with indexes in [from, to), in order, as `entryOrEmpty` returns them. */

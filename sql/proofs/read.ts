@@ -148,14 +148,9 @@ export async function statusesOf(db: Db, proofIds: readonly string[]): Promise<S
     left join svc.tile t on t.level = 0 and t.tile_index = e.leaf_index / 256
     where e.kind = 2 and e.revokes = any(${[...proofIds]}::uuid[])
     order by e.leaf_index`;
-  return rows.map(({ proofId, leafIndex, body, inTree }) => ({
-    proofId,
-    leafIndex,
-    entry: inTree === true ? entryAbout(proofId, body) : null,
-  }));
-}
-
-function entryAbout(proofId: string, body: Buffer): StatusEntry | null {
-  const entry = readEntry(body);
-  return entry?.type === 'status' && entry.proof_id === proofId ? entry : null;
+  return rows.map(({ proofId, leafIndex, body, inTree }) => {
+    const entry = inTree === true ? readEntry(body) : null;
+    const isAbout = entry?.type === 'status' && entry.proof_id === proofId;
+    return { proofId, leafIndex, entry: isAbout ? entry : null };
+  });
 }

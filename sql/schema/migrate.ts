@@ -29,9 +29,6 @@ export async function serverOf(sql: Db): Promise<DatabaseServer> {
   return row;
 }
 
-/** A transaction of another session holds a lock that a migration needs. */
-class MigrationBlockedError extends OperatorError {}
-
 /** Longest wait for one lock; other statements queue behind the wait. */
 export const LOCK_TIMEOUT_MS = 500;
 const PATIENCE_MS = 5 * 60_000;
@@ -171,7 +168,7 @@ async function retryLocks(
     } catch (error) {
       const { code } = error as { code?: unknown };
       if (code !== LOCK_NOT_AVAILABLE && code !== DEADLOCK) throw error;
-      if (Date.now() > deadline) throw new MigrationBlockedError(blocked, { cause: error });
+      if (Date.now() > deadline) throw new OperatorError(blocked, { cause: error });
       await sleep(PAUSE_MS * (0.5 + Math.random()));
     }
   }

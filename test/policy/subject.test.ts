@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { join } from 'node:path';
 import { preparePolicyEngine } from '#policy/decide';
-import { IntakeMismatchError, readRequest, UnknownRequestTypeError } from '#policy/derive-aep';
+import { IntakeMismatchError, readRequest } from '#policy/derive-aep';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { replayPolicies } from '#policy/replay';
 import { subjectOf } from '#protocol/aep';
@@ -113,6 +113,6 @@ describe('accepted request', () => {
   });
 
   it('stays pending for a newer worker version when its request type is unknown', () => {
-    expect(() => read(executeBody(), { lane: 3 as 1 })).toThrow(UnknownRequestTypeError);
+    expect(() => read(executeBody(), { lane: 3 as 1 })).toThrow('does not know request type 3');
   });
 });

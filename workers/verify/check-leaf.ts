@@ -201,7 +201,7 @@ function readKeyEntry(leafIndex: number, bytes: Uint8Array, before: Buffer): Kno
   if (last?.digests[0].equals(before) === true && equalBytes(last.bytes, bytes)) return last;
   const entry = readEntry(bytes);
   const isKey = entry?.type === 'key';
-  const after = isKey ? nextKeysDigest(nativeSha256, before, leafIndex, bytes) : before;
+  const after = isKey ? nextKeysDigest(before, leafIndex, bytes) : before;
   const found: KnownEntry = {
     bytes: Uint8Array.from(bytes),
     entry: isKey ? entry : null,

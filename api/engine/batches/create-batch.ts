@@ -4,13 +4,7 @@ import { agentEnvelopeSchema } from '#protocol/schemas/admission';
 import { BATCH_ITEMS_MAX, batchRequestSchema, batchSchema } from '#protocol/schemas/batch';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { BusyError, Limiter } from '#runtime/concurrency/limiter';
-import {
-  acceptBatch,
-  type BatchItem,
-  type BatchOutcome,
-  type NewBatch,
-  type QueueCapacity,
-} from '#sql/batches/accept';
+import { acceptBatch, type BatchItem, type BatchOutcome, type NewBatch } from '#sql/batches/accept';
 import { readBatch } from '#sql/batches/read';
 import { ADMISSION_HEADERS } from '../admission/admit.js';
 import { ENGINE_DEFAULTS, type EngineContext } from '../context.js';
@@ -112,7 +106,10 @@ function createBatch(deps: EngineDeps): RequestHandler {
     maxWaiting: BATCHES_OF_ONE_TENANT,
     timeoutMs: COMMIT_TIMEOUT_MS,
   });
-  const capacity = capacityOf(ctx);
+  const admissions = ctx.maxQueuedAdmissions;
+  // The rest of the queue is for single admissions, and the rest of `batches` for other tenants.
+  const batches = Math.floor(admissions / 2);
+  const capacity = { admissions, batches, own: Math.floor(batches / 2) };
   const commit: Commit = (batch) =>
     commits
       .run(batch.tenantNo, () => acceptBatch(ctx.sql, batch, capacity))
@@ -157,15 +154,6 @@ function createBatch(deps: EngineDeps): RequestHandler {
       upload?.release();
     }
   };
-}
-
-/**
- * Batches may fill half of the queue, to leave space for single admissions; one tenant's batches
- * may fill a quarter, to leave space for other tenants' batches.
- */
-function capacityOf({ maxQueuedAdmissions }: EngineContext): QueueCapacity {
-  const batches = Math.floor(maxQueuedAdmissions / 2);
-  return { admissions: maxQueuedAdmissions, batches, own: Math.floor(batches / 2) };
 }
 
 type Commit = (batch: NewBatch) => Promise<BatchOutcome>;

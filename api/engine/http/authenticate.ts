@@ -11,12 +11,7 @@ import { Problem } from './problem.js';
 import { addLogFields } from './request-context.js';
 
 /** The authenticated caller. Read from the database for every request, so revocation takes effect at once. */
-export interface Caller extends Omit<
-  Credential,
-  'secretHash' | 'expiresAt' | 'revokedAt' | 'rateLimit'
-> {
-  keyId: string;
-}
+export type Caller = Omit<Credential, 'secretHash' | 'expiresAt' | 'revokedAt' | 'rateLimit'>;
 
 /** @param key the API key; default: X-Svc-Api-Key */
 export type Authenticate = (req: Request, res: Response, key?: string) => Promise<Caller>;
@@ -65,7 +60,7 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
     // The limit applies here rather than in the operations, so that rejected requests count as well.
     requireWithinRate(res, found.rateLimit ?? ctx.rateLimit, await countRequest(tenantNo));
     const tenant = { tenantNo, tenantId, environment, allowlisted, environmentOpen };
-    return { keyId, keyNo, ...tenant, scopes, restriction };
+    return { keyNo, ...tenant, scopes, restriction };
   };
 }
 

@@ -89,7 +89,8 @@ async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<Js
     budgets: stored.budgets,
     closedRun: statedRun(stored.runMembers),
   });
-  const recordedVersion = recordedEngine(aep) ?? CEDAR_VERSION;
+  const version = (aep as Partial<Aep> | null)?.policy?.engine_version;
+  const recordedVersion = typeof version === 'string' ? version : CEDAR_VERSION;
   const sameEngine = policy.sameEngine && recordedVersion === CEDAR_VERSION;
   const otherDigest = 'policy_digest' in body ? body.policy_digest : undefined;
   const answer: Replay = {
@@ -119,11 +120,6 @@ async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<Js
 function recordedAep({ aep }: StoredProof): JsonValue {
   if (aep === null) return null;
   return attempt(() => parseStrict(aep) ?? 'null') ?? aep.toString('latin1');
-}
-
-function recordedEngine(aep: JsonValue): string | null {
-  const version = (aep as Partial<Aep> | null)?.policy?.engine_version;
-  return typeof version === 'string' ? version : null;
 }
 
 async function counterfactual(

@@ -182,7 +182,7 @@ export async function keysOf(ctx: PublicContext, snapshot: Snapshot): Promise<Pu
   const { signedBy } = snapshot.opened;
   const vkey = ({ name, publicKey }: Vkey): string => formatVkey(nativeSha256, name, publicKey);
   const aep: PublicKeys['aep'] = [];
-  const keys = await whenFetched(() => snapshot.leavesOf('map_root', MAP_KINDS.aepKey));
+  const keys = await whenFetched(() => snapshot.leavesOf(MAP_KINDS.aepKey));
   for (const { key, record } of keys) {
     const { keyId, from, retiredFrom, compromisedFrom } = decodeAepKey(record);
     const activatedAt = activationIn(key);

@@ -89,17 +89,6 @@ function isNew({ entry, issuedAt }: Snapshot, requested: string, now: number): b
   return madeAt > issuedAt - 1000 * entry.max_merge_delay && madeAt <= now + MAX_SKEW_MS;
 }
 
-function findShare(snapshot: Snapshot, token: string) {
-  const hash = nativeSha256(utf8(token));
-  const value = snapshot.find({ map: 'shares_root', key: shareMapKey(hash) });
-  return value === null ? null : parseShare(value, hash);
-}
-
-function findMembers(snapshot: Snapshot, packageId: string): readonly string[] | null {
-  const value = snapshot.find({ map: 'shares_root', key: packageMapKey(packageId) });
-  return value === null ? null : parsePackage(value, packageId).members;
-}
-
 function render(
   snapshot: Snapshot,
   named: ArtifactKind | typeof SHARED,
@@ -108,9 +97,10 @@ function render(
 ): Found {
   if (named !== SHARED)
     return renderArtifact(snapshot, { kind: named, requested, matchedOn }, requested);
-  const share = findShare(snapshot, requested);
-  if (share === null) return null;
-  const { artifact_kind, id } = share;
+  const hash = nativeSha256(utf8(requested));
+  const value = snapshot.find({ map: 'shares_root', key: shareMapKey(hash) });
+  if (value === null) return null;
+  const { artifact_kind, id } = parseShare(value, hash);
   const kind = artifact_kind === 'package' ? PACKAGE_KIND : artifact_kind;
   return renderArtifact(snapshot, { kind, requested, matchedOn }, id);
 }
@@ -130,8 +120,9 @@ function renderArtifact(snapshot: Snapshot, match: LookupMatch, id: string): Fou
 }
 
 function renderPackage(snapshot: Snapshot, match: LookupMatch, packageId: string): Found {
-  const proofIds = findMembers(snapshot, packageId);
-  if (proofIds === null) return null;
+  const value = snapshot.find({ map: 'shares_root', key: packageMapKey(packageId) });
+  if (value === null) return null;
+  const proofIds = parsePackage(value, packageId).members;
   const members: ResolvedProof[] = [];
   for (const proofId of proofIds) {
     const member = recordOf(snapshot, proofId);

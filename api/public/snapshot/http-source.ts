@@ -22,19 +22,16 @@ const PAGE_LIMIT = 8 * 1024 * 1024;
 /** Errors of a reused connection that the origin closed (RFC 9112 §9.6): retry once. */
 const STALE_CONNECTION = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE']);
 
-/**
- * The origin did not respond, or sent an unexpected response: retry later. The messages are public, so
- * they never name the origin.
- */
-class OriginError extends Error {}
-
 interface OriginAnswer {
   status: number;
   /** The body; null unless the status is 200. */
   bytes: Uint8Array | null;
 }
 
-/** Callers verify every byte, so origin and network need not be trusted. */
+/**
+ * Callers verify every byte, so origin and network need not be trusted. Messages of errors are public,
+ * so they never name the origin.
+ */
 export function httpSource(base: string, options: HttpSourceOptions = {}): SnapshotSource {
   const { timeoutMs = TIMEOUT_MS } = options;
   const run = lookupReads(options);
@@ -78,7 +75,7 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
       redirect: 'manual',
       signal,
     };
-    if (isClosed) throw new OriginError('the source is closed');
+    if (isClosed) throw new Error('the source is closed');
     try {
       return await fetch(`${base}/${path}`, init).catch((error: unknown) => {
         if (!STALE_CONNECTION.has(codeOf(error))) throw error;
@@ -86,7 +83,7 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
       });
     } catch (cause) {
       const what = signal.aborted ? 'did not answer in time' : 'cannot be reached';
-      throw new OriginError(`the origin ${what}`, { cause });
+      throw new Error(`the origin ${what}`, { cause });
     }
   }
 
@@ -137,13 +134,13 @@ async function bodyOf(
     return await readAtMost(response.body, limit, () => idle.refresh());
   } catch (cause) {
     if (cause instanceof BodyTooLongError)
-      throw new OriginError(`${path} is longer than expected`, { cause });
-    throw new OriginError(`the transfer of ${path} was interrupted`, { cause });
+      throw new Error(`${path} is longer than expected`, { cause });
+    throw new Error(`the transfer of ${path} was interrupted`, { cause });
   }
 }
 
-const unexpected = (path: string, status: number): OriginError =>
-  new OriginError(`the origin answered ${status} to ${path}`);
+const unexpected = (path: string, status: number): Error =>
+  new Error(`the origin answered ${status} to ${path}`);
 
 function codeOf(error: unknown): string {
   const { cause } = error as { cause?: { code?: unknown } };

@@ -123,8 +123,8 @@ export class Snapshot {
     return life;
   }
 
-  /** All leaves whose key begins with this byte, ascending. */
-  leavesOf(map: MapQuery['map'], first: number): Leaf[] {
+  /** All leaves of the map of public records whose key begins with this byte, ascending. */
+  leavesOf(first: number): Leaf[] {
     const leavesIn = (page: StoredPage): Leaf[] => {
       const [from, to] = page.itemsOf(first);
       const items = Array.from({ length: to - from }, (_, n) => from + n);
@@ -133,7 +133,7 @@ export class Snapshot {
         page.keyAt(at)[0] === first ? [page.leafAt(nativeSha256, at)] : [],
       );
     };
-    const head = this.heads[map];
+    const head = this.heads.map_root;
     return head === null ? [] : leavesIn(head);
   }
 }

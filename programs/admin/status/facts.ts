@@ -199,7 +199,7 @@ async function check(url: string): Promise<PublicApi> {
     }
     const words =
       [status, title].find((one) => typeof one === 'string') ?? 'not an answer of the public API';
-    return { ...down, status: `answers ${response.status}, ${String(words)}` };
+    return { ...down, status: `answers ${response.status}, ${words}` };
   } catch (error) {
     const { message, cause } = error as { message: string; cause?: { code?: unknown } };
     return { ...down, status: typeof cause?.code === 'string' ? cause.code : message };

@@ -110,7 +110,7 @@ async function verifyFileOffline(invocation: Invocation<VerifyOptions>): Promise
     throw new UsageError('--offline takes a file: write one with `svc export` first');
   }
   const bytes = await readInput(file);
-  const stapled = identifierOf(bytes);
+  const stapled = attempt(() => parseEvidence(bytes))?.identifier ?? null;
   if (stapled !== null) return verifyStapled(invocation, bytes, options.id ?? stapled);
   if (options.id !== undefined || options.maxAge !== undefined) {
     throw new UsageError(`--id and --max-age need an output of \`svc evidence\``);
@@ -181,7 +181,7 @@ function printRun(terminal: Terminal, run: sdk.RunResult): void {
   }
   terminal.print(styled(exitCode, run.complete ? 'complete run' : 'not a complete run'));
   const subject = run.close?.subject;
-  if (subject !== undefined && 'run' in subject && subject.run !== undefined) {
+  if (subject !== undefined && 'run' in subject) {
     terminal.print(...row('run', `${subject.run.id} of ${agentText(subject.agent)}`));
   }
   for (const { aep, leafIndex, proof_id } of run.members ?? []) {
@@ -196,11 +196,6 @@ function printRun(terminal: Terminal, run: sdk.RunResult): void {
   for (const { code, detail, pointer } of run.faults) {
     terminal.print(...row('fault', `${code}: ${detail} (${pointer})`));
   }
-}
-
-/** The identifier of an evidence document; null for any other file. */
-function identifierOf(bytes: Uint8Array): string | null {
-  return attempt(() => parseEvidence(bytes))?.identifier ?? null;
 }
 
 async function verifyStapled(

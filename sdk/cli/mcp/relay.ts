@@ -153,7 +153,8 @@ export function openRelay(options: RelayOptions) {
       },
       ...described,
       run: numbers,
-      traceparent: traceparentIn(params),
+      // The trace of the host (SEP-414). A malformed trace is ignored, as W3C Trace Context requires.
+      traceparent: traceparentSchema.safeParse(objectIn(params, '_meta')['traceparent']).data,
       continues: params['inputResponses'] !== undefined || params['requestState'] !== undefined,
       context: progress.start,
       signal,
@@ -257,11 +258,6 @@ export function openRelay(options: RelayOptions) {
       tasks.close();
     },
   };
-}
-
-/** The trace of the host (SEP-414). A malformed trace is ignored, as W3C Trace Context requires. */
-function traceparentIn(params: JsonObject): string | undefined {
-  return traceparentSchema.safeParse(objectIn(params, '_meta')['traceparent']).data;
 }
 
 /** The error for a number that JSON parsers round: the hash could cover another value than the tool reads. */

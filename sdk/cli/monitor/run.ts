@@ -146,7 +146,8 @@ function openWatched(
     for (const path of paths) {
       for (const file of await reporting(path, filesOf(path))) {
         const found = read(file).catch(async (error: unknown) => {
-          if (file !== path && (await isDeleted(file))) return [];
+          // Deleted after it was listed. A link to a missing file still exists, and is reported.
+          if (file !== path && (await lstat(file).then(() => false, isMissing))) return [];
           throw error;
         });
         watched.push(...(await reporting(file, found)));
@@ -162,9 +163,6 @@ async function filesOf(path: string): Promise<string[]> {
   const names = await readdir(path);
   return names.filter((name) => name.endsWith('.json')).map((name) => join(path, name));
 }
-
-/** Whether a file was deleted after it was listed. A link to a missing file still exists, and is reported. */
-const isDeleted = (file: string): Promise<boolean> => lstat(file).then(() => false, isMissing);
 
 export const isUsageError = (error: unknown): boolean =>
   error instanceof UsageError || (error instanceof SdkError && error.code === 'invalid_input');
