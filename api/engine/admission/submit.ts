@@ -70,11 +70,12 @@ export function createSubmit(ctx: EngineContext): Submit {
   function announce(accepted: Unseeded[]): void {
     const proofIds = accepted.map(({ proofId }) => proofId);
     const requestIds = accepted.map(({ requestId }) => requestId);
+    const tenants = accepted.map(({ tenantNo }) => tenantNo);
     void wakeWorkers(
       ctx,
       async () => {
         await keepTraces(ctx, accepted);
-        await ctx.announce(proofIds, requestIds);
+        await ctx.announce(proofIds, requestIds, tenants);
       },
       'admissions are delayed until a worker requeues stale admissions',
       { admissions: proofIds.length },
