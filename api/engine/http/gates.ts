@@ -9,6 +9,7 @@ import {
   type OperationSpec,
   type SpecOf,
 } from '../operation.js';
+import { pacedLimiter } from '#runtime/concurrency/limiter';
 import { readSingleHeader, type Caller } from './authenticate.js';
 import { parseBody, readBody } from './parse-body.js';
 import { at, Problem } from './problem.js';
@@ -135,6 +136,12 @@ export function tenantOperation(partial: SpecOf, handle: (call: Call) => Promise
   };
   return { spec, handler };
 }
+
+const slowReads = pacedLimiter({ total: 4, perOwner: 1, maxWaiting: 32, timeoutMs: 10_000 });
+
+/** Limits reads of up to 10,000 proofs, by runs or by filters: a tenant runs one at a time. @throws BusyError */
+export const limitSlowRead = ({ tenantNo }: Caller, work: () => Promise<void>): Promise<void> =>
+  slowReads(tenantNo, work);
 
 /** An operation whose handler gets the parsed body. `version`: as for `parseBody`. */
 export function documentOperation<T>(
