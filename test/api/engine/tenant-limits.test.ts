@@ -3,6 +3,7 @@ import { pino } from 'pino';
 import { Registry } from 'prom-client';
 import { describe, expect } from 'vitest';
 import { TENANT_CONNECTIONS, type EngineContext } from '#api/engine/context';
+import { SCHEMA } from '#protocol/schemas/ids';
 import { engineMetrics } from '#programs/metrics/engine';
 import { closeEnvelope } from '../../fixtures/agent.js';
 import { batchCall, executeBodies } from '../../fixtures/batches.js';
@@ -104,7 +105,18 @@ it.for<[name: string, table: string, call: Call]>([
   ['reads of runs', 'intake', get(`/v1/runs/${RUN}?agent=agent-7`)],
   ['exports of runs', 'intake', get(`/v1/runs/${RUN}/package?agent=agent-7`)],
   ['lists of a run', 'intake', get(`/v1/proofs?run=${RUN}&agent=agent-7`)],
+  ['lists of overlays', 'overlay', get('/v1/overlays')],
   ['lists of a batch', 'batch', get(`/v1/proofs?batch=batch_${RUN}`)],
+  [
+    'long bodies',
+    'log_entry',
+    {
+      path: '/v1/proofs/verify',
+      body:
+        JSON.stringify({ schema_version: SCHEMA.verifyRequest, proof_id: RUN }) +
+        ' '.repeat(100_000),
+    },
+  ],
   [
     'closes of runs',
     'intake',
