@@ -80,7 +80,7 @@ await runService('engine', engineConfig, async (program) => {
     sql,
     tenantSql,
     queue,
-    announce: (ids, requestIds) => announcePending(sql, ids, requestIds),
+    announce: (...admissions) => announcePending(sql, ...admissions),
     admissionOutcomes,
     revocationOutcomes,
     log,

@@ -19,7 +19,11 @@ export interface EngineContext {
   /** Wakes the workers. Jobs and announcements carry only ids, so the loss of a message loses no data. */
   queue: Pick<AdmitQueue, 'addBatches' | 'addRevocations' | 'ping'>;
   /** Announces pending admissions to the workers, with their request ids for log lines. */
-  announce(proofIds: readonly string[], requestIds: readonly string[]): Promise<void>;
+  announce(
+    proofIds: readonly string[],
+    requestIds: readonly string[],
+    tenants: readonly number[],
+  ): Promise<void>;
   admissionOutcomes: OutcomeWaiter;
   revocationOutcomes: OutcomeWaiter<RevocationOutcome>;
   log: Logger;

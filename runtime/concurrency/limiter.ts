@@ -1,3 +1,5 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+
 /** Too much work is queued. Nothing was done: retry later. */
 export class BusyError extends Error {
   constructor(
@@ -115,4 +117,21 @@ export class Limiter {
       break;
     }
   }
+}
+
+/**
+ * Limits work that takes a core for tenths of a second. So that other work proceeds, each unit keeps its slot
+ * for as long again as it took.
+ */
+export function pacedLimiter(limits: Limits) {
+  const limiter = new Limiter(limits);
+  return <T>(ownerNo: number, work: () => Promise<T>): Promise<T> =>
+    limiter.run(ownerNo, async () => {
+      const began = performance.now();
+      try {
+        return await work();
+      } finally {
+        await sleep(performance.now() - began);
+      }
+    });
 }

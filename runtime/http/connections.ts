@@ -29,6 +29,8 @@ export const HTTP_LIMITS = {
   connectionsPerAddress: 1_024,
   /** Requests of one connection that wait for their responses. Later requests are not read yet. */
   pipelined: 16,
+  /** Bytes of responses in memory, over all connections, that clients have not read. */
+  unreadBytes: 128 * 1024 * 1024,
 } as const;
 
 export type HttpLimits = { [Name in keyof typeof HTTP_LIMITS]: number };
@@ -58,12 +60,18 @@ export function closingOrder(
   return waitsForBody && unanswered <= 1 ? 2 : null;
 }
 
+const CHECK_EVERY_MS = 1_000;
+
 /** Connections checked per queue, which bounds the cost of a new connection in a full server. */
 const CONNECTIONS_CHECKED = 100;
 
 /**
- * Bounds the number of connections. A full server makes room for a new connection by closing another.
- * It checks the connections whose latest requests are oldest, and closes the connection with the lowest
+ * Bounds the connections, and the memory of responses that clients do not read.
+ *
+ * Once a second, closes the connections with the oldest requests until `unreadBytes` holds: a client that reads a
+ * long response byte by byte is never idle.
+ *
+ * A full server makes room for a new connection by closing another. It checks the connections whose latest requests are oldest, and closes the connection with the lowest
  * `orderOf`. If all of these are busy (null), it closes the new connection. An address with more than
  * `connectionsPerAddress` loses its own connections first, and can displace no others. This limit applies
  * only in a full server, so that a proxy, whose clients share its address, can use every connection.
@@ -72,8 +80,13 @@ const CONNECTIONS_CHECKED = 100;
  */
 export function boundConnections(
   server: Server,
-  { connections, connectionsPerAddress }: Pick<HttpLimits, 'connections' | 'connectionsPerAddress'>,
+  {
+    connections,
+    connectionsPerAddress,
+    unreadBytes,
+  }: Pick<HttpLimits, 'connections' | 'connectionsPerAddress' | 'unreadBytes'>,
   orderOf: (socket: Socket) => number | null,
+  unreadOf: (socket: Socket) => number,
 ): (socket: Socket) => void {
   /** Open connections with their addresses, ordered by their latest requests, like each queue. */
   const open = new Map<Socket, string>();
@@ -142,6 +155,18 @@ export function boundConnections(
     victim.destroy();
   });
 
+  const closeUnread = (): void => {
+    const unread = [...open.keys()].map((socket) => ({ socket, bytes: unreadOf(socket) }));
+    let total = unread.reduce((sum, { bytes }) => sum + bytes, 0);
+    for (const { socket, bytes } of unread) {
+      if (total <= unreadBytes) return;
+      total -= bytes;
+      if (bytes > 0) socket.destroy();
+    }
+  };
+  const timer = setInterval(closeUnread, CHECK_EVERY_MS).unref();
+  server.once('close', () => clearInterval(timer));
+
   return moveToEnd;
 }
 
@@ -153,29 +178,43 @@ export function createPipelineBound(atMost: number): {
   add(socket: Socket, response: ServerResponse): void;
   /** Requests whose responses are not finished. */
   count(socket: Socket): number;
+  /** Bytes of responses that the client has not read. */
+  unread(socket: Socket): number;
 } {
-  const waiting = new WeakMap<Socket, { open: number; isHeld: boolean }>();
-  const hold = (socket: Socket, state: { open: number; isHeld: boolean }): void => {
+  interface Pipeline {
+    open: Set<ServerResponse>;
+    isHeld: boolean;
+  }
+  const waiting = new WeakMap<Socket, Pipeline>();
+  const hold = (socket: Socket, state: Pipeline): void => {
     if (!state.isHeld) {
       state.isHeld = true;
       // Pauses the socket again, because Node resumes reading after each response and for each body.
       socket.on('resume', () => {
-        if (state.open >= atMost) socket.pause();
+        if (state.open.size >= atMost) socket.pause();
       });
     }
     socket.pause();
   };
   return {
-    count: (socket) => waiting.get(socket)?.open ?? 0,
+    count: (socket) => waiting.get(socket)?.open.size ?? 0,
+    unread(socket) {
+      let bytes = socket.writableLength;
+      // Responses that wait for an earlier one are not in the buffer of the socket yet.
+      for (const one of waiting.get(socket)?.open ?? []) {
+        if (one.socket === null) bytes += one.writableLength;
+      }
+      return bytes;
+    },
     add(socket, response) {
       const known = waiting.get(socket);
-      const state = known ?? { open: 0, isHeld: false };
+      const state = known ?? { open: new Set(), isHeld: false };
       if (known === undefined) waiting.set(socket, state);
-      state.open += 1;
-      if (state.open >= atMost) hold(socket, state);
+      state.open.add(response);
+      if (state.open.size >= atMost) hold(socket, state);
       response.once('close', () => {
-        state.open -= 1;
-        if (state.isHeld && state.open === atMost - 1) socket.resume();
+        state.open.delete(response);
+        if (state.isHeld && state.open.size === atMost - 1) socket.resume();
       });
     },
   };

@@ -249,8 +249,11 @@ export async function listen(
   server.setTimeout(limits.idleMs);
   // Read all headers and reject too many: Node would drop those beyond the limit.
   server.maxHeadersCount = 0;
-  const onBegun = boundConnections(server, limits, (socket) =>
-    closingOrder(socket, exchanges.get(socket), waiting.count(socket)),
+  const onBegun = boundConnections(
+    server,
+    limits,
+    (socket) => closingOrder(socket, exchanges.get(socket), waiting.count(socket)),
+    waiting.unread,
   );
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     const isLate = error.code === 'ERR_HTTP_REQUEST_TIMEOUT';

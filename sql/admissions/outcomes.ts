@@ -151,8 +151,11 @@ export const OUTCOMES_CHANNEL = 'svc_outcomes';
 export const PENDING_CHANNEL = 'svc_pending';
 /** PostgreSQL limits a payload to 7,999 bytes. */
 const IDS_PER_NOTIFICATION = 240;
-/** An admission takes at most 161 bytes of a payload: 32 for the proof id, 128 for the request id, and a space. */
-const ANNOUNCED_AT_ONCE = 48;
+/**
+ * An admission takes at most 172 bytes of a payload: 32 for the proof id, 128 for the request id, 10 for the tenant,
+ * and two separators.
+ */
+const ANNOUNCED_AT_ONCE = 46;
 const MOST_PAYLOAD_PER_ID = 6;
 
 /**
@@ -173,10 +176,13 @@ export async function announcePending(
   sql: Pool,
   proofIds: readonly string[],
   requestIds: readonly string[],
+  tenants: readonly number[],
 ): Promise<void> {
   const requests = slices(requestIds, ANNOUNCED_AT_ONCE);
+  const owners = slices(tenants, ANNOUNCED_AT_ONCE);
   const payloads = slices(proofIds, ANNOUNCED_AT_ONCE).map(
-    (ids, at) => `${ids.join('')} ${packRequestIds(requests[at] ?? [])}`,
+    (ids, at) =>
+      `${ids.join('')} ${packRequestIds(requests[at] ?? [])} ${(owners[at] ?? []).join()}`,
   );
   // Does not wait for the disk or a standby, because all notifying commits wait for each other.
   await sql`
@@ -184,12 +190,20 @@ export async function announcePending(
     from unnest(${payloads}::text[]) as payload`;
 }
 
-/** The admissions of a payload. Any role can notify, so an id may be malformed or name any admission. */
-export function announcedIn(payload: string): { ids: string[]; requests: RequestIds } {
-  const [joined = '', ...requestIds] = payload.split(' ');
+/**
+ * The admissions of a payload, with their tenants, which an engine of an earlier version omits. Any role can notify,
+ * so an id may be malformed or name any admission.
+ */
+export function announcedIn(payload: string): {
+  ids: string[];
+  requests: RequestIds;
+  tenants: string[];
+} {
+  const [joined = '', ...others] = payload.split(' ');
   // Longer payloads are forged.
   const ids = payload.length > MOST_PAYLOAD_PER_ID * joined.length ? [] : unpackIds(joined);
-  return { ids, requests: unpackRequestIds(requestIds.join(' '), ids) };
+  const tenants = others.length > ids.length ? others.pop()!.split(',') : [];
+  return { ids, requests: unpackRequestIds(others.join(' '), ids), tenants };
 }
 
 export interface PendingPlace {

@@ -91,6 +91,7 @@ export interface ProofPage {
  */
 export function listProofs(sql: Pool, query: ListQuery): Promise<ProofPage> {
   const { limit, status } = query;
+  const isSelection = query.filter.runKey !== undefined || query.filter.batch !== undefined;
   const keep = (proof: WithoutBatch): boolean =>
     status === undefined || listedStatus(proof) === status;
   const page = async (tx: Transaction, keys: Keys) => {
@@ -111,7 +112,8 @@ export function listProofs(sql: Pool, query: ListQuery): Promise<ProofPage> {
       if (scan.scanned < size || scan.least === null) return { proofs: kept, next: null };
       below = scan.least;
       budget -= size;
-      size *= SCAN_GROWS_BY;
+      // Each scan looks up all proofs of the run or batch, so the second scan is the last.
+      size = isSelection ? budget : size * SCAN_GROWS_BY;
     }
     return { proofs: kept, next: below };
   };

@@ -173,20 +173,20 @@ export interface NewTenantKey {
  * Creates a key of the tenant on behalf of the calling key `managing`, which must have the scopes.
  * Copies the review of that key, and caps the expiry at that key's present expiry.
  *
- * @returns null when `managing` is inactive, or lacks a wanted scope
+ * @returns null when `managing` is inactive, or lacks a wanted scope; `too_many` when the tenant has too many keys
  */
 export function createTenantKey(
   sql: Pool,
   tenantNo: number,
   managing: number,
   { keyId, secretHash, scopes, restriction, expiresAt }: NewTenantKey,
-): Promise<ApiKeyRow | null> {
+): Promise<ApiKeyRow | 'too_many' | null> {
   return asTenants(sql, [tenantNo], async (tx) => {
-    const isCreated = await valueOf<boolean>(tx`
+    const isCreated = await valueOf<boolean | null>(tx`
       select svc.create_api_key(${managing}, ${keyId}, ${secretHash}, ${[...scopes]}::text[],
         ${JSON.stringify(restriction ?? {})}::text::jsonb,
         ${expiresAt === null ? null : comparableTime(expiresAt)}::timestamptz)`);
-    if (!isCreated) return null;
+    if (isCreated !== true) return isCreated === null ? 'too_many' : null;
     return firstRow(tx<ApiKeyRow[]>`
       select ${keyColumns(tx)} from svc.api_key k
       where k.key_id = ${keyId} and k.tenant_no = ${tenantNo}`);

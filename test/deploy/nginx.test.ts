@@ -1,6 +1,7 @@
 import { rm } from 'node:fs/promises';
 import type { ServerResponse } from 'node:http';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
 import { UNREAD_DETAILS } from '#api/http/responses';
 import { BODY_LIMIT, Problem as PublicProblem } from '#api/public/http/problem';
@@ -121,6 +122,42 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
       const problem = new Problem('method_not_allowed', details.method_not_allowed);
       expect(JSON.parse(body)).toEqual(problem.document());
     });
+  });
+
+  it('balancer.conf > passes a batch on while its body arrives, so that an engine can reject it', async () => {
+    const port = await freePort();
+    const engine = await serveLocally((_req, res) => res.writeHead(401).end(), port);
+    const nginx = await startBalancer(port);
+    onTestFinished(async () => {
+      await nginx.close();
+      await engine.close();
+    });
+    const client = await RawClient.connect({ port: Number(new URL(nginx.url).port) });
+    client.say('POST /v1/batches HTTP/1.1\r\nHost: x\r\nContent-Length: 30000000\r\n\r\n[');
+    await expect.poll(() => client.received).toMatch(/^HTTP\/1.1 401 /);
+    client.destroy();
+  });
+
+  it('balancer.conf > leaves a response that its client does not read to the engine', async () => {
+    const port = await freePort();
+    const LONG = Buffer.alloc(64 * 1024 * 1024);
+    const responses: ServerResponse[] = [];
+    const engine = await serveLocally(
+      (_req, res) => responses.push(res.writeHead(200).end(LONG)),
+      port,
+    );
+    const nginx = await startBalancer(port);
+    const client = await RawClient.connect({ port: Number(new URL(nginx.url).port) });
+    onTestFinished(async () => {
+      client.destroy();
+      await nginx.close();
+      await engine.close();
+    });
+    client.socket.pause();
+    client.say('GET /v1/proofs HTTP/1.1\r\nHost: x\r\n\r\n');
+    await expect.poll(() => responses.length).toBe(1);
+    await sleep(1_000);
+    expect(responses[0]!.writableLength).toBeGreaterThan(LONG.length / 2);
   });
 
   it.each([

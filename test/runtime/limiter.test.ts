@@ -1,5 +1,6 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { BusyError, Limiter } from '#runtime/concurrency/limiter';
+import { BusyError, Limiter, pacedLimiter } from '#runtime/concurrency/limiter';
 
 const LIMITS = { total: 2, perOwner: 1, maxWaiting: 2, timeoutMs: 60_000 };
 
@@ -68,4 +69,21 @@ describe('Limiter', () => {
     await end('a1');
     await running;
   });
+});
+
+it('pacedLimiter > starts further work of an owner after a pause that is as long as the work before', async () => {
+  const paced = pacedLimiter(LIMITS);
+  const zero = performance.now();
+  const work = async (): Promise<number> => {
+    const began = performance.now() - zero;
+    await sleep(200);
+    return began;
+  };
+  const [first, second, other] = await Promise.all([
+    paced(1, work),
+    paced(1, work),
+    paced(2, work),
+  ]);
+  expect(Math.max(first, other)).toBeLessThan(150);
+  expect(second).toBeGreaterThan(395);
 });

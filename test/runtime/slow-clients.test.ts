@@ -113,6 +113,26 @@ describe('slow client', () => {
     await expect.poll(count).toBe(0);
   });
 
+  it('is disconnected, oldest request first, while clients leave more than unreadBytes unread', async () => {
+    const BIGGER = Buffer.alloc(32 * 1024 * 1024);
+    const closed = new Set<string>();
+    const server = await serve({ unreadBytes: 80 * 1024 * 1024 }, (req, res) => {
+      if (req.url === '/') res.end('served');
+      // Later, so that the second response of a connection waits for the first.
+      else setTimeout(() => res.end(BIGGER), 10);
+      if (req.url !== '/') res.once('close', () => closed.add(req.url!));
+    });
+    for (const url of ['/first', '/second']) {
+      const slow = await client(server);
+      slow.socket.pause();
+      slow.say(GET.replace(' / ', ` ${url} `).repeat(2));
+      await expectServed(server);
+    }
+    await expect.poll(() => [...closed], { timeout: 10_000 }).toEqual(['/first']);
+    await sleep(1_500);
+    expect([...closed]).toEqual(['/first']);
+  });
+
   it.each([
     ['the headers of another request', `${GET}GET / HTTP/1.1\r\nA: `],
     ['a malformed body', `${POST}Transfer-Encoding: chunked\r\n\r\n1;${'x'.repeat(17_000)}`],
@@ -254,10 +274,11 @@ describe('connection limit', () => {
     const server = new Server();
     const checks: Socket[] = [];
     const busy = new Set<Socket>();
-    boundConnections(server, HTTP_LIMITS, (socket) => {
+    const orderOf = (socket: Socket): number | null => {
       checks.push(socket);
       return busy.has(socket) ? null : 2;
-    });
+    };
+    boundConnections(server, HTTP_LIMITS, orderOf, () => 0);
     const closed: Socket[] = [];
     const connect = (n: number): Socket => {
       const socket = Object.assign(new EventEmitter(), {

@@ -126,7 +126,7 @@ describe('acceptIntake of a repeated request', () => {
 });
 
 /** A pool that runs `first` once, before the first statement that matches. */
-function interposed(pool: Pool, statement: RegExp, first: () => Promise<void>): Pool {
+function interposed(pool: Pool, statement: RegExp, first: () => Promise<unknown>): Pool {
   let done = false;
   const watch = <T extends object>(connection: T): T =>
     new Proxy(connection, {

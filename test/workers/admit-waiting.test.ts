@@ -332,7 +332,7 @@ it.each([
     );
   const announced = async (): Promise<string> => {
     const id = await accepted(registry, next());
-    await announcePending(registry.engine, [id], ['of-this-test']);
+    await announcePending(registry.engine, [id], ['of-this-test'], [registry.tenantNo]);
     return id;
   };
   const signer = freshSigner();

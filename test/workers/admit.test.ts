@@ -7,6 +7,7 @@ import { canonicalBytes } from '#protocol/json';
 import { formatTime } from '#protocol/time';
 import { CEDAR_VERSION, makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { NO_REQUEST_IDS } from '#runtime/http/request-ids';
 import { packageRoot } from '#runtime/process/files';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
 import { activatePolicy, activePolicy, storePolicySet } from '#sql/admissions/policies';
@@ -50,6 +51,19 @@ describe('admission', () => {
     await processAdmissions(registry.admit, ids);
     expect(await treeSize(registry.engine)).toBe(before + 20);
     expect((await registry.readOutcomes(ids)).size).toBe(20);
+  });
+
+  it('is left to a later group when its group has no more time to prepare it', async () => {
+    const items = Array.from({ length: 3 }, () => registry.item());
+    await acceptIntake(registry.engine, items);
+    const [first, second, third] = items.map((item) => item.proofId);
+    const ids = [third!, first!, second!];
+    const process = (limitMs: number) =>
+      processAdmissions(registry.admit, ids, NO_REQUEST_IDS, limitMs);
+    expect(await process(Number.MIN_VALUE)).toEqual([first, second]);
+    expect([...(await registry.readOutcomes(ids)).keys()]).toEqual([third]);
+    expect(await process(10_000)).toEqual([]);
+    expect((await registry.readOutcomes(ids)).size).toBe(3);
   });
 
   it('is not signed unless it was accepted', async () => {

@@ -61,7 +61,7 @@ describe('batch dispatcher', () => {
     await untilWaiting(db.sql);
     const alone = registry.item();
     await acceptIntake(registry.engine, [alone]);
-    await announcePending(registry.engine, [alone.proofId], ['test']);
+    await announcePending(registry.engine, [alone.proofId], ['test'], [registry.tenantNo]);
     await untilWaiting(db.sql, 2);
     const small = await acceptedBatch(registry, 20, 'other');
     await queue.addBatches([small.hex]);

@@ -182,7 +182,7 @@ describe('worker with a root key', () => {
       const items = Array.from({ length: 50 }, () => registry.item());
       await acceptIntake(registry.engine, items);
       const group = items.map(({ proofId }) => proofId);
-      await announcePending(registry.engine, group, group);
+      await announcePending(registry.engine, group, group, []);
       ids.push(...group);
       while ((await pending()) > 100) await sleep(5);
     }

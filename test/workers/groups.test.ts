@@ -5,10 +5,13 @@ import { eventually } from '../fixtures/stack.js';
 
 /** Groups of admissions, each of which runs until the test ends the group. */
 function gatedGroups() {
-  const groups: { ids: string[]; end(error?: Error): void }[] = [];
+  const groups: { ids: string[]; end(error?: Error, left?: string[]): void }[] = [];
   const process = (ids: string[]) =>
-    new Promise<void>((resolve, reject) => {
-      groups.push({ ids, end: (error) => (error === undefined ? resolve() : reject(error)) });
+    new Promise<string[]>((resolve, reject) => {
+      groups.push({
+        ids,
+        end: (error, left = []) => (error === undefined ? resolve(left) : reject(error)),
+      });
     });
   const group = (n: number) =>
     eventually(() => Promise.resolve(groups[n] ?? null), 1_000, `group ${String(n)}`);
@@ -38,6 +41,27 @@ it('groupAdmissions > starts a single admission at once, and groups the admissio
   groups[2]!.end(new Error('the database is unavailable'));
   expect((await group(3)).ids).toEqual(['f']);
   groups[3]!.end();
+});
+
+it('groupAdmissions > takes the admissions of the owners in rotation, and those that a group left again', async () => {
+  const { groups, group, admissions } = gatedGroups();
+  admissions.take(['a'], NO_REQUEST_IDS, ['1']);
+  const many = ['b', 'c', 'd', 'e', 'f', 'g'];
+  admissions.take(
+    many,
+    NO_REQUEST_IDS,
+    many.map(() => '1'),
+  );
+  admissions.take(['x', 'y'], NO_REQUEST_IDS, ['2', '3']);
+  groups[0]!.end();
+  expect((await group(1)).ids).toEqual(['b', 'x', 'y', 'c']);
+  admissions.take(['z'], NO_REQUEST_IDS, ['2']);
+  groups[1]!.end(undefined, ['y', 'c']);
+  expect((await group(2)).ids).toEqual(['d', 'z', 'y', 'e']);
+  groups[2]!.end();
+  expect((await group(3)).ids).toEqual(['f', 'g', 'c']);
+  groups[3]!.end();
+  await expect.poll(() => admissions.waiting()).toBe(0);
 });
 
 it('groupAdmissions > finishes its running groups when it closes, and starts no other', async () => {

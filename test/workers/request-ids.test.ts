@@ -18,7 +18,7 @@ it('request ids > are logged with the decision about an admission', async () => 
   const queue = openAdmitQueue(queueOf('svc_engine'), { log });
   const engine = await startEngine(registry, {
     queue,
-    announce: (ids, requestIds) => announcePending(registry.engine, ids, requestIds),
+    announce: (...admissions) => announcePending(registry.engine, ...admissions),
     log,
     waitMs: 20_000,
   });
@@ -41,9 +41,16 @@ it('request ids > are logged with the decision about an admission', async () => 
   await queue.close();
 });
 
-it('announcedIn > reads ids with their request ids, and nothing from a forged long payload', () => {
+it('announcedIn > reads ids with their request ids and tenants, and nothing from a forged long payload', () => {
   const ids = ['a', 'b'].map((digit) => digit.repeat(32));
-  const { ids: read, requests } = announcedIn(`${ids.join('')} first second`);
-  expect([read, read.map((id) => requests.of(id))]).toEqual([ids, ['first', 'second']]);
+  for (const [owners, tenants] of [
+    [' 1,2', ['1', '2']],
+    // An engine of an earlier version does not name the tenants.
+    ['', []],
+  ] as const) {
+    const { requests, ...found } = announcedIn(`${ids.join('')} first second${owners}`);
+    expect(found).toEqual({ ids, tenants });
+    expect(ids.map((id) => requests.of(id))).toEqual(['first', 'second']);
+  }
   expect(announcedIn(`${ids.join('')} ${'x'.repeat(7_900)}`).ids).toEqual([]);
 });

@@ -29,7 +29,7 @@ const start = (): AdmitWorker =>
   );
 const proved = async (): Promise<void> => {
   const id = await accepted(registry, registry.item());
-  await announcePending(registry.engine, [id], ['of-this-test']);
+  await announcePending(registry.engine, [id], ['of-this-test'], [registry.tenantNo]);
   await expect.poll(() => stateOf(registry, id), WAIT).toMatchObject({ state: 'proved' });
 };
 

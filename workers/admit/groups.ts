@@ -5,8 +5,8 @@ interface GroupOptions {
   groupsAtOnce: number;
   /** Maximum number of admissions in a group. */
   idsAtOnce: number;
-  /** Processes a group. Logs a failure itself. */
-  process: (ids: string[], requests: RequestIds) => Promise<void>;
+  /** Processes a group, and returns the ids that it left to a later group. Logs a failure itself. */
+  process: (ids: string[], requests: RequestIds) => Promise<readonly string[]>;
 }
 
 export type AdmissionGroups = ReturnType<typeof groupAdmissions>;
@@ -14,47 +14,71 @@ export type AdmissionGroups = ReturnType<typeof groupAdmissions>;
 /** Pause before the admissions of a failed group are processed again. */
 const AGAIN_MS = 250;
 
+/** A waiting admission. */
+interface Waiting {
+  owner: string;
+  requests: RequestIds;
+}
+
 /**
  * Processes announced admissions in groups (micro-batching). A group of any size costs a few round trips
  * and takes the append lock once, so many small groups would build a backlog. An admission never waits
- * for others to arrive.
+ * for others to arrive. A group takes the admissions of the owners, such as tenants, in rotation, so that
+ * those of one owner do not wait for the backlog of another.
  */
 export function groupAdmissions({ groupsAtOnce, idsAtOnce, process }: GroupOptions) {
-  const waiting = new Map<string, RequestIds>();
-  const processing = new Set<string>();
+  const known = new Map<string, Waiting>();
+  /** The ids that wait, by owner; the owner that was served last comes last. */
+  const queues = new Map<string, Set<string>>();
+  let processing = 0;
   const running = new Set<Promise<void>>();
   /** Admissions whose first group failed. */
   const failedOnce = new Set<string>();
   let isClosing = false;
 
-  async function runGroup(group: ReadonlyMap<string, RequestIds>): Promise<void> {
-    const ids = [...group.keys()];
-    for (const id of ids) processing.add(id);
-    const requests: RequestIds = { of: (id) => group.get(id)?.of(id) };
-    const isFailed = await process(ids, requests).then(
-      () => false,
-      () => true,
-    );
+  async function runGroup(ids: string[]): Promise<void> {
+    const group = new Map(ids.map((id) => [id, known.get(id)!]));
+    const requests: RequestIds = { of: (id) => group.get(id)?.requests.of(id) };
+    processing += ids.length;
+    const left = await process(ids, requests).catch(() => null);
     // Most failures are short, so admissions are retried once. If that fails too, the requeue finds them.
-    const again = isFailed ? ids.filter((id) => !failedOnce.has(id)) : [];
+    const again = left === null ? ids.filter((id) => !failedOnce.has(id)) : [];
+    processing -= ids.length;
     for (const id of ids) {
-      processing.delete(id);
+      known.delete(id);
       failedOnce.delete(id);
     }
+    for (const id of left ?? []) wait(id, group.get(id)!);
     if (again.length === 0) return;
     for (const id of again) failedOnce.add(id);
-    setTimeout(() => take(again, requests), AGAIN_MS).unref();
+    const owners = again.map((id) => group.get(id)!.owner);
+    setTimeout(() => take(again, requests, owners), AGAIN_MS).unref();
+  }
+
+  function wait(id: string, waiting: Waiting): void {
+    known.set(id, waiting);
+    const queue = queues.get(waiting.owner);
+    if (queue === undefined) queues.set(waiting.owner, new Set([id]));
+    else queue.add(id);
+  }
+
+  function nextGroup(): string[] {
+    const ids: string[] = [];
+    // Also visits the owners that move to the end.
+    for (const [owner, queue] of queues) {
+      if (ids.length === idsAtOnce) break;
+      const [id] = queue;
+      ids.push(id!);
+      queue.delete(id!);
+      queues.delete(owner);
+      if (queue.size > 0) queues.set(owner, queue);
+    }
+    return ids;
   }
 
   function begin(): void {
-    while (!isClosing && running.size < groupsAtOnce && waiting.size > 0) {
-      const group = new Map<string, RequestIds>();
-      for (const [id, requests] of waiting) {
-        if (group.size === idsAtOnce) break;
-        group.set(id, requests);
-        waiting.delete(id);
-      }
-      const over = runGroup(group).then(() => {
+    while (!isClosing && running.size < groupsAtOnce && queues.size > 0) {
+      const over = runGroup(nextGroup()).then(() => {
         running.delete(over);
         begin();
       });
@@ -65,17 +89,26 @@ export function groupAdmissions({ groupsAtOnce, idsAtOnce, process }: GroupOptio
   /**
    * Accepts ids, except those that already wait or are being processed. Returns the accepted ids.
    * Never throws.
+   *
+   * @param owners the owner of each id; empty if unknown
    */
-  function take(ids: readonly string[], requests: RequestIds): string[] {
-    const taken = ids.filter((id) => !waiting.has(id) && !processing.has(id));
-    for (const id of taken) waiting.set(id, requests);
+  function take(
+    ids: readonly string[],
+    requests: RequestIds,
+    owners: readonly string[] = [],
+  ): string[] {
+    const taken = ids.filter((id, at) => {
+      if (known.has(id)) return false;
+      wait(id, { owner: owners[at] ?? '', requests });
+      return true;
+    });
     begin();
     return taken;
   }
 
   return {
     take,
-    waiting: () => waiting.size,
+    waiting: () => known.size - processing,
     /** Finishes the running groups and starts no more. */
     close: async () => {
       isClosing = true;

@@ -48,6 +48,8 @@ const YIELD_AFTER_MS = 1;
  * are unknown, not accepted or committed already, so they may be announced repeatedly.
  *
  * @param requests request ids from the announcement: untrusted, for log lines only
+ * @param prepareMs time after which no more admissions are prepared
+ * @returns the ids of the admissions that were not prepared in time
  * @throws DeferredError when only some admissions were committed; the error itself when none was.
  *   The requeue retries the uncommitted admissions.
  */
@@ -55,11 +57,14 @@ export async function processAdmissions(
   base: AdmitContext,
   ids: string[],
   requests: RequestIds = NO_REQUEST_IDS,
-): Promise<void> {
+  prepareMs = Infinity,
+): Promise<string[]> {
   const context = { ...base, startedAt: Date.now() };
-  let group: Group = { closes: [], prepared: [], failed: [] };
+  let group: Group = { closes: [], prepared: [], failed: [], left: [] };
+  const places = new Map(ids.map((id, at) => [id, at]));
   const prepareGroup = async (pending: PendingIntake[]): Promise<Prepared[]> => {
-    group = await prepareAll(context, pending);
+    const inOrder = pending.sort((a, b) => places.get(a.proofId)! - places.get(b.proofId)!);
+    group = await prepareAll(context, inOrder, prepareMs);
     return group.prepared;
   };
   try {
@@ -84,6 +89,7 @@ export async function processAdmissions(
     }
   }
   if (deferred.length > 0) throw deferredError(deferred);
+  return group.left;
 }
 
 /** A transaction reads all members of its closed runs under the append lock. */
@@ -151,11 +157,19 @@ interface Group {
   failed: Failed[];
   /** Closes of runs, which are signed under the append lock. */
   closes: Pick<Prepared, 'intake'>[];
+  /** Admissions that were not prepared in time. */
+  left: string[];
 }
 
-async function prepareAll(context: AdmitContext, pending: PendingIntake[]): Promise<Group> {
+async function prepareAll(
+  context: AdmitContext,
+  pending: PendingIntake[],
+  limitMs = Infinity,
+): Promise<Group> {
   const metrics = context.metrics ?? NO_METRICS;
   const loaded = performance.now();
+  const left: string[] = [];
+  let spentMs = 0;
   const prepared: Prepared[] = [];
   const failed: Failed[] = [];
   const closes: Pick<Prepared, 'intake'>[] = [];
@@ -163,6 +177,12 @@ async function prepareAll(context: AdmitContext, pending: PendingIntake[]): Prom
   for (const intake of pending) {
     // Signing a long job must not block the event loop.
     await yieldIfDue();
+    if (spentMs >= limitMs) {
+      left.push(intake.proofId);
+      continue;
+    }
+    // Counts no yields, which another group may use.
+    const began = performance.now();
     try {
       if (intake.runCloses === true) {
         // An unusable policy set defers only its own closes.
@@ -172,9 +192,10 @@ async function prepareAll(context: AdmitContext, pending: PendingIntake[]): Prom
     } catch (error) {
       failed.push({ intake, error });
     }
+    spentMs += performance.now() - began;
   }
   metrics.took('prepare', performance.now() - loaded);
-  return { prepared, failed, closes };
+  return { prepared, failed, closes, left };
 }
 
 /** Error isolation: a failed group is appended item by item, so one bad item rejects only itself. */

@@ -50,6 +50,9 @@ type WorkerOptions = typeof WORKER_DEFAULTS;
 
 const IDS_AT_ONCE = 256;
 
+/** Time after which a group prepares no more admissions, because slow policies of one tenant would delay all tenants. */
+const PREPARE_MS = 30;
+
 /** Limit on waiting ids, because any database role can announce ids. The requeue finds ignored admissions. */
 const MOST_ANNOUNCED = 100_000;
 
@@ -81,7 +84,7 @@ export function startAdmitWorker(
   });
   const watched: Watched = async (kind, ids, requests, work) => {
     try {
-      await watchdog.watch(work);
+      return await watchdog.watch(work);
     } catch (error) {
       // The queue only counts failures; this log line has the cause.
       logRarely(
@@ -175,12 +178,12 @@ export function startAdmitWorker(
 }
 
 /** Processes items under the watchdog, and logs why they cannot be committed. */
-type Watched = (
+type Watched = <T>(
   kind: 'admissions' | 'chunks',
   ids: string[],
   requests: RequestIds,
-  work: () => Promise<void>,
-) => Promise<void>;
+  work: () => Promise<T>,
+) => Promise<T>;
 
 /** A worker signs with one AEP key, or with keys that a root key delegates. */
 export type WorkerContext = { sql: Pool & Pick<Sql, 'onNotification'> } & (
@@ -215,8 +218,8 @@ function takeAnnounced(
     idsAtOnce: IDS_AT_ONCE,
     process: async (ids, requests) => {
       try {
-        await watched('admissions', ids, requests, async () =>
-          processAdmissions(signingContext(context), ids, requests),
+        return await watched('admissions', ids, requests, async () =>
+          processAdmissions(signingContext(context), ids, requests, PREPARE_MS),
         );
       } catch (error) {
         // Accepts no admissions meanwhile, so that workers with active keys process them.
@@ -228,8 +231,8 @@ function takeAnnounced(
   });
   /** Groups that wait for an active key. */
   let waitingForKey = 0;
-  const take: AdmissionGroups['take'] = (ids, requests) =>
-    waitingForKey === 0 ? groups.take(ids, requests) : [];
+  const take: AdmissionGroups['take'] = (...admissions) =>
+    waitingForKey === 0 ? groups.take(...admissions) : [];
 
   async function untilKeyIsActive(): Promise<void> {
     waitingForKey += 1;
@@ -244,8 +247,8 @@ function takeAnnounced(
 
   const listening = new Promise<void>((resolve) => {
     const onAnnounced = (payload: string): void => {
-      const { ids, requests } = announcedIn(payload);
-      if (isIds(ids) && groups.waiting() < MOST_ANNOUNCED) take(ids, requests);
+      const { ids, requests, tenants } = announcedIn(payload);
+      if (isIds(ids) && groups.waiting() < MOST_ANNOUNCED) take(ids, requests, tenants);
     };
     sql.onNotification(PENDING_CHANNEL, onAnnounced, () => {
       resolve();

@@ -3,6 +3,7 @@ import { parentFault } from '#policy/parent';
 import { incompletenessOf } from '#policy/run';
 import type { AgentEnvelope } from '#protocol/schemas/admission';
 import type { Facts } from '#protocol/schemas/facts';
+import { pacedLimiter } from '#runtime/concurrency/limiter';
 import { findAdmitted, type Lane } from '#sql/admissions/intake';
 import { findParents, type Parent } from '#sql/admissions/parents';
 import { activePolicy, readPolicySet } from '#sql/admissions/policies';
@@ -158,6 +159,9 @@ const PARENT_FAULTS = {
   ],
 } as const;
 
+/** A close reads all requests of its run. */
+const closing = pacedLimiter({ total: 4, perOwner: 1, maxWaiting: 1_000, timeoutMs: 10_000 });
+
 /**
  * The problems of requests in closed runs, and of closes of incomplete runs, by index. The insert,
  * not this check, detects that a `seq` is in use.
@@ -171,7 +175,8 @@ async function runProblems(
     run === null ? [] : [{ ...request, index, run }],
   );
   if (inRuns.length === 0) return new Map();
-  const states = await queryTenant(tenantNo, readRunStates, inRuns, incompletenessOf);
+  const read = () => queryTenant(tenantNo, readRunStates, inRuns, incompletenessOf);
+  const states = await (inRuns.some(({ run }) => run.closes) ? closing(tenantNo, read) : read());
   return new Map(
     inRuns.flatMap(({ index, run }, i) => {
       const problem = runProblem(run, states[i]!);

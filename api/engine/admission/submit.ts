@@ -44,6 +44,12 @@ const groupLockTimeoutMs = (): number => 20;
 /** Longest wait of an admission for locks and connections, over all stages. */
 const TIMEOUT_MS = 10_000;
 
+/**
+ * Limit of a tenant's admissions that wait for their decisions; each counts at most as long as a client waits. A
+ * tenant that sends more than workers decide, for example because its policies are slow, fills the queue slowly.
+ */
+export const MOST_UNDECIDED = 2_000;
+
 /** First stage after a lock timeout: single transactions with the group's short lock timeout. */
 const SINGLE = { total: 3, perOwner: 2, maxWaiting: 1_000, timeoutMs: TIMEOUT_MS };
 /** Second stage: single transactions that wait for the lock until the deadline. */
@@ -70,11 +76,12 @@ export function createSubmit(ctx: EngineContext): Submit {
   function announce(accepted: Unseeded[]): void {
     const proofIds = accepted.map(({ proofId }) => proofId);
     const requestIds = accepted.map(({ requestId }) => requestId);
+    const tenants = accepted.map(({ tenantNo }) => tenantNo);
     void wakeWorkers(
       ctx,
       async () => {
         await keepTraces(ctx, accepted);
-        await ctx.announce(proofIds, requestIds);
+        await ctx.announce(proofIds, requestIds, tenants);
       },
       'admissions are delayed until a worker requeues stale admissions',
       { admissions: proofIds.length },
@@ -120,7 +127,7 @@ export function createSubmit(ctx: EngineContext): Submit {
     return outcome;
   }
 
-  return async (submission) => {
+  async function submit(submission: Submission): Promise<IntakeOutcome> {
     const item = { ...submission, proofId: newUuidHex() };
     const deadline = performance.now() + TIMEOUT_MS;
     if (waiting.has(item.tenantNo)) return submitSingly(item, deadline);
@@ -130,6 +137,31 @@ export function createSubmit(ctx: EngineContext): Submit {
       if (!isLockTimeout(error)) throw error;
       return submitSingly(item, deadline);
     }
+  }
+
+  /** Number of admissions that wait for their decisions, by tenant. */
+  const undecided = new Map<number, number>();
+
+  return async (submission) => {
+    const { tenantNo } = submission;
+    const own = undecided.get(tenantNo) ?? 0;
+    if (own >= MOST_UNDECIDED) throw new Problem('queue_too_deep', { isTenantLimit: true });
+    undecided.set(tenantNo, own + 1);
+    const end = (): void => {
+      const left = undecided.get(tenantNo)! - 1;
+      if (left === 0) undecided.delete(tenantNo);
+      else undecided.set(tenantNo, left);
+    };
+    const intake = await submit(submission).catch((error: unknown) => {
+      end();
+      throw error;
+    });
+    if (intake.outcome === 'accepted') {
+      const admission = { tenantNo, id: intake.proofId };
+      // Until the decision even if the client disconnects, so that a client cannot accept more by disconnecting.
+      void ctx.admissionOutcomes.wait(admission, { timeoutMs: ctx.waitMs }).then(end);
+    } else end();
+    return intake;
   };
 }
 

@@ -12,6 +12,7 @@ import {
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { ProblemDocument } from '#protocol/schemas/problem';
 import { formatTime } from '#protocol/time';
+import { pacedLimiter } from '#runtime/concurrency/limiter';
 import { policyAnnotations } from '#sql/admissions/policies';
 import {
   batchOutcomes,
@@ -97,6 +98,9 @@ const AT_A_TIME = 250;
 /** Size at which a page, or a chunk of a stream, ends: the sentences of an overlay can make a denial 128 KiB long. */
 const PART_BYTES = 2 * 1024 * 1024;
 
+/** All results of a batch take a core for half a second, so a tenant reads one part at a time. */
+const parts = pacedLimiter({ total: 4, perOwner: 1, maxWaiting: 10_000, timeoutMs: 60_000 });
+
 const querySchema = z.strictObject({
   limit: z
     .string()
@@ -177,22 +181,25 @@ async function* readResults(
     known.set(name, found);
     return found;
   };
-  for (let start = from; start < end; start += AT_A_TIME) {
+  const readPart = async (start: number): Promise<Uint8Array[]> => {
     const most = Math.min(AT_A_TIME, end - start);
     const found = await inTenant(batchOutcomes, batchId, start, most);
-    if (found === null) return;
-    let part: Uint8Array[] = [];
+    const part: Uint8Array[] = [];
     let bytes = 0;
-    for (const item of found.items) {
-      const document = await resultOf(item, found.requestId, sentences);
+    for (const item of found?.items ?? []) {
+      const document = await resultOf(item, found!.requestId, sentences);
       const result = canonicalBytes(document as unknown as JsonValue);
       part.push(result);
       bytes += result.length;
-      if (bytes < PART_BYTES) continue;
-      yield part;
-      [part, bytes] = [[], 0];
+      if (bytes >= PART_BYTES) break;
     }
+    return part;
+  };
+  for (let start = from; start < end;) {
+    const part = await parts(caller.tenantNo, () => readPart(start));
+    if (part.length === 0) return;
     yield part;
+    start += part.length;
   }
 }
 

@@ -9,8 +9,9 @@ import {
   type OperationSpec,
   type SpecOf,
 } from '../operation.js';
+import { pacedLimiter } from '#runtime/concurrency/limiter';
 import { readSingleHeader, type Caller } from './authenticate.js';
-import { parseBody, readBody } from './parse-body.js';
+import { BODY_LIMIT, parseBody, readBody } from './parse-body.js';
 import { at, Problem } from './problem.js';
 import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
 import { SCHEMA } from '#protocol/schemas/ids';
@@ -136,6 +137,12 @@ export function tenantOperation(partial: SpecOf, handle: (call: Call) => Promise
   return { spec, handler };
 }
 
+const slowReads = pacedLimiter({ total: 4, perOwner: 1, maxWaiting: 32, timeoutMs: 10_000 });
+
+/** Limits reads of up to 10,000 proofs, and long bodies: a tenant runs one at a time. @throws BusyError */
+export const limitSlowRead = ({ tenantNo }: Caller, work: () => Promise<void>): Promise<void> =>
+  slowReads(tenantNo, work);
+
 /** An operation whose handler gets the parsed body. `version`: as for `parseBody`. */
 export function documentOperation<T>(
   spec: SpecOf & { body: { schema: z.ZodType<T> } },
@@ -145,7 +152,10 @@ export function documentOperation<T>(
   const { limit, schema } = spec.body;
   return tenantOperation(spec, async (call) => {
     const bytes = await readBody(call.req, limit);
-    await handle(call, parseBody(schema, bytes, version));
+    const parseAndHandle = async () => handle(call, parseBody(schema, bytes, version));
+    await (bytes.length > BODY_LIMIT
+      ? limitSlowRead(call.caller, parseAndHandle)
+      : parseAndHandle());
   });
 }
 

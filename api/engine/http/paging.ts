@@ -3,6 +3,7 @@ import type { Request } from 'express';
 import * as z from 'zod';
 import { canonicalBytes, type JsonValue } from '#protocol/json';
 import { safeParse } from '#protocol/schemas/messages';
+import { pacedLimiter } from '#runtime/concurrency/limiter';
 import type { ListPlace, TenantList } from '#sql/db/paging';
 import type { Operation, SpecOf } from '../operation.js';
 import type { ResponseSpec } from '../../openapi/types.js';
@@ -87,6 +88,11 @@ interface PagedList<T> {
   read: TenantList<T>;
 }
 
+/** Size at which a page ends: 200 overlays or restricted keys have 13 MB, which would block the event loop. */
+const PAGE_BYTES = 1024 * 1024;
+const ROWS_AT_A_TIME = 50;
+const lists = pacedLimiter({ total: 4, perOwner: 1, maxWaiting: 32, timeoutMs: 10_000 });
+
 export function listOperation<T>(
   spec: Pick<SpecOf, 'id' | 'path' | 'tag' | 'summary' | 'description' | 'scopes'> & {
     page: ResponseSpec;
@@ -102,22 +108,36 @@ export function listOperation<T>(
       responses: { 200: page },
       problems: ['invalid_query'],
     },
-    async ({ caller: { tenantNo }, inTenant, req, res }) => {
-      const { limit, cursor } = parseQuery(pageQuerySchema, req);
-      const list = { list: name, tenantNo, filters: {} };
-      const after = cursor === undefined ? null : placeAt(list, cursor, id);
-      const most = Number(limit);
-      // Reads one item more than the page, to know whether a next page exists.
-      const found = await inTenant(read, most + 1, after);
-      const members = found.slice(0, most);
-      const last = found.length > most ? members.at(-1) : undefined;
-      const place = last === undefined ? null : placeOf(last);
-      sendJson(res, 200, {
-        schema_version: version,
-        [name]: members.map(documentOf) as JsonValue[],
-        next_cursor: place && formatCursor(list, `${String(place.createdAt)}:${place.id}`),
-      });
-    },
+    ({ caller: { tenantNo }, inTenant, req, res }) =>
+      lists(tenantNo, async () => {
+        const { limit, cursor } = parseQuery(pageQuerySchema, req);
+        const list = { list: name, tenantNo, filters: {} };
+        let place = cursor === undefined ? null : placeAt(list, cursor, id);
+        let isMore = true;
+        const documents: object[] = [];
+        for (let bytes = 0; isMore && documents.length < Number(limit) && bytes < PAGE_BYTES;) {
+          const size = Math.min(Number(limit) - documents.length, ROWS_AT_A_TIME);
+          // Reads one item more, to know whether another follows.
+          const found = await inTenant(read, size + 1, place);
+          isMore = false;
+          for (const [at, member] of found.slice(0, size).entries()) {
+            const document = documentOf(member);
+            documents.push(document);
+            bytes += JSON.stringify(document).length;
+            place = placeOf(member);
+            isMore = at + 1 < found.length;
+            if (bytes >= PAGE_BYTES) break;
+          }
+        }
+        sendJson(res, 200, {
+          schema_version: version,
+          [name]: documents as JsonValue[],
+          next_cursor:
+            isMore && place !== null
+              ? formatCursor(list, `${String(place.createdAt)}:${place.id}`)
+              : null,
+        });
+      }),
   );
 }
 

@@ -89,6 +89,7 @@ export const PROBLEMS = {
   overlay_untested: [422, 'Overlay case failed or missing'],
   too_many_overlays: [422, 'Too many overlays'],
   too_many_approvers: [422, 'Too many approvers'],
+  too_many_keys: [422, 'Too many API keys'],
   lane_locked: [423, 'Environment locked'],
   headers_too_large: [431, 'Headers too large'],
   internal_error: [500, 'Internal error'],
@@ -176,6 +177,8 @@ const DETAILS = {
     'This tenant has stored the maximum number of overlays. Activate a stored overlay, or contact the operator.',
   too_many_approvers:
     'This tenant has registered the maximum number of approvers, including retired approvers. Contact the operator.',
+  too_many_keys:
+    'This tenant has the maximum number of API keys that are not revoked, including expired keys. Revoke the keys that you no longer need.',
   internal_error:
     'The engine failed and cannot confirm an admission. Send the request again: the same body is admitted once, but a repeated AuthZEN evaluation is another admission.',
   admission_failed:

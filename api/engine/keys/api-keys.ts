@@ -52,7 +52,7 @@ export const createApiKeyOperation = documentOperation(
       },
     },
     responses: { 201: json('Created. Only this response shows the key.', createdApiKeySchema) },
-    problems: ['expiry_over'],
+    problems: ['expiry_over', 'too_many_keys'],
   },
   async ({ caller, ctx, inTenant, res }, document) => {
     requireScopes(caller, document.scopes);
@@ -66,6 +66,7 @@ export const createApiKeyOperation = documentOperation(
     const made = { keyId, secretHash, scopes: [...new Set(scopes)], restriction, expiresAt };
     const key = await inTenant(createTenantKey, caller.keyNo, made);
     if (key === null) throw new Problem('unauthenticated');
+    if (key === 'too_many') throw new Problem('too_many_keys');
     sendJson(res, 201, { schema_version: SCHEMA.apiKey, api_key: text, ...membersOf(key) });
   },
 );

@@ -1,4 +1,4 @@
-import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate } from 'node:timers/promises';
 import { type CaseResult, type PolicyCase, PolicyCasesError, runPolicyCase } from '#policy/cases';
 import {
   combine,
@@ -12,7 +12,7 @@ import { decidedSince, startSimulation } from '#policy/simulation';
 import { MOST_RULES } from '#protocol/schemas/overlays';
 import { parseTime } from '#protocol/time';
 import { yieldEvery } from '#runtime/concurrency';
-import { Limiter } from '#runtime/concurrency/limiter';
+import { pacedLimiter } from '#runtime/concurrency/limiter';
 import { oldestOfNewest, tenantDecidedFrom } from '#sql/admissions/decided';
 import type { StoredPolicySet } from '#sql/admissions/policies';
 import type { Caller } from '../http/authenticate.js';
@@ -23,23 +23,15 @@ import type { Call } from '../operation.js';
 export const MOST_SIMULATED = 1_000;
 const PAGE = 100;
 
-const evaluations = new Limiter({ total: 2, perOwner: 1, maxWaiting: 8, timeoutMs: 10_000 });
+const evaluations = pacedLimiter({ total: 2, perOwner: 1, maxWaiting: 8, timeoutMs: 10_000 });
 
 /**
- * Checks and evaluations block the event loop for tenths of a second. So that other requests proceed,
- * a tenant runs one check or evaluation at a time, and pauses after it for as long as it took.
+ * Checks and evaluations block the event loop, so a tenant runs one at a time.
  *
  * @throws BusyError
  */
 export const limitEvaluation = <T>({ tenantNo }: Caller, work: () => Promise<T>): Promise<T> =>
-  evaluations.run(tenantNo, async () => {
-    const began = performance.now();
-    try {
-      return await work();
-    } finally {
-      await sleep(performance.now() - began);
-    }
-  });
+  evaluations(tenantNo, work);
 
 const policies = replayPolicies();
 

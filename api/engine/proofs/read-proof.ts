@@ -23,7 +23,7 @@ import { formatTime, parseTime } from '#protocol/time';
 import { runKeyOf } from '#sql/admissions/runs';
 import { listedStatus, listProofs, type ProofInList } from '#sql/proofs/list';
 import { proofHistory, type ProofHistory, type StoredProof } from '#sql/proofs/read';
-import { tenantOperation } from '../http/gates.js';
+import { limitSlowRead, tenantOperation } from '../http/gates.js';
 import {
   cursorSchema,
   formatCursor,
@@ -152,8 +152,15 @@ export const listProofsOperation = tenantOperation(
   listProofsPage,
 );
 
-async function listProofsPage({ caller, inTenant, req, res }: Call): Promise<void> {
-  const query = parseQuery(querySchema, req);
+function listProofsPage(call: Call): Promise<void> {
+  const query = parseQuery(querySchema, call.req);
+  const page = () => sendPage(call, query);
+  return query.run === undefined && query.batch === undefined
+    ? page()
+    : limitSlowRead(call.caller, page);
+}
+
+async function sendPage({ caller, inTenant, res }: Call, query: ListProofsQuery): Promise<void> {
   const { cursor, limit, ...filters } = query;
   const list = { list: 'proofs', tenantNo: caller.tenantNo, filters };
   const isIndex = (position: string): boolean => /^[0-9]{1,15}$/.test(position);

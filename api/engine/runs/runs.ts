@@ -16,7 +16,7 @@ import type { Pool } from '#sql/db/transaction';
 import { keysInLog } from '#sql/log/keys';
 import { tileCache, firstCheckpointFrom, type StoredCheckpoint } from '#sql/log/log';
 import { readProofs, type StoredProof } from '#sql/proofs/read';
-import { tenantOperation } from '../http/gates.js';
+import { limitSlowRead, tenantOperation } from '../http/gates.js';
 import { parseQuery } from '../http/paging.js';
 import { Problem } from '../http/problem.js';
 import { arrayParts, sendJson, sendRevalidatable } from '../http/respond.js';
@@ -43,7 +43,8 @@ export const readRunOperation = tenantOperation(
     responses: { 200: json('The run.', runStateSchema) },
     problems: ['invalid_query', 'run_not_found'],
   },
-  async (call) => sendJson(call.res, 200, stateOf(await findRun(call))),
+  (call) =>
+    limitSlowRead(call.caller, async () => sendJson(call.res, 200, stateOf(await findRun(call)))),
 );
 
 async function findRun({ inTenant, req }: Pick<Call, 'inTenant' | 'req'>) {
@@ -102,13 +103,14 @@ export const runPackageOperation = tenantOperation(
       'integrity_failure',
     ],
   },
-  async (call) => {
-    const { close, members } = await findRun(call);
-    if (close === null || close.leafIndex === null) throw new Problem('run_open');
-    const end = close.leafIndex;
-    const body = await call.inTenant(packageOf, members, { ...close, leafIndex: end });
-    sendRevalidatable(call.req, call.res, 'application/json', body);
-  },
+  (call) =>
+    limitSlowRead(call.caller, async () => {
+      const { close, members } = await findRun(call);
+      if (close === null || close.leafIndex === null) throw new Problem('run_open');
+      const end = close.leafIndex;
+      const body = await call.inTenant(packageOf, members, { ...close, leafIndex: end });
+      sendRevalidatable(call.req, call.res, 'application/json', body);
+    }),
 );
 
 /** Members per query. Their rows are prepared without yielding to the event loop. */

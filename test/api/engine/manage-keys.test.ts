@@ -138,6 +138,26 @@ describe('POST /v1/keys', () => {
   });
 });
 
+it('a tenant creates at most 5,000 keys that are not revoked, and revokes a chain of them at once', async ({
+  setup,
+}) => {
+  const { sql } = setup.db;
+  const root = await manager(setup);
+  // Each of these keys created the next.
+  await sql`
+    insert into svc.api_key (key_id, tenant_no, secret_hash, scopes, review_ref, created_by)
+    select 'chain' || lpad(n::text, 7, '0'), tenant_no, secret_hash, scopes, review_ref,
+      case when n = 1 then key_id else 'chain' || lpad((n - 1)::text, 7, '0') end
+    from svc.api_key k, generate_series(1, 5000 - (select count(*) from svc.api_key u
+      where u.tenant_no = k.tenant_no and u.revoked_at is null)) as n
+    where key_id = ${keyIdOf(root)}`;
+  expectProblem(await create(setup, root), 422, 'too_many_keys');
+  expect((await revoke(setup, root, keyIdOf(root))).status).toBe(204);
+  const left = await sql`select from svc.api_key where key_id like 'chain%' and revoked_at is null`;
+  expect(left).toEqual([]);
+  await created(setup, setup.key);
+});
+
 describe('POST /v1/keys/{key_id}/revoke', () => {
   it('revokes the key, the keys that it created and the successors of these keys, but not its own successor', async ({
     setup,

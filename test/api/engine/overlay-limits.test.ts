@@ -176,3 +176,23 @@ it('cases of an overlay > get one error if the body has more than 10,000 members
     { pointer: '', detail: 'expected at most 10000 members and items in all' },
   ]);
 });
+
+it('GET /v1/overlays > ends a page at 1 MiB, and the next page has the other overlays', async ({
+  setup,
+}) => {
+  await setup.db.sql`
+    insert into svc.overlay (tenant_no, digest, document, key_no)
+    select ${setup.registry.tenantNo}, sha256(int4send(n)), json_build_object('long', repeat('x', 60000)), 1
+    from generate_series(1, 40) as n`;
+  const read = async (query: string) => {
+    const page = await setup.get(`/v1/overlays?limit=200${query}`);
+    const overlays = page.json['overlays'] as { overlay_id: string; rules: object }[];
+    const long = overlays.filter(({ rules }) => 'long' in rules);
+    return { page, ids: long.map(({ overlay_id }) => overlay_id) };
+  };
+  const first = await read('');
+  expect(first.page.bytes.length).toBeLessThan(1.1 * 1024 * 1024);
+  const second = await read(`&cursor=${String(first.page.json['next_cursor'])}`);
+  const third = await read(`&cursor=${String(second.page.json['next_cursor'])}`);
+  expect(new Set([first, second, third].flatMap(({ ids }) => ids)).size).toBe(40);
+});

@@ -1,12 +1,16 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { pino } from 'pino';
 import { Registry } from 'prom-client';
 import { describe, expect } from 'vitest';
 import { TENANT_CONNECTIONS, type EngineContext } from '#api/engine/context';
+import { SCHEMA } from '#protocol/schemas/ids';
 import { engineMetrics } from '#programs/metrics/engine';
+import { closeEnvelope } from '../../fixtures/agent.js';
 import { batchCall, executeBodies } from '../../fixtures/batches.js';
 import { headersFor, type Reply, type TestEngine } from '../../fixtures/engine.js';
 import { parseExposition, valueOf } from '../../fixtures/exposition.js';
 import { holdLock, untilWaiting } from '../../fixtures/hold-lock.js';
+import type { Call } from '../../fixtures/send.js';
 import { engineTest } from './setup.js';
 
 const it = engineTest();
@@ -92,4 +96,47 @@ describe('alert of operators', () => {
     expect(await rejected()).toEqual({ service: 1, tenant: 1 });
     expect(errors()).toEqual([]);
   });
+});
+
+const RUN = '019aa2c1d0007000b1b2b3b4b5b6b7b8';
+const get = (path: string): Call => ({ method: 'GET', path });
+
+it.for<[name: string, table: string, call: Call]>([
+  ['reads of runs', 'intake', get(`/v1/runs/${RUN}?agent=agent-7`)],
+  ['exports of runs', 'intake', get(`/v1/runs/${RUN}/package?agent=agent-7`)],
+  ['lists of a run', 'intake', get(`/v1/proofs?run=${RUN}&agent=agent-7`)],
+  ['lists of overlays', 'overlay', get('/v1/overlays')],
+  ['lists of a batch', 'batch', get(`/v1/proofs?batch=batch_${RUN}`)],
+  [
+    'long bodies',
+    'log_entry',
+    {
+      path: '/v1/proofs/verify',
+      body:
+        JSON.stringify({ schema_version: SCHEMA.verifyRequest, proof_id: RUN }) +
+        ' '.repeat(100_000),
+    },
+  ],
+  [
+    'closes of runs',
+    'intake',
+    {
+      path: '/v1/agent/admissions',
+      body: JSON.stringify(closeEnvelope({ id: RUN, seq: 1 })),
+    },
+  ],
+])('a tenant runs one at a time: %s', async ([, table, call], { setup }) => {
+  const { sql } = setup.db;
+  const release = await holdLock(sql, `lock table svc.${table}`);
+  const replies = [1, 2].map(() => setup.engine.call({ ...call, headers: headersFor(setup.key) }));
+  try {
+    await untilWaiting(sql);
+    await sleep(300);
+    const waiting = await sql`
+      select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`;
+    expect(waiting).toHaveLength(1);
+  } finally {
+    await release();
+    await Promise.all(replies);
+  }
 });

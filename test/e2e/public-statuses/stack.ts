@@ -66,7 +66,7 @@ export async function openPublicStack(recentLookupLimit: number) {
   const engine = closing(
     await startEngine(registry, {
       queue,
-      announce: (ids, requestIds) => announcePending(sql, ids, requestIds),
+      announce: (...admissions) => announcePending(sql, ...admissions),
       admissionOutcomes,
       revocationOutcomes,
       rateLimit: 100_000,
