@@ -8,7 +8,8 @@ from .evidence import Proved, verify_evidence
 from .gate import Gate, LostOutcome, admitted
 from .hashing import action_of, plain_hash
 from .models import Denial, Exchange, Facts, Lookup, Receipt, RequiredApproval, ToolFields
-from .offline import OfflineResult, RunResult, verify_export, verify_receipt_evidence, verify_run, verify_tlog_proof
+from .offline import OfflineResult, verify_export, verify_receipt_evidence, verify_tlog_proof
+from .offline_run import RunResult, verify_run
 from .pins import Pins
 from .transport import Retry
 

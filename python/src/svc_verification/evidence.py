@@ -22,7 +22,7 @@ from .encoding import (
     shard_of,
 )
 from .entries import DAY, SNAPSHOT, aep_key_key, check_snapshot, read_entry
-from .errors import Code, InvalidError, SvcError, require
+from .errors import InvalidError, SvcError, raising, require
 from .forms import Form, either, having, is_hash, is_text, items, just, matches, members, one_of, or_null, pattern, read
 from .merkle import find_value
 from .notes import Checkpoint, parse_tlog_proof
@@ -101,42 +101,26 @@ def verify_evidence(
         raise SvcError("invalid_input", f"/route or /view: there is no lookup {route} with the view {view}")
     if pins.log is None:
         raise SvcError("unusable_pin", "evidence needs pins of a log")
-    try:
-        return _verify(evidence, pins.log, identifier, route, view, now, max_age)
-    except InvalidError as fault:
-        is_old = fault.code in ("evidence_expired", "evidence_too_old")
-        code: Code = "evidence_outdated" if is_old else "evidence_rejected"
-        raise SvcError(code, f"the evidence is rejected: {fault}", fault=fault.code, pointer=fault.pointer) from fault
-
-
-def _verify(
-    evidence: str | bytes,
-    log: PinnedLog,
-    identifier: str | None,
-    route: str | None,
-    view: str | None,
-    now: str | None,
-    max_age: float | None,
-) -> Proved:
-    document = _read_evidence(evidence)
-    identifier = document["identifier"] if identifier is None else identifier
-    named = sha256(identifier.encode()).hex() if is_share_token(identifier) else identifier
-    require(document["identifier"] == named, "wrong_identifier")
-    snapshot = document["snapshot"]
-    index, checkpoint = _open_snapshot(document, log)
-    state, shards = _check_lookups(document, identifier)
-
-    moment = current_time() if now is None else milliseconds(now)
-    times = [snapshot["time"]] + [one["expired_through"] for one in snapshot["logs"] if one["shard"] in shards]
-    age = max(0, moment - min(map(milliseconds, times)))
-    require(milliseconds(snapshot["time"]) <= moment + MAX_AHEAD, "evidence_ahead")
-    answer = state.answer(route or route_of(identifier), identifier, view)
-    # A revocation is irreversible, but not the validity of other artifacts: stages of a chain, members of a package.
-    if status_in(answer) != "REVOKED" or asserts_validity(answer):
-        require(moment < milliseconds(snapshot["valid_until"]), "evidence_expired")
-        require(age < DAY and (max_age is None or age <= 1000 * max_age), "evidence_too_old")
-    size = snapshot["logs"][0]["size"]
-    return Proved(answer, snapshot["time"], snapshot["valid_until"], age / 1000, index, size, checkpoint)
+    with raising("evidence_rejected", "the evidence is rejected"):
+        document = _read_evidence(evidence)
+        identifier = document["identifier"] if identifier is None else identifier
+        named = sha256(identifier.encode()).hex() if is_share_token(identifier) else identifier
+        require(document["identifier"] == named, "wrong_identifier")
+        snapshot = document["snapshot"]
+        index, checkpoint = _open_snapshot(document, pins.log)
+        state, shards = _check_lookups(document, identifier)
+        moment = current_time() if now is None else milliseconds(now)
+        times = [snapshot["time"]] + [one["expired_through"] for one in snapshot["logs"] if one["shard"] in shards]
+        age = max(0, moment - min(map(milliseconds, times)))
+        require(milliseconds(snapshot["time"]) <= moment + MAX_AHEAD, "evidence_ahead")
+        answer = state.answer(route or route_of(identifier), identifier, view)
+        # A revocation is irreversible, but not the validity of other artifacts, such as the members of a package.
+        if status_in(answer) != "REVOKED" or asserts_validity(answer):
+            with raising("evidence_outdated", "the evidence is rejected"):
+                require(moment < milliseconds(snapshot["valid_until"]), "evidence_expired")
+                require(age < DAY and (max_age is None or age <= 1000 * max_age), "evidence_too_old")
+        size = snapshot["logs"][0]["size"]
+        return Proved(answer, snapshot["time"], snapshot["valid_until"], age / 1000, index, size, checkpoint)
 
 
 def _read_evidence(evidence: str | bytes) -> dict[str, Any]:

@@ -114,11 +114,7 @@ class Denial(TypedDict):
     sentences: dict[str, str]
 
 
-class RequiredApproval(TypedDict):
-    receipt: Receipt
-    reasons: list[str]
-    # Explanations, by policy id.
-    sentences: dict[str, str]
+class RequiredApproval(Denial):
     expires_at: str
 
 
