@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from importlib import import_module
 from typing import Any, Self, TypeVar, Unpack
 
 import anyio
@@ -77,6 +80,8 @@ class Client(AdmissionCalls, ProofCalls, LookupCalls):
     The deadline is checked whenever data arrives: a server that sends its headers byte by byte can exceed it.
     """
 
+    _event = threading.Event
+
     def _open(self, transport: Any) -> None:
         self._http = httpx.Client(transport=transport, **HTTP)
 
@@ -92,6 +97,9 @@ class Client(AdmissionCalls, ProofCalls, LookupCalls):
     def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         _require_open(self._http)
         return run_blocking(call())
+
+    def _spawn(self, call: Coroutine[Any, Any, None]) -> None:
+        threading.Thread(target=run_blocking, args=(call,)).start()
 
     def _sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -124,10 +132,14 @@ class Client(AdmissionCalls, ProofCalls, LookupCalls):
 class AsyncClient(AdmissionCalls, ProofCalls, LookupCalls):
     """The calls of `Client` as coroutines, for asyncio and trio."""
 
+    _event = anyio.Event
+
     def _open(self, transport: Any) -> None:
         self._http = httpx.AsyncClient(transport=transport, **HTTP)
         # Connections work only in the event loop that opened them. Copies of this client share the dictionary.
         self._loops = dict[str, object]()
+        # asyncio does not keep its tasks.
+        self._tasks = set[asyncio.Task[None]]()
 
     async def __aenter__(self) -> Self:
         return self
@@ -144,6 +156,15 @@ class AsyncClient(AdmissionCalls, ProofCalls, LookupCalls):
         if self._loops.setdefault("first", loop) is not loop:
             raise SvcError("invalid_input", "the client belongs to another event loop")
         return await call()
+
+    def _spawn(self, call: Coroutine[Any, Any, None]) -> None:
+        try:
+            task = asyncio.get_running_loop().create_task(call)
+        except RuntimeError:
+            import_module("trio").lowlevel.spawn_system_task(lambda: call)
+            return
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _sleep(self, seconds: float) -> None:
         await anyio.sleep(seconds)
