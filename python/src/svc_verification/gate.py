@@ -296,6 +296,7 @@ class Gate:
                 "agent": self._agent_of(call),
                 "action": action_of(call.tool) if action is None else action,
                 "tool": call.tool,
+                **({} if call.tool_call_id is None else {"tool_call_id": call.tool_call_id}),
                 **self.parent,
                 **fields,
                 **bound,

@@ -38,6 +38,8 @@ class ToolCall:
     args: tuple[Any, ...] = ()
     named: Mapping[str, Any] = field(default_factory=dict)
     framework: str | None = None
+    # The id that the model gave to the call.
+    tool_call_id: str | None = None
 
     def bound(self) -> dict[str, Any]:
         """The hash of the arguments, and the facts: both must stay equal during the admission."""
