@@ -63,31 +63,25 @@ def agent_envelope(tenant_id: str, kind: str, fields: Mapping[str, Any]) -> dict
     return valid_input(AGENT_ENVELOPE, {**head, **fields})
 
 
-NAME, HASH = "1 to 512 characters", "64 lower-case hex characters, as canonical_hash returns"
+_NAMES = "/agent/framework", "/agent/id", "/intent_id", "/proof_chain_fixture_ref", "/tool", "/tool_call_id"
 EXPECTED = {
+    **dict.fromkeys(_NAMES, "1 to 512 characters"),
+    **dict.fromkeys(("/arguments_hash", "/result_hash"), "64 lower-case hex characters, as canonical_hash returns"),
     "": "a complete body, as agent_envelope returns",
     "/action": "1 to 128 of A-Z 0-9 _ . : -",
     "/agent": 'a dictionary such as {"id": "agent-7"}',
-    "/agent/framework": NAME,
-    "/agent/id": NAME,
-    "/arguments_hash": HASH,
     "/facts": "a dictionary",
     "/idempotency_key": "1 to 255 printable ASCII characters",
-    "/intent_id": NAME,
     "/kind": "admission, outcome or close",
     "/nonce": "16 to 128 of A-Z a-z 0-9 _ -",
     "/parent_proof_id": "a proof id",
-    "/proof_chain_fixture_ref": NAME,
     "/requested_at": "RFC 3339 UTC with milliseconds, as in 2026-11-20T17:29:00.123Z",
     "/result": "succeeded or failed",
-    "/result_hash": HASH,
     "/run": 'a dictionary with "id" and "seq"',
     "/run/id": "a UUIDv7 as 32 lower-case hex characters",
     "/run/seq": "an integer from 0 to 10,000",
     "/schema_version": "that of agent_envelope or execute_request",
     "/tenant_id": "1 to 128 of A-Z a-z 0-9 _ . : -, beginning with a letter or digit",
-    "/tool": NAME,
-    "/tool_call_id": NAME,
     "/traceparent": "the W3C traceparent of the call, version 00",
 }
 

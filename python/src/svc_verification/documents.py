@@ -143,10 +143,6 @@ def _is_base64url(value: Any) -> bool:
     return isinstance(value, str) and 1 <= len(value) <= 4096 and read_base64url(value) is not None
 
 
-def _fits_registration(value: Any) -> bool:
-    return value["public_key"]["kty"] == "OKP" or value["webauthn"] is not None
-
-
 SIGNATURE = f.by(
     "type",
     ed25519=f.members(type=f.is_name, sig=_is_base64url),
@@ -165,7 +161,7 @@ STATEMENT = f.members(
     nonce=f.is_nonce,
 )
 REGISTRATION = f.members(
-    _fits_registration,
+    lambda value: value["public_key"]["kty"] == "OKP" or value["webauthn"] is not None,
     schema_version=f.version("svc.registry.approver/1.0"),
     tenant_id=f.is_tenant_id,
     approver=f.is_name,

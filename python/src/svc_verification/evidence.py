@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from . import forms as f
 from .answers import ROUTES, Answer, State, asserts_validity, identify, route_of, status_in
 from .encoding import (
     base64_bytes,
@@ -23,44 +24,36 @@ from .encoding import (
 )
 from .entries import DAY, SNAPSHOT, aep_key_key, check_snapshot, read_entry
 from .errors import InvalidError, SvcError, raising, require
-from .forms import Form, either, having, is_hash, is_text, items, just, matches, members, one_of, or_null, pattern, read
 from .merkle import find_value
 from .notes import Checkpoint, parse_tlog_proof
 from .pins import PinnedLog, Pins, require_included
 from .records import NONE, Recorded
 
 MAX_AHEAD = 60_000
-
-
-def _is_bytes(value: Any) -> bool:
-    return read_base64(value) is not None
-
-
-def _has_members(value: Any) -> bool:
-    ids = value["members"]
-    return 0 < len(ids) == len({*ids}) <= 100
-
-
-EVIDENCE = members(
-    schema_version=just("svc.public_verification.evidence/1.0"),
-    identifier=is_text,
-    lookups=items(
-        either(
-            members(path=_is_bytes, record=_is_bytes, history=_is_bytes),
-            members(path=_is_bytes, leaf=or_null(members(key=pattern("[0-9a-f]{34}"), value_hash=is_hash))),
+is_bytes = f.encoded(read_base64)
+EVIDENCE = f.members(
+    schema_version=f.just("svc.public_verification.evidence/1.0"),
+    identifier=f.is_text,
+    lookups=f.items(
+        f.either(
+            f.members(path=is_bytes, record=is_bytes, history=is_bytes),
+            f.members(path=is_bytes, leaf=f.or_null(f.members(key=f.pattern("[0-9a-f]{34}"), value_hash=f.is_hash))),
         )
     ),
-    snapshot=having(),
-    tlog_proof=is_text,
+    snapshot=f.having(),
+    tlog_proof=f.is_text,
 )
-SHARE = members(
-    schema_version=just("svc.registry.share/1.0"),
-    token_hash=is_hash,
-    artifact_kind=one_of("proof", "passport", "certificate", "trust", "package"),
-    id=either(is_proof_id, is_package_id),
+SHARE = f.members(
+    schema_version=f.just("svc.registry.share/1.0"),
+    token_hash=f.is_hash,
+    artifact_kind=f.one_of("proof", "passport", "certificate", "trust", "package"),
+    id=f.either(is_proof_id, is_package_id),
 )
-PACKAGE = members(
-    _has_members, schema_version=just("svc.registry.package/1.0"), package_id=is_package_id, members=items(is_proof_id)
+PACKAGE = f.members(
+    lambda value: 0 < len(value["members"]) == len({*value["members"]}) <= 100,
+    schema_version=f.just("svc.registry.package/1.0"),
+    package_id=is_package_id,
+    members=f.items(is_proof_id),
 )
 
 
@@ -125,7 +118,7 @@ def verify_evidence(
 
 def _read_evidence(evidence: str | bytes) -> dict[str, Any]:
     try:
-        document: dict[str, Any] = read(EVIDENCE, parse_json(evidence), "malformed_evidence")
+        document: dict[str, Any] = f.read(EVIDENCE, parse_json(evidence), "malformed_evidence")
     except InvalidError as fault:
         raise InvalidError("malformed_evidence", fault.pointer) from fault
     return document
@@ -134,7 +127,7 @@ def _read_evidence(evidence: str | bytes) -> dict[str, Any]:
 def _open_snapshot(document: dict[str, Any], log: PinnedLog) -> tuple[int, Checkpoint]:
     proof = parse_tlog_proof(document["tlog_proof"])
     checkpoint, snapshot = log.open(proof.note), document["snapshot"]
-    require(matches(SNAPSHOT, read_entry(canonical(snapshot))), "malformed_entry")
+    require(f.matches(SNAPSHOT, read_entry(canonical(snapshot))), "malformed_entry")
     require_included(snapshot, proof, checkpoint)
     check_snapshot(proof.index, snapshot, log.origin)
     return proof.index, checkpoint
@@ -153,12 +146,12 @@ class _Lookups:
             raise InvalidError("malformed_evidence")
         return find_value(lookup, key, self.roots[key[0] > 2])
 
-    def find_document(self, key: bytes, form: Form) -> Any:
+    def find_document(self, key: bytes, form: f.Form) -> Any:
         value = self.find(key)
         if value is None:
             return None
         parsed = parse_json(value[0])
-        require(matches(form, parsed) and canonical(parsed) == value[0] and value[1] == b"", "malformed_record")
+        require(f.matches(form, parsed) and canonical(parsed) == value[0] and value[1] == b"", "malformed_record")
         return parsed
 
     def end(self) -> None:

@@ -195,15 +195,10 @@ def _read(response: Response, kind: str, identifier: str, view: str | None) -> A
 
 def _snapshot_of(response: Response) -> tuple[int, int, str]:
     """The generation, size and time of the snapshot, as the server states them."""
-    issued_at = response.headers.get("x-svc-snapshot-issued-at", "")
-    if not is_time(issued_at):
-        raise unexpected(response, "the response has no x-svc-snapshot-issued-at")
-    generation = _snapshot_number(response, "x-svc-snapshot-generation")
-    return generation, _snapshot_number(response, "x-svc-tree-size"), issued_at
-
-
-def _snapshot_number(response: Response, name: str) -> int:
-    text = response.headers.get(name, "")
-    if not re.fullmatch("[0-9]{1,15}", text):
-        raise unexpected(response, f"the response has no {name}")
-    return int(text)
+    is_number = forms.pattern("[0-9]{1,15}")
+    checks = {"snapshot-generation": is_number, "tree-size": is_number, "snapshot-issued-at": is_time}
+    for name, check in checks.items():
+        if not check(response.headers.get(f"x-svc-{name}")):
+            raise unexpected(response, f"the response has no x-svc-{name}")
+    generation, size, time = (response.headers[f"x-svc-{name}"] for name in checks)
+    return int(generation), int(size), time
