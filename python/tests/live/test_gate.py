@@ -76,7 +76,7 @@ class World:
     def sent(self) -> list[dict[str, Any]]:
         """The sent bodies, without the members that differ in each request."""
         varying = ("nonce", "requested_at", "schema_version", "tenant_id")
-        bodies = [json.loads(one.content) for one in self.network.requests]
+        bodies = [json.loads(one.content) for one in self.network.requests if one.content]
         return [{name: value for name, value in body.items() if name not in varying} for body in bodies]
 
 
