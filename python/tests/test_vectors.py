@@ -32,7 +32,7 @@ from svc_verification.entries import leaf_hash, read_entry
 from svc_verification.errors import InvalidError
 from svc_verification.merkle import inclusion_root
 from svc_verification.notes import Checkpoint, Vkey, is_cosigned, open_note, parse_checkpoint, parse_vkey
-from svc_verification.offline import Place, missing_numbers
+from svc_verification.offline_run import Place, missing_numbers
 from svc_verification.records import PREFIXES, Recorded
 
 ROOT = Path(__file__).parents[2]

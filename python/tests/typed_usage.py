@@ -3,6 +3,8 @@
 from typing import assert_type
 
 from svc_verification import (
+    ApprovalWait,
+    AsyncClient,
     Client,
     Denial,
     Facts,
@@ -13,6 +15,7 @@ from svc_verification import (
     SvcError,
     ToolFields,
     admitted,
+    open_run,
     verify_export,
 )
 
@@ -38,4 +41,16 @@ def book(client: Client, gate: Gate) -> str | None:
     def reserve(seats: int) -> str:
         return f"a table for {seats}"
 
+    run = open_run(client, {"id": "a"})
+    assert_type(run.close(), Receipt)
+    waiting = Gate(client, {"id": "a"}, approval=ApprovalWait(9, lambda one: print(one.approval["expires_at"])))
+
+    @admitted(waiting, fields=lambda: {"run": run})
+    def cancel() -> None: ...
+
+    cancel()
     return assert_type(reserve(2), str)
+
+
+async def close(client: AsyncClient) -> None:
+    assert_type(await open_run(client, {"id": "a"}).close(), Receipt)

@@ -5,14 +5,21 @@ from .client import AsyncClient, Client
 from .encoding import canonical_hash, canonical_json
 from .errors import SvcError
 from .evidence import Proved, verify_evidence
-from .gate import Gate, LostOutcome, admitted
+from .function import admitted
+from .gate import Gate
 from .hashing import action_of, plain_hash
 from .models import Denial, Exchange, Facts, Lookup, Receipt, RequiredApproval, ToolFields
-from .offline import OfflineResult, RunResult, verify_export, verify_receipt_evidence, verify_run, verify_tlog_proof
+from .offline import OfflineResult, verify_export, verify_receipt_evidence, verify_tlog_proof
+from .offline_run import RunResult, verify_run
+from .options import Admission, ApprovalWait, LostOutcome, PendingApproval
 from .pins import Pins
+from .run import AgentRun, open_run
 from .transport import Retry
 
 __all__ = [
+    "Admission",
+    "AgentRun",
+    "ApprovalWait",
     "AsyncClient",
     "Client",
     "Denial",
@@ -22,6 +29,7 @@ __all__ = [
     "Lookup",
     "LostOutcome",
     "OfflineResult",
+    "PendingApproval",
     "Pins",
     "Proved",
     "Receipt",
@@ -37,6 +45,7 @@ __all__ = [
     "canonical_json",
     "execute_request",
     "is_replayed",
+    "open_run",
     "plain_hash",
     "verify_evidence",
     "verify_export",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from .documents import (
     ADMISSION_STATUS,
@@ -24,9 +24,20 @@ from .encoding import canonical, current_time, document_hash, is_proof_id, milli
 from .errors import InvalidError, SvcError, raising
 from .forms import MALFORMED, Form, matches, read
 from .hashing import plain_hash
-from .models import Denial, Receipt, ReplayedReceipt, RequiredApproval
+from .models import (
+    AdmissionFields,
+    Agent,
+    Denial,
+    ExecuteFields,
+    OutcomeFields,
+    Receipt,
+    ReplayedReceipt,
+    RequiredApproval,
+    Run,
+)
 from .offline import read_signed
-from .transport import Deadline, Pause, Response, Retry, Service, Steps, http_error, read_document, unexpected
+from .settings import Call, Settings
+from .transport import Response, Retry, Service, http_error, read_document, unexpected
 
 MIN_POLL, POLL = 0.05, 1.0
 # An approval that arrived in time may lead to its second decision shortly after `expires_at`.
@@ -52,31 +63,25 @@ def agent_envelope(tenant_id: str, kind: str, fields: Mapping[str, Any]) -> dict
     return valid_input(AGENT_ENVELOPE, {**head, **fields})
 
 
-NAME, HASH = "1 to 512 characters", "64 lower-case hex characters, as canonical_hash returns"
+_NAMES = "/agent/framework", "/agent/id", "/intent_id", "/proof_chain_fixture_ref", "/tool", "/tool_call_id"
 EXPECTED = {
+    **dict.fromkeys(_NAMES, "1 to 512 characters"),
+    **dict.fromkeys(("/arguments_hash", "/result_hash"), "64 lower-case hex characters, as canonical_hash returns"),
     "": "a complete body, as agent_envelope returns",
     "/action": "1 to 128 of A-Z 0-9 _ . : -",
     "/agent": 'a dictionary such as {"id": "agent-7"}',
-    "/agent/framework": NAME,
-    "/agent/id": NAME,
-    "/arguments_hash": HASH,
     "/facts": "a dictionary",
     "/idempotency_key": "1 to 255 printable ASCII characters",
-    "/intent_id": NAME,
     "/kind": "admission, outcome or close",
     "/nonce": "16 to 128 of A-Z a-z 0-9 _ -",
     "/parent_proof_id": "a proof id",
-    "/proof_chain_fixture_ref": NAME,
     "/requested_at": "RFC 3339 UTC with milliseconds, as in 2026-11-20T17:29:00.123Z",
     "/result": "succeeded or failed",
-    "/result_hash": HASH,
     "/run": 'a dictionary with "id" and "seq"',
     "/run/id": "a UUIDv7 as 32 lower-case hex characters",
     "/run/seq": "an integer from 0 to 10,000",
     "/schema_version": "that of agent_envelope or execute_request",
     "/tenant_id": "1 to 128 of A-Z a-z 0-9 _ . : -, beginning with a letter or digit",
-    "/tool": NAME,
-    "/tool_call_id": NAME,
     "/traceparent": "the W3C traceparent of the call, version 00",
 }
 
@@ -127,21 +132,66 @@ class Expected:
         )
 
 
-def submit(service: Service, deadline: Deadline, body: dict[str, Any]) -> Steps[Receipt]:
-    """Admits a complete body, and returns its `ADMITTED` receipt."""
+class AdmissionCalls(Settings):
+    @Call
+    async def execute(self, **fields: Unpack[ExecuteFields]) -> Receipt:
+        """Admits an execution. Returns only an `ADMITTED` receipt with the hash of this request.
+
+        Raises `SvcError`: `policy_denied` with its receipt in `denial`, `approval_required` with its receipt in
+        `approval`, and another code when there is no decision. The same fields return the first receipt again.
+        """
+        return await _submit(self._engine, execute_request(self.tenant_id, fields))
+
+    @Call
+    async def admit(self, **fields: Unpack[AdmissionFields]) -> Receipt:
+        """Admits an action of an agent. Returns and raises like `execute`."""
+        return await _submit(self._engine, agent_envelope(self.tenant_id, "admission", fields))
+
+    @Call
+    async def record_outcome(self, **fields: Unpack[OutcomeFields]) -> Receipt:
+        """Records how an admitted action ended."""
+        return await _submit(self._engine, agent_envelope(self.tenant_id, "outcome", fields))
+
+    @Call
+    async def close_run(self, *, agent: Agent, run: Run) -> Receipt:
+        """Ends a run; its `seq` is the number of requests before the close."""
+        return await _submit(self._engine, agent_envelope(self.tenant_id, "close", {"agent": agent, "run": run}))
+
+    @Call
+    async def submit(self, body: Mapping[str, Any]) -> Receipt:
+        """Admits a complete body, such as one of `agent_envelope`. Submitting it again repeats the admission."""
+        return await _submit(self._engine, dict(body))
+
+    @Call
+    async def follow_admission(self, proof_id: str) -> Receipt:
+        """Waits for the decision on an accepted admission; take `proof_id` from the error of the first call."""
+        return await _follow(self._engine, Expected(RECEIPT, proof_id=proof_id))
+
+    @Call
+    def wait_for_approval(self, required: Receipt | str, timeout: float | None = None) -> Coroutine[Any, Any, Receipt]:
+        """The receipt of the second decision about a request that requires an approval.
+
+        `required` is `error.approval["receipt"]`, or the id of the pending proof, which the evidence of the second
+        decision must name. Without a timeout the call waits until the approval expires.
+        """
+        limited = self.with_timeout(math.inf if timeout is None else timeout)
+        return _wait_for_approval(limited._engine, required)
+
+
+async def _submit(service: Service, body: dict[str, Any]) -> Receipt:
     is_execute = str(body.get("schema_version")).startswith("svc.runtime.intent_execute.")
     form, path = (EXECUTE_REQUEST, "/v1/intents/execute") if is_execute else (AGENT_ENVELOPE, "/v1/agent/admissions")
     data = canonical(valid_input(form, body))
     request_hash = sha256(data).hex()
-    response = yield from service.send(deadline, "POST", path, body=data, idempotency_key=request_hash)
+    response = await service.send("POST", path, body=data, idempotency_key=request_hash)
     is_repeat = response.headers.get("idempotent-replayed") == "true"
     expected = Expected(EXECUTE_RECEIPT if is_execute else AGENT_RECEIPT, request_hash)
     try:
-        receipt, proof_id = _read_admission(response, expected)
-        if receipt is None:
-            with _naming(proof_id):
-                yield from _pause(response, deadline)
-            receipt = yield from follow(service, deadline, Expected(expected.form, request_hash, proof_id))
+        receipt = _read_admission(response, expected)
+        if isinstance(receipt, str):
+            with _naming(receipt):
+                await _pause(service, response)
+            receipt = await _follow(service, replace(expected, proof_id=receipt))
     except SvcError as error:
         decision = error.denial or error.approval
         if decision is not None and is_repeat:
@@ -164,38 +214,33 @@ def is_replayed(receipt: Receipt) -> bool:
     return isinstance(receipt, ReplayedReceipt)
 
 
-def follow(service: Service, deadline: Deadline, expected: Expected) -> Steps[Receipt]:
+async def _follow(service: Service, expected: Expected) -> Receipt:
     """Polls for the decision on an accepted admission.
 
     An approval leads to a second decision about the request, and this decision has a proof of its own.
     """
     proof_id = require_proof_id(expected.proof_id or "")
-    while True:
-        with _naming(proof_id):
-            response = yield from service.send(deadline, "GET", f"/v1/admissions/{proof_id}")
-        wanted = expected if response.status == 202 else replace(expected, proof_id=None)
-        try:
-            receipt, _ = _read_admission(response, wanted)
-        except SvcError as error:
-            error.proof_id = error.proof_id or proof_id
-            if error.denial is not None:
-                with _naming(proof_id):
-                    yield from _require_second_decision(service, deadline, expected, error.denial["receipt"])
-            raise
-        with _naming(proof_id):
-            if receipt is not None:
-                yield from _require_second_decision(service, deadline, expected, receipt)
-                return receipt
-            yield from _pause(response, deadline)
+    with _naming(proof_id):
+        while True:
+            response = await service.send("GET", f"/v1/admissions/{proof_id}")
+            wanted = expected if response.status == 202 else replace(expected, proof_id=None)
+            try:
+                decided = _read_admission(response, wanted)
+            except SvcError as error:
+                if error.denial is not None:
+                    await _require_second_decision(service, expected, error.denial["receipt"])
+                raise
+            if not isinstance(decided, str):
+                await _require_second_decision(service, expected, decided)
+                return decided
+            await _pause(service, response)
 
 
-def _require_second_decision(service: Service, deadline: Deadline, expected: Expected, receipt: Receipt) -> Steps[None]:
+async def _require_second_decision(service: Service, expected: Expected, receipt: Receipt) -> None:
     """Without the request hash, only evidence shows that the second decision is about the pending proof."""
     if expected.request_hash is not None or receipt["registry_proof_id"] == expected.proof_id:
         return
-    path = f"/v1/proofs/{receipt['registry_proof_id']}/receipt-evidence"
-    response = yield from service.read(deadline, "GET", path)
-    evidence = read_document(response, RECEIPT_EVIDENCE)
+    evidence = await read_receipt_evidence(service, receipt)
     with raising("evidence_rejected", "the evidence is rejected"):
         signed, _ = read_signed(evidence, receipt)
     approval = signed["evidence"]["approval"]
@@ -203,8 +248,12 @@ def _require_second_decision(service: Service, deadline: Deadline, expected: Exp
         raise SvcError("unexpected_response", "the decision is about another proof")
 
 
-def wait_for_approval(service: Service, deadline: Deadline, required: Receipt | str) -> Steps[Receipt]:
-    """Waits for the second decision about a request that requires an approval."""
+async def read_receipt_evidence(service: Service, receipt: Receipt) -> dict[str, Any]:
+    path = f"/v1/proofs/{require_proof_id(receipt['registry_proof_id'])}/receipt-evidence"
+    return cast(dict[str, Any], read_document((await service.read(path)), RECEIPT_EVIDENCE))
+
+
+async def _wait_for_approval(service: Service, required: Receipt | str) -> Receipt:
     proof_id = required if isinstance(required, str) else required["registry_proof_id"]
     request_hash = None if isinstance(required, str) else required["request_hash"]
     pending: SvcError | None = None
@@ -213,7 +262,7 @@ def wait_for_approval(service: Service, deadline: Deadline, required: Receipt | 
     for attempt in count(1):
         try:
             expected = Expected(RECEIPT, request_hash, proof_id)
-            decided = yield from follow(service, deadline, expected)
+            decided = await _follow(service, expected)
             if request_hash is None or decided["registry_proof_id"] != proof_id:
                 return decided
             message = "the engine reports ADMIT for a proof that requires an approval"
@@ -223,24 +272,18 @@ def wait_for_approval(service: Service, deadline: Deadline, required: Receipt | 
                 pending, request_hash = error, error.approval["receipt"]["request_hash"]
                 remaining = milliseconds(error.approval["expires_at"]) / 1000 - service.answered_at + DECIDED_WITHIN
                 end = min(end, time.monotonic() + remaining)
-            elif not error.retryable or pending is None or deadline.remaining() <= 0:
+            elif not error.retryable or pending is None or service.deadline.remaining() <= 0:
                 raise
         if pending is not None and time.monotonic() >= end:
             raise pending
         with _naming(proof_id):
-            yield from _wait(APPROVAL_POLL.backoff(attempt), deadline)
+            await service.wait(APPROVAL_POLL.backoff(attempt))
     raise AssertionError("unreachable")
 
 
-def _pause(response: Response, deadline: Deadline) -> Steps[None]:
+async def _pause(service: Service, response: Response) -> None:
     after = response.retry_after
-    yield from _wait(max(POLL if after is None else after, MIN_POLL), deadline)
-
-
-def _wait(seconds: float, deadline: Deadline) -> Steps[None]:
-    yield Pause(max(0.0, min(seconds, deadline.remaining())))
-    if deadline.remaining() <= 0:
-        raise deadline.error()
+    await service.wait(max(POLL if after is None else after, MIN_POLL))
 
 
 @contextmanager
@@ -249,11 +292,11 @@ def _naming(proof_id: str) -> Generator[None]:
     try:
         yield
     except SvcError as error:
-        error.proof_id = proof_id
+        error.proof_id = error.proof_id or proof_id
         raise
 
 
-def _read_admission(response: Response, expected: Expected) -> tuple[Receipt | None, str]:
+def _read_admission(response: Response, expected: Expected) -> Receipt | str:
     """The `ADMITTED` receipt of this request, or the id of a pending admission.
 
     Raises for a denial, a required approval and every other response.
@@ -262,7 +305,7 @@ def _read_admission(response: Response, expected: Expected) -> tuple[Receipt | N
         receipt = read_document(response, expected.form)
         if not expected.accepts(receipt, "ADMITTED"):
             raise _mismatch(response)
-        return cast(Receipt, receipt), receipt["registry_proof_id"]
+        return cast(Receipt, receipt)
     if response.status == 202:
         status = read_document(response, ADMISSION_STATUS)
         proof_id: str = status["proof_id"]
@@ -271,19 +314,13 @@ def _read_admission(response: Response, expected: Expected) -> tuple[Receipt | N
         if expected.proof_id not in (None, proof_id) or not location.endswith(f"/v1/admissions/{proof_id}"):
             raise _mismatch(response)
         if status["state"] == "pending":
-            return None, proof_id
-        if not Expected(expected.form, expected.request_hash, proof_id).accepts(status["receipt"], "APPROVAL_REQUIRED"):
+            return proof_id
+        if not replace(expected, proof_id=proof_id).accepts(status["receipt"], "APPROVAL_REQUIRED"):
             raise _mismatch(response)
-        reasons, sentences = _explanation(status)
-        approval: RequiredApproval = {
-            "receipt": status["receipt"],
-            "reasons": reasons,
-            "sentences": sentences,
-            "expires_at": status["expires_at"],
-        }
+        approval: RequiredApproval = {**_explained(status), "expires_at": status["expires_at"]}
         message = f"the action requires an approval before {approval['expires_at']}"
-        if sentences:
-            message += f": {' '.join(sentences.values())}"
+        if approval["sentences"]:
+            message += f": {' '.join(approval['sentences'].values())}"
         raise SvcError("approval_required", message, status=202, approval=approval, proof_id=proof_id)
     error = http_error(response)
     problem = error.problem
@@ -291,19 +328,21 @@ def _read_admission(response: Response, expected: Expected) -> tuple[Receipt | N
         raise error
     if response.status != 403 or not expected.accepts(problem.get("receipt"), "DENIED"):
         raise _mismatch(response)
-    reasons, sentences = _explanation(problem)
-    denial: Denial = {"receipt": problem["receipt"], "reasons": reasons, "sentences": sentences}
+    denial = _explained(problem)
     proof_id = denial["receipt"]["registry_proof_id"]
     raise SvcError("policy_denied", problem["detail"], status=403, problem=problem, denial=denial, proof_id=proof_id)
 
 
-def _explanation(document: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
-    """The reasons of a decision and their sentences, which an older engine may omit."""
+def _explained(document: Mapping[str, Any]) -> Denial:
+    """A decision with its reasons and their sentences, which an older engine may omit."""
     reasons, sentences = document.get("reasons"), document.get("sentences")
-    return (
-        [one for one in reasons if isinstance(one, str)] if isinstance(reasons, list) else [],
-        {name: one for name, one in sentences.items() if isinstance(one, str)} if isinstance(sentences, dict) else {},
-    )
+    return {
+        "receipt": document["receipt"],
+        "reasons": [one for one in reasons if isinstance(one, str)] if isinstance(reasons, list) else [],
+        "sentences": {name: one for name, one in sentences.items() if isinstance(one, str)}
+        if isinstance(sentences, dict)
+        else {},
+    }
 
 
 def _mismatch(response: Response) -> SvcError:

@@ -143,14 +143,6 @@ def _is_base64url(value: Any) -> bool:
     return isinstance(value, str) and 1 <= len(value) <= 4096 and read_base64url(value) is not None
 
 
-def _is_coordinate(value: Any) -> bool:
-    return read_base64url(value, 32) is not None
-
-
-def _fits_registration(value: Any) -> bool:
-    return value["public_key"]["kty"] == "OKP" or value["webauthn"] is not None
-
-
 SIGNATURE = f.by(
     "type",
     ed25519=f.members(type=f.is_name, sig=_is_base64url),
@@ -169,14 +161,14 @@ STATEMENT = f.members(
     nonce=f.is_nonce,
 )
 REGISTRATION = f.members(
-    _fits_registration,
+    lambda value: value["public_key"]["kty"] == "OKP" or value["webauthn"] is not None,
     schema_version=f.version("svc.registry.approver/1.0"),
     tenant_id=f.is_tenant_id,
     approver=f.is_name,
     public_key=f.by(
         "kty",
-        OKP=f.members(kty=f.is_name, crv=f.one_of("Ed25519"), x=_is_coordinate),
-        EC=f.members(kty=f.is_name, crv=f.one_of("P-256"), x=_is_coordinate, y=_is_coordinate),
+        OKP=f.members(kty=f.is_name, crv=f.one_of("Ed25519"), x=f.is_key_id),
+        EC=f.members(kty=f.is_name, crv=f.one_of("P-256"), x=f.is_key_id, y=f.is_key_id),
     ),
     webauthn=f.or_null(f.members(rp_id=f.is_name, origins=f.items(f.is_name, 16, 1), credential_id=_is_base64url)),
     salt=f.is_hash,

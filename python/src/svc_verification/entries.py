@@ -21,10 +21,6 @@ def _entry(kind: str, *rules: f.Form, time: f.Form = is_time, **forms: f.Form) -
     )
 
 
-def _fits_effect(entry: Any) -> bool:
-    return entry["effect"] == "ADMIT" or len(entry["valid_until"]) == 1
-
-
 def _fits_change(entry: Any) -> bool:
     may_delegate = (entry["use"], entry["change"]) == ("aep", "activate")
     return ("from_index" in entry) == (entry["change"] == "compromise") and ("delegation" in entry) <= may_delegate
@@ -33,7 +29,7 @@ def _fits_change(entry: Any) -> bool:
 def proof_entry(is_end: f.Form) -> f.Form:
     return _entry(
         "proof",
-        _fits_effect,
+        lambda entry: entry["effect"] == "ADMIT" or len(entry["valid_until"]) == 1,
         time=is_end,
         proof_id=is_proof_id,
         aep_hash=f.is_hash,
@@ -73,21 +69,7 @@ def _is_since_1970(value: Any) -> bool:
 
 
 def _is_usable(value: Any) -> bool:
-    key = read_base64url(value, 32)
-    return key is not None and is_usable_key(key)
-
-
-def _is_vkey(value: Any) -> bool:
-    return f.is_name(value) and f.matches(lambda text: parse_vkey(text) is not None, value)
-
-
-def _is_range(value: Any) -> bool:
-    return f.matches(f.items(f.is_index, 2, 2), value) and bool(value[0] < value[1])
-
-
-def _is_disjoint(entry: Any) -> bool:
-    ranges = entry["ranges"]
-    return all(one[1] <= other[0] for one, other in pairwise(ranges))
+    return f.is_key_id(value) and is_usable_key(read_base64url(value) or b"")
 
 
 def _lists_once(entry: Any) -> bool:
@@ -134,7 +116,10 @@ SNAPSHOT = _logged(
     max_merge_delay=f.is_count,
 )
 _AEP_KEY = key_entry(_is_since_1970, _is_usable)
-_LOG_KEY = {"use": f.one_of("log"), "vkey": _is_vkey}
+_LOG_KEY = {
+    "use": f.one_of("log"),
+    "vkey": lambda value: f.is_name(value) and f.matches(lambda text: parse_vkey(text) is not None, value),
+}
 ENTRY = f.by(
     "type",
     proof=proof_entry(_is_since_1970),
@@ -159,7 +144,10 @@ ENTRY = f.by(
         approver=lambda value: APPROVER_ENTRY(value) and _is_since_1970(value["time"]),
     ),
     erasure=_logged(
-        "erasure", _is_disjoint, ranges=f.items(_is_range, MAX_LISTED, 1), cause=f.one_of("erased", "lost")
+        "erasure",
+        lambda entry: all(one[1] <= other[0] for one, other in pairwise(entry["ranges"])),
+        ranges=f.items(lambda one: f.matches(f.items(f.is_index, 2, 2), one) and one[0] < one[1], MAX_LISTED, 1),
+        cause=f.one_of("erased", "lost"),
     ),
     verdict=_logged(
         "verdict",

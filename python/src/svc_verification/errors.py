@@ -5,35 +5,18 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     from .models import Denial, RequiredApproval
 
-Code = Literal[
-    "invalid_input",
-    "unusable_pin",
-    "evidence_rejected",
-    "evidence_outdated",
-    "timeout",
-    "network",
-    "unexpected_response",
-    "policy_denied",
-    "approval_required",
-    "arguments_changed",
-    "aborted",
-    "unauthenticated",
-    "forbidden",
-    "not_found",
-    "not_ready",
-    "gone",
-    "invalid_request",
-    "lane_locked",
-    "rate_limited",
-    "engine_failed",
-    "unavailable",
-]
-RETRYABLE = frozenset({"timeout", "network", "not_ready", "rate_limited", "unavailable"})
+Retryable = Literal["timeout", "network", "not_ready", "rate_limited", "unavailable"]
+# The request did nothing.
+Rejected = Literal["invalid_input", "unauthenticated", "forbidden", "not_found", "invalid_request", "lane_locked"]
+_Decided = Literal["policy_denied", "approval_required", "arguments_changed"]
+_Failed = Literal["unusable_pin", "evidence_rejected", "evidence_outdated", "unexpected_response", "aborted"]
+Code = Literal[Retryable, Rejected, _Decided, _Failed, "gone", "engine_failed"]
+RETRYABLE = frozenset(get_args(Retryable))
 
 
 class InvalidError(ValueError):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from . import forms as f
 from .answers import ROUTES, Answer, State, asserts_validity, identify, route_of, status_in
 from .encoding import (
     base64_bytes,
@@ -22,45 +23,37 @@ from .encoding import (
     shard_of,
 )
 from .entries import DAY, SNAPSHOT, aep_key_key, check_snapshot, read_entry
-from .errors import Code, InvalidError, SvcError, require
-from .forms import Form, either, having, is_hash, is_text, items, just, matches, members, one_of, or_null, pattern, read
+from .errors import InvalidError, SvcError, raising, require
 from .merkle import find_value
 from .notes import Checkpoint, parse_tlog_proof
 from .pins import PinnedLog, Pins, require_included
 from .records import NONE, Recorded
 
 MAX_AHEAD = 60_000
-
-
-def _is_bytes(value: Any) -> bool:
-    return read_base64(value) is not None
-
-
-def _has_members(value: Any) -> bool:
-    ids = value["members"]
-    return 0 < len(ids) == len({*ids}) <= 100
-
-
-EVIDENCE = members(
-    schema_version=just("svc.public_verification.evidence/1.0"),
-    identifier=is_text,
-    lookups=items(
-        either(
-            members(path=_is_bytes, record=_is_bytes, history=_is_bytes),
-            members(path=_is_bytes, leaf=or_null(members(key=pattern("[0-9a-f]{34}"), value_hash=is_hash))),
+is_bytes = f.encoded(read_base64)
+EVIDENCE = f.members(
+    schema_version=f.just("svc.public_verification.evidence/1.0"),
+    identifier=f.is_text,
+    lookups=f.items(
+        f.either(
+            f.members(path=is_bytes, record=is_bytes, history=is_bytes),
+            f.members(path=is_bytes, leaf=f.or_null(f.members(key=f.pattern("[0-9a-f]{34}"), value_hash=f.is_hash))),
         )
     ),
-    snapshot=having(),
-    tlog_proof=is_text,
+    snapshot=f.having(),
+    tlog_proof=f.is_text,
 )
-SHARE = members(
-    schema_version=just("svc.registry.share/1.0"),
-    token_hash=is_hash,
-    artifact_kind=one_of("proof", "passport", "certificate", "trust", "package"),
-    id=either(is_proof_id, is_package_id),
+SHARE = f.members(
+    schema_version=f.just("svc.registry.share/1.0"),
+    token_hash=f.is_hash,
+    artifact_kind=f.one_of("proof", "passport", "certificate", "trust", "package"),
+    id=f.either(is_proof_id, is_package_id),
 )
-PACKAGE = members(
-    _has_members, schema_version=just("svc.registry.package/1.0"), package_id=is_package_id, members=items(is_proof_id)
+PACKAGE = f.members(
+    lambda value: 0 < len(value["members"]) == len({*value["members"]}) <= 100,
+    schema_version=f.just("svc.registry.package/1.0"),
+    package_id=is_package_id,
+    members=f.items(is_proof_id),
 )
 
 
@@ -101,47 +94,31 @@ def verify_evidence(
         raise SvcError("invalid_input", f"/route or /view: there is no lookup {route} with the view {view}")
     if pins.log is None:
         raise SvcError("unusable_pin", "evidence needs pins of a log")
-    try:
-        return _verify(evidence, pins.log, identifier, route, view, now, max_age)
-    except InvalidError as fault:
-        is_old = fault.code in ("evidence_expired", "evidence_too_old")
-        code: Code = "evidence_outdated" if is_old else "evidence_rejected"
-        raise SvcError(code, f"the evidence is rejected: {fault}", fault=fault.code, pointer=fault.pointer) from fault
-
-
-def _verify(
-    evidence: str | bytes,
-    log: PinnedLog,
-    identifier: str | None,
-    route: str | None,
-    view: str | None,
-    now: str | None,
-    max_age: float | None,
-) -> Proved:
-    document = _read_evidence(evidence)
-    identifier = document["identifier"] if identifier is None else identifier
-    named = sha256(identifier.encode()).hex() if is_share_token(identifier) else identifier
-    require(document["identifier"] == named, "wrong_identifier")
-    snapshot = document["snapshot"]
-    index, checkpoint = _open_snapshot(document, log)
-    state, shards = _check_lookups(document, identifier)
-
-    moment = current_time() if now is None else milliseconds(now)
-    times = [snapshot["time"]] + [one["expired_through"] for one in snapshot["logs"] if one["shard"] in shards]
-    age = max(0, moment - min(map(milliseconds, times)))
-    require(milliseconds(snapshot["time"]) <= moment + MAX_AHEAD, "evidence_ahead")
-    answer = state.answer(route or route_of(identifier), identifier, view)
-    # A revocation is irreversible, but not the validity of other artifacts: stages of a chain, members of a package.
-    if status_in(answer) != "REVOKED" or asserts_validity(answer):
-        require(moment < milliseconds(snapshot["valid_until"]), "evidence_expired")
-        require(age < DAY and (max_age is None or age <= 1000 * max_age), "evidence_too_old")
-    size = snapshot["logs"][0]["size"]
-    return Proved(answer, snapshot["time"], snapshot["valid_until"], age / 1000, index, size, checkpoint)
+    with raising("evidence_rejected", "the evidence is rejected"):
+        document = _read_evidence(evidence)
+        identifier = document["identifier"] if identifier is None else identifier
+        named = sha256(identifier.encode()).hex() if is_share_token(identifier) else identifier
+        require(document["identifier"] == named, "wrong_identifier")
+        snapshot = document["snapshot"]
+        index, checkpoint = _open_snapshot(document, pins.log)
+        state, shards = _check_lookups(document, identifier)
+        moment = current_time() if now is None else milliseconds(now)
+        times = [snapshot["time"]] + [one["expired_through"] for one in snapshot["logs"] if one["shard"] in shards]
+        age = max(0, moment - min(map(milliseconds, times)))
+        require(milliseconds(snapshot["time"]) <= moment + MAX_AHEAD, "evidence_ahead")
+        answer = state.answer(route or route_of(identifier), identifier, view)
+        # A revocation is irreversible, but not the validity of other artifacts, such as the members of a package.
+        if status_in(answer) != "REVOKED" or asserts_validity(answer):
+            with raising("evidence_outdated", "the evidence is rejected"):
+                require(moment < milliseconds(snapshot["valid_until"]), "evidence_expired")
+                require(age < DAY and (max_age is None or age <= 1000 * max_age), "evidence_too_old")
+        size = snapshot["logs"][0]["size"]
+        return Proved(answer, snapshot["time"], snapshot["valid_until"], age / 1000, index, size, checkpoint)
 
 
 def _read_evidence(evidence: str | bytes) -> dict[str, Any]:
     try:
-        document: dict[str, Any] = read(EVIDENCE, parse_json(evidence), "malformed_evidence")
+        document: dict[str, Any] = f.read(EVIDENCE, parse_json(evidence), "malformed_evidence")
     except InvalidError as fault:
         raise InvalidError("malformed_evidence", fault.pointer) from fault
     return document
@@ -150,7 +127,7 @@ def _read_evidence(evidence: str | bytes) -> dict[str, Any]:
 def _open_snapshot(document: dict[str, Any], log: PinnedLog) -> tuple[int, Checkpoint]:
     proof = parse_tlog_proof(document["tlog_proof"])
     checkpoint, snapshot = log.open(proof.note), document["snapshot"]
-    require(matches(SNAPSHOT, read_entry(canonical(snapshot))), "malformed_entry")
+    require(f.matches(SNAPSHOT, read_entry(canonical(snapshot))), "malformed_entry")
     require_included(snapshot, proof, checkpoint)
     check_snapshot(proof.index, snapshot, log.origin)
     return proof.index, checkpoint
@@ -169,12 +146,12 @@ class _Lookups:
             raise InvalidError("malformed_evidence")
         return find_value(lookup, key, self.roots[key[0] > 2])
 
-    def find_document(self, key: bytes, form: Form) -> Any:
+    def find_document(self, key: bytes, form: f.Form) -> Any:
         value = self.find(key)
         if value is None:
             return None
         parsed = parse_json(value[0])
-        require(matches(form, parsed) and canonical(parsed) == value[0] and value[1] == b"", "malformed_record")
+        require(f.matches(form, parsed) and canonical(parsed) == value[0] and value[1] == b"", "malformed_record")
         return parsed
 
     def end(self) -> None:

@@ -152,43 +152,19 @@ def bytes_form(length: int | None = None, decode: Callable[[object], bytes | Non
     return check
 
 
+def instance(kind: type) -> Form:
+    return lambda value: isinstance(value, kind)
+
+
+def whole(least: int, most: int = 2**53 - 1) -> Form:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def encoded(decode: Callable[[object, int | None], bytes | None], length: int | None = None) -> Form:
+    return lambda value: decode(value, length) is not None
+
+
 # Primitive forms
-
-
-def is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def is_null(value: Any) -> bool:
-    return value is None
-
-
-def is_boolean(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def is_name(value: Any) -> bool:
-    return isinstance(value, str) and 1 <= len(value) <= 512
-
-
-def is_index(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-
-
-def is_count(value: Any) -> bool:
-    return is_index(value) and value > 0
-
-
-def is_seq(value: Any) -> bool:
-    return is_index(value) and value <= 10_000
-
-
-def is_root(value: Any) -> bool:
-    return read_base64(value, 32) is not None
-
-
-def is_key_id(value: Any) -> bool:
-    return read_base64url(value, 32) is not None
 
 
 def is_ascending(values: list[Any]) -> bool:
@@ -213,6 +189,10 @@ def ends_of(is_end: Form) -> Form:
     return either(*forms)
 
 
+is_text, is_boolean, is_null = instance(str), instance(bool), just(None)
+is_index, is_count, is_seq = whole(0), whole(1), whole(0, 10_000)
+is_root, is_key_id = encoded(read_base64, 32), encoded(read_base64url, 32)
+is_name = pattern("(?s:.{1,512})")
 is_hash = pattern("[0-9a-f]{64}")
 is_kind = one_of(*KINDS)
 is_tenant_id = pattern("[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")

@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar, cast
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import Any, Literal, TypeVar, cast
 
 import anyio
 
@@ -19,46 +19,24 @@ from .admissions import agent_envelope
 from .client import AsyncClient, Client
 from .errors import SvcError
 from .hashing import action_of, plain_hash, result_hash
-from .models import Agent, Facts, Receipt, ToolFields
+from .models import Agent, Receipt
+from .options import Admission, ApprovalWait, LostOutcome, PendingApproval, ToolCall
+from .run import AgentRun
+from .transport import run_blocking, settle
 
-P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+Result = tuple[Literal["succeeded", "failed"], str | None]
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class LostOutcome:
-    """An outcome that could not be recorded. `client.submit(envelope)` records it once, however often it is sent."""
-
-    tool: str
-    proof_id: str
-    error: BaseException
-    envelope: dict[str, Any]
 
 
 def log_lost(lost: LostOutcome) -> None:
     logger.error("gate: the outcome of %s was not recorded", lost.proof_id, exc_info=lost.error)
 
 
-@dataclass(frozen=True)
-class ToolCall:
-    """One call of a tool. `arguments` and `facts` are read for the admission, and again before the tool runs."""
-
-    tool: str
-    arguments: Callable[[], object]
-    action: str | None = None
-    framework: str | None = None
-    facts: Callable[[], Facts | None] = lambda: None
-    fields: Callable[[], ToolFields] = ToolFields
-
-    def bound(self) -> dict[str, Any]:
-        """The hash of the arguments, and the facts: both must stay equal during the admission."""
-        facts = self.facts()
-        return {"arguments_hash": plain_hash(self.arguments())} | ({} if facts is None else {"facts": dict(facts)})
-
-
 # Prefixes of error messages, by code.
 REASONS = {"approval_required": "", "arguments_changed": "", "policy_denied": "denied by policy: "}
+LAZY = (CoroutineType, GeneratorType, AsyncGeneratorType)
 
 
 def not_admitted(error: SvcError, tool: str, action: str | None, prefix: str = "not admitted: ") -> SvcError:
@@ -68,43 +46,65 @@ def not_admitted(error: SvcError, tool: str, action: str | None, prefix: str = "
     return replace(error, message=message, tool=tool, action=action)
 
 
-def require_complete(value: object, tool: str) -> None:
+def _require_complete(value: object, tool: str) -> None:
     """Rejects a coroutine or a generator, whose body has not run, for example of a wrapped coroutine function."""
-    if inspect.iscoroutine(value) or inspect.isgenerator(value):
-        value.close()
-    elif not inspect.isasyncgen(value):
+    if not isinstance(value, LAZY):
         return
+    if not isinstance(value, AsyncGeneratorType):
+        value.close()
     raise TypeError(
         f"{tool} returned a {type(value).__name__}, whose body has not run: decorate a function that runs it"
     )
 
 
+def _notify(callback: Callable[[T], object] | None, value: T) -> None:
+    """Calls a callback. Its errors must not replace the result of the tool."""
+    with contextlib.suppress(Exception):
+        if callback is not None:
+            callback(value)
+
+
+async def _shielded(work: Awaitable[object]) -> None:
+    """A cancelled tool did run: its outcome is recorded regardless."""
+    with anyio.CancelScope(shield=True):
+        await work
+
+
 @dataclass(frozen=True)
 class _Planned:
     call: ToolCall
+    # Without the number in the run.
     envelope: dict[str, Any]
     fingerprint: str
+    run: AgentRun[Any] | None
 
     def not_admitted(self, error: Exception) -> SvcError:
         if not isinstance(error, SvcError):
             error = SvcError("network", f"its admission failed: {error}")
         return not_admitted(error, self.call.tool, self.envelope["action"])
 
-    def require_unchanged(self, receipt: Receipt) -> None:
+    def is_unchanged(self) -> bool:
         try:
-            is_unchanged = plain_hash(self.call.bound()) == self.fingerprint
+            return plain_hash(self.call.bound()) == self.fingerprint
         except Exception:
-            is_unchanged = False
-        if not is_unchanged:
-            message, proof_id = "its arguments or facts changed after the request", receipt["registry_proof_id"]
-            raise self.not_admitted(SvcError("arguments_changed", message, proof_id=proof_id))
+            return False
+
+    async def send(
+        self, envelope: dict[str, Any], send: Callable[[dict[str, Any]], Any], *, is_observed: bool = False
+    ) -> Receipt:
+        if self.run is not None:
+            return await self.run.number(envelope, send, is_observed=is_observed)
+        return cast(Receipt, await settle(send(envelope)))
 
 
 class Gate:
     """A client and the agent whose calls it admits.
 
+    In the mode `observe` every tool runs at once, and `on_not_admitted` gets the error of each call that `enforce`
+    would have stopped. With `approval`, a call waits for a required approval. `on_admitted` gets every admission.
     `outcome_timeout` limits the recording of an outcome, in seconds. `on_outcome_error` gets every outcome that could
-    not be recorded; by default it is logged. The caller of the tool gets its result regardless.
+    not be recorded; by default it is logged. The caller of the tool gets its result regardless. Callbacks are plain
+    functions, whose errors are ignored.
     """
 
     def __init__(
@@ -112,81 +112,177 @@ class Gate:
         client: Client | AsyncClient,
         agent: Agent,
         *,
+        mode: Literal["enforce", "observe"] = "enforce",
         parent_proof_id: str | None = None,
+        approval: ApprovalWait | None = None,
         outcome_timeout: float = 10.0,
+        on_admitted: Callable[[Admission], object] | None = None,
+        on_not_admitted: Callable[[SvcError], object] | None = None,
         on_outcome_error: Callable[[LostOutcome], object] = log_lost,
     ) -> None:
-        self.client, self.agent, self.on_outcome_error = client, agent, on_outcome_error
+        self.client, self.agent, self.mode, self.approval = client, agent, mode, approval
+        self.on_admitted, self.on_not_admitted, self.on_outcome_error = on_admitted, on_not_admitted, on_outcome_error
         self.parent = {} if parent_proof_id is None else {"parent_proof_id": parent_proof_id}
         self.recorder = client.with_timeout(outcome_timeout)
+        self._background = set[object]()
         # Rejects invalid options when a tool is wrapped, not when it is called.
         client.require_engine()
         agent_envelope(client.tenant_id, "admission", {"agent": agent, "action": "ANY", **self.parent})
+        callbacks = on_admitted, on_not_admitted, on_outcome_error, approval and approval.on_pending
+        for is_valid, message in (
+            (mode in ("enforce", "observe"), "/mode: must be enforce or observe"),
+            (mode == "enforce" or callable(on_not_admitted), "/on_not_admitted: is required in the mode observe"),
+            (approval is None or approval.wait > 0, "/approval/wait: must be above 0"),
+            (not any(map(inspect.iscoroutinefunction, callbacks)), "a callback must not be a coroutine function"),
+        ):
+            if not is_valid:
+                raise SvcError("invalid_input", message)
 
     def run(self, call: ToolCall, function: Callable[[], R]) -> R:
-        """Runs the function only after an `ADMITTED` receipt for this call. Raises `SvcError` with its `tool`."""
-        client, recorder = self.client, self.recorder
-        if not isinstance(client, Client) or not isinstance(recorder, Client):
-            raise not_admitted(SvcError("invalid_input", "a blocking tool needs a Client"), call.tool, call.action)
-        planned = self._plan(call)
-        try:
-            receipt = client.submit(planned.envelope)
-        except Exception as error:
-            raise planned.not_admitted(error) from error
+        """Runs the function only after an `ADMITTED` receipt for this call. Raises `SvcError` with its `tool`.
 
-        def record(result: str, hash_: str | None = None) -> None:
-            envelope = self._outcome(planned, receipt, result, hash_)
+        In the mode `observe`, runs the function at once.
+        """
+        stops = list[StopIteration]()
+
+        async def tool() -> R:
             try:
-                recorder.submit(envelope)
-            except BaseException as error:
-                self._report(planned, receipt, error, envelope)
-                if not isinstance(error, Exception):
-                    raise
+                return function()
+            except StopIteration as stop:
+                stops.append(stop)
+                raise
 
         try:
-            planned.require_unchanged(receipt)
-            value = function()
-            require_complete(value, call.tool)
-        except BaseException:
-            record("failed")
+            return run_blocking(self._guard(call, tool, Client, "a blocking tool needs a Client"))
+        except RuntimeError as error:
+            # A coroutine cannot raise the `StopIteration` of a tool (PEP 479).
+            if stops and error.__cause__ is stops[0]:
+                raise stops[0] from None
             raise
-        record("succeeded", result_hash(value))
-        return value
 
     async def run_async(self, call: ToolCall, function: Callable[[], Awaitable[R]]) -> R:
         """`run` for a coroutine function."""
-        client, recorder = self.client, self.recorder
-        if not isinstance(client, AsyncClient) or not isinstance(recorder, AsyncClient):
-            raise not_admitted(
-                SvcError("invalid_input", "a coroutine tool needs an AsyncClient"), call.tool, call.action
-            )
-        planned = self._plan(call)
-        try:
-            receipt = await client.submit(planned.envelope)
-        except Exception as error:
-            raise planned.not_admitted(error) from error
+        return await self._guard(call, function, AsyncClient, "a coroutine tool needs an AsyncClient")
 
-        async def record(result: str, hash_: str | None = None) -> None:
-            envelope = self._outcome(planned, receipt, result, hash_)
+    def drain(self) -> None:
+        """Waits for the requests that the mode `observe` sends in the background. Then close the client."""
+        run_blocking(self.drain_async())
+
+    async def drain_async(self) -> None:
+        """`drain` for a gate with an `AsyncClient`."""
+        while self._background:
+            await settle(self.client._sleep(0.02))
+
+    async def _guard(self, call: ToolCall, tool: Callable[[], Awaitable[R]], kind: type, needed: str) -> R:
+        try:
+            if not isinstance(self.client, kind):
+                raise not_admitted(SvcError("invalid_input", needed), call.tool, call.options.get("action"))
+            planned = self._plan(call)
+        except SvcError as error:
+            _notify(self.on_not_admitted, error)
+            if self.mode != "observe":
+                raise
+            return await tool()
+        if self.mode == "observe":
+            return await self._observe(planned, tool)
+        return await self._enforce(planned, tool)
+
+    async def _enforce(self, planned: _Planned, tool: Callable[[], Awaitable[R]]) -> R:
+        admission, result = await self._admit(planned), cast(Result, ("failed", None))
+        try:
+            # Nothing may run between this check and the tool.
+            if not planned.is_unchanged():
+                message = "its arguments or facts changed after the request"
+                changed = planned.not_admitted(SvcError("arguments_changed", message, proof_id=admission.proof_id))
+                _notify(self.on_not_admitted, changed)
+                raise changed
+            value = await tool()
+            _require_complete(value, admission.tool)
+            result = "succeeded", result_hash(value)
+            return value
+        finally:
+            await self._record(planned, admission, result)
+
+    async def _observe(self, planned: _Planned, tool: Callable[[], Awaitable[R]]) -> R:
+        decided: Any = self.client._event()
+        found = list[Admission]()
+
+        async def decide() -> None:
             try:
-                # A cancelled tool did run: its outcome is recorded regardless.
-                with anyio.CancelScope(shield=True):
-                    await recorder.submit(envelope)
-            except BaseException as error:
-                self._report(planned, receipt, error, envelope)
-                # The scope does not protect against `asyncio.Task.cancel`.
-                if not isinstance(error, Exception):
-                    raise
+                # `on_not_admitted` has the error.
+                with contextlib.suppress(SvcError):
+                    found.append(await self._admit(planned))
+            finally:
+                decided.set()
 
+        async def record(result: Result) -> None:
+            await settle(decided.wait())
+            for admission in found:
+                await self._record(planned, admission, result)
+
+        if not self._spawn(decide()):
+            return await tool()
+        result: Result | None = ("failed", None)
         try:
-            planned.require_unchanged(receipt)
-            value = await function()
-            require_complete(value, call.tool)
-        except BaseException:
-            await record("failed")
-            raise
-        await record("succeeded", result_hash(value))
-        return value
+            value = await tool()
+            # The outcome of a coroutine or a generator, whose body has not run, is not known.
+            result = None if isinstance(value, LAZY) else ("succeeded", result_hash(value))
+            return value
+        finally:
+            if result is not None:
+                self._spawn(record(result))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> bool:
+        async def tracked() -> None:
+            try:
+                await work
+            finally:
+                self._background.discard(work)
+
+        self._background.add(work)
+        try:
+            self.client._spawn(tracked())
+        except RuntimeError as error:
+            # No thread can start, such as at the end of the process.
+            self._background.discard(work)
+            logger.error("gate: a call was not observed", exc_info=error)
+            return False
+        return True
+
+    async def _admit(self, planned: _Planned) -> Admission:
+        """Returns only after an `ADMITTED` receipt for this call."""
+        try:
+            try:
+                is_observed = self.mode == "observe"
+                receipt = await planned.send(planned.envelope, self.client.submit, is_observed=is_observed)
+            except SvcError as error:
+                receipt = await self._second_decision(planned, error)
+        except Exception as cause:
+            known = planned.not_admitted(cause)
+            _notify(self.on_not_admitted, known)
+            raise known from cause
+        action, proof_id = planned.envelope["action"], receipt["registry_proof_id"]
+        admission = Admission(planned.call.tool, action, proof_id, receipt, planned.run)
+        _notify(self.on_admitted, admission)
+        return admission
+
+    async def _second_decision(self, planned: _Planned, error: SvcError) -> Receipt:
+        """Waits for a required approval, if the gate has `approval`; raises every other error again."""
+        wait, approval = self.approval, error.approval
+        if wait is None or approval is None:
+            raise error
+        first = approval["receipt"]
+        pending = PendingApproval(planned.call, planned.envelope["action"], first["registry_proof_id"], approval)
+        _notify(wait.on_pending, pending)
+        try:
+            receipt = await settle(self.client.wait_for_approval(first, wait.wait))
+            if receipt["schema_version"] == first["schema_version"]:
+                return receipt
+        except SvcError as later:
+            # Without a second decision, the call fails with `approval_required` of the first decision.
+            if not later.retryable:
+                raise
+        raise error
 
     def _agent_of(self, call: ToolCall) -> dict[str, Any]:
         framework = {} if call.framework is None else {"framework": call.framework}
@@ -194,97 +290,44 @@ class Gate:
 
     def _plan(self, call: ToolCall) -> _Planned:
         try:
-            bound = call.bound()
+            action, bound, fields = call.options.get("action"), call.bound(), {**call.option("fields", dict)}
+            run = fields.pop("run") if isinstance(fields.get("run"), AgentRun) else None
             fields = {
                 "agent": self._agent_of(call),
-                "action": action_of(call.tool) if call.action is None else call.action,
+                "action": action_of(call.tool) if action is None else action,
                 "tool": call.tool,
+                **({} if call.tool_call_id is None else {"tool_call_id": call.tool_call_id}),
                 **self.parent,
-                **call.fields(),
+                **fields,
                 **bound,
             }
             envelope = agent_envelope(self.client.tenant_id, "admission", fields)
-            return _Planned(call, envelope, plain_hash(bound))
+            if run is not None:
+                run.require_owner(self.client.tenant_id, self.agent["id"])
+            return _Planned(call, envelope, plain_hash(bound), run)
         except Exception as error:
             # `hashed`, `facts` and `fields` may raise any error.
             known = error if isinstance(error, SvcError) else SvcError("invalid_input", str(error))
-            raise not_admitted(known, call.tool, call.action, "the call cannot be described in a proof: ") from error
+            raise not_admitted(
+                known, call.tool, call.options.get("action"), "the call cannot be described in a proof: "
+            ) from error
 
-    def _outcome(self, planned: _Planned, receipt: Receipt, result: str, hash_: str | None) -> dict[str, Any]:
-        fields = {"agent": self._agent_of(planned.call), "parent_proof_id": receipt["registry_proof_id"]}
-        fields |= {"result": result} | ({} if hash_ is None else {"result_hash": hash_})
-        return agent_envelope(self.client.tenant_id, "outcome", fields)
+    async def _record(self, planned: _Planned, admission: Admission, result: Result) -> None:
+        """Records the outcome. A failed record must not replace the result of the tool."""
+        fields = {"agent": self._agent_of(planned.call), "parent_proof_id": admission.proof_id, "result": result[0]}
+        fields |= {} if result[1] is None else {"result_hash": result[1]}
+        sent = agent_envelope(self.client.tenant_id, "outcome", fields)
 
-    def _report(self, planned: _Planned, receipt: Receipt, error: BaseException, envelope: dict[str, Any]) -> None:
-        lost = LostOutcome(planned.call.tool, receipt["registry_proof_id"], error, envelope)
-        # An error of the callback must not replace the result of the tool.
-        with contextlib.suppress(Exception):
-            self.on_outcome_error(lost)
+        def send(numbered: dict[str, Any]) -> Any:
+            nonlocal sent
+            sent = numbered
+            response: Any = self.recorder.submit(sent)
+            return _shielded(response) if inspect.isawaitable(response) else response
 
-
-def admitted(
-    gate: Gate,
-    *,
-    tool: str | None = None,
-    action: str | None = None,
-    hashed: Callable[..., object] | None = None,
-    facts: Callable[..., Facts] | None = None,
-    fields: Callable[..., ToolFields] | None = None,
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorates a function, or a coroutine function, so that every call is admitted before it runs.
-
-    `tool` is the tool's name in the proof, by default the name of the function; `action` is by default
-    `action_of(tool)`. The hash covers the arguments by name, with the default values. If some arguments are not plain
-    JSON, `hashed` gets the arguments and returns the value to hash instead. `facts` returns the facts of a call. A
-    call does not run if its facts or the hashed value change during the admission. `fields` returns further members
-    of the envelope.
-
-    A coroutine function needs a gate with an `AsyncClient`, any other function one with a `Client`. Raises `SvcError`
-    (`invalid_input`) otherwise, and for a generator function, whose body runs only after the call has returned.
-    """
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        name = tool if tool is not None else getattr(function, "__name__", "")
-        # The `__call__` of a callable object may be a coroutine or generator function.
-        called = [function, getattr(function, "__call__", function)]  # noqa: B004
-        if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in called):
-            raise SvcError("invalid_input", f"{name} is a generator function: decorate its caller")
-        is_coroutine = any(map(inspect.iscoroutinefunction, called))
-        if is_coroutine != isinstance(gate.client, AsyncClient):
-            raise SvcError("invalid_input", f"{name}: a coroutine function needs an AsyncClient, others a Client")
-        # The names of the arguments are those of a wrapped function. With `hashed`, a wrapper may take other arguments.
-        signature = inspect.signature(function, follow_wrapped=hashed is None)
-
-        def call_of(*args: P.args, **named: P.kwargs) -> ToolCall:
-            # Raises the `TypeError` of a call with wrong arguments, before the admission.
-            bound = signature.bind(*args, **named)
-            bound.apply_defaults()
-
-            def arguments() -> object:
-                return dict(bound.arguments) if hashed is None else hashed(*args, **named)
-
-            return ToolCall(
-                name,
-                arguments,
-                action,
-                facts=lambda: None if facts is None else facts(*args, **named),
-                fields=lambda: ToolFields() if fields is None else fields(*args, **named),
-            )
-
-        if is_coroutine:
-
-            @wraps(function)
-            async def run_async(*args: P.args, **named: P.kwargs) -> Any:
-                return await gate.run_async(
-                    call_of(*args, **named), lambda: cast(Awaitable[Any], function(*args, **named))
-                )
-
-            return cast(Callable[P, R], run_async)
-
-        @wraps(function)
-        def run(*args: P.args, **named: P.kwargs) -> R:
-            return gate.run(call_of(*args, **named), lambda: function(*args, **named))
-
-        return run
-
-    return decorate
+        try:
+            await planned.send(sent, send)
+        except BaseException as error:
+            _notify(self.on_outcome_error, LostOutcome(admission.tool, admission.proof_id, error, sent))
+            # The scope does not protect against `asyncio.Task.cancel`.
+            if not isinstance(error, Exception):
+                raise

@@ -5,33 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from inspect import signature
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, Unpack, get_type_hints
 
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from pydantic import BaseModel, ValidationError
 
 from .errors import SvcError
-from .gate import Gate, ToolCall
-from .models import Facts, ToolFields
+from .gate import Gate
+from .options import ToolCall, ToolOptions
 
 ToolT = TypeVar("ToolT", bound=BaseTool)
 
 
-def admit_tool(
-    tool: ToolT,
-    gate: Gate,
-    *,
-    action: str | None = None,
-    hashed: Callable[..., object] | None = None,
-    facts: Callable[..., Facts] | None = None,
-    fields: Callable[..., ToolFields] | None = None,
-) -> ToolT:
+def admit_tool(tool: ToolT, gate: Gate, **options: Unpack[ToolOptions]) -> ToolT:
     """Copies a tool so that every call is admitted first. Give the agent the copy, not the original.
 
     The hash covers the arguments that the tool's schema returns. A call without an admission raises `SvcError`, like
-    a tool that fails. `hashed`, `facts` and `fields` are those of `admitted`. A tool without a coroutine needs a gate
-    with a `Client`, also for `ainvoke`; a tool with a coroutine needs a gate with an `AsyncClient` for `ainvoke`.
+    a tool that fails. The options are those of `admitted`. A tool without a coroutine needs a gate with a `Client`,
+    also for `ainvoke`; a tool with a coroutine needs a gate with an `AsyncClient` for `ainvoke`.
     """
     if not isinstance(tool, BaseTool):
         raise SvcError("invalid_input", "expected a BaseTool of langchain-core")
@@ -41,18 +33,9 @@ def admit_tool(
         named = {name: value for name, value in given.items() if name not in added}
 
         def arguments() -> object:
-            if hashed is not None:
-                return hashed(*args, **named)
             return _plain(args[0] if args and not named else {**named, **({"args": args} if args else {})})
 
-        return ToolCall(
-            tool.name,
-            arguments,
-            action,
-            "langchain",
-            lambda: None if facts is None else facts(*args, **named),
-            lambda: ToolFields() if fields is None else fields(*args, **named),
-        )
+        return ToolCall(tool.name, options, arguments, args, named, "langchain")
 
     @wraps(tool._run)
     def run(*args: Any, **named: Any) -> Any:

@@ -14,8 +14,9 @@ from .errors import SvcError
 from .evidence import Proved, verify_evidence
 from .forms import having
 from .models import Lookup
-from .pins import Pins
-from .transport import Deadline, Pause, Response, Retry, Service, Steps, http_error, read_document, unexpected
+from .settings import Call, Settings
+from .tiles import read_log
+from .transport import Response, Retry, Service, http_error, read_document, settle, unexpected
 
 # The artifact of a lookup; None for a kind that may resolve to any artifact.
 ANSWERED = {one: one for one in KINDS} | {"trust-asset": "trust", "package": "trust", "share": None, "identifier": None}
@@ -39,83 +40,107 @@ NOT_FOUND = having(
     can_assert_validity=forms.just(False),
     verdict_fabricated=forms.just(False),
 )
-HISTORY = having(
-    forms.asserts_by_status,
-    schema_version=forms.just("svc.public_verification.history/1.0"),
-    **_NAMED,
-    **_VERDICT,
-    events=forms.items(having(event=forms.is_text)),
-)
-TRUST_CHAIN = having(
-    forms.asserts_by_status,
-    schema_version=forms.just("svc.public_verification.trust_chain/1.0"),
-    **_NAMED,
-    **_VERDICT,
+
+
+def _view(name: str, **members: forms.Form) -> forms.Form:
+    schema = forms.just(f"svc.public_verification.{name}/1.0")
+    return having(forms.asserts_by_status, schema_version=schema, **_NAMED, **_VERDICT, **members)
+
+
+HISTORY = _view("history", events=forms.items(having(event=forms.is_text)))
+TRUST_CHAIN = _view(
+    "trust_chain",
     available=forms.is_boolean,
     sequence=forms.items(forms.is_text),
     links=forms.items(having(stage=forms.is_text, identifier=forms.is_text)),
 )
 
 
-def lookup(
-    service: Service,
-    deadline: Deadline,
-    kind: str,
-    identifier: str,
-    pins: Pins | None,
-    max_age: float | None,
-    view: str | None = None,
-) -> Steps[Lookup]:
-    """Reads an answer. With a pinned log, compares the answer with the answer that verified evidence proves."""
-    path, query = _target(kind, identifier, view)
-    for attempt in count(1):
-        response = yield from service.send(deadline, "GET", path, query=query)
-        record = _read(response, kind, identifier, view)
-        snapshot = generation, _, _ = _snapshot_of(response)
-        proved: Proved | None = None
-        if pins is not None:
-            evidence = yield from read_evidence(service, deadline, identifier)
-            proved = verify_evidence(evidence, pins, identifier=identifier, route=kind, view=view, max_age=max_age)
-            if not agrees(proved.answer, record):
-                # Reads answer and evidence again if they may come from different snapshots.
-                if generation == proved.log_index or attempt >= ROUNDS.attempts:
-                    message = "the answer differs from its evidence"
-                    raise SvcError("evidence_rejected", message, fault="answer_mismatch")
-                yield Pause(min(ROUNDS.backoff(attempt), max(0.0, deadline.remaining())))
-                continue
-            record = proved.answer
-            snapshot = proved.log_index, proved.tree_size, proved.time
-        verdict = record.get("verification", record)
-        return Lookup(record, verdict["verification_status"], verdict["can_assert_validity"], *snapshot, proved)
-    raise AssertionError("unreachable")
+class LookupCalls(Settings):
+    @Call
+    async def lookup(self, kind: str, identifier: str) -> Lookup:
+        """The public verdict on an artifact. A registry without a current snapshot raises `unavailable`."""
+        return await self._look_up(kind, identifier)
+
+    @Call
+    async def history(self, kind: str, identifier: str) -> Lookup:
+        """The status history of an artifact."""
+        return await self._look_up(kind, identifier, "history")
+
+    @Call
+    async def trust_chain(self, kind: str, identifier: str) -> Lookup:
+        """Each stage of an artifact with its verdict."""
+        return await self._look_up(kind, identifier, "chain")
+
+    @Call
+    async def evidence(self, identifier: str) -> bytes:
+        """The evidence of a public answer, for `verify_evidence`."""
+        return await _read_evidence(self._public, identifier)
+
+    @Call
+    async def wait_for_verdict(self, proof_id: str) -> Lookup:
+        """Polls for the public verdict on a proof, which appears a few seconds after its admission.
+
+        Polls also while the registry is unavailable or a quorum is missing.
+        """
+        service, last = self._public, "no response"
+        for attempt in count(1):
+            try:
+                found = await self._look_up("proof", proof_id, service=service)
+                if found.verification_status not in OPEN_STATUSES:
+                    return found
+                last = f"last status {found.verification_status}"
+            except SvcError as error:
+                # Keep polling for a quorum: witnesses cosign a checkpoint only after its publication.
+                if not error.retryable and error.fault != "quorum_not_met":
+                    raise
+                last = str(error)
+            delay = VERDICT_POLL.backoff(attempt)
+            if delay >= service.deadline.remaining():
+                break
+            await settle(service.client._sleep(delay))
+        raise SvcError("timeout", f"no verdict in time: {last}")
+
+    @Call
+    async def read_log(self, first: int = 0) -> list[dict[str, Any]]:
+        """The log's entries from an index to the next multiple of 256; an empty list at the end of the log.
+
+        Every entry is verified under a checkpoint of the pinned log. The next call may see a longer log.
+        """
+        return await read_log(self._public, first, None if self.pins is None else self.pins.log)
+
+    async def _look_up(
+        self, kind: str, identifier: str, view: str | None = None, service: Service | None = None
+    ) -> Lookup:
+        """Reads an answer. With a pinned log, compares the answer with the answer that verified evidence proves."""
+        service = service or self._public
+        path, query = _target(kind, identifier, view)
+        for attempt in count(1):
+            response = await service.send("GET", path, query=query)
+            record = _read(response, kind, identifier, view)
+            snapshot = generation, _, _ = _snapshot_of(response)
+            proved: Proved | None = None
+            if self.pins is not None:
+                evidence = await _read_evidence(service, identifier)
+                proved = verify_evidence(
+                    evidence, self.pins, identifier=identifier, route=kind, view=view, max_age=self.max_age
+                )
+                if not agrees(proved.answer, record):
+                    # Reads answer and evidence again if they may come from different snapshots.
+                    if generation == proved.log_index or attempt >= ROUNDS.attempts:
+                        message = "the answer differs from its evidence"
+                        raise SvcError("evidence_rejected", message, fault="answer_mismatch")
+                    await service.wait(ROUNDS.backoff(attempt))
+                    continue
+                record = proved.answer
+                snapshot = proved.log_index, proved.tree_size, proved.time
+            verdict = record.get("verification", record)
+            return Lookup(record, verdict["verification_status"], verdict["can_assert_validity"], *snapshot, proved)
+        raise AssertionError("unreachable")
 
 
-def wait_for_verdict(
-    service: Service, deadline: Deadline, proof_id: str, pins: Pins | None, max_age: float | None
-) -> Steps[Lookup]:
-    """Polls for the public verdict on a proof, also while the registry is unavailable or a quorum is missing."""
-    last = "no response"
-    for attempt in count(1):
-        try:
-            found = yield from lookup(service, deadline, "proof", proof_id, pins, max_age)
-            if found.verification_status not in OPEN_STATUSES:
-                return found
-            last = f"last status {found.verification_status}"
-        except SvcError as error:
-            # Keep polling for a quorum: witnesses cosign a checkpoint only after its publication.
-            if not error.retryable and error.fault != "quorum_not_met":
-                raise
-            last = str(error)
-        delay = VERDICT_POLL.backoff(attempt)
-        if delay >= deadline.remaining():
-            break
-        yield Pause(delay)
-    raise SvcError("timeout", f"no verdict in time: {last}")
-
-
-def read_evidence(service: Service, deadline: Deadline, identifier: str) -> Steps[bytes]:
-    response = yield from service.read(deadline, "GET", f"/api/public/evidence/{_segment(identifier)}")
-    return response.content
+async def _read_evidence(service: Service, identifier: str) -> bytes:
+    return (await service.read(f"/api/public/evidence/{_segment(identifier)}")).content
 
 
 def agrees(proved: Any, served: Any) -> bool:
@@ -170,15 +195,10 @@ def _read(response: Response, kind: str, identifier: str, view: str | None) -> A
 
 def _snapshot_of(response: Response) -> tuple[int, int, str]:
     """The generation, size and time of the snapshot, as the server states them."""
-    issued_at = response.headers.get("x-svc-snapshot-issued-at", "")
-    if not is_time(issued_at):
-        raise unexpected(response, "the response has no x-svc-snapshot-issued-at")
-    generation = _snapshot_number(response, "x-svc-snapshot-generation")
-    return generation, _snapshot_number(response, "x-svc-tree-size"), issued_at
-
-
-def _snapshot_number(response: Response, name: str) -> int:
-    text = response.headers.get(name, "")
-    if not re.fullmatch("[0-9]{1,15}", text):
-        raise unexpected(response, f"the response has no {name}")
-    return int(text)
+    is_number = forms.pattern("[0-9]{1,15}")
+    checks = {"snapshot-generation": is_number, "tree-size": is_number, "snapshot-issued-at": is_time}
+    for name, check in checks.items():
+        if not check(response.headers.get(f"x-svc-{name}")):
+            raise unexpected(response, f"the response has no x-svc-{name}")
+    generation, size, time = (response.headers[f"x-svc-{name}"] for name in checks)
+    return int(generation), int(size), time

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NotRequired, Required, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, Required, TypedDict
 
 from .evidence import Proved
+
+if TYPE_CHECKING:
+    from .run import AgentRun
 
 
 class Agent(TypedDict):
@@ -32,9 +35,9 @@ Facts = Mapping[str, str | int | DecimalFact | list[str]]
 
 
 class ToolFields(TypedDict, total=False):
-    """Members of an envelope that are not about the call itself."""
+    """Members of an envelope that are not about the call itself. An `AgentRun`, of `open_run`, numbers the requests."""
 
-    run: Run
+    run: Run | AgentRun[Any]
     tool_call_id: str
     traceparent: str
     idempotency_key: str
@@ -114,11 +117,7 @@ class Denial(TypedDict):
     sentences: dict[str, str]
 
 
-class RequiredApproval(TypedDict):
-    receipt: Receipt
-    reasons: list[str]
-    # Explanations, by policy id.
-    sentences: dict[str, str]
+class RequiredApproval(Denial):
     expires_at: str
 
 

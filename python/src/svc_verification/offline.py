@@ -1,4 +1,4 @@
-"""Verifies exports, the evidence of receipts, packages of runs, and tlog-proofs offline (spec/log.md, 18)."""
+"""Verifies exports, the evidence of receipts, and tlog-proofs offline (spec/log.md, 18)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from . import approvals
 from .crypto import pae, thumbprint, verify_ed25519
-from .documents import AEP, AEP_TYPE, DISCLOSED, DISCLOSURE, EVIDENCE, EXPORT, RECEIPT_EVIDENCE, RUN_PACKAGE
+from .documents import AEP, AEP_TYPE, DISCLOSED, DISCLOSURE, EVIDENCE, EXPORT, RECEIPT_EVIDENCE
 from .encoding import (
     base64_bytes,
     base64text,
@@ -67,25 +67,10 @@ class OfflineResult:
     def summary(self) -> dict[str, Any]:
         """The result as JSON, in the form of the test vectors."""
         shown = ("authentic", "included", "status", "key_state", "fault", "disclosed", "withheld")
-        return _summary(self, () if self.undecidable else shown)
+        return summary_of(self, () if self.undecidable else shown)
 
 
-@dataclass
-class RunResult:
-    """`complete`: the run has exactly the requests `members`. `missing` has the numbers of erased requests."""
-
-    complete: bool = False
-    fault: str | None = None
-    undecidable: str | None = None
-    members: list[str] | None = None
-    missing: list[int] | None = None
-
-    def summary(self) -> dict[str, Any]:
-        """The result as JSON, in the form of the test vectors."""
-        return _summary(self, () if self.undecidable else ("complete", "fault", "members", "missing"))
-
-
-def _summary(result: object, names: tuple[str, ...]) -> dict[str, Any]:
+def summary_of(result: object, names: tuple[str, ...]) -> dict[str, Any]:
     values = {name: getattr(result, name) for name in (*names, "undecidable")}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -106,7 +91,7 @@ def verify_export(
     require_time(now)
     result = OfflineResult(authentic=False, included=None if pins.log is None else False)
     try:
-        _verify_document(result, document, pins, receipt, tlog_proof, now)
+        verify_document(result, document, pins, receipt, tlog_proof, now)
     except Undecidable as cause:
         return OfflineResult(undecidable=str(cause))
     except InvalidError as fault:
@@ -138,38 +123,24 @@ def verify_tlog_proof(tlog_proof: str, entry: str | bytes, pins: Pins) -> Offlin
     return result
 
 
-def verify_run(package: Document, pins: Pins) -> RunResult:
-    """Verifies that a run has exactly the requests in its package."""
-    result = RunResult()
-    if pins.log is None:
-        return RunResult(undecidable="no_pinned_log")
-    try:
-        _verify_run(result, _parse(package), pins, pins.log)
-    except Undecidable as cause:
-        return RunResult(undecidable=str(cause))
-    except InvalidError as fault:
-        result.fault = fault.code
-    return result
-
-
-def _parse(document: Document) -> Any:
+def parse_document(document: Document) -> Any:
     return document if isinstance(document, dict) else parse_json(document)
 
 
 # An export or evidence
 
 
-def _verify_document(
+def verify_document(
     result: OfflineResult,
     given: Document,
     pins: Pins,
-    receipt: Mapping[str, object] | None,
-    tlog_proof: str | None,
-    now: str | None,
+    receipt: Mapping[str, object] | None = None,
+    tlog_proof: str | None = None,
+    now: str | None = None,
 ) -> None:
     if not pins.aep_keys:
         raise Undecidable("no_pinned_key")
-    document = _parse(given)
+    document = parse_document(given)
     signed, disclosed = read_signed(document, receipt)
     is_export = document["schema_version"] not in (EVIDENCE, DISCLOSURE)
     pinned = [key for key in pins.aep_keys if key.key_id == signed["key_id"]]
@@ -350,86 +321,3 @@ def _status_of(document: dict[str, Any], signed: dict[str, Any], now: str | None
         return stated
     end = signed["valid_until"]["proof"]
     return "EXPIRED" if end is not None and end <= (now or time_text(current_time())) else otherwise
-
-
-# A run
-
-
-@dataclass
-class Place:
-    """A proof of a run, with its place in the log; `aep` is None when its payload was erased."""
-
-    entry: dict[str, Any]
-    aep: dict[str, Any] | None
-    index: int
-    tree: Checkpoint
-
-
-def _verify_run(result: RunResult, package: Any, pins: Pins, log: PinnedLog) -> None:
-    try:
-        read(RUN_PACKAGE, package, "malformed_run")
-    except InvalidError as fault:
-        raise InvalidError("malformed_run", fault.pointer) from fault
-    close, *others = (_place_of(one, pins, log) for one in (package["close"], *package["members"]))
-    closing = close.aep or {}
-    subject = closing["subject"]
-    require(subject["kind"] == "close", "not_a_close")
-    indexes = [one.index for one in (*others, close)]
-    require(is_ascending(indexes) and all(one.tree == close.tree for one in others), "log_order_mismatch")
-    hashes = [[one.entry["proof_id"], one.entry["aep_hash"]] for one in others]
-    stated = (subject["count"], subject["members_hash"])
-    require(stated == (len(others), document_hash(hashes)), "members_mismatch")
-    aeps = [one.aep for one in others if one.aep is not None]
-    require(all(_is_of_run(aep, closing) for aep in aeps), "run_mismatch")
-    result.missing = missing_numbers(others, subject["run"]["seq"])
-    result.complete = True
-    result.members = [one.entry["proof_id"] for one in others]
-
-
-def _is_of_run(aep: dict[str, Any], closing: dict[str, Any]) -> bool:
-    def run_of(one: dict[str, Any]) -> tuple[Any, ...]:
-        return one["tenant_id"], one["subject"]["agent"]["id"], one["subject"].get("run", {}).get("id")
-
-    return aep["subject"]["kind"] in ("admission", "outcome") and run_of(aep) == run_of(closing)
-
-
-def missing_numbers(members: list[Place], end: int) -> list[int]:
-    """The numbers of erased members: the numbers below `end` that no member with a payload has.
-
-    A decision after an approval repeats the number of its pending proof, which may be erased.
-    """
-    seqs: list[int] = []
-    of_erased: list[int] = []
-    first: dict[str, tuple[str, int | None]] = {}
-    decided: set[str] = set()
-    for one in members:
-        seq = None
-        if one.aep is not None:
-            approval, seq = one.aep["evidence"]["approval"], one.aep["subject"]["run"]["seq"]
-            if approval is None:
-                seqs.append(seq)
-            else:
-                pending = approval["pending_proof_id"]
-                effect, its_seq = first.get(pending, (None, None))
-                require(effect == "REQUIRE_APPROVAL" and its_seq in (None, seq), "seq_mismatch")
-                require(pending not in decided, "seq_mismatch")
-                decided.add(pending)
-                if its_seq is None:
-                    of_erased.append(seq)
-        first[one.entry["proof_id"]] = one.entry["effect"], seq
-    require(len({*seqs}) == len(seqs) and max(seqs, default=-1) < end, "seq_mismatch")
-    missing = sorted({*range(end)} - {*seqs})
-    require(not missing or any(one.aep is None for one in members), "seq_mismatch")
-    require(len({*of_erased}) == len(of_erased) and {*of_erased} <= {*missing}, "seq_mismatch")
-    return missing
-
-
-def _place_of(document: dict[str, Any], pins: Pins, log: PinnedLog) -> Place:
-    aep = None
-    if document["proof_record"] is not None:
-        result = OfflineResult()
-        _verify_document(result, document, pins, None, None, None)
-        require(result.included, "not_in_tree")
-        aep = result.aep
-    proof = parse_tlog_proof(document["tlog_proof"])
-    return Place(document["entry"], aep, proof.index, log.check_inclusion(document["entry"], proof))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from .encoding import KINDS, base64url, milliseconds, time_text
-from .errors import InvalidError
+from .errors import require
 from .forms import ASSERTING, is_ascending
 
 NONE = 2**48 - 1
@@ -30,6 +31,7 @@ PREFIXES = {
 }
 POSITIVE = dict(zip(KINDS, ASSERTING, strict=True))
 STAGES = ["execution", "evidence", "verification", "passport", "certificate", "trust_established"]
+_require = partial(require, code="malformed_record")
 EVENTS = {1: "verified", 2: "failed", 3: "verified", 4: "erased", 5: "lost"}
 REVOKED = 6
 
@@ -41,11 +43,6 @@ class Event:
     at: str
     kind: str | None
     reason: str | None
-
-
-def _require(condition: object) -> None:
-    if not condition:
-        raise InvalidError("malformed_record")
 
 
 def _numbers(data: bytes) -> list[int]:

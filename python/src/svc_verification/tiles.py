@@ -10,8 +10,8 @@ from .encoding import sha256
 from .entries import read_entry
 from .errors import SvcError, raising, require
 from .merkle import tree_root
-from .pins import Pins
-from .transport import Deadline, Service, Steps
+from .pins import PinnedLog
+from .transport import Service
 
 WIDTH = 256
 
@@ -32,33 +32,33 @@ def read_bundle(data: bytes, width: int) -> list[bytes]:
     return entries
 
 
-def read_log(service: Service, deadline: Deadline, first: int, pins: Pins | None) -> Steps[list[dict[str, Any]]]:
+async def read_log(service: Service, first: int, log: PinnedLog | None) -> list[dict[str, Any]]:
     """The entries from an index to the end of its bundle, verified up to the root of a checkpoint.
 
     The hash of a full tile on the path to the root must be in the tile above it. The partial tiles, at the right edge
     of the tree, must hash to the root.
     """
-    if pins is None or pins.log is None or first < 0:
+    if log is None or first < 0:
         raise SvcError("invalid_input", "read_log needs pins of a log, and an index from 0")
-    note = yield from service.read(deadline, "GET", "/log/checkpoint", accept="text/plain")
+    note = await service.read("/log/checkpoint", accept="text/plain")
     with raising("evidence_rejected", "the log is rejected"):
-        checkpoint = pins.log.open(note.content.decode(errors="replace"))
+        checkpoint = log.open(note.content.decode(errors="replace"))
         size, number = checkpoint.size, first // WIDTH
         if first >= size:
             return []
 
-        def read(folder: str, number: int, width: int) -> Steps[bytes]:
+        async def read(folder: str, number: int, width: int) -> bytes:
             path = "/log/" + path_of(folder, number, width)
-            return (yield from service.read(deadline, "GET", path, accept="application/octet-stream")).content
+            return (await service.read(path, accept="application/octet-stream")).content
 
-        def read_hashes(level: int, number: int) -> Steps[list[bytes]]:
+        async def read_hashes(level: int, number: int) -> list[bytes]:
             width = min(WIDTH, (size >> 8 * level) - WIDTH * number)
-            data = yield from read(str(level), number, width)
+            data = await read(str(level), number, width)
             require(len(data) == 32 * width, "malformed_tile")
             return [data[at : at + 32] for at in range(0, len(data), 32)]
 
         width = min(WIDTH, size - WIDTH * number)
-        bundle = read_bundle((yield from read("entries", number, width)), width)
+        bundle = read_bundle((await read("entries", number, width)), width)
         # `tile` is on the path from the bundle to the root, until the path reaches a partial tile. `right` is the
         # hash over the partial tiles of the levels so far, if any.
         tile, right = [sha256(b"\0" + entry) for entry in bundle], list[bytes]()
@@ -67,12 +67,12 @@ def read_log(service: Service, deadline: Deadline, first: int, pins: Pins | None
             last, partial = divmod(size >> 8 * level, WIDTH)
             is_partial, is_full = is_full and number == last, is_full and number < last
             if partial:
-                right = [tree_root((tile if is_partial else (yield from read_hashes(level, last))) + right)]
+                right = [tree_root((tile if is_partial else (await read_hashes(level, last))) + right)]
             if last == 0:
                 break
             if is_full:
                 node, at, number = tree_root(tile), number % WIDTH, number // WIDTH
-                tile = yield from read_hashes(level + 1, number)
+                tile = await read_hashes(level + 1, number)
                 require(tile[at] == node, "not_in_tree")
         require(right == [checkpoint.root], "not_in_tree")
         return [read_entry(entry) for entry in bundle[first % WIDTH :]]

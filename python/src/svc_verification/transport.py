@@ -1,24 +1,26 @@
 """Requests, retries, deadlines and checks of responses, without I/O.
 
-A call is a generator that yields requests and pauses, and receives responses, or the `SvcError` of a request without
-a response. `client.py` sends the requests, in blocking calls or in coroutines.
+Every call is a coroutine. In a `Client` each of its steps blocks, so that the coroutine never suspends.
 """
 
 from __future__ import annotations
 
+import inspect
 import random
 import re
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import urlencode, urlsplit
 
 from .encoding import canonical_json, parse_json, sha256
 from .errors import Code, InvalidError, SvcError
 from .forms import Form, having, is_index, is_text, items, read
 from .models import Exchange
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -78,13 +80,18 @@ class Response:
         return _http_date(self.headers.get("date", ""))
 
 
-@dataclass(frozen=True)
-class Pause:
-    seconds: float
+def run_blocking(call: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine of which no step suspends."""
+    try:
+        call.send(None)
+    except StopIteration as end:
+        return cast(T, end.value)
+    raise AssertionError("unreachable")
 
 
-T = TypeVar("T")
-Steps = Generator[Request | Pause, Response, T]
+async def settle(result: T | Awaitable[T]) -> T:
+    """The result of a call of either client."""
+    return await result if inspect.isawaitable(result) else result
 
 
 def _http_date(text: str) -> float | None:
@@ -111,16 +118,16 @@ class Deadline:
 
 
 class Service:
-    """One API at a base address, with the headers of every request to it."""
+    """One API at a base address, with the headers and limits of one call, which may send several requests."""
 
-    def __init__(self, name: str, base: str, headers: Mapping[str, str], retry: Retry, max_bytes: int) -> None:
-        self.base, self.headers, self.retry, self.max_bytes = _base_url(name, base), headers, retry, max_bytes
+    def __init__(self, client: Any, name: str, base: str, headers: Mapping[str, str], max_bytes: int) -> None:
+        self.base, self.headers, self.max_bytes = _base_url(name, base), headers, max_bytes
+        self.client, self.deadline = client, Deadline(client.timeout)
         # The time of the last response by the clock of the service, or without a `Date` by the own clock.
         self.answered_at = 0.0
 
-    def send(
+    async def send(
         self,
-        deadline: Deadline,
         method: str,
         path: str,
         *,
@@ -128,7 +135,7 @@ class Service:
         body: bytes | None = None,
         accept: str = "application/json",
         idempotency_key: str | None = None,
-    ) -> Steps[Response]:
+    ) -> Response:
         """Retries after a network error, 408, 429, 502, 503 and 504; any other response would not change.
 
         Gives up at once when the delay exceeds the remaining time.
@@ -142,14 +149,15 @@ class Service:
             headers["content-type"] = "application/json"
         if idempotency_key is not None:
             headers["x-svc-idempotency-key"] = idempotency_key
-        attempt = 1
+        deadline, retry, attempt = self.deadline, self.client.retry, 1
         while True:
             remaining = deadline.remaining()
             if remaining <= 0:
                 raise deadline.error()
-            timeout = min(self.retry.attempt_timeout, remaining)
+            timeout = min(retry.attempt_timeout, remaining)
             try:
-                response = yield Request(method, url, headers, body, timeout, self.max_bytes)
+                request = Request(method, url, headers, body, timeout, self.max_bytes)
+                response: Response = await settle(self.client._perform(request))
                 sent = response.sent_at
                 self.answered_at = time.time() if sent is None else sent
                 if response.status not in RETRIED:
@@ -157,27 +165,30 @@ class Service:
                 error = http_error(response)
             except SvcError as failed:
                 error = deadline.error() if deadline.remaining() <= 0 else failed
-            delay = max(error.retry_after or 0, self.retry.backoff(attempt))
-            if not error.retryable or attempt >= self.retry.attempts or delay >= deadline.remaining():
+            delay = max(error.retry_after or 0, retry.backoff(attempt))
+            if not error.retryable or attempt >= retry.attempts or delay >= deadline.remaining():
                 raise error
-            yield Pause(delay)
+            await settle(self.client._sleep(delay))
             attempt += 1
 
-    def read(self, deadline: Deadline, method: str, path: str, **options: Any) -> Steps[Response]:
+    async def wait(self, seconds: float) -> None:
+        await settle(self.client._sleep(max(0.0, min(seconds, self.deadline.remaining()))))
+        if self.deadline.remaining() <= 0:
+            raise self.deadline.error()
+
+    async def read(self, path: str, method: str = "GET", **options: Any) -> Response:
         """Like `send`, but raises for every status except 200."""
-        response = yield from self.send(deadline, method, path, **options)
+        response = await self.send(method, path, **options)
         if response.status != 200:
             raise http_error(response)
         return response
 
-    def exchange(
-        self, deadline: Deadline, path: str, form: Form | None, *, body: bytes | None = None, **options: Any
-    ) -> Steps[Exchange]:
+    async def exchange(self, path: str, form: Form | None, *, body: bytes | None = None, **options: Any) -> Exchange:
         """A GET, or a POST of a body, with hashes of request and response. Without a form, the response is bytes."""
         method = "GET" if body is None else "POST"
         query = options.get("query") or {}
         asked = canonical_json({"method": method, "path": path, "query": query}).encode() if body is None else body
-        response = yield from self.read(deadline, method, path, body=body, **options)
+        response = await self.read(path, method, body=body, **options)
         if form is None and response.media_type != options["accept"]:
             raise unexpected(response, f"the response is not {options['accept']}")
         return Exchange(

@@ -1,5 +1,7 @@
+import contextlib
 import copy
 import json
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -10,8 +12,22 @@ import pytest
 from langchain_core.tools import BaseTool, StructuredTool, tool
 from pydantic import BaseModel, Field, SecretStr
 
-from svc_verification import AsyncClient, Client, Gate, LostOutcome, SvcError, admitted, plain_hash
+from svc_verification import (
+    ApprovalWait,
+    AsyncClient,
+    Client,
+    Gate,
+    LostOutcome,
+    PendingApproval,
+    Pins,
+    SvcError,
+    admitted,
+    open_run,
+    plain_hash,
+    verify_run,
+)
 from svc_verification.langchain import admit_tool
+from svc_verification.transport import run_blocking, settle
 
 from .conftest import FAST, Altered, Change
 
@@ -19,11 +35,11 @@ from .conftest import FAST, Altered, Change
 class World:
     """A gate, and the requests that it sent."""
 
-    def __init__(self, *changes: Change, is_async: bool = False, **settings: Any) -> None:
+    def __init__(self, *changes: Change, is_async: bool = False, engine_url: str | None = None, **options: Any) -> None:
         self.network, self.lost = Altered(*changes), list[LostOutcome]()
         kind = AsyncClient if is_async else Client
-        client = kind(transport=self.network, retry=FAST, **settings)
-        self.gate = Gate(client, {"id": "gate-1"}, on_outcome_error=self.lost.append)
+        client = kind(engine_url, transport=self.network, retry=FAST)
+        self.gate = Gate(client, {"id": "gate-1"}, on_outcome_error=self.lost.append, **options)
         self.is_async, self.ran = is_async, list[Any]()
 
     def book(self, **options: Any) -> Callable[..., Any]:
@@ -39,22 +55,28 @@ class World:
             return book(seats, guest)
 
         options = {"tool": "reservations.book", "action": "BOOK", **options}
-        if not self.is_async:
-            return admitted(self.gate, **options)(book)
-        gated = admitted(self.gate, **options)(book_async)
+        gated: Any = admitted(self.gate, **options)(book_async if self.is_async else book)
 
         def call(*args: Any, **named: Any) -> Any:
             async def run() -> Any:
-                return await gated(*args, **named)
+                try:
+                    return await gated(*args, **named)
+                finally:
+                    await self.gate.drain_async()
 
-            return anyio.run(run)
+            if self.is_async:
+                return anyio.run(run)
+            try:
+                return gated(*args, **named)
+            finally:
+                self.gate.drain()
 
         return call
 
     def sent(self) -> list[dict[str, Any]]:
         """The sent bodies, without the members that differ in each request."""
         varying = ("nonce", "requested_at", "schema_version", "tenant_id")
-        bodies = [json.loads(one.content) for one in self.network.requests]
+        bodies = [json.loads(one.content) for one in self.network.requests if one.content]
         return [{name: value for name, value in body.items() if name not in varying} for body in bodies]
 
 
@@ -180,6 +202,63 @@ def test_a_generator_function_and_wrong_options_are_rejected_at_once() -> None:
             Gate(client, {"id": ""})
         with pytest.raises(SvcError, match="needs an AsyncClient"):
             admitted(Gate(client, {"id": "gate-1"}))(anyio.sleep)
+
+
+def test_a_tool_that_requires_an_approval_runs_under_the_second_decision(world_of: Callable[..., World]) -> None:
+    pending = list[PendingApproval]()
+    world = world_of(approval=ApprovalWait(30, pending.append))
+    assert world.book(action="PAY")(2) == {"table": 2}
+    admission, outcome = world.sent()[0], world.sent()[-1]
+    assert (admission["action"], outcome["result"], len(pending)) == ("PAY", "succeeded", 1)
+    with Client() as client:
+        second = client.wait_for_approval(pending[0].proof_id, timeout=30)
+        assert second["registry_proof_id"] == outcome["parent_proof_id"] != pending[0].proof_id
+
+
+def test_a_call_whose_wait_for_an_approval_ends_does_not_run(world_of: Callable[..., World]) -> None:
+    world = world_of(approval=ApprovalWait(0.001))
+    with pytest.raises(SvcError) as caught:
+        world.book(action="PAY")(2)
+    assert (caught.value.code, world.ran) == ("approval_required", [])
+
+
+def test_observe_runs_a_denied_tool(world_of: Callable[..., World]) -> None:
+    codes = list[str]()
+    world = world_of(mode="observe", on_not_admitted=lambda error: codes.append(error.code))
+    assert world.book(action="NEVER")(2) == {"table": 2}
+    assert (codes, len(world.sent())) == (["policy_denied"], 1)
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_the_package_of_a_run_is_complete(kind: type[Client] | type[AsyncClient], pins: Pins) -> None:
+    async def program() -> str:
+        client: Any = kind(retry=FAST)
+        run = open_run(client, {"id": "gate-1"})
+        gate = Gate(client, {"id": "gate-1"}, approval=ApprovalWait(30))
+
+        async def book_async(seats: int) -> int:
+            return seats
+
+        function: Any = (lambda seats: seats) if kind is Client else book_async
+        for action in ("BOOK", "NEVER", "PAY"):
+            book = admitted(gate, tool="book", action=action, fields=lambda seats: {"run": run})(function)
+            with contextlib.suppress(SvcError):
+                await settle(book(2))
+        await settle(run.close())
+        return str(run.id)
+
+    run_id = run_blocking(program()) if kind is Client else anyio.run(program)
+    with Client() as client:
+        for _ in range(100):
+            with contextlib.suppress(SvcError):
+                package = client.export_run(run_id, "gate-1").response
+                break
+            time.sleep(0.1)
+        # The numbers of the admission, its outcome, the denial, the pending decision, the second decision and its
+        # outcome are 0, 1, 2, 3, 3 and 4.
+        verified = verify_run(package, pins)
+        assert (verified.complete, verified.missing, len(verified.members or [])) == (True, [], 6)
+        assert client.read_run(run_id, "gate-1").response["state"] == "closed"
 
 
 # LangChain
