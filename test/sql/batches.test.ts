@@ -4,6 +4,7 @@ import { fromHex, toHex } from '#protocol/bytes';
 import { CHUNK_ITEMS, type BatchItem } from '#sql/batches/accept';
 import { readBatch } from '#sql/batches/read';
 import {
+  type BatchOutcomeCount,
   countOutcomes,
   leaseNextChunks,
   requeueExpiredLeases,
@@ -157,35 +158,36 @@ describe('acceptBatch', () => {
 
 describe('batch progress', () => {
   it('only grows: the database rejects a decision that is counted twice, lost or undone', async () => {
-    const batchId = await accepted(items(3));
+    const batchId = await accepted(items(6));
     const worker = registry.admit.sql;
     const batch = { batchId, items: 2 };
-    const count = (outcome: 'admitted' | 'denied', n = batch.items) =>
+    const count = (outcome: BatchOutcomeCount['outcome'], n = batch.items) =>
       transaction(worker, (tx) => countOutcomes(tx, [{ batch: { ...batch, items: n }, outcome }]));
     await count('admitted');
-    await expect(count('denied')).rejects.toThrow(/check constraint|may only advance/);
+    await expect(count('denied', 5)).rejects.toThrow(/check constraint|may only advance/);
     const uuid = batchId.replace('batch_', '');
     await expect(worker`
       update svc.batch_progress set pending = 0, completed_at = now() where batch_id = ${uuid}::uuid`).rejects.toThrow(
       /may only advance/,
     );
-    await expect(worker`
-      update svc.batch_progress set admitted = 0, pending = 3 where batch_id = ${uuid}::uuid`).rejects.toThrow(
-      /may only advance/,
-    );
     await count('denied', 1);
-    const done = await readBatch(registry.engine, registry.tenantNo, batchId);
-    expect(done).toMatchObject({ admitted: 2, denied: 1, pending: 0 });
-    expect(done?.completedAt).not.toBeNull();
-    await db.sql`delete from svc.chunk_pending where batch_id = ${uuid}::uuid`;
-    for (const statement of [
-      'update svc.batch set total = 1',
-      'delete from svc.batch_part',
-      'delete from svc.batch_progress',
-      'truncate svc.batch cascade',
-    ]) {
-      await expect(db.sql.unsafe(statement)).rejects.toThrow(/append-only/);
+    await count('refused', 1);
+    await count('approval_required', 1);
+    for (const undone of ['admitted', 'denied', 'refused', 'approval_required']) {
+      const less = worker.unsafe(
+        `update svc.batch_progress set ${undone} = ${undone} - 1, pending = pending + 1 where batch_id = '${uuid}'`,
+      );
+      await expect(less).rejects.toThrow(/may only advance/);
     }
+    await count('admitted', 1);
+    const done = await readBatch(registry.engine, registry.tenantNo, batchId);
+    expect(done).toMatchObject({ admitted: 3, denied: 1, refused: 1, pending: 0 });
+    expect(done?.completedAt).not.toBeNull();
+    const completed = worker`
+      update svc.batch_progress set completed_at = now() where batch_id = ${uuid}::uuid`;
+    await expect(completed).rejects.toThrow(/may only advance/);
+    await db.sql`delete from svc.chunk_pending where batch_id = ${uuid}::uuid`;
+    await expect(db.sql`update svc.batch set total = 1`).rejects.toThrow(/append-only/);
   });
 
   it('is updated in the transaction that decides the items', async () => {

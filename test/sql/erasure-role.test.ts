@@ -5,6 +5,7 @@ import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
 import { transaction } from '#sql/db/transaction';
 import { erasePayloads, eraseTenantTraces } from '#sql/erasure/erase';
 import { insertRevocationRequest } from '#sql/lifecycle/revocations';
+import { itemWith } from '../fixtures/admissions.js';
 import { storeBatch, batchItem } from '../fixtures/batch-items.js';
 import { issueKey, workBatches } from '../fixtures/engine.js';
 import { ERASURE_ORDER, eraseProof } from '../fixtures/erase.js';
@@ -52,8 +53,16 @@ describe('database role svc_erase', () => {
   it('cannot erase a batch without admissions unless its tenant was erased', async () => {
     const id = await batch('invalid-batch', []);
     await admit('kept');
+    const tenantNo = await registry.addTenant('rival');
+    const [other = ''] = await registry.admitAll([
+      { ...itemWith(registry, { tenant_id: 'rival' }), tenantNo },
+    ]);
+    await erase(other);
     for (const change of ['batch set items_hash', 'batch_part set problems']) {
       await expect(asEraser(`update svc.${change} = null`)).rejects.toThrow(/was erased/);
+      await expect(asEraser(`update svc.${change} = sha256('x')`)).rejects.toThrow(
+        /only be erased/,
+      );
     }
     // The erase command skips the batch and succeeds.
     const traces = () => transaction(eraser(), (tx) => eraseTenantTraces(tx, registry.tenantNo));
@@ -91,8 +100,13 @@ describe('database role svc_erase', () => {
     // The deduplication key of a rejected admission is deletable after its erasure.
     const [refused] = await db.sql<{ id: string }[]>`
       select replace(proof_id::text, '-', '') as id from svc.refusal`;
+    const detail = asEraser(`update svc.refusal set detail = ''`);
+    await expect(detail).rejects.toThrow(/may only be erased/);
     await erase(refused!.id);
     expect(await keys()).toEqual(['kept', 'open', 'other']);
+    // The erasure of an item of another batch does not count.
+    await batch('whole', [registry.item()]);
+    await expect(asEraser(`update svc.batch set items_hash = null`)).rejects.toThrow(/was erased/);
   });
 
   it('keeps the idempotency key of a body that was accepted again after its erasure', async () => {
@@ -186,6 +200,16 @@ describe('database role svc_erase in a transaction of its own', () => {
     ],
     ['a changed leaf', () => `update svc.log_entry set at = now()`, /permission denied/],
     ['a deleted leaf', () => `delete from svc.log_entry`, /permission denied/],
+    [
+      'an erasure of the reason of a revocation without a record',
+      () => `update svc.revocation_reason set document = null`,
+      /no record/,
+    ],
+    [
+      'a replaced reason of a revocation',
+      () => `update svc.revocation_reason set document = '{}'`,
+      /only be erased/,
+    ],
     ['a changed verdict', () => `update svc.verdict set outcome = 'pass'`, /permission denied/],
     [
       'a record with a wrong leaf index',
@@ -197,6 +221,7 @@ describe('database role svc_erase in a transaction of its own', () => {
 
   it.each(refused)('cannot commit %s', async (_, statements, why) => {
     const id = await admitOne();
+    await registry.revoke(id);
     await expect(run(statements(id))).rejects.toThrow(why);
   });
 
@@ -214,11 +239,21 @@ describe('database role svc_erase in a transaction of its own', () => {
     ).rejects.toThrow(/only be erased/);
   });
 
-  it('does not weaken the check that a new admission has its payload', async () => {
-    await expect(
-      db.sql`insert into svc.intake (proof_id, tenant_no, lane, environment, accepted_at, policy_digest)
-        select gen_random_uuid(), tenant_no, lane, environment, accepted_at, policy_digest
-        from svc.intake limit 1`,
-    ).rejects.toThrow(/has no payload/);
+  it('does not weaken the checks that new rows have their payload', async () => {
+    for (const payload of [
+      `null, sha256('x'), sha256('x'), null`,
+      `'x', null, sha256('x'), null`,
+      `'x', sha256('x'), null, null`,
+      `'x', sha256('x'), sha256('x'), gen_random_uuid()`,
+    ]) {
+      const inserted = db.sql
+        .unsafe(`insert into svc.intake (proof_id, tenant_no, lane, environment,
+          accepted_at, policy_digest, request, request_hash, seed, approves)
+        select gen_random_uuid(), tenant_no, lane, environment, accepted_at, policy_digest, ${payload}
+        from svc.intake limit 1`);
+      await expect(inserted).rejects.toThrow(/has no payload/);
+    }
+    const reason = db.sql`insert into svc.revocation_reason (reason_hash) values (sha256('x'))`;
+    await expect(reason).rejects.toThrow(/requires a document/);
   });
 });

@@ -14,6 +14,7 @@ import { appendErasure, appendSnapshot, appendVerdict } from '#sql/log/public-en
 import { databaseTime } from '#sql/log/verdicts';
 import { transaction } from '#sql/db/transaction';
 import { withoutTriggers } from '../fixtures/database.js';
+import { holdLock } from '../fixtures/hold-lock.js';
 import { openRegistry } from '../fixtures/registry.js';
 import { useDatabase } from '../fixtures/use-registry.js';
 
@@ -41,6 +42,7 @@ async function open() {
   return {
     registry,
     activate,
+    keyId,
     at,
     verdict: async (given: Partial<VerdictEntry> = {}, read: number | null = latest) => {
       const now = await databaseTime(db.sql);
@@ -143,53 +145,74 @@ describe('svc.append_verdict', () => {
   });
 
   it('rejects malformed members', async () => {
-    const { registry, at, verdict } = await open();
+    const { registry, at, keyId, verdict } = await open();
     await verdict();
     const append = async (given: object): Promise<void> => {
       const entry = { schema_version: 'svc.registry.entry/1.1', type: 'verdict', time: await at() };
       const body = Buffer.from(JSON.stringify({ ...entry, ...given }));
       await registry.verify.sql`select svc.append_verdict(${body}, 2)`;
     };
-    const sound = { to: 1, previous: 2, expired_through: await at(), failed: [], restored: [] };
+    const sound = {
+      ...{
+        to: 2,
+        previous: 2,
+        expired_through: await at(),
+        failed: [],
+        restored: [],
+        key_id: keyId,
+      },
+    };
     const many = Array.from({ length: 501 }, (_, n) => n);
     for (const given of [
       { type: 'key' },
       { schema_version: 'svc.registry.entry/1.0' },
       { time: '2026-01-01' },
       { to: 1.5 },
-      { to: '1' },
+      { to: '2' },
+      { to: undefined },
       { previous: '2' },
       { previous: undefined },
       { expired_through: 'never' },
       { expired_through: await at(30_000) },
       { failed: null },
       { failed: many, restored: many },
+      { key_id: registry.admit.keyId },
+      { padding: 'x'.repeat(65_536) },
     ]) {
       await expect(append({ ...sound, ...given })).rejects.toMatchObject({ code: '23514' });
     }
     expect(await treeSize(db.sql)).toBe(3);
+    await append(sound);
   });
 });
 
 it('svc.append_snapshot > rejects an invalid size, time or validity, and a caller without the lease', async () => {
   const { snapshot, at } = await open();
   await expect(snapshot(3)).rejects.toThrow('exceeds the log');
+  const release = await holdLock(db.sql, 'select pg_advisory_xact_lock(7566947, 1)');
   await expect(snapshot(1, { lease: false })).rejects.toThrow('lease');
+  await release();
   expect(await snapshot(1)).toBe(2);
   await expect(snapshot(0)).rejects.toThrow('`size` is less');
   await expect(snapshot(1, { time: await at(-61_000) })).rejects.toThrow('clock');
   const later = await at(86_400_000 - 30_000);
-  expect(await snapshot(1, { valid_until: later })).toBe(3);
+  expect(await snapshot(2, { valid_until: later })).toBe(3);
+  await expect(snapshot(1)).rejects.toThrow('`size` is less');
   const [row] = await db.sql<
     [{ body: Buffer }]
   >`select body from svc.log_entry where leaf_index = 3`;
-  const altered = row.body.toString().replace(later, await at(86_400_000 + 30_000));
-  await expect(
-    transaction(db.as('svc_publisher'), async (tx) => {
+  for (const [found, put, problem] of [
+    [later, await at(86_400_000 + 30_000), '`valid_until`'],
+    [later, await at(-1000), '`valid_until`'],
+    ['"shard":0', '"shard":1', '`size` exceeds'],
+  ] as const) {
+    const altered = row.body.toString().replace(found, put);
+    const appended = transaction(db.as('svc_publisher'), async (tx) => {
       await tx`select pg_advisory_xact_lock(7566947, 1)`;
       await tx`select svc.append_snapshot(${Buffer.from(altered)})`;
-    }),
-  ).rejects.toThrow('`valid_until`');
+    });
+    await expect(appended).rejects.toThrow(problem);
+  }
 });
 
 it('svc.append_erasure > parses the bounds of a range once, not once for each erasure', async () => {
@@ -215,13 +238,22 @@ it('svc.append_erasure > rejects ranges with a leaf that is not erased', async (
   const { registry, erasure } = await open();
   await registry.admitAll([registry.item(), registry.item()]); // leaves 2 and 3
   await expect(erasure([[2, 3]])).rejects.toThrow('without a record of its erasure');
-  await withoutTriggers(
-    db,
-    `insert into svc.erasure (proof_id, leaf_index, actor, reason_ref)
-     select proof_id, leaf_index, 'a', 'r' from svc.log_entry where leaf_index = 2`,
-  );
+  const record = (leaf: number) =>
+    withoutTriggers(
+      db,
+      `insert into svc.erasure (proof_id, leaf_index, actor, reason_ref)
+       select proof_id, leaf_index, 'a', 'r' from svc.log_entry where leaf_index = ${leaf}`,
+    );
+  await record(2);
   await expect(erasure([[2, 4]])).rejects.toThrow('without a record of its erasure');
-  await expect(erasure([[2, 3]], { cause: 'lost' })).rejects.toThrow('not lost');
+  await record(3);
+  for (const adopted of ['(2, 3)', '(3, 4)']) {
+    await withoutTriggers(
+      db,
+      `delete from svc.adoption; insert into svc.adoption values ${adopted}`,
+    );
+    await expect(erasure([[2, 4]], { cause: 'lost' })).rejects.toThrow('not lost');
+  }
   expect(await erasure([[2, 3]])).toBe(4);
   const append = async (ranges: unknown) => {
     const [row] = await db.sql<

@@ -24,6 +24,7 @@ let ourProof: string;
 let theirProof: string;
 let ourBatch: string;
 let theirBatch: string;
+let theirPackage: string;
 /** The first tenant's pending admission. */
 let ourOpen: string;
 
@@ -72,6 +73,9 @@ beforeAll(async () => {
     return row!.id;
   };
   [ourBatch, theirBatch] = [await batchOf(ours), await batchOf(theirs)];
+  const [bundle] = await db.sql<{ id: string }[]>`
+    select package_id::text as id from svc.trust_package where tenant_no = ${theirs}`;
+  theirPackage = bundle!.id;
   const open = registry.item();
   await acceptIntake(registry.engine, [open]);
   ourOpen = open.proofId;
@@ -229,6 +233,12 @@ describe('engine role', () => {
       (tx: Transaction) => tx`
         insert into svc.share_token (token_hash, tenant_no, key_no, artifact_kind, proof_id)
         values (${hash}, ${ours}, 1, 'proof', ${theirProof}::uuid)`,
+    ],
+    [
+      'a share token of a package',
+      (tx: Transaction) => tx`
+        insert into svc.share_token (token_hash, tenant_no, key_no, artifact_kind, package_id)
+        values (${hash}, ${ours}, 1, 'package', ${theirPackage}::uuid)`,
     ],
     [
       'a member of a package',

@@ -100,17 +100,25 @@ describe('admission', () => {
   });
 });
 
-it('committed admission > cannot be made pending or rejected again', async () => {
-  const [id = ''] = await registry.admitAll([registry.item()]);
-  const again = asTenants(
-    registry.engine,
-    [registry.tenantNo],
-    (tx) => tx`insert into svc.intake_pending values (${id}::uuid, now())`,
-  );
-  await expect(again).rejects.toThrow(/has an outcome/);
-  const refused = registry.admit.sql`
-    update svc.intake set refused = true where proof_id = ${id}::uuid`;
-  await expect(refused).rejects.toThrow(/is not refused/);
+it('admission > gets one outcome: none is pending again, and its rejection is recorded once and instead of a proof', async () => {
+  const [proved = ''] = await registry.admitAll([registry.item()]);
+  const pending = await accepted(registry, registry.item());
+  const rejected = await accepted(registry, registry.item());
+  await processAdmissions({ ...registry.admit, admissionsPaused: true }, [rejected]);
+  for (const id of [proved, rejected]) {
+    const again = asTenants(
+      registry.engine,
+      [registry.tenantNo],
+      (tx) => tx`insert into svc.intake_pending values (${id}::uuid, now())`,
+    );
+    await expect(again).rejects.toThrow(/has an outcome/);
+  }
+  await db.sql`insert into svc.refusal (proof_id, code, detail) values (${proved}::uuid, 'x', '')`;
+  for (const [id, isRejected] of [[proved, true], [pending, true], [rejected, false]] as const) {
+    const changed = registry.admit.sql`
+      update svc.intake set refused = ${isRejected} where proof_id = ${id}::uuid`;
+    await expect(changed).rejects.toThrow(/is not refused/);
+  } // prettier-ignore
 });
 
 it.each([

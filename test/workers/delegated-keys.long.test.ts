@@ -265,6 +265,14 @@ describe('svc.append_delegation', () => {
         (one: Entry) => ({ ...one, delegation: { ...one.delegation, sig: 'A'.repeat(88) } }),
         /malformed/,
       ],
+      [
+        (one: Entry) => ({
+          ...one,
+          public_key: 'AA',
+          key_id: idOf({ publicKey: Uint8Array.of(0) }),
+        }),
+        /malformed/,
+      ],
       [(one: Entry) => ({ ...one, time: '2026-01-01T00:00:00.000Z' }), /60 seconds/],
       [
         (one: Entry) => ({

@@ -16,7 +16,7 @@ import {
 } from '#sql/lifecycle/revocations';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { groupRevocations } from '#workers/lifecycle/revocations';
-import { beforeRow } from '../fixtures/database.js';
+import { beforeRow, withoutTriggers } from '../fixtures/database.js';
 import { issueKey } from '../fixtures/engine.js';
 import { APPEND_LOCK, holdLock } from '../fixtures/hold-lock.js';
 import { TENANT } from '../fixtures/registry.js';
@@ -190,10 +190,10 @@ it('revocation request for a proof of another tenant > is rejected by the API, t
   expect(await entries()).toEqual([]);
 });
 
-const statusRow = (body: unknown) => ({
+const statusRow = (body: unknown, revokes = proofId) => ({
   leaf_index: 1e6,
   kind: 2,
-  revokes: proofId,
+  revokes,
   at: new Date(),
   body: Buffer.from(JSON.stringify(body)),
 });
@@ -208,10 +208,21 @@ it('database check of revocation entries > allows the worker one entry per reque
     artifact_kind: 'proof',
     reason_hash: Buffer.from(one.reasonHash).toString('hex'),
   };
-  const append = (body: unknown) => sql`insert into svc.log_entry ${sql(statusRow(body))}`;
+  const append = (body: unknown, revokes?: string) =>
+    sql`insert into svc.log_entry ${sql(statusRow(body, revokes))}`;
+  const closed = item({ artifactKind: 'trust' });
+  await request(closed);
+  await withoutTriggers(
+    db,
+    `update svc.revocation_request set refused = 'processing_failed' where request_id = '${closed.requestId}'`,
+  );
+  const reason_hash = Buffer.from(closed.reasonHash).toString('hex');
+  const [another] = await registry.admitAll([registry.item()]);
+  await expect(append(requested, another)).rejects.toThrow(/no tenant requested/);
   for (const other of [
     {},
     { ...requested, artifact_kind: 'trust' },
+    { ...requested, artifact_kind: 'trust', reason_hash },
     { ...requested, reason_hash: 'a'.repeat(64) },
     { ...requested, proof_id: 'b'.repeat(32) },
   ]) {

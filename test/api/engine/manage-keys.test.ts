@@ -177,10 +177,13 @@ describe('POST /v1/keys/{key_id}/revoke', () => {
       { actor: `key ${keyIdOf(root)}`, act: 'key revoke', key_id: keyIdOf(grandchild) },
       { actor: `key ${keyIdOf(root)}`, act: 'key revoke', key_id: keyIdOf(child) },
     ]);
+    const ended = await rowOf(setup, child);
     expect((await revoke(setup, root, keyIdOf(child))).status).toBe(204);
     // A key can revoke itself.
     expect((await revoke(setup, root, keyIdOf(root))).status).toBe(204);
     expect(await statuses(setup, root, sibling, successor)).toEqual([401, 401, 401]);
+    // The first revocation counts.
+    expect(await rowOf(setup, child)).toEqual(ended);
   });
 
   it('rejects pending admissions of the revoked keys', async ({ setup }) => {

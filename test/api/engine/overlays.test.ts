@@ -178,18 +178,31 @@ describe('an overlay', () => {
   });
 
   it('cannot be omitted by an engine that accepts an admission', async ({ setup }) => {
-    const { registry } = setup;
+    const { registry, db } = setup;
+    const { tenantNo } = registry;
+    const rivalNo = await registry.addTenant('rival');
     await activated(setup);
-    const accepting = asTenants(
-      registry.engine,
-      [registry.tenantNo],
-      (tx) =>
-        tx`insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
-          accepted_at, seed, policy_digest)
-        select gen_random_uuid(), tenant_no, lane, environment, request, sha256(seed), now(), seed,
-          ${shipped.digest} from svc.intake limit 1`,
+    const before = await stored(setup, { other: NO_DELETIONS });
+    await setup.post(`/v1/overlays/${before}/activate`, activationBody([overlayCase()]));
+    await activated(setup);
+    const [replaced] = await db.sql<[{ digest: Buffer }]>`
+      select digest from svc.overlay_set where tenant_no = ${tenantNo} and encode(overlay, 'hex') = ${before}`;
+    const accepting = (digest: Buffer, tenant = tenantNo) =>
+      asTenants(
+        registry.engine,
+        [tenantNo, tenant],
+        (tx) =>
+          tx`insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
+            accepted_at, seed, policy_digest)
+          select gen_random_uuid(), ${tenant}, lane, environment, request, sha256(seed), now(), seed,
+            ${digest} from svc.intake limit 1`,
+      );
+    for (const digest of [shipped.digest, replaced.digest]) {
+      await expect(accepting(digest)).rejects.toThrow(/leaves out the overlay/);
+    }
+    await expect(accepting(replaced.digest, rivalNo)).rejects.toThrow(
+      /policy set .* does not exist/,
     );
-    await expect(accepting).rejects.toThrow(/leaves out the overlay/);
   });
 
   it('applies to a batch and an admission that are stored during its activation', async ({
