@@ -87,12 +87,17 @@ export async function acceptBatch(
 ): Promise<BatchOutcome> {
   try {
     return await repeatedWithOverlay(() =>
-      asTenants(sql, [batch.tenantNo], (tx) => accept(tx, batch, capacity)),
+      asTenants(sql, [batch.tenantNo], (tx) => accept(tx, batch, capacity), excludeErasures),
     );
   } catch (error) {
     if (error instanceof BatchRejected) return error.outcome;
     throw error;
   }
+}
+
+/** Without this lock, an erasure would not see the hash of a concurrent batch that repeats the erased admission. */
+async function excludeErasures(tx: Transaction): Promise<void> {
+  await tx`lock table svc.idempotency_key in row exclusive mode`;
 }
 
 async function accept(

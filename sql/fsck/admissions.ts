@@ -80,7 +80,10 @@ export interface CheckedBatch {
   erased: number;
   /** The stored items hash in hex; null when an item was erased. */
   itemsHash: string | null;
-  /** The hash computed from the items; null with invalid items, because invalid items are not stored. */
+  /**
+   * The hash computed from the items; null with invalid items, which are not stored, and if an erasure may have
+   * deleted the hash of an earlier batch with these items.
+   */
   foundHash: string | null;
   isComplete: boolean;
   counted: (ItemCounts & { pending: number }) | null;
@@ -111,7 +114,7 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
           where ${ofPage('c')} and u.proof_id is not null and u.replayed is not true) pending
       group by batch_id)
     select b.batch_id as "batchId", b.total, encode(b.items_hash, 'hex') as "itemsHash",
-      encode(items.hash, 'hex') as "foundHash", parts.whole as "arePartsWhole",
+      encode(compared.hash, 'hex') as "foundHash", parts.whole as "arePartsWhole",
       g.completed_at is not null as "isComplete", items.strays, items.erased,
       coalesce(w.items, 0) as waiting,
       case when g.batch_id is not null then json_build_object('admitted', g.admitted,
@@ -143,9 +146,22 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
             order by t.first_index, u.n)) end as hash
       from svc.batch_part t
       cross join lateral unnest(t.proof_ids, t.replayed) with ordinality as u(proof_id, replayed, n)
-      left join svc.log_entry e on e.proof_id = u.proof_id
+      left join svc.log_entry e on e.proof_id = u.proof_id and e.tenant_no is not null
       left join svc.intake i on i.proof_id = u.proof_id
       where t.batch_id = b.batch_id) items
+    cross join lateral (
+      -- The batches that the same items made before this batch: the hash of each follows from that of the last.
+      with recursive chain as (
+        select items.hash
+        union all
+        select sha256(p.items_hash || uuid_send(p.batch_id))
+        from chain c join svc.batch p on p.tenant_no = b.tenant_no and p.items_hash = c.hash
+        where c.hash is distinct from b.items_hash)
+      select case when items.hash is null then null
+        when exists (select from chain where hash = b.items_hash) then b.items_hash
+        -- Else an erasure deleted the hash of an earlier batch, perhaps of one in the chain.
+        when not exists (select from svc.batch p where p.tenant_no = b.tenant_no and p.items_hash is null
+          and p.total = b.total and p.accepted_at <= b.accepted_at) then items.hash end as hash) compared
     order by b.batch_id`;
   return rows.map((row) => ({ ...row, batchId: batchIdOf(row.batchId) }));
 }

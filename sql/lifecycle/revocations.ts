@@ -212,7 +212,7 @@ export function claimRevocations(tx: Transaction, requestIds: string[]) {
       exists (select from svc.api_key k where k.key_no = r.key_no
         and k.tenant_no = r.tenant_no and k.revoked_at is null) as "keyHolds",
       exists (select from svc.log_entry e where e.proof_id = r.proof_id and e.tenant_no = r.tenant_no
-        and (e.effect = 'ADMIT' or r.artifact_kind = 'proof')) as "artifactHolds"
+        and (e.effect = 'ADMIT' and not e.is_outcome or r.artifact_kind = 'proof')) as "artifactHolds"
     from claimed join svc.revocation_request r using (request_id)
     where r.refused is null
     order by r.requested_at, r.request_id`;

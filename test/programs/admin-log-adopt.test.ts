@@ -139,6 +139,17 @@ afterAll(async () => {
   for (const db of databases) await db.drop();
 });
 
+it('log adopt > lets fsck accept a batch whose admitted items the restored database had rejected', async () => {
+  const db = databases[4]!;
+  const other = await openRegistry(db, { existing: before });
+  const admit = { ...other.admit, admissionsPaused: true };
+  await workBatches(Object.create(other, { admit: { value: admit } }) as TestRegistry);
+  await done(adopt(db));
+  await other.verifyAll();
+  const { findings } = await fsck(db, { directory: published, home, ...keys });
+  expect(findings.map(({ code, where }) => [code, where])).toEqual([]);
+});
+
 it('log adopt > gives each statement half an hour', async () => {
   const limit = `raise exception 'limited to %', current_setting('statement_timeout');`;
   const heal = await beforeRow(restored, 'insert on svc.log_entry', limit);

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parseEntry } from '#protocol/entries';
+import { connect } from '#runtime/postgres/connect';
 import { packageRoot } from '#runtime/process/files';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
 import { findParents } from '#sql/admissions/parents';
@@ -14,6 +15,7 @@ import { withoutTriggers } from '../fixtures/database.js';
 import { ERASURE_ORDER, eraseProof } from '../fixtures/erase.js';
 import { untilWaiting } from '../fixtures/hold-lock.js';
 import { valuesHolding } from '../fixtures/marks.js';
+import { TcpProxy } from '../fixtures/tcp-proxy.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
 const MARK = 'Maria-Markworth';
@@ -198,4 +200,32 @@ it.each<[string, (id: string) => string, isNew: boolean]>([
   expect(await erase(id)).toMatchObject([{ proofId: id, isNew }]);
   expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
   expect(await db.sql`select from svc.erasure where proof_id = ${id}`).toHaveLength(1);
+});
+
+it('eraseAdmission > leaves no hash of the item in a batch that repeats the item meanwhile', async () => {
+  const item = registry.item();
+  await batchOf([item]);
+  const proxy = await TcpProxy.open(db.url, 'postgres');
+  const engine = connect(proxy.urlFor(db.urlFor('svc_engine')), { application: 'test' });
+  const storing = proxy.set({
+    matches: (sql) => /^\s*insert into svc.batch_part /.test(sql),
+    breaks: 'answered',
+    then: () => proxy.stall(true),
+  });
+  const through = Object.create(registry, { engine: { value: engine } }) as typeof registry;
+  const repeated = { ...item, proofId: registry.item().proofId };
+  const repeating = storeBatch(through, [repeated, registry.item()].map(batchItem));
+  await storing;
+  const erasing = erase(item.proofId);
+  await Promise.race([erasing, untilWaiting(db.sql)]);
+  proxy.stall(false);
+  expect(await repeating).toMatchObject({ outcome: 'accepted' });
+  await erasing;
+  const hashes = await db.sql<{ hash: Buffer | null }[]>`
+    select items_hash as hash from svc.batch join svc.batch_part using (batch_id)
+    where ${item.proofId}::uuid = any(proof_ids)`;
+  expect(hashes).toEqual([{ hash: null }, { hash: null }]);
+  await engine.end();
+  await proxy.close();
+  await workBatches(registry);
 });

@@ -16,6 +16,7 @@ import {
 } from '#sql/lifecycle/revocations';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { groupRevocations } from '#workers/lifecycle/revocations';
+import { agentItem, outcomeEnvelope } from '../fixtures/agent.js';
 import { beforeRow, withoutTriggers } from '../fixtures/database.js';
 import { issueKey } from '../fixtures/engine.js';
 import { APPEND_LOCK, holdLock } from '../fixtures/hold-lock.js';
@@ -90,6 +91,25 @@ describe('revocation request', () => {
     expect(await entries()).toEqual([]);
     expect(await entries(other)).toHaveLength(1);
     expect(await stateOf()).toEqual({ state: 'refused', code: 'processing_failed' });
+  });
+
+  it('is rejected for an artifact that an outcome does not have', async () => {
+    const [outcome = ''] = await registry.admitAll([agentItem(registry, outcomeEnvelope(proofId))]);
+    const { document, reasonHash, requestId } = item({
+      proofId: outcome,
+      artifactKind: 'passport',
+    });
+    // The engine rejects this request.
+    await db.sql`
+      with request as (
+        insert into svc.revocation_request
+          (request_id, tenant_no, key_no, proof_id, artifact_kind, reason_hash, document)
+        values (${requestId}::uuid, ${registry.tenantNo}, ${keyNo}, ${outcome}::uuid, 'passport', ${reasonHash},
+          ${document})
+        returning request_id, requested_at)
+      insert into svc.revocation_pending select * from request`;
+    await commit(requestId);
+    expect(await entries(outcome)).toEqual([]);
   });
 
   it('is found by a running worker without an entry in the queue', async () => {

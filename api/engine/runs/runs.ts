@@ -52,12 +52,11 @@ async function findRun({ inTenant, req }: Pick<Call, 'inTenant' | 'req'>) {
   const id = String(req.params['run']);
   const all = PROOF_ID_PATTERN.test(id) ? await inTenant(readRun, runKeyOf(agent, id)) : [];
   if (all.length === 0) throw new Problem('run_not_found');
-  return {
-    id,
-    agent,
-    members: all.filter(({ closes }) => !closes),
-    close: all.find(({ closes }) => closes) ?? null,
-  };
+  const close = all.find(({ closes }) => closes) ?? null;
+  const isClosed = close !== null && close.leafIndex !== null;
+  // A worker rejects a request that was accepted at the same time as the close, and is still pending.
+  const members = all.filter((one) => !one.closes && !(isClosed && one.leafIndex === null));
+  return { id, agent, members, close };
 }
 
 type Run = Awaited<ReturnType<typeof findRun>>;

@@ -73,9 +73,10 @@ export const replayOperation = documentOperation(
 );
 
 async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<JsonValue> {
+  // The proof is read later than the request: if an erasure deleted the request, the proof shows the erasure.
+  const intake = await readPinnedIntake(sql, caller.tenantNo, body.proof_id);
   const stored = await findWithPayload(sql, caller.tenantNo, body.proof_id);
   if (stored.isErased) throw new Problem('payload_erased');
-  const intake = await readPinnedIntake(sql, caller.tenantNo, stored.proofId);
   if (intake === null) throw altered(stored, 'the intake');
   // Reads and hashes the stored policy set on every replay, to detect tampering.
   const set = await readTenantPolicySet(sql, caller.tenantNo, intake.policyDigest);

@@ -130,12 +130,14 @@ export const getInclusionProof = ofSnapshot(async (ctx, snapshot, leafIndex) => 
   };
 });
 
+/** @param covered another leaf that the checkpoint must cover */
 export async function tlogProofAt(
   ctx: PublicContext,
   snapshot: Snapshot,
   index: number,
+  covered = index,
 ): Promise<string> {
-  const under = await ctx.checkpoints.newest(snapshot, index);
+  const under = await ctx.checkpoints.newest(snapshot, Math.max(index, covered));
   const path = await inclusionPathOf(ctx, under.checkpoint, index);
   return formatTlogProof({ index, path, checkpoint: under.note });
 }

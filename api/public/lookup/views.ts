@@ -64,7 +64,7 @@ async function evidenceOf(
   return {
     log_entry: entry.data,
     leaf_index: leafIndex,
-    tlog_proof: await tlogProofAt(ctx, snapshot, leafIndex),
+    tlog_proof: await tlogProofAt(ctx, snapshot, leafIndex, snapshot.generation),
     keys: await keysOf(ctx, snapshot),
   };
 }

@@ -3,8 +3,10 @@ import { join } from 'node:path';
 import { describe, expect } from 'vitest';
 import { fromHex, utf8 } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';
+import { SCHEMA } from '#protocol/schemas/ids';
 import { replaySchema, type Replay } from '#protocol/schemas/proof-export';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { connect } from '#runtime/postgres/connect';
 import { packageRoot } from '#runtime/process/files';
 import { manifestOf } from '#policy/policy-set';
 import { readPinnedIntake } from '#sql/admissions/pinned-intake';
@@ -12,6 +14,9 @@ import { readPolicySet, storePolicySet, type PolicyFiles } from '#sql/admissions
 import { admissionEnvelope, agentItem, outcomeEnvelope } from '../../fixtures/agent.js';
 import { alterations } from '../../fixtures/altered.js';
 import { executeBody, headersFor } from '../../fixtures/engine.js';
+import { eraseProof } from '../../fixtures/erase.js';
+import { expectProblem } from '../../fixtures/problem.js';
+import { TcpProxy } from '../../fixtures/tcp-proxy.js';
 import { engineTest, ofProof, replayOf, type Setup } from './setup.js';
 
 const PATH = '/v1/proofs/replay';
@@ -95,6 +100,35 @@ describe('POST /v1/proofs/replay', () => {
       expect(replay.differences[2]).toMatchObject({ recorded: 'a guess', replayed: 'between-us' });
     }
   });
+});
+
+it('replay of a proof that is erased meanwhile > reports the erasure, not altered data', async ({
+  setup,
+}) => {
+  const { db } = setup;
+  const proofId = await setup.admitOne();
+  const proxy = await TcpProxy.open(db.url, 'postgres');
+  const sql = connect(proxy.urlFor(db.urlFor('svc_engine')), { application: 'test' });
+  let isFirst = true;
+  const readFirst = proxy.set({
+    matches: (text) => /num_nulls\(i\.request/.test(text) && isFirst,
+    breaks: 'answered',
+    then: () => {
+      isFirst = false;
+      proxy.stall(true);
+    },
+  });
+  await setup.withEngine({ sql, tenantSql: sql }, async ({ call }) => {
+    const body = { schema_version: SCHEMA.replayRequest, proof_id: proofId };
+    const headers = headersFor(setup.key);
+    const replaying = call({ path: PATH, headers, body: JSON.stringify(body) });
+    await readFirst;
+    await eraseProof(db, proofId);
+    proxy.stall(false);
+    expectProblem(await replaying, 410, 'payload_erased');
+  });
+  await sql.end();
+  await proxy.close();
 });
 
 /** Rewrites the texts of the active policy set without changing its digest. */

@@ -3,8 +3,10 @@ import { canonicalize, type JsonValue } from '#protocol/json';
 import { verifyRun, type RunResult } from '#protocol/run';
 import { runPackageSchema, type RunPackage } from '#protocol/schemas/run';
 import { nativeCrypto } from '#runtime/crypto/node';
+import { acceptIntake } from '#sql/admissions/intake';
 import {
   admissionEnvelope,
+  agentItem,
   closeEnvelope,
   newRunId,
   outcomeEnvelope,
@@ -142,6 +144,19 @@ describe('package of a run', () => {
     expect(result).toMatchObject({ complete: true, faults: [], missing: [] });
     expect(result.decidable && result.close?.proof_id).toBe(close);
     expect(result.decidable && result.members?.map(({ proof_id }) => proof_id)).toEqual(members);
+  });
+
+  it('does not wait for a request that was accepted at the same time as the close', async ({
+    setup,
+  }) => {
+    const { id, members } = await closedRun(setup);
+    const { registry } = setup;
+    await acceptIntake(registry.engine, [agentItem(registry, member(id, 7))]);
+    await setup.publish();
+    const document = await packageOf(setup, id);
+    expect(verified(setup, document)).toMatchObject({ complete: true, faults: [] });
+    const listed = (await readRun(setup, id)).json['members'] as Fields[];
+    expect(listed.map((one) => one['proof_id'])).toEqual(members);
   });
 
   it('keeps the commitments of erased members', async ({ setup }) => {

@@ -1,3 +1,5 @@
+import { copyFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Checkpoints } from '#api/public/log/checkpoints';
 import { lookUp, type Resolved } from '#api/public/lookup/resolve';
@@ -11,6 +13,7 @@ import {
   trustPackageSchema,
   type PublicTrustPackage,
 } from '#protocol/schemas/facade';
+import { COSIGNED_PATH } from '#protocol/snapshot/location';
 import { membersOf } from '#protocol/state/views';
 import { formatTime } from '#protocol/time';
 import type { HttpServer } from '#runtime/http/server';
@@ -167,6 +170,25 @@ describe('trust package view', () => {
     expect(after.chain.links.at(-1)).toMatchObject({ verification_status: 'REVOKED' });
     expect(after.evidence!.keys).not.toEqual(before.evidence!.keys);
     expect(after.evidence!.tlog_proof).toMatch(/\n30[0-9]\n/);
+    await world.close();
+  });
+
+  it('proves the entry under the tree of its verdict while the witnesses cosigned an earlier tree', async () => {
+    const world = new TestSnapshot();
+    const [proof] = world.grow(1);
+    const publisher = world.publisher();
+    await publisher.runCycle();
+    copyFileSync(join(world.directory, 'checkpoint'), join(world.directory, COSIGNED_PATH));
+    const publicServer = world.publicServer();
+    const from = await world.serve(publicServer);
+    const checkpointText = async () => (await fetch(`${from.url}/log/checkpoint`)).text();
+    const cosigned = await checkpointText();
+    await world.publishProof(publisher);
+    await publicServer.poller.refresh();
+    expect(await checkpointText()).toBe(cosigned);
+    const { evidence } = await packageOn(`trust_${proof!}`, from);
+    const { checkpointNote } = publicServer.poller.current!;
+    expect(evidence!.tlog_proof.endsWith(`\n\n${checkpointNote}`)).toBe(true);
     await world.close();
   });
 
