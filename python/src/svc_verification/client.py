@@ -27,7 +27,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 ProofPage = tuple[list[dict[str, Any]], str | None]
 MAX_ENGINE_BYTES = 128 * 1024 * 1024
-MAX_PUBLIC_BYTES = 4 * 1024 * 1024
+# Above the largest entry bundle: 256 entries of 64 KiB.
+MAX_PUBLIC_BYTES = 17 * 1024 * 1024
 AFTER_PAUSE = Response(0, {}, b"")
 # A followed redirect would send the API key to its target. httpx decompresses each chunk as a whole, before the client
 # can count its bytes: a response of a few kilobytes could fill the memory.
