@@ -149,7 +149,8 @@ function openWatched(
           if (file !== path && (await isDeleted(file))) return [];
           throw error;
         });
-        watched.push(...(await reporting(file, found)));
+        // Not with a spread: a file may list more proofs than a call has arguments.
+        for (const one of await reporting(file, found)) watched.push(one);
       }
     }
     return watched;
