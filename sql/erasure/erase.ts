@@ -161,21 +161,31 @@ async function nullPayloads(
   return new Set(recorded.map(({ proofId }) => proofId));
 }
 
+/** Limit for each entry: publishers and monitors hold the records of its leaves in memory. */
+const MOST_LEAVES = 100_000;
+
 async function appendErasures(
   tx: Transaction,
   cause: ErasureEntry['cause'],
   leaves: number[],
 ): Promise<void> {
+  const ascending = leaves.sort((a, b) => a - b);
+  for (const some of slices(ascending, MOST_LEAVES).flatMap((part) =>
+    slices(rangesOf(part), MAX_RANGES),
+  )) {
+    const time = formatTime(await databaseTime(tx));
+    await appendErasure(tx, { cause, ranges: some, time });
+  }
+}
+
+function rangesOf(ascending: readonly number[]): [number, number][] {
   const ranges: [number, number][] = [];
-  for (const leaf of leaves.sort((a, b) => a - b)) {
+  for (const leaf of ascending) {
     const last = ranges.at(-1);
     if (last?.[1] === leaf) last[1] = leaf + 1;
     else ranges.push([leaf, leaf + 1]);
   }
-  for (const some of slices(ranges, MAX_RANGES)) {
-    const time = formatTime(await databaseTime(tx));
-    await appendErasure(tx, { cause, ranges: some, time });
-  }
+  return ranges;
 }
 
 const PAGE = 1_000;
@@ -196,17 +206,20 @@ export async function eraseAdopted(
     tx,
     tx`kind = 4 and leaf_index >= ${from} order by leaf_index`,
   );
-  const reported = adopted.flatMap(({ body }) => (parseEntry(body) as ErasureEntry).ranges);
-  const isReported = (leaf: number) => reported.some(([first, end]) => leaf >= first && leaf < end);
+  const reported = adopted
+    .flatMap(({ body }) => (parseEntry(body) as ErasureEntry).ranges)
+    .sort(([a], [b]) => a - b);
   const lost: number[] = [];
   let count = 0;
   for (const [first, end] of [[from, Number.MAX_SAFE_INTEGER] as const, ...reported]) {
-    for (let page; page === undefined || page.length === PAGE;) {
+    // The first reported range that does not end before the current leaf.
+    let at = 0;
+    for (let next = first, page; page === undefined || page.length === PAGE;) {
       page = await tx<(Erased & { leafIndex: number })[]>`
         select e.proof_id as "proofId", i.tenant_no as "tenantNo", i.lane,
           i.request_hash as "requestHash", e.leaf_index as "leafIndex"
         from svc.log_entry e left join svc.intake i using (proof_id)
-        where e.kind = 1 and e.leaf_index >= ${first} and e.leaf_index < ${end}
+        where e.kind = 1 and e.leaf_index >= ${next} and e.leaf_index < ${end}
           and (select true from svc.erasure x where x.proof_id = e.proof_id) is null
         order by e.leaf_index limit ${PAGE}`;
       await nullPayloads(tx, page, order);
@@ -218,9 +231,13 @@ export async function eraseAdopted(
         tx,
         page.filter(({ tenantNo }) => (tenantNo as number | null) !== null),
       );
-      const leaves = page.map(({ leafIndex }) => leafIndex).filter((leaf) => leaf >= from);
-      count += leaves.length;
-      lost.push(...leaves.filter((leaf) => !isReported(leaf)));
+      for (const { leafIndex: leaf } of page) {
+        next = leaf + 1;
+        if (leaf < from) continue;
+        count += 1;
+        while (at < reported.length && reported[at]![1] <= leaf) at += 1;
+        if (at === reported.length || leaf < reported[at]![0]) lost.push(leaf);
+      }
     }
   }
   await appendErasures(tx, 'lost', lost);
