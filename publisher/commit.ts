@@ -55,6 +55,7 @@ export async function publishSnapshot(
   const { size } = state.log;
   for await (const files of logFiles(signed, signedBefore, size, ctx.chunkLeaves, inspect)) {
     await ctx.writer.put(files);
+    ctx.janitor.wrote(files, ctx.clock.now());
     ctx.progress();
   }
 

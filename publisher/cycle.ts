@@ -211,7 +211,9 @@ async function nextState(
   const advanced = await advance(ctx, tree, before, ascending, {
     entries: async (first, entries) => {
       inspect(first, entries);
-      await ctx.writer.put(await leafFiles(tree, { first, entries }, signedBefore, fullSize));
+      const files = await leafFiles(tree, { first, entries }, signedBefore, fullSize);
+      await ctx.writer.put(files);
+      ctx.janitor.wrote(files, ctx.clock.now());
     },
     stop: (state) => requireSameMap(known, state),
   });

@@ -51,8 +51,11 @@ export function createPublisher(options: PublisherContext) {
       : options.directory;
   const reader = new SnapshotReader(store, logKeys);
   const writer = new SnapshotWriter(store);
-  const janitor = new Janitor(store);
   let steps = 0;
+  const progress = (): void => {
+    steps += 1;
+  };
+  const janitor = new Janitor(store, progress);
   const leases = [...(options.leases ?? [])];
   if (store.directory !== null) leases.push(new DirectoryLease(store.directory, log));
   const leadership = new Leadership(leases);
@@ -80,9 +83,7 @@ export function createPublisher(options: PublisherContext) {
       appended: new Map(),
     },
     chunkLeaves: options.chunkLeaves ?? CHUNK_LEAVES,
-    progress: () => {
-      steps += 1;
-    },
+    progress,
   };
   return {
     logKeys,

@@ -1,9 +1,12 @@
 import { toBase64 } from '#protocol/bytes';
 import { listedFailures, readEntry } from '#protocol/entries';
+import { ProtocolError } from '#protocol/errors';
 import { LISTED_LEAVES, type VerdictEntry } from '#protocol/schemas/log-entry';
 import { parseTime } from '#protocol/time';
 import { isSignedVerdict } from '#protocol/state/log-keys';
-import { nativeCrypto } from '#runtime/crypto/node';
+import { rootFromTiles } from '#protocol/tiles';
+import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
+import { tileCache } from '#sql/log/log';
 import { verdictEntriesFrom } from '#sql/log/public-entries';
 import { failedOtherwise, verdictsForLeaves } from '#sql/log/verdicts';
 import type { RegistryContext } from './context.js';
@@ -61,7 +64,7 @@ export class VerdictEntries {
     for (;;) {
       if (this.upcoming === undefined) this.upcoming = (await this.signed.next()).value;
       if (this.upcoming === null || this.upcoming.entry.to > size) return;
-      this.check(this.upcoming, size, rootOf);
+      await this.check(this.upcoming, size, rootOf);
       this.next = this.upcoming.at + 1;
       this.upcoming = undefined;
     }
@@ -105,9 +108,13 @@ export class VerdictEntries {
     }
   }
 
-  private check(placed: Placed, size: number, rootOf: () => Uint8Array | null): void {
+  private async check(
+    placed: Placed,
+    size: number,
+    rootOf: () => Uint8Array | null,
+  ): Promise<void> {
     const { at, entry, origin } = placed;
-    const root = entry.to === size ? rootOf() : null;
+    const root = entry.to === size ? rootOf() : await this.rootBelow(placed);
     if (root !== null && toBase64(root) !== entry.root) {
       this.wrong(at, `the root of its tree of ${entry.to} leaves`);
       return;
@@ -124,11 +131,20 @@ export class VerdictEntries {
       this.listed.clear();
       if (entry.previous !== null)
         this.wrong(at, 'no previous verdict entry, because this entry is the first of its log');
-      if (entry.to < size)
-        this.ctx.findings.unchecked(`the root in the verdict entry at leaf ${at}`);
     }
     this.listed = listedFailures([entry], this.listed);
     this.last = placed;
+  }
+
+  /** The root of a tree that the walk has passed: the first entries of a log are about leaves of a retired log. */
+  private async rootBelow({ at, entry }: Placed): Promise<Uint8Array | null> {
+    try {
+      return await rootFromTiles(nativeSha256, entry.to, tileCache(this.ctx.sql));
+    } catch (error) {
+      if (!(error instanceof ProtocolError)) throw error;
+      this.ctx.findings.unchecked(`the root in the verdict entry at leaf ${at}`);
+      return null;
+    }
   }
 
   private reportDisorder(before: Placed, { at, entry }: Placed): void {

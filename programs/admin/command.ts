@@ -147,7 +147,7 @@ export function table(rows: readonly object[]): string {
   const names = Object.keys(first);
   const lines = [names, ...rows.map((row) => Object.values(row).map(cell))];
   const widths = names.map((_, column) =>
-    Math.max(...lines.map((line) => line[column]?.length ?? 0)),
+    lines.reduce((width, line) => Math.max(width, line[column]?.length ?? 0), 0),
   );
   return lines
     .map((line) => line.map((text, column) => text.padEnd(widths[column] ?? 0)).join('  '))

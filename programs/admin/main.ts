@@ -100,8 +100,9 @@ const POOL = { application: 'svc-admin', max: 1 };
 const LIMITS: Record<string, Pick<ConnectOptions, 'statementTimeoutMs' | 'stallTimeoutMs'>> = {
   // During an outage, `status` has to report a silent database soon.
   status: { statementTimeoutMs: 5_000, stallTimeoutMs: 5_000 },
-  // Some of its statements read the whole log.
+  // Some statements of these commands read the whole log, or move all of its checkpoints.
   'log adopt': { statementTimeoutMs: 30 * 60 * 1000 },
+  'log end': { statementTimeoutMs: 30 * 60 * 1000 },
 };
 
 const EXIT_CODES =

@@ -2,13 +2,8 @@ import { randomBytes } from 'node:crypto';
 import { PROOF_ID_PATTERN } from '#protocol/ids';
 import { ARTIFACT_KINDS } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
-import {
-  eraseAdmission,
-  eraseListed,
-  erasureOf,
-  eraseTenantTraces,
-  unerasedFrom,
-} from '#sql/erasure/erase';
+import { eraseAdmission, eraseListed, erasureOf } from '#sql/erasure/erase';
+import { eraseKeysAfter, eraseTenantTraces, type KeyPlace, unerasedOf } from '#sql/erasure/tenant';
 import { appendRevocation } from '#sql/lifecycle/revocations';
 import { tenantNumber } from '#sql/tenants/audit';
 import {
@@ -111,17 +106,17 @@ async function eraseTenant(
   const tenantNo = await tenantNumber(sql, tenantId);
   let erased = 0;
   const unsettled = new Set<string>();
-  let ids: string[];
-  let after = '0'.repeat(32);
-  do {
-    ids = await unerasedFrom(sql, tenantNo, after, GROUP);
+  for await (const ids of unerasedOf(sql, tenantNo, GROUP)) {
     const done = await admin.act((tx) => eraseListed(tx, ids, order));
     erased += done.erased.filter(({ isNew }) => isNew).length;
     for (const { proofId } of done.erased) unsettled.delete(proofId);
     for (const id of done.unsettled) unsettled.add(id);
-    after = ids.at(-1) ?? after;
-    if (ids.length > 0) admin.say(`${String(erased)} admissions of ${tenantId} erased\n`);
-  } while (ids.length === GROUP);
+    admin.say(`${String(erased)} admissions of ${tenantId} erased\n`);
+  }
+  for (let place: KeyPlace | null = { lane: 0, key: '' }; place !== null;) {
+    const after: KeyPlace = place;
+    place = await admin.act((tx) => eraseKeysAfter(tx, tenantNo, after));
+  }
   for (const id of await admin.act((tx) => eraseTenantTraces(tx, tenantNo))) unsettled.add(id);
   // Undecided admissions need a second run, so the exit code reports them.
   return {

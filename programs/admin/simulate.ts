@@ -4,11 +4,12 @@ import { type PolicyEngine, preparePolicyEngine, preparse, textsLoader } from '#
 import { combine, rulesOf, storedSetOf } from '#policy/overlays';
 import { decidedSince, startSimulation } from '#policy/simulation';
 import { OperatorError } from '#runtime/process/operator-error';
-import { type DecidedAdmission, decidedFrom, lastAcceptedBefore } from '#sql/admissions/decided';
+import { type DecidedAdmission, decidedFrom } from '#sql/admissions/decided';
 import { overlayIn } from '#sql/admissions/overlays';
 import type { StoredPolicySet } from '#sql/admissions/policies';
 import type { Db } from '#sql/db/transaction';
 import { treeSize } from '#sql/log/log';
+import { firstLeafSince } from '#sql/proofs/list';
 import { type Admin, type Outcome, table, UsageError } from './command.js';
 
 const PAGE = 1_000;
@@ -36,7 +37,7 @@ export async function simulate(
   });
   // Counters start at 0 at midnight, so the simulation includes the whole first day. It also reads the day
   // before, because the log may have the proof of a later admission before the proof of an earlier one.
-  const start = 1 + (await lastAcceptedBefore(sql, from - (from % DAY_MS) - DAY_MS));
+  const start = await firstLeafSince(sql, from - (from % DAY_MS) - DAY_MS);
   bar.start((await treeSize(sql)) - start, 0, { at: '' });
   try {
     for await (const page of decidedSince((first) => decidedFrom(sql, first, PAGE), start)) {

@@ -105,15 +105,21 @@ export class Rebuild {
     tree: SignedTree,
     entries: readonly Uint8Array[],
   ): Promise<ReadonlySet<number>> {
-    const { state, changes, ignored } = await reduce(this.ctx, this.log.state, entries, {
-      values: (keys) => this.pages.findAll(this.log.map, keys),
-      entries: (from, to) => tree.entriesBetween(from, to),
-      rootAt: (size) => tree.rootAt(size),
-    });
-    const { head: map, superseded } = await this.pages.update(this.log.map, changes);
-    const roots = new Map(this.log.roots).set(state.size, this.rootOf(map));
-    this.log = { ...this.log, state, map, roots };
-    this.store.discard(superseded);
+    const ignored: number[] = [];
+    const first = this.log.state.size;
+    for (let size = first; size < first + entries.length; size = this.log.state.size) {
+      const reduced = await reduce(this.ctx, this.log.state, entries.slice(size - first), {
+        values: (keys) => this.pages.findAll(this.log.map, keys),
+        entries: (from, to) => tree.entriesBetween(from, to),
+        rootAt: (size) => tree.rootAt(size),
+      });
+      const { head: map, superseded } = await this.pages.update(this.log.map, reduced.changes);
+      const { state } = reduced;
+      const roots = new Map(this.log.roots).set(state.size, this.rootOf(map));
+      this.log = { ...this.log, state, map, roots };
+      this.store.discard(superseded);
+      ignored.push(...reduced.ignored);
+    }
     return new Set(ignored);
   }
 

@@ -45,12 +45,16 @@ export interface Reduced {
   ignored: number[];
 }
 
+/** Proofs in memory besides those of the entries: an entry may be about every earlier proof. */
+const MOST_LEAVES = 100_000;
+
 /**
  * The state of the log after its next entries, and the changes to its map, each for a different key. The
  * result depends on the entries only, not on how they are divided among calls. An entry
  * without effect (spec/log.md, section 11) changes nothing; its index is in `ignored`.
  *
  * @param entries the bytes of the leaves from `state.size` on
+ * @param mostLeaves stops early, after at least one entry, once it has loaded more proofs than this
  * @throws ProtocolError `malformed_record` when the map cannot be the map of a log; errors of `reader`
  */
 export async function reduce(
@@ -58,8 +62,9 @@ export async function reduce(
   state: LogState,
   entries: readonly Uint8Array[],
   reader: LogReader,
+  mostLeaves = MOST_LEAVES,
 ): Promise<Reduced> {
-  return new Reduction(ctx, state, entries, reader).run();
+  return new Reduction(ctx, state, entries, reader).run(mostLeaves);
 }
 
 /** A proof of the log. */
@@ -96,16 +101,17 @@ class Reduction {
     this.state = { ...before, proofs: this.proofs };
   }
 
-  async run(): Promise<Reduced> {
+  async run(mostLeaves: number): Promise<Reduced> {
     const entries = this.entries.map(readEntry);
     const keys = await this.loadProofs(entries);
-    for (let at = 0; at < entries.length; at++) {
+    let at = 0;
+    for (; at < entries.length && this.byId.size <= entries.length + mostLeaves; at++) {
       const entry = entries[at]!;
       if (entry === null || !isSince1970(entry)) this.ignore(this.start + at);
       else if (entry.type === 'proof') this.addProof(this.start + at, entry, keys[at]!);
       else await this.apply(this.start + at, entry);
     }
-    const size = this.start + entries.length;
+    const size = this.start + at;
     for (const id of this.proofs.keys()) {
       if ((this.state.keys.get(id)!.retiredFrom ?? NONE) <= size) this.proofs.delete(id);
     }

@@ -58,7 +58,7 @@ export async function advance(
         rootAt: (size) => tree.rootAt(size),
       });
       ctx.progress();
-      await on.entries(first, entries);
+      if (reduced.state.size === first + entries.length) await on.entries(first, entries);
       changes += reduced.changes.length;
       state = { ...state, log: reduced.state, map: await ctx.maps.update(map, reduced.changes) };
       ctx.progress();

@@ -32,6 +32,10 @@ function acceptedSnapshot(
   return shard === 0 && origin === logSigner.name && size <= index ? entry : null;
 }
 
+/** The snapshot entries from a size on, without those of retired logs: a log may have millions of them. */
+const snapshotsFrom = async ({ registry }: CycleContext, size: number) =>
+  registry.snapshotEntriesFrom(Math.max(size, await registry.endedSize()));
+
 const isOwn = ({ memory }: CycleContext, index: number, bytes: Uint8Array): boolean => {
   const appended = memory.appended.get(index);
   return appended !== undefined && equalBytes(appended, bytes);
@@ -49,7 +53,7 @@ export async function unsignedSnapshots(
   least: number,
 ): Promise<SnapshotClaim[]> {
   const claims: SnapshotClaim[] = [];
-  for (const { leafIndex: index } of await ctx.registry.snapshotEntriesFrom(signedSize)) {
+  for (const { leafIndex: index } of await snapshotsFrom(ctx, signedSize)) {
     if (index >= tree.head.size) throw replicaBehind();
     const [bytes] = await tree.entries(index, index + 1);
     const entry = acceptedSnapshot(ctx, index, bytes!);
@@ -126,7 +130,7 @@ export async function storeNextShares(
 ): Promise<void> {
   const next = shares === null ? '' : `${shares.level} ${toHex(shares.digest)}`;
   // Failed cycles may have left snapshot entries, which the next checkpoint will also cover.
-  const unsigned = await ctx.registry.snapshotEntriesFrom(signedSize);
+  const unsigned = await snapshotsFrom(ctx, signedSize);
   const present = await ctx.reader.read(NEXT_SHARES_PATH);
   const lines = unsigned.length === 0 ? [] : linesOf(present);
   const bytes = utf8([...new Set([...lines, next])].join('\n'));

@@ -11,6 +11,7 @@ import {
   snapshotEntriesFrom,
   treeSize,
   endedOrigins,
+  endedSize,
   insertCheckpoint,
   latestCheckpoint,
 } from '#sql/log/log';
@@ -32,6 +33,7 @@ const QUERIES = {
   latestCheckpoint,
   insertCheckpoint,
   endedOrigins,
+  endedSize,
   shareChangesSince,
   sharesNow,
   packages: packageRows,
@@ -81,6 +83,7 @@ export function splitRegistry(primary: RegistryView, replica: RegistryView): Reg
     ...replica,
     latestCheckpoint: primary.latestCheckpoint,
     endedOrigins: primary.endedOrigins,
+    endedSize: primary.endedSize,
     snapshotEntriesFrom: primary.snapshotEntriesFrom,
     databaseTime: primary.databaseTime,
     insertCheckpoint: primary.insertCheckpoint,

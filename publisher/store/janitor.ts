@@ -1,4 +1,5 @@
 import { fromHex } from '#protocol/bytes';
+import { push } from '#protocol/map/page';
 import { pagePath } from '#protocol/snapshot/location';
 import type { SnapshotStore } from '#runtime/store/store';
 import { LostPageError } from '../errors.js';
@@ -20,14 +21,32 @@ const pathOf = (name: string): string => pagePath({ digest: fromHex(name) });
  */
 export class Janitor {
   private readonly unreferencedSince = new Map<string, number>();
+  /** The partial tiles of each tile that is not full yet. */
+  private readonly partial = new Map<string, string[]>();
   private hasScanned = false;
   private sweptAt = -Infinity;
 
-  constructor(private readonly store: SnapshotStore) {}
+  /** @param progress called for each listed file, because a scan of a large log takes minutes in a bucket */
+  constructor(
+    private readonly store: SnapshotStore,
+    private readonly progress: () => void = () => undefined,
+  ) {}
 
   /** Records that the published maps no longer have pages with these names. */
   supersede(names: Iterable<string>, now: number): void {
     for (const name of names) this.unreferencedSince.set(pathOf(name), now);
+  }
+
+  /** Records that these tiles are stored. */
+  wrote(tiles: Iterable<{ path: string }>, now: number): void {
+    for (const { path } of tiles) {
+      const [tile = '', width] = path.split('.p/');
+      if (width !== undefined) push(this.partial, tile, path);
+      else {
+        for (const one of this.partial.get(tile) ?? []) this.unreferencedSince.set(one, now);
+        this.partial.delete(tile);
+      }
+    }
   }
 
   /** Records that a map will have a page with this name again. */
@@ -35,7 +54,7 @@ export class Janitor {
     this.unreferencedSince.delete(pathOf(name));
   }
 
-  /** Lets the next sweep look for pages that no map has, such as the pages of a failed cycle. */
+  /** Lets the next sweep look for files that no cycle recorded, such as the pages of a failed cycle. */
   scanAgain(): void {
     this.hasScanned = false;
   }
@@ -50,9 +69,6 @@ export class Janitor {
     if (now - this.sweptAt < SWEEP_EVERY_MS) return [];
     this.sweptAt = now;
     if (!this.hasScanned) await this.scan(live(), now);
-    for await (const path of this.supersededTiles()) {
-      if (!this.unreferencedSince.has(path)) this.unreferencedSince.set(path, now);
-    }
     const over = [...this.unreferencedSince].filter(([, since]) => now - since >= KEEP_MS);
     const removed = over.map(([path]) => path);
     await this.store.remove(removed);
@@ -62,28 +78,41 @@ export class Janitor {
 
   private async scan(live: AsyncIterable<string>, now: number): Promise<void> {
     const isLive = new Set<number>();
-    for await (const name of live) isLive.add(keyOf(name));
+    for await (const name of live) {
+      isLive.add(keyOf(name));
+      this.progress();
+    }
     const found = new Set<number>();
-    for await (const path of this.store.list('map')) {
+    for await (const path of this.list('map')) {
       const key = keyOf(path.slice(path.lastIndexOf('/') + 1));
       if (isLive.has(key)) found.add(key);
-      else if (!this.unreferencedSince.has(path)) this.unreferencedSince.set(path, now);
+      else this.unreferenced(path, now);
     }
     if (found.size < isLive.size) {
       throw new LostPageError(
         `${isLive.size - found.size} pages of the published maps are missing`,
       );
     }
+    this.partial.clear();
+    let full = '';
+    for await (const path of this.list('tile')) {
+      // In a list in ascending order, a full tile precedes its partial tiles.
+      const [tile = '', width] = path.split('.p/');
+      if (width === undefined) full = path;
+      else if (tile === full) this.unreferenced(path, now);
+      else push(this.partial, tile, path);
+    }
     this.hasScanned = true;
   }
 
-  /** In a list in ascending order, a full tile precedes its partial tiles. */
-  private async *supersededTiles(): AsyncGenerator<string> {
-    let full = '';
-    for await (const path of this.store.list('tile')) {
-      const [tile, width] = path.split('.p/');
-      if (width === undefined) full = path;
-      else if (tile === full) yield path;
+  private unreferenced(path: string, now: number): void {
+    if (!this.unreferencedSince.has(path)) this.unreferencedSince.set(path, now);
+  }
+
+  private async *list(folder: string): AsyncGenerator<string> {
+    for await (const path of this.store.list(folder)) {
+      this.progress();
+      yield path;
     }
   }
 }

@@ -16,6 +16,9 @@ export const rootOf = (head: MapHead): Uint8Array => head?.hash ?? EMPTY_ROOT;
 /** New pages are written before the end of a cycle once they exceed this number of bytes. */
 const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 
+/** A request to a bucket takes tens of milliseconds, and a large map has thousands of pages above level 0. */
+const READS_AT_ONCE = 16;
+
 /** Few pages suffice: the ids of proofs begin with the time, so recent proofs share pages. */
 const CACHED_PAGES = 512;
 
@@ -105,13 +108,14 @@ export class StoredMaps {
 
   /** The names of all pages of a map. Reads every page above level 0. */
   async *names(head: MapHead): AsyncGenerator<string> {
-    const pages: PageId[] = head === null ? [] : [head];
-    for (let page = pages.pop(); page !== undefined; page = pages.pop()) {
-      yield toHex(page.digest);
-      if (page.level === 0) continue;
-      const { level } = page;
-      const bytes = await this.read(page);
-      pages.push(...(await lost(() => Promise.resolve(decodeRefs(level, bytes)))));
+    let pages: PageId[] = head === null ? [] : [head];
+    while (pages.length > 0) {
+      const some = pages.splice(-READS_AT_ONCE);
+      for (const { digest } of some) yield toHex(digest);
+      const below = some.map(async (page) =>
+        page.level === 0 ? [] : decodeRefs(page.level, await this.read(page)),
+      );
+      pages = [...pages, ...(await lost(() => Promise.all(below))).flat()];
     }
   }
 

@@ -41,9 +41,9 @@ def emptied(_: bytes) -> bytes:
 class Log:
     """The files of a log of this size, and a client that reads them."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, entries: list[bytes] | None = None) -> None:
         old = ENTRY.partition('"aep_hash":"')[2][:64]
-        self.entries = [ENTRY.replace(old, f"{index:064x}").encode() for index in range(size)]
+        self.entries = entries or [ENTRY.replace(old, f"{index:064x}").encode() for index in range(size)]
         self.levels = [[sha256(b"\0" + entry) for entry in self.entries]]
         while full := len(self.levels[-1]) // 256:
             nodes = self.levels[-1]
@@ -88,6 +88,16 @@ def test_entries_are_those_of_the_signed_tree(size: int, firsts: list[int]) -> N
                 with pytest.raises(SvcError) as caught:
                     log.entries_from(first, path, alter)
                 assert caught.value.code == "evidence_rejected"
+
+
+def test_a_bundle_may_have_entries_of_the_greatest_length() -> None:
+    ranges = ",".join(f"[{9 * 10**14 + 2 * at},{9 * 10**14 + 2 * at + 1}]" for at in range(1000))
+    entry = '{"cause":"lost","ranges":[%s],"schema_version":"svc.registry.entry/1.1","time":"%s","type":"erasure"}'
+    log = Log(256, [(entry % (ranges, "2026-11-20T12:00:00.000Z")).encode()] * 256)
+    assert len(log.files["/log/tile/entries/000"]) > 8 * 1024 * 1024
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, content=log.files[request.url.path]))
+    with Client(public_url="http://log.example", pins=log.pins, transport=transport) as client:
+        assert len(client.read_log()) == 256
 
 
 @pytest.mark.parametrize(("first", "pins"), [(-1, Log(1).pins), (0, None)])

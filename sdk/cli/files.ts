@@ -18,12 +18,16 @@ export async function readInput(file: string): Promise<Uint8Array> {
   }
 }
 
+/** The limit of Node for the length of a string. */
+const MAX_CHARACTERS = 2 ** 29 - 24;
+
 export async function readText(file: string): Promise<string> {
+  const bytes = await readInput(file);
   try {
-    return fromUtf8(await readInput(file));
+    return fromUtf8(bytes);
   } catch (cause) {
-    if (cause instanceof UsageError) throw cause;
-    throw new UsageError(`${inputName(file)} is not UTF-8`, { cause });
+    const fault = bytes.length > MAX_CHARACTERS ? 'exceeds 512 MiB: split it' : 'is not UTF-8';
+    throw new UsageError(`${inputName(file)} ${fault}`, { cause });
   }
 }
 

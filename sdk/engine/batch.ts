@@ -119,22 +119,26 @@ async function admitChunk(
   return readBatchResults(engine, batch.batch_id, { start, hashes, total });
 }
 
-function sumProgress(onProgress: BatchSettings['onProgress']): (batch: Batch) => void {
-  const known = new Map<string, Batch>();
-  return (batch) => {
-    known.set(batch.batch_id, batch);
-    const sum = (name: keyof Batch['counts']): number =>
-      [...known.values()].reduce((total, { counts }) => total + counts[name], 0);
-    onProgress?.({
-      accepted: sum('total'),
-      admitted: sum('admitted'),
-      denied: sum('denied'),
-      approval_required: sum('approval_required'),
-      refused: sum('refused'),
-      invalid: sum('invalid'),
-      pending: sum('pending'),
-      replayed: [...known.values()].reduce((total, { replayed }) => total + replayed, 0),
-    });
+/** Adds up the batches of an input. An input may have many, so a call must not read all of them. */
+export function sumProgress(onProgress: BatchSettings['onProgress']): (batch: Batch) => void {
+  const known = new Map<string, BatchProgress>();
+  const sums: BatchProgress = {
+    accepted: 0,
+    admitted: 0,
+    denied: 0,
+    approval_required: 0,
+    refused: 0,
+    invalid: 0,
+    pending: 0,
+    replayed: 0,
+  };
+  return ({ batch_id: id, counts: { total: accepted, ...counts }, replayed }) => {
+    const [before, now] = [known.get(id), { accepted, ...counts, replayed }];
+    known.set(id, now);
+    for (const name of Object.keys(sums) as (keyof BatchProgress)[]) {
+      sums[name] += now[name] - (before?.[name] ?? 0);
+    }
+    onProgress?.({ ...sums });
   };
 }
 

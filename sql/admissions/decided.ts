@@ -7,17 +7,6 @@ export type DecidedAdmission = AepRow & { leafIndex: number; tenantNo: number };
 export const decidedFrom = (sql: Db, leafIndex: number, limit: number) => sql<DecidedAdmission[]>`
   ${admissionsFrom(sql, leafIndex)} order by e.leaf_index limit ${limit}`;
 
-/**
- * The index of the newest proof that was accepted before a time, in epoch milliseconds; -1 without
- * such a proof.
- */
-export async function lastAcceptedBefore(sql: Db, time: number): Promise<number> {
-  const [row] = await sql<{ leafIndex: number }[]>`
-    select leaf_index as "leafIndex" from svc.log_entry
-    where kind = 1 and at < ${new Date(time)} order by leaf_index desc limit 1`;
-  return row?.leafIndex ?? -1;
-}
-
 /** Like `decidedFrom`, for one tenant. */
 export const tenantDecidedFrom = (
   sql: Pool,

@@ -161,21 +161,31 @@ async function nullPayloads(
   return new Set(recorded.map(({ proofId }) => proofId));
 }
 
+/** Limit for each entry: publishers and monitors hold the records of its leaves in memory. */
+const MOST_LEAVES = 100_000;
+
 async function appendErasures(
   tx: Transaction,
   cause: ErasureEntry['cause'],
   leaves: number[],
 ): Promise<void> {
+  const ascending = leaves.sort((a, b) => a - b);
+  for (const some of slices(ascending, MOST_LEAVES).flatMap((part) =>
+    slices(rangesOf(part), MAX_RANGES),
+  )) {
+    const time = formatTime(await databaseTime(tx));
+    await appendErasure(tx, { cause, ranges: some, time });
+  }
+}
+
+function rangesOf(ascending: readonly number[]): [number, number][] {
   const ranges: [number, number][] = [];
-  for (const leaf of leaves.sort((a, b) => a - b)) {
+  for (const leaf of ascending) {
     const last = ranges.at(-1);
     if (last?.[1] === leaf) last[1] = leaf + 1;
     else ranges.push([leaf, leaf + 1]);
   }
-  for (const some of slices(ranges, MAX_RANGES)) {
-    const time = formatTime(await databaseTime(tx));
-    await appendErasure(tx, { cause, ranges: some, time });
-  }
+  return ranges;
 }
 
 const PAGE = 1_000;
@@ -196,17 +206,20 @@ export async function eraseAdopted(
     tx,
     tx`kind = 4 and leaf_index >= ${from} order by leaf_index`,
   );
-  const reported = adopted.flatMap(({ body }) => (parseEntry(body) as ErasureEntry).ranges);
-  const isReported = (leaf: number) => reported.some(([first, end]) => leaf >= first && leaf < end);
+  const reported = adopted
+    .flatMap(({ body }) => (parseEntry(body) as ErasureEntry).ranges)
+    .sort(([a], [b]) => a - b);
   const lost: number[] = [];
   let count = 0;
   for (const [first, end] of [[from, Number.MAX_SAFE_INTEGER] as const, ...reported]) {
-    for (let page; page === undefined || page.length === PAGE;) {
+    // The first reported range that does not end before the current leaf.
+    let at = 0;
+    for (let next = first, page; page === undefined || page.length === PAGE;) {
       page = await tx<(Erased & { leafIndex: number })[]>`
         select e.proof_id as "proofId", i.tenant_no as "tenantNo", i.lane,
           i.request_hash as "requestHash", e.leaf_index as "leafIndex"
         from svc.log_entry e left join svc.intake i using (proof_id)
-        where e.kind = 1 and e.leaf_index >= ${first} and e.leaf_index < ${end}
+        where e.kind = 1 and e.leaf_index >= ${next} and e.leaf_index < ${end}
           and (select true from svc.erasure x where x.proof_id = e.proof_id) is null
         order by e.leaf_index limit ${PAGE}`;
       await nullPayloads(tx, page, order);
@@ -218,9 +231,13 @@ export async function eraseAdopted(
         tx,
         page.filter(({ tenantNo }) => (tenantNo as number | null) !== null),
       );
-      const leaves = page.map(({ leafIndex }) => leafIndex).filter((leaf) => leaf >= from);
-      count += leaves.length;
-      lost.push(...leaves.filter((leaf) => !isReported(leaf)));
+      for (const { leafIndex: leaf } of page) {
+        next = leaf + 1;
+        if (leaf < from) continue;
+        count += 1;
+        while (at < reported.length && reported[at]![1] <= leaf) at += 1;
+        if (at === reported.length || leaf < reported[at]![0]) lost.push(leaf);
+      }
     }
   }
   await appendErasures(tx, 'lost', lost);
@@ -231,7 +248,7 @@ export async function eraseAdopted(
  * Erases the revocation reasons; the log keeps their salted hashes. A pending revocation keeps its
  * reason, because a worker checks the reason against the hash before it appends.
  */
-async function eraseReasons(tx: Transaction, ids: readonly string[]): Promise<void> {
+export async function eraseReasons(tx: Transaction, ids: readonly string[]): Promise<void> {
   await tx`
     update svc.revocation_request r set document = null
     where document is not null and proof_id = any(${[...ids]}::uuid[]) and not exists (
@@ -289,7 +306,7 @@ export interface HashedBatch {
 }
 
 /** Erases the hashes of batches before their keys: row-level security hides a key whose batch still has its hash. */
-async function eraseBatches(
+export async function eraseBatches(
   tx: Transaction,
   tenantNo: number,
   batches: readonly HashedBatch[],
@@ -303,59 +320,4 @@ async function eraseBatches(
     where tenant_no = ${tenantNo} and lane = 3 and request_hash in (
       select decode(hash, 'hex')
       from unnest(${batches.map(({ hash }) => hash.toString('hex'))}::text[]) as asked(hash))`;
-}
-
-/** A tenant's admissions with payload after `after`, in order of their ids. */
-export const unerasedFrom = (sql: Db, tenantNo: number, after: string, limit: number) =>
-  valuesOf<string>(sql`
-    select proof_id from svc.intake
-    where tenant_no = ${tenantNo} and request is not null and proof_id > ${after}::uuid
-    order by proof_id limit ${limit}`);
-
-/**
- * Erases the remaining rows of a tenant once its admissions are erased: revocation reasons added since,
- * idempotency keys without an admission, and batch hashes and problems.
- *
- * @returns the erased proofs with a pending revocation, whose reason is kept for now
- */
-export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Promise<string[]> {
-  await holdKeys(tx);
-  const revoked = await valuesOf<string>(tx`
-    select r.proof_id from svc.revocation_request r join svc.erasure using (proof_id)
-    where r.tenant_no = ${tenantNo} and r.document is not null
-    union -- administrators revoke without a request
-    select s.revokes from svc.log_entry s join svc.log_entry e on e.proof_id = s.revokes
-      join svc.erasure x on x.proof_id = s.revokes
-    where s.kind = 2 and e.tenant_no = ${tenantNo}`);
-  await eraseReasons(tx, revoked);
-  await eraseBatchesOf(tx, tenantNo);
-  // Row-level security hides the deduplication keys of kept admissions.
-  await tx`delete from svc.idempotency_key where tenant_no = ${tenantNo}`;
-  return valuesOf(tx`
-    select distinct r.proof_id from svc.revocation_pending join svc.revocation_request r using (request_id)
-    join svc.erasure using (proof_id) where r.tenant_no = ${tenantNo}`);
-}
-
-/**
- * Erases hashes and problems of batches whose admissions are all erased. A batch without admissions
- * is erased when the tenant has an erasure record, or has no admissions at all.
- */
-async function eraseBatchesOf(tx: Transaction, tenantNo: number): Promise<void> {
-  const batches = await tx<{ id: string; hash: Buffer | null }[]>`
-    select b.batch_id as id, b.items_hash as hash from svc.batch b
-    cross join lateral (
-      select bool_or(one.proof_id is not null) as admits, bool_or(one.proof_id is not null
-          and (select true from svc.erasure e where e.proof_id = one.proof_id) is null) as keeps
-      from svc.batch_part p cross join unnest(p.proof_ids) as one(proof_id)
-      where p.batch_id = b.batch_id) items
-    where b.tenant_no = ${tenantNo} and items.keeps is not true and (items.admits
-      or exists (select from svc.erasure join svc.intake i using (proof_id)
-        where i.tenant_no = ${tenantNo})
-      or not exists (select from svc.intake i
-        where i.tenant_no = ${tenantNo} and i.request is not null))`;
-  const hashed = batches.flatMap(({ id, hash }) => (hash === null ? [] : [{ id, hash }]));
-  await eraseBatches(tx, tenantNo, hashed);
-  await tx`
-    update svc.batch_part set problems = null
-    where batch_id = any(${batches.map(({ id }) => id)}::uuid[]) and problems is not null`;
 }

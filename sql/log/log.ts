@@ -231,6 +231,10 @@ export async function checkpointAt(sql: Db, treeSize: number): Promise<StoredChe
 export const endedOrigins = (sql: Db): Promise<string[]> =>
   valuesOf(sql`select origin from svc.ended_log`);
 
+/** The size of the last checkpoint of the retired logs: every entry below it is theirs. 0 without retired logs. */
+export const endedSize = (sql: Db): Promise<number> =>
+  valueOf(sql`select coalesce(max(tree_size), 0) from svc.ended_log`);
+
 /** Whether a log of this database is retired, for a worker, which has no right on `svc.ended_log`. */
 export const isRetired = (sql: Db, origin: string): Promise<boolean> =>
   valueOf(sql`select exists (select from svc.retired_log where origin = ${origin})`);

@@ -6,10 +6,15 @@ export interface Trace {
   traceparent: string;
 }
 
+/** Limit for each statement: after a break, the contexts of the last hour may be millions. */
+const DELETED_AT_ONCE = 10_000;
+
 /** Stores the contexts of sampled admissions, and deletes contexts that are older than an hour. */
 export async function storeTraces(sql: Db, traces: readonly Trace[]): Promise<void> {
   await sql`
-    with old as (delete from svc.trace where created_at < now() - interval '1 hour')
+    with old as (delete from svc.trace where created_at <= (select max(created_at) from (
+      select created_at from svc.trace where created_at < now() - interval '1 hour'
+      order by created_at limit ${DELETED_AT_ONCE}) oldest))
     insert into svc.trace (proof_id, traceparent)
     select * from unnest(${traces.map(({ proofId }) => proofId)}::uuid[],
       ${traces.map(({ traceparent }) => traceparent)}::text[])

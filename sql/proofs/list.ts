@@ -10,7 +10,7 @@ import { parseStrict } from '#protocol/json';
 import type { KeyedEntry } from '#protocol/keys';
 import type { Environment, Run } from '#protocol/schemas/primitives';
 import { formatTime } from '#protocol/time';
-import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
+import { type Db, type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import { arrayOf, batchIdOf, comparableTime, valuesOf } from '../db/columns.js';
 import { compromisesIn, keysInLog, voidingLeaf } from '../log/keys.js';
 import { statusesOf } from './read.js';
@@ -148,9 +148,9 @@ async function batchesOf(
 }
 
 /** An index, derived from checkpoint times, such that every lower leaf was accepted before `time`. */
-async function firstLeafSince(tx: Transaction, time: number | undefined): Promise<number> {
+export async function firstLeafSince(sql: Db, time: number | undefined): Promise<number> {
   if (time === undefined) return 0;
-  const [size] = await valuesOf<number>(tx`
+  const [size] = await valuesOf<number>(sql`
     select tree_size from svc.checkpoint
     where created_at < ${comparableTime(time - CHECKPOINT_SLACK_MS)}
     order by created_at desc limit 1`);

@@ -13,7 +13,7 @@ import { treeSize } from '#sql/log/log';
 import { verdictEntries } from '#sql/log/public-entries';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
 import { adminOn, type AdminLine } from '../fixtures/admin.js';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { beforeRow, freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { checked } from '../fixtures/damaged-copies.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { ORIGIN, testKey } from '../fixtures/snapshot.js';
@@ -152,6 +152,13 @@ describe('restored database that lacks published leaves', () => {
     const running = await end(ORIGIN);
     expect(running.err).toContain('a publisher is running');
     await claim.release();
+  });
+
+  it('admin log end > has time to move millions of checkpoints', async () => {
+    const timeout = `raise exception '%', current_setting('statement_timeout');`;
+    const repair = await beforeRow(restored, 'insert on svc.ended_log', timeout);
+    expect((await end(ORIGIN)).err).toContain('30min');
+    await repair();
   });
 
   it('admin log end > records the end, after which no publisher can sign for the log', async () => {

@@ -3,6 +3,7 @@ import { generateKeyPairSync } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { table } from '#programs/admin/command';
 import { formatVkey } from '#protocol/note';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
@@ -197,4 +198,9 @@ describe('admin output', () => {
       expect([stdout, stderr]).toEqual([`${code}\n`, '']);
     },
   );
+});
+
+it('table > formats more rows than a call has arguments', () => {
+  const rows = Array.from({ length: 150_000 }, (_, n) => ({ n }));
+  expect(table(rows)).toMatch(/^n\n0\n/);
 });

@@ -61,6 +61,7 @@ it('reducer > gives the same result however a log is divided into batches', asyn
       const result = resultOf(log);
       expect(resultOf(await PublicLog.replay(log.entries, batches))).toEqual(result);
       expect(resultOf(await PublicLog.replay(log.entries, [log.size]))).toEqual(result);
+      expect(resultOf(await PublicLog.replay(log.entries, [log.size], 0))).toEqual(result);
     }),
     { numRuns: 150 },
   );

@@ -68,6 +68,25 @@ describe('publish cycle', () => {
     expect(message).toContain('does not have the root in the verdict entry at leaf');
   });
 
+  it('does not read the snapshot entries of the retired log that it continues one by one', async () => {
+    const { registry } = snapshot;
+    const [root, time] = [toBase64(new Uint8Array(32)), formatTime(snapshot.clock.now())];
+    const log = { shard: 0, origin: 'test.example/old', size: 1, root, lookup_from: 0 };
+    const validity = { time, valid_until: formatTime(snapshot.clock.now() + 1000) };
+    const entry = entryBytes({
+      ...{ type: 'snapshot', ...validity, max_merge_delay: 60 },
+      ...{ logs: [{ ...log, expired_through: time }], map_root: root, shares_root: root },
+    });
+    for (let i = 0; i < 600; i++) registry.addEntry(entry);
+    registry.endLog('test.example/old');
+    snapshot.grow(1);
+    const reads: string[] = [];
+    registry.onCall = (name) => reads.push(name);
+    const publisher = snapshot.publisher({ chunkLeaves: 256 });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
+    expect(reads.filter((name) => name === 'entries').length).toBeLessThan(10);
+  });
+
   it('writes a log that can be verified from its files at every published size', async () => {
     const publisher = snapshot.publisher({ chunkLeaves: 256 });
     const sizes: number[] = [];

@@ -1,6 +1,6 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import type { Publisher } from '#publisher/publisher';
 import { Janitor } from '#publisher/store/janitor';
 import { DirectoryStore } from '#runtime/store/directory';
@@ -97,6 +97,21 @@ describe('janitor', () => {
     expect(existsSync(at('tile/0/000'))).toBe(true);
     expect(existsSync(at('tile/0/001.p'))).toBe(true);
     expect(existsSync(at('tile/1/000.p/1'))).toBe(true);
+  });
+
+  it('lists the tiles once, and reports progress for each listed file', async () => {
+    const store = new DirectoryStore(snapshot.directory);
+    const list = vi.spyOn(store, 'list');
+    const publisher = snapshot.publisher({ directory: store });
+    await publishProofs(publisher, 300);
+    for (let i = 0; i < 1_000; i++) writeFileSync(at(`tile/unknown-${i}`), '');
+    const restarted = snapshot.publisher({ directory: store });
+    await publisher.close();
+    snapshot.registry.verify();
+    await restarted.runCycle();
+    expect(restarted.progress()).toBeGreaterThan(1_000);
+    await publishAfter(restarted, 6, 6);
+    expect(list.mock.calls.filter(([folder]) => folder === 'tile')).toHaveLength(2);
   });
 
   it('removes staged files of a crashed publisher at once, and unreferenced files after an hour', async () => {

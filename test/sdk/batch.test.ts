@@ -14,6 +14,7 @@ import {
   type ExecuteRequest,
   type JsonValue,
 } from '#sdk/index';
+import { sumProgress } from '#sdk/engine/batch';
 import { treeSize } from '#sql/log/log';
 import type { Fault } from '../fixtures/broken-network.js';
 import { sdkError } from '../fixtures/sdk-error.js';
@@ -193,6 +194,22 @@ function swapReceipts(body: string): string {
   [first.proof_id, third.proof_id] = [third.proof_id, first.proof_id];
   return JSON.stringify(page);
 }
+
+it('sumProgress > does not read all earlier batches for each update', () => {
+  const batches = 20_000;
+  let last: BatchProgress | undefined;
+  const update = sumProgress((progress) => (last = progress));
+  const none = { denied: 0, approval_required: 0, refused: 0, invalid: 0 };
+  const startedAt = performance.now();
+  for (let n = 0; n < batches; n++) {
+    for (const pending of [1, 0]) {
+      const counts = { total: 1, admitted: 1 - pending, ...none, pending };
+      update({ batch_id: `batch_${n}`, counts, replayed: 0 } as Batch);
+    }
+  }
+  expect(last).toEqual({ accepted: batches, admitted: batches, ...none, pending: 0, replayed: 0 });
+  expect(performance.now() - startedAt).toBeLessThan(2_000);
+});
 
 it('followBatchHttp > returns the results of a batch, and rejects malformed and unknown ids', async ({
   world,

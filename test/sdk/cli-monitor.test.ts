@@ -185,6 +185,14 @@ it('svc monitor > reports watched files that it cannot use, and watches the othe
   ]);
 });
 
+it('svc monitor > reads a file with more proof ids than a call has arguments', async () => {
+  const ids = `${proofIdOf(1)}\n`.repeat(150_000);
+  log.files.delete('checkpoint');
+  const { stdout, stderr } = await look('--watch', await folder.write('ids.txt', ids));
+  expect(stderr).toBe('');
+  expect(stdout).toContain('checkpoint_missing');
+});
+
 it('svc monitor > ends a request without an answer after --timeout', async () => {
   await api.close();
   api = await serveLocally(() => undefined);

@@ -1,4 +1,4 @@
-import { readdir, readFile } from 'node:fs/promises';
+import { readdir, readFile, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
@@ -229,6 +229,15 @@ describe('svc admit', () => {
     const { lines } = await send();
     expect(lines).toMatchObject([{ state: 'admitted' }]);
     expect((await send()).lines).toEqual(lines);
+  });
+
+  it('asks to split a file that is longer than a string can be', async ({
+    cli: { folder, run },
+  }) => {
+    const file = await folder.write('long', '');
+    await truncate(join(folder.path, file), 2 ** 29);
+    const { code, stderr } = await run(['admit', file]);
+    expect({ code, stderr }).toEqual({ code: 2, stderr: 'svc: long exceeds 512 MiB: split it\n' });
   });
 });
 

@@ -3,7 +3,8 @@ import { revocationReasonBytes } from '#protocol/entries';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
 import { transaction } from '#sql/db/transaction';
-import { erasePayloads, eraseTenantTraces } from '#sql/erasure/erase';
+import { erasePayloads } from '#sql/erasure/erase';
+import { eraseKeysAfter, eraseTenantTraces, type KeyPlace, unerasedOf } from '#sql/erasure/tenant';
 import { insertRevocationRequest } from '#sql/lifecycle/revocations';
 import { itemWith } from '../fixtures/admissions.js';
 import { storeBatch, batchItem } from '../fixtures/batch-items.js';
@@ -107,6 +108,26 @@ describe('database role svc_erase', () => {
     // The erasure of an item of another batch does not count.
     await batch('whole', [registry.item()]);
     await expect(asEraser(`update svc.batch set items_hash = null`)).rejects.toThrow(/was erased/);
+  });
+
+  it('finds the admissions of a tenant and deletes its keys in groups', async () => {
+    const { tenantNo } = registry;
+    const gone = await admit('in a group');
+    await registry.admitAll([{ ...registry.item(), tenantNo: await registry.addTenant('next') }]);
+    await admit('in the next group');
+    const found: string[] = [];
+    for await (const ids of unerasedOf(eraser(), tenantNo, 2, 3)) found.push(...ids);
+    const own = await db.sql<{ id: string }[]>`
+      select replace(proof_id::text, '-', '') as id from svc.intake
+      where tenant_no = ${tenantNo} and request is not null order by proof_id`;
+    expect(found).toEqual(own.map(({ id }) => id));
+    await transaction(eraser(), (tx) => erasePayloads(tx, [gone.proofId], ERASURE_ORDER));
+    const before = await keys();
+    for (let place: KeyPlace | null = { lane: 0, key: '' }; place !== null;) {
+      const after: KeyPlace = place;
+      place = await transaction(eraser(), (tx) => eraseKeysAfter(tx, tenantNo, after, 1));
+    }
+    expect(await keys()).toEqual(before.filter((key) => key !== 'in a group'));
   });
 
   it('keeps the idempotency key of a body that was accepted again after its erasure', async () => {

@@ -9,6 +9,7 @@ import { appendKeyChange } from '#sql/lifecycle/signing-keys';
 import { appendRevocation } from '#sql/lifecycle/revocations';
 import { appendLogKeyChange } from '#sql/lifecycle/log-keys';
 import { treeSize } from '#sql/log/log';
+import { storeTraces } from '#sql/ops/traces';
 import { admissionEnvelope, agentItem } from '../fixtures/agent.js';
 import { testLog } from '../fixtures/checkpoints.js';
 import { useRegistry } from '../fixtures/use-registry.js';
@@ -103,3 +104,19 @@ it('appendRevocation > appends nothing for an artifact that is absent or already
   await registry.revoke(admittedId, 'trust');
   await registry.revoke(deniedId, 'proof');
 });
+
+it('storeTraces > deletes a limited number of old contexts, as engine', async () => {
+  await db.sql`
+    insert into svc.trace (proof_id, traceparent, created_at)
+    select gen_random_uuid(), ${TRACEPARENT}, now() - interval '1 hour' - n * interval '1 second'
+    from generate_series(1, 10_003) n`;
+  const left = async (): Promise<number> => (await db.sql`select from svc.trace`).length;
+  const store = () =>
+    storeTraces(registry.engine, [{ proofId: registry.item().proofId, traceparent: TRACEPARENT }]);
+  await store();
+  expect(await left()).toBe(4);
+  await store();
+  expect(await left()).toBe(2);
+});
+
+const TRACEPARENT = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';

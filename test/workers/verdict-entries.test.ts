@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { toBase64 } from '#protocol/bytes';
 import { parseEntry } from '#protocol/entries';
 import { parseVkey } from '#protocol/note';
@@ -246,6 +246,33 @@ describe('appendVerdictEntry', () => {
     const failed = [await leafOf(id)];
     expect([before!.failed, after!.failed]).toEqual([failed, failed]);
     expect(after).toMatchObject({ previous: null, to: after!.at });
+  });
+
+  it('reads no verdict entry of a retired log', async () => {
+    await verifyAndAppend();
+    await transaction(db.sql, async (tx) => {
+      const [row] = await tx<[{ body: Buffer }]>`select body from svc.log_entry where kind = 5`;
+      const entry = { kind: 'verdict' as const, at: 0, body: row.body };
+      await appendEntries(tx, nativeSha256, await lockHead(tx), [entry, entry]);
+    });
+    await registry.verifyAll();
+    await db.sql`
+      insert into svc.ended_log (origin, tree_size, reason)
+      values (${signer.origin}, ${await treeSize(db.sql)}, 'a test')`;
+    const { crypto } = registry.verify;
+    const verify = vi.fn(crypto.verify);
+    Object.assign(registry.verify, { crypto: { ...crypto, verify } });
+    expect(await append({ ...signer, origin: 'next/log' })).toBe('appended');
+    expect(verify).not.toHaveBeenCalled();
+  });
+
+  it('covers a limited number of new leaves with each entry', async () => {
+    await registry.admitAll([registry.item(), registry.item(), registry.item()]);
+    await registry.verifyAll();
+    const next = () => appendVerdictEntry(registry.verify, signer, true, undefined, 2);
+    const results = [await next(), await next(), await next(), await next()];
+    expect(results).toEqual(['appended', 'appended', 'appended', 'none']);
+    expect((await entries()).map(({ to }) => to)).toEqual([2, 4, 5]);
   });
 
   it('lowers `expired_through` only in the first entry after the key was retired', async () => {

@@ -15,6 +15,7 @@ import {
   type EntryBody,
   tileCache,
   endedOrigins,
+  endedSize,
   latestCheckpoint,
   type StoredCheckpoint,
 } from '#sql/log/log';
@@ -51,6 +52,9 @@ export interface Pace {
 
 export type VerdictResult = 'appended' | 'early' | 'none';
 
+/** Publishers and monitors hold the records of an entry's new leaves in memory: a new log may repeat a retired log. */
+const MOST_NEW_LEAVES = 100_000;
+
 /**
  * Appends a verdict entry if one is due: because of new leaves other than verdicts and snapshots, a leaf
  * whose verdict changed or an expired artifact, or after half of a snapshot's validity. The entry depends
@@ -64,6 +68,7 @@ export function appendVerdictEntry(
   signer: VerdictSigner,
   mayHaveExpired: boolean,
   { published, unpublished }: Pace = { published: 0, unpublished: 0 },
+  mostNewLeaves = MOST_NEW_LEAVES,
 ): Promise<VerdictResult> {
   // The scan is read before `now`, because another verifier may record a later scan at any time.
   const opening = (tx: Transaction) =>
@@ -73,6 +78,7 @@ export function appendVerdictEntry(
       keysInLog(tx),
       latestCheckpoint(tx),
       endedOrigins(tx),
+      endedSize(tx),
       verifiedPrefix(tx),
       listingVerdictEntries(tx),
       verdictEntries(tx, Number.MAX_SAFE_INTEGER, PAGE),
@@ -81,7 +87,8 @@ export function appendVerdictEntry(
     tx: Transaction,
     opened: Awaited<ReturnType<typeof opening>>,
   ): Promise<VerdictResult> => {
-    const [scannedAt, now, keyEntries, checkpoint, ended, prefix, listing, newest] = opened;
+    const [scannedAt, now, keyEntries, checkpoint, ended, endedAt, prefix, listing, newest] =
+      opened;
     const keys = requireActive({ crypto }, signer, keyEntries, [checkpoint, ended]);
     if (prefix === null || scannedAt === null) return 'none';
     const counts = ({ leafIndex, body }: EntryBody): VerdictEntry[] => {
@@ -90,20 +97,22 @@ export function appendVerdictEntry(
         entry?.type === 'verdict' && isSignedVerdict(crypto, signer.origin, entry, keys, leafIndex);
       return isSigned ? [entry] : [];
     };
-    const { latest, previous } = await lastVerdict(tx, newest, counts);
+    const { latest, previous } = await lastVerdict(tx, newest, endedAt, counts);
     const before = previous?.entry;
+    const coveredBefore = before?.to ?? 0;
+    const size = Math.min(prefix.treeSize, coveredBefore + mostNewLeaves);
     const listed = listedFailures(listing.flatMap(counts));
-    const lists = await changesSince(tx, listed, before?.to ?? 0, prefix.treeSize);
+    const lists = await changesSince(tx, listed, coveredBefore, size);
     const { to, failed, restored } = lists;
     // After an adoption, the log has verdicts that this database does not have yet.
-    if (to < (before?.to ?? 0)) return 'early';
+    if (to < coveredBefore) return 'early';
     const expiredBefore = before === undefined ? 0 : parseTime(before.expired_through);
     const expiredThrough = expiredThroughAt(now, scannedAt, before, keys);
     const passed = before === undefined ? Infinity : now - parseTime(before.time);
     const isDue =
       failed.length + restored.length > 0 ||
       passed >= Math.min(signer.snapshotTtl, MAX_SNAPSHOT_MS) / 2 ||
-      (await coversOtherLeaves(tx, before?.to ?? 0, to)) ||
+      (await coversOtherLeaves(tx, coveredBefore, prefix.treeSize)) ||
       (mayHaveExpired && (await hasExpiredBetween(tx, expiredBefore, expiredThrough)));
     if (!isDue) return 'none';
     if (passed < published) return 'early';
@@ -172,10 +181,12 @@ const PAGE = 10;
  * that entry is invalid.
  *
  * @param newest the first page of the entries, newest first
+ * @param endedAt the size up to which all entries belong to retired logs, which may have millions of them
  */
 async function lastVerdict(
   tx: Transaction,
   newest: readonly EntryBody[],
+  endedAt: number,
   counts: (row: EntryBody) => VerdictEntry[],
 ): Promise<{
   latest: number | null;
@@ -184,6 +195,7 @@ async function lastVerdict(
   const latest = newest[0]?.leafIndex ?? null;
   for (let rows = newest; ; rows = await verdictEntries(tx, rows.at(-1)!.leafIndex, PAGE)) {
     for (const row of rows) {
+      if (row.leafIndex < endedAt) return { latest, previous: null };
       const [entry] = counts(row);
       if (entry !== undefined) return { latest, previous: { leafIndex: row.leafIndex, entry } };
     }

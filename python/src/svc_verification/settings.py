@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 MAX_ENGINE_BYTES = 128 * 1024 * 1024
-MAX_PUBLIC_BYTES = 4 * 1024 * 1024
+# Above the largest entry bundle: 256 entries of 64 KiB.
+MAX_PUBLIC_BYTES = 17 * 1024 * 1024
 
 
 class Settings:

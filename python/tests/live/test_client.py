@@ -202,8 +202,8 @@ def test_an_unexpected_response_is_not_an_admission(client: Driven, action: str,
 
 
 def test_an_endless_response_is_not_read(client: Driven) -> None:
-    with pytest.raises(SvcError, match="longer than 4194304 bytes"):
-        client.with_(answer(200, content=b" " * 4194305)).lookup("proof", "019aa2c1e07b7c0f8a3e5d6b7c8d9e0f")
+    with pytest.raises(SvcError, match="longer than 17825792 bytes"):
+        client.with_(answer(200, content=b" " * 17825793)).lookup("proof", "019aa2c1e07b7c0f8a3e5d6b7c8d9e0f")
 
 
 def lost(request: httpx.Request, _: httpx.Response) -> httpx.Response:

@@ -150,7 +150,8 @@ function openWatched(
           if (file !== path && (await lstat(file).then(() => false, isMissing))) return [];
           throw error;
         });
-        watched.push(...(await reporting(file, found)));
+        // Not with a spread: a file may list more proofs than a call has arguments.
+        for (const one of await reporting(file, found)) watched.push(one);
       }
     }
     return watched;

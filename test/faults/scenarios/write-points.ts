@@ -263,7 +263,7 @@ export const WRITE_POINTS: WritePoint[] = [
 export const WRITES_WITHOUT_SCENARIO: [file: string, statements: string[], why: string][] = [
   [
     'ops/traces.ts',
-    ['delete from svc.trace '],
+    ['delete from svc.trace ', 'insert into svc.trace '],
     'after the commit of the admission: a lost write costs only spans',
   ],
   [
@@ -282,7 +282,7 @@ export const WRITES_WITHOUT_SCENARIO: [file: string, statements: string[], why: 
     'one transaction while all programs are stopped: test/programs/admin-log-adopt.test.ts kills and repeats the command',
   ],
   [
-    'erasure/erase.ts',
+    'erasure/tenant.ts',
     ['delete from svc.idempotency_key ', 'update svc.batch_part set problems = null '],
     'the next run of `erase tenant` continues: test/programs/admin-erase.test.ts kills the command',
   ],
