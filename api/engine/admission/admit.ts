@@ -75,12 +75,17 @@ export function admissionOperation<Body extends AdmissionBody>(
   const handler = (deps: EngineDeps): RequestHandler => {
     const { ctx } = deps;
     return async (req, res) => {
-      const { isRepeat, proofId, tenantNo } = await accept(deps, spec, type, api, req, res).catch(
-        (error: unknown) => {
-          ctx.metrics?.admissions(type.lane, 'refused', 1);
-          throw error;
-        },
-      );
+      const { isRepeat, proofId, tenantNo } = await acceptRequest(
+        deps,
+        spec,
+        type,
+        api,
+        req,
+        res,
+      ).catch((error: unknown) => {
+        ctx.metrics?.admissions(type.lane, 'refused', 1);
+        throw error;
+      });
       ctx.metrics?.admissions(type.lane, isRepeat ? 'replayed' : 'accepted', 1);
       addLogFields(res, { proof_id: proofId });
       // The access log line of a disconnected client is already written, without the proof id.
@@ -101,7 +106,7 @@ export function admissionOperation<Body extends AdmissionBody>(
 const MAX_TRANSLATIONS = 3;
 
 /** The order of the checks is documented in the OpenAPI guide. */
-async function accept<Body extends AdmissionBody>(
+async function acceptRequest<Body extends AdmissionBody>(
   deps: EngineDeps,
   spec: OperationSpec,
   type: RequestType<Body>,
@@ -116,14 +121,14 @@ async function accept<Body extends AdmissionBody>(
   for (let attempt = 1; ; attempt += 1) {
     const translated = await api.translate(deps, caller, sent);
     try {
-      return await submit(deps, type, caller, translated, idempotencyKey, res);
+      return await submitTranslated(deps, type, caller, translated, idempotencyKey, res);
     } catch (error) {
       if (!(error instanceof PolicyChangedError) || attempt === MAX_TRANSLATIONS) throw error;
     }
   }
 }
 
-async function submit<Body extends AdmissionBody>(
+async function submitTranslated<Body extends AdmissionBody>(
   deps: EngineDeps,
   type: RequestType<Body>,
   caller: Caller,
