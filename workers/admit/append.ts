@@ -1,6 +1,7 @@
 import { applyMoves, beforesIn, type CounterValues, movesOf } from '#policy/counters';
 import type { PolicyEngine } from '#policy/decide';
 import { deriveAep } from '#policy/derive-aep';
+import { incompletenessOf } from '#policy/run';
 import { AEP_PAYLOAD_TYPE, loggedHashes } from '#protocol/aep';
 import { pae } from '#protocol/dsse';
 import type { PolicyInput } from '#protocol/policy-input';
@@ -23,12 +24,12 @@ import {
   setCounters,
 } from '#sql/admissions/counters';
 import { announceOutcomes } from '#sql/admissions/outcomes';
+import { membersOf, placesOf, type RunPlace } from '#sql/admissions/runs';
 import { countOutcomes, stateOf, type BatchOutcomeCount } from '#sql/batches/chunks';
-import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
+import { type Db, pipeline, type Transaction, transaction } from '#sql/db/transaction';
 import { appendEntries } from '#sql/log/append';
 import { countProofs, type KeysOfLog, keyEntryReader, statesOf } from '#sql/log/keys';
-import type { Decision } from '#sql/proofs/rebuild-aep';
-import { closedRunsOf } from './close.js';
+import { type Decision, statedRun } from '#sql/proofs/rebuild-aep';
 import { type AdmitContext, NO_METRICS, SigningKeyInactiveError } from './context.js';
 import { type Claimed, type Fault, faultsOf } from './rejections.js';
 
@@ -85,6 +86,36 @@ export async function appendCloses(
       });
     }),
   );
+}
+
+interface Closing {
+  closedRun: ClosedRun | null;
+  runFault: Fault | null;
+}
+
+/** For each close, the logged proofs of its run, and the reason if the close cannot end the run. */
+async function closedRunsOf(tx: Db, intakes: readonly PendingIntake[]): Promise<Closing[]> {
+  const places = await placesOf(
+    tx,
+    intakes.map(({ proofId }) => proofId),
+  );
+  const closings: Closing[] = [];
+  for (const { proofId, tenantNo } of intakes) {
+    closings.push(await closingOf(tx, tenantNo, places.get(proofId)));
+  }
+  return closings;
+}
+
+async function closingOf(tx: Db, tenantNo: number, place: RunPlace | undefined): Promise<Closing> {
+  const run = place === undefined ? [] : await membersOf(tx, tenantNo, place.runKey);
+  // Closes are not members: once this close ends the run, the worker rejects every other close.
+  const members = run.filter(({ closes }) => !closes);
+  const detail = incompletenessOf(members)(place?.seq ?? 0);
+  const logged = members.map((member) => ({ ...member, aepHash: member.aepHash ?? '' }));
+  return {
+    closedRun: statedRun(logged),
+    runFault: detail === null ? null : { code: 'run_incomplete', detail },
+  };
 }
 
 async function commitGroup<O = void>(

@@ -1,6 +1,4 @@
-import { whyNotApprove } from '#policy/approval-fault';
 import type { CounterMove } from '#policy/counters';
-import { parentFault } from '#policy/parent';
 import { isRunTimely, MAX_AHEAD_MS } from '#policy/run';
 import { parentOf } from '#protocol/aep';
 import { isActiveApprover } from '#protocol/approvals';
@@ -9,11 +7,15 @@ import type { KeyedEntry } from '#protocol/keys';
 import type { AepSubject } from '#protocol/schemas/aep';
 import { nativeCrypto } from '#runtime/crypto/node';
 import type { Gate, PendingIntake } from '#sql/admissions/pending';
-import { type Parent, parentsOf } from '#sql/admissions/parents';
+import { type Parent, parentFault, parentsOf } from '#sql/admissions/parents';
 import { isPlaceOf, placesOf, type RunPlace } from '#sql/admissions/runs';
 import type { Transaction } from '#sql/db/transaction';
 import { readStoredApproval } from '#sql/proofs/rebuild-aep';
-import { readSecondDecisions, type SecondDecision } from '#sql/proofs/second-decisions';
+import {
+  readSecondDecisions,
+  type SecondDecision,
+  whyNotApprove,
+} from '#sql/proofs/second-decisions';
 import type { AdmitContext } from './context.js';
 
 export interface Fault {

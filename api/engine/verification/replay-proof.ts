@@ -1,4 +1,4 @@
-import { type PinnedIntake, statedRun } from '#sql/proofs/rebuild-aep';
+import { type PinnedIntake, readPinnedIntake, statedRun } from '#sql/proofs/rebuild-aep';
 import { fromHex, toHex } from '#protocol/bytes';
 import { attempt } from '#protocol/errors';
 import { canonicalize, parseStrict, type JsonValue } from '#protocol/json';
@@ -21,7 +21,6 @@ import {
   replayPolicies,
 } from '#policy/replay';
 import type { Pool } from '#sql/db/transaction';
-import { readPinnedIntake } from '#sql/admissions/pinned-intake';
 import { readTenantPolicySet } from '#sql/admissions/policies';
 import type { StoredProof } from '#sql/proofs/read';
 import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';

@@ -8,7 +8,7 @@ import {
   type LookupName,
   type VerdictRoute,
 } from '#protocol/lookup-routes';
-import { malformed } from '#protocol/snapshot/malformed';
+import { malformed } from '#protocol/snapshot/location';
 import {
   awaitsVerdict,
   packageAnswer,

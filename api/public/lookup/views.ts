@@ -5,7 +5,7 @@ import type { Facade, PublicTrustPackage } from '#protocol/schemas/facade';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { proofEntrySchema } from '#protocol/schemas/log-entry';
 import { unresolvedBody } from '#protocol/state/answers';
-import { malformed } from '#protocol/snapshot/malformed';
+import { malformed } from '#protocol/snapshot/location';
 import { decodeHistoryOf } from '#protocol/state/record';
 import { chainView, historyView, membersOf, type RecordedProof } from '#protocol/state/views';
 import type { ArtifactKind } from '#protocol/status';
