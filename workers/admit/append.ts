@@ -1,10 +1,9 @@
 import { applyMoves, beforesIn, type CounterValues, movesOf } from '#policy/counters';
 import type { PolicyEngine } from '#policy/decide';
-import { deriveAep } from '#policy/derive-aep';
+import { deriveAep, readIntake } from '#policy/derive-aep';
 import { incompletenessOf } from '#policy/run';
 import { AEP_PAYLOAD_TYPE, loggedHashes } from '#protocol/aep';
 import { pae } from '#protocol/dsse';
-import type { PolicyInput } from '#protocol/policy-input';
 import type { ClosedRun } from '#protocol/schemas/aep';
 import type { Effect } from '#protocol/status';
 import { formatTime } from '#protocol/time';
@@ -16,7 +15,6 @@ import {
   type PendingIntake,
 } from '#sql/admissions/pending';
 import {
-  type AppliedCounter,
   counterId,
   counterRefs,
   type CounterRow,
@@ -326,14 +324,13 @@ function sign(
   values: CounterValues,
   closedRun: ClosedRun | null = null,
 ): Prepared {
-  let applied: AppliedCounter[] = [];
-  const beforesOf = (input: PolicyInput, run: string | null) => {
-    const { tenantNo } = intake;
-    const acceptedAt = formatTime(intake.acceptedAt);
-    applied = counterRefs(policy.counters, input, { acceptedAt, run, tenantNo });
-    return beforesIn(values, applied);
-  };
-  const derived = deriveAep(intake, policy, context.keyId, beforesOf, closedRun);
+  const { tenantNo } = intake;
+  const acceptedAt = formatTime(intake.acceptedAt);
+  const read = readIntake(intake);
+  const { input, run } = read;
+  const applied = counterRefs(policy.counters, input, { acceptedAt, run, tenantNo });
+  const befores = beforesIn(values, applied);
+  const derived = deriveAep(read, policy, context.keyId, befores, closedRun);
   const { aep, bytes, decision } = derived;
   const { effect } = aep.decision;
   const signature = context.signer.sign(pae(AEP_PAYLOAD_TYPE, bytes));
