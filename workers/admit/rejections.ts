@@ -167,17 +167,12 @@ function approvalFault(
   const stored = readStoredApproval(approval);
   if (stored === null) return null;
   const hash = stored.envelope.statement.registration_hash;
-  const detail =
-    pending === null
-      ? 'the pending proof of the approval does not exist'
-      : isSame === false
-        ? 'the request differs from that of the pending proof'
-        : whyNotApprove(nativeCrypto, stored, {
-            pending,
-            acceptedAt,
-            isActive: isActiveApprover(keys, hash, size),
-          });
-  return detail === null ? null : { code: 'approval_rejected', detail };
+  const rejected = (detail: string): Fault => ({ code: 'approval_rejected', detail });
+  if (pending === null) return rejected('the pending proof of the approval does not exist');
+  if (isSame === false) return rejected('the request differs from that of the pending proof');
+  const isActive = isActiveApprover(keys, hash, size);
+  const detail = whyNotApprove(nativeCrypto, stored, { pending, acceptedAt, isActive });
+  return detail === null ? null : rejected(detail);
 }
 
 const RUN_CLOSED: Fault = {
