@@ -131,7 +131,7 @@ export const approveOperation = tenantOperation(
       case 'accepted':
         void wakeWorkers(
           ctx,
-          () => ctx.announce([accepted.proofId], [requestIdOf(res)], [caller.tenantNo]),
+          ctx.announce([accepted.proofId], [requestIdOf(res)], [caller.tenantNo]),
           'the second decision is delayed until stale admissions are requeued',
           { proof_id: accepted.proofId, aep_hash },
         );
