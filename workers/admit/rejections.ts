@@ -84,7 +84,7 @@ export async function faultsOf(
         gateFault(context, subject, gates.get(intake.proofId)) ??
         faultOfParent(subject, parentsByItem.get(item)) ??
         lossFault(item, lossAt) ??
-        approvalFault(intake, seconds.get(intake.proofId), keys, size) ??
+        faultOfApproval(intake, seconds.get(intake.proofId), keys, size) ??
         (isInRun(item) ? faultOfRun(item, place) : null) ??
         (ended.has(run) ? RUN_CLOSED : null) ??
         item.runFault;
@@ -158,7 +158,7 @@ function lossFault({ intake, moves, subject }: Claimed, lossAt: number | null): 
 }
 
 /** Why the approval of a second decision has no effect; null for an item without an approval. */
-function approvalFault(
+function faultOfApproval(
   { acceptedAt, approval }: PendingIntake,
   { pending, isSame }: Pick<SecondDecision, 'pending' | 'isSame'> = { pending: null, isSame: null },
   keys: readonly KeyedEntry[],

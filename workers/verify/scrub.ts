@@ -25,7 +25,7 @@ import {
   expiriesAt,
   keysFor,
   logOrigins,
-  outcomeOf,
+  verdictOf,
   trustedKeys,
 } from './check-leaf.js';
 import { lockVerdicts, type VerifyContext, voidingKey } from './context.js';
@@ -127,7 +127,7 @@ async function checkAgain(
     const leaf = leaves.get(index);
     const { checks, aep } =
       leaf === undefined ? MISSING : checkLeaf(crypto, leaf, keys, await inTree(index), origins);
-    const outcome = outcomeOf(leaf, checks);
+    const outcome = verdictOf(leaf, checks);
     found.set(index, {
       outcome,
       checks,
