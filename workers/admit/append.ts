@@ -22,9 +22,9 @@ import {
   setCounters,
 } from '#sql/admissions/counters';
 import { announceOutcomes } from '#sql/admissions/outcomes';
-import { membersOf, placesOf, type RunPlace } from '#sql/admissions/runs';
+import { membersOf, placesOf } from '#sql/admissions/runs';
 import { countOutcomes, stateOf, type BatchOutcomeCount } from '#sql/batches/chunks';
-import { type Db, pipeline, type Transaction, transaction } from '#sql/db/transaction';
+import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
 import { appendEntries } from '#sql/log/append';
 import { countProofs, type KeysOfLog, keyEntryReader, statesOf } from '#sql/log/keys';
 import { type Decision, statedRun } from '#sql/proofs/rebuild-aep';
@@ -72,34 +72,22 @@ export async function appendCloses(
   });
 }
 
-interface Closing {
-  closedRun: ClosedRun | null;
-  runFault: Fault | null;
-}
-
 /** For each close, the logged proofs of its run, and the reason if the close cannot end the run. */
-async function closedRunsOf(tx: Db, intakes: readonly PendingIntake[]): Promise<Closing[]> {
-  const places = await placesOf(
-    tx,
-    intakes.map(({ proofId }) => proofId),
-  );
-  const closings: Closing[] = [];
+async function closedRunsOf(tx: Transaction, intakes: readonly PendingIntake[]) {
+  const proofIds = intakes.map(({ proofId }) => proofId);
+  const places = await placesOf(tx, proofIds);
+  const closings: { closedRun: ClosedRun | null; runFault: Fault | null }[] = [];
   for (const { proofId, tenantNo } of intakes) {
-    closings.push(await closingOf(tx, tenantNo, places.get(proofId)));
+    const place = places.get(proofId);
+    const run = place === undefined ? [] : await membersOf(tx, tenantNo, place.runKey);
+    // Closes are not members: once this close ends the run, the worker rejects every other close.
+    const members = run.filter(({ closes }) => !closes);
+    const detail = incompletenessOf(members)(place?.seq ?? 0);
+    const logged = members.map((member) => ({ ...member, aepHash: member.aepHash ?? '' }));
+    const runFault = detail === null ? null : ({ code: 'run_incomplete', detail } as const);
+    closings.push({ closedRun: statedRun(logged), runFault });
   }
   return closings;
-}
-
-async function closingOf(tx: Db, tenantNo: number, place: RunPlace | undefined): Promise<Closing> {
-  const run = place === undefined ? [] : await membersOf(tx, tenantNo, place.runKey);
-  // Closes are not members: once this close ends the run, the worker rejects every other close.
-  const members = run.filter(({ closes }) => !closes);
-  const detail = incompletenessOf(members)(place?.seq ?? 0);
-  const logged = members.map((member) => ({ ...member, aepHash: member.aepHash ?? '' }));
-  return {
-    closedRun: statedRun(logged),
-    runFault: detail === null ? null : { code: 'run_incomplete', detail },
-  };
 }
 
 /**
